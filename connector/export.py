@@ -25,7 +25,7 @@ from connector.fields import BaseRef
 from connector.listing.columns import open_columns
 from connector.listing.reader import LIST_CONNECTIONS, ListProgress, list_filters, read_list
 from connector.pace.pace import Pace
-from connector.paging.certificate import Certificate, Reason, describe_hidden
+from connector.paging.certificate import Certificate, CertificateReason, describe_hidden
 from connector.progress import Progress, ProgressMeter
 from connector.runs.report import (
     Report,
@@ -132,18 +132,18 @@ def _explain_incomplete(
     """Return the reason why the list may not be written, or "" if it may be written."""
     if certificate.is_complete:
         return ""
-    if not is_allowed and certificate.reason is Reason.CUT_OFF_POSSIBLE:
+    if not is_allowed and certificate.reason is CertificateReason.CUT_OFF_POSSIBLE:
         return (
             f"The list may be cut off: {certificate.distinct:,} subscribers is a typical limit, and nothing proves "
             f"that the list ends there. {destination} was left as it was. If the number is right, run again with "
             "--allow-truncated."
         )
-    if not is_allowed and certificate.reason is Reason.TOTAL_COUNT and certificate.total_last is None:
+    if not is_allowed and certificate.reason is CertificateReason.TOTAL_COUNT and certificate.total_last is None:
         return (
             f"The list has no TotalCount: {destination} was left as it was. If the list is whole, run again with "
             "--ignore-total-count."
         )
-    if not is_allowed and certificate.reason is Reason.UNSTABLE_ORDER:
+    if not is_allowed and certificate.reason is CertificateReason.UNSTABLE_ORDER:
         return (
             f"The service lists subscribers in a different order at each request, so nothing proves that the list is "
             f"complete: {destination} was left as it was. Export by a filter whose answer fits one page (--base-id), "
@@ -268,8 +268,8 @@ async def _export_list(plan: ExportPlan, report: Report, client: Client, progres
     started_at, progression = clock.now().timestamp(), ProgressMeter(clock.monotonic)
 
     def follow(reading: ListProgress) -> None:
-        read_text = f"sweep {reading.sweep}: {reading.rows:,} read"
-        progress.follow(lambda: f"{read_text}; {progression.describe(reading.rows, reading.total)}".rstrip("; "))
+        read_text = f"sweep {reading.sweep_number}: {reading.row_count:,} read"
+        progress.follow(lambda: f"{read_text}; {progression.describe(reading.row_count, reading.total)}".rstrip("; "))
 
     known_bases = await asyncio.to_thread(_list_bases, plan)
     destination, filters = plan.destination, list_filters(plan.query)
@@ -286,7 +286,7 @@ async def _export_list(plan: ExportPlan, report: Report, client: Client, progres
                 Retrier(clock=clock),
                 plan.query,
                 staging,
-                form=columns,
+                row_form=columns,
                 now=clock.now,
                 on_progress=follow,
                 ignore_total_count=plan.ignore_total_count,

@@ -115,7 +115,7 @@ class LoadRow:
 
     source: Row
     identity: bytes  # digest
-    name: str = field(repr=False)  # the text of the identity
+    identity_text: str = field(repr=False)  # the text of the identity
     fingerprint: bytes  # b"" if the row is not compared with the ledger
     values: Mapping[str, object] = field(repr=False)  # by field name
     omission: Omission | None = field(default=None, repr=False)  # a zip code that is not sent

@@ -4,7 +4,8 @@
 - The first items leave one at a time, and each result is recorded before the next intent (the canary, architecture
   4.9). Once the service has accepted an item, requests leave as fast as the limiter allows. Meanwhile the next intents
   are committed.
-- Each item ends once: with a verdict on its answer, or without an answer because the item was given up (GiveUpReason).
+- Each item ends once: with a result that follows from its answer, or without an answer because the item was given up
+  (GiveUpReason).
 - If a request certainly had no effect, its item is sent again before all other items.
 
 A `Delivery` is for creates or for emails, and records the results.
@@ -26,9 +27,9 @@ from connector.service.wire import NotSent, Refused
 logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
-Sent = TypeVar("Sent", contravariant=True)
+SentItem = TypeVar("SentItem", contravariant=True)
 AnswerT = TypeVar("AnswerT", bound=Answer)
-Verdict = TypeVar("Verdict")
+Result = TypeVar("Result")
 
 COMMIT_SIZE = 64  # intents that share a commit (architecture 4.1), so that they wait for the disk only once
 _LARGEST_COMMIT_SIZE = 256  # for a fast service: 14 µs for each create, against 22 to 32 µs with 64 intents
@@ -46,7 +47,7 @@ class GiveUpReason(Enum):
     CUT_OFF = "the run was cut off while this request was in flight"
 
 
-class Delivery(Protocol[Sent, AnswerT, Verdict]):
+class Delivery(Protocol[SentItem, AnswerT, Result]):
     """Sends single items, which are creates or emails, and records their results."""
 
     @property
@@ -57,22 +58,23 @@ class Delivery(Protocol[Sent, AnswerT, Verdict]):
     def max_intents(self) -> int:
         """The number of intents that may share the next commit."""
 
-    def find_deadline(self, item: Sent) -> float:
+    def find_deadline(self, item: SentItem) -> float:
         """Return the time (monotonic) until which the item may be sent."""
 
-    async def commit_intents(self, items: Sequence[Sent]) -> None:
+    async def commit_intents(self, items: Sequence[SentItem]) -> None:
         """Commit the intents of these items. Return once they are durable."""
 
-    def attempt(self, item: Sent) -> Awaitable[AnswerT | NotSent]:
+    def attempt(self, item: SentItem) -> Awaitable[AnswerT | NotSent]:
         """Make one attempt. Raises only the cancellation of its task."""
 
-    async def classify(self, item: Sent, answer: AnswerT | NotSent) -> Verdict | None:
-        """Return the verdict on the answer, or None if the request had no effect and the item must be sent again."""
+    async def classify(self, item: SentItem, answer: AnswerT | NotSent) -> Result | None:
+        """Return the result that follows from the answer, or None if the request had no effect and the item must be
+        sent again."""
 
-    def finish(self, item: Sent, verdict: Verdict) -> None:
-        """Store the verdict for the next commit, and report the verdict."""
+    def finish(self, item: SentItem, result: Result) -> None:
+        """Store the result for the next commit, and report the result."""
 
-    def give_up(self, item: Sent, reason: GiveUpReason) -> None:
+    def give_up(self, item: SentItem, reason: GiveUpReason) -> None:
         """Store for the next commit that the item has no answer. Only with the reason CUT_OFF, the service may have
         executed the item."""
 
@@ -80,7 +82,7 @@ class Delivery(Protocol[Sent, AnswerT, Verdict]):
         """Commit the results that `finish` and `give_up` have stored."""
 
 
-class Sender(Generic[Item, AnswerT, Verdict]):
+class Sender(Generic[Item, AnswerT, Result]):
     """Sends the items that a function returns. At most `max_unfinished` items plus one commit of intents are in flight
     at a time."""
 
@@ -89,7 +91,7 @@ class Sender(Generic[Item, AnswerT, Verdict]):
         control: Stop,
         limiter: RequestLimiter,
         retrier: Retrier,
-        delivery: Delivery[Item, AnswerT, Verdict],
+        delivery: Delivery[Item, AnswerT, Result],
         max_unfinished: int,
     ) -> None:
         self._control, self._limiter, self._retrier, self._delivery = control, limiter, retrier, delivery
@@ -98,8 +100,8 @@ class Sender(Generic[Item, AnswerT, Verdict]):
     async def send(self, fetch: FetchItems[Item]) -> None:
         """Send the items that `fetch` returns, until `fetch` returns an empty list or the run must stop.
 
-        At the end, every request that left has a verdict. If the task is cancelled, give up the requests in flight,
-        and raise.
+        At the end, every request that left has a result. If the task is cancelled, give up the requests in flight, and
+        raise.
         """
         while not self._delivery.is_proved and not self._control.is_stopping:
             canaries = await fetch(1)
@@ -199,13 +201,13 @@ class Sender(Generic[Item, AnswerT, Verdict]):
             finally:
                 limiter.release()
             if isinstance(answer, Refused):
-                limiter.wake_waiting()  # the verdict on a refusal may wait for other requests
-            verdict = await delivery.classify(item, answer)
+                limiter.wake_waiting()  # to classify a refusal, the delivery may wait for other requests
+            result = await delivery.classify(item, answer)
         except BaseException:  # the service may have executed a request that is cut off
             delivery.give_up(item, GiveUpReason.CUT_OFF)
             raise
-        if verdict is not None:
-            delivery.finish(item, verdict)
+        if result is not None:
+            delivery.finish(item, result)
         elif self._control.is_stopping:
             delivery.give_up(item, GiveUpReason.STOPPED)
         else:

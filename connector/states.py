@@ -1,5 +1,5 @@
-"""The states of a create and of an email. One table has every move of a create, and a second table every move of an
-email. A move that is not in the table raises an error and changes nothing.
+"""The states of an entry and of an email, and the state transitions. One table has every transition of an entry, and a
+second table every transition of an email. A transition that is not in the table raises an error and changes nothing.
 
 An entry is the ledger's record of one identity in one base. The states of an entry:
 
@@ -26,26 +26,26 @@ S = TypeVar("S", bound=IntEnum)
 E = TypeVar("E", bound=StrEnum)
 
 
-class IllegalMoveError(Exception):
-    """A move that the table does not have. The message has the state and the event."""
+class IllegalTransitionError(Exception):
+    """The error of a state transition that the table does not have. The message has the state and the event."""
 
 
 class StateMachine(Generic[S, E]):
-    """A table of moves. `subject` (an entry, an email) begins the message of an error."""
+    """A table of state transitions. `subject` ("an entry" or "an email") is the beginning of an error message."""
 
     def __init__(self, subject: str, transitions: Mapping[tuple[S, E], S]) -> None:
         self.subject = subject
         self.transitions = transitions
 
     def decide(self, state: S, event: E) -> S:
-        """Return the next state after `event` in `state`. Raise IllegalMoveError if the table lacks this move."""
+        """Return the state after `event` in `state`. Raise IllegalTransitionError if the table lacks the transition."""
         try:
             return self.transitions[state, event]
         except KeyError:
-            raise IllegalMoveError(f"{self.subject} that is {state.name} cannot be {event.value}") from None
+            raise IllegalTransitionError(f"{self.subject} that is {state.name} cannot be {event.value}") from None
 
     def allows(self, state: S, event: E) -> bool:
-        """Return whether the table has a move for `event` in `state`."""
+        """Return whether the table has a transition for `event` in `state`."""
         return (state, event) in self.transitions
 
 
@@ -62,9 +62,10 @@ class State(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """The properties of a state that statements and checks about many entries depend on.
+    """The properties of a state. SQL statements and checks about many entries depend on them.
 
-    - `rank`: the rank of the entry when two entries of a subscriber meet. The entry with the smaller rank stays.
+    - `rank`: decides which entry stays if two entries of a subscriber are joined. The entry with the smaller rank
+      stays.
     - `may_exist`: the service may have the subscriber.
     - `is_unsettled`: the effect of the create is not known, or a person has not accepted the effect. So the entry keeps
       its body.
@@ -130,7 +131,7 @@ CreateEvent = Literal[Event.ANSWERED, Event.MISANSWERED, Event.REFUSED, Event.NO
 FinalAbsenceEvent = Literal[Event.WITHHELD, Event.SUPPRESSED, Event.REFUSED]
 """An event of an UNKNOWN entry that no look-up found and that the run does not send again."""
 
-ENTRY = StateMachine[State, Event](
+ENTRY_STATE_MACHINE = StateMachine[State, Event](
     "an entry",
     {
         (State.NONE, Event.INTENDED): State.SENDING,
@@ -171,7 +172,7 @@ class EmailState(IntEnum):
 
 
 class EmailEvent(StrEnum):
-    """The cause of a move of an email."""
+    """The cause of a state transition of an email."""
 
     INTENDED = "intended"  # the email is about to be sent
     ACCEPTED = "accepted"  # the service answered with the number of its task
@@ -182,7 +183,7 @@ class EmailEvent(StrEnum):
     ALLOWED = "allowed"  # a person allows one more attempt
 
 
-EMAIL = StateMachine[EmailState, EmailEvent](
+EMAIL_STATE_MACHINE = StateMachine[EmailState, EmailEvent](
     "an email",
     {
         (EmailState.NONE, EmailEvent.INTENDED): EmailState.SENDING,

@@ -4,7 +4,15 @@ from itertools import product
 
 import pytest
 
-from connector.states import EMAIL, ENTRY, EmailEvent, EmailState, Event, IllegalMoveError, State
+from connector.states import (
+    EMAIL_STATE_MACHINE,
+    ENTRY_STATE_MACHINE,
+    EmailEvent,
+    EmailState,
+    Event,
+    IllegalTransitionError,
+    State,
+)
 
 ENTRY_TRANSITIONS = {
     (State.NONE, Event.INTENDED): State.SENDING,
@@ -36,14 +44,14 @@ ENTRY_TRANSITIONS = {
 def test_every_transition_of_an_entry_is_in_the_table_or_raises() -> None:
     for state, event in product(State, Event):
         if (state, event) in ENTRY_TRANSITIONS:
-            assert ENTRY.decide(state, event) is ENTRY_TRANSITIONS[state, event], (state, event)
+            assert ENTRY_STATE_MACHINE.decide(state, event) is ENTRY_TRANSITIONS[state, event], (state, event)
         else:
-            with pytest.raises(IllegalMoveError, match=f"{state.name} cannot be {event.value}"):
-                ENTRY.decide(state, event)
+            with pytest.raises(IllegalTransitionError, match=f"{state.name} cannot be {event.value}"):
+                ENTRY_STATE_MACHINE.decide(state, event)
 
 
 def test_only_an_answer_the_list_or_a_person_confirms_an_entry() -> None:
-    assert {event for (_, event), state in ENTRY.transitions.items() if state is State.CONFIRMED} == {
+    assert {event for (_, event), state in ENTRY_STATE_MACHINE.transitions.items() if state is State.CONFIRMED} == {
         Event.ANSWERED,
         Event.FOUND,
         Event.ACCEPTED,
@@ -53,7 +61,7 @@ def test_only_an_answer_the_list_or_a_person_confirms_an_entry() -> None:
 def test_an_unknown_create_is_sent_again_only_after_a_proof_of_absence() -> None:
     assert [
         event
-        for (state, event), next_state in ENTRY.transitions.items()
+        for (state, event), next_state in ENTRY_STATE_MACHINE.transitions.items()
         if state is State.UNKNOWN and next_state is State.SENDING
     ] == [Event.ABSENT]
 
@@ -72,12 +80,12 @@ EMAIL_TRANSITIONS = {
 def test_every_transition_of_an_email_is_in_the_table_or_raises() -> None:
     for state, event in product(EmailState, EmailEvent):
         if (state, event) in EMAIL_TRANSITIONS:
-            assert EMAIL.decide(state, event) is EMAIL_TRANSITIONS[state, event], (state, event)
+            assert EMAIL_STATE_MACHINE.decide(state, event) is EMAIL_TRANSITIONS[state, event], (state, event)
         else:
-            with pytest.raises(IllegalMoveError, match=f"an email that is {state.name} cannot be {event.value}"):
-                EMAIL.decide(state, event)
+            with pytest.raises(IllegalTransitionError, match=f"an email that is {state.name} cannot be {event.value}"):
+                EMAIL_STATE_MACHINE.decide(state, event)
 
 
 @pytest.mark.parametrize("state", [EmailState.SENT, EmailState.UNKNOWN])
 def test_an_email_that_was_sent_or_may_have_been_sent_keeps_its_state(state: EmailState) -> None:
-    assert [event for first_state, event in EMAIL.transitions if first_state is state] == []
+    assert [event for first_state, event in EMAIL_STATE_MACHINE.transitions if first_state is state] == []

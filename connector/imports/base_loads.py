@@ -124,7 +124,7 @@ class BaseLoads:
                     continue
                 base_load = self._loads_by_reference.get(base_ref) or await self._begin_base_load(base_ref)
                 with self._attribute_to_base(base_load):
-                    chunk = await base_load.loader.sort(part)
+                    chunk = await base_load.loader.sort_chunk(part)
                 # The chunk may name one base both by its id and by its name.
                 chunk.is_outdated = any(other_load is base_load for other_load, _ in chunks)
                 chunks.append((base_load, chunk))
@@ -132,10 +132,10 @@ class BaseLoads:
             await self._account.look_up([task for task in tasks if task is not None])
             for base_load, chunk in chunks:
                 with self._attribute_to_base(base_load):
-                    await base_load.loader.create_new(chunk)
+                    await base_load.loader.create_new_rows(chunk)
         finally:
             for base_load, chunk in chunks:
-                base_load.loader.hold(chunk)
+                base_load.loader.hold_rows(chunk)
 
     async def settle(self) -> None:
         """Settle the unknown creates of each base. If a column gives the bases, also settle the job's entries in bases
@@ -144,7 +144,7 @@ class BaseLoads:
         All bases wait for the quiet periods together. Raises as `load` does.
         """
         if isinstance(self._base, BaseColumn) and not self._run.stop.is_stopping:
-            for base in await self._run.commits.ask(self._find_unsettled_bases):
+            for base in await self._run.commits.execute(self._find_unsettled_bases):
                 await self._begin_base_load(base)
         if len(self._base_loads) > 1 and self.mode is RunMode.LOAD:
             await self._look_up_all_bases()
@@ -232,7 +232,7 @@ class BaseLoads:
     async def _begin_base_load(self, base_ref: BaseRef) -> _BaseLoad:
         """Begin and return the load of a base. After a survey, the load uses the results of the survey's look-ups."""
         account = self._run.frame.plan.settings.account
-        base = await self._run.commits.ask(
+        base = await self._run.commits.execute(
             lambda ledger: find_or_add_base(ledger.connection, account, base_ref.service_id, base_ref.name)
         )
         if base.service_id is None and not self._run.frame.plan.shard.is_whole:
@@ -242,7 +242,9 @@ class BaseLoads:
             )
         for base_load in self._base_loads:
             if base_load.base.key == base.key:
-                base_load.session.access.asked_name = base_load.session.access.asked_name or base_ref.name
+                base_load.session.access.requested_base_name = (
+                    base_load.session.access.requested_base_name or base_ref.name
+                )
                 self._loads_by_reference[base_ref] = base_load
                 return base_load
         survey_load = self._survey._loads_by_reference.get(base_ref) if self._survey is not None else None

@@ -232,7 +232,7 @@ class _Load:
         last_row_count = None
         if plan.is_whole:
             account = plan.settings.account
-            last_row_count = await run.commits.ask(
+            last_row_count = await run.commits.execute(
                 lambda ledger: find_rows_read(ledger.connection, account, plan.rows.job, "sync")
             )
         run.reason = _explain_guards(
@@ -254,7 +254,7 @@ class _Load:
         await loads.begin()
         await self._load_chunks(loads)
         await loads.settle()
-        run.limits.check()
+        run.limits.check_rejected_share()
         if is_compared:
             await run.compare(loads.sessions)
         if run.is_running and (newcomer_message := await loads.describe_newcomers()) is not None:
@@ -270,7 +270,7 @@ class _Load:
         # Imported here, because most loads have no cursor.
         from connector.imports.increments import IncrementRun, read_saved_cursor
 
-        saved_value = await run.commits.ask(lambda ledger: read_saved_cursor(ledger, increment))
+        saved_value = await run.commits.execute(lambda ledger: read_saved_cursor(ledger, increment))
         increment_run = IncrementRun(increment, saved_value, run.clock.now())
         self._increment_run = increment_run
         run.report.messages.append(increment_run.describe_start())
@@ -346,13 +346,15 @@ class _Load:
         run.rows.begin_chunk(prepared_chunk)
         tally.add_started(prepared_chunk.invalid_count)
         for malformed_row in prepared_chunk.chunk.malformed:
-            tally.report(build_malformed_problem(malformed_row, prepared_chunk.chunk.name))
+            tally.report_problem(build_malformed_problem(malformed_row, prepared_chunk.chunk.name))
         for problem in build_invalid_problems(prepared_chunk.chunk, prepared_chunk.faults):
-            tally.report(problem)
+            tally.report_problem(problem)
         tally.count_positions(Outcome.DUPLICATE, prepared_chunk.chunk, prepared_chunk.repeated_positions)
         tally.count_positions(Outcome.SUPPRESSED, prepared_chunk.chunk, prepared_chunk.suppressed_positions)
         for difference in prepared_chunk.differences:
-            run.rows.write(build_unused_problem(prepared_chunk.chunk, difference, self._plan.rows.rules.identity))
+            run.rows.write_problem(
+                build_unused_problem(prepared_chunk.chunk, difference, self._plan.rows.rules.identity)
+            )
 
     def _list_messages(self, loads: BaseLoads) -> Iterator[str]:
         """Yield messages that add to the counts."""

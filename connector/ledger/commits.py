@@ -19,7 +19,7 @@ from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
-from connector.ledger.entries import Entry, Intent, Ledger, Move
+from connector.ledger.entries import Entry, Intent, Ledger, Transition
 from connector.ledger.receipts import PendingReceipt, ReceiptKind, record_pending
 from connector.ledger.records import mark_misanswered_base, record_base_id
 from connector.ledger.store import Base
@@ -29,8 +29,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-Step = Callable[[Ledger], T]
-"""A function that does the work inside one transaction."""
+LedgerFunction = Callable[[Ledger], T]
+"""A function that reads or changes the ledger inside one transaction."""
 
 AfterCommit = Callable[[T], object]
 """A function that runs on the thread of the event loop, after the transaction is durable and before the next
@@ -39,46 +39,48 @@ transaction begins."""
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A step, the function to call after it, and the future in which the caller waits for the result."""
+    """A function on the ledger, the callback after the commit, and the future in which the caller waits for the
+    result."""
 
-    step: Step[Any]
+    function: LedgerFunction[Any]
     after_commit: AfterCommit[Any]
     answer: "asyncio.Future[Any]"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _RunningStep:
-    """The step that the thread works on. `result` gets the step's result when the transaction is durable."""
+class _RunningRequest:
+    """The request that the thread works on. `result` gets the result of the function when the transaction is
+    durable."""
 
     request: _Request
     result: "Future[Any]"
 
 
 class Commits:
-    """A queue of steps on the ledger. `thread` is an executor of one thread.
+    """A queue of functions that use the ledger, each in its own transaction. `thread` is an executor of one thread.
 
-    No other code may use the ledger while a step runs.
+    No other code may use the ledger while a function of the queue runs.
     """
 
     def __init__(self, ledger: Ledger, thread: Executor) -> None:
         self._ledger = ledger
         self._thread = thread
         self._queue: deque[_Request] = deque()
-        self._running: _RunningStep | None = None
+        self._running: _RunningRequest | None = None
 
     @property
     def send_deadline(self) -> float:
         """The time (monotonic) until which requests may leave: the end of the lease, or infinity without a lease."""
         lease = self._ledger.store.lease
-        return inf if lease is None else lease.until
+        return inf if lease is None else lease.valid_until
 
-    async def ask(self, step: Step[T], after_commit: AfterCommit[T] = lambda _: None) -> T:
-        """Run the step inside one transaction, and return the step's result when the transaction is durable.
+    async def execute(self, function: LedgerFunction[T], after_commit: AfterCommit[T] = lambda _: None) -> T:
+        """Run the function inside one transaction, and return its result when the transaction is durable.
 
-        A cancellation of the caller takes effect only after the transaction has ended. Raises the errors of the step,
-        and LedgerError.
+        A cancellation of the caller takes effect only after the transaction has ended. Raises the errors of the
+        function, and LedgerError.
         """
-        request = _Request(step, after_commit, asyncio.get_running_loop().create_future())
+        request = _Request(function, after_commit, asyncio.get_running_loop().create_future())
         self._queue.append(request)
         self._start_next()
         cancellation = await _wait_despite_cancellation(request.answer)
@@ -88,20 +90,20 @@ class Commits:
         return answer
 
     def drain(self) -> None:
-        """Run all steps that still wait, on the thread of the caller."""
+        """Run all functions that still wait, on the thread of the caller."""
         while self._running is not None or self._queue:
             if self._running is not None:
                 # Wait here, so that an interruption of this thread gives no caller an answer.
                 self._running.result.exception()
-                running_step, self._running = self._running, None
-                _set_answer(running_step.request, running_step.result.result)
+                running_request, self._running = self._running, None
+                _set_answer(running_request.request, running_request.result.result)
             else:
                 request = self._queue.popleft()
-                _set_answer(request, partial(self._run_transaction, request.step))
+                _set_answer(request, partial(self._run_transaction, request.function))
 
-    def _run_transaction(self, step: Step[T]) -> T:
+    def _run_transaction(self, function: LedgerFunction[T]) -> T:
         with self._ledger.transaction():
-            result = step(self._ledger)
+            result = function(self._ledger)
         logger.debug("commit: the ledger is durable")
         return result
 
@@ -110,20 +112,20 @@ class Commits:
             request = self._queue.popleft()
             try:
                 commit = (
-                    self._prepare(request.step)
+                    self._run_up_to_commit(request.function)
                     if self._ledger.is_file
-                    else partial(self._run_transaction, request.step)
+                    else partial(self._run_transaction, request.function)
                 )
             except BaseException as error:  # noqa: BLE001 - the error belongs to the caller
                 request.answer.set_exception(error)
             else:
                 self._submit(request, commit)
 
-    def _prepare(self, step: Step[T]) -> Callable[[], T]:
+    def _run_up_to_commit(self, function: LedgerFunction[T]) -> Callable[[], T]:
         """Run a transaction up to its commit, and return the commit as a function."""
         with ExitStack() as stack:
             stack.enter_context(self._ledger.transaction())
-            result = step(self._ledger)
+            result = function(self._ledger)
             commit = stack.pop_all().close
 
         def make_durable() -> T:
@@ -133,7 +135,7 @@ class Commits:
 
         return make_durable
 
-    def _submit(self, request: _Request, work: Callable[[], Any]) -> None:
+    def _submit(self, request: _Request, function: Callable[[], Any]) -> None:
         loop = asyncio.get_running_loop()
 
         def finish_running(result: "Future[Any]") -> None:
@@ -143,14 +145,14 @@ class Commits:
                 _set_answer(request, result.result)
                 self._start_next()
 
-        # The submitted work must not refer to itself. A step has the digests of a chunk, and the garbage collector runs
+        # The submitted function must not refer to itself. It has the digests of a chunk, and the garbage collector runs
         # so seldom that 200 MB of digests would wait for it.
-        self._running = _RunningStep(request, self._thread.submit(work))
+        self._running = _RunningRequest(request, self._thread.submit(function))
         self._running.result.add_done_callback(lambda result: loop.call_soon_threadsafe(finish_running, result))
 
 
 class LedgerWriter:
-    """The writer of the entries of one base in a run. Recorded moves wait here for the commit of the next intents."""
+    """The writer of the entries of one base in a run. Recorded state transitions wait here for the next commit."""
 
     def __init__(self, commits: Commits, base: Base, run_key: int, *, has_receipts: bool = False) -> None:
         self.base = base
@@ -158,33 +160,34 @@ class LedgerWriter:
         self._commits = commits
         self.has_receipts = has_receipts  # whether the run writes receipts
         self._receipts: list[PendingReceipt] = []
-        self._moves: dict[Event, list[tuple[bytes, Move]]] = defaultdict(list)
+        self._transitions: dict[Event, list[tuple[bytes, Transition]]] = defaultdict(list)
 
     @property
     def send_deadline(self) -> float:
         """The time (monotonic) until which requests may leave, unless a commit renews the lease earlier."""
         return self._commits.send_deadline
 
-    async def ask(self, step: Step[T], after_commit: AfterCommit[T] = lambda _: None) -> T:
-        """Write the recorded moves and run one step, inside one transaction. Return the result of `Commits.ask`."""
-        # Both lists are taken at once, so that no move is lost between two steps.
-        moves, self._moves = (
-            self._moves,
+    async def execute(self, function: LedgerFunction[T], after_commit: AfterCommit[T] = lambda _: None) -> T:
+        """Write the recorded state transitions and run one function, inside one transaction. Return the result of
+        `Commits.execute`."""
+        # Both lists are replaced before the transaction begins, so that no state transition is lost.
+        transitions, self._transitions = (
+            self._transitions,
             defaultdict(list),
         )
         receipts, self._receipts = self._receipts, []
 
-        def write(ledger: Ledger) -> T:
-            self._write_moves(ledger, moves)
+        def write_and_call(ledger: Ledger) -> T:
+            self._write_transitions(ledger, transitions)
             record_pending(ledger, self.run_key, self.base.key, receipts)
-            return step(ledger)
+            return function(ledger)
 
-        return await self._commits.ask(write, after_commit)
+        return await self._commits.execute(write_and_call, after_commit)
 
     async def find_entries(self, identities: Sequence[bytes]) -> dict[bytes, Entry]:
-        """Return the entries of these identities in the base, after all recorded moves."""
+        """Return the entries of these identities in the base, after all recorded state transitions."""
         base = self.base
-        return await self.ask(lambda ledger: ledger.find_entries(base, identities))
+        return await self.execute(lambda ledger: ledger.find_entries(base, identities))
 
     async def commit_intents(self, intents: Sequence[tuple[State, Intent]], names: Sequence[str] = ()) -> None:
         """Record these intents, and return when they are durable. Only then may a request leave. Each intent has the
@@ -195,17 +198,17 @@ class LedgerWriter:
         for state, intent in intents:
             intents_by_state[state].append(intent)
 
-        def write(ledger: Ledger) -> None:
+        def record_intents(ledger: Ledger) -> None:
             ledger.mark_intended(self.base, self.run_key, intents_by_state[State.NONE])
             ledger.mark_intended_again(self.base, self.run_key, intents_by_state[State.REJECTED])
             ledger.mark_absent(self.base, self.run_key, intents_by_state[State.UNKNOWN])
 
-        await self.ask(write)
+        await self.execute(record_intents)
 
-    def record(self, identity: bytes, move: Move) -> None:
-        """Record the move of an entry that was intended. The move is durable after the next commit. Until then, the
-        entry is SENDING."""
-        self._moves[move.event].append((identity, move))
+    def record(self, identity: bytes, transition: Transition) -> None:
+        """Record the state transition of an entry that is SENDING. It is durable after the next commit. Until then, the
+        entry stays SENDING."""
+        self._transitions[transition.event].append((identity, transition))
 
     def record_receipt(
         self,
@@ -221,40 +224,50 @@ class LedgerWriter:
             self._receipts.append(PendingReceipt(identity, kind, name, evidence, message))
 
     async def flush(self) -> None:
-        """Make all recorded moves durable."""
-        if self._moves or self._receipts:
-            await self.ask(lambda _ledger: None)
+        """Make all recorded state transitions and receipts durable."""
+        if self._transitions or self._receipts:
+            await self.execute(lambda _ledger: None)
 
     async def record_base_id(self, service_id: int, name: str) -> None:
         """Record the base's id and name in the answer of the service. If the ledger has a base with only this name, the
         entries of that base move to this base."""
         base = self.base
-        await self.ask(lambda ledger: record_base_id(ledger.connection, base, service_id, name), self._set_base)
+        await self.execute(lambda ledger: record_base_id(ledger.connection, base, service_id, name), self._set_base)
 
     def _set_base(self, base: Base) -> None:
         self.base = base
 
-    def _write_moves(self, ledger: Ledger, moves: dict[Event, list[tuple[bytes, Move]]]) -> None:
-        answered_rows = [(identity, move.subscriber_id or 0) for identity, move in moves[Event.ANSWERED]]
-        refused_rows = [(identity, move.status or 0, move.message) for identity, move in moves[Event.REFUSED]]
+    def _write_transitions(self, ledger: Ledger, transitions: dict[Event, list[tuple[bytes, Transition]]]) -> None:
+        answered_rows = [
+            (identity, transition.subscriber_id or 0) for identity, transition in transitions[Event.ANSWERED]
+        ]
+        refused_rows = [
+            (identity, transition.status or 0, transition.message)
+            for identity, transition in transitions[Event.REFUSED]
+        ]
         ledger.mark_answered(self.base, answered_rows)
         altered_rows = [
-            (identity, move.altered_fields) for identity, move in moves[Event.ANSWERED] if move.altered_fields
+            (identity, transition.altered_fields)
+            for identity, transition in transitions[Event.ANSWERED]
+            if transition.altered_fields
         ]
         ledger.record_altered(self.base, altered_rows)
         ledger.mark_refused(self.base, State.SENDING, refused_rows)
-        held_rows = [(identity, move.subscriber_id or 0, move.message) for identity, move in moves[Event.MISANSWERED]]
+        held_rows = [
+            (identity, transition.subscriber_id or 0, transition.message)
+            for identity, transition in transitions[Event.MISANSWERED]
+        ]
         ledger.mark_misanswered(self.base, held_rows)
-        for _, move in moves[Event.MISANSWERED]:  # architecture 4.9
-            if move.answered_base is not None:
-                mark_misanswered_base(ledger.connection, self.base, *move.answered_base)
-        ledger.mark_not_sent(self.base, [identity for identity, _ in moves[Event.NOT_SENT]])
-        ledger.mark_lost(self.base, [identity for identity, _ in moves[Event.LOST]])
+        for _, transition in transitions[Event.MISANSWERED]:  # architecture 4.9
+            if transition.answered_base is not None:
+                mark_misanswered_base(ledger.connection, self.base, *transition.answered_base)
+        ledger.mark_not_sent(self.base, [identity for identity, _ in transitions[Event.NOT_SENT]])
+        ledger.mark_lost(self.base, [identity for identity, _ in transitions[Event.LOST]])
 
 
 @contextmanager
 def open_commits(ledger: Ledger) -> Iterator[Commits]:
-    """Yield a queue of steps with its own thread. At the end of the context, run the steps that still wait."""
+    """Yield a queue of functions with its own thread. At the end of the context, run the functions that still wait."""
     with ThreadPoolExecutor(1, thread_name_prefix="connector commits") as thread:
         thread.submit(lambda: None).result()  # if the thread cannot start, this fails here and not in a transaction
         commits = Commits(ledger, thread)

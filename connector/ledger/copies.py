@@ -55,8 +55,8 @@ _FILE_SUFFIXES = (
 class Backup:
     """The number of copied entries and of copied emails (None: the file does not exist)."""
 
-    entries: int | None
-    emails: int | None
+    entry_count: int | None
+    email_count: int | None
 
 
 def back_up_ledger(url: str, target: Path) -> Backup:
@@ -133,9 +133,9 @@ def _copy_pages(source: Path, copy_path: Path, mode: str) -> int:
         raise LedgerError(f"the ledger {source} cannot be copied to {copy_path.parent}: {reason}") from None
 
 
-def restore_ledger(url: str, source: Path, *, at: datetime) -> Backup:
+def restore_ledger(url: str, source: Path, *, restored_at: datetime) -> Backup:
     """Copy the backup `source` and its emails to the ledger at `url`, which must not exist. All campaigns are closed.
-    `at` is an aware time.
+    `restored_at` is an aware time.
 
     Raises ConfigurationError if the ledger is not a file or exists, or `source` is not a ledger of this version, and
     LedgerError if the ledger cannot be written.
@@ -171,10 +171,10 @@ def restore_ledger(url: str, source: Path, *, at: datetime) -> Backup:
                     )
                 if table is email_meta:
                     copy.execute("UPDATE campaign SET is_closed = 1")
-                    copy.execute(_MARK_RESTORED_SQL, (at.isoformat(timespec="seconds"),))
+                    copy.execute(_MARK_RESTORED_SQL, (restored_at.isoformat(timespec="seconds"),))
         if counts[1] is None:  # the backup may lack campaigns that were sent
-            with open_emails(url) as log, log.transaction():
-                log.connection.exec_driver_sql(_MARK_RESTORED_SQL, (at.isoformat(timespec="seconds"),))
+            with open_emails(url) as email_log, email_log.transaction():
+                email_log.connection.exec_driver_sql(_MARK_RESTORED_SQL, (restored_at.isoformat(timespec="seconds"),))
         for partial_file in reversed(partial_files):
             # The emails are published first, so that no campaign is open when the ledger is visible.
             partial_file.publish(is_new=True)
@@ -190,9 +190,9 @@ _MARK_RESTORED_SQL = "INSERT OR REPLACE INTO email_meta (name, value) VALUES ('r
 _BATCH_ROWS = 5000
 
 
-def copy_ledger(url: str, target_url: str, *, at: datetime) -> tuple[int, int]:
+def copy_ledger(url: str, target_url: str, *, copied_at: datetime) -> tuple[int, int]:
     """Copy the ledger at `url`, a SQLite file, to the empty ledger at `target_url` in PostgreSQL. Return the number of
-    entries and of emails. `at` is an aware time.
+    entries and of emails. `copied_at` is an aware time.
 
     All rows are copied in one transaction. After the transaction, the copied ledger is closed. If the process is killed
     before the ledger is closed, a person can delete the copy and make it again. Raises ConfigurationError if a URL is
@@ -220,10 +220,10 @@ def copy_ledger(url: str, target_url: str, *, at: datetime) -> tuple[int, int]:
     name = show_ledger_location(target_location)
     with (
         open_ledger(url, may_create=False) as source,
-        open_existing_emails(url) as log,
+        open_existing_emails(url) as email_log,
         open_ledger(target_url) as target,
     ):
-        sources = [source.store] if log is None else [source.store, log.store]
+        sources = [source.store] if email_log is None else [source.store, email_log.store]
         with target.store.transaction():
             connection = target.store.connection
             if not has_emails(connection, name):
@@ -234,7 +234,7 @@ def copy_ledger(url: str, target_url: str, *, at: datetime) -> tuple[int, int]:
                     _copy_tables(store.connection, connection, tables)
             entry_count = connection.execute(select(func.count()).select_from(entry)).scalar_one()
             email_count = connection.execute(select(func.count()).select_from(email)).scalar_one()
-        copy_location = f"{name}, on {at:%Y-%m-%d}"
+        copy_location = f"{name}, on {copied_at:%Y-%m-%d}"
         for store, table in zip(sources, (meta, email_meta), strict=False):
             with store.transaction():
                 store.connection.execute(insert(table).values(name=MOVED_TO_KEY, value=copy_location))
@@ -251,7 +251,7 @@ def _refuse_filled_tables(connection: Connection, name: str) -> None:
 
 
 def _copy_tables(source: Connection, target: Connection, tables: MetaData) -> None:
-    """Copy all rows, and set the target's next keys to follow the copied keys."""
+    """Copy all rows, and set the next key of each table in the target to follow the copied keys."""
     existing_names = set(inspect(source).get_table_names())
     for table in tables.sorted_tables:
         if table in (meta, email_meta) or table.name not in existing_names:
@@ -259,14 +259,14 @@ def _copy_tables(source: Connection, target: Connection, tables: MetaData) -> No
         rows = source.execution_options(yield_per=_BATCH_ROWS).execute(select(table)).mappings()
         for batch in rows.partitions(_BATCH_ROWS):
             target.execute(insert(table), [dict(row) for row in batch])
-        _continue_keys(target, table)
+        _set_next_key(target, table)
     if tables is emails_metadata:  # a restore has set this time, at which campaigns were closed
         restored_query = select(email_meta).where(email_meta.c.name == "restored_at")
         for row in source.execute(restored_query).mappings():
             target.execute(insert(email_meta).values(**row))
 
 
-def _continue_keys(target: Connection, table: Table) -> None:
+def _set_next_key(target: Connection, table: Table) -> None:
     column = table.autoincrement_column
     if column is not None:
         last_key = target.execute(select(func.max(column))).scalar_one()

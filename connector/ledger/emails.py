@@ -4,7 +4,8 @@ The rules:
 
 - Emails are separate from the ledger of subscribers, which a load locks. So emails may be sent during a load.
 - A run holds the lock of its campaign.
-- Each move is a compare-and-set on the old state. The caller has opened the transaction by `EmailLog.transaction`.
+- Each state transition is a compare-and-set on the old state. The caller has opened the transaction by
+  `EmailLog.transaction`.
 - An email is intended only once, unless its request is known not to have left, or a person allows another attempt.
 - A campaign is refused if the ledger has it only under another account, or if the ledger was restored and may lack
   emails of the campaign. A person must then decide.
@@ -20,7 +21,7 @@ from sqlalchemy import text
 
 from connector.errors import ConfigurationError
 from connector.ledger.store import Batch, HoldCampaign, Rows, Store, make_storable
-from connector.states import EMAIL, EmailEvent, EmailState
+from connector.states import EMAIL_STATE_MACHINE, EmailEvent, EmailState
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Campaign:
 @dataclass(frozen=True, slots=True)
 class EmailEntry:
     """The email to one recipient. If the state is SENT, `request_id`, `message_id` and `sent_at` (Unix seconds) are
-    from the answer. If the state is REFUSED, `status` and `words` are the status and the message of the refusal. In
+    from the answer. If the state is REFUSED, `status` and `message` are the status and the message of the refusal. In
     other states, these fields are None. `run_id` is the run that sent the email."""
 
     state: EmailState
@@ -43,7 +44,7 @@ class EmailEntry:
     message_id: str | None
     sent_at: float | None
     status: int | None
-    words: str | None
+    message: str | None
     run_id: str
 
 
@@ -52,7 +53,7 @@ class OpenEmail:
     """An email of a campaign that needs a person's attention, with its address and the time of its intent (Unix
     seconds).
 
-    `status` and `words` are the status and the message of a refusal. `recipient` is the digest of the address.
+    `status` and `message` are the status and the message of a refusal. `recipient` is the digest of the address.
     """
 
     state: EmailState
@@ -60,7 +61,7 @@ class OpenEmail:
     intended_at: float
     run_id: str
     status: int | None
-    words: str | None
+    message: str | None
     recipient: bytes
     key: int
 
@@ -139,53 +140,56 @@ class EmailLog:
         return restored_at is not None or self.connection.execute(_FIND_ANY_CAMPAIGN).first() is not None
 
     def count_sent(self, campaign: Campaign) -> dict[str, int]:
-        """Return the number of sent emails by run id. A run without a sent email has the number 0."""
+        """Return the number of sent emails by run id. A run whose emails were not sent has the number 0."""
         rows = self.connection.execute(_COUNT_SENT, {"campaign": campaign.key, "sent": EmailState.SENT})
         return {run_id: int(number) for run_id, number in rows}
 
-    def find_begin(self, campaign: Campaign) -> str:
+    def find_last_start(self, campaign: Campaign) -> str:
         """Return the start of the campaign's latest run, or "" if no run is recorded."""
         return self._read_mark("run", campaign)
 
-    def mark_begin(self, campaign: Campaign, began_at: str) -> None:
+    def record_start(self, campaign: Campaign, started_at: str) -> None:
         """Record the start of the campaign's latest run. Call this before the run sends anything."""
-        self._mark("run", campaign, began_at)
+        self._write_mark("run", campaign, started_at)
 
-    def find_reopen(self, campaign: Campaign) -> str:
+    def find_last_reopening(self, campaign: Campaign) -> str:
         """Return the start of the last run that has reopened the campaign, or ""."""
         return self._read_mark("open", campaign)
 
-    def mark_reopened(self, campaign: Campaign, began_at: str) -> None:
-        """Record that a person has reopened the campaign with the run that began at `began_at`."""
-        self._mark("open", campaign, began_at)
+    def record_reopening(self, campaign: Campaign, started_at: str) -> None:
+        """Record that a person has reopened the campaign with the run that started at `started_at`."""
+        self._write_mark("open", campaign, started_at)
 
     def _read_mark(self, kind: str, campaign: Campaign) -> str:
         return self.connection.execute(_READ_MARK, {"name": _name_mark(kind, campaign)}).scalar_one_or_none() or ""
 
-    def _mark(self, kind: str, campaign: Campaign, value: str) -> None:
+    def _write_mark(self, kind: str, campaign: Campaign, value: str) -> None:
         self.connection.execute(_WRITE_MARK, {"name": _name_mark(kind, campaign), "value": value})
 
     # Reading
 
-    def find(self, campaign: Campaign, recipients: Sequence[bytes]) -> dict[bytes, EmailEntry]:
+    def find_emails(self, campaign: Campaign, recipients: Sequence[bytes]) -> dict[bytes, EmailEntry]:
         """Return the emails to these recipients (digests of addresses). Recipients without an email are left out."""
         rows = self.store.select(_FIND_EMAILS, {}, _build_rows(campaign, recipients))
         return {row[0]: EmailEntry(EmailState(row[1]), *row[2:]) for row in rows}
 
-    def read_unsettled(self, campaign: Campaign) -> list[OpenEmail]:
+    def read_unsettled_emails(self, campaign: Campaign) -> list[OpenEmail]:
         """Return all UNKNOWN emails in the order of sending. A person must decide about these emails, which may have
         been sent."""
         rows = self.connection.execute(_READ_OPEN_EMAILS, {"campaign": campaign.key, "state": EmailState.UNKNOWN})
         return [OpenEmail(EmailState(state), *columns) for state, *columns in rows]
 
-    # The moves of a campaign's emails
+    # The state transitions of a campaign's emails
 
     def mark_intended(
-        self, campaign: Campaign, run_id: str, intents: Sequence[tuple[bytes, str]], *, at: float
+        self, campaign: Campaign, run_id: str, intents: Sequence[tuple[bytes, str]], *, intended_at: float
     ) -> None:
-        """Move NONE to SENDING. `intents` are (recipient, address as a text). `at` is the time in Unix seconds."""
+        """Change NONE to SENDING. `intents` are (recipient, address as a text). `intended_at` is the time in Unix
+        seconds."""
         rows = [(campaign.key, recipient, make_storable(address)) for recipient, address in intents]
-        self._move(_INSERT_INTENT, rows, EmailState.NONE, EmailEvent.INTENDED, run=make_storable(run_id), at=float(at))
+        self._change_state(
+            _INSERT_INTENT, rows, EmailState.NONE, EmailEvent.INTENDED, run=make_storable(run_id), at=float(intended_at)
+        )
 
     def mark_accepted(self, campaign: Campaign, answers: Sequence[tuple[bytes, int, str, float]]) -> None:
         """Move SENDING to SENT, and delete the address. `answers` are (recipient, SendMessageRequestId, MessageId, Unix
@@ -194,38 +198,38 @@ class EmailLog:
             (campaign.key, recipient, request_id, make_storable(message_id), float(at))
             for recipient, request_id, message_id, at in answers
         ]
-        self._move(_SET_ACCEPTED, rows, EmailState.SENDING, EmailEvent.ACCEPTED)
+        self._change_state(_SET_ACCEPTED, rows, EmailState.SENDING, EmailEvent.ACCEPTED)
 
     def mark_refused(self, campaign: Campaign, refusals: Sequence[tuple[bytes, int, str]]) -> None:
         """Move SENDING to REFUSED. `refusals` are (recipient, HTTP status, message of the service)."""
-        rows = [(campaign.key, recipient, status, make_storable(words)) for recipient, status, words in refusals]
-        self._move(_SET_REFUSED, rows, EmailState.SENDING, EmailEvent.REFUSED)
+        rows = [(campaign.key, recipient, status, make_storable(message)) for recipient, status, message in refusals]
+        self._change_state(_SET_REFUSED, rows, EmailState.SENDING, EmailEvent.REFUSED)
 
     def mark_not_sent(self, campaign: Campaign, recipients: Sequence[bytes]) -> None:
         """Move SENDING to NONE. These requests never left."""
-        self._move(_DELETE, _build_rows(campaign, recipients), EmailState.SENDING, EmailEvent.NOT_SENT)
+        self._change_state(_DELETE, _build_rows(campaign, recipients), EmailState.SENDING, EmailEvent.NOT_SENT)
 
     def mark_lost(self, campaign: Campaign, recipients: Sequence[bytes]) -> None:
         """Move SENDING to UNKNOWN."""
-        self._move(_SET_STATE, _build_rows(campaign, recipients), EmailState.SENDING, EmailEvent.LOST)
+        self._change_state(_SET_STATE, _build_rows(campaign, recipients), EmailState.SENDING, EmailEvent.LOST)
 
     def mark_died(self, campaign: Campaign) -> int:
         """Move every SENDING email of the campaign to UNKNOWN, and return the number of these emails. Only the run that
         holds the campaign may call this function."""
-        new_state = EMAIL.decide(EmailState.SENDING, EmailEvent.DIED)
+        new_state = EMAIL_STATE_MACHINE.decide(EmailState.SENDING, EmailEvent.DIED)
         values = {"campaign": campaign.key, "old_state": EmailState.SENDING, "new_state": new_state}
         return self.connection.execute(_SET_STATE_OF_CAMPAIGN, values).rowcount
 
     def mark_allowed(self, campaign: Campaign, recipients: Sequence[bytes]) -> None:
         """Move REFUSED to NONE. A person has allowed one more attempt for these recipients."""
-        self._move(_DELETE, _build_rows(campaign, recipients), EmailState.REFUSED, EmailEvent.ALLOWED)
+        self._change_state(_DELETE, _build_rows(campaign, recipients), EmailState.REFUSED, EmailEvent.ALLOWED)
 
-    def _move(
+    def _change_state(
         self, batch: Batch, rows: Rows, old_state: EmailState, event: EmailEvent, **shared_values: object
     ) -> None:
         values: Mapping[str, Any] = {
             "old_state": old_state,
-            "new_state": EMAIL.decide(old_state, event),
+            "new_state": EMAIL_STATE_MACHINE.decide(old_state, event),
             **shared_values,
         }
         self.store.change(batch, values, rows)

@@ -1,8 +1,8 @@
-"""The ledger's entries and their moves. Each move is one function, which does a compare-and-set on the old state
-(architecture 4.2).
+"""The ledger's entries and their state transitions. Each transition is one function, which does a compare-and-set on
+the old state (architecture 4.2).
 
-Call every function inside a transaction of `Ledger.transaction`. Every UPDATE and DELETE of a move has the old state as
-a condition.
+Call every function inside a transaction of `Ledger.transaction`. Every UPDATE and DELETE of a transition has the old
+state as a condition.
 """
 
 from array import array
@@ -15,7 +15,7 @@ from sqlalchemy import Connection, text
 from connector.ledger.schema import HOW_NUMBERS, IDENTITY_FIELDS, IS_OPT_OUT_SQL, IS_SHOWN_SQL, IS_UNFINISHED_SQL
 from connector.ledger.store import Base, Batch, Rows, Store, make_storable
 from connector.shards import WHOLE, Shard
-from connector.states import ENTRY, CreateEvent, Event, State, list_states_sql
+from connector.states import ENTRY_STATE_MACHINE, CreateEvent, Event, State, list_states_sql
 
 NOT_FINAL_STATUSES = frozenset({401, 402, 403, 404, 405, 408, 409, 429})
 """Statuses of refusals that are not about the row, or after which the create may have taken effect. Such a refusal may
@@ -33,15 +33,17 @@ class Entry:
     fingerprint: bytes | None
     status: int | None
     message: str | None
-    attempts: int
+    attempt_count: int
     # The fingerprint that was reported as changed, and the time of the report (Unix seconds). If the state is REJECTED:
     # the fingerprint that a later run has looked up, and the time of the look-up.
-    reported: bytes | None = None
+    reported_fingerprint: bytes | None = None
     reported_at: float | None = None
-    altered: str | None = None  # fields that the service altered in its answer, separated by blanks (architecture 4.13)
+    altered_fields: str | None = (
+        None  # fields that the service altered in its answer, separated by blanks (architecture 4.13)
+    )
     # the run that sent the entry last, or checked its refusal; None: a listing showed the subscriber
     run_key: int | None = None
-    opted_out: str | None = None  # the job whose row says inactive while the service shows the subscriber as active
+    opt_out_job: str | None = None  # the job whose row says inactive while the service shows the subscriber as active
 
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen, because creating a frozen object takes three times as long
@@ -56,8 +58,8 @@ class Intent:
 
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen, because creating a frozen object takes three times as long
-class Move:
-    """The move of an entry whose create was intended: the event and its values.
+class Transition:
+    """The state transition of an entry that is SENDING: the event, and its values.
 
     `answered_base` has the id and the name of the base in the answer, if this is not the base of the request.
     `is_stale` means that the entry was not sent, and must be looked up again. `is_known` means that the subscriber in
@@ -84,7 +86,7 @@ class Move:
 class UnfinishedEntry:
     """An entry in the state UNKNOWN, HELD or REJECTED that has a body, because the create may be sent again.
 
-    `run_id` and `run_key` are the id and the key of the run that sent the create last. `suppressed_by` is the job of
+    `run_id` and `run_key` are the id and the key of the run that sent the create last. `suppressing_job` is the job of
     the run's suppression list (None: no list). `is_holding` shows whether the run had `on_unknown: hold`. `status` and
     `message` are from a refusal. `answered_id` is the subscriber id in the answer to a create that is HELD.
     """
@@ -93,9 +95,9 @@ class UnfinishedEntry:
     field: str
     fingerprint: bytes
     body: bytes
-    attempts: int
+    attempt_count: int
     run_id: str
-    suppressed_by: str | None = None
+    suppressing_job: str | None = None
     status: int | None = None
     message: str | None = None
     is_holding: bool | None = None
@@ -151,7 +153,7 @@ class Ledger:
     """The entries of a ledger, with the connection and the transactions of its store. `is_file` is whether the ledger
     is a file on this machine, and not on a server.
 
-    A run of a `shard` moves only entries of the shard. A method that moves entries without their identities as
+    A run of a `shard` changes only entries of the shard. A method that changes entries without their identities as
     arguments is limited to the shard's range of identities.
     """
 
@@ -193,10 +195,10 @@ class Ledger:
         return [UnfinishedEntry(identity, _FIELD_BY_NUMBER[field], *columns) for identity, field, *columns in rows]
 
     def find_confirmed_entries(
-        self, base: Base, start: bytes, max_count: int, *, before_run_key: int = LAST_RUN_KEY
+        self, base: Base, first_identity: bytes, max_count: int, *, before_run_key: int = LAST_RUN_KEY
     ) -> list[ConfirmedEntry]:
         """Return at most `max_count` CONFIRMED entries of the base in the order of identities. Begin at the identity (a
-        digest) `start`. After the last identity, continue with the first identity.
+        digest) `first_identity`. After the last identity, continue with the first identity.
 
         Leave out entries that the run with the key `before_run_key` or a later run has sent. Also leave out entries
         that a person has accepted with another identity.
@@ -208,37 +210,38 @@ class Ledger:
             "before": before_run_key,
         }
         values |= {"accepted": HOW_NUMBERS["accepted"], "not_ended": inf, **self._range}
-        start = self.shard.scale_digest(start)
+        first_identity = self.shard.scale_digest(first_identity)
         confirmed_entries = [
-            ConfirmedEntry(*row) for row in self.connection.execute(_FIND_CONFIRMED, {**values, "start": start})
+            ConfirmedEntry(*row)
+            for row in self.connection.execute(_FIND_CONFIRMED, {**values, "start": first_identity})
         ]
-        if len(confirmed_entries) < max_count and start:
+        if len(confirmed_entries) < max_count and first_identity:
             confirmed_entries += [
                 ConfirmedEntry(*row) for row in self.connection.execute(_FIND_CONFIRMED, {**values, "start": b""})
             ]
         return list(dict.fromkeys(confirmed_entries))[:max_count]
 
     def list_confirmed(
-        self, base: Base, field: str, before_run_key: int, ended_by: float
+        self, base: Base, field: str, before_run_key: int, latest_end: float
     ) -> "tuple[bytes, array[int]]":
         """Return the joined identities of `field` and the subscriber ids of all CONFIRMED entries of the base that a
         listing should show. These were confirmed by a listing, or by a run that is earlier than the run with the key
-        `before_run_key` and has ended at `ended_by` (Unix seconds) or earlier."""
+        `before_run_key` and has ended at `latest_end` (Unix seconds) or earlier."""
         values: dict[str, object] = {"base": base.key, "state": State.CONFIRMED, "field": IDENTITY_FIELDS[field]}
-        values |= {"before": before_run_key, "accepted": HOW_NUMBERS["accepted"], "ended_by": ended_by, **self._range}
+        values |= {"before": before_run_key, "accepted": HOW_NUMBERS["accepted"], "ended_by": latest_end, **self._range}
         identities, ids = bytearray(), array("q")
         for identity, subscriber_id in self.connection.execute(_LIST_CONFIRMED, values):
             identities += identity
             ids.append(subscriber_id)
         return bytes(identities), ids
 
-    def find_shown_entries(self, base: Base, start: bytes, max_count: int) -> list[ConfirmedEntry]:
+    def find_shown_entries(self, base: Base, first_identity: bytes, max_count: int) -> list[ConfirmedEntry]:
         """Return at most `max_count` CONFIRMED entries of the base that the list has shown, in the order of
         `find_confirmed_entries`."""
         values = {"base": base.key, "state": State.CONFIRMED, "number": max_count, "not_ended": inf, **self._range}
-        start = self.shard.scale_digest(start)
+        first_identity = self.shard.scale_digest(first_identity)
         shown_entries = [
-            ConfirmedEntry(*row) for row in self.connection.execute(_FIND_SHOWN, {**values, "start": start})
+            ConfirmedEntry(*row) for row in self.connection.execute(_FIND_SHOWN, {**values, "start": first_identity})
         ]
         shown_entries += [
             ConfirmedEntry(*row) for row in self.connection.execute(_FIND_SHOWN, {**values, "start": b""})
@@ -288,7 +291,7 @@ class Ledger:
         rows = [
             (key, intent.identity, IDENTITY_FIELDS[intent.field], intent.fingerprint, intent.body) for intent in intents
         ]
-        self._move(_INSERT_INTENT, rows, State.NONE, Event.INTENDED, run=run_key)
+        self._change_state(_INSERT_INTENT, rows, State.NONE, Event.INTENDED, run=run_key)
 
     def mark_intended_again(self, base: Base, run_key: int, intents: Sequence[Intent]) -> None:
         """Move REJECTED to SENDING, because the row has changed or the refused create is sent again. The subscriber was
@@ -304,7 +307,7 @@ class Ledger:
     def mark_answered(self, base: Base, answers: Sequence[tuple[bytes, int]]) -> None:
         """Move SENDING to CONFIRMED. `answers` are (identity, subscriber id)."""
         rows = [(base.key, *answer) for answer in answers]
-        self._move(_SET_CONFIRMED, rows, State.SENDING, Event.ANSWERED, how=HOW_NUMBERS["created"])
+        self._change_state(_SET_CONFIRMED, rows, State.SENDING, Event.ANSWERED, how=HOW_NUMBERS["created"])
 
     def mark_misanswered(self, base: Base, answers: Sequence[tuple[bytes, int, str]]) -> None:
         """Move SENDING to HELD. `answers` are (identity, subscriber id in the answer, description of the answer)."""
@@ -312,26 +315,26 @@ class Ledger:
             (base.key, identity, answered_id, make_storable(description))
             for identity, answered_id, description in answers
         ]
-        self._move(_SET_HELD, rows, State.SENDING, Event.MISANSWERED)
+        self._change_state(_SET_HELD, rows, State.SENDING, Event.MISANSWERED)
 
     def mark_refused(self, base: Base, old_state: State, refusals: Sequence[tuple[bytes, int, str]]) -> None:
         """Move SENDING, or UNKNOWN that is proved absent (`old_state`), to REJECTED. `refusals` are (identity, HTTP
         status, message)."""
         rows = [(base.key, identity, status, make_storable(message)) for identity, status, message in refusals]
-        self._move(_SET_REJECTED, rows, old_state, Event.REFUSED)
+        self._change_state(_SET_REJECTED, rows, old_state, Event.REFUSED)
 
     def mark_not_sent(self, base: Base, identities: Sequence[bytes]) -> None:
         """Move SENDING to NONE. The requests are known to have had no effect."""
-        self._move(_DELETE, _build_rows(base, identities), State.SENDING, Event.NOT_SENT)
+        self._change_state(_DELETE, _build_rows(base, identities), State.SENDING, Event.NOT_SENT)
 
     def mark_lost(self, base: Base, identities: Sequence[bytes]) -> None:
         """Move SENDING to UNKNOWN."""
-        self._move(_SET_STATE, _build_rows(base, identities), State.SENDING, Event.LOST)
+        self._change_state(_SET_STATE, _build_rows(base, identities), State.SENDING, Event.LOST)
 
     def mark_died(self) -> int:
         """Move every SENDING entry in every base to UNKNOWN, and return the number of these entries. Only a run that
         holds the lock may call this function."""
-        values = {"new_state": ENTRY.decide(State.SENDING, Event.DIED), "old_state": State.SENDING}
+        values = {"new_state": ENTRY_STATE_MACHINE.decide(State.SENDING, Event.DIED), "old_state": State.SENDING}
         return self.connection.execute(_SET_STATE_OF_ALL, values | self._range).rowcount
 
     # Settling
@@ -345,44 +348,46 @@ class Ledger:
         With `is_ours`, the subscriber of an UNKNOWN entry was created by this connector. Another program may have
         created any other subscriber. So its entry loses the fingerprint, and the next row is compared.
         """
-        how = HOW_NUMBERS["found"] if old_state is State.REJECTED else HOW_NUMBERS["settled"]
+        how_number = HOW_NUMBERS["found"] if old_state is State.REJECTED else HOW_NUMBERS["settled"]
         batch = _SET_CONFIRMED if old_state is State.UNKNOWN and is_ours else _SET_CONFIRMED_WITHOUT_FINGERPRINT
-        self._move(batch, [(base.key, *pair) for pair in found_subscribers], old_state, Event.FOUND, how=how)
+        self._change_state(
+            batch, [(base.key, *pair) for pair in found_subscribers], old_state, Event.FOUND, how=how_number
+        )
 
     def mark_withheld(self, base: Base, withheld_entries: Sequence[tuple[bytes, str | None]]) -> None:
         """Move UNKNOWN to HELD, so that a person decides. `withheld_entries` are (identity, message). The message is
         the reason why the absence is not proved, or None if the absence is proved."""
         rows = [(base.key, identity, None, message) for identity, message in withheld_entries]
-        self._move(_SET_HELD, rows, State.UNKNOWN, Event.WITHHELD)
+        self._change_state(_SET_HELD, rows, State.UNKNOWN, Event.WITHHELD)
 
     def mark_suppressed(self, base: Base, identities: Sequence[bytes]) -> None:
         """Move UNKNOWN to NONE. The subscribers are proved absent, and are on the suppression list now."""
-        self._move(_DELETE, _build_rows(base, identities), State.UNKNOWN, Event.SUPPRESSED)
+        self._change_state(_DELETE, _build_rows(base, identities), State.UNKNOWN, Event.SUPPRESSED)
 
     def mark_unresolved(self, base: Base, identities: Sequence[bytes]) -> None:
         """Move REJECTED to UNKNOWN, so that the entry is looked up before it is sent again. The entry needs a body."""
-        self._move(_SET_UNKNOWN, _build_rows(base, identities), State.REJECTED, Event.UNRESOLVED)
+        self._change_state(_SET_UNKNOWN, _build_rows(base, identities), State.REJECTED, Event.UNRESOLVED)
 
     # Decisions of a person
 
     def mark_reopened(self, base: Base, identities: Sequence[bytes]) -> None:
         """Move HELD to UNKNOWN. The entry is looked up again, and the create is sent again if the subscriber is
         absent."""
-        self._move(_SET_UNKNOWN, _build_rows(base, identities), State.HELD, Event.REOPENED)
+        self._change_state(_SET_UNKNOWN, _build_rows(base, identities), State.HELD, Event.REOPENED)
 
     def mark_accepted(self, base: Base, accepted_entries: Sequence[tuple[bytes, int]]) -> None:
         """Move HELD to CONFIRMED. `accepted_entries` are (identity, subscriber id in the answer)."""
         rows = [(base.key, *entry) for entry in accepted_entries]
-        self._move(_SET_CONFIRMED, rows, State.HELD, Event.ACCEPTED, how=HOW_NUMBERS["accepted"])
+        self._change_state(_SET_CONFIRMED, rows, State.HELD, Event.ACCEPTED, how=HOW_NUMBERS["accepted"])
 
     def mark_dropped(self, base: Base, identities: Sequence[bytes], message: str) -> None:
         """Move HELD to REJECTED with this message. The create is given up until the row changes."""
         rows = [(base.key, identity, 0, message) for identity in identities]
-        self._move(_SET_REJECTED, rows, State.HELD, Event.DROPPED)
+        self._change_state(_SET_REJECTED, rows, State.HELD, Event.DROPPED)
 
     def mark_forgotten(self, base: Base, old_state: State, identities: Sequence[bytes]) -> None:
         """Move CONFIRMED, HELD or REJECTED (`old_state`) to NONE, so that the next row of the identity is new."""
-        self._move(_DELETE, _build_rows(base, identities), old_state, Event.FORGOTTEN)
+        self._change_state(_DELETE, _build_rows(base, identities), old_state, Event.FORGOTTEN)
 
     # Listings
 
@@ -395,14 +400,14 @@ class Ledger:
         """
         shared_values = {
             "field": IDENTITY_FIELDS[field],
-            "new_state": ENTRY.decide(State.NONE, Event.FOUND),
+            "new_state": ENTRY_STATE_MACHINE.decide(State.NONE, Event.FOUND),
             "how": HOW_NUMBERS["found"],
         }
-        own_subscribers = [
+        shard_subscribers = [
             subscriber for subscriber in listed_subscribers if self.shard.is_whole or self.shard.holds(subscriber[0])
         ]
         # PostgreSQL refuses to change one entry twice in one statement.
-        id_by_identity = dict(reversed(own_subscribers))
+        id_by_identity = dict(reversed(shard_subscribers))
         self.store.write(_INSERT_LISTED, shared_values, [(base.key, *pair) for pair in id_by_identity.items()])
 
     def record_shown(self, base: Base, identities: Sequence[bytes]) -> None:
@@ -424,11 +429,11 @@ class Ledger:
         """
         self.store.change(_SET_FINGERPRINT, {"old_state": State.CONFIRMED}, [(base.key, *digest) for digest in digests])
 
-    def record_reported(self, base: Base, digests: Sequence[tuple[bytes, bytes]], at: float) -> None:
-        """Record in CONFIRMED entries that a difference between these rows and the service was reported at `at` (Unix
-        seconds). `digests` are (identity, fingerprint of the row)."""
+    def record_reported(self, base: Base, digests: Sequence[tuple[bytes, bytes]], reported_at: float) -> None:
+        """Record in CONFIRMED entries that a difference from these rows was reported at `reported_at` (Unix seconds).
+        `digests` are (identity, fingerprint of the row)."""
         rows = [(base.key, *digest) for digest in digests]
-        self.store.change(_SET_REPORTED, {"old_state": State.CONFIRMED, "at": float(at)}, rows)
+        self.store.change(_SET_REPORTED, {"old_state": State.CONFIRMED, "at": float(reported_at)}, rows)
 
     def record_opt_outs(self, base: Base, job: str, identities: Sequence[bytes]) -> None:
         """Record in CONFIRMED entries that a row of the job says inactive while the service shows the subscriber as
@@ -441,11 +446,11 @@ class Ledger:
         """Record that these entries are not opt-outs. Rows that were reported as changed are compared again."""
         self.store.write(_CLEAR_OPT_OUTS, {}, _build_rows(base, identities))
 
-    def record_checked(self, base: Base, run_key: int, identities: Sequence[bytes], at: float) -> None:
+    def record_checked(self, base: Base, run_key: int, identities: Sequence[bytes], checked_at: float) -> None:
         """Record in REJECTED entries that this run has looked up the refused subscribers. If an earlier run sent the
-        create, the look-up came long after the refusal, and `reported_at` gets the time `at` of the look-up (Unix
-        seconds)."""
-        shared_values = {"old_state": State.REJECTED, "run": run_key, "at": at}
+        create, this look-up came long after the refusal. Then the column `reported_at` gets `checked_at`, the time of
+        the look-up (Unix seconds)."""
+        shared_values = {"old_state": State.REJECTED, "run": run_key, "at": checked_at}
         self.store.write(_SET_CHECKED, shared_values, _build_rows(base, identities))
 
     def record_altered(self, base: Base, altered_fields: Sequence[tuple[bytes, Sequence[str]]]) -> None:
@@ -456,13 +461,15 @@ class Ledger:
 
     def _send_again(self, base: Base, run_key: int, intents: Sequence[Intent], old_state: State, event: Event) -> None:
         rows = [(base.key, intent.identity, intent.fingerprint, intent.body) for intent in intents]
-        self._move(_SET_SENDING_AGAIN, rows, old_state, event, run=run_key)
+        self._change_state(_SET_SENDING_AGAIN, rows, old_state, event, run=run_key)
 
-    def _move(self, batch: Batch, rows: Rows, old_state: State, event: Event, **shared_values: int) -> None:
-        """Move the entry of each row from the state `old_state` to the state that the table of transitions has for the
-        event."""
+    def _change_state(self, batch: Batch, rows: Rows, old_state: State, event: Event, **shared_values: int) -> None:
+        """Change the entry of each row from the state `old_state` to the state that the table of transitions has for
+        the event."""
         self.store.change(
-            batch, {"old_state": old_state, "new_state": ENTRY.decide(old_state, event), **shared_values}, rows
+            batch,
+            {"old_state": old_state, "new_state": ENTRY_STATE_MACHINE.decide(old_state, event), **shared_values},
+            rows,
         )
 
 

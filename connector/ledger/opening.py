@@ -107,22 +107,22 @@ def open_emails(url: str, *, may_create: bool = True) -> Iterator[EmailLog]:
     also raises LedgerError if the emails are missing or no campaign is recorded. Raises ConfigurationError if the URL
     is invalid or its driver is missing.
     """
-    with _open_emails(url, may_create=may_create) as log:
-        if log is None:
+    with _open_emails(url, may_create=may_create) as email_log:
+        if email_log is None:
             raise build_missing(show_ledger_location(parse_ledger_location(url)))
         if not may_create:
-            with log.transaction():
-                is_history_missing = not log.has_campaign_history()
+            with email_log.transaction():
+                is_history_missing = not email_log.has_campaign_history()
             if is_history_missing:  # in version 0.2.0, a single email also created the tables
-                raise build_missing(f"{log.name} that has ever recorded a campaign")
-        yield log
+                raise build_missing(f"{email_log.name} that has ever recorded a campaign")
+        yield email_log
 
 
 @contextmanager
 def open_existing_emails(url: str) -> Iterator[EmailLog | None]:
     """Yield the emails for reading only, or None if they do not exist."""
-    with _open_emails(url, may_create=False) as log:
-        yield log
+    with _open_emails(url, may_create=False) as email_log:
+        yield email_log
 
 
 @contextmanager
@@ -135,19 +135,19 @@ def _open_emails(url: str, *, may_create: bool) -> Iterator[EmailLog | None]:
                 yield None
                 return
             connection = stack.enter_context(open_emails_file(file))
-            log = EmailLog(Store(connection, str(file)), partial(hold_campaign_file, connection, file))
+            email_log = EmailLog(Store(connection, str(file)), partial(hold_campaign_file, connection, file))
         else:
             name = show_ledger_location(location)
             connection, schema = stack.enter_context(open_session(location, _EMAIL_TABLES))
-            log = EmailLog(Store(connection, name), hold_campaigns(connection, schema, name))
-        with log.transaction():  # if two processes create the tables, the second process finds them
-            if may_create and not log.store.is_file:
+            email_log = EmailLog(Store(connection, name), hold_campaigns(connection, schema, name))
+        with email_log.transaction():  # if two processes create the tables, the second process finds them
+            if may_create and not email_log.store.is_file:
                 # In SQLite, the transaction alone blocks other processes.
                 connection.execute(_LOCK_TRANSACTION, {"key": _CREATION_KEY})
-            has_tables = has_emails(connection, log.name)
+            has_tables = has_emails(connection, email_log.name)
             if may_create and not has_tables:
-                create_tables(connection, log.name, emails_metadata, email_meta)
-        yield log if has_tables or may_create else None
+                create_tables(connection, email_log.name, emails_metadata, email_meta)
+        yield email_log if has_tables or may_create else None
 
 
 logger = logging.getLogger(__name__)
@@ -161,24 +161,28 @@ READ_BUSY_TIMEOUT_S = 10.0  # a writer that opens or closes the ledger blocks ot
 async def start_pace(
     settings: Settings, max_rate: float, clock: Clock, stop: Stop, *, max_concurrency: int = 1
 ) -> Pace:
-    """Return a pace that begins at the limit that the account's last load has found.
+    """Return a pace that begins at the rate limit that the account's last load has found.
 
-    `max_rate` (requests/s) and `max_concurrency` (requests in flight) are ceilings. The limit in the ledger is only a
-    first guess. So if the ledger cannot be read, this is logged, and the run does not fail.
+    `max_rate` (requests/s) and `max_concurrency` (requests in flight) are ceilings. If the ledger cannot be read, the
+    run does not fail: the reason is logged, and the pace searches for the limit again.
     """
 
     def build_pace() -> Pace:
-        finding = None
+        found_limit = None
         try:
-            finding = read_ledger(
+            found_limit = read_ledger(
                 settings.ledger_url, lambda ledger: read_found_limit(ledger.connection, settings.account)
             )
         except ConnectorError as error:
-            logger.debug("the ledger has no first guess of the rate limit: %s", error)
-        if finding is None:
+            logger.debug(
+                "the rate limit of the last load cannot be read from the ledger, so this run searches for the limit "
+                "again: %s",
+                error,
+            )
+        if found_limit is None:
             return Pace(max_rate, max_concurrency)
-        limit, found_at = finding
-        return Pace(max_rate, max_concurrency, limit, clock.now().timestamp() - found_at)
+        limit, limit_measured_at = found_limit
+        return Pace(max_rate, max_concurrency, limit, clock.now().timestamp() - limit_measured_at)
 
     return await call_in_thread(build_pace, stop)
 
@@ -193,7 +197,7 @@ class OpenEntries:
     run_id: str | None
     job: str | None
     state: State
-    number: int
+    entry_count: int
 
 
 def count_open_entries(url: str, *, may_be_new: bool = True) -> list[OpenEntries]:
@@ -206,7 +210,10 @@ def count_open_entries(url: str, *, may_be_new: bool = True) -> list[OpenEntries
 
     def read(ledger: Ledger) -> list[OpenEntries]:
         rows = ledger.connection.execute(_COUNT_OPEN_ENTRIES)
-        return [OpenEntries(account, run_id, job, State(state), number) for account, run_id, job, state, number in rows]
+        return [
+            OpenEntries(account, run_id, job, State(state), entry_count)
+            for account, run_id, job, state, entry_count in rows
+        ]
 
     open_entries = read_ledger(url, read)
     if open_entries is None and not may_be_new:

@@ -23,7 +23,7 @@ from connector.ledger.entries import LAST_RUN_KEY, ConfirmedEntry, Entry, Ledger
 from connector.ledger.opening import connect_file, read_ledger, wrap_connection
 from connector.ledger.records import LIST_SIZE_PREFIX, list_bases
 from connector.ledger.store import Base, Batch, Store, build_missing, make_storable
-from connector.states import ENTRY, Event, State
+from connector.states import ENTRY_STATE_MACHINE, Event, State
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class PlannedLedger(Ledger):
 
     def __init__(self, store: Store, url: str, account: str) -> None:
         super().__init__(store)
-        self.is_file = False  # a step may wait for a server, so `Commits` must run the step in its thread
+        self.is_file = False  # a transaction may wait for a server, so `Commits` must run the transaction in its thread
         self._url = url
         with self.transaction() as connection:
             self._base_lines = list_bases(connection, account)
@@ -70,32 +70,32 @@ class PlannedLedger(Ledger):
         return super().find_changed_identities(base, digests)
 
     def find_confirmed_entries(
-        self, base: Base, start: bytes, max_count: int, *, before_run_key: int = LAST_RUN_KEY
+        self, base: Base, first_identity: bytes, max_count: int, *, before_run_key: int = LAST_RUN_KEY
     ) -> list[ConfirmedEntry]:
         """Return some CONFIRMED entries of the real ledger, as `Ledger.find_confirmed_entries` does."""
         read = partial(Ledger.find_confirmed_entries, before_run_key=before_run_key)
         return [
             entry
             for line in self._find_base_lines(base)
-            for entry in self._read_real_ledger(read, line, start, max_count)
+            for entry in self._read_real_ledger(read, line, first_identity, max_count)
         ][:max_count]
 
-    def find_shown_entries(self, base: Base, start: bytes, max_count: int) -> list[ConfirmedEntry]:
+    def find_shown_entries(self, base: Base, first_identity: bytes, max_count: int) -> list[ConfirmedEntry]:
         """Return some entries of the real ledger that the list has shown, as `Ledger.find_shown_entries` does."""
         lines = self._find_base_lines(base)
         return [
             entry
             for line in lines
-            for entry in self._read_real_ledger(Ledger.find_shown_entries, line, start, max_count)
+            for entry in self._read_real_ledger(Ledger.find_shown_entries, line, first_identity, max_count)
         ][:max_count]
 
     def list_confirmed(
-        self, base: Base, field: str, before_run_key: int, ended_by: float
+        self, base: Base, field: str, before_run_key: int, latest_end: float
     ) -> "tuple[bytes, array[int]]":
         """Return CONFIRMED entries of the real ledger, as `Ledger.list_confirmed` does."""
         identities, ids = b"", array("q")
         for line in self._find_base_lines(base):
-            line_values = self._read_real_ledger(Ledger.list_confirmed, line, field, before_run_key, ended_by)
+            line_values = self._read_real_ledger(Ledger.list_confirmed, line, field, before_run_key, latest_end)
             identities, ids = identities + line_values[0], ids + line_values[1]
         return identities, ids
 
@@ -128,8 +128,8 @@ class PlannedLedger(Ledger):
         )
 
     def _find_base_lines(self, base: Base) -> list[Base]:
-        """Return the lines that the real ledger had for this base at the start of the plan. The database in memory may
-        have joined these lines into one line."""
+        """Return the rows that the real ledger had for this base at the start of the plan. The database in memory may
+        have joined these rows into one row."""
         normal_name = None if base.name is None else fold_base_name(base.name)
         return [
             line
@@ -147,7 +147,11 @@ class PlannedLedger(Ledger):
             for row in rows:
                 row[0] = base.key
                 state = State(row[_STATE_INDEX])
-                row[_STATE_INDEX] = ENTRY.decide(state, Event.DIED) if ENTRY.allows(state, Event.DIED) else state
+                row[_STATE_INDEX] = (
+                    ENTRY_STATE_MACHINE.decide(state, Event.DIED)
+                    if ENTRY_STATE_MACHINE.allows(state, Event.DIED)
+                    else state
+                )
             if rows:
                 self.connection.exec_driver_sql(_INSERT_ENTRY_SQL, [tuple(row) for row in rows])
 

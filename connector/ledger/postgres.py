@@ -274,7 +274,7 @@ def hold_lease(
 def _try_acquire_lease(store: Store, key: int, shard: Shard, token: str) -> Lease | None:
     """Return a new lease, or None while an overlapping lease is held."""
     monotonic = system_clock().monotonic
-    asked_at = monotonic()
+    requested_at = monotonic()
     with store.transaction() as connection:
         connection.execute(_LOCK_TRANSACTION, {"key": key})
         other_leases = [
@@ -293,7 +293,7 @@ def _try_acquire_lease(store: Store, key: int, shard: Shard, token: str) -> Leas
             "lease": LEASE_S,
         }
         lease = Lease(connection.execute(_INSERT_LEASE, values).scalar_one(), monotonic)
-    lease.extend(asked_at)
+    lease.extend(requested_at)
     return lease
 
 

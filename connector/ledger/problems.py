@@ -35,15 +35,14 @@ class SeenProblem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The open problems of a job with one kind and one field that the run `run_id` has seen last. `number` counts the
-    problems. `first_seen` and `last_seen` are the first and the last time that a run has seen one of them (Unix
-    seconds)."""
+    """The open problems of a job with one kind and one field that the run `run_id` has seen last, and their number.
+    `first_seen` and `last_seen` are the first and the last time that a run has seen one of them (Unix seconds)."""
 
     account: str
     job: str
     kind: str
     field: str
-    number: int
+    problem_count: int
     first_seen: float
     last_seen: float
     run_id: str
@@ -71,10 +70,15 @@ def find_problems(ledger: Ledger, account: str, job: str) -> set[ProblemKey]:
 
 
 def record_problems(
-    ledger: Ledger, account: str, job: str, seen_problems: Mapping[ProblemKey, SeenProblem], run_id: str, at: float
+    ledger: Ledger, account: str, job: str, seen_problems: Mapping[ProblemKey, SeenProblem], run_id: str, seen_at: float
 ) -> None:
-    """Record that the run has seen these problems of the job at `at` (Unix seconds)."""
-    shared_values = {"account": make_storable(account), "job": make_storable(job), "run_id": run_id, "at": float(at)}
+    """Record that the run has seen these problems of the job at `seen_at` (Unix seconds)."""
+    shared_values = {
+        "account": make_storable(account),
+        "job": make_storable(job),
+        "run_id": run_id,
+        "at": float(seen_at),
+    }
     rows = [
         (key.digest, key.base, key.kind, problem.is_identity, problem.field, problem.place)
         for key, problem in seen_problems.items()

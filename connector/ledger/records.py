@@ -63,8 +63,8 @@ def count_unsettled_elsewhere(connection: Connection, base: Base) -> int:
 
 
 def record_base_id(connection: Connection, base: Base, service_id: int, name: str) -> Base:
-    """Join the lines of a base into one line, after the service has answered with the id and the name of the base. All
-    entries move to this line."""
+    """Join the rows of a base in the ledger into one row, after the service has answered with the id and the name of
+    the base. All entries move to this row."""
     known_base = find_or_add_base(connection, base.account, service_id, name)
     stored_name = make_storable(name)
     connection.execute(_SET_NAME, {"key": known_base.key, "name": stored_name, **_fold_name(stored_name)})
@@ -107,15 +107,15 @@ def record_lag(connection: Connection, account: str, lag_s: float) -> None:
 
 
 def read_found_limit(connection: Connection, account: str) -> tuple[Found, float] | None:
-    """Return the latest finding about the account's rate limit and its time (Unix seconds), or None if no run has found
-    a limit."""
+    """Return the rate limit of the account that a run has found last, and the end of this run (Unix seconds). Return
+    None if no run has found a limit."""
     row = connection.execute(_READ_FOUND_LIMIT, {"account": make_storable(account)}).first()
     return None if row is None else (Found(*row[:4]), row[4])
 
 
-def record_found_limit(connection: Connection, account: str, found: Found, at: float) -> None:
-    """Record the finding of a run about the account's rate limit. `at` is the end of the run (Unix seconds)."""
-    connection.execute(_SET_FOUND_LIMIT, {"account": make_storable(account), **asdict(found), "at": at})
+def record_found_limit(connection: Connection, account: str, found: Found, measured_at: float) -> None:
+    """Record the rate limit of the account that a run has found. `measured_at` is the end of the run (Unix seconds)."""
+    connection.execute(_SET_FOUND_LIMIT, {"account": make_storable(account), **asdict(found), "at": measured_at})
 
 
 def _fold_name(name: str | None) -> dict[str, str | None]:
@@ -133,13 +133,13 @@ def start_run(
     run_id: str,
     job: str,
     command: str,
-    at: float,
+    started_at: float,
     suppressed_by: str | None = None,
     *,
     is_holding: bool = False,
     account: str | None = None,
 ) -> int:
-    """Record the beginning of a run at `at` (Unix seconds), and return the key of the run.
+    """Record the beginning of a run at `started_at` (Unix seconds), and return the key of the run.
 
     `suppressed_by` is the name of the job if the job has a suppression list. Before a create of this run is sent again,
     this list must be read again. `is_holding` means that an unknown create of this run is sent again only if a person
@@ -149,23 +149,25 @@ def start_run(
     optional_texts = {"suppressed_by": suppressed_by, "account": account}
     required_values = {name: make_storable(value) for name, value in required_texts.items()}
     values = required_values | {name: make_storable_or_none(value) for name, value in optional_texts.items()}
-    return int(connection.execute(_START_RUN, values | {"at": at, "is_holding": is_holding}).scalar_one())
+    return int(connection.execute(_START_RUN, values | {"at": started_at, "is_holding": is_holding}).scalar_one())
 
 
-def finish_run(connection: Connection, run_key: int, status: str, at: float, rows_read: int | None = None) -> None:
+def finish_run(
+    connection: Connection, run_key: int, status: str, finished_at: float, rows_read: int | None = None
+) -> None:
     """Record the end of a run. `rows_read` is the number of rows of the source if the run finished and read the whole
     source."""
-    connection.execute(_FINISH_RUN, {"run": run_key, "status": status, "at": at, "rows_read": rows_read})
+    connection.execute(_FINISH_RUN, {"run": run_key, "status": status, "at": finished_at, "rows_read": rows_read})
 
 
-def end_dead_runs(connection: Connection, at: float) -> None:
-    """Record `at` (Unix seconds) as the end of every dead run. A dead run has no recorded end, and no lease.
+def end_dead_runs(connection: Connection, ended_at: float) -> None:
+    """Record `ended_at` (Unix seconds) as the end of every dead run. A dead run has no recorded end, and no lease.
 
     Call this function at the beginning of a run, before the run is recorded. The status of dead runs stays unknown.
     """
     lease_condition = "" if connection.dialect.name == "sqlite" else _HAS_NO_LEASE_SQL
     statement = f"UPDATE run SET finished_at = :at WHERE finished_at IS NULL{lease_condition}"
-    connection.execute(text(statement), {"at": at})
+    connection.execute(text(statement), {"at": ended_at})
 
 
 def find_open_run(connection: Connection) -> str | None:

@@ -77,9 +77,9 @@ class Base:
         return self.service_id is not None and self.name is not None
 
 
-class StaleMoveError(LedgerError):
-    """The error of an entry that was not in the old state of a move. Either another process wrote, or the code is
-    wrong."""
+class StaleTransitionError(LedgerError):
+    """The error of an entry that was not in the old state of a state transition. Either another process wrote, or the
+    code is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,19 +94,19 @@ class Batch:
 class Lease:
     """The right of one process to write the entries of a shard, for as long as the lease is renewed.
 
-    Each transaction of the process renews the lease first, and fails if another process has taken the lease. At `until`
-    (monotonic) the process stops sending, unless a transaction has renewed the lease. `until` is earlier
-    than the end on the server's clock, because `until` counts from the moment before the server was asked.
+    Each transaction of the process renews the lease first, and fails if another process has taken the lease. At
+    `valid_until` (monotonic) the process stops sending, unless a transaction has renewed the lease. This time is
+    earlier than the end on the server's clock, because it counts from the moment before the request to the server.
     """
 
     def __init__(self, lease_id: int, monotonic: Callable[[], float]) -> None:
-        self.lease_id, self.until = lease_id, -inf
+        self.lease_id, self.valid_until = lease_id, -inf
         self._monotonic = monotonic
 
     @contextmanager
     def renew_in_transaction(self, connection: Connection) -> Iterator[None]:
         """Open a transaction, and renew the lease in it. Raises LedgerError if the lease is gone."""
-        asked_at = self._monotonic()
+        requested_at = self._monotonic()
         with connection.begin():
             if connection.execute(_RENEW_LEASE, {"id": self.lease_id, "lease": LEASE_S}).rowcount != 1:
                 raise LedgerError(
@@ -114,12 +114,12 @@ class Lease:
                     "Nothing more was sent, and the other run looks up the unanswered creates. Run again"
                 )
             yield
-        self.extend(asked_at)
+        self.extend(requested_at)
 
-    def extend(self, asked_at: float) -> None:
-        """Set `until` for a lease that was taken or renewed by a request to the server at `asked_at`
+    def extend(self, requested_at: float) -> None:
+        """Set `valid_until` for a lease that was taken or renewed by a request to the server at `asked_at`
         (monotonic)."""
-        self.until = asked_at + LEASE_S - _LEASE_MARGIN_S
+        self.valid_until = requested_at + LEASE_S - _LEASE_MARGIN_S
 
     def record_run(self, connection: Connection, run_key: int) -> None:
         """Record that this run has the lease. Call this method in the transaction that records the run."""
@@ -177,17 +177,17 @@ class Store:
         )
 
     def change(self, batch: Batch, shared_values: Mapping[str, Any], rows: Rows) -> None:
-        """Execute the statement for every row. Raise StaleMoveError, which rolls back the transaction, unless each row
-        has changed one line."""
+        """Execute the statement for every row. If a row has not changed one line, raise
+        StaleTransitionError, which rolls back the transaction."""
         refuse_stale(self.write(batch, shared_values, rows), len(rows))
 
 
 def refuse_stale(changed_count: int, expected_count: int) -> None:
-    """Raise StaleMoveError if the number of changed lines is not the expected number."""
+    """Raise StaleTransitionError if the number of changed lines is not the expected number."""
     if changed_count != expected_count:
-        raise StaleMoveError(
+        raise StaleTransitionError(
             f"another program changed the ledger during this run: {expected_count - changed_count} of "
-            f"{expected_count} entries were not in the expected state. This step was not recorded. Run again, and "
+            f"{expected_count} entries were not in the expected state. This change was not recorded. Run again, and "
             "report the error if it recurs"
         )
 
@@ -250,10 +250,10 @@ def describe_holder() -> str:
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
-def describe_since(at: datetime) -> str:
-    """Return a text with the time at which a lock was taken, for processes that wait for the lock. The time is by the
-    clock of the holder."""
-    return f"since {at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+def describe_since(locked_at: datetime) -> str:
+    """Return a text with the time `locked_at` at which a lock was taken, for processes that wait for the lock. The time
+    is from the clock of the process that holds the lock."""
+    return f"since {locked_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _split_into_calls(

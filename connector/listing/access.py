@@ -18,7 +18,7 @@ from connector.control import Stop
 from connector.fields import BY_NAME
 from connector.ledger.commits import LedgerWriter
 from connector.ledger.entries import ConfirmedEntry
-from connector.paging.certificate import Certificate, HiddenClass, Reason
+from connector.paging.certificate import Certificate, CertificateReason, HiddenClass
 from connector.paging.overlap import IdArray, IdSet
 from connector.service.client import Client
 from connector.service.retry import Retrier
@@ -44,11 +44,11 @@ class KnownIds:
         self._largest_id = 0  # the largest id in the two IdSets; a new id is nearly always larger
         self._is_creating = False
 
-    def add_shown(self, ids: Collection[int]) -> None:
-        """Add ids that a look-up shows."""
+    def add_shown_ids(self, ids: Collection[int]) -> None:
+        """Add ids that a look-up has shown."""
         self._add_ids(self._ids_after_creates if self._is_creating else self._ids_before_creates, ids)
 
-    def add_answered(self, subscriber_id: int) -> None:
+    def add_answered_id(self, subscriber_id: int) -> None:
         """Add the id that the answer to a create contains."""
         self._is_creating = True
         self._answered_ids.add(subscriber_id)
@@ -56,13 +56,13 @@ class KnownIds:
             self._add_ids(self._ids_after_creates, self._answered_ids)
             self._answered_ids.clear()
 
-    def begin_creating(self) -> None:
+    def record_first_create(self) -> None:
         """Record that the run now sends its first create."""
         self._is_creating = True
 
     @property
     def has_earlier_subscribers(self) -> bool:
-        """Whether the run knows of subscribers that existed before its first create."""
+        """Whether the run knows subscribers that existed before its first create."""
         return bool(self.largest_ledger_id) or len(self._ids_before_creates) > 0
 
     def has_id(self, subscriber_id: int) -> bool:
@@ -87,12 +87,12 @@ class KnownIds:
 IDENTITY_PATHS = tuple((name, BY_NAME[name].path[0]) for name in IDENTITIES)
 """The identity fields, each with its name in the service's JSON."""
 
-_MASK_CHARACTERS = "*•…"  # a service writes them in an address in place of characters that it hides
+_MASK_CHARACTERS = "*•…"  # characters with which a service masks a part of an address
 
 _SENTINEL_COUNT = 1000  # the latest confirmed creates: absence needs a visible later sentinel (architecture 4.5 c)
 _SAMPLE_COUNT = 3  # samples of a class: a filter fails only if it finds none of them, as one or two may have vanished
 _CLASS_COUNT = 500  # spelling classes with samples; a subscriber of another class has no control, and needs a sweep
-_ONE_MOMENT_REASONS = frozenset({Reason.ONE_ANSWER, Reason.TWO_SWEEPS})
+_ONE_MOMENT_REASONS = frozenset({CertificateReason.ONE_ANSWER, CertificateReason.TWO_SWEEPS})
 """Reasons of a certificate whose reading shows the list as it was at one moment."""
 
 
@@ -126,7 +126,7 @@ class LookupResult:
     is_by_filter: bool = False  # whether filters were used; if false, the list was read
 
     @property
-    def latest_seen_at(self) -> float:
+    def latest_sentinel_at(self) -> float:
         """The time (monotonic) at which the latest of `seen_sentinels` was confirmed, or -inf without a sentinel."""
         return find_latest_time(self.seen_sentinels)
 
@@ -168,13 +168,13 @@ class ListedSubscriber:
     text: str = field(repr=False)
 
 
-def shows_identity(wire: Mapping[str, Any], name: str) -> bool:
+def shows_identity(wire_object: Mapping[str, Any], field_name: str) -> bool:
     """Return whether a row of the list has a value in this identity field (email, client_user_id). A masked email does
     not count."""
-    text = wire.get(BY_NAME[name].path[0])
+    text = wire_object.get(BY_NAME[field_name].path[0])
     if not isinstance(text, str) or not text.strip():
         return False
-    return name != "email" or not any(character in text for character in _MASK_CHARACTERS)
+    return field_name != "email" or not any(character in text for character in _MASK_CHARACTERS)
 
 
 @dataclass(slots=True)
@@ -186,7 +186,7 @@ class ListStats:
     total: int | None = None
     request_count: int | None = None
     bases: set[tuple[object, object]] = field(default_factory=set)
-    samples: dict[SpellingClass, list[ListedSubscriber]] = field(default_factory=dict)
+    samples_by_class: dict[SpellingClass, list[ListedSubscriber]] = field(default_factory=dict)
     shown_fields: set[str] = field(default_factory=set)
     """Identity fields in which at least one row has a value."""
     _fields_with_plain_samples: set[str] = field(default_factory=set)
@@ -194,27 +194,27 @@ class ListStats:
 
     def add(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         """Add the bases of these subscribers, and keep a few subscribers of each spelling class, of any base."""
-        for wire in wire_objects:
-            base = wire.get("Base")
+        for wire_object in wire_objects:
+            base = wire_object.get("Base")
             if isinstance(base, dict):
                 self.bases.add((base.get("Id"), base.get("Name")))
-            for name, path in IDENTITY_PATHS:
-                text = wire.get(path)
-                if name not in self.shown_fields and shows_identity(wire, name):
-                    self.shown_fields.add(name)
+            for field_name, path in IDENTITY_PATHS:
+                text = wire_object.get(path)
+                if field_name not in self.shown_fields and shows_identity(wire_object, field_name):
+                    self.shown_fields.add(field_name)
                 if (
                     not isinstance(text, str)
                     or not text
-                    or (name in self._fields_with_plain_samples and is_plain(name, text))
+                    or (field_name in self._fields_with_plain_samples and is_plain(field_name, text))
                 ):
                     continue
-                if type(wire.get("Id")) is int and _fits_url(text):
-                    self._add_sample(classify(name, text), ListedSubscriber(wire["Id"], text))
+                if type(wire_object.get("Id")) is int and _fits_url(text):
+                    self._add_sample(classify(field_name, text), ListedSubscriber(wire_object["Id"], text))
 
     def _add_sample(self, spelling_class: SpellingClass, sample: ListedSubscriber) -> None:
-        samples = self.samples.get(spelling_class)
-        if samples is None and len(self.samples) < _CLASS_COUNT:
-            self.samples[spelling_class] = [sample]
+        samples = self.samples_by_class.get(spelling_class)
+        if samples is None and len(self.samples_by_class) < _CLASS_COUNT:
+            self.samples_by_class[spelling_class] = [sample]
         elif samples is not None and len(samples) < _SAMPLE_COUNT:
             samples.append(sample)
         elif not spelling_class.traits:
@@ -224,7 +224,7 @@ class ListStats:
         """Return the samples whose email has capitals and no other trait."""
         return [
             sample
-            for spelling_class, samples in self.samples.items()
+            for spelling_class, samples in self.samples_by_class.items()
             if spelling_class.field == "email" and spelling_class.traits and spelling_class.traits <= CAPITALS
             for sample in samples
         ]
@@ -243,17 +243,17 @@ class ShownSubscribers:
     def store(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         """Store these subscribers. New values of an id replace earlier values. Raises RunAborted if the disk is
         full."""
-        first_index = self._values.add([[wire] for wire in wire_objects])
-        for index, wire in enumerate(wire_objects, start=first_index):
-            self._index_by_id[wire["Id"]] = index
+        first_index = self._values.add([[wire_object] for wire_object in wire_objects])
+        for index, wire_object in enumerate(wire_objects, start=first_index):
+            self._index_by_id[wire_object["Id"]] = index
 
     def read(self, subscriber_id: int) -> dict[str, Any] | None:
         """Return the subscriber with this id as the list showed it, or None."""
         index = self._index_by_id.get(subscriber_id)
         if index is None:
             return None
-        wire: dict[str, Any] = self._values.read(index)[0]
-        return wire
+        wire_object: dict[str, Any] = self._values.read(index)[0]
+        return wire_object
 
 
 @dataclass(slots=True)
@@ -263,17 +263,19 @@ class LookupState:
     stats: ListStats | None = None
     unusable_fields: set[str] = field(default_factory=set)  # the service ignores or refuses the filters of these fields
     usable_fields: set[str] = field(default_factory=set)  # the filters of these fields list nobody for a made-up value
-    controls: dict[SpellingClass, bool] = field(default_factory=dict)
+    control_results: dict[SpellingClass, bool] = field(default_factory=dict)
     """For each class that was tried: whether the filter finds a subscriber of the class."""
-    is_case_blind: bool | None = None  # whether the filter by email finds other capitals; None: not tried
+    is_case_insensitive: bool | None = None  # whether the filter by email finds other capitals; None: not tried
     multiple_match_fields: set[str] = field(default_factory=set)
     """Fields whose filters have listed several subscribers in one answer, so they do not return only the first
     match."""
     is_list_unreadable: bool = False  # whether the last sweep was incomplete
     unreadable_reason: str = ""
     swept_sentinel_ids: frozenset[int] = frozenset()  # the sentinels that the last sweep showed
-    swept_activity: set[bool] = field(default_factory=set)  # values of `is_active` that the last sweep showed
-    filtered_activity: set[bool] = field(default_factory=set)  # values of `is_active` that the identity filters showed
+    swept_activity_values: set[bool] = field(default_factory=set)  # values of `is_active` that the last sweep showed
+    filtered_activity_values: set[bool] = field(
+        default_factory=set
+    )  # values of `is_active` that the identity filters showed
     swept_base_ids: frozenset[int] = frozenset()  # bases whose subscribers the evidence of the last sweep counted
     shown_subscribers: ShownSubscribers = field(default_factory=ShownSubscribers)
     """Subscribers that look-ups found for rows that were about to be created."""
@@ -281,9 +283,8 @@ class LookupState:
     """Subscribers of other bases than the run's, from a listing of up to 200,000 subscribers."""
     base_id: int | None = None  # the Id of a base that the account's list hides; each sweep asks with this BaseId
     hidden_classes: tuple[HiddenClass, ...] = ()  # classes that the list shows only to a request for the class
-    unshown_classes: tuple[
-        HiddenClass, ...
-    ] = ()  # classes of which no request, also for the class, showed a subscriber
+    unshown_classes: tuple[HiddenClass, ...] = ()
+    """Classes of which neither a sweep nor a request for the class has shown a subscriber."""
     are_classes_known: bool = False  # whether counts have shown which classes the list hides
 
 
@@ -323,7 +324,9 @@ class ListAccess:
     retrier: Retrier
     journal: LedgerWriter
     policy: ListPolicy
-    asked_name: str | None = None  # the base's name, if the job gives no id of the base: answers must have this name
+    requested_base_name: str | None = (
+        None  # the base's name, if the job gives no id of the base: answers must have this name
+    )
     inactive_identities: InactiveIdentities = field(default_factory=InactiveIdentities)  # of all bases of the run
     draw: Callable[[int], bytes] = os.urandom  # returns this many random bytes; simulations pass their own function
     lag: ListLag = field(default_factory=ListLag)  # shared by all bases of the run
@@ -343,7 +346,7 @@ class ListAccess:
         return self.lag.sentinels
 
     @property
-    def shown_after_s(self) -> float:
+    def expected_lag_s(self) -> float:
         """Seconds after which the list should show a create: a quiet period, or the largest lag on record."""
         return max(self.policy.quiet_period_s, self.lag.largest_lag_s)
 
@@ -364,7 +367,7 @@ class Visibility:
     lag_s: float = 0.0
 
     @property
-    def latest_seen_at(self) -> float:
+    def latest_sentinel_at(self) -> float:
         """The time (monotonic) at which the latest of `seen_sentinels` was confirmed; -inf without a sentinel."""
         return find_latest_time(self.seen_sentinels)
 
@@ -376,16 +379,17 @@ def read_visibility(
     certificate: Certificate,
     started_at: float,
 ) -> Visibility:
-    """Return the sentinels that a sweep proves visible, and the lag that the sweep proves. `seen_ids` are the sentinels
-    that the sweep showed. `previous_seen_ids` are the sentinels that the previous sweep showed.
+    """Return the sentinels that the list shows for certain after a sweep, and the lag that the sweep proves. `seen_ids`
+    are the ids of the sentinels that the sweep showed. `previous_seen_ids` are the ids of the sentinels that the
+    previous sweep showed.
 
-    Pages are read one after another. So a sweep in id order may show a sentinel on a late page and not show an older
-    subscriber, because the service began to show both after the page of the older subscriber was read. The shifted
-    ranks reveal this case, unless another subscriber vanished from the page. This case cannot happen for a sentinel
-    that the previous sweep also showed.
+    Pages are read one after another. So a sweep in id order may show a sentinel on a late page, and lack an older
+    subscriber. This happens if the service begins to show both after the page of the older subscriber was read. Shifted
+    ranks reveal this case, unless another subscriber vanished from that page. A sentinel that the previous sweep also
+    showed excludes this case.
     """
-    counts_all_seen = certificate.reason in _ONE_MOMENT_REASONS or not certificate.is_complete
-    counted_ids = seen_ids if counts_all_seen else seen_ids & previous_seen_ids
+    counts_all_seen_ids = certificate.reason in _ONE_MOMENT_REASONS or not certificate.is_complete
+    counted_ids = seen_ids if counts_all_seen_ids else seen_ids & previous_seen_ids
     seen_sentinels = frozenset(sentinel for sentinel in sentinels if sentinel.subscriber_id in counted_ids)
     missed_sentinels = (
         [sentinel for sentinel in sentinels if sentinel.subscriber_id not in seen_ids]
@@ -397,19 +401,19 @@ def read_visibility(
 
 def read_activity(wire_objects: Sequence[Mapping[str, Any]]) -> set[bool]:
     """Return the values of `is_active` among listed subscribers."""
-    return {is_active for wire in wire_objects if isinstance(is_active := wire.get("IsActive"), bool)}
+    return {is_active for wire_object in wire_objects if isinstance(is_active := wire_object.get("IsActive"), bool)}
 
 
 def measure_lag(missed_sentinels: Collection[Sentinel], started_at: float) -> float:
-    """Return the lag that sentinels prove which a look-up did not show. The lag is at least the time since the answers
-    to their creates."""
+    """Return the lag of the list that these sentinels prove. A look-up did not show them, so the lag is at least the
+    time since the answers to their creates."""
     return max(
         (started_at - sentinel.confirmed_at for sentinel in missed_sentinels if sentinel.confirmed_at < started_at),
         default=0.0,
     )
 
 
-def store_shown(
+def store_shown_subscribers(
     access: ListAccess,
     wire_objects: Sequence[dict[str, Any]],
     listed_pairs: Sequence[tuple[bytes, int]],
@@ -418,4 +422,4 @@ def store_shown(
     """Keep the subscribers of a page that have one of `identities`. `listed_pairs` has the identities of the page's
     subscribers, each with the subscriber's id."""
     if ids := {subscriber_id for identity, subscriber_id in listed_pairs if identity in identities}:
-        access.state.shown_subscribers.store([wire for wire in wire_objects if wire["Id"] in ids])
+        access.state.shown_subscribers.store([wire_object for wire_object in wire_objects if wire_object["Id"] in ids])

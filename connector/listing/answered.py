@@ -30,15 +30,17 @@ async def find_known(access: ListAccess, subscriber_id: int) -> KnownSubscriber 
     answer to another create of the run contained the id."""
     known_ids = access.known_ids
     is_shown = known_ids.has_id(subscriber_id)
-    known_ids.add_answered(subscriber_id)
+    known_ids.add_answered_id(subscriber_id)
     holders = []
     if subscriber_id <= (known_ids.largest_ledger_id or 0):
         account = access.journal.base.account
-        holders = await access.journal.ask(lambda ledger: ledger.find_holders(account, [subscriber_id]))
+        holders = await access.journal.execute(lambda ledger: ledger.find_holders(account, [subscriber_id]))
     state = access.state
-    wire = state.shown_subscribers.read(subscriber_id) or state.subscribers_of_other_bases.read(subscriber_id)
-    if is_shown and wire is not None:
-        return KnownSubscriber(subscriber_id, read_base(wire), wire.get("Email") or wire.get("ClientUserId"))
+    wire_object = state.shown_subscribers.read(subscriber_id) or state.subscribers_of_other_bases.read(subscriber_id)
+    if is_shown and wire_object is not None:
+        return KnownSubscriber(
+            subscriber_id, read_base(wire_object), wire_object.get("Email") or wire_object.get("ClientUserId")
+        )
     if holders:
         return KnownSubscriber(subscriber_id, (holders[0].base_id, holders[0].base_name))
     return KnownSubscriber(subscriber_id) if is_shown else None
@@ -53,7 +55,7 @@ async def find_existing_ids(access: ListAccess, found_ids: Mapping[int, bool]) -
     if not found_ids:
         return set()
     account, known_ids = access.journal.base.account, access.known_ids
-    holders = await access.journal.ask(lambda ledger: ledger.find_holders(account, list(found_ids)))
+    holders = await access.journal.execute(lambda ledger: ledger.find_holders(account, list(found_ids)))
     ids_before_creates = {
         subscriber_id
         for subscriber_id, is_of_this_run in found_ids.items()
@@ -62,11 +64,11 @@ async def find_existing_ids(access: ListAccess, found_ids: Mapping[int, bool]) -
     return ids_before_creates.union(holder.subscriber_id for holder in holders)
 
 
-async def list_id(access: ListAccess, subscriber_id: int, *, is_waiting: bool = True) -> list[dict[str, Any]]:
-    """Return the rows that the list shows for this Id. With `is_waiting`, repeat the look-up for up to two quiet
+async def find_rows_by_id(access: ListAccess, subscriber_id: int, *, can_wait: bool = True) -> list[dict[str, Any]]:
+    """Return the rows that the list shows for this Id. With `can_wait`, repeat the look-up for up to two quiet
     periods if the list shows no row."""
     control = access.control
-    for attempt in range(_MAX_LOOK_UPS if is_waiting else 1):
+    for attempt in range(_MAX_LOOK_UPS if can_wait else 1):
         if attempt and not await control.sleep(access.policy.quiet_period_s):
             break
         try:
@@ -79,10 +81,11 @@ async def list_id(access: ListAccess, subscriber_id: int, *, is_waiting: bool = 
 
 
 async def find_ids(access: ListAccess, sentinel: Sentinel, query: ListQuery) -> tuple[set[int] | None, set[int]]:
-    """Return two sets of ids under which an answer shows a new subscriber: all ids, and the ids of rows with its base.
+    """Return two sets of ids that the list shows for a new subscriber: the ids of all matching rows, and the ids of the
+    matching rows that show the base of the subscriber.
 
-    The first set is None if the answer shows only other subscribers and may be incomplete. Two ids in the second set
-    prove a duplicate. Raises RunAborted."""
+    The list is asked once, with `query`. The first set is None if the answer shows only other subscribers and may be
+    incomplete. Two ids in the second set prove a duplicate. Raises RunAborted."""
     try:
         answer = await access.control.until_stopped(ask(access, query))
     except ListFailed:

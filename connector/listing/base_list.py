@@ -30,7 +30,7 @@ from connector.listing.base_reader import SweptRows, build_reader, may_be_in_bas
 from connector.listing.pages import ListFailed, PageSink, fetch_page
 from connector.listing.reader import read_list
 from connector.listing.requests import try_unlisted
-from connector.paging.certificate import Certificate, Order, Reason
+from connector.paging.certificate import Certificate, CertificateReason, Order
 from connector.paging.overlap import IdArray
 from connector.service.wire import MAX_LIMIT, ListPage, ListQuery
 from connector.subscribers.identity import IDENTITY_BYTES
@@ -70,12 +70,12 @@ class ListEnd:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A reading of the list: its certificate, the listed subscribers, the time of its beginning (monotonic), and the
+    """A reading of the list: its certificate, the listed subscribers, the time at which it started (monotonic), and the
     end of the list if the list is in ascending id order."""
 
     certificate: Certificate
     rows: SweptRows
-    began_at: float
+    started_at: float
     end: ListEnd | None = None
 
     @property
@@ -98,7 +98,7 @@ async def list_account(
     Raises ListFailed if the service does not return its list, EmptiedError if the list shows none of the known
     subscribers of a base, and RunAborted if a base is not the intended one or the run must stop.
     """
-    access, began_at = accesses[0], accesses[0].clock.monotonic()
+    access, started_at = accesses[0], accesses[0].clock.monotonic()
     access.control.activity = "listing existing subscribers"
     rows = SweptRows(accesses, {key.identity for key in keys}, keeps_other_bases=keeps_other_bases)
     for other_access in accesses:
@@ -108,7 +108,7 @@ async def list_account(
     is_ascending = certificate.order is Order.ID or not certificate.distinct
     is_renewable = certificate.is_complete and is_ascending and not certificate.hidden
     end = ListEnd(rows.last_id, certificate.distinct) if is_renewable else None
-    return Listing(certificate, rows, began_at, end)
+    return Listing(certificate, rows, started_at, end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,22 +120,22 @@ class BaseCounts:
     unlisted_count: int
 
 
-async def record_base(access: ListAccess, rows: SweptRows, *, start: int = 0) -> BaseCounts:
+async def record_base(access: ListAccess, rows: SweptRows, *, first_part: int = 0) -> BaseCounts:
     """Record the subscribers of the base among `rows` in the ledger, so that the run does not create them. Return
     counts of the listed subscribers.
 
-    The reading need not be complete, because a listed subscriber exists in any case. `start` is an earlier `size` of
-    `rows`: the older parts are recorded already. The id of the base is recorded first, because another base may have
-    the same name.
+    The reading need not be complete, because a listed subscriber exists in any case. `first_part` is an earlier
+    `part_count` of `rows`: the older parts are recorded already. The id of the base is recorded first, because another
+    base may have the same name.
     """
     journal, identity, reader = access.journal, access.policy.identity, build_reader(access, ())
     our_bases = [
         listed_base for listed_base in rows.bases if reader.is_of_base({"Id": listed_base[0], "Name": listed_base[1]})
     ]
     if our_bases and journal.base.service_id is None and reader.service_id is not None:
-        await journal.record_base_id(reader.service_id, access.asked_name or "")
+        await journal.record_base_id(reader.service_id, access.requested_base_name or "")
     base, digests, ids, unrecorded_pairs = journal.base, array("Q"), array("q"), list[tuple[bytes, int]]()
-    for pairs in (page_pairs for base in our_bases for page_pairs in rows.read(base, start=start)):
+    for pairs in (page_pairs for base in our_bases for page_pairs in rows.read(base, first_part=first_part)):
         digests.frombytes(b"".join(digest[:_DIGEST_BYTES] for digest, _ in pairs))
         ids.extend(subscriber_id for _, subscriber_id in pairs)
         unrecorded_pairs += pairs
@@ -144,12 +144,12 @@ async def record_base(access: ListAccess, rows: SweptRows, *, start: int = 0) ->
             unrecorded_pairs = []
     await _record_listed(access, unrecorded_pairs)
     shown_identities = [digest for digest, _ in unrecorded_pairs[:MAX_SHOWN_RECORDS]]
-    await journal.ask(lambda ledger: ledger.record_shown(base, shown_identities))
+    await journal.execute(lambda ledger: ledger.record_shown(base, shown_identities))
     listed_digests, listed_ids = np.frombuffer(digests, dtype=np.uint64), np.frombuffer(ids, dtype=np.int64)
     unlisted_count = 0
-    if not start:
-        latest_confirmed_at = rows.began_at - access.shown_after_s
-        identities, confirmed_ids = await journal.ask(
+    if not first_part:
+        latest_confirmed_at = rows.started_at - access.expected_lag_s
+        identities, confirmed_ids = await journal.execute(
             lambda ledger: ledger.list_confirmed(base, identity, journal.run_key, latest_confirmed_at)
         )
         confirmed_digests = np.frombuffer(identities, dtype=np.uint64).reshape(-1, IDENTITY_BYTES // _DIGEST_BYTES)
@@ -161,7 +161,7 @@ async def record_base(access: ListAccess, rows: SweptRows, *, start: int = 0) ->
 
 async def _record_listed(access: ListAccess, pairs: Sequence[tuple[bytes, int]]) -> None:
     journal, identity = access.journal, access.policy.identity
-    await journal.ask(lambda ledger: ledger.record_listed(journal.base, identity, pairs))
+    await journal.execute(lambda ledger: ledger.record_listed(journal.base, identity, pairs))
 
 
 def _count_duplicates(digests: npt.NDArray[np.uint64], ids: npt.NDArray[np.int64]) -> int:
@@ -182,12 +182,12 @@ async def look_up_by_sweep(groups: Sequence[KeyGroup]) -> list[LookupResult]:
     access.control.activity = f"looking for {count(sum(len(group.keys) for group in groups), 'subscriber')} on the list"
     started_at, sentinels = access.clock.monotonic(), tuple(access.sentinels)
     previous_seen_ids = access.state.swept_sentinel_ids
-    search = _SearchSink(groups)
+    search_sink = _SearchSink(groups)
     sentinel_ids = frozenset(sentinel.subscriber_id for sentinel in sentinels)
-    certificate, seen_ids = await _sweep([group.access for group in groups], search, sentinel_ids)
+    certificate, seen_ids = await _sweep([group.access for group in groups], search_sink, sentinel_ids)
     visibility = read_visibility(sentinels, seen_ids, previous_seen_ids, certificate, started_at)
     results = list[LookupResult]()
-    for identities, id_sets in zip(search.identities, search.found_ids, strict=True):
+    for identities, id_sets in zip(search_sink.identities, search_sink.found_ids, strict=True):
         found_ids = {identity: tuple(sorted(ids)) for identity, ids in id_sets.items()}
         absent_identities = identities.difference(found_ids) if certificate.is_complete else frozenset()
         results.append(
@@ -222,31 +222,31 @@ class _WatchingSink:
     If a sweep shows an unverified entry of a base, the account is verified: `unverified_entries` of the base are
     emptied."""
 
-    sink: PageSink
+    target_sink: PageSink
     accesses: Sequence[ListAccess]
     watched_ids: frozenset[int]
     stats: ListStats
     seen_ids: set[int] = field(default_factory=set)
-    activity: set[bool] = field(default_factory=set)  # values of `is_active` that the last sweep showed
+    activity_values: set[bool] = field(default_factory=set)  # values of `is_active` that the last sweep showed
 
     def start_sweep(self, number: int) -> None:
         """Forget the last sweep, because only the newest sweep decides which subscribers the list shows."""
         self.seen_ids.clear()
-        self.activity.clear()
-        self.sink.start_sweep(number)
+        self.activity_values.clear()
+        self.target_sink.start_sweep(number)
 
     def receive_rows(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         for access in self.accesses:
             # By identity, because the Id in the answer to a create may be provisional.
             identities = {entry.identity for entry in access.unverified_entries}
             base_id = access.journal.base.service_id
-            if identities and any(may_be_in_base(wire, identities, base_id) for wire in wire_objects):
+            if identities and any(may_be_in_base(wire_object, identities, base_id) for wire_object in wire_objects):
                 access.unverified_entries = ()
-        self.accesses[0].known_ids.add_shown([wire["Id"] for wire in wire_objects])
-        self.seen_ids.update(self.watched_ids.intersection(wire["Id"] for wire in wire_objects))
-        self.activity.update(read_activity(wire_objects))
+        self.accesses[0].known_ids.add_shown_ids([wire_object["Id"] for wire_object in wire_objects])
+        self.seen_ids.update(self.watched_ids.intersection(wire_object["Id"] for wire_object in wire_objects))
+        self.activity_values.update(read_activity(wire_objects))
         self.stats.add(wire_objects)
-        self.sink.receive_rows(wire_objects)
+        self.target_sink.receive_rows(wire_objects)
 
 
 async def _sweep(
@@ -274,7 +274,7 @@ async def _sweep(
         for other_access in accesses
         if other_access.journal.base.service_id is not None
     ]
-    read = partial(
+    read_whole_list = partial(
         read_list,
         access.client,
         access.retrier,
@@ -291,22 +291,22 @@ async def _sweep(
         earlier_total=earlier_total,
         draw=access.draw,
     )
-    certificate = await access.control.until_stopped(read())
+    certificate = await access.control.until_stopped(read_whole_list())
     if certificate.total_last == 0 and not certificate.is_complete:
         # Either other runs have created the first subscribers meanwhile, or an answer was wrong. Read the list again.
-        certificate = await access.control.until_stopped(read())
+        certificate = await access.control.until_stopped(read_whole_list())
     if access.policy.identity == "email" and certificate.distinct and "email" not in watching_sink.stats.shown_fields:
         raise ConfigurationError(
             f"The list shows no email of its {count(certificate.distinct, 'subscriber')}, so the connector cannot find "
             "out which subscribers exist. No more rows were sent. Set load.look to none to create without looking, "
             "which creates existing subscribers a second time"
         )
-    values = {"verdict": certificate.verdict, "distinct": certificate.distinct, "pages": certificate.pages}
-    logger.info("look-up: the list was read, %(distinct)d subscribers in %(pages)d pages, %(verdict)s", values)
+    log_values = {"verdict": certificate.verdict, "distinct": certificate.distinct, "pages": certificate.pages}
+    logger.info("look-up: the list was read, %(distinct)d subscribers in %(pages)d pages, %(verdict)s", log_values)
     await access.control.until_stopped(try_unlisted(access, certificate.unlisted_ids))
     seen_ids = frozenset(watching_sink.seen_ids)
     state.swept_sentinel_ids, state.is_list_unreadable = seen_ids & sentinel_ids, not certificate.is_complete
-    state.swept_activity = watching_sink.activity
+    state.swept_activity_values = watching_sink.activity_values
     state.unreadable_reason = describe_unreadable(certificate)
     state.are_classes_known |= certificate.is_complete
     state.hidden_classes = tuple(dict.fromkeys([*state.hidden_classes, *certificate.hidden]))
@@ -335,14 +335,14 @@ async def wait_until_listed(access: ListAccess, entries: Sequence[ConfirmedEntry
     """Wait until the list must show these entries, which an earlier run has confirmed. Return whether a wait was
     needed.
 
-    The wait uses the wall clock, because another process confirmed the entries. The wait is at most `shown_after_s`,
+    The wait uses the wall clock, because another process confirmed the entries. The wait is at most `expected_lag_s`,
     because a clock may have been set back.
     """
     confirmed_at = max((entry.known_since or 0.0 for entry in entries), default=0.0)
-    wait_s = confirmed_at + access.shown_after_s - access.clock.now().timestamp()
+    wait_s = confirmed_at + access.expected_lag_s - access.clock.now().timestamp()
     if wait_s <= 0:
         return False
-    await access.control.wait(min(wait_s, access.shown_after_s), "until the list must show known subscribers")
+    await access.control.wait(min(wait_s, access.expected_lag_s), "until the list must show known subscribers")
     return True
 
 
@@ -351,8 +351,8 @@ async def _find_unlisted_entries(accesses: Sequence[ListAccess], ids: IdArray) -
     (architecture 7, rule 7)."""
     unlisted_entry_ids, max_entries = list[int](), max(1, _COMPARED_ENTRIES // len(accesses))
     for access in accesses:
-        entries = await access.journal.ask(partial(_find_confirmed, access, max_entries))
-        latest_confirmed_at = access.clock.now().timestamp() - access.shown_after_s
+        entries = await access.journal.execute(partial(_find_confirmed, access, max_entries))
+        latest_confirmed_at = access.clock.now().timestamp() - access.expected_lag_s
         long_known_entries = [entry for entry in entries if (entry.known_since or 0.0) <= latest_confirmed_at]
         long_known_ids = np.array([entry.subscriber_id for entry in long_known_entries], dtype=np.int64)
         unlisted_entry_ids += long_known_ids[~np.isin(long_known_ids, ids)].tolist()
@@ -368,16 +368,18 @@ def describe_unreadable(certificate: Certificate) -> str:
     """Return the reason why this listing proves no absence, or "" if the listing is complete."""
     if certificate.is_complete:
         return ""
-    if certificate.reason is Reason.CUT_OFF:
-        evidence = "; ".join(f"{kind} {words}" for kind, words in certificate.evidence.items())
+    if certificate.reason is CertificateReason.CUT_OFF:
+        evidence = "; ".join(
+            f"{evidence_kind}: {finding_text}" for evidence_kind, finding_text in certificate.evidence.items()
+        )
         return f"the list shows {certificate.distinct:,} subscribers and leaves others out ({evidence})"
-    if certificate.reason is Reason.CUT_OFF_POSSIBLE:
+    if certificate.reason is CertificateReason.CUT_OFF_POSSIBLE:
         return (
-            f"the service may cut its list off: it ends after {certificate.distinct:,} subscribers, a "
+            f"the service may cut its list off: the list ends after {certificate.distinct:,} subscribers, a "
             "size that result windows have, and no evidence shows whether the list goes on (if the list is "
             "whole, run again with --allow-truncated, or with load.allow_truncated in the job)"
         )
-    if certificate.reason is Reason.TOTAL_COUNT:
+    if certificate.reason is CertificateReason.TOTAL_COUNT:
         total = certificate.total_last
         total_text = "has no TotalCount" if total is None else f"has a TotalCount of {total:,}, which is not its size"
         return (
@@ -404,8 +406,8 @@ async def list_newcomers(access: ListAccess, end: ListEnd) -> Sequence[dict[str,
     return [row for row in page.subscribers if row["Id"] > end.last_id] if page is not None and is_joined else []
 
 
-async def extend_listing(accesses: Sequence[ListAccess], end: ListEnd, rows: PageSink) -> ListEnd | None:
-    """Read on from shortly before the end of a listing in ascending id order, and add the subscribers to `rows`. Return
+async def extend_listing(accesses: Sequence[ListAccess], end: ListEnd, sink: PageSink) -> ListEnd | None:
+    """Read on from shortly before the end of a listing in ascending id order, and add the subscribers to `sink`. Return
     the new end, or None if the new end is not certain.
 
     The new end is not certain in these cases:
@@ -427,8 +429,8 @@ async def extend_listing(accesses: Sequence[ListAccess], end: ListEnd, rows: Pag
         ids = _read_ascending(page)
         if ids is None or (end.row_count and (not len(ids) or ids[0] > last_id)):
             return None
-        rows.receive_rows(page.subscribers)
-        access.known_ids.add_shown(ids.tolist())
+        sink.receive_rows(page.subscribers)
+        access.known_ids.add_shown_ids(ids.tolist())
         seen_ids.update(ids.tolist())
         is_full = len(ids) >= (page.limit or MAX_LIMIT)
         if (not len(ids) or ids[-1] <= last_id) and not is_full:
@@ -450,8 +452,8 @@ async def extend_listing(accesses: Sequence[ListAccess], end: ListEnd, rows: Pag
 async def _find_overlapping_page(access: ListAccess, end: ListEnd) -> tuple[int, ListPage | None]:
     """Return the offset and the page that begins with a known row, or (0, None) if no page does. Step back, because
     rows before the end may have vanished. The first page of a list that was empty always counts as overlapping."""
-    for step in range(_STEPS_BACK):
-        offset = max(0, end.row_count - (_OVERLAP_ROWS << step))
+    for doubling_count in range(_STEPS_BACK):
+        offset = max(0, end.row_count - (_OVERLAP_ROWS << doubling_count))
         page = await _fetch_offset(access, offset)
         ids = _read_ascending(page)
         if not end.row_count or (ids is not None and len(ids) and ids[0] <= end.last_id):
@@ -464,7 +466,7 @@ async def _find_overlapping_page(access: ListAccess, end: ListEnd) -> tuple[int,
 def _shows_latest_sentinel(access: ListAccess, end: ListEnd, seen_ids: set[int]) -> bool:
     """Return whether `seen_ids` has the latest sentinel that the list must show by now after the end. Return True if no
     sentinel must show there."""
-    latest_confirmed_at = access.clock.monotonic() - access.shown_after_s
+    latest_confirmed_at = access.clock.monotonic() - access.expected_lag_s
     sentinel_ids = [
         sentinel.subscriber_id
         for sentinel in access.sentinels
@@ -489,5 +491,5 @@ def _read_ascending(page: ListPage | None) -> IdArray | None:
     ids = [] if page is None else [row.get("Id") for row in page.subscribers]
     if not all(type(subscriber_id) is int for subscriber_id in ids):
         return None
-    numbers = np.array(ids, dtype=np.int64)
-    return numbers if (np.diff(numbers) > 0).all() else None
+    id_array = np.array(ids, dtype=np.int64)
+    return id_array if (np.diff(id_array) > 0).all() else None

@@ -21,25 +21,25 @@ from connector.subscribers.identity import InactiveIdentities, digest_identity
 ListedBase = tuple[int, str | None]
 """The Id and the Name of a base, as the list has them."""
 
-_LARGEST_KEPT_LIST = 200_000
+_MAX_STORED_SUBSCRIBERS = 200_000
 """The largest number of subscribers of a list whose values are all stored, in a temporary file of 130 MB. The stored
 values save a second reading of the list."""
 
 
-def has_identity(wire: Mapping[str, Any], identities: Collection[bytes]) -> bool:
+def has_identity(wire_object: Mapping[str, Any], identities: Collection[bytes]) -> bool:
     """Return whether a listed subscriber has one of these identities (digests) in any identity field."""
-    texts = ((name, wire.get(path)) for name, path in IDENTITY_PATHS)
+    texts = ((name, wire_object.get(path)) for name, path in IDENTITY_PATHS)
     return any(isinstance(text, str) and digest_identity(name, text) in identities for name, text in texts)
 
 
-def may_be_in_base(wire: Mapping[str, Any], identities: Collection[bytes], base_id: int | None) -> bool:
+def may_be_in_base(wire_object: Mapping[str, Any], identities: Collection[bytes], base_id: int | None) -> bool:
     """Return whether a listed subscriber has one of these identities (digests) and may be in this base. A missing Base
     matches every base, and so does a `base_id` of None."""
-    base = wire.get("Base")
+    base = wire_object.get("Base")
     listed_id = base.get("Id") if isinstance(base, dict) else None
     if None not in (base_id, listed_id) and listed_id != base_id:
         return False
-    return has_identity(wire, identities)
+    return has_identity(wire_object, identities)
 
 
 class BaseReader:
@@ -55,7 +55,7 @@ class BaseReader:
     def __init__(
         self,
         base: Base,
-        asked_name: str | None,
+        requested_base_name: str | None,
         fields: Sequence[str],
         inactive_identities: InactiveIdentities | None = None,
         *,
@@ -64,8 +64,8 @@ class BaseReader:
         """With `counts_unknown_as_inactive`, a subscriber without a readable IsActive counts as inactive."""
         self._counts_unknown_as_inactive = counts_unknown_as_inactive
         self._inactive_identities = inactive_identities
-        self._asked_name = asked_name
-        self._folded_name = None if asked_name is None else fold_base_name(asked_name)
+        self._requested_base_name = requested_base_name
+        self._folded_name = None if requested_base_name is None else fold_base_name(requested_base_name)
         self._paths = [(name, BY_NAME[name].path[0]) for name in fields]
         self.service_id = base.service_id
 
@@ -73,64 +73,69 @@ class BaseReader:
         """Return pairs of identity and subscriber id: one for each identity of the base's subscribers."""
         self.record_inactive(wire_objects)
         return [
-            pair for wire in wire_objects if self.is_of_base(wire.get("Base")) for pair in self.read_identities(wire)
+            pair
+            for wire_object in wire_objects
+            if self.is_of_base(wire_object.get("Base"))
+            for pair in self.read_identities(wire_object)
         ]
 
     def record_inactive(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         """Record the identities of inactive subscribers of any base."""
         if self._inactive_identities is None:
             return
-        for wire in wire_objects:
-            is_active = wire.get("IsActive")
+        for wire_object in wire_objects:
+            is_active = wire_object.get("IsActive")
             if is_active is False or (self._counts_unknown_as_inactive and is_active is not True):
-                for identity, _ in self.read_identities(wire):
+                for identity, _ in self.read_identities(wire_object):
                     self._inactive_identities.add(identity)
 
-    def read_identities(self, wire: dict[str, Any]) -> list[tuple[bytes, int]]:
+    def read_identities(self, wire_object: dict[str, Any]) -> list[tuple[bytes, int]]:
         """Return pairs of identity and subscriber id: one for each identity of a subscriber of any base."""
-        texts = [(name, wire.get(path)) for name, path in self._paths]
+        texts = [(name, wire_object.get(path)) for name, path in self._paths]
         return [
-            (digest_identity(name, text), int(wire["Id"]))
+            (digest_identity(name, text), int(wire_object["Id"]))
             for name, text in texts
             if isinstance(text, str) and text.strip()
         ]
 
     def is_of_base(self, base: object) -> bool:
-        """Return whether a listed `Base` is this base. Raises the errors of the class. Raises ConfigurationError
-        if the `Base` has no Id, or if it has no name while the Id of this base is not known yet: then the `Base` may be
-        another base."""
+        """Return whether a listed `Base` is this base. Raises the errors that the docstring of the class names. Also
+        raises ConfigurationError if the `Base` has no Id, or if the `Base` has no name while the Id of this base is not
+        known yet."""
         if not isinstance(base, dict):
             base = {}
         name, has_id = base.get("Name"), type(base.get("Id")) is int
-        if self._asked_name is not None and isinstance(name, str):
+        if self._requested_base_name is not None and isinstance(name, str):
             is_unclear = not has_id and fold_base_name(name) == self._folded_name
         else:
             is_unclear = not has_id or self.service_id is None
         if is_unclear:
-            raise self._build_unclear_error("its Id and its name" if has_id else "its Id")
+            raise self._build_unclear_error("Id and name" if has_id else "Id")
         service_id, name = base.get("Id"), base.get("Name")
-        if self._asked_name is None or not isinstance(name, str):
+        if self._requested_base_name is None or not isinstance(name, str):
             return bool(service_id == self.service_id)
         if fold_base_name(name) == self._folded_name and isinstance(service_id, int):
             if self.service_id not in (None, service_id):
                 raise ConfigurationError(
-                    f"several bases are called {self._asked_name} (ids {self.service_id}, {service_id}): give it by "
-                    "its id"
+                    f"several bases are called {self._requested_base_name} (ids {self.service_id}, {service_id}): give "
+                    "the base by its id"
                 )
             self.service_id = service_id
             return True
         if self.service_id is not None and service_id == self.service_id:
-            raise RunAborted(f"the base {service_id} is no longer called {self._asked_name}: give the base by its id")
+            raise RunAborted(
+                f"the base {service_id} is no longer called {self._requested_base_name}: give the base by its id"
+            )
         return False
 
     def _build_unclear_error(self, missing_parts: str) -> ConfigurationError:
         advice = "Set load.look to none to create without looking, which creates existing subscribers a second time"
-        if self._asked_name is not None:
-            advice = "Give the base by its id: that is enough if the list shows the Ids of bases"
-        asked_base = self._asked_name if self._asked_name is not None else self.service_id
+        if self._requested_base_name is not None:
+            advice = "Give the base by its id. The id is enough if the list shows the Ids of bases"
+        asked_base = self._requested_base_name if self._requested_base_name is not None else self.service_id
         return ConfigurationError(
-            f"the list does not show the base of a subscriber by {missing_parts}, so the connector cannot find out "
-            f"which subscribers are in the base {asked_base}. No more rows were sent. {advice}"
+            f"the list does not show the base of a subscriber with its {missing_parts}, so the connector cannot find "
+            f"out which subscribers are in the base {asked_base}. No more rows were sent. {advice}"
         )
 
 
@@ -138,9 +143,9 @@ class SweptRows:
     """A sink that keeps the subscribers of a reading of the list. Only the last sweep counts.
 
     The sink stores the identities and the Ids of subscribers in the bases of `accesses`, or with `keeps_other_bases` in
-    all bases. Of subscribers with one of `identities`, the sink also stores the values, for a comparison (architecture
+    all bases. For subscribers with one of `identities`, the sink also stores the values, for a comparison (architecture
     4.12). If the list has up to 200,000 subscribers, the sink stores the values of all subscribers, because later
-    chunks may have their rows.
+    chunks may have rows for them.
     """
 
     def __init__(
@@ -151,34 +156,36 @@ class SweptRows:
         self._identities = frozenset(identities)
         self._keeps_other_bases = keeps_other_bases
         stats = self._state.stats
-        self._keeps_values = stats is not None and stats.total is not None and stats.total <= _LARGEST_KEPT_LIST
+        self._keeps_values = stats is not None and stats.total is not None and stats.total <= _MAX_STORED_SUBSCRIBERS
         self._values = SpooledValues()
-        self._part_indexes: dict[ListedBase, list[int]] = defaultdict(list)
-        self._is_of_run_by_base: dict[ListedBase, bool] = {}
-        self._emails: dict[ListedBase, tuple[array[int], array[int]]] | None = None  # 8 bytes of each digest, and ids
+        self._part_indexes_by_base: dict[ListedBase, list[int]] = defaultdict(list)
+        self._run_membership: dict[ListedBase, bool] = {}
+        self._emails_by_base: dict[ListedBase, tuple[array[int], array[int]]] | None = (
+            None  # 8 bytes of each digest, and ids
+        )
         if accesses[0].policy.identity == "client_user_id":
-            self._emails = defaultdict(lambda: (array("Q"), array("q")))
-        self._sorted_emails: dict[ListedBase, int] = {}  # the number of emails in the sorted array of a base
-        self.began_at = accesses[0].clock.now().timestamp()  # Unix seconds
+            self._emails_by_base = defaultdict(lambda: (array("Q"), array("q")))
+        self._sorted_email_counts: dict[ListedBase, int] = {}  # the number of emails in the sorted array of a base
+        self.started_at = accesses[0].clock.now().timestamp()  # Unix seconds
         self.last_id = 0
 
     @property
     def bases(self) -> Sequence[ListedBase]:
         """The bases whose subscribers are kept."""
-        return list(self._part_indexes)
+        return list(self._part_indexes_by_base)
 
     @property
-    def size(self) -> int:
+    def part_count(self) -> int:
         """The number of kept parts, which is the index of the next part."""
-        return sum(len(part_indexes) for part_indexes in self._part_indexes.values())
+        return sum(len(part_indexes) for part_indexes in self._part_indexes_by_base.values())
 
     def start_sweep(self, number: int) -> None:
         """Forget the last sweep, because every sweep may show the same subscriber once."""
         self._values.close()
-        self._part_indexes.clear()
-        if self._emails is not None:
-            self._emails.clear()
-            self._sorted_emails.clear()
+        self._part_indexes_by_base.clear()
+        if self._emails_by_base is not None:
+            self._emails_by_base.clear()
+            self._sorted_email_counts.clear()
         self.last_id = 0
 
     def receive_rows(self, wire_objects: Sequence[dict[str, Any]]) -> None:
@@ -188,10 +195,10 @@ class SweptRows:
         ConfigurationError if several bases have the name.
         """
         pairs_by_base: dict[ListedBase, list[tuple[bytes, int]]] = defaultdict(list)
-        kept_rows, rows_of_other_bases, reader = list[dict[str, Any]](), list[dict[str, Any]](), self._readers[0]
+        rows_to_store, rows_of_other_bases, reader = list[dict[str, Any]](), list[dict[str, Any]](), self._readers[0]
         reader.record_inactive(wire_objects)
-        for wire in wire_objects:
-            listed_base = wire.get("Base")
+        for wire_object in wire_objects:
+            listed_base = wire_object.get("Base")
             if not isinstance(listed_base, dict) or type(listed_base.get("Id")) is not int:
                 for base_reader in self._readers:
                     base_reader.is_of_base(listed_base)  # raises if the base may be a base of the run
@@ -199,44 +206,48 @@ class SweptRows:
             name = listed_base.get("Name")
             base = listed_base["Id"], name if isinstance(name, str) else None
             if not (self._is_of_run(base) or self._keeps_other_bases):
-                rows_of_other_bases.append(wire)
+                rows_of_other_bases.append(wire_object)
                 continue
-            pairs = reader.read_identities(wire)
+            pairs = reader.read_identities(wire_object)
             pairs_by_base[base] += pairs
-            if self._emails is not None and isinstance(email := wire.get("Email"), str) and email.strip():
-                digests, ids = self._emails[base]
+            if (
+                self._emails_by_base is not None
+                and isinstance(email := wire_object.get("Email"), str)
+                and email.strip()
+            ):
+                digests, ids = self._emails_by_base[base]
                 digests.append(_compute_short_digest(digest_identity("email", email)))
-                ids.append(wire["Id"])
+                ids.append(wire_object["Id"])
             if self._keeps_values or any(identity in self._identities for identity, _ in pairs):
-                kept_rows.append(wire)
-        if kept_rows:
-            self._state.shown_subscribers.store(kept_rows)
+                rows_to_store.append(wire_object)
+        if rows_to_store:
+            self._state.shown_subscribers.store(rows_to_store)
         if rows_of_other_bases and self._keeps_values:
             self._state.subscribers_of_other_bases.store(rows_of_other_bases)
-        self.last_id = max(self.last_id, max((wire["Id"] for wire in wire_objects), default=0))
+        self.last_id = max(self.last_id, max((wire_object["Id"] for wire_object in wire_objects), default=0))
         for base, pairs in pairs_by_base.items():
             values = [value for identity, subscriber_id in pairs for value in (identity.hex(), subscriber_id)]
-            self._part_indexes[base].append(self._values.add([values]))
+            self._part_indexes_by_base[base].append(self._values.add([values]))
 
-    def read(self, base: ListedBase, *, start: int = 0) -> Iterator[list[tuple[bytes, int]]]:
-        """Yield the identities and ids of the base, page by page. `start` is an earlier `size`: older pages are
-        skipped."""
-        for part_index in self._part_indexes[base]:
-            if part_index >= start:
+    def read(self, base: ListedBase, *, first_part: int = 0) -> Iterator[list[tuple[bytes, int]]]:
+        """Yield the identities and ids of the base, page by page. `first_part` is an earlier `part_count`: the older
+        parts are skipped."""
+        for part_index in self._part_indexes_by_base[base]:
+            if part_index >= first_part:
                 values = self._values.read(part_index)
                 yield [(bytes.fromhex(values[index]), values[index + 1]) for index in range(0, len(values), 2)]
 
     def find_emails(self, base: ListedBase, identities: Sequence[bytes]) -> dict[bytes, int]:
         """Return the Id of one subscriber for each of these emails (digests) that the base has. Only a listing by
         client_user_id keeps emails."""
-        if self._emails is None or base not in self._emails:
+        if self._emails_by_base is None or base not in self._emails_by_base:
             return {}
-        digests, ids = (np.array(column) for column in self._emails[base])
-        if self._sorted_emails.get(base) != len(digests):  # not sorted yet, or the listing was renewed
+        digests, ids = (np.array(column) for column in self._emails_by_base[base])
+        if self._sorted_email_counts.get(base) != len(digests):  # not sorted yet, or the listing was renewed
             order = np.argsort(digests, kind="stable")
             digests, ids = digests[order], ids[order]
-            self._emails[base] = array("Q", digests.tobytes()), array("q", ids.tobytes())
-            self._sorted_emails[base] = len(digests)
+            self._emails_by_base[base] = array("Q", digests.tobytes()), array("q", ids.tobytes())
+            self._sorted_email_counts[base] = len(digests)
         asked_digests = np.array([_compute_short_digest(identity) for identity in identities], dtype=np.uint64)
         indexes = np.minimum(np.searchsorted(digests, asked_digests), len(digests) - 1)
         found_mask = digests[indexes] == asked_digests
@@ -247,12 +258,12 @@ class SweptRows:
         }
 
     def _is_of_run(self, base: ListedBase) -> bool:
-        if base not in self._is_of_run_by_base:
+        if base not in self._run_membership:
             service_id, name = base
             # Every reader checks the name, because a reader raises if its base has another name or another Id.
-            matches = [reader.is_of_base({"Id": service_id, "Name": name}) for reader in self._readers]
-            self._is_of_run_by_base[base] = any(matches)
-        return self._is_of_run_by_base[base]
+            match_results = [reader.is_of_base({"Id": service_id, "Name": name}) for reader in self._readers]
+            self._run_membership[base] = any(match_results)
+        return self._run_membership[base]
 
 
 def _compute_short_digest(digest: bytes) -> int:
@@ -265,7 +276,7 @@ def build_reader(access: ListAccess, fields: Sequence[str]) -> BaseReader:
     """Return a reader for the subscribers of the base of `access`."""
     return BaseReader(
         access.journal.base,
-        access.asked_name,
+        access.requested_base_name,
         fields,
         access.inactive_identities,
         counts_unknown_as_inactive=access.policy.is_suppressing_inactive,

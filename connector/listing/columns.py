@@ -1,7 +1,7 @@
 """Pages of the list as typed Arrow columns: the `RowForm` in which exports read the list.
 
-Arrow's JSON parser reads the bytes of a page without a Python object for each value. If the parser could read a page
-in another way than `build_columns`, `build_columns` reads the page value by value. The column `_invalid` has the values
+Arrow's JSON parser reads the bytes of a page without a Python object for each value. If the parser might read a page
+differently from `build_columns`, `build_columns` reads the page value by value. The column `_invalid` has the values
 that do not fit the type of their field. The columns follow from the field table (connector/fields.py).
 """
 
@@ -32,8 +32,8 @@ _DECODER_COUNT = 2  # threads: more threads would only wait for the service, or 
 
 _TOO_LARGE = object()  # a number that is too large for a double; `_invalid` has null, and no requested value equals it
 
-_INT64 = range(-(2**63), 2**63)
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_INT64_RANGE = range(-(2**63), 2**63)
+_DATE_PATTERN = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _ARROW_ERRORS = (pa.ArrowException, OverflowError, UnicodeEncodeError)
 
 _PYTHON_TYPES = {pa.int64(): int, pa.bool_(): bool, pa.list_(pa.string()): list, pa.string(): str, pa.date32(): str}
@@ -59,8 +59,8 @@ def _build_row_type() -> pa.StructType:
 
 
 _ROW_TYPE = _build_row_type()
-_PARENTS = tuple(child.name for child in _ROW_TYPE if pa.types.is_struct(child.type))
-_LISTS = tuple(child.name for child in _ROW_TYPE if pa.types.is_list(child.type))
+_PARENT_NAMES = tuple(child.name for child in _ROW_TYPE if pa.types.is_struct(child.type))
+_LIST_NAMES = tuple(child.name for child in _ROW_TYPE if pa.types.is_list(child.type))
 _PAGE_TYPE = pa.struct(
     [*(pa.field(name, pa.int64()) for name in PAGE_NUMBERS), pa.field("Subscribers", pa.list_(_ROW_TYPE))]
 )
@@ -107,8 +107,8 @@ class Columns:
         ids = rows.column("id")
         if ids.null_count:
             return None
-        numbers = cast(IdArray, np.from_dlpack(ids))  # `to_numpy` imports pandas
-        return None if (numbers < -LARGEST_ID).any() else numbers
+        id_array = cast(IdArray, np.from_dlpack(ids))  # `to_numpy` imports pandas
+        return None if (id_array < -LARGEST_ID).any() else id_array
 
     def select_rows(self, rows: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
         """See `RowForm`. Adjacent rows, such as the new rows of a page, are not copied."""
@@ -121,14 +121,14 @@ class Columns:
         """See `RowForm`."""
         values: list[Any] = rows.column(name).to_pylist()
         invalid_column = rows.column(INVALID)
-        for row in (
+        for row_index in (
             np.flatnonzero(pc.is_valid(invalid_column)).tolist()
             if invalid_column.null_count < len(invalid_column)
             else ()
         ):
-            invalid_values = json.loads(invalid_column[row].as_py())
+            invalid_values = json.loads(invalid_column[row_index].as_py())
             if name in invalid_values:
-                values[row] = _TOO_LARGE if invalid_values[name] is None else invalid_values[name]
+                values[row_index] = _TOO_LARGE if invalid_values[name] is None else invalid_values[name]
         return values
 
     def count_values(self, rows: pa.RecordBatch, name: str) -> Mapping[Any, int]:
@@ -147,7 +147,7 @@ def decode_page(body: bytes) -> ListPage[pa.RecordBatch] | None:
     """Return the page (service-api.md 4.3) in the body of a 2xx answer, as columns of `PAGE_SCHEMA` with an empty
     `_invalid`.
 
-    Return None if `build_columns` may read the body in another way: if the answer has no success, the body is not a
+    Return None if `build_columns` may read the body differently: if the answer reports no success, the body is not a
     page, a value does not fit the type of its field, a key is repeated, or the JSON or UTF-8 is invalid.
     """
     if not _is_safe_for_arrow(body):
@@ -192,9 +192,9 @@ def _contains_pair(body: bytes, pair: bytes) -> bool:
 def _is_utf8(body: bytes) -> bool:
     if body.isascii():
         return True
-    ends = np.array([0, len(body)], np.int32)
+    offsets = np.array([0, len(body)], np.int32)
     try:
-        pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(ends), pa.py_buffer(body)]).validate(full=True)
+        pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(body)]).validate(full=True)
     except pa.ArrowInvalid:
         return False
     return True
@@ -213,7 +213,7 @@ def _find_page(answers: pa.Table) -> tuple[pa.StructArray, pa.StructArray] | Non
 
 
 def _read_columns(rows: pa.StructArray) -> pa.RecordBatch | None:
-    parent_arrays = {name: rows.field(name) for name in _PARENTS}
+    parent_arrays = {name: rows.field(name) for name in _PARENT_NAMES}
     parents = {
         name: dict(zip([child.name for child in array.type], array.flatten(), strict=True))
         for name, array in parent_arrays.items()
@@ -236,9 +236,9 @@ def _read_columns(rows: pa.StructArray) -> pa.RecordBatch | None:
 def build_columns(wire_objects: Sequence[dict[str, Any]]) -> pa.RecordBatch:
     """Return wire objects as columns of `PAGE_SCHEMA`, value by value. Arrow's parser must return the same columns."""
     invalid_by_row: dict[int, dict[str, object]] = {}
-    parents = {"": wire_objects} | {name: _read_parents(wire_objects, name, invalid_by_row) for name in _PARENTS}
+    parents = {"": wire_objects} | {name: _read_parents(wire_objects, name, invalid_by_row) for name in _PARENT_NAMES}
     columns = [_build_column(field, parents, invalid_by_row) for field in FIELDS]
-    columns.append(_write_invalid(invalid_by_row, len(wire_objects)))
+    columns.append(_build_invalid_column(invalid_by_row, len(wire_objects)))
     return pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
 
 
@@ -247,12 +247,12 @@ def _read_parents(
 ) -> list[dict[str, Any]]:
     """Return the object `name` of each subscriber, or an empty dict if the object is absent, null or of another
     type."""
-    parents = [wire.get(name) for wire in wire_objects]
-    for row, parent in enumerate(parents):
+    parents = [wire_object.get(name) for wire_object in wire_objects]
+    for row_index, parent in enumerate(parents):
         if type(parent) is not dict:
-            parents[row] = {}
+            parents[row_index] = {}
             if parent is not None:
-                invalid_by_row.setdefault(row, {})[name] = parent
+                invalid_by_row.setdefault(row_index, {})[name] = parent
     return parents  # type: ignore[return-value] # the loop leaves only objects
 
 
@@ -265,11 +265,11 @@ def _build_column(
     if column is not None:
         return column
     typed_values = list[object]()
-    for row, value in enumerate(values):
+    for row_index, value in enumerate(values):
         typed_value = _read_value(field.kind, value)
         typed_values.append(typed_value)
         if typed_value is None and value is not None and not (field.kind is Kind.DATE and value == ""):
-            invalid_by_row.setdefault(row, {})[field.name] = value
+            invalid_by_row.setdefault(row_index, {})[field.name] = value
     return pa.array(typed_values, find_type(field.kind))
 
 
@@ -306,7 +306,7 @@ def _read_text(value: Any) -> str | None:
 
 
 def _read_date(value: Any) -> date | None:
-    if type(value) is not str or not _DATE.fullmatch(value):
+    if type(value) is not str or not _DATE_PATTERN.fullmatch(value):
         return None
     try:
         return date.fromisoformat(value)
@@ -318,7 +318,7 @@ def _read_value(kind: Kind, value: Any) -> object:
     """Return a value of the list in the type of its column, or None for a value that does not fit."""
     match kind:
         case Kind.NUMBER:
-            return value if type(value) is int and value in _INT64 else None
+            return value if type(value) is int and value in _INT64_RANGE else None
         case Kind.FLAG:
             return value if type(value) is bool else None
         case Kind.ZIP:
@@ -334,15 +334,15 @@ def _read_value(kind: Kind, value: Any) -> object:
             assert_never(kind)
 
 
-def _write_invalid(invalid_by_row: dict[int, dict[str, object]], row_count: int) -> pa.Array:
+def _build_invalid_column(invalid_by_row: dict[int, dict[str, object]], row_count: int) -> pa.Array:
     if not invalid_by_row:
         return pa.nulls(row_count, pa.string())
     return pa.array(
-        [_write_json(invalid_by_row[row]) if row in invalid_by_row else None for row in range(row_count)], pa.string()
+        [_format_json(invalid_by_row[row]) if row in invalid_by_row else None for row in range(row_count)], pa.string()
     )
 
 
-def _write_json(value: object) -> str:
+def _format_json(value: object) -> str:
     try:
         return orjson.dumps(value).decode()
     except orjson.JSONEncodeError:  # the value has a lone surrogate or a number beyond 64 bits, which json can write

@@ -2,10 +2,10 @@
 value.
 
 The connector compares each row of a filtered reading, so a filter that lists too many subscribers does no harm. A
-filter that does not find its subscribers does harm, and only a trial shows that (architecture 7, rule 6). The interface
-does not say how filters combine (service-api.md 4.3). So a reading uses at most one filter, and only a filter that has
-found a subscriber whose value is spelt like the requested value. Look-ups, exports and the evidence for a certificate
-all use these trials.
+filter that leaves out matching subscribers does harm, and only a trial shows this (architecture 7, rule 6). The
+interface does not say how filters combine (service-api.md 4.3). So a reading uses at most one filter, and only a filter
+that has found a subscriber whose value is spelt like the requested value. Look-ups, exports and the evidence for a
+certificate all use these trials.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -21,20 +21,20 @@ from connector.paging.overlap import Mask
 from connector.service.wire import ListPage, ListQuery, read_field
 from connector.subscribers.identity import describe_spelling, spellings_differ_only_in_case
 
-Ask = Callable[[ListQuery], Awaitable[ListPage | None]]
+RequestPage = Callable[[ListQuery], Awaitable[ListPage | None]]
 """A function that returns one page, or None if the service returns no page."""
-Draw = Callable[[int], bytes]
+DrawBytes = Callable[[int], bytes]
 """A function that returns this many random bytes."""
 
 ReadValues = Callable[[str], Sequence[Any]]
 """A function that returns the value of a field in each row of a page: as received, or None for an absent or null
 value."""
 
-Match = Callable[[ReadValues], Mask]
+RowMatcher = Callable[[ReadValues], Mask]
 """A function that returns a mask of the rows that match filters."""
 
 Sample = tuple[int, object]
-"""A listed subscriber: the Id, and the value of the filter's field."""
+"""A listed subscriber: its Id, and its value in the field of the filter."""
 
 _SAMPLE_COUNT = 2  # a filter is tried with this many subscribers, because the first one may have vanished
 _HEAD_ROWS = 200  # rows at the head of the list, from which the trials choose subscribers
@@ -42,7 +42,7 @@ _CLASS_FIELDS = ("is_active", "gender")  # fields with two or three values: each
 _FILTERS_BY_SELECTIVITY = ("id", "client_user_id", "email", "last_name", "first_name", "base_id", "gender", "is_active")
 
 
-class Control(StrEnum):
+class ControlResult(StrEnum):
     """The result of the trial of one filter."""
 
     EXACT = "exact"  # the filter lists the subscriber of the trial, and only subscribers with the requested value
@@ -58,54 +58,56 @@ class Trial:
     """The result of a trial with listed subscribers. `is_proof`: the answer had the subscriber of the trial, and was
     whole. So another answer that lacks a subscriber can prove the subscriber absent."""
 
-    control: Control = Control.INCONCLUSIVE
+    control_result: ControlResult = ControlResult.INCONCLUSIVE
     is_proof: bool = False
 
 
-async def try_made_up_value(ask: Ask, name: str, draw: Draw) -> Control:
+async def try_made_up_value(request_page: RequestPage, name: str, draw: DrawBytes) -> ControlResult:
     """Ask for a value that no subscriber has. Return EXACT if the answer is empty, or if every possible value of the
     field is in use."""
     made_up_value = make_up_value(name, draw)
     if made_up_value is None:
-        return Control.EXACT
-    page = await ask(ListQuery(limit=1, **{name: made_up_value}))
+        return ControlResult.EXACT
+    page = await request_page(ListQuery(limit=1, **{name: made_up_value}))
     if page is None:
-        return Control.INCONCLUSIVE
-    return Control.IGNORED if page.subscribers else Control.EXACT
+        return ControlResult.INCONCLUSIVE
+    return ControlResult.IGNORED if page.subscribers else ControlResult.EXACT
 
 
-async def try_samples(ask: Ask, name: str, samples: Iterable[Sample]) -> Trial:
+async def try_samples(request_page: RequestPage, name: str, samples: Iterable[Sample]) -> Trial:
     """Ask for the values of these subscribers, one after another, until the filter finds a subscriber. A subscriber
     that the filter does not find may have vanished."""
     trial = Trial()
     for sample in samples:
-        trial = await try_sample(ask, name, sample)
-        if trial.control is not Control.BROKEN:
+        trial = await try_sample(request_page, name, sample)
+        if trial.control_result is not ControlResult.BROKEN:
             return trial
     return trial
 
 
-async def try_sample(ask: Ask, name: str, sample: Sample) -> Trial:
+async def try_sample(request_page: RequestPage, name: str, sample: Sample) -> Trial:
     """Ask for the value of this subscriber, and return the result."""
     subscriber_id, value = sample
     query = _build_query(name, value)
-    page = await ask(query) if query is not None else None
+    page = await request_page(query) if query is not None else None
     if page is None:
         return Trial()
     is_found = any(row.get("Id") == subscriber_id for row in page.subscribers)
     return Trial(_classify_answer(name, value, page, is_found=is_found), is_found and is_whole(page))
 
 
-def _classify_answer(name: str, value: object, page: ListPage, *, is_found: bool) -> Control:
+def _classify_answer(name: str, value: object, page: ListPage, *, is_found: bool) -> ControlResult:
     """Return the result of a request for the value of a listed subscriber. `is_found`: the answer has the
     subscriber."""
     has_only_matches = page.total_count is not None and page.total_count <= len(page.subscribers)
     if not is_found and (has_only_matches or not page.subscribers):
-        return Control.BROKEN
-    if are_as_asked({name: value}, page.subscribers):  # the page may be full before the subscriber of the trial
-        return Control.EXACT
+        return ControlResult.BROKEN
+    if have_requested_values(
+        {name: value}, page.subscribers
+    ):  # the page may be full before the subscriber of the trial
+        return ControlResult.EXACT
     # If a field has only two or three values, a filter that lists another value does not filter.
-    return Control.PARTIAL if is_found and name not in _CLASS_FIELDS else Control.IGNORED
+    return ControlResult.PARTIAL if is_found and name not in _CLASS_FIELDS else ControlResult.IGNORED
 
 
 def is_whole(page: ListPage) -> bool:
@@ -130,31 +132,35 @@ def change_case(text: str) -> str:
 class FilterTrials:
     """The results of the trials of a reading's filters."""
 
-    controls: dict[str, Control]  # by field name
-    sent: str | None  # the filter to send; None: no filter
+    controls: dict[str, ControlResult]  # by field name
+    sent_filter: str | None  # the filter to send; None: no filter
     expected_ids: frozenset[int]
     """Subscribers at the head of the list that match all filters. The filtered list must show each of them, unless the
     subscriber has vanished."""
 
 
-async def try_filters(ask: Ask, filters: Mapping[str, object], draw: Draw) -> FilterTrials:
+async def try_filters(request_page: RequestPage, filters: Mapping[str, object], draw: DrawBytes) -> FilterTrials:
     """Try each of these filters alone (service-api.md 4.3): one request for all filters, and at most five for each."""
-    head_rows = await _read_head(ask)
+    head_rows = await _read_head(request_page)
     if not head_rows and "base_id" in filters:  # the list may show the base only to a request with its Id
-        head_rows = await _read_head(ask, filters["base_id"])
-    controls = {name: await _try_filter(ask, name, value, head_rows, draw) for name, value in filters.items()}
-    working_filters = [name for name, control in controls.items() if control in (Control.EXACT, Control.PARTIAL)]
-    sent = min(working_filters, key=_FILTERS_BY_SELECTIVITY.index, default=None)
-    return FilterTrials(controls, sent, _find_matching(filters, head_rows))
+        head_rows = await _read_head(request_page, filters["base_id"])
+    controls = {name: await _try_filter(request_page, name, value, head_rows, draw) for name, value in filters.items()}
+    working_filters = [
+        name for name, control in controls.items() if control in (ControlResult.EXACT, ControlResult.PARTIAL)
+    ]
+    sent_filter = min(working_filters, key=_FILTERS_BY_SELECTIVITY.index, default=None)
+    return FilterTrials(controls, sent_filter, _find_matching(filters, head_rows))
 
 
-async def find_still_listed_ids(ask: Ask, filters: Mapping[str, object], missing_ids: frozenset[int]) -> frozenset[int]:
+async def find_still_listed_ids(
+    request_page: RequestPage, filters: Mapping[str, object], missing_ids: frozenset[int]
+) -> frozenset[int]:
     """Return the ids that the head of the unfiltered list still shows, among ids that a filtered reading lacks."""
-    return missing_ids & _find_matching(filters, await _read_head(ask)) if missing_ids else missing_ids
+    return missing_ids & _find_matching(filters, await _read_head(request_page)) if missing_ids else missing_ids
 
 
-async def _read_head(ask: Ask, base_id: Any = None) -> Sequence[dict[str, Any]]:
-    page = await ask(ListQuery(limit=_HEAD_ROWS, base_id=base_id))
+async def _read_head(request_page: RequestPage, base_id: Any = None) -> Sequence[dict[str, Any]]:
+    page = await request_page(ListQuery(limit=_HEAD_ROWS, base_id=base_id))
     return page.subscribers if page is not None else []
 
 
@@ -166,37 +172,39 @@ def _find_matching(filters: Mapping[str, object], rows: Sequence[dict[str, Any]]
     )
 
 
-async def _try_filter(ask: Ask, name: str, asked_value: object, rows: Sequence[dict[str, Any]], draw: Draw) -> Control:
-    negative_control = await try_made_up_value(ask, name, draw)
-    if negative_control is not Control.EXACT:
+async def _try_filter(
+    request_page: RequestPage, name: str, asked_value: object, rows: Sequence[dict[str, Any]], draw: DrawBytes
+) -> ControlResult:
+    negative_control = await try_made_up_value(request_page, name, draw)
+    if negative_control is not ControlResult.EXACT:
         return negative_control
-    control = Control.INCONCLUSIVE
+    control_result = ControlResult.INCONCLUSIVE
     for row, value in _choose_samples(name, asked_value, rows):
-        control = await _try_spellings(ask, name, (row["Id"], value))
-        if control is not Control.BROKEN:
-            return control
-    return control
+        control_result = await _try_spellings(request_page, name, (row["Id"], value))
+        if control_result is not ControlResult.BROKEN:
+            return control_result
+    return control_result
 
 
-async def _try_spellings(ask: Ask, name: str, sample: Sample) -> Control:
+async def _try_spellings(request_page: RequestPage, name: str, sample: Sample) -> ControlResult:
     """Try the filter with a listed subscriber. Ask for an address in other capitals first, because capitals do not
     distinguish addresses (architecture 3)."""
     if name != "email":
-        return (await try_sample(ask, name, sample)).control
+        return (await try_sample(request_page, name, sample)).control_result
     subscriber_id, value = sample
-    control = (await try_sample(ask, name, (subscriber_id, change_case(str(value))))).control
-    if control is not Control.BROKEN:
-        return control
-    control = (await try_sample(ask, name, sample)).control
-    return Control.BY_CASE if control in (Control.EXACT, Control.PARTIAL) else control
+    control_result = (await try_sample(request_page, name, (subscriber_id, change_case(str(value))))).control_result
+    if control_result is not ControlResult.BROKEN:
+        return control_result
+    control_result = (await try_sample(request_page, name, sample)).control_result
+    return ControlResult.BY_CASE if control_result in (ControlResult.EXACT, ControlResult.PARTIAL) else control_result
 
 
-def are_as_asked(requested_values: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> bool:
+def have_requested_values(requested_values: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> bool:
     """Return whether all rows have the requested values, by field name."""
     return bool(_build_match_mask(requested_values, rows).all())
 
 
-def make_up_value(name: str, draw: Draw) -> Any:
+def make_up_value(name: str, draw: DrawBytes) -> Any:
     """Return a value that no subscriber has, as a negative control, or None if every value of the field is in use."""
     if name in _CLASS_FIELDS:
         return None
@@ -207,7 +215,7 @@ def make_up_value(name: str, draw: Draw) -> Any:
 
 
 def _build_match_mask(requested_values: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> Mask:
-    match = build_match(requested_values)
+    match = build_row_matcher(requested_values)
 
     def read_values(name: str) -> Sequence[Any]:
         return [read_field(row, name) for row in rows]
@@ -263,7 +271,7 @@ def _build_query(name: str, value: Any) -> ListQuery | None:
         return None
 
 
-def build_match(requested_values: Mapping[str, object]) -> Match | None:
+def build_row_matcher(requested_values: Mapping[str, object]) -> RowMatcher | None:
     """Return a function that compares the rows of a page with the requested values, by field name. Return None if no
     value is requested.
 

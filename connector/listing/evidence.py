@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from connector.listing.controls import Ask, Draw, are_as_asked, make_up_value
+from connector.listing.controls import DrawBytes, RequestPage, have_requested_values, make_up_value
 from connector.listing.findings import (
     CLASS_FIELDS,
     IDS_BEYOND,
@@ -27,7 +27,7 @@ from connector.listing.findings import (
     Question,
     Suspect,
     Topic,
-    compute_step,
+    compute_id_step,
     contradicts,
     decide_partition,
     find_hidden,
@@ -51,46 +51,46 @@ MAX_REQUESTS = 25
 FindUnlistedEntries = Callable[[IdArray], Awaitable[Sequence[int]]]
 """A function that returns a few Ids of confirmed ledger entries that are not among the given ids (ascending)."""
 
-_SAMPLE_ROWS = 50  # rows of a part that are compared with the question
+_SAMPLE_ROWS = 50  # rows of an answer that are compared with the filter of the question
 _MAX_BASES = 3  # listed bases that are counted: first the bases of the job, then the largest bases
 _MAX_UNLISTED_BASES = 3  # bases that are counted although no row shows them
 _IDS_INSIDE = 3  # look-ups of ids that are missing between the first and the last listed id
-_IDS_BEYOND_OTHER_END = 1  # look-ups of ids beyond the end of the list at which a window would not cut the list off
+_IDS_BEYOND_OTHER_END = 1  # look-ups of ids beyond the other end of the list, where no window would cut it off
 _FIRST_ENTRIES = 4  # ledger entries that are looked up before the combinations of classes
 _RESERVED_REQUESTS = 4  # requests for second counts and second look-ups
-_END_READINGS = 2  # readings of an end of the list; one reading may come from a replica that lags
-_OVERLAP_ROWS = 500  # a reading of the end begins this many rows before the end; half a page, if pages are smaller
+_END_READINGS = 2  # requests for an end of the list, because one answer may come from a replica that lags
+_OVERLAP_ROWS = 500  # a request for the end begins this many rows before the end; half a page, if pages are smaller
 
 
-async def gather_answers(ask: Ask, suspect: Suspect, concurrency: int) -> list[Answer]:
+async def gather_answers(request_page: RequestPage, suspect: Suspect, concurrency: int) -> list[Answer]:
     """Ask for evidence, at most `concurrency` questions at a time, until no question is left. Return the answers."""
     answers: list[Answer] = []
     while questions := plan_questions(suspect, answers):
-        answers += await ask_together(ask, questions, concurrency)
+        answers += await ask_together(request_page, questions, concurrency)
     return answers
 
 
 async def ask_unlisted_entries(
-    ask: Ask, unlisted_entry_ids: Sequence[int], answers: Sequence[Answer], concurrency: int
+    request_page: RequestPage, unlisted_entry_ids: Sequence[int], answers: Sequence[Answer], concurrency: int
 ) -> list[Answer]:
-    """Look up some of the ledger's subscribers that the reading lacks, although hidden classes were read separately.
-    Make no more requests than MAX_REQUESTS allow after `answers`."""
+    """Look up some subscribers of the ledger that the reading still lacks after the hidden classes were read
+    separately. Together with `answers`, make at most MAX_REQUESTS requests."""
     asked_ids = {answer.question.value for answer in answers if answer.question.topic is Topic.UNLISTED_ENTRY}
     questions = [
         _build_id_question(Topic.UNLISTED_ENTRY, subscriber_id)
         for subscriber_id in unlisted_entry_ids
         if subscriber_id not in asked_ids
     ]
-    return await ask_together(ask, questions[: max(0, MAX_REQUESTS - len(answers))], concurrency)
+    return await ask_together(request_page, questions[: max(0, MAX_REQUESTS - len(answers))], concurrency)
 
 
-async def ask_together(ask: Ask, questions: Sequence[Question], concurrency: int) -> list[Answer]:
+async def ask_together(request_page: RequestPage, questions: Sequence[Question], concurrency: int) -> list[Answer]:
     """Ask the questions, at most `concurrency` at a time, and return the answers in the order of the questions."""
     semaphore = asyncio.Semaphore(max(1, concurrency))
 
     async def ask_one(question: Question) -> Answer:
         async with semaphore:
-            return Answer(question, await ask(question.query))
+            return Answer(question, await request_page(question.query))
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -101,7 +101,7 @@ async def ask_together(ask: Ask, questions: Sequence[Question], concurrency: int
 
 
 async def ask_combinations(
-    ask: Ask, combinations: Sequence[Sequence[HiddenClass]], concurrency: int
+    request_page: RequestPage, combinations: Sequence[Sequence[HiddenClass]], concurrency: int
 ) -> dict[tuple[HiddenClass, ...], Sequence[dict[str, Any]]]:
     """Ask for each combination of classes, `concurrency` questions at a time. Return the subscribers of the answers, by
     combination, without combinations that show no subscriber."""
@@ -113,14 +113,18 @@ async def ask_combinations(
         )
         for combination in combinations
     ]
-    answers = await ask_together(ask, questions, concurrency)
+    answers = await ask_together(request_page, questions, concurrency)
     rows_by_classes = {
         answer.question.classes: () if answer.page is None else answer.page.subscribers for answer in answers
     }
-    return {classes: rows for classes, rows in rows_by_classes.items() if rows and are_as_asked(dict(classes), rows)}
+    return {
+        classes: rows
+        for classes, rows in rows_by_classes.items()
+        if rows and have_requested_values(dict(classes), rows)
+    }
 
 
-def draw_absent_values(filters: Collection[str], draw: Draw) -> dict[str, object]:
+def draw_absent_values(filters: Collection[str], draw: DrawBytes) -> dict[str, object]:
     """Return for each filter a value that no subscriber has. Filters of which every value is in use are left out."""
     values = {name: make_up_value(name, draw) for name in filters}
     return {name: value for name, value in values.items() if value is not None}
@@ -135,14 +139,14 @@ def plan_questions(suspect: Suspect, answers: Sequence[Answer]) -> list[Question
     """
     if not answers:
         counts = _plan_counts(suspect)  # if TotalCount is ignored, only the rows of the answers are evidence
-        has_one_wave = suspect.is_quiet or not suspect.is_counted
-        return [*counts, *_plan_look_ups(suspect, len(counts))] if has_one_wave else counts
+        asks_all_at_once = suspect.is_quiet or not suspect.is_total_checked
+        return [*counts, *_plan_look_ups(suspect, len(counts))] if asks_all_at_once else counts
     questions = _plan_recount(suspect, answers)
     has_looked_up = any(answer.question.topic in TOPICS_BY_ID for answer in answers)
     if not questions and not has_looked_up and not contradicts(suspect, answers):
         questions = _plan_look_ups(suspect, len(answers))
     if not questions:
-        questions = _plan_second_looks(suspect, answers)
+        questions = _plan_second_look_ups(suspect, answers)
     if not questions or len(answers) + len(questions) > MAX_REQUESTS:
         questions = _plan_combinations(suspect, answers) or _plan_entry_look_ups(suspect, answers)
     return questions[: MAX_REQUESTS - len(answers)]
@@ -197,11 +201,11 @@ def _plan_recount(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]
 def _plan_combinations(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
     """Return questions for the bases of the load that no row shows, and for several classes at once.
 
-    If the list hides two classes, and every subscriber of the first class is also of the second class, then no request
-    for a single class shows a subscriber. A class that a request has shown is combined only with bases that no request
-    has shown."""
-    is_asked = any(answer.question.topic is Topic.COMBINATION for answer in answers)
-    if is_asked or contradicts(suspect, answers):
+    If the list hides two classes, and every subscriber of the first class is also of the second class, no request for
+    the first class alone shows a subscriber. A class that a request has shown is combined only with bases that no
+    request has shown."""
+    has_asked_combinations = any(answer.question.topic is Topic.COMBINATION for answer in answers)
+    if has_asked_combinations or contradicts(suspect, answers):
         return []
     base_ids = () if "base_id" in suspect.filters else suspect.base_ids or ()
     unshown_classes = list_unshown(suspect, answers)
@@ -264,34 +268,34 @@ def _plan_ids(suspect: Suspect) -> list[Question]:
     ids = suspect.ids
     if suspect.filters or not len(ids):
         return []
-    step, is_descending = compute_step(ids), suspect.certificate.order is Order.ID_DESC
+    id_step, is_descending = compute_id_step(ids), suspect.certificate.order is Order.ID_DESC
     smallest_id, largest_id = int(ids[0]), int(ids[-1])
-    counts = IDS_BEYOND, _IDS_BEYOND_OTHER_END
-    count_below, count_above = counts if is_descending else counts[::-1]
+    look_up_counts = IDS_BEYOND, _IDS_BEYOND_OTHER_END
+    count_below, count_above = look_up_counts if is_descending else look_up_counts[::-1]
     ids_beyond = [
-        *(largest_id + step * step_number for step_number in range(1, count_above + 1)),
-        *(smallest_id - step * step_number for step_number in range(1, count_below + 1)),
+        *(largest_id + id_step * step_number for step_number in range(1, count_above + 1)),
+        *(smallest_id - id_step * step_number for step_number in range(1, count_below + 1)),
     ]
     return [
         _build_id_question(Topic.KNOWN, int(ids[len(ids) // 2])),
         *(_build_id_question(Topic.BEYOND, subscriber_id) for subscriber_id in ids_beyond if subscriber_id > 0),
         *(
             _build_id_question(Topic.MISSING, subscriber_id)
-            for subscriber_id in _choose_missing_ids(ids, step, suspect.seed)
+            for subscriber_id in _choose_missing_ids(ids, id_step, suspect.seed)
         ),
     ]
 
 
-def _choose_missing_ids(ids: IdArray, step: int, seed: bytes) -> list[int]:
+def _choose_missing_ids(ids: IdArray, id_step: int, seed: bytes) -> list[int]:
     """Return a few ids that are missing between listed ids, each from another gap."""
     distances = np.diff(ids)
-    gaps, generator = np.flatnonzero(distances > step).tolist(), Random(seed)  # noqa: S311 - a choice, not a secret
+    gaps, generator = np.flatnonzero(distances > id_step).tolist(), Random(seed)  # noqa: S311 - a choice, not a secret
     chosen_gaps = generator.sample(gaps, min(_IDS_INSIDE, len(gaps)))
-    return [int(ids[gap]) + step * generator.randrange(1, int(distances[gap]) // step) for gap in chosen_gaps]
+    return [int(ids[gap]) + id_step * generator.randrange(1, int(distances[gap]) // id_step) for gap in chosen_gaps]
 
 
-def _plan_second_looks(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
-    """Return second look-ups of unlisted ids that exist, and readings of each end beyond which ids exist.
+def _plan_second_look_ups(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
+    """Return second look-ups of unlisted ids that exist, and requests for each end of the list beyond which ids exist.
 
     A subscriber beyond the end whom only a request for a class or a base has shown is either hidden or a newcomer. The
     end of the list, read after that request, shows which."""
@@ -321,7 +325,7 @@ def _plan_second_looks(suspect: Suspect, answers: Sequence[Answer]) -> list[Ques
         sides.add("above")
     for side in sorted(sides):
         is_tail = side == ("above" if suspect.certificate.order is Order.ID else "below")
-        overlap_rows = min(_OVERLAP_ROWS, suspect.page_rows // 2)
+        overlap_rows = min(_OVERLAP_ROWS, suspect.page_size // 2)
         offset = max(0, suspect.certificate.distinct - overlap_rows) if is_tail else 0
         query = replace(suspect.query, offset=offset, limit=MAX_LIMIT - 1)
         questions += [Question(Topic.END, query, side)] * _END_READINGS

@@ -11,15 +11,15 @@ from enum import Enum
 
 import numpy as np
 
-from connector.listing.controls import are_as_asked
+from connector.listing.controls import have_requested_values
 from connector.paging.certificate import (
     Certificate,
+    EvidenceResult,
     Finding,
     HiddenClass,
-    Meaning,
     Order,
     RoundCounts,
-    TotalCount,
+    TotalCountCheck,
     decide_counts,
     is_window_size,
 )
@@ -87,7 +87,7 @@ class Suspect:
     query: ListQuery
     filters: Mapping[str, object]  # the filters of the query, by field name
     ids: IdArray  # the listed ids, ascending
-    page_rows: int = MAX_LIMIT  # rows of a full page
+    page_size: int = MAX_LIMIT  # rows of a full page
     class_counts: Mapping[str, Mapping[object, int]] = field(default_factory=dict)
     """The number of listed rows of each class: by field name, then by value."""
     base_ids: Sequence[int] | None = None  # the known Ids of a load's bases; None: the reading is for every base
@@ -95,20 +95,22 @@ class Suspect:
     hidden_classes: tuple[HiddenClass, ...] = ()
     """Classes that were read separately. Their rows are among `ids` and `class_counts`."""
     skipped_partitions: Collection[str] = ()  # partitions that are not counted
-    earlier_total: int | None = None  # TotalCount of shortly before the reading
+    earlier_total: int | None = None  # TotalCount shortly before the reading
     unlisted_entry_ids: Sequence[int] = ()  # ids of confirmed ledger entries that the reading lacks
     seed: bytes = b""  # random bytes for the choice of ids
     absent_values: Mapping[str, object] = field(default_factory=dict)  # a random unused value for each filter
 
     @property
-    def is_counted(self) -> bool:
+    def is_total_checked(self) -> bool:
         """Whether TotalCount is checked, so that the counts of the service can be used."""
-        return self.certificate.total_count is TotalCount.CHECKED
+        return self.certificate.total_count is TotalCountCheck.CHECKED
 
     @property
     def base_counts(self) -> Mapping[int, int]:
         """The number of listed rows of each base."""
-        return {value: rows for value, rows in self.class_counts.get("base_id", {}).items() if type(value) is int}
+        return {
+            value: row_count for value, row_count in self.class_counts.get("base_id", {}).items() if type(value) is int
+        }
 
     @property
     def is_quiet(self) -> bool:
@@ -158,19 +160,19 @@ def find_side(suspect: Suspect, subscriber_id: int) -> str:
     return "below" if len(suspect.ids) and subscriber_id < int(suspect.ids[0]) else "above"
 
 
-def compute_step(ids: IdArray) -> int:
+def compute_id_step(ids: IdArray) -> int:
     """Return the largest number that divides all distances between ids; 1 for a single id."""
     return int(np.gcd.reduce(np.diff(ids))) if len(ids) > 1 else 1
 
 
 _TAIL_IDS = 1000  # ids at the end of the list from which the density of ids is computed
-_LARGEST_CHANCE = 0.001  # absent ids are evidence if an accident explains them with at most this probability
+_LARGEST_CHANCE = 0.001  # absent ids are evidence if chance explains them with at most this probability
 _JUMP_ROWS, _JUMP_SHARE = 2, 0.01  # assumed: between two requests, the list grows by fewer rows or a smaller share
 _GROWTH_ROWS, _GROWTH_SHARE = 5, 0.03  # assumed: while all evidence is gathered, the list grows by less
 # The list may show a share of a hidden class up to this limit, because subscribers change their class. If the list
 # shows a larger share of an incomplete class, a window has cut the list off.
 _SHOWN_SHARE = 0.1
-_LEAST_UNSEEN = 3  # the least number of unlisted subscribers that contradicts the list; fewer may be newcomers
+_MIN_UNLISTED_COUNT = 3  # the least number of unlisted subscribers that contradicts the list; fewer may be newcomers
 
 
 def decide_evidence(suspect: Suspect, answers: Sequence[Answer]) -> list[Finding]:
@@ -178,16 +180,21 @@ def decide_evidence(suspect: Suspect, answers: Sequence[Answer]) -> list[Finding
     findings = []
     for name in CLASS_FIELDS:
         if rounds := read_rounds(suspect, name, answers):
-            meaning = decide_partition(suspect, name, answers) or Meaning.NOTHING
+            evidence_result = decide_partition(suspect, name, answers) or EvidenceResult.NOTHING
             last_round = rounds[-1]
             sum_text = " + ".join(f"{part_count:,}" for part_count in last_round.part_counts)
-            hidden_values = _find_too_few(suspect, name, answers) if meaning is Meaning.CONTRADICTS else ()
+            hidden_values = (
+                _find_too_few(suspect, name, answers) if evidence_result is EvidenceResult.CONTRADICTS else ()
+            )
             hidden_classes = tuple((name, value) for value in hidden_values)
-            findings.append(Finding(name, meaning, f"{sum_text} of {last_round.total_after:,}", hidden_classes))
+            message = (
+                f"requests for the parts count {sum_text}, and TotalCount of the list is {last_round.total_after:,}"
+            )
+            findings.append(Finding(name, evidence_result, message, hidden_classes))
         elif unlisted_values := _find_unlisted_values(suspect, name, answers):
             message = f"requests for {len(unlisted_values)} classes show only unlisted subscribers"
             hidden_classes = tuple((name, value) for value in unlisted_values)
-            findings.append(Finding(name, Meaning.CONTRADICTS, message, hidden_classes))
+            findings.append(Finding(name, EvidenceResult.CONTRADICTS, message, hidden_classes))
     for finding in (
         _decide_combinations(suspect, answers),
         _decide_totals(suspect, answers),
@@ -207,7 +214,9 @@ def find_hidden(suspect: Suspect, answers: Sequence[Answer]) -> list[HiddenClass
 def contradicts(suspect: Suspect, answers: Sequence[Answer]) -> bool:
     """Return whether a finding contradicts the list and no hidden class explains the finding."""
     findings = decide_evidence(suspect, answers)
-    return any(finding.meaning is Meaning.CONTRADICTS and not finding.hidden_classes for finding in findings)
+    return any(
+        finding.evidence_result is EvidenceResult.CONTRADICTS and not finding.hidden_classes for finding in findings
+    )
 
 
 def list_unshown(suspect: Suspect, answers: Sequence[Answer]) -> list[HiddenClass]:
@@ -221,18 +230,18 @@ def list_unshown(suspect: Suspect, answers: Sequence[Answer]) -> list[HiddenClas
     ]
 
 
-def decide_partition(suspect: Suspect, name: str, answers: Sequence[Answer]) -> Meaning | None:
+def decide_partition(suspect: Suspect, name: str, answers: Sequence[Answer]) -> EvidenceResult | None:
     """Return the meaning of the counts of a partition, or None if the counts must be repeated."""
     certificate = suspect.certificate
     known_totals = {total for total in (certificate.total_first, certificate.total_last) if total is not None}
     rounds = read_rounds(suspect, name, answers)
     if any(hidden_name == name for hidden_name, _ in suspect.hidden_classes):
-        return Meaning.CONTRADICTS if _find_too_few(suspect, name, answers) else Meaning.NOTHING
+        return EvidenceResult.CONTRADICTS if _find_too_few(suspect, name, answers) else EvidenceResult.NOTHING
     if _find_unlisted_values(suspect, name, answers):
-        return Meaning.CONTRADICTS
-    meaning = decide_counts(rounds, suspect.is_quiet, known_totals)
+        return EvidenceResult.CONTRADICTS
+    evidence_result = decide_counts(rounds, suspect.is_quiet, known_totals)
     if name != "base_id":
-        return meaning
+        return evidence_result
     # Bases that no page showed may be missing in both sums, and bases that are not counted may have changed meanwhile.
     exceeds_clearly = all(
         sum(counts_of_round.part_counts) - counts_of_round.total_after >= _compute_jump(counts_of_round.total_after)
@@ -244,7 +253,11 @@ def decide_partition(suspect: Suspect, name: str, answers: Sequence[Answer]) -> 
         all(parts[base] for parts in part_rounds) and not suspect.base_counts.get(int(str(base)))
         for base in counted_bases
     )
-    return meaning if meaning is not Meaning.AGREES and (exceeds_clearly or has_unlisted_base) else Meaning.NOTHING
+    return (
+        evidence_result
+        if evidence_result is not EvidenceResult.AGREES and (exceeds_clearly or has_unlisted_base)
+        else EvidenceResult.NOTHING
+    )
 
 
 def _find_too_few(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[object]:
@@ -288,13 +301,15 @@ def _shows_only_hidden(suspect: Suspect, answer: Answer, answers: Sequence[Answe
     if not len(hidden_ids) or len(hidden_ids) < len(read_ids(answer)):
         return False
     is_inside = len(ids) > 1 and bool(((hidden_ids > ids[0]) & (hidden_ids < ids[-1])).any())
-    return is_inside or len(hidden_ids) >= _LEAST_UNSEEN
+    return is_inside or len(hidden_ids) >= _MIN_UNLISTED_COUNT
 
 
 def read_rounds(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[RoundCounts]:
     """Return the counts of a partition, one for each round. Return an empty list if any answer is missing or does not
     match its question."""
-    whole_answers = [answer for answer in answers if answer.question.topic is Topic.WHOLE] if suspect.is_counted else []
+    whole_answers = (
+        [answer for answer in answers if answer.question.topic is Topic.WHOLE] if suspect.is_total_checked else []
+    )
     rounds: list[RoundCounts] = []
     for round_index, counts in enumerate(_read_parts(suspect, name, answers)):
         answered_totals = [
@@ -338,11 +353,11 @@ def _read_count(suspect: Suspect, answer: Answer) -> int | None:
     """Return TotalCount of a part or, if TotalCount is ignored, the number of rows of the answer. Return None if the
     rows do not match the question."""
     page = answer.page
-    total = None if page is None else page.total_count if suspect.is_counted else len(page.subscribers)
+    total = None if page is None else page.total_count if suspect.is_total_checked else len(page.subscribers)
     if page is None or total is None or bool(page.subscribers) != bool(total):
         return None
     requested_values = {**suspect.filters, answer.question.name: answer.question.value}
-    return total if are_as_asked(requested_values, page.subscribers) else None
+    return total if have_requested_values(requested_values, page.subscribers) else None
 
 
 def _is_empty(answer: Answer) -> bool:
@@ -362,33 +377,34 @@ def _decide_combinations(suspect: Suspect, answers: Sequence[Answer]) -> Finding
         if is_covered or not classes or page is None:
             continue
         unlisted_ids = find_hidden_ids(suspect, answer, answers)
-        if len(unlisted_ids) and are_as_asked({**suspect.filters, **dict(classes)}, page.subscribers):
+        if len(unlisted_ids) and have_requested_values({**suspect.filters, **dict(classes)}, page.subscribers):
             unlisted_count += len(unlisted_ids)
             combinations.append(classes)
-    if unlisted_count < (1 if suspect.is_quiet and not suspect.hidden_classes else _LEAST_UNSEEN):
+    if unlisted_count < (1 if suspect.is_quiet and not suspect.hidden_classes else _MIN_UNLISTED_COUNT):
         return None
     hidden_classes = dict.fromkeys(class_ for classes in combinations for class_ in classes)
     names = " and ".join(name for name, _ in combinations[0])
     message = f"{unlisted_count:,} subscribers are only in the answers to requests for {names}"
-    return Finding("classes", Meaning.CONTRADICTS, message, tuple(hidden_classes))
+    return Finding("classes", EvidenceResult.CONTRADICTS, message, tuple(hidden_classes))
 
 
 def _decide_totals(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
-    """Return the finding of the TotalCounts of the run, or None if the TotalCounts are no evidence.
+    """Return the finding about the TotalCounts of the run, or None if the TotalCounts are no evidence.
 
     A list that does not change has left subscribers out if its TotalCount is much larger at another time."""
     certificate = suspect.certificate
     last_total = certificate.total_last
     whole_answers = [answer for answer in answers if answer.question.topic is Topic.WHOLE]
     totals = read_totals(answers)
-    if last_total is None or not suspect.is_counted:
+    if last_total is None or not suspect.is_total_checked:
         return None
     highest_total = max([certificate.total_first or 0, *totals])
     if _has_grown_at_end(suspect, answers):
         return Finding(
             "total_count",
-            Meaning.NOTHING,
-            f"{highest_total:,} at another time, {last_total:,} at the end; new ids are at the end of the list",
+            EvidenceResult.NOTHING,
+            f"TotalCount was {highest_total:,} in another answer and {last_total:,} at the end of the reading, and the "
+            "new ids are at the end of the list",
         )
     largest_id = int(suspect.ids[-1]) if len(suspect.ids) else math.inf  # newcomers have larger ids
     older_counts = [int(np.count_nonzero(read_unlisted_ids(suspect, answer) < largest_id)) for answer in whole_answers]
@@ -397,21 +413,24 @@ def _decide_totals(suspect: Suspect, answers: Sequence[Answer]) -> Finding | Non
     is_unchanged = suspect.is_quiet and len(set(totals)) == 1
     if is_unchanged and max(totals[0] - last_total, unlisted_count) >= jump:
         message = (
-            f"{totals[0]:,} in a second reading, which shows {unlisted_count:,} unlisted ids between the listed ids"
+            f"TotalCount of a second reading is {totals[0]:,}, and it shows {unlisted_count:,} unlisted ids between "
+            "the listed ids"
         )
-        return Finding("total_count", Meaning.CONTRADICTS, message)
+        return Finding("total_count", EvidenceResult.CONTRADICTS, message)
     if suspect.is_quiet and suspect.earlier_total is not None and suspect.earlier_total - last_total >= jump:
-        return Finding(
-            "total_count", Meaning.CONTRADICTS, f"{suspect.earlier_total:,} shortly before, then {last_total:,}"
-        )
+        message = f"TotalCount was {suspect.earlier_total:,} shortly before the reading, and then {last_total:,}"
+        return Finding("total_count", EvidenceResult.CONTRADICTS, message)
     if suspect.is_quiet and highest_total - last_total >= max(_GROWTH_ROWS, _GROWTH_SHARE * last_total):
-        return Finding("total_count", Meaning.CONTRADICTS, f"{last_total:,} in the reading, then {highest_total:,}")
+        message = f"TotalCount was {last_total:,} at the end of the reading, and {highest_total:,} in another answer"
+        return Finding("total_count", EvidenceResult.CONTRADICTS, message)
     if highest_total - certificate.distinct >= max(2 * _GROWTH_ROWS, _GROWTH_SHARE * highest_total):
-        return Finding(
-            "total_count", Meaning.CONTRADICTS, f"{highest_total:,} at one time, and {certificate.distinct:,} rows"
+        message = (
+            f"the largest TotalCount was {highest_total:,}, and the reading shows {certificate.distinct:,} subscribers"
         )
+        return Finding("total_count", EvidenceResult.CONTRADICTS, message)
     if highest_total > last_total:
-        return Finding("total_count", Meaning.AGREES, f"{highest_total:,} at another time, {last_total:,} at the end")
+        message = f"TotalCount was {highest_total:,} in another answer, and {last_total:,} at the end of the reading"
+        return Finding("total_count", EvidenceResult.AGREES, message)
     return None
 
 
@@ -452,12 +471,13 @@ def _decide_rows(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
         question = answer.question
         if question.topic not in (Topic.WHOLE, Topic.PART) or (question.name, question.value) in hidden_classes:
             continue
-        if answer.page is None or not are_as_asked(suspect.filters, answer.page.subscribers):
+        if answer.page is None or not have_requested_values(suspect.filters, answer.page.subscribers):
             continue
         unlisted_ids = read_unlisted_ids(suspect, answer)
         inside_count = int(np.count_nonzero((unlisted_ids > smallest_id) & (unlisted_ids < largest_id)))
-        if inside_count >= max(_LEAST_UNSEEN, _JUMP_SHARE * len(read_ids(answer))):
-            return Finding("rows", Meaning.CONTRADICTS, f"{inside_count:,} rows of another answer are not on the list")
+        if inside_count >= max(_MIN_UNLISTED_COUNT, _JUMP_SHARE * len(read_ids(answer))):
+            message = f"another answer shows {inside_count:,} unlisted ids between the listed ids"
+            return Finding("rows", EvidenceResult.CONTRADICTS, message)
     return None
 
 
@@ -475,10 +495,10 @@ def _decide_unlisted_entries(suspect: Suspect, answers: Sequence[Answer]) -> Fin
     if not lookups:
         return None
     present_ids = find_present_ids(suspect, answers, Topic.UNLISTED_ENTRY)
-    least_count = 2 if set(suspect.filters) - {"base_id"} else 1
-    meaning = Meaning.CONTRADICTS if len(present_ids) >= least_count else Meaning.NOTHING
+    min_present_count = 2 if set(suspect.filters) - {"base_id"} else 1
+    evidence_result = EvidenceResult.CONTRADICTS if len(present_ids) >= min_present_count else EvidenceResult.NOTHING
     message = f"{len(present_ids)} of {len(lookups)} subscribers that the list lacks exist"
-    return Finding("ledger", meaning, message, unlisted_ids=tuple(sorted(present_ids)))
+    return Finding("ledger", evidence_result, message, unlisted_ids=tuple(sorted(present_ids)))
 
 
 def _decide_ids(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
@@ -504,27 +524,28 @@ def _decide_ids(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
         if shown_ids and not any(subscriber_id in end_ids for end_ids in shown_ids):
             unlisted_ids.add(subscriber_id)
     total = max(read_totals(answers), default=0)
-    is_window = suspect.is_counted and total == len(suspect.ids) and (total % 100 == 0 or is_window_size(total))
+    is_window = suspect.is_total_checked and total == len(suspect.ids) and (total % 100 == 0 or is_window_size(total))
     if is_window and len(outside_ids) >= _JUMP_ROWS:
         unlisted_ids |= outside_ids  # newcomers would change TotalCount, unless a window limits TotalCount
     asked_count = len({answer.question.value for answer in lookups})
     message = f"{len(inside_ids | outside_ids) or 'none'} of {asked_count} ids that the list lacks exist"
     if unlisted_ids:
-        return Finding("ids", Meaning.CONTRADICTS, message, unlisted_ids=tuple(sorted(unlisted_ids)))
+        return Finding("ids", EvidenceResult.CONTRADICTS, message, unlisted_ids=tuple(sorted(unlisted_ids)))
     has_control = any(answer.question.topic is Topic.KNOWN and _is_present(suspect, answer) for answer in answers)
     is_proof = has_control and not inside_ids and not outside_ids and _compute_chance(suspect) <= _LARGEST_CHANCE
-    return Finding("ids", Meaning.AGREES if is_proof else Meaning.NOTHING, message)
+    return Finding("ids", EvidenceResult.AGREES if is_proof else EvidenceResult.NOTHING, message)
 
 
 def _compute_chance(suspect: Suspect) -> float:
-    """Return the chance that all looked-up ids beyond the end are unused although the list goes on beyond the end."""
+    """Return the probability that all looked-up ids beyond the end are unused by chance although the list is cut off
+    there."""
     order, ids = suspect.certificate.order, suspect.ids
     if order not in (Order.ID, Order.ID_DESC) or len(ids) < 2:
         return 1.0
-    step = compute_step(ids)
+    id_step = compute_id_step(ids)
     tail_ids = ids[-_TAIL_IDS:] if order is Order.ID else ids[:_TAIL_IDS]
-    density = (len(tail_ids) - 1) * step / int(tail_ids[-1] - tail_ids[0])
-    lookup_count = IDS_BEYOND if order is Order.ID else min(IDS_BEYOND, int(ids[0] - 1) // step)
+    density = (len(tail_ids) - 1) * id_step / int(tail_ids[-1] - tail_ids[0])
+    lookup_count = IDS_BEYOND if order is Order.ID else min(IDS_BEYOND, int(ids[0] - 1) // id_step)
     return float((1 - density) ** lookup_count)
 
 
@@ -541,4 +562,4 @@ def _is_present(suspect: Suspect, answer: Answer) -> bool:
     filters of the suspected query."""
     if answer.page is None or read_ids(answer) != [answer.question.value]:
         return False
-    return are_as_asked(suspect.filters, answer.page.subscribers)
+    return have_requested_values(suspect.filters, answer.page.subscribers)

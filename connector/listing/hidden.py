@@ -14,12 +14,12 @@ from typing import Any
 from connector.fields import BY_NAME
 from connector.listing.access import ListAccess, ListLag, LookupState
 from connector.listing.base_reader import BaseReader, build_reader
-from connector.listing.controls import Ask, are_as_asked
+from connector.listing.controls import RequestPage, have_requested_values
 from connector.listing.evidence import ask_combinations, ask_together, combine_classes
 from connector.listing.findings import PARTITIONS, Question, Topic
 from connector.listing.pages import ListFailed, try_page
 from connector.listing.requests import ask, look_up, read_stats, try_unlisted
-from connector.paging.certificate import HiddenClass, Meaning, RoundCounts, decide_counts
+from connector.paging.certificate import EvidenceResult, HiddenClass, RoundCounts, decide_counts
 from connector.service.wire import MAX_LIMIT, ListQuery, read_field
 
 _HIDDEN_SAMPLE_ROWS = 50  # rows of a request for a base that no listing has shown
@@ -112,12 +112,12 @@ async def _ask_for_classes(access: ListAccess, base_id: int) -> list[dict[str, A
     ask_page = partial(try_page, access.client, access.retrier)
     rows_by_classes = await ask_combinations(ask_page, combinations, access.policy.max_concurrency)
     rows = [row for class_rows in rows_by_classes.values() for row in class_rows if type(row.get("Id")) is int]
-    access.known_ids.add_shown([row["Id"] for row in rows])
+    access.known_ids.add_shown_ids([row["Id"] for row in rows])
     sentinel_ids = {sentinel.subscriber_id for sentinel in access.sentinels}
     return [row for row in rows if row["Id"] not in sentinel_ids]
 
 
-_SAMPLE_ROWS = 50  # rows of a part that are compared with the question
+_SAMPLE_ROWS = 50  # rows of an answer that are compared with the filter of the question
 _SMALLEST_FIRST_ID = 2  # a list that begins with a smaller id has no older id
 
 
@@ -137,13 +137,13 @@ async def record_hidden_classes(access: ListAccess, *, is_repeated: bool = False
     return state.hidden_classes
 
 
-async def find_hidden_classes(ask: Ask, counts: "ClassCounts", concurrency: int) -> list[HiddenClass]:
+async def find_hidden_classes(ask: RequestPage, counts: "ClassCounts", concurrency: int) -> list[HiddenClass]:
     """Return the classes that the list shows only to a request for one or several classes.
 
     A class is hidden if the first page has none of its subscribers and the parts of its partition exceed the whole
     list. Without TotalCount, the rows of the first page decide alone."""
     hidden_classes = list[HiddenClass]()
-    for name, parts in counts.parts.items():
+    for name, parts in counts.part_totals.items():
         if len(counts.whole_totals) < 2 or sum(parts.values()) > min(counts.whole_totals):
             hidden_values = [
                 value for value, count in parts.items() if count and value not in counts.shown_values[name]
@@ -158,7 +158,7 @@ class ClassCounts:
     """Counts of the whole list and of its classes."""
 
     whole_totals: Sequence[int] = ()  # TotalCount of the whole list, before the parts and after them
-    parts: Mapping[str, Mapping[object, int]] = field(default_factory=dict)
+    part_totals: Mapping[str, Mapping[object, int]] = field(default_factory=dict)
     """TotalCount of each class, by filter and value. Answers whose rows do not match the filter are left out."""
     shown_values: Mapping[str, Collection[object]] = field(default_factory=dict)  # values on the first page, by filter
     ids: Sequence[object] = ()  # the Ids on the first page
@@ -168,22 +168,22 @@ class ClassCounts:
         """The classes of which neither the first page nor a request for the class shows a subscriber."""
         return tuple(
             (name, value)
-            for name, parts in self.parts.items()
+            for name, parts in self.part_totals.items()
             for value, count in parts.items()
             if not count and value not in self.shown_values[name]
         )
 
-    def compare_with_total(self, name: str) -> Meaning:
+    def compare_with_total(self, name: str) -> EvidenceResult:
         """Return whether the parts of one filter contradict the size of the list. The list is assumed to be
         unchanged."""
-        if len(self.whole_totals) < 2 or len(self.parts.get(name, {})) < len(PARTITIONS[name]):
-            return Meaning.NOTHING
-        rounds = [RoundCounts(self.whole_totals[0], list(self.parts[name].values()), self.whole_totals[1])]
-        return decide_counts(rounds, True, ()) or Meaning.CONTRADICTS
+        if len(self.whole_totals) < 2 or len(self.part_totals.get(name, {})) < len(PARTITIONS[name]):
+            return EvidenceResult.NOTHING
+        rounds = [RoundCounts(self.whole_totals[0], list(self.part_totals[name].values()), self.whole_totals[1])]
+        return decide_counts(rounds, True, ()) or EvidenceResult.CONTRADICTS
 
 
-async def count_classes(ask: Ask, concurrency: int) -> ClassCounts:
-    """Count the classes of the list by seven requests, at most `concurrency` at a time."""
+async def count_classes(ask: RequestPage, concurrency: int) -> ClassCounts:
+    """Count the classes of the list with seven requests, at most `concurrency` at a time."""
     questions = [
         Question(Topic.WHOLE, ListQuery(limit=MAX_LIMIT - 1)),
         *(
@@ -199,7 +199,7 @@ async def count_classes(ask: Ask, concurrency: int) -> ClassCounts:
     counts: dict[str, dict[object, int]] = {name: {} for name in PARTITIONS}
     for part in parts:
         name, value = part.question.name, part.question.value
-        if part.page is not None and are_as_asked({name: value}, part.page.subscribers):
+        if part.page is not None and have_requested_values({name: value}, part.page.subscribers):
             counts[name][value] = (part.total or len(part.page.subscribers)) if part.page.subscribers else 0
     rows = first_whole_answer.page.subscribers
     shown_values = {
@@ -209,7 +209,7 @@ async def count_classes(ask: Ask, concurrency: int) -> ClassCounts:
     return ClassCounts(whole_totals, counts, shown_values, [row.get("Id") for row in rows])
 
 
-async def _find_older_id(ask: Ask, ids: Sequence[object]) -> list[int]:
+async def _find_older_id(ask: RequestPage, ids: Sequence[object]) -> list[int]:
     """Return the id just below the first of these ids, if the list is in ascending order and a subscriber has the id.
     Otherwise return an empty list."""
     whole_ids = [subscriber_id for subscriber_id in ids if type(subscriber_id) is int]

@@ -27,10 +27,17 @@ from connector.listing.access import (
     Visibility,
     find_latest_time,
     measure_lag,
-    store_shown,
+    store_shown_subscribers,
 )
 from connector.listing.base_reader import BaseReader
-from connector.listing.controls import Control, are_as_asked, change_case, try_made_up_value, try_sample, try_samples
+from connector.listing.controls import (
+    ControlResult,
+    change_case,
+    have_requested_values,
+    try_made_up_value,
+    try_sample,
+    try_samples,
+)
 from connector.listing.pages import ListFailed
 from connector.listing.requests import AnswerRows, ask, ask_page, look_up, look_up_together, read_stats
 from connector.service.wire import ListQuery
@@ -41,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 _LATEST_SENTINELS = 8  # latest sentinels that are looked up; if the filter shows none of them, a quiet period follows
 _FIRST_SENTINELS = 2  # first sentinels of the run, which the list most likely shows; one of them may have been erased
-_CLASS_SAMPLE_ROWS = 50  # rows of a class that are compared with the question
+_CLASS_SAMPLE_ROWS = 50  # rows of an answer that are compared with the filter of the question
 _SAMPLE_COUNT = 3  # subscribers of the class that are looked up, because the first ones may have vanished
 _PLAIN_EMAILS = SpellingClass("email", frozenset())
 
@@ -54,11 +61,11 @@ class FilterCheck:
     passed_classes: frozenset[SpellingClass] = frozenset()
     failed_classes: frozenset[SpellingClass] = frozenset()  # also the classes of a field whose filter is not usable
     seen_sentinels: tuple[Sentinel, ...] = ()
-    is_case_blind: bool = False  # whether the filter by email ignores case
+    is_case_insensitive: bool = False  # whether the filter by email ignores case
 
 
 async def check_filters(
-    access: ListAccess, classes: Collection[SpellingClass], *, with_case: bool = False, is_repeated: bool = False
+    access: ListAccess, classes: Collection[SpellingClass], *, tries_case: bool = False, is_repeated: bool = False
 ) -> FilterCheck:
     """Return the results of the controls of these classes; with `with_case`, also whether the filter by email ignores
     case.
@@ -72,7 +79,7 @@ async def check_filters(
         spelling_class
         for spelling_class in classes
         if spelling_class.field in state.usable_fields
-        and (spelling_class not in state.controls or (state.controls[spelling_class] and is_repeated))
+        and (spelling_class not in state.control_results or (state.control_results[spelling_class] and is_repeated))
     ]
     due_classes.sort(key=lambda spelling_class: sorted(spelling_class.traits))
     results = await look_up_together(
@@ -80,32 +87,32 @@ async def check_filters(
     )
     for spelling_class, (is_passed, _) in zip(due_classes, results, strict=True):
         if is_passed is not None:
-            state.controls[spelling_class] = is_passed
-    is_case_due = state.is_case_blind is None or (state.is_case_blind and is_repeated)
-    if with_case and "email" in state.usable_fields and is_case_due:
-        state.is_case_blind = await _is_case_blind(access)
+            state.control_results[spelling_class] = is_passed
+    is_case_due = state.is_case_insensitive is None or (state.is_case_insensitive and is_repeated)
+    if tries_case and "email" in state.usable_fields and is_case_due:
+        state.is_case_insensitive = await _is_case_blind(access)
     return FilterCheck(
         frozenset(
             spelling_class
             for spelling_class in classes
-            if spelling_class.field in state.usable_fields and state.controls.get(spelling_class)
+            if spelling_class.field in state.usable_fields and state.control_results.get(spelling_class)
         ),
         frozenset(
             spelling_class
             for spelling_class in classes
-            if spelling_class.field not in state.usable_fields or state.controls.get(spelling_class) is False
+            if spelling_class.field not in state.usable_fields or state.control_results.get(spelling_class) is False
         ),
         tuple(sentinel for _, sentinel in results if sentinel is not None),
-        is_case_blind=with_case and state.is_case_blind is True,
+        is_case_insensitive=tries_case and state.is_case_insensitive is True,
     )
 
 
 def has_control(access: ListAccess, spelling_class: SpellingClass) -> bool:
     """Return whether the filter can be tried with a known subscriber of this class. The list's stats must be known."""
     state = access.state
-    if spelling_class.field in state.unusable_fields or state.controls.get(spelling_class) is False:
+    if spelling_class.field in state.unusable_fields or state.control_results.get(spelling_class) is False:
         return False
-    if state.stats is not None and spelling_class in state.stats.samples:
+    if state.stats is not None and spelling_class in state.stats.samples_by_class:
         return True
     return next(_find_sentinels(access, spelling_class), None) is not None
 
@@ -116,9 +123,9 @@ async def _try_fields(access: ListAccess, fields: Sequence[str]) -> None:
     due_fields = [name for name in fields if name not in state.unusable_fields and name not in state.usable_fields]
     trials = [partial(try_made_up_value, partial(ask_page, access), name, access.draw) for name in due_fields]
     for name, control in zip(due_fields, await look_up_together(access, trials), strict=True):
-        if control is Control.IGNORED:
+        if control is ControlResult.IGNORED:
             state.unusable_fields.add(name)
-        elif control is Control.EXACT:
+        elif control is ControlResult.EXACT:
             state.usable_fields.add(name)
 
 
@@ -127,26 +134,28 @@ async def _try_spelling_class(access: ListAccess, spelling_class: SpellingClass)
 
     Return whether the filter passed (None: no trial was conclusive), and the sentinel that the filter found.
     """
-    fetch = partial(ask_page, access)
+    request_page = partial(ask_page, access)
     for sentinel in islice(_find_sentinels(access, spelling_class), _FIRST_SENTINELS):
         is_passed = await _try_sentinel(access, sentinel)
         if is_passed is not None:
             return is_passed, sentinel if is_passed else None
     stats = access.state.stats
-    samples = stats.samples.get(spelling_class, []) if stats is not None else []
-    trial = await try_samples(fetch, spelling_class.field, [(sample.subscriber_id, sample.text) for sample in samples])
+    samples = stats.samples_by_class.get(spelling_class, []) if stats is not None else []
+    trial = await try_samples(
+        request_page, spelling_class.field, [(sample.subscriber_id, sample.text) for sample in samples]
+    )
     return trial.is_proof if samples else None, None
 
 
 async def _try_sentinel(access: ListAccess, sentinel: Sentinel) -> bool | None:
     """Return whether the filter finds a sentinel by its text as sent. Return None if the list does not show the
     sentinel by its id either."""
-    fetch, sample = partial(ask_page, access), (sentinel.subscriber_id, sentinel.value)
-    if (await try_sample(fetch, sentinel.field, sample)).is_proof:
+    request_page, sample = partial(ask_page, access), (sentinel.subscriber_id, sentinel.value)
+    if (await try_sample(request_page, sentinel.field, sample)).is_proof:
         return True
     if not (await ask(access, ListQuery(id=sentinel.subscriber_id))).has_subscriber(sentinel.subscriber_id):
         return None
-    return (await try_sample(fetch, sentinel.field, sample)).is_proof  # the list may show the sentinel only now
+    return (await try_sample(request_page, sentinel.field, sample)).is_proof  # the list may show the sentinel only now
 
 
 def _find_sentinels(access: ListAccess, spelling_class: SpellingClass) -> Iterator[Sentinel]:
@@ -163,11 +172,13 @@ async def _is_case_blind(access: ListAccess) -> bool | None:
     stats = access.state.stats
     if stats is None:
         return None
-    groups = [group for group in (stats.find_samples_with_capitals(), stats.samples.get(_PLAIN_EMAILS, [])) if group]
-    fetch = partial(ask_page, access)
+    groups = [
+        group for group in (stats.find_samples_with_capitals(), stats.samples_by_class.get(_PLAIN_EMAILS, [])) if group
+    ]
+    request_page = partial(ask_page, access)
     groups_in_other_case = [[(sample.subscriber_id, change_case(sample.text)) for sample in group] for group in groups]
     trials = await look_up_together(
-        access, [partial(try_samples, fetch, "email", samples) for samples in groups_in_other_case]
+        access, [partial(try_samples, request_page, "email", samples) for samples in groups_in_other_case]
     )
     return all(trial.is_proof for trial in trials) if trials else None
 
@@ -237,13 +248,13 @@ async def is_class_shown(access: ListAccess, *, is_active: bool, by_filter: bool
     identity filter does not find this subscriber, the identity filter also hides the class.
     """
     state, field_name = access.state, access.policy.identity
-    if is_active in (state.filtered_activity if by_filter else state.swept_activity):
+    if is_active in (state.filtered_activity_values if by_filter else state.swept_activity_values):
         return True
     try:
         page = await ask_page(access, ListQuery(limit=_CLASS_SAMPLE_ROWS, base_id=state.base_id, is_active=is_active))
     except ListFailed:
         return None
-    if page is None or not are_as_asked({"is_active": is_active}, page.subscribers):
+    if page is None or not have_requested_values({"is_active": is_active}, page.subscribers):
         return False
     if not page.subscribers:
         return page.total_count == 0
@@ -263,7 +274,7 @@ async def _is_shown(access: ListAccess, sentinel: Sentinel) -> bool | None:
     return False if is_whole else None
 
 
-ASKED_TOGETHER = 300  # identities between two controls: if a filter stops working, only these are inconclusive
+BATCH_SIZE = 300  # identities between two controls: if a filter stops working, only these are inconclusive
 
 
 async def look_up_by_filters(
@@ -280,11 +291,11 @@ async def look_up_by_filters(
     await read_stats(access)
     questions = [_build_question(key) for key in keys]
     fields = sorted({key.field for key in keys})
-    reader = BaseReader(access.journal.base, access.asked_name, fields, access.inactive_identities)
+    reader = BaseReader(access.journal.base, access.requested_base_name, fields, access.inactive_identities)
     access.control.activity = f"looking for {count(remaining_count or len(keys), 'subscriber')} by the list's filters"
     result = await access.control.until_stopped(_FilterLookup(access, questions, reader).execute())
-    values = {"asked": len(keys), "present": len(result.found_ids), "absent": len(result.absent_identities)}
-    logger.info("look-up: by filter %(asked)d asked, %(present)d present, %(absent)d absent", values)
+    log_values = {"asked": len(keys), "present": len(result.found_ids), "absent": len(result.absent_identities)}
+    logger.info("look-up: by filter %(asked)d asked, %(present)d present, %(absent)d absent", log_values)
     return result
 
 
@@ -294,7 +305,7 @@ def can_prove_absence(access: ListAccess, key: LookupKey) -> bool:
     The list's stats must be known.
     """
     question = _build_question(key)
-    if question.needs_case_blind and access.state.is_case_blind is False:
+    if question.needs_case_insensitive and access.state.is_case_insensitive is False:
         return False
     return not question.has_hidden_spellings and all(has_control(access, class_) for class_ in question.classes)
 
@@ -304,33 +315,33 @@ def count_requests(keys: Sequence[LookupKey]) -> int:
     first trial, and that the stats are known."""
     questions = [_build_question(key) for key in keys]
     classes = frozenset[SpellingClass]().union(*(question.classes for question in questions))
-    control_count = len(classes) + 2 * any(question.needs_case_blind for question in questions)
-    round_count = 1 + -(-len(questions) // ASKED_TOGETHER)
-    made_up_count, sentinel_count = len({spelling_class.field for spelling_class in classes}), 1
+    control_count = len(classes) + 2 * any(question.needs_case_insensitive for question in questions)
+    round_count = 1 + -(-len(questions) // BATCH_SIZE)
+    made_up_value_count, sentinel_count = len({spelling_class.field for spelling_class in classes}), 1
     text_count = sum(len(question.texts) for question in questions)
-    return text_count + round_count * control_count + made_up_count + sentinel_count
+    return text_count + round_count * control_count + made_up_value_count + sentinel_count
 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
     """A key, with the texts to ask for and the classes of the texts.
 
-    `needs_case_blind`: the email counts in any capitals, so only a filter that ignores case can prove absence.
+    `needs_case_insensitive`: the email counts in any capitals, so only a filter that ignores case can prove absence.
     `has_hidden_spellings`: the subscriber may have a spelling that no filter is known to find.
     """
 
     key: LookupKey
     texts: tuple[str, ...] = field(repr=False)
     classes: frozenset[SpellingClass]
-    needs_case_blind: bool
+    needs_case_insensitive: bool
     has_hidden_spellings: bool
 
     def proves_absence(self, check: FilterCheck) -> bool:
         """Return whether the controls let an empty answer prove absence."""
-        is_case_covered = check.is_case_blind or not self.needs_case_blind
+        is_case_covered = check.is_case_insensitive or not self.needs_case_insensitive
         return is_case_covered and not self.has_hidden_spellings and self.classes <= check.passed_classes
 
-    def is_askable(self, check: FilterCheck) -> bool:
+    def may_find_subscriber(self, check: FilterCheck) -> bool:
         """Return whether the filter may find the subscriber, even if it cannot prove absence."""
         return not self.classes & check.failed_classes
 
@@ -341,7 +352,7 @@ def _build_question(key: LookupKey) -> _Question:
         key,
         texts,
         frozenset(classify(key.field, text) for text in texts),
-        needs_case_blind=key.ignores_case and key.field == "email",
+        needs_case_insensitive=key.ignores_case and key.field == "email",
         has_hidden_spellings=key.ignores_case and not spellings_differ_only_in_case(key.field, key.value),
     )
 
@@ -359,20 +370,24 @@ class _FilterLookup:
     async def execute(self) -> LookupResult:
         access = self.access
         started_at = access.clock.monotonic()
-        visibility, check = Visibility(), await self._check()
-        if self._may_help(check):
+        visibility, check = Visibility(), await self._run_controls()
+        if self._can_be_conclusive(check):
             fields = sorted({question.key.field for question in self.questions})
             visibility = await find_visible_sentinels(access, check, started_at, fields)  # before any other look-up
-        for start in range(0, len(self.questions), ASKED_TOGETHER):
-            if not self._may_help(check):
+        for start in range(0, len(self.questions), BATCH_SIZE):
+            if not self._can_be_conclusive(check):
                 break
-            batch = self.questions[start : start + ASKED_TOGETHER]
-            answers_by_identity = await self._ask([question for question in batch if question.is_askable(check)])
-            previous_check, check = check, await self._check(is_repeated=True)
+            batch = self.questions[start : start + BATCH_SIZE]
+            answers_by_identity = await self._look_up_batch(
+                [question for question in batch if question.may_find_subscriber(check)]
+            )
+            previous_check, check = check, await self._run_controls(is_repeated=True)
             for question in batch:
                 answers = answers_by_identity.get(question.key.identity, ())
-                has_all = bool(answers) and all(self._has_all_matches(question.key.field, answer) for answer in answers)
-                if has_all and question.proves_absence(previous_check) and question.proves_absence(check):
+                has_all_matches = bool(answers) and all(
+                    self._has_all_matches(question.key.field, answer) for answer in answers
+                )
+                if has_all_matches and question.proves_absence(previous_check) and question.proves_absence(check):
                     self.absent_identities.add(question.key.identity)
         found_ids = {identity: tuple(sorted(ids)) for identity, ids in self.found_ids.items()}
         absent_identities = frozenset(self.absent_identities.difference(found_ids))
@@ -388,18 +403,18 @@ class _FilterLookup:
         another answer."""
         return answer.is_whole and (len(answer.rows) != 1 or name in self.access.state.multiple_match_fields)
 
-    async def _check(self, *, is_repeated: bool = False) -> FilterCheck:
-        with_case = any(question.needs_case_blind for question in self.questions)
+    async def _run_controls(self, *, is_repeated: bool = False) -> FilterCheck:
+        tries_case = any(question.needs_case_insensitive for question in self.questions)
         classes = frozenset[SpellingClass]().union(*(question.classes for question in self.questions))
-        return await check_filters(self.access, classes, with_case=with_case, is_repeated=is_repeated)
+        return await check_filters(self.access, classes, tries_case=tries_case, is_repeated=is_repeated)
 
-    def _may_help(self, check: FilterCheck) -> bool:
+    def _can_be_conclusive(self, check: FilterCheck) -> bool:
         """Return whether an answer could prove an identity absent, or find the subscriber of an unresolved create."""
         if any(question.proves_absence(check) for question in self.questions):
             return True
-        return any(question.is_askable(check) and not question.key.ignores_case for question in self.questions)
+        return any(question.may_find_subscriber(check) and not question.key.ignores_case for question in self.questions)
 
-    async def _ask(self, batch: Sequence[_Question]) -> dict[bytes, list[AnswerRows]]:
+    async def _look_up_batch(self, batch: Sequence[_Question]) -> dict[bytes, list[AnswerRows]]:
         """Look every spelling of the batch up. Return the answers by identity, and keep the subscribers of the
         answers."""
         spellings = [(question.key, text) for question in batch for text in question.texts]
@@ -411,7 +426,7 @@ class _FilterLookup:
         identities = {question.key.identity for question in self.questions}
         rows = [row for answer in answers for row in answer.rows]
         pairs = self.reader.read(rows)
-        store_shown(self.access, rows, pairs, identities)
+        store_shown_subscribers(self.access, rows, pairs, identities)
         for identity, subscriber_id in pairs:
             if identity in identities:
                 self.found_ids.setdefault(identity, set()).add(subscriber_id)

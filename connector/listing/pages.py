@@ -38,12 +38,12 @@ from connector.service.wire import (
     read_field,
 )
 
-_UNRELATED_STATUSES = frozenset({401, 403, 405, 408, 409, 429})  # refusals for another reason than the offset
-_REDIRECTS = range(300, 400)
+_OFFSET_INDEPENDENT_STATUSES = frozenset({401, 403, 405, 408, 409, 429})  # refusals for another reason than the offset
+_REDIRECT_STATUSES = range(300, 400)
 
-NO_WHOLE_ID = (
+NO_WHOLE_ID_MESSAGE = (
     "The service listed a subscriber whose Id is not a whole number (for example, a UUID). The connector needs whole "
-    "numbers: it cannot load, compare or export. Ask the service's operator for numeric ids."
+    "numbers, so it cannot load, compare or export. Ask the service's operator for numeric ids."
 )
 
 
@@ -96,7 +96,7 @@ class _WireRowForm:
         return Counter(value if isinstance(value, str | int) else None for value in values)
 
 
-WIRE: RowForm[WireRows] = _WireRowForm()
+WIRE_FORM: RowForm[WireRows] = _WireRowForm()
 """Rows as lists of wire objects."""
 
 
@@ -125,7 +125,7 @@ class ListFailed(RunAborted):
     def is_query_refused(self) -> bool:
         """Whether the service refused the query itself, with a status such as 400 or 404. For an offset, the refusal
         may mean that the list has no row there."""
-        return self.status is not None and 400 <= self.status < 500 and self.status not in _UNRELATED_STATUSES
+        return self.status is not None and 400 <= self.status < 500 and self.status not in _OFFSET_INDEPENDENT_STATUSES
 
 
 class TokenRefusedError(ListFailed, ConfigurationError):
@@ -134,7 +134,8 @@ class TokenRefusedError(ListFailed, ConfigurationError):
 
 
 async def try_page(client: Client, retrier: Retrier, query: ListQuery) -> ListPage | None:
-    """Return a page that the caller does not need, or None if the service does not return this page.
+    """Return a page, or None if the service does not return this page. Use this function for pages that the caller can
+    do without.
 
     If the service fails without a refusal of the query, read a row of the whole list and then try the page once more.
     So an outage raises ListFailed, and does not look like a query that the service does not support.
@@ -156,7 +157,7 @@ async def fetch_page(
     retrier: Retrier,
     query: ListQuery,
     *,
-    parse: ParseListed[Rows] = WIRE.parse,  # type: ignore[assignment] # as in Client.list_subscribers
+    parse: ParseListed[Rows] = WIRE_FORM.parse,  # type: ignore[assignment] # as in Client.list_subscribers
 ) -> ListPage[Rows]:
     """Return one page of the list (service-api.md 4.3), with retries. Raises ListFailed."""
     answer = await retrier.read(lambda: client.list_subscribers(query, parse), client.counts["list"])
@@ -179,14 +180,16 @@ def _explain_failure(answer: Refused | Ambiguous | NotSent, client: Client) -> L
     # A page that cannot be parsed holds personal data, so the message shows nothing of the page.
     message = "the answer is not a page of the list" if is_page else answer.message or "no message"
     if isinstance(answer, Refused):
-        is_of_token = answer.status in UNAUTHORISED
-        hint = "Check the token." if is_of_token else "Check the base URL, or run again later."
-        is_first = sum(counts_of_kind.sent - counts_of_kind.retried for counts_of_kind in client.counts.values()) == 1
-        error_class = TokenRefusedError if is_of_token and is_first else ListFailed
+        is_token_refused = answer.status in UNAUTHORISED
+        hint = "Check the token." if is_token_refused else "Check the base URL, or run again later."
+        is_first_request = (
+            sum(request_counts.sent - request_counts.retried for request_counts in client.counts.values()) == 1
+        )
+        error_class = TokenRefusedError if is_token_refused and is_first_request else ListFailed
         return error_class(f"The service refused its list ({answer.status}: {message}). {hint}", status=answer.status)
     status = f"status {answer.status}, " if answer.status is not None else ""
     # Every attempt gets the same redirect: the service has another address, or the address asks for a login.
-    hint = "Check the base URL." if answer.status in _REDIRECTS else "Run again later."
+    hint = "Check the base URL." if answer.status in _REDIRECT_STATUSES else "Run again later."
     return ListFailed(f"The service did not return its list ({status}{message}). {hint}", status=answer.status)
 
 
@@ -194,7 +197,7 @@ def _explain_failure(answer: Refused | Ambiguous | NotSent, client: Client) -> L
 class ReadPage(Generic[Rows]):
     """A page of a sweep, with its rows and their ids."""
 
-    sweep: int  # number of the sweep
+    sweep_number: int  # number of the sweep
     rows: Rows
     ids: IdArray
     new_mask: Mask  # the rows that no earlier page of the sweep has
@@ -202,11 +205,11 @@ class ReadPage(Generic[Rows]):
 
 
 async def read_pages(
-    fetcher: "PageFetcher[Rows]", pager: Pager, form: RowForm[Rows], limit: ConcurrencyLimit
+    fetcher: "PageFetcher[Rows]", pager: Pager, row_form: RowForm[Rows], concurrency_limit: ConcurrencyLimit
 ) -> AsyncGenerator[ReadPage[Rows], None]:
     """Fetch every page that `pager` asks for, with at most as many in flight as `limit` allows, and yield the pages.
     Raises ListFailed."""
-    await fetcher.follow(_choose_pages(pager, limit), is_unchanging=pager.is_unchanging)
+    await fetcher.request_pages(_choose_pages(pager, concurrency_limit), is_unchanging=pager.is_unchanging)
     while (page := pager.decide_next()) is not None:
         try:
             list_page = await fetcher.receive_next_page()
@@ -214,26 +217,26 @@ async def read_pages(
             if page.expected_end is None or not failure.is_query_refused:
                 raise
             pager.add_page(NO_IDS, total=page.expected_end, offset=page.offset, limit=None)
-            await fetcher.follow(_choose_pages(pager, limit), is_unchanging=pager.is_unchanging)
+            await fetcher.request_pages(_choose_pages(pager, concurrency_limit), is_unchanging=pager.is_unchanging)
             continue
-        ids = read_ids(form, list_page)
+        ids = read_ids(row_form, list_page)
         new_mask = pager.add_page(ids, total=list_page.total_count, offset=list_page.offset, limit=list_page.limit)
-        await fetcher.follow(_choose_pages(pager, limit), is_unchanging=pager.is_unchanging)
+        await fetcher.request_pages(_choose_pages(pager, concurrency_limit), is_unchanging=pager.is_unchanging)
         await asyncio.sleep(0)  # the next request leaves before the caller works on this page
-        yield ReadPage(page.sweep, list_page.subscribers, ids, new_mask, pager.total)
+        yield ReadPage(page.sweep_number, list_page.subscribers, ids, new_mask, pager.total)
 
 
-def _choose_pages(pager: Pager, limit: ConcurrencyLimit) -> list[PageRequest]:
+def _choose_pages(pager: Pager, concurrency_limit: ConcurrencyLimit) -> list[PageRequest]:
     page = pager.decide_next()
-    return [] if page is None else [page, *pager.decide_pages_ahead(limit.allowed - 1)]
+    return [] if page is None else [page, *pager.decide_pages_ahead(concurrency_limit.allowed - 1)]
 
 
-def read_ids(form: RowForm[Rows], list_page: ListPage[Rows]) -> IdArray:
+def read_ids(row_form: RowForm[Rows], list_page: ListPage[Rows]) -> IdArray:
     """Return the ids of the subscribers. Raises ListFailed if an Id is not a whole number, because the connector
     compares pages by their ids."""
-    ids = form.read_ids(list_page.subscribers)
+    ids = row_form.read_ids(list_page.subscribers)
     if ids is None:
-        raise ListFailed(NO_WHOLE_ID)
+        raise ListFailed(NO_WHOLE_ID_MESSAGE)
     return ids
 
 
@@ -251,20 +254,20 @@ class PageFetcher(Generic[Rows]):
         client: Client,
         retrier: Retrier,
         query: ListQuery,
-        form: RowForm[Rows],
-        limit: ConcurrencyLimit,
+        row_form: RowForm[Rows],
+        concurrency_limit: ConcurrencyLimit,
         monotonic: Callable[[], float],
     ) -> None:
         self._client = client
         self._retrier = retrier
         self._query = query
-        self._form = form
-        self._limit = limit
+        self._row_form = row_form
+        self._concurrency_limit = concurrency_limit
         self._monotonic = monotonic
         self._in_flight: deque[tuple[PageRequest, asyncio.Task[ListPage[Rows] | None]]] = deque()
         self._unanswered_count = 0
 
-    async def follow(self, pages: Sequence[PageRequest], *, is_unchanging: bool) -> None:
+    async def request_pages(self, pages: Sequence[PageRequest], *, is_unchanging: bool) -> None:
         """Fetch these pages, the next page first.
 
         Requests in flight for other pages are cancelled. If `is_unchanging` is false, all requests in flight are
@@ -300,31 +303,31 @@ class PageFetcher(Generic[Rows]):
 
     async def _fetch(self, page: PageRequest) -> ListPage[Rows]:
         retried_count = self._client.counts["list"].retried
-        with self._measure_request() as measure:
+        with self._measure_request() as result:
             list_page = await fetch_page(
-                self._client, self._retrier, self._build_page_query(page), parse=self._form.parse
+                self._client, self._retrier, self._build_page_query(page), parse=self._row_form.parse
             )
-            measure.is_refused = self._client.counts["list"].retried > retried_count
+            result.is_refused = self._client.counts["list"].retried > retried_count
         return list_page
 
     async def _attempt(self, page: PageRequest) -> ListPage[Rows] | None:
-        with self._measure_request() as measure:
-            answer = await self._client.list_subscribers(self._build_page_query(page), self._form.parse)
-            measure.is_refused = not isinstance(answer, ListPage)
+        with self._measure_request() as result:
+            answer = await self._client.list_subscribers(self._build_page_query(page), self._row_form.parse)
+            result.is_refused = not isinstance(answer, ListPage)
         return answer if isinstance(answer, ListPage) else None
 
     @contextmanager
-    def _measure_request(self) -> Iterator["_Measure"]:
-        """Pass the time or the failure of one request to the limit, but not the time of a request that waits for the
-        end of a pause."""
-        measure, sent_at, is_paused = _Measure(), self._monotonic(), self._client.is_quiet
+    def _measure_request(self) -> Iterator["_RequestResult"]:
+        """Pass the time or the failure of one request to the concurrency limit. Do not pass the time of a request that
+        waited for the end of a pause."""
+        result, sent_at, is_paused = _RequestResult(), self._monotonic(), self._client.is_quiet
         self._unanswered_count += 1
         try:
-            yield measure
-            if measure.is_refused:
-                self._limit.record_refused(sent_at, self._monotonic())
+            yield result
+            if result.is_refused:
+                self._concurrency_limit.record_refused(sent_at, self._monotonic())
             elif not is_paused:
-                self._limit.record_answer(sent_at, self._monotonic(), self._unanswered_count)
+                self._concurrency_limit.record_answer(sent_at, self._monotonic(), self._unanswered_count)
         finally:
             self._unanswered_count -= 1
 
@@ -339,7 +342,7 @@ class PageFetcher(Generic[Rows]):
 
 
 @dataclass(slots=True)
-class _Measure:
-    """The result of one request for a page: whether the service refused the request."""
+class _RequestResult:
+    """The result of one request for a page."""
 
     is_refused: bool = False

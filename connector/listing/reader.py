@@ -15,7 +15,14 @@ from typing import Any, Generic
 
 import numpy as np
 
-from connector.listing.controls import Ask, FilterTrials, Match, build_match, find_still_listed_ids, try_filters
+from connector.listing.controls import (
+    FilterTrials,
+    RequestPage,
+    RowMatcher,
+    build_row_matcher,
+    find_still_listed_ids,
+    try_filters,
+)
 from connector.listing.evidence import (
     FindUnlistedEntries,
     ask_unlisted_entries,
@@ -24,16 +31,25 @@ from connector.listing.evidence import (
     gather_answers,
 )
 from connector.listing.findings import CLASS_FIELDS, Answer, Suspect, Topic, decide_evidence, find_hidden, list_unshown
-from connector.listing.pages import WIRE, ListFailed, PageFetcher, PageSink, ReadPage, RowForm, read_pages, try_page
+from connector.listing.pages import (
+    WIRE_FORM,
+    ListFailed,
+    PageFetcher,
+    PageSink,
+    ReadPage,
+    RowForm,
+    read_pages,
+    try_page,
+)
 from connector.pace.concurrency import ConcurrencyLimit
 from connector.paging.certificate import (
     Certificate,
+    CertificateReason,
+    CertificateVerdict,
     CutOff,
+    EvidenceResult,
     Finding,
     HiddenClass,
-    Meaning,
-    Reason,
-    Verdict,
     decide_cut_off,
 )
 from connector.paging.overlap import IdSet, Mask
@@ -69,8 +85,8 @@ class ListProgress:
     """The progress of a reading: the number of the sweep (1 = first), the number of rows of the sweep so far, and the
     latest TotalCount."""
 
-    sweep: int
-    rows: int
+    sweep_number: int
+    row_count: int
     total: int | None
 
 
@@ -80,7 +96,7 @@ async def read_list(
     query: ListQuery,
     sink: PageSink[Rows],
     *,
-    form: RowForm[Rows] = WIRE,  # type: ignore[assignment] # no other default is known for a form
+    row_form: RowForm[Rows] = WIRE_FORM,  # type: ignore[assignment] # no other default is known for a form
     now: Callable[[], datetime],
     on_progress: Callable[[ListProgress], None] | None = None,
     max_concurrency: int = MAX_IN_FLIGHT,
@@ -110,27 +126,27 @@ async def read_list(
     - `now` returns the time with its zone; `monotonic` returns seconds, which measure the latency.
     - `max_concurrency`: at most this many requests are in flight, and at most MAX_IN_FLIGHT.
     - `reads_ahead`: fetch pages ahead while the list does not change, as far as latency and refusals allow.
-    - `ignore_total_count`: a list is complete even if its TotalCount, and nothing else, disagrees.
-    - `allow_truncated`: a list that may be cut off is complete if no evidence contradicts.
-    - `find_unlisted_entries` returns entries of the ledger that the list should show and lacks.
+    - `ignore_total_count`: accept a list as complete if only its TotalCount disagrees.
+    - `allow_truncated`: accept a list that may be cut off as complete if no evidence contradicts the list.
+    - `find_unlisted_entries` returns ids of ledger entries that the list should show and lacks.
     - `base_ids` are the known Ids of a load's bases; None: every base.
     - `unlisted_bases` are bases that are counted even if no row shows them.
     - `known_hidden_classes`: classes that are known to be hidden.
-    - `earlier_total`: TotalCount of shortly before the reading.
+    - `earlier_total`: TotalCount shortly before the reading.
     - `draw` returns random bytes.
 
     Raises ListFailed if a page cannot be read, and the errors of the sink.
     """
     if query.offset:
         raise ValueError("The query's offset must be 0, because a list is read from its beginning.")
-    started_at, filters, ask = now(), list_filters(query), partial(try_page, client, retrier)
-    trial = await try_filters(ask, filters, draw) if filters else None
-    if trial is not None:
-        query = replace(query, **{name: None for name in filters if name != trial.sent})  # type: ignore[arg-type]
+    started_at, filters, request_page = now(), list_filters(query), partial(try_page, client, retrier)
+    trials = await try_filters(request_page, filters, draw) if filters else None
+    if trials is not None:
+        query = replace(query, **{name: None for name in filters if name != trials.sent_filter})  # type: ignore[arg-type]
     dispatcher = PageDispatcher(
-        sink, form, build_match(filters), on_progress, trial.expected_ids if trial is not None else _NO_IDS
+        sink, row_form, build_row_matcher(filters), on_progress, trials.expected_ids if trials is not None else _NO_IDS
     )
-    limit = ConcurrencyLimit(
+    concurrency_limit = ConcurrencyLimit(
         min(max_concurrency, MAX_IN_FLIGHT),
         first=_FIRST_IN_FLIGHT,
         least=_FIRST_IN_FLIGHT,
@@ -140,18 +156,18 @@ async def read_list(
     async def read_sweeps(query: ListQuery, dispatch: Callable[[ReadPage[Rows]], None]) -> Pager:
         pager = Pager(query.limit, ignores_total_count=ignore_total_count, reads_ahead=reads_ahead)
         async with (
-            PageFetcher(client, retrier, query, form, limit, monotonic) as fetcher,
-            aclosing(read_pages(fetcher, pager, form, limit)) as pages,
+            PageFetcher(client, retrier, query, row_form, concurrency_limit, monotonic) as fetcher,
+            aclosing(read_pages(fetcher, pager, row_form, concurrency_limit)) as pages,
         ):
             async for page in pages:
                 dispatch(page)
         return pager
 
     pager = await read_sweeps(query, dispatcher.dispatch)
-    filter_reports = await _record_filters(ask, filters, trial, dispatcher) if trial is not None else {}
+    filter_reports = await _record_filters(request_page, filters, trials, dispatcher) if trials is not None else {}
     certificate = pager.certify(started_at, now(), filter_reports)
     if certificate.is_complete and filter_reports.get("missed"):
-        return replace(certificate, verdict=Verdict.INCOMPLETE, reason=Reason.FILTER)
+        return replace(certificate, verdict=CertificateVerdict.INCOMPLETE, reason=CertificateReason.FILTER)
     if not certificate.is_complete:
         return certificate
     sent_filters = list_filters(query)
@@ -160,7 +176,7 @@ async def read_list(
         query,
         sent_filters,
         pager.ids,
-        page_rows=pager.page_rows,
+        page_size=pager.page_size,
         class_counts=dispatcher.class_counts,
         base_ids=base_ids,
         unlisted_bases=unlisted_bases,
@@ -169,20 +185,24 @@ async def read_list(
         seed=draw(_SEED_BYTES),
         absent_values=draw_absent_values(sent_filters, draw),
     )
-    answers = await gather_answers(ask, suspect, limit.allowed)
+    answers = await gather_answers(request_page, suspect, concurrency_limit.allowed)
     certificate = replace(certificate, unshown_classes=tuple(list_unshown(suspect, answers)))
     classes = dict.fromkeys([*known_hidden_classes, *find_hidden(suspect, answers)])
     suspect = replace(suspect, hidden_classes=tuple(class_ for class_ in classes if class_[0] not in sent_filters))
     problems = list[Finding]()
     if suspect.hidden_classes:
-        read_ids = IdSet()
-        read_ids.add(pager.ids)
+        listed_id_set = IdSet()
+        listed_id_set.add(pager.ids)
         largest_total = max((answer.total or 0 for answer in answers), default=0)
         pending_combinations = combine_classes(suspect.hidden_classes)
         while pending_combinations:
             combination = dict(pending_combinations.pop(0))
-            part = PartDispatcher(sink, form, build_match(filters), combination, read_ids, dispatcher.class_counts)
-            reading = await _read_part(ask, read_sweeps, suspect, part, largest_total, limit.allowed, now, draw)
+            part_dispatcher = PartDispatcher(
+                sink, row_form, build_row_matcher(filters), combination, listed_id_set, dispatcher.class_counts
+            )
+            reading = await _read_part(
+                request_page, read_sweeps, suspect, part_dispatcher, largest_total, concurrency_limit.allowed, now, draw
+            )
             certificate = replace(certificate, pages=certificate.pages + reading.page_count)
             if new_classes := [class_ for class_ in reading.hidden_classes if class_ not in suspect.hidden_classes]:
                 suspect = replace(suspect, hidden_classes=(*suspect.hidden_classes, *new_classes))
@@ -191,14 +211,14 @@ async def read_list(
                     [],
                 )  # if the list is read again, all combinations are also read again
                 continue
-            problems += [Finding("hidden", Meaning.CONTRADICTS, reading.problem)] if reading.problem else []
-            if combination and not pending_combinations and not await _has_same_total(ask, suspect, answers):
+            problems += [Finding("hidden", EvidenceResult.CONTRADICTS, reading.problem)] if reading.problem else []
+            if combination and not pending_combinations and not await _has_same_total(request_page, suspect, answers):
                 # Read the whole list again, because every reading may lack a subscriber who changed the class
                 # meanwhile.
                 pending_combinations.append(())
-        ids = read_ids.to_array()
+        ids = listed_id_set.to_array()
         unlisted_entry_ids = [] if find_unlisted_entries is None else await find_unlisted_entries(ids)
-        answers += await ask_unlisted_entries(ask, unlisted_entry_ids, answers, limit.allowed)
+        answers += await ask_unlisted_entries(request_page, unlisted_entry_ids, answers, concurrency_limit.allowed)
         certificate = replace(certificate, distinct=len(ids), hidden=suspect.hidden_classes)
         suspect = replace(suspect, certificate=certificate, ids=ids)
     findings = [*decide_evidence(suspect, answers), *problems]
@@ -206,9 +226,9 @@ async def read_list(
     return decide_cut_off(certificate, findings, accepts_possible_cut_off=allow_truncated)
 
 
-async def _has_same_total(ask: Ask, suspect: Suspect, answers: Sequence[Answer]) -> bool:
+async def _has_same_total(request_page: RequestPage, suspect: Suspect, answers: Sequence[Answer]) -> bool:
     """Return whether the list still has the TotalCount of the reading and of the answers after the reading."""
-    page = await ask(replace(suspect.query, limit=1))
+    page = await request_page(replace(suspect.query, limit=1))
     totals = {answer.total for answer in answers if answer.question.topic is Topic.WHOLE}
     totals |= {suspect.certificate.total_first, None if page is None else page.total_count}
     return totals == {suspect.certificate.total_last}
@@ -225,41 +245,42 @@ class _PartReading:
 
 
 async def _read_part(
-    ask: Ask,
+    request_page: RequestPage,
     read_sweeps: Callable[[ListQuery, Callable[[ReadPage[Rows]], None]], Awaitable[Pager]],
     suspect: Suspect,
-    part: "PartDispatcher[Rows]",
+    part_dispatcher: "PartDispatcher[Rows]",
     largest_total: int,
     concurrency: int,
     now: Callable[[], datetime],
     draw: Callable[[int], bytes],
 ) -> _PartReading:
-    """Read the subscribers of hidden classes by the filters of `part`, or the whole list without filters (rule 7)."""
-    query = replace(suspect.query, **part.filters)  # type: ignore[arg-type] # each value has its field's type
-    started_at, name = now(), ", ".join(f"{name}={value}" for name, value in part.filters.items())
+    """Read the subscribers of hidden classes by the filters of `part_dispatcher`, or the whole list without filters
+    (architecture 7, rule 7)."""
+    query = replace(suspect.query, **part_dispatcher.filters)  # type: ignore[arg-type] # each value has its field's type
+    started_at, name = now(), ", ".join(f"{name}={value}" for name, value in part_dispatcher.filters.items())
     try:
-        pager = await read_sweeps(query, part.dispatch)
+        pager = await read_sweeps(query, part_dispatcher.dispatch)
     except ListFailed as failure:
         if not failure.is_query_refused:
             raise
         return _PartReading(0, f"the service refused the filter {name}")
     certificate, hidden_classes = pager.certify(started_at, now()), list[HiddenClass]()
-    if part.has_other_classes:
+    if part_dispatcher.has_other_classes:
         return _PartReading(certificate.pages, f"the filter {name} lists other subscribers as well")
-    if certificate.is_complete and part.filters:
-        filters = {**suspect.filters, **part.filters}
+    if certificate.is_complete and part_dispatcher.filters:
+        filters = {**suspect.filters, **part_dispatcher.filters}
         part_suspect = Suspect(
             certificate,
             query,
             filters,
             pager.ids,
-            page_rows=pager.page_rows,
-            class_counts=part.part_counts,
+            page_size=pager.page_size,
+            class_counts=part_dispatcher.part_counts,
             skipped_partitions={name for name, _ in suspect.hidden_classes},
             seed=draw(_SEED_BYTES),
             absent_values=draw_absent_values(filters, draw),
         )
-        answers = await gather_answers(ask, part_suspect, concurrency)
+        answers = await gather_answers(request_page, part_suspect, concurrency)
         hidden_classes = find_hidden(part_suspect, answers)
         certificate = decide_cut_off(
             certificate, decide_evidence(part_suspect, answers), accepts_possible_cut_off=False
@@ -268,26 +289,28 @@ async def _read_part(
         problem = f"the reading with {name} is incomplete ({certificate.reason})"
         return _PartReading(certificate.pages, problem, hidden_classes)
     # If a window cuts off both the list and the class, both have the same number of rows, and no TotalCount is larger.
-    is_as_long = certificate.distinct == suspect.certificate.distinct >= max(SMALLEST_WINDOW, largest_total)
-    may_be_cut_off = is_as_long and bool(part.filters) and certificate.cut_off is not CutOff.EXCLUDED
+    has_same_size = certificate.distinct == suspect.certificate.distinct >= max(SMALLEST_WINDOW, largest_total)
+    may_be_cut_off = has_same_size and bool(part_dispatcher.filters) and certificate.cut_off is not CutOff.EXCLUDED
     return _PartReading(certificate.pages, f"the reading with {name} may be cut off" if may_be_cut_off else "")
 
 
 async def _record_filters(
-    ask: Ask, filters: Mapping[str, object], trial: FilterTrials, dispatcher: "PageDispatcher[Rows]"
+    request_page: RequestPage, filters: Mapping[str, object], trials: FilterTrials, dispatcher: "PageDispatcher[Rows]"
 ) -> dict[str, Any]:
     """Return the certificate's `filters`."""
-    record: dict[str, Any] = {
+    filter_record: dict[str, Any] = {
         "asked": filters,
         "dropped": dispatcher.dropped_count,
-        "sent": trial.sent,
-        "controls": trial.controls,
+        "sent": trials.sent_filter,
+        "controls": trials.controls,
     }
     # If the list no longer shows a missing subscriber, the subscriber has vanished, and the reading has not missed it.
     still_listed_ids = (
-        await find_still_listed_ids(ask, filters, dispatcher.missing_ids) if trial.sent is not None else _NO_IDS
+        await find_still_listed_ids(request_page, filters, dispatcher.missing_ids)
+        if trials.sent_filter is not None
+        else _NO_IDS
     )
-    return record | ({"missed": len(still_listed_ids)} if still_listed_ids else {})
+    return filter_record | ({"missed": len(still_listed_ids)} if still_listed_ids else {})
 
 
 def list_filters(query: ListQuery) -> dict[str, object]:
@@ -302,15 +325,15 @@ def list_filters(query: ListQuery) -> dict[str, object]:
 
 @dataclass(slots=True)
 class PageDispatcher(Generic[Rows]):
-    """Passes the rows that match to `sink`, in `form`."""
+    """Passes the rows that match to `sink`, in `row_form`."""
 
     sink: PageSink[Rows]
-    form: RowForm[Rows]
-    match: Match | None
+    row_form: RowForm[Rows]
+    row_matcher: RowMatcher | None
     on_progress: Callable[[ListProgress], None] | None
     expected_ids: frozenset[int]
     missing_ids: frozenset[int] = _NO_IDS  # expected ids that no row of this sweep has
-    sweep: int = 0  # number of the sweep
+    sweep_number: int = 0  # number of the sweep
     row_count: int = 0
     dropped_count: int = 0
     class_counts: dict[str, Counter[object]] = field(default_factory=dict)
@@ -321,27 +344,32 @@ class PageDispatcher(Generic[Rows]):
 
     def dispatch(self, page: ReadPage[Rows]) -> None:
         """Pass the page's rows to the sink. The first page of another sweep resets the counts."""
-        if page.sweep != self.sweep:
-            self.sweep, self.row_count, self.dropped_count, self.missing_ids = page.sweep, 0, 0, self.expected_ids
+        if page.sweep_number != self.sweep_number:
+            self.sweep_number, self.row_count, self.dropped_count, self.missing_ids = (
+                page.sweep_number,
+                0,
+                0,
+                self.expected_ids,
+            )
             self.class_counts.clear()
-            self.sink.start_sweep(page.sweep)
+            self.sink.start_sweep(page.sweep_number)
         if self.missing_ids:
             self.missing_ids = self.missing_ids.difference(page.ids.tolist())
         new_count, match_count = _dispatch_new_rows(
-            page.rows, page.new_mask, self.sink, self.form, self.match, self.class_counts
+            page.rows, page.new_mask, self.sink, self.row_form, self.row_matcher, self.class_counts
         )
         self.dropped_count += new_count - match_count
         self.row_count += match_count
         if self.on_progress is not None:
-            self.on_progress(ListProgress(page.sweep, self.row_count, page.total))
+            self.on_progress(ListProgress(page.sweep_number, self.row_count, page.total))
 
 
 def _dispatch_new_rows(
     rows: Rows,
     new_mask: Mask,
     sink: PageSink[Rows],
-    form: RowForm[Rows],
-    match: Match | None,
+    row_form: RowForm[Rows],
+    row_matcher: RowMatcher | None,
     class_counts: dict[str, Counter[object]],
 ) -> tuple[int, int]:
     """Count the new rows by class, and pass the new rows that match to the sink. Return the number of new rows, and of
@@ -349,24 +377,24 @@ def _dispatch_new_rows(
     new_count = int(np.count_nonzero(new_mask))
     if not new_count:
         return 0, 0
-    rows = rows if new_mask.all() else form.select_rows(rows, new_mask)
-    _count_classes(rows, form, class_counts)
-    if match is not None:
-        match_mask = match(partial(form.read_values, rows))
+    rows = rows if new_mask.all() else row_form.select_rows(rows, new_mask)
+    _count_classes(rows, row_form, class_counts)
+    if row_matcher is not None:
+        match_mask = row_matcher(partial(row_form.read_values, rows))
         if not match_mask.any():
             return new_count, 0
-        rows = rows if match_mask.all() else form.select_rows(rows, match_mask)
+        rows = rows if match_mask.all() else row_form.select_rows(rows, match_mask)
         sink.receive_rows(rows)
         return new_count, int(np.count_nonzero(match_mask))
     sink.receive_rows(rows)
     return new_count, new_count
 
 
-def _count_classes(rows: Rows, form: RowForm[Rows], class_counts: dict[str, Counter[object]]) -> None:
+def _count_classes(rows: Rows, row_form: RowForm[Rows], class_counts: dict[str, Counter[object]]) -> None:
     """Add the number of rows of each class to `class_counts`."""
     for name in CLASS_FIELDS:
         counts = class_counts.setdefault(name, Counter())
-        for value, count in form.count_values(rows, name).items():
+        for value, count in row_form.count_values(rows, name).items():
             counts["" if name == "gender" and value is None else value] += count
 
 
@@ -375,26 +403,26 @@ class PartDispatcher(Generic[Rows]):
     """Passes the matching rows of a reading of hidden classes to `sink`, each subscriber once."""
 
     sink: PageSink[Rows]
-    form: RowForm[Rows]
-    match: Match | None
+    row_form: RowForm[Rows]
+    row_matcher: RowMatcher | None
     filters: Mapping[str, object]  # the filters of the hidden classes
-    read_ids: IdSet  # the ids of subscribers that were read before
+    earlier_ids: IdSet  # the ids of subscribers that were read before
     class_counts: dict[str, Counter[object]]  # the number of rows of each class in all readings together
     part_counts: dict[str, Counter[object]] = field(default_factory=dict)  # the same numbers for this reading
     has_other_classes: bool = False  # whether a page has a subscriber of another class
-    sweep: int = 0  # number of the sweep
+    sweep_number: int = 0  # number of the sweep
 
     def dispatch(self, page: ReadPage[Rows]) -> None:
         """Pass the page's new rows to the sink. A second sweep adds rows that the first sweep lacks."""
-        if page.sweep != self.sweep:
-            self.sweep = page.sweep
+        if page.sweep_number != self.sweep_number:
+            self.sweep_number = page.sweep_number
             self.part_counts.clear()
-        match_filters = build_match(self.filters)
-        if match_filters is not None and not match_filters(partial(self.form.read_values, page.rows)).all():
+        match_filters = build_row_matcher(self.filters)
+        if match_filters is not None and not match_filters(partial(self.row_form.read_values, page.rows)).all():
             self.has_other_classes = True
             return
         if page.new_mask.any():
-            _count_classes(self.form.select_rows(page.rows, page.new_mask), self.form, self.part_counts)
-        new_mask = page.new_mask & ~self.read_ids.mark_contained(page.ids)
-        self.read_ids.add(page.ids[new_mask])
-        _dispatch_new_rows(page.rows, new_mask, self.sink, self.form, self.match, self.class_counts)
+            _count_classes(self.row_form.select_rows(page.rows, page.new_mask), self.row_form, self.part_counts)
+        new_mask = page.new_mask & ~self.earlier_ids.mark_contained(page.ids)
+        self.earlier_ids.add(page.ids[new_mask])
+        _dispatch_new_rows(page.rows, new_mask, self.sink, self.row_form, self.row_matcher, self.class_counts)

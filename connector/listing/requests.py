@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 from connector.listing.access import IDENTITY_PATHS, ListAccess, ListStats, read_activity
 from connector.listing.controls import is_whole, try_sample
-from connector.listing.pages import NO_WHOLE_ID, ListFailed, fetch_page
+from connector.listing.pages import NO_WHOLE_ID_MESSAGE, ListFailed, fetch_page
 from connector.service.wire import ListPage, ListQuery
 
-_NEW_SHARE = 0.95  # share of new rows in a page: a page repeats 1/20 of the previous page (connector.paging)
+_NEW_ROW_SHARE = 0.95  # share of new rows in a page, because a page repeats 1/20 of the previous one (connector.paging)
 T = TypeVar("T")
 
 LookUp = Callable[[], Awaitable[T]]
@@ -27,7 +27,7 @@ _MAX_REFUSED_ROUNDS = 3  # after this many rounds of single look-ups that are al
 _MAX_UNLISTED_SAMPLES = 3  # the identity filters are tested with at most this many subscribers that the list leaves out
 _RETRY_WAIT_S = 0.2  # seconds before a refused look-up is repeated
 _TOO_MANY_REQUESTS = 429
-_UNRELATED_STATUSES = frozenset({401, 403, 404, 405, 408, 409, _TOO_MANY_REQUESTS})
+_FILTER_INDEPENDENT_STATUSES = frozenset({401, 403, 404, 405, 408, 409, _TOO_MANY_REQUESTS})
 """Statuses of refusals that have another cause than the value of the filter."""
 
 
@@ -49,11 +49,11 @@ async def ask_page(access: ListAccess, query: ListQuery) -> ListPage | None:
     try:
         page = await fetch_page(access.client, access.retrier, query)
     except ListFailed as failure:
-        if failure.status is None or not 400 <= failure.status < 500 or failure.status in _UNRELATED_STATUSES:
+        if failure.status is None or not 400 <= failure.status < 500 or failure.status in _FILTER_INDEPENDENT_STATUSES:
             raise
         return None
     if not all(type(row.get("Id")) is int for row in page.subscribers):
-        raise ListFailed(NO_WHOLE_ID)
+        raise ListFailed(NO_WHOLE_ID_MESSAGE)
     return page
 
 
@@ -63,14 +63,14 @@ async def ask(access: ListAccess, query: ListQuery) -> AnswerRows:
     page = await ask_page(access, query)
     if page is None:
         return AnswerRows((), is_whole=False)
-    access.known_ids.add_shown([row["Id"] for row in page.subscribers])
+    access.known_ids.add_shown_ids([row["Id"] for row in page.subscribers])
     return AnswerRows(page.subscribers, is_whole(page))
 
 
 async def look_up(access: ListAccess, name: str, text: str) -> AnswerRows:
     """Look up `text` by the filter of one field: email or client_user_id. Raises ListFailed."""
     answer = await ask(access, build_query(name, text))
-    access.state.filtered_activity |= read_activity(answer.rows)
+    access.state.filtered_activity_values |= read_activity(answer.rows)
     if len({row["Id"] for row in answer.rows}) > 1:
         access.state.multiple_match_fields.add(name)
     return answer
@@ -99,10 +99,13 @@ async def look_up_together(access: ListAccess, look_ups: Sequence[LookUp[T]]) ->
     down to one. Raises ListFailed if all look-ups of three rounds with one look-up at a time are refused.
     """
     results: dict[int, T] = {}
-    pending, concurrency = list(range(len(look_ups))), max(1, min(_MAX_IN_FLIGHT, access.policy.max_concurrency))
+    pending_indexes, concurrency = (
+        list(range(len(look_ups))),
+        max(1, min(_MAX_IN_FLIGHT, access.policy.max_concurrency)),
+    )
     refused_round_count = 0
-    while pending:
-        indexes = pending if concurrency > 1 else pending[:_MAX_IN_FLIGHT]
+    while pending_indexes:
+        indexes = pending_indexes if concurrency > 1 else pending_indexes[:_MAX_IN_FLIGHT]
         refused_indexes = await _run_round(look_ups, indexes, concurrency, results)
         is_all_refused = len(refused_indexes) == len(indexes) and concurrency == 1
         refused_round_count = refused_round_count + 1 if is_all_refused else 0
@@ -110,7 +113,7 @@ async def look_up_together(access: ListAccess, look_ups: Sequence[LookUp[T]]) ->
             raise ListFailed(
                 "The service kept answering look-ups with 429 (too many requests). Run again later.", status=429
             )
-        pending = [*pending[len(indexes) :], *refused_indexes]
+        pending_indexes = [*pending_indexes[len(indexes) :], *refused_indexes]
         if refused_indexes:
             concurrency = max(1, concurrency // 2)
             await access.clock.sleep(_RETRY_WAIT_S)
@@ -120,14 +123,14 @@ async def look_up_together(access: ListAccess, look_ups: Sequence[LookUp[T]]) ->
 async def try_unlisted(access: ListAccess, unlisted_ids: Sequence[int]) -> None:
     """Try the identity filters with existing subscribers that the list leaves out. A filter that does not find such a
     subscriber may also leave out other subscribers, so the run no longer uses the filter."""
-    state, fetch = access.state, partial(ask_page, access)
+    state, request_page = access.state, partial(ask_page, access)
     for subscriber_id in unlisted_ids[:_MAX_UNLISTED_SAMPLES]:
         rows = (await ask(access, ListQuery(id=subscriber_id))).rows
         for name, path in IDENTITY_PATHS:
             text = rows[0].get(path) if len(rows) == 1 else None
             if name in state.unusable_fields or not isinstance(text, str) or not text.strip():
                 continue
-            if not (await try_sample(fetch, name, (subscriber_id, text))).is_proof:
+            if not (await try_sample(request_page, name, (subscriber_id, text))).is_proof:
                 state.unusable_fields.add(name)
                 state.usable_fields.discard(name)
 
@@ -143,7 +146,7 @@ async def _run_round(
     """Make the look-ups with these indexes, and add their results. Return the indexes of look-ups refused with 429."""
     shared_indexes, refused_indexes = iter(indexes), list[int]()
 
-    async def work() -> None:
+    async def run_look_ups() -> None:
         for index in shared_indexes:  # each index goes to one worker
             try:
                 results[index] = await look_ups[index]()
@@ -155,7 +158,7 @@ async def _run_round(
     try:
         async with asyncio.TaskGroup() as group:
             for _ in range(concurrency):
-                group.create_task(work())
+                group.create_task(run_look_ups())
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
     return refused_indexes
@@ -172,10 +175,10 @@ async def read_stats(access: ListAccess) -> ListStats:
     )
     request_count = None  # the number of requests of a sweep in id order, including the empty page past the end
     if page.total_count is not None:
-        page_rows = page.limit if page.limit is not None and page.limit > 0 else max(1, len(page.subscribers))
-        request_count = math.ceil(page.total_count / (page_rows * _NEW_SHARE)) + 1
+        page_size = page.limit if page.limit is not None and page.limit > 0 else max(1, len(page.subscribers))
+        request_count = math.ceil(page.total_count / (page_size * _NEW_ROW_SHARE)) + 1
     stats = ListStats(now, page.total_count, request_count)
     stats.add(page.subscribers)
-    access.known_ids.add_shown([row["Id"] for row in page.subscribers if type(row.get("Id")) is int])
+    access.known_ids.add_shown_ids([row["Id"] for row in page.subscribers if type(row.get("Id")) is int])
     state.stats = stats
     return stats

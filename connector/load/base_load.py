@@ -16,15 +16,15 @@ from connector.listing.access import LookupKey
 from connector.load.candidates import (
     Candidate,
     CandidateStream,
-    Create,
+    SendCandidates,
     build_row_keys,
-    describe_held,
+    describe_held_row,
     read_body,
     read_rows,
 )
-from connector.load.checks import record_shown, refuse_misanswered, refuse_similar_base, verify_account
+from connector.load.checks import record_shown_subscriber, refuse_misanswered_base, refuse_similar_base, verify_account
 from connector.load.creates import Creator, plan_creates
-from connector.load.new_rows import MistakenIds, find_inactive
+from connector.load.new_rows import MistakenIds, find_inactive_indexes
 from connector.load.outcomes import Outcomes, UnresolvedCreate
 from connector.load.presence import BasePresence, LookupTask
 from connector.load.refusals import EarlierRefusals
@@ -41,23 +41,23 @@ _LARGEST_SMALL_CHUNK = 2_000
 the identities' digests, which is the order of the ledger. Then a create touches far fewer pages of the ledger, and
 takes half the time (measured: 16 µs instead of 28, and 22 instead of 43 among 300,000 entries)."""
 
-_REPORTED_FOR_S = 7 * 86_400.0
+_MAX_REPORT_AGE_S = 7 * 86_400.0
 """Seconds after its report for which a change is assumed to persist (architecture 4.12)."""
 
 
 @dataclass(slots=True)
 class SortedChunk:
-    """A chunk of rows for one base, sorted by the ledger's entries."""
+    """A chunk of rows for one base, divided by the states of the entries in the ledger."""
 
     planned_chunk: PlannedChunk
     create_states: dict[int, State]  # indexes of the rows to create, with the states of their entries
-    held_entries: dict[int, Entry]  # the HELD or REJECTED entries of rows, by index
-    is_outdated: bool = False  # whether a look-up may have found some of the rows since they were sorted
+    held_entries: dict[int, Entry]  # by index of the row: its HELD or REJECTED entry
+    is_outdated: bool = False  # whether a later look-up may have found subscribers of these rows
 
 
 class Loader:
-    """The load of one base. Call `begin`, for each chunk `sort`, `create_new` and `hold`, and then `settle`. Call
-    `close` in any case. `presence` has the results of the survey's look-ups."""
+    """The load of one base. Call `begin` first, `sort_chunk`, `create_new_rows` and `hold_rows` for each chunk, and
+    then `settle`. Call `close` in any case. `presence` has the results of the survey's look-ups."""
 
     def __init__(self, session: Session, mode: RunMode = RunMode.LOAD, presence: BasePresence | None = None) -> None:
         self._session, self._mode = session, mode
@@ -65,26 +65,28 @@ class Loader:
         self._outcomes, self._refusals = Outcomes(session, mode), EarlierRefusals(session)
         self._creator = Creator(session, self._outcomes)
         is_loading = mode is RunMode.LOAD
-        self._create: Create = self._creator.create if is_loading else partial(plan_creates, session, self._outcomes)
-        self.settler = Settler(session, mode, self._outcomes, self._refusals, self._create)
+        self._send_candidates: SendCandidates = (
+            self._creator.create_subscribers if is_loading else partial(plan_creates, session, self._outcomes)
+        )
+        self.settler = Settler(session, mode, self._outcomes, self._refusals, self._send_candidates)
         self._mistaken_ids = MistakenIds(session)
         self._is_free_of_conflicts = False  # whether no unresolved entry can be of a new row (`_settle_conflicts`)
 
-    async def begin(self, *, refuses_misanswered: bool = True) -> None:
+    async def begin(self, *, refuses_misanswered_base: bool = True) -> None:
         """Check that the ledger's base and account are the right ones, and choose the earlier refusals that this run
         sends again.
 
-        Raises RunAborted (EmptiedError, ListFailed) if the run cannot continue. With `refuses_misanswered`, raises
+        Raises RunAborted (EmptiedError, ListFailed) if the run cannot continue. With `refuses_misanswered_base`, raises
         ConfigurationError if the service answered a create in this base with another base.
         """
         session = self._session
-        if refuses_misanswered:
-            refuse_misanswered(session.journal.base)
+        if refuses_misanswered_base:
+            refuse_misanswered_base(session.journal.base)
         await self.settler.read_lag()
         session.access.unverified_entries = await verify_account(session)  # a sweep verifies these
-        await self._refusals.begin()
+        await self._refusals.choose_retried_refusals()
         self._outcomes.add_earlier_refusals(
-            session.retried_refusals, self._refusals.find_recent(session.retried_refusals.values())
+            session.retried_refusals, self._refusals.find_recent_identities(session.retried_refusals.values())
         )
         await self._record_unresolved()
         session.control.check()
@@ -95,19 +97,19 @@ class Loader:
         journal, base = self._session.journal, self._session.journal.base
         if not journal.has_receipts:
             return
-        unknown_entries = await journal.ask(lambda ledger: ledger.find_unfinished_entries(base, State.UNKNOWN))
-        undelivered_runs = await journal.ask(lambda ledger: find_runs_in_outbox(ledger.connection))
+        unknown_entries = await journal.execute(lambda ledger: ledger.find_unfinished_entries(base, State.UNKNOWN))
+        undelivered_runs = await journal.execute(lambda ledger: find_runs_in_outbox(ledger.connection))
         for entry in unknown_entries:
             if entry.run_key not in undelivered_runs:
                 journal.record_receipt(entry.identity, str(read_body(entry)[entry.field]), ReceiptKind.KNOWN)
 
-    async def sort(self, planned_chunk: PlannedChunk) -> SortedChunk:
-        """Give an outcome to each row of the chunk whose outcome follows from the ledger. Call `hold` later in any
+    async def sort_chunk(self, planned_chunk: PlannedChunk) -> SortedChunk:
+        """Give an outcome to each row of the chunk whose outcome follows from the ledger. Call `hold_rows` later in any
         case, also after an error."""
         row_count = len(planned_chunk.identities)
         is_in_order = row_count <= _LARGEST_SMALL_CHUNK
         indexes = list(range(row_count)) if is_in_order else np.argsort(planned_chunk.identities).tolist()
-        return SortedChunk(planned_chunk, *await self._sort(planned_chunk, indexes))
+        return SortedChunk(planned_chunk, *await self._sort_rows(planned_chunk, indexes))
 
     def plan_lookup(self, chunk: SortedChunk) -> LookupTask | None:
         """Return the look-up that the new rows of the chunk need, or None if no look-up is needed."""
@@ -116,7 +118,7 @@ class Loader:
         chunk.is_outdated = True
         return LookupTask(self.presence, chunk.planned_chunk, self._list_keys(chunk))
 
-    async def create_new(self, chunk: SortedChunk) -> None:
+    async def create_new_rows(self, chunk: SortedChunk) -> None:
         """Look up the subscribers of the chunk's new rows, and create the absent ones.
 
         Raises RunAborted (or ListFailed) if the run cannot continue. Rows that the run has not reached are `unsent`.
@@ -134,8 +136,8 @@ class Loader:
                 planned_chunk, list(chunk.create_states), chunk.create_states, session.policy.identity
             )
             base = session.journal.base
-            await self._create(self._fetch_while_known(planned_chunk, stream, base))
-            if stream.unfetched_indexes and not session.limits.allow(1):
+            await self._send_candidates(self._fetch_while_known(planned_chunk, stream, base))
+            if stream.unfetched_indexes and not session.limits.compute_allowed_count(1):
                 session.control.request_stop(session.limits.describe_creates())
             unsent_indexes = [*self._find_expired_rows(planned_chunk, chunk.create_states), *stream.unfetched_indexes]
             chunk.create_states = {index: chunk.create_states[index] for index in unsent_indexes}
@@ -143,7 +145,7 @@ class Loader:
                 await self._sort_again(chunk)
         session.control.check()
 
-    def hold(self, chunk: SortedChunk) -> None:
+    def hold_rows(self, chunk: SortedChunk) -> None:
         """Hold the rows whose entries are HELD or REJECTED. Their outcome is reported after the last look-up of the
         run."""
         self._session.tally.add_started(len(chunk.held_entries))
@@ -151,14 +153,14 @@ class Loader:
             chunk.held_entries.values(), self._read_rows(chunk.planned_chunk, chunk.held_entries), strict=True
         ):
             is_unchecked = entry.state is State.REJECTED and self._refusals.is_unchecked(row.identity, entry)
-            self._outcomes.hold(_build_problem(row, entry), row, is_unchecked=is_unchecked)
-            self._session.journal.record_receipt(row.identity, row.name, ReceiptKind.KNOWN)
+            self._outcomes.hold_row(_build_problem(row, entry), row, is_unchecked=is_unchecked)
+            self._session.journal.record_receipt(row.identity, row.identity_text, ReceiptKind.KNOWN)
 
     async def settle(self) -> None:
-        """Settle the base's unknown entries of this run and of earlier runs. Raises as `create_new` does."""
+        """Settle the base's unknown entries of this run and of earlier runs. Raises as `create_new_rows` does."""
         await self.settler.settle()
         if self._mode is RunMode.LOAD and self._session.canaries.is_answered:
-            await record_shown(self._session)
+            await record_shown_subscriber(self._session)
 
     async def close(self) -> None:
         """Report the rows that were sent and have no outcome yet. Raises LedgerError."""
@@ -173,11 +175,13 @@ class Loader:
 
     async def _sort_again(self, chunk: SortedChunk) -> None:
         chunk.is_outdated = False
-        chunk.create_states, chunk.held_entries = await self._sort(
+        chunk.create_states, chunk.held_entries = await self._sort_rows(
             chunk.planned_chunk, [*chunk.create_states, *chunk.held_entries]
         )
 
-    async def _sort(self, planned_chunk: PlannedChunk, indexes: list[int]) -> tuple[dict[int, State], dict[int, Entry]]:
+    async def _sort_rows(
+        self, planned_chunk: PlannedChunk, indexes: list[int]
+    ) -> tuple[dict[int, State], dict[int, Entry]]:
         """Give an outcome to each row whose outcome follows from the ledger.
 
         Return the indexes of the rows to create, each with the state of its entry, and the HELD or REJECTED entries of
@@ -187,11 +191,15 @@ class Loader:
         fingerprints = split_digests(planned_chunk.fingerprints[indexes])
         digests = list(zip(identities, fingerprints, strict=True))
         base, journal = self._session.journal.base, self._session.journal
-        has_entry_by_identity = await journal.ask(lambda ledger: ledger.find_changed_identities(base, digests))
-        pairs = zip(indexes, digests, strict=True) if has_entry_by_identity else ()  # otherwise no row has changed
-        changed_rows = [(index, *digest) for index, digest in pairs if digest[0] in has_entry_by_identity]
+        entry_existence_by_identity = await journal.execute(
+            lambda ledger: ledger.find_changed_identities(base, digests)
+        )
+        pairs = (
+            zip(indexes, digests, strict=True) if entry_existence_by_identity else ()
+        )  # otherwise no row has changed
+        changed_rows = [(index, *digest) for index, digest in pairs if digest[0] in entry_existence_by_identity]
         self._count_rows(Outcome.EXISTS, planned_chunk, _exclude(indexes, [index for index, _, _ in changed_rows]))
-        identities_with_entry = [identity for _, identity, _ in changed_rows if has_entry_by_identity[identity]]
+        identities_with_entry = [identity for _, identity, _ in changed_rows if entry_existence_by_identity[identity]]
         entries = await journal.find_entries(identities_with_entry) if identities_with_entry else {}
         create_states: dict[int, State] = {}
         held_entries, entries_to_compare, recently_refused_entries, unknown_entries, opt_out_entries = (
@@ -202,13 +210,13 @@ class Loader:
             if entry is None:
                 create_states[index] = State.NONE
                 continue
-            is_as_sent = entry.fingerprint == fingerprint
+            is_unchanged = entry.fingerprint == fingerprint
             match entry.state:
                 case State.CONFIRMED:
-                    (opt_out_entries if is_as_sent else entries_to_compare)[index] = entry
+                    (opt_out_entries if is_unchanged else entries_to_compare)[index] = entry
                 case State.HELD:
                     held_entries[index] = entry
-                case State.REJECTED if is_as_sent:
+                case State.REJECTED if is_unchanged:
                     held_entries[index] = entry
                 case State.REJECTED if self._refusals.may_not_show_yet(entry):
                     recently_refused_entries[index] = entry
@@ -219,18 +227,18 @@ class Loader:
                 case _:
                     assert_never(entry.state)
         self._add_unresolved(planned_chunk, unknown_entries)
-        self._await_comparison(planned_chunk, entries_to_compare)
+        self._add_waiting_rows(planned_chunk, entries_to_compare)
         await self._check_opt_outs(planned_chunk, opt_out_entries)
         if recently_refused_entries:
             refused_identities = split_digests(planned_chunk.identities[list(recently_refused_entries)])
-            await journal.ask(lambda ledger: ledger.mark_unresolved(base, refused_identities))
+            await journal.execute(lambda ledger: ledger.mark_unresolved(base, refused_identities))
             self._add_unresolved(planned_chunk, recently_refused_entries)
         return create_states, held_entries
 
     async def _refuse_rows(self, chunk: SortedChunk) -> None:
         """Remove rows of inactive subscribers, and rows with a mistaken id, from the rows to create."""
         planned_chunk, tally = chunk.planned_chunk, self._session.tally
-        inactive_indexes = find_inactive(self._session, planned_chunk, list(chunk.create_states))
+        inactive_indexes = find_inactive_indexes(self._session, planned_chunk, list(chunk.create_states))
         self._count_rows(Outcome.SUPPRESSED, planned_chunk, inactive_indexes)
         for index in inactive_indexes:
             del chunk.create_states[index]
@@ -238,7 +246,7 @@ class Loader:
         problems = await self._mistaken_ids.find_problems(planned_chunk, new_indexes, self.presence.listing_rows)
         tally.add_started(len(problems))
         for index, row in zip(problems, self._read_rows(planned_chunk, problems), strict=True):
-            tally.report(Problem(row.source, Outcome.INVALID, "", *problems[index]))
+            tally.report_problem(Problem(row.source, Outcome.INVALID, "", *problems[index]))
             del chunk.create_states[index]
 
     def _count_rows(self, outcome: Outcome, planned_chunk: PlannedChunk, indexes: Sequence[int]) -> None:
@@ -248,22 +256,23 @@ class Loader:
             positions = planned_chunk.subscribers.index[list(indexes)].to_numpy()
             tally.count_positions(outcome, planned_chunk.chunk, positions)
         else:
-            tally.count(outcome, len(indexes))
+            tally.count_rows(outcome, len(indexes))
 
-    def _await_comparison(self, planned_chunk: PlannedChunk, entries: Mapping[int, Entry]) -> None:
-        """Let the rows at these indexes wait for a comparison with the service. `entries` has the entry of each row."""
+    def _add_waiting_rows(self, planned_chunk: PlannedChunk, entries: Mapping[int, Entry]) -> None:
+        """Add rows to the rows that wait for a comparison with the service. `entries` has the entries by the index of
+        the row."""
         if not entries:
             return
         session = self._session
         session.tally.add_started(len(entries))
         rows = zip(entries.values(), self._read_rows(planned_chunk, entries), strict=True)
-        session.waiting_rows.add(session.journal, [(row, self._find_reason(entry, row)) for entry, row in rows])
+        session.waiting_rows.add(session.journal, [(row, self._find_compare_reason(entry, row)) for entry, row in rows])
 
-    def _find_reason(self, entry: Entry, row: LoadRow) -> CompareReason:
+    def _find_compare_reason(self, entry: Entry, row: LoadRow) -> CompareReason:
         """Return the reason to compare a row with the service."""
         age_s = self._session.clock.now().timestamp() - (entry.reported_at or 0.0)
-        is_recent = 0 <= age_s < _REPORTED_FOR_S  # a negative age comes from a clock that was ahead
-        if entry.reported == row.fingerprint and is_recent and entry.opted_out is None:
+        is_recent = 0 <= age_s < _MAX_REPORT_AGE_S  # a negative age comes from a clock that was ahead
+        if entry.reported_fingerprint == row.fingerprint and is_recent and entry.opt_out_job is None:
             return CompareReason.REPORTED
         return CompareReason.FIRST if entry.fingerprint is None else CompareReason.CHANGED
 
@@ -280,14 +289,14 @@ class Loader:
         ended_identities = [
             row.identity
             for row, entry in zip(rows, unchanged_entries.values(), strict=True)
-            if row.values.get("is_active") is True and entry.opted_out == session.source_job
+            if row.values.get("is_active") is True and entry.opt_out_job == session.source_job
         ]
         base = session.journal.base
-        await session.journal.ask(lambda ledger: ledger.clear_opt_outs(base, ended_identities))
+        await session.journal.execute(lambda ledger: ledger.clear_opt_outs(base, ended_identities))
 
     def _find_expired_rows(self, planned_chunk: PlannedChunk, indexes: Collection[int]) -> list[int]:
         """Return the indexes of rows whose existence check expired before they were sent."""
-        stale_identities = self._outcomes.pop_stale()
+        stale_identities = self._outcomes.pop_stale_identities()
         if not stale_identities:
             return []
         identities = split_digests(planned_chunk.identities[list(indexes)])
@@ -300,7 +309,10 @@ class Loader:
         changed_rows: dict[int, UnresolvedCreate] = {}
         for (index, entry), row in zip(entries.items(), self._read_rows(planned_chunk, entries), strict=True):
             unresolved_create = UnresolvedCreate(
-                session.clock.monotonic(), row, attempts=entry.attempts, is_refused=entry.state is State.REJECTED
+                session.clock.monotonic(),
+                row,
+                attempt_count=entry.attempt_count,
+                is_refused=entry.state is State.REJECTED,
             )
             unresolved_create = self._outcomes.add_unresolved(row.identity, unresolved_create)
             if entry.fingerprint != row.fingerprint:
@@ -326,7 +338,7 @@ class Loader:
             limits, current_base = self._session.limits, self._session.journal.base
             if not self.presence.covers(planned_chunk) or current_base.key != base.key:
                 return []
-            candidates = stream.fetch(limits.allow(max_count), current_base, self.presence.valid_until)
+            candidates = stream.fetch(limits.compute_allowed_count(max_count), current_base, self.presence.valid_until)
             limits.sent_count += len(candidates)
             return candidates
 
@@ -337,15 +349,15 @@ class Loader:
     async def _settle_conflicts(self) -> None:
         """Settle unresolved entries that may be a new row's subscriber, or raise RunAborted.
 
-        Such an entry may have another identity field (email, client_user_id), or may be in another record of this base,
-        which had only the id or only the name of the base.
+        Such an entry may have another identity field (email, client_user_id). Or the ledger may have this base twice:
+        once with only its id, and once with only its name.
         """
         session = self._session
         if self._is_free_of_conflicts:
             return
         if await self._has_unresolved_of_another_kind():
             await self.settler.settle()
-            self.presence.forget()  # the look-up did not show creates that were sent again after it
+            self.presence.forget_look_up()  # the look-up did not show creates that were sent again after it
             if await self._has_unresolved_of_another_kind():
                 if self._mode is RunMode.LOAD:
                     raise RunAborted(
@@ -358,7 +370,9 @@ class Loader:
                     "and may then find that some of the planned rows exist"
                 )
         base = session.journal.base
-        unsettled_count = await session.journal.ask(lambda ledger: count_unsettled_elsewhere(ledger.connection, base))
+        unsettled_count = await session.journal.execute(
+            lambda ledger: count_unsettled_elsewhere(ledger.connection, base)
+        )
         if unsettled_count:
             raise RunAborted(
                 f"a base that may be this base has unresolved or held creates ({unsettled_count:,}): one run gave "
@@ -370,7 +384,7 @@ class Loader:
 
     async def _has_unresolved_of_another_kind(self) -> bool:
         base, identity = self._session.journal.base, self._session.policy.identity
-        return await self._session.journal.ask(lambda ledger: ledger.has_unknown_of_another_field(base, identity))
+        return await self._session.journal.execute(lambda ledger: ledger.has_unknown_of_another_field(base, identity))
 
 
 def _exclude(indexes: list[int], excluded_indexes: Collection[int]) -> list[int]:
@@ -385,10 +399,18 @@ def _build_problem(row: LoadRow, entry: Entry) -> Problem:
     """Return the problem of a row whose entry is held or rejected."""
     match entry.state:
         case State.HELD:
-            return Problem(row.source, Outcome.UNKNOWN, "", "held", describe_held(entry.message), None, entry.attempts)
+            return Problem(
+                row.source, Outcome.UNKNOWN, "", "held", describe_held_row(entry.message), None, entry.attempt_count
+            )
         case State.REJECTED:
             return Problem(
-                row.source, Outcome.REJECTED, "", "rejected", entry.message or "", entry.status or None, entry.attempts
+                row.source,
+                Outcome.REJECTED,
+                "",
+                "rejected",
+                entry.message or "",
+                entry.status or None,
+                entry.attempt_count,
             )
         case State.NONE | State.SENDING | State.UNKNOWN | State.CONFIRMED:
             raise ValueError(f"the row of an entry in the state {entry.state.name} is not a problem")

@@ -39,12 +39,12 @@ class Candidate:
     sent_at: float = -inf  # the time of the latest request (monotonic)
 
     @property
-    def name(self) -> str:
+    def normal_identity(self) -> str:
         """The identity in normal form."""
         return normalise_identity(self.intent.field, str(self.sent_values[self.intent.field]))
 
 
-Create = Callable[[FetchItems[Candidate]], Awaitable[None]]
+SendCandidates = Callable[[FetchItems[Candidate]], Awaitable[None]]
 """A function that sends or plans candidates. The argument returns the next candidates. The function ends when the
 argument returns no candidate, or when the run must stop."""
 
@@ -66,8 +66,8 @@ def extract_rows(chunk: Chunk, positions: Sequence[int]) -> list[Row]:
     columns = tuple(frame.columns)
     cells = [pa.array(frame[name], pa.string(), from_pandas=True).to_pylist() for name in columns]
     rows_of_cells = zip(*cells, strict=True) if columns else [()] * len(positions)
-    numbers = chunk.numbers[list(positions)].tolist()
-    return [Row(number, chunk.name, columns, row) for number, row in zip(numbers, rows_of_cells, strict=True)]
+    row_numbers = chunk.numbers[list(positions)].tolist()
+    return [Row(number, chunk.name, columns, row) for number, row in zip(row_numbers, rows_of_cells, strict=True)]
 
 
 def find_omissions(planned_chunk: PlannedChunk, indexes: Sequence[int], identity: str) -> list[Omission | None]:
@@ -76,10 +76,10 @@ def find_omissions(planned_chunk: PlannedChunk, indexes: Sequence[int], identity
         return [None] * len(indexes)
     identity_texts = planned_chunk.subscribers[identity].iloc[list(indexes)]
     zips = planned_chunk.omitted_zips.reindex(identity_texts.index)
-    numbers, name = planned_chunk.chunk.numbers[identity_texts.index.to_numpy()].tolist(), planned_chunk.chunk.name
+    row_numbers, name = planned_chunk.chunk.numbers[identity_texts.index.to_numpy()].tolist(), planned_chunk.chunk.name
     return [
         None if pd.isna(zip_text) else Omission(Row(number, name, (), ()), str(identity_text), str(zip_text))
-        for zip_text, identity_text, number in zip(zips.tolist(), identity_texts.tolist(), numbers, strict=True)
+        for zip_text, identity_text, number in zip(zips.tolist(), identity_texts.tolist(), row_numbers, strict=True)
     ]
 
 
@@ -112,9 +112,9 @@ class CandidateStream:
         self._planned_chunk, self._indexes, self._identity = planned_chunk, indexes, identity
         self._entry_states = entry_states
         self._fetched_count = 0
-        self._cells = self._read(0, 0)
+        self._cells = self._read_cells(0, 0)
         self._first_cells_index = 0  # the number of chosen rows before the first row of the cells
-        self._plan = plan_encoding([*self._cells.columns, "base_id", "base_name"])
+        self._encoding_plan = plan_encoding([*self._cells.columns, "base_id", "base_name"])
 
     @property
     def unfetched_indexes(self) -> Sequence[int]:
@@ -128,13 +128,13 @@ class CandidateStream:
         end = min(begin + max_count, len(self._indexes))
         if end > self._first_cells_index + len(self._cells.rows):
             self._first_cells_index = begin
-            self._cells = self._read(begin, max(end, begin + _READ_BATCH_ROWS))
+            self._cells = self._read_cells(begin, max(end, begin + _READ_BATCH_ROWS))
         self._fetched_count = end
         name, value = ("base_id", base.service_id) if base.service_id is not None else ("base_name", base.name)
         base_reference: dict[str, object] = {name: value}
         return [self._build(number, base_reference, valid_until) for number in range(begin, end)]
 
-    def _read(self, begin: int, end: int) -> _Cells:
+    def _read_cells(self, begin: int, end: int) -> _Cells:
         planned_chunk, indexes = self._planned_chunk, list(self._indexes[begin:end])
         subscribers = planned_chunk.subscribers.iloc[indexes]
         columns = [name for name in subscribers.columns if name in BY_NAME]
@@ -149,17 +149,17 @@ class CandidateStream:
             find_omissions(planned_chunk, indexes, self._identity),
         )
 
-    def _build(self, number: int, base_reference: dict[str, object], valid_until: float) -> Candidate:
+    def _build(self, chosen_index: int, base_reference: dict[str, object], valid_until: float) -> Candidate:
         """Return the candidate of the chosen row with this number (0 = first)."""
-        row_index, cells = number - self._first_cells_index, self._cells
+        row_index, cells = chosen_index - self._first_cells_index, self._cells
         sent_values = base_reference.copy()
         for name, cell in zip(cells.columns, cells.rows[row_index], strict=True):
             if cell is not None:
                 sent_values[name] = cell
-        body = encode_subscriber(sent_values, self._plan)
+        body = encode_subscriber(sent_values, self._encoding_plan)
         intent = Intent(cells.identities[row_index], cells.fingerprints[row_index], body, self._identity)
         read_source = partial(extract_row, self._planned_chunk.chunk, cells.positions[row_index])
-        entry_state, omission = self._entry_states[self._indexes[number]], cells.omissions[row_index]
+        entry_state, omission = self._entry_states[self._indexes[chosen_index]], cells.omissions[row_index]
         return Candidate(intent, sent_values, read_source, entry_state, valid_until=valid_until, omission=omission)
 
 
@@ -234,7 +234,7 @@ def build_row(candidate: Candidate, source: Row) -> LoadRow:
     )
 
 
-def describe_held(message: str | None) -> str:
+def describe_held_row(message: str | None) -> str:
     """Return the text for a person about a row whose entry is HELD. `message` describes the answer (None: no
     answer)."""
     if message is None:
@@ -242,7 +242,7 @@ def describe_held(message: str | None) -> str:
     return f"held: {message}; decide with connector retry --held resend, accept or drop"
 
 
-def describe_other(service_id: int | None, name: str | None) -> str:
+def describe_base(service_id: int | None, name: str | None) -> str:
     """Return the text for a person that names a base: `Newsletter (id 9)`."""
     if service_id is None:
         return name or "none"

@@ -1,5 +1,4 @@
-"""Checks of a load against the list: of the account and the base before the load, and of new subscribers after the load
-(architecture 4.9, 4.10).
+"""Checks of the account and the base before a load, and of the new subscribers after the load (architecture 4.9, 4.10).
 
 Before the load, some subscribers that the ledger has long known must still exist. A subscriber whose look-up is
 inconclusive does not count as gone. If all of them are gone, the token sees another account, or the base was emptied.
@@ -21,11 +20,11 @@ from connector.listing.access import Sentinel, shows_identity
 from connector.listing.answered import find_ids
 from connector.listing.base_list import list_account, wait_until_listed
 from connector.listing.base_reader import may_be_in_base
-from connector.listing.controls import Control, try_sample
+from connector.listing.controls import ControlResult, try_sample
 from connector.listing.hidden import find_hidden_base
 from connector.listing.pages import ListFailed, fetch_page
 from connector.listing.requests import build_query
-from connector.load.candidates import describe_other
+from connector.load.candidates import describe_base
 from connector.load.session import Session
 from connector.service.wire import ListPage, ListQuery
 from connector.subscribers.identity import IDENTITY_BYTES, digest_identity
@@ -38,7 +37,7 @@ _LOOK_UP_TIME_SHARES = (0.0, 0.1, 1.0)
 """Times of the look-ups after the answer, as shares of the quiet period. Most lists lag by less than three seconds."""
 
 
-def refuse_misanswered(base: Base) -> None:
+def refuse_misanswered_base(base: Base) -> None:
     """Raise ConfigurationError if the service has answered a create in this base with another base (architecture
     4.9)."""
     if not base.is_misanswered:
@@ -48,7 +47,7 @@ def refuse_misanswered(base: Base) -> None:
     asked_base = base.name if base.service_id is None else f"id {base.service_id}"
     raise ConfigurationError(
         f"the service answered a create for the base {asked_base} with another base "
-        f"({describe_other(base.answered_id, base.answered_name)}), so nothing is sent to the base {asked_base}. If "
+        f"({describe_base(base.answered_id, base.answered_name)}), so nothing is sent to the base {asked_base}. If "
         f"you mean the other base, give it by {' or '.join(references) or 'its id'}. If the service was repaired, "
         "run connector retry "
         "--held resend"
@@ -58,15 +57,15 @@ def refuse_misanswered(base: Base) -> None:
 def refuse_similar_base(session: Session) -> None:
     """Raise ConfigurationError if the list does not show the base that the job names, and shows a base with a similar
     name: a service that confuses such names would create subscribers in that other base."""
-    asked_name, stats = session.access.asked_name, session.access.state.stats
-    if session.journal.base.service_id is not None or asked_name is None or stats is None:
+    requested_base_name, stats = session.access.requested_base_name, session.access.state.stats
+    if session.journal.base.service_id is not None or requested_base_name is None or stats is None:
         return
     for base_id, name in sorted(stats.bases, key=str):
-        if isinstance(base_id, int) and isinstance(name, str) and is_similar_base_name(asked_name, name):
+        if isinstance(base_id, int) and isinstance(name, str) and is_similar_base_name(requested_base_name, name):
             raise ConfigurationError(
-                f"the list shows no base {asked_name}, and the base {describe_other(base_id, name)} has a similar "
-                f"name, so the service may confuse the two. Nothing was created in {asked_name}. Give the base by its "
-                f"id: {base_id} if {name} is meant, otherwise the id on the service's own pages"
+                f"the list shows no base {requested_base_name}, and the base {describe_base(base_id, name)} has a "
+                f"similar name, so the service may confuse the two. Nothing was created in {requested_base_name}. Give "
+                f"the base by its id: {base_id} if {name} is meant, otherwise the id on the service's own pages"
             )
 
 
@@ -81,12 +80,12 @@ async def verify_account(session: Session) -> tuple[ConfirmedEntry, ...]:
     an empty tuple if the account is verified. Raises EmptiedError if look-ups by Id and by identity show none of the
     subscribers, and ListFailed if the service does not answer.
     """
-    journal, start = session.journal, session.access.draw(IDENTITY_BYTES)
+    journal, random_identity = session.journal, session.access.draw(IDENTITY_BYTES)
     base, run_key = journal.base, journal.run_key
-    shown_entries = await journal.ask(lambda ledger: ledger.find_shown_entries(base, start, _GUARD_COUNT))
-    most_entries = 1 if shown_entries else _GUARD_COUNT
-    known_entries = await journal.ask(
-        lambda ledger: ledger.find_confirmed_entries(base, start, most_entries, before_run_key=run_key)
+    shown_entries = await journal.execute(lambda ledger: ledger.find_shown_entries(base, random_identity, _GUARD_COUNT))
+    max_entries = 1 if shown_entries else _GUARD_COUNT
+    known_entries = await journal.execute(
+        lambda ledger: ledger.find_confirmed_entries(base, random_identity, max_entries, before_run_key=run_key)
     )
     session.control.activity = "looking up known subscribers"
     shows_identities = False
@@ -95,7 +94,7 @@ async def verify_account(session: Session) -> tuple[ConfirmedEntry, ...]:
         is_listed = _find_in_rows(session, known_entry, rows)
         shows_identities |= not rows or any(shows_identity(row, session.policy.identity) for row in rows)
         if is_listed and len(shown_entries) < _GUARD_COUNT:
-            await journal.ask(partial(Ledger.record_shown, base=base, identities=[known_entry.identity]))
+            await journal.execute(partial(Ledger.record_shown, base=base, identities=[known_entry.identity]))
         if is_listed is not False:
             return () if is_listed else tuple(shown_entries)
     if not shown_entries and known_entries and not shows_identities and session.policy.looks_up_first:
@@ -107,8 +106,8 @@ async def verify_account(session: Session) -> tuple[ConfirmedEntry, ...]:
     if not shown_entries:
         _report_unshown(session, known_entries)
         return ()
-    more_entries = await journal.ask(
-        lambda ledger: ledger.find_confirmed_entries(base, start, _GUARD_COUNT, before_run_key=run_key)
+    more_entries = await journal.execute(
+        lambda ledger: ledger.find_confirmed_entries(base, random_identity, _GUARD_COUNT, before_run_key=run_key)
     )
     known_entries = list(dict.fromkeys([*shown_entries, *more_entries]))
     is_listed = await _ask_for_any(session, known_entries)
@@ -124,29 +123,31 @@ async def verify_account(session: Session) -> tuple[ConfirmedEntry, ...]:
     return () if is_listed else tuple(shown_entries)
 
 
-async def record_shown(session: Session) -> None:
+async def record_shown_subscriber(session: Session) -> None:
     """Look one subscriber of the base up by Id, and record that the list shows the subscriber. Do nothing if such a
     subscriber is already recorded for the base.
 
     Call this function after a run has created subscribers. Only the first three bases of a run are looked up."""
     if session.canaries.shown_base_count == _MAX_SHOWN_BASES:
         return
-    journal, start = session.journal, session.access.draw(IDENTITY_BYTES)
+    journal, random_identity = session.journal, session.access.draw(IDENTITY_BYTES)
     base = journal.base
 
     def find(ledger: Ledger) -> Sequence[ConfirmedEntry]:
-        return () if ledger.find_shown_entries(base, b"", 1) else ledger.find_confirmed_entries(base, start, 1)
+        return (
+            () if ledger.find_shown_entries(base, b"", 1) else ledger.find_confirmed_entries(base, random_identity, 1)
+        )
 
-    for known_entry in await journal.ask(find):
+    for known_entry in await journal.execute(find):
         session.canaries.shown_base_count += 1
         with suppress(ListFailed):
             if await _is_listed(session, known_entry):
-                await journal.ask(partial(Ledger.record_shown, base=base, identities=[known_entry.identity]))
+                await journal.execute(partial(Ledger.record_shown, base=base, identities=[known_entry.identity]))
 
 
 def _report_unshown(session: Session, known_entries: Sequence[ConfirmedEntry]) -> None:
     """Add a message if the list should show one of these subscribers by now."""
-    latest_confirmed_at = session.clock.now().timestamp() - session.access.shown_after_s
+    latest_confirmed_at = session.clock.now().timestamp() - session.access.expected_lag_s
     if any((known_entry.known_since or 0.0) <= latest_confirmed_at for known_entry in known_entries):
         session.tally.add_message(
             f"The list shows none of {count(len(known_entries), 'subscriber')} that earlier runs created, so this run "
@@ -172,7 +173,7 @@ async def _is_listed(session: Session, known_entry: ConfirmedEntry) -> bool | No
 
 async def _list_by_id(session: Session, known_entry: ConfirmedEntry) -> Sequence[dict[str, Any]]:
     """Return the rows that the filter Id (service-api.md 4.3) shows for this subscriber."""
-    return (await _fetch(session, ListQuery(id=known_entry.subscriber_id))).subscribers
+    return (await _fetch_page(session, ListQuery(id=known_entry.subscriber_id))).subscribers
 
 
 def _find_in_rows(session: Session, known_entry: ConfirmedEntry, rows: Sequence[dict[str, Any]]) -> bool | None:
@@ -185,31 +186,33 @@ def _find_in_rows(session: Session, known_entry: ConfirmedEntry, rows: Sequence[
 
 async def _is_id_filter_working(session: Session) -> bool:
     """Return whether the filter Id finds a subscriber of the list. Return True if the list is empty."""
-    page = await _fetch(session, ListQuery(limit=1))
+    page = await _fetch_page(session, ListQuery(limit=1))
     if not page.subscribers:
         return page.total_count == 0
     subscriber_id = page.subscribers[0].get("Id")
     if type(subscriber_id) is not int:
         return False
-    trial = await try_sample(partial(_fetch, session), "id", (subscriber_id, subscriber_id))
-    return trial.control is Control.EXACT
+    trial = await try_sample(partial(_fetch_page, session), "id", (subscriber_id, subscriber_id))
+    return trial.control_result is ControlResult.EXACT
 
 
-async def _fetch(session: Session, query: ListQuery) -> ListPage:
+async def _fetch_page(session: Session, query: ListQuery) -> ListPage:
     return await session.control.until_stopped(fetch_page(session.access.client, session.access.retrier, query))
 
 
 def describe_duplicates(duplicate_ids: Collection[tuple[int, ...]]) -> Iterator[str]:
-    """Yield a message on subscribers of the run that exist twice. Each tuple has the ids of one subscriber."""
+    """Yield a message about subscribers of the run that exist twice. Each tuple has the ids of one subscriber."""
     if not duplicate_ids:
         return
     ids_text = "; ".join(" and ".join(map(str, ids)) for ids in sorted(duplicate_ids)[:_MAX_SHOWN_DUPLICATES])
-    number = len(duplicate_ids)
-    more_text = f"; and {number - _MAX_SHOWN_DUPLICATES:,} more" if number > _MAX_SHOWN_DUPLICATES else ""
+    duplicate_count = len(duplicate_ids)
+    more_text = (
+        f"; and {duplicate_count - _MAX_SHOWN_DUPLICATES:,} more" if duplicate_count > _MAX_SHOWN_DUPLICATES else ""
+    )
     yield (
-        f"{count(number, 'subscriber')} of this run {agree(number, 'is', 'are')} in the service twice (ids "
-        f"{ids_text}{more_text}). A proxy or the service has executed creates twice, or another program has created "
-        "the same people. Delete one of each in the service, and look for more"
+        f"{count(duplicate_count, 'subscriber')} of this run {agree(duplicate_count, 'is', 'are')} in the service "
+        f"twice (ids {ids_text}{more_text}). A proxy or the service has executed creates twice, or another program has "
+        "created the same people. Delete one subscriber of each pair in the service, and look for further pairs"
     )
 
 
@@ -221,32 +224,32 @@ async def find_unlisted_create(session: Session) -> Sentinel | None:
     if not access.sentinels or not session.policy.looks_up_first:
         return None
     last_sentinel = access.sentinels[-1]
-    for share in _LOOK_UP_TIME_SHARES:
-        wait_s = last_sentinel.confirmed_at + share * session.policy.quiet_period_s - session.clock.monotonic()
-        if share and not await session.control.wait(wait_s, "until the list should show the last new subscriber"):
+    for time_share in _LOOK_UP_TIME_SHARES:
+        wait_s = last_sentinel.confirmed_at + time_share * session.policy.quiet_period_s - session.clock.monotonic()
+        if time_share and not await session.control.wait(wait_s, "until the list should show the last new subscriber"):
             return None
-        ids = await _look_up_sentinel(session, last_sentinel, is_thorough=share == _LOOK_UP_TIME_SHARES[-1])
+        ids = await _look_up_sentinel(session, last_sentinel, is_thorough=time_share == _LOOK_UP_TIME_SHARES[-1])
         if ids:
             identities = [digest_identity(last_sentinel.field, last_sentinel.value)]
-            await access.journal.ask(partial(Ledger.record_shown, base=access.journal.base, identities=identities))
+            await access.journal.execute(partial(Ledger.record_shown, base=access.journal.base, identities=identities))
         if ids is None or ids:
             return None
     return last_sentinel
 
 
 def describe_unlisted_create(session: Session, last_sentinel: Sentinel, created_count: int) -> tuple[str, bool]:
-    """Return a message on the created rows, because the list does not show the last new subscriber, and whether a
-    person must look at the service. No person must look before the lag on record has passed."""
+    """Return a message about the created rows whose last new subscriber the list does not show, and whether a person
+    must look at the service. A person need not look before the largest lag on record has passed."""
     age_s = session.clock.monotonic() - last_sentinel.confirmed_at
-    beginning = (
+    first_sentence = (
         f"The service answered {count(created_count, 'create')} with an Id, and the list does not show the last new "
         f"subscriber (Id {last_sentinel.subscriber_id}) {age_s:.0f} s after that answer."
     )
     if age_s < session.access.lag.largest_lag_s:
-        ending = "The largest lag on record is longer, so the list need not show the newest subscribers yet"
-        return f"{beginning} {ending}", False
+        last_sentence = "The largest lag on record is longer, so the list need not show the newest subscribers yet"
+        return f"{first_sentence} {last_sentence}", False
     message = (
-        f"{beginning} So only the answers show that these subscribers exist. "
+        f"{first_sentence} So only the answers show that these subscribers exist. "
         "The list may lag, the service may hide new subscribers until they confirm (double opt-in), or the service "
         f"does not store the subscribers. Look for subscriber {last_sentinel.subscriber_id} in the service. If the "
         "list lags, set load.quiet_period longer than the lag"

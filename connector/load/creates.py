@@ -1,4 +1,4 @@
-"""Sends creates with the sending engine, checks the answers by look-ups, and ends the run if the answers show a fault
+"""Sends creates by a `Sender`, checks the answers by look-ups, and ends the run if the answers show a fault
 (architecture 4.8, 4.9)."""
 
 import asyncio
@@ -7,13 +7,13 @@ from dataclasses import replace
 from functools import partial
 
 from connector.fields import fold_base_name, normalise_identity
-from connector.ledger.entries import NOT_FINAL_STATUSES, Move
+from connector.ledger.entries import NOT_FINAL_STATUSES, Transition
 from connector.ledger.store import Base
 from connector.limiter import RequestLimiter
 from connector.listing.access import Sentinel, shows_identity
-from connector.listing.answered import KnownSubscriber, find_ids, find_known, list_id
+from connector.listing.answered import KnownSubscriber, find_ids, find_known, find_rows_by_id
 from connector.listing.requests import build_query
-from connector.load.candidates import RUN_ENDING_STATUSES, Candidate, describe_other
+from connector.load.candidates import RUN_ENDING_STATUSES, Candidate, describe_base
 from connector.load.outcomes import Outcomes
 from connector.load.session import Canaries, Session
 from connector.pace.pace import Pace
@@ -38,13 +38,13 @@ _MAX_REFUSED_CANARIES = 20  # the run ends after this number of first creates wi
 _MAX_EXISTING = 3  # the run ends after this number of answers with subscribers that existed before
 # The number of first creates that are sent in small rounds. The first round has one create. Each later round has a
 # quarter of the number of earlier creates, but at least one.
-_CAREFUL_CREATES = 512
+_CAREFUL_CREATE_COUNT = 512
 _PLAN_BATCH_SIZE = 1024  # candidates of a plan between two checks for signals
 _MAX_LOST_IN_A_ROW = 100  # unreadable answers in a row, which is more than a short fault of a server causes
-_MOVE_BY_REASON = {
-    GiveUpReason.STOPPED: Move(Event.NOT_SENT, message=GiveUpReason.STOPPED.value),
-    GiveUpReason.STALE: Move(Event.NOT_SENT, message=GiveUpReason.STALE.value, is_stale=True),
-    GiveUpReason.CUT_OFF: Move(Event.LOST, message=GiveUpReason.CUT_OFF.value),
+_TRANSITION_BY_REASON = {
+    GiveUpReason.STOPPED: Transition(Event.NOT_SENT, message=GiveUpReason.STOPPED.value),
+    GiveUpReason.STALE: Transition(Event.NOT_SENT, message=GiveUpReason.STALE.value, is_stale=True),
+    GiveUpReason.CUT_OFF: Transition(Event.LOST, message=GiveUpReason.CUT_OFF.value),
 }
 
 _NEXT_STEP = "Nothing more was sent. Look at that subscriber, then decide about the held row by connector retry"
@@ -63,27 +63,29 @@ class Creator:
         self.is_proved = False  # whether the service has accepted a create of this base in this run
         self._session, self._outcomes = session, outcomes
         self._base_canaries = Canaries()
-        self._open_count = 0  # creates that were fetched and have not ended
+        self._open_create_count = 0  # creates that were fetched and have not ended
         # The number of creates that have ended after the last answer with an existing subscriber.
         self._ended_count_since_existing = 0
-        self._have_all_ended = asyncio.Event()
-        self._limited_moves: dict[bytes, Move] = {}  # by identity: creates that got a 429 and are sent again
+        self._all_ended_event = asyncio.Event()
+        self._limited_transitions: dict[
+            bytes, Transition
+        ] = {}  # by identity: creates that got a 429 and are sent again
         self._answered_base: tuple[int, str] | None = None  # the base in the answer to the first accepted create
         policy, control = session.policy, session.control
         pace = session.pace or Pace(policy.max_rate, policy.max_concurrency)
         self._limiter = RequestLimiter(control, session.access.client, pace, "create")
-        self._sender: Sender[Candidate, CreateAnswer, Move] = Sender(
+        self._sender: Sender[Candidate, CreateAnswer, Transition] = Sender(
             control, self._limiter, session.access.retrier, self, policy.max_concurrency
         )
 
-    async def create(self, fetch: FetchItems[Candidate]) -> None:
+    async def create_subscribers(self, fetch: FetchItems[Candidate]) -> None:
         """Send all candidates that `fetch` returns, until `fetch` returns no candidate or the run must stop. After a
         stop, a request in flight ends within the grace period, or is lost."""
         control = self._session.control
         control.activity = "creating"
         known_ids = self._session.access.known_ids
         if known_ids.largest_ledger_id is None:
-            known_ids.largest_ledger_id = await self._session.journal.ask(lambda ledger: ledger.read_largest_id())
+            known_ids.largest_ledger_id = await self._session.journal.execute(lambda ledger: ledger.read_largest_id())
         await control.run_with_grace(self._sender.send(partial(self._fetch_round, fetch)), self._session.policy.grace_s)
         await self._session.journal.flush()
 
@@ -97,17 +99,17 @@ class Creator:
             if self._session.control.is_stopping:
                 return []
         if (
-            self._ended_count_since_existing < _CAREFUL_CREATES
+            self._ended_count_since_existing < _CAREFUL_CREATE_COUNT
             and self._session.access.known_ids.has_earlier_subscribers
         ):
-            while self._open_count:
-                self._have_all_ended.clear()
-                await self._have_all_ended.wait()
+            while self._open_create_count:
+                self._all_ended_event.clear()
+                await self._all_ended_event.wait()
             if self._session.control.is_stopping:
                 return []
             max_count = min(max_count, max(1, self._ended_count_since_existing // 4))
         candidates = await fetch(max_count)
-        self._open_count += len(candidates)
+        self._open_create_count += len(candidates)
         return candidates
 
     async def _stop_if_repeated(self) -> None:
@@ -129,7 +131,7 @@ class Creator:
         if len(certain_ids) > 1:
             session.control.request_stop(
                 "the list shows the first new subscriber twice. A proxy or the service executes requests twice, or "
-                "another program creates the same people. No other row was sent. Find the cause before you run again"
+                "another program creates the same people. Nothing more was sent. Find the cause before you run again"
             )
 
     def find_deadline(self, candidate: Candidate) -> float:
@@ -140,7 +142,7 @@ class Creator:
 
     async def commit_intents(self, candidates: Sequence[Candidate]) -> None:
         """Write the intents of these candidates, and return only after they are durable."""
-        self._session.access.known_ids.begin_creating()
+        self._session.access.known_ids.record_first_create()
         # Rows with UNKNOWN entries already count as started.
         new_count = sum(candidate.entry_state is not State.UNKNOWN for candidate in candidates)
         self._session.tally.add_started(new_count)
@@ -157,17 +159,17 @@ class Creator:
         candidate.sent_at = self._session.clock.monotonic()
         answer = await self._session.access.client.create_subscriber(candidate.intent.body)
         if isinstance(answer, Created | Refused):
-            return self._mark_passing(candidate, answer)
+            return self._mark_passing_refusal(candidate, answer)
         return answer
 
-    def _mark_passing(self, candidate: Candidate, answer: Created | Refused) -> Created | Refused:
-        """Return the answer, with a mark if it is a refusal that may pass. A 429 gets no mark, and does not interrupt a
-        series of refusals."""
+    def _mark_passing_refusal(self, candidate: Candidate, answer: Created | Refused) -> Created | Refused:
+        """Return the answer, with `may_pass` set if it is a refusal that may pass. A 429 does not set it, and does not
+        interrupt a series of refusals."""
         passing_refusals, sent_at = self._session.passing_refusals, candidate.sent_at
         previous_kind = "" if candidate.earlier_refusal is None else refusal_kind(*candidate.earlier_refusal)
         if isinstance(answer, Created):
             passing_refusals.record_accepted(sent_at, previous_kind)
-        elif is_about_row(answer.status, answer.message, candidate.name):
+        elif is_about_row(answer.status, answer.message, candidate.normal_identity):
             passing_refusals.break_row()
         elif answer.status != TOO_MANY_REQUESTS:
             kind = refusal_kind(answer.status, answer.message)
@@ -179,45 +181,50 @@ class Creator:
             )
         return answer
 
-    async def classify(self, candidate: Candidate, answer: CreateAnswer) -> Move | None:
-        """Return the meaning of the answer, or None if the create had no effect and must be sent again."""
-        move = classify_answer(answer, candidate, self._session.journal.base, self._session.access.asked_name)
+    async def classify(self, candidate: Candidate, answer: CreateAnswer) -> Transition | None:
+        """Return the state transition that follows from the answer, or None if the create had no effect and must be
+        sent again."""
+        transition = classify_answer(
+            answer, candidate, self._session.journal.base, self._session.access.requested_base_name
+        )
         if isinstance(answer, Created):
-            move = await self._check_answered_subscriber(answer, move)
-        if move.event is Event.NOT_SENT:
+            transition = await self._check_answered_subscriber(answer, transition)
+        if transition.event is Event.NOT_SENT:
             return None
-        if move.may_pass:
-            self._stop_if_refusals_continue(move)
+        if transition.may_pass:
+            self._stop_if_refusals_continue(transition)
             if not self.is_proved:  # the base may be the cause of all refusals
-                self._stop_on_first_failures(candidate, answer, move)
-        if move.is_limited and self._session.policy.looks_up_first:
-            return move
-        if move.status == TOO_MANY_REQUESTS and move.is_limited:  # without look-ups, the refusal is believed
-            self._limited_moves[candidate.intent.identity] = move
+                self._stop_on_first_failures(candidate, answer, transition)
+        if transition.is_limited and self._session.policy.looks_up_first:
+            return transition
+        if (
+            transition.status == TOO_MANY_REQUESTS and transition.is_limited
+        ):  # without look-ups, a 429 counts as a refusal without effect
+            self._limited_transitions[candidate.intent.identity] = transition
             return None
-        move.may_pass = False
-        self._stop_on_faults(move)
+        transition.may_pass = False
+        self._stop_on_faults(transition)
         if not self.is_proved:
-            self._stop_on_first_failures(candidate, answer, move)
-        return move
+            self._stop_on_first_failures(candidate, answer, transition)
+        return transition
 
-    def finish(self, candidate: Candidate, move: Move) -> None:
-        """Record the move for the next commit, and the outcome."""
+    def finish(self, candidate: Candidate, transition: Transition) -> None:
+        """Record the state transition for the next commit, and record the outcome of the row."""
         session, field = self._session, candidate.intent.field
-        self._limited_moves.pop(candidate.intent.identity, None)
-        if move.event is Event.ANSWERED and move.subscriber_id is not None:
+        self._limited_transitions.pop(candidate.intent.identity, None)
+        if transition.event is Event.ANSWERED and transition.subscriber_id is not None:
             now, value = session.control.clock.monotonic(), str(candidate.sent_values[field])
             base_id = self._answered_base[0] if self._answered_base else session.journal.base.service_id
             is_active = candidate.sent_values.get("is_active") is True
-            sentinel = Sentinel(now, move.subscriber_id, field, value, candidate.sent_at, is_active, base_id)
+            sentinel = Sentinel(now, transition.subscriber_id, field, value, candidate.sent_at, is_active, base_id)
             session.access.sentinels.append(sentinel)
             session.canaries.first_sentinel = session.canaries.first_sentinel or sentinel
-        session.journal.record(candidate.intent.identity, choose_recorded_move(candidate, move))
-        self._ended_count_since_existing = 0 if move.is_known else self._ended_count_since_existing + 1
-        self._open_count -= 1
-        if not self._open_count:
-            self._have_all_ended.set()
-        self._outcomes.record(candidate, move)
+        session.journal.record(candidate.intent.identity, choose_recorded_transition(candidate, transition))
+        self._ended_count_since_existing = 0 if transition.is_known else self._ended_count_since_existing + 1
+        self._open_create_count -= 1
+        if not self._open_create_count:
+            self._all_ended_event.set()
+        self._outcomes.record_result(candidate, transition)
 
     def give_up(self, candidate: Candidate, reason: GiveUpReason) -> None:
         """Record the end of a create without an answer.
@@ -225,31 +232,31 @@ class Creator:
         A create that got a 429 before is never NOT_SENT: it is REFUSED, or LOST if its existence check has expired, so
         that this run settles it (architecture 4.8).
         """
-        move, refusal = _MOVE_BY_REASON[reason], self._limited_moves.get(candidate.intent.identity)
-        if refusal is not None and move.event is Event.NOT_SENT:
-            move = replace(refusal, event=Event.LOST) if move.is_stale else refusal
-        self.finish(candidate, move)
+        transition, refusal = _TRANSITION_BY_REASON[reason], self._limited_transitions.get(candidate.intent.identity)
+        if refusal is not None and transition.event is Event.NOT_SENT:
+            transition = replace(refusal, event=Event.LOST) if transition.is_stale else refusal
+        self.finish(candidate, transition)
 
     async def record(self) -> None:
-        """Make the recorded moves durable. If only the base's name was known, move its entries to the base in the
-        answer."""
+        """Make the recorded state transitions durable. If only the base's name was known, move its entries to the base
+        in the answer."""
         journal = self._session.journal
         if self._answered_base not in (None, (journal.base.service_id, journal.base.name)):
             await journal.record_base_id(*self._answered_base)
         await journal.flush()
 
-    async def _check_answered_subscriber(self, answer: Created, move: Move) -> Move:
-        """Return the move after look-ups in the service and the ledger: an answered subscriber that existed before the
-        create is held."""
+    async def _check_answered_subscriber(self, answer: Created, transition: Transition) -> Transition:
+        """Return the state transition after look-ups in the service and the ledger. If the subscriber in the answer
+        existed before the create, the entry is held."""
         session = self._session
         known_subscriber = await find_known(session.access, answer.subscriber_id)
-        if not self.is_proved and move.event is Event.ANSWERED and session.policy.looks_up_first:
+        if not self.is_proved and transition.event is Event.ANSWERED and session.policy.looks_up_first:
             await self._stop_if_unreadable(answer.subscriber_id)
-        if known_subscriber is None or move.event is not Event.ANSWERED:
-            return move
+        if known_subscriber is None or transition.event is not Event.ANSWERED:
+            return transition
         subscriber_id, description = known_subscriber.subscriber_id, _describe_known(known_subscriber)
         message = f"the service answered with subscriber {subscriber_id}, {description}"
-        return Move(Event.MISANSWERED, subscriber_id, answer.status, message, is_known=True)
+        return Transition(Event.MISANSWERED, subscriber_id, answer.status, message, is_known=True)
 
     async def _stop_if_unreadable(self, subscriber_id: int) -> None:
         """End the run if no row of the list has shown the identity field, not even the row of this new subscriber:
@@ -258,7 +265,7 @@ class Creator:
         stats = access.state.stats
         if stats is None or field in stats.shown_fields:
             return
-        rows = await list_id(access, subscriber_id, is_waiting=access.known_ids.has_earlier_subscribers)
+        rows = await find_rows_by_id(access, subscriber_id, can_wait=access.known_ids.has_earlier_subscribers)
         if rows and not any(shows_identity(row, field) for row in rows):
             self._session.control.request_stop(
                 f"the list shows the new subscriber {subscriber_id} without the {field} that was sent, so the "
@@ -266,99 +273,103 @@ class Creator:
                 "create without looking, which creates existing subscribers a second time"
             )
 
-    def _stop_if_refusals_continue(self, move: Move) -> None:
+    def _stop_if_refusals_continue(self, transition: Transition) -> None:
         """End the run if, after accepted creates, all answers of a minute are refusals of one kind. If the service
         refuses the token, end the run after 20 refusals in a row."""
         session = self._session
-        if move.status == UNAUTHENTICATED and session.passing_refusals.count >= LEAST_ALIKE:
+        if transition.status == UNAUTHENTICATED and session.passing_refusals.count >= LEAST_ALIKE:
             session.control.request_stop(
-                f"the service accepted creates, and has refused the last {session.passing_refusals.count:,} with "
-                f"status 401 ({move.message or 'no message'}). No other row was sent. Check the token, then "
+                f"the service accepted creates, then refused the last {session.passing_refusals.count:,} with "
+                f"status 401 ({transition.message or 'no message'}). Nothing more was sent. Check the token, then "
                 "run again: the next run sends the refused rows again"
             )
         if session.passing_refusals.has_lasted(session.clock.monotonic()):
             session.control.request_stop(
-                f"the service accepted creates, and has refused the last {session.passing_refusals.count:,} for the "
-                f"same reason ({move.status}: {move.message or 'no message'}). No other row was sent: the report "
-                "counts "
-                "these rows as unsent. Read the service's message, then run again later. The next run sends one of the "
-                "refused rows again, and the others if the service accepts that row"
+                f"the service accepted creates, then refused the last {session.passing_refusals.count:,} for the same "
+                f"reason ({transition.status}: {transition.message or 'no message'}). Nothing more was sent, and the "
+                "report counts the other rows as unsent. Read the service's message, then run again later. The next "
+                "run sends one of the refused rows again, and the others if the service accepts that row"
             )
 
-    def _stop_on_faults(self, move: Move) -> None:
+    def _stop_on_faults(self, transition: Transition) -> None:
         """End the run if too many answers in a row are unusable, if the service redirects, or if an answer has another
         base or too many existing subscribers."""
         control, canaries = self._session.control, self._session.canaries
-        if move.is_known:
-            self._stop_on_existing(move)
-        if move.answered_base is not None:
-            control.request_stop(f"{move.message}. {_NEXT_STEP}")
-        if move.event in (Event.ANSWERED, Event.REFUSED, Event.MISANSWERED):
+        if transition.is_known:
+            self._stop_on_existing(transition)
+        if transition.answered_base is not None:
+            control.request_stop(f"{transition.message}. {_NEXT_STEP}")
+        if transition.event in (Event.ANSWERED, Event.REFUSED, Event.MISANSWERED):
             canaries.lost_count = 0
             return
-        if move.status is None or move.status >= 500:
+        if transition.status is None or transition.status >= 500:
             return  # the limiter reacts to these answers
         canaries.lost_count += 1
-        if 300 <= move.status < 400:
-            control.request_stop(f"the service redirects (status {move.status}): correct the base URL and run again")
+        if 300 <= transition.status < 400:
+            control.request_stop(
+                f"the service redirects (status {transition.status}): correct the base URL and run again"
+            )
         elif canaries.lost_count >= max(_MAX_LOST_IN_A_ROW, 2 * self._limiter.allowed):
             control.request_stop(
-                f"{canaries.lost_count} creates in a row had no readable answer (last: {move.message}): "
-                "run again when the service works; the next run first looks up the creates that were sent"
+                f"{canaries.lost_count} creates in a row had no readable answer (last: {transition.message}): "
+                "nothing more was sent. Run again when the service works. The next run first looks up the creates that "
+                "were sent"
             )
 
-    def _stop_on_existing(self, move: Move) -> None:
+    def _stop_on_existing(self, transition: Transition) -> None:
         """End the run after three answers with existing subscribers, or after one if no create was accepted before."""
         existing_ids = self._session.canaries.existing_ids
-        existing_ids.append(move.subscriber_id or 0)
+        existing_ids.append(transition.subscriber_id or 0)
         if len(existing_ids) >= _MAX_EXISTING or not self.is_proved:
-            ids, number = ", ".join(map(str, existing_ids)), len(existing_ids)
+            ids, create_count = ", ".join(map(str, existing_ids)), len(existing_ids)
             self._session.control.request_stop(
-                f"the service answered {count(number, 'create')} with {agree(number, 'a subscriber', 'subscribers')} "
-                f"that existed before ({agree(number, 'id', 'ids')} {ids}): it merges subscribers, or moves them from "
-                "one base to another. No other row was sent. The rejects file names the changed subscribers. Look at "
+                f"the service answered {count(create_count, 'create')} with "
+                f"{agree(create_count, 'a subscriber', 'subscribers')} that existed before "
+                f"({agree(create_count, 'id', 'ids')} {ids}). So the service merges subscribers, or moves them from "
+                "one base to another. Nothing more was sent. The rejects file names the changed subscribers. Look at "
                 "these subscribers in the service before you run again"
             )
 
-    def _stop_on_first_failures(self, candidate: Candidate, answer: CreateAnswer, move: Move) -> None:
+    def _stop_on_first_failures(self, candidate: Candidate, answer: CreateAnswer, transition: Transition) -> None:
         """End the run after too many failed creates before the first accepted create of the run, or of this base."""
         session = self._session
         canaries = self._base_canaries if session.canaries.is_answered else session.canaries
         # A second refusal of the same row does not count, because the row may be the cause.
         is_second_refusal = candidate.entry_state is State.UNKNOWN and candidate.earlier_refusal is not None
-        if move.event is Event.ANSWERED and isinstance(answer, Created):
+        if transition.event is Event.ANSWERED and isinstance(answer, Created):
             self.is_proved = session.canaries.is_answered = True
             service_id, name = read_base(answer.subscriber)
             self._answered_base = None if service_id is None or name is None else (service_id, name)
-        elif move.event is Event.REFUSED and move.status in RUN_ENDING_STATUSES and not is_second_refusal:
+        elif transition.event is Event.REFUSED and transition.status in RUN_ENDING_STATUSES and not is_second_refusal:
             session.control.request_stop(
-                f"the service refused the first create with status {move.status}: {move.message or 'no message'}. "
+                f"the service refused the first create with status {transition.status}: "
+                f"{transition.message or 'no message'}. "
                 "Check the token, its prefix (service.authorization) and the base URL, then run again"
             )
-        elif move.event is Event.REFUSED:
-            kind = refusal_kind(move.status or 0, move.message)
+        elif transition.event is Event.REFUSED:
+            kind = refusal_kind(transition.status or 0, transition.message)
             canaries.refusal_counts[kind] += 1
             if canaries.refusal_counts[kind] >= _MAX_REFUSED_CANARIES:
                 next_step = "run again when the service accepts creates"
-                if move.status not in NOT_FINAL_STATUSES:
+                if transition.status not in NOT_FINAL_STATUSES:
                     next_step = f"correct the mapping or the base, or {next_step}"
                 session.control.request_stop(
                     f"the service refused each of the run's first {_MAX_REFUSED_CANARIES} creates in the same way "
                     f"({kind}): {next_step}"
                 )
-        elif move.event is Event.MISANSWERED:
-            session.control.request_stop(f"{move.message}. {_NEXT_STEP}")
+        elif transition.event is Event.MISANSWERED:
+            session.control.request_stop(f"{transition.message}. {_NEXT_STEP}")
         elif isinstance(answer, Ambiguous) and answer.is_without_id:
             session.control.request_stop(
-                f"{move.message} (such as a UUID), and the connector needs whole numbers. Nothing more was sent. "
+                f"{transition.message} (such as a UUID), and the connector needs whole numbers. Nothing more was sent. "
                 "The service may have created the subscriber: look for it in the service. Ask the service's operator "
                 "for numeric ids"
             )
-        elif move.event is Event.LOST:
+        elif transition.event is Event.LOST:
             canaries.unknown_entries.add((session.journal.base.key, candidate.intent.identity))
             if len(canaries.unknown_entries) >= _MAX_UNKNOWN_CANARIES:
                 session.control.request_stop(
-                    f"the run's first creates got no usable answer ({move.message}): "
+                    f"the run's first creates got no usable answer ({transition.message}): "
                     "nothing more was sent. Run again when the service answers as its documentation says"
                 )
 
@@ -368,27 +379,27 @@ async def plan_creates(session: Session, outcomes: Outcomes, fetch: FetchItems[C
     while not session.control.is_stopping and (batch := await fetch(_PLAN_BATCH_SIZE)):
         for candidate in batch:
             session.tally.add_started(candidate.entry_state is not State.UNKNOWN)
-            outcomes.record(candidate, Move(Event.ANSWERED))
+            outcomes.record_result(candidate, Transition(Event.ANSWERED))
         await asyncio.sleep(0)
 
 
 def _describe_known(known_subscriber: KnownSubscriber) -> str:
-    """Return a text on a subscriber that existed before a create. The text may contain an email address."""
+    """Return a text about a subscriber that existed before a create. The text may contain an email address."""
     text = "" if known_subscriber.text is None else f" as {known_subscriber.text!r}"
-    base = "" if known_subscriber.base == (None, None) else f" in the base {describe_other(*known_subscriber.base)}"
+    base = "" if known_subscriber.base == (None, None) else f" in the base {describe_base(*known_subscriber.base)}"
     return f"which existed before{text}{base}"
 
 
-# The meaning of an answer (architecture 2; service-api.md 4.2). These functions are pure.
+# The state transition that follows from an answer (architecture 2; service-api.md 4.2). These functions are pure.
 
 
 def classify_answer(
     answer: CreateAnswer,
     candidate: Candidate,
     base: Base,
-    asked_name: str | None = None,
-) -> Move:
-    """Return the move of an entry after this answer to its create (architecture 2; service-api.md 4.2).
+    requested_base_name: str | None = None,
+) -> Transition:
+    """Return the state transition of an entry after this answer to its create (architecture 2; service-api.md 4.2).
 
     - ANSWERED: the answer has a Subscriber.Id, and the base and identity that were sent. If the job gives the base by
       name, the name must be the same, too (trimmed and case-folded).
@@ -397,29 +408,32 @@ def classify_answer(
     - LOST: every other answer.
     """
     if isinstance(answer, Refused):
-        return Move(Event.REFUSED, status=answer.status, message=answer.message, may_pass=answer.may_pass)
+        return Transition(Event.REFUSED, status=answer.status, message=answer.message, may_pass=answer.may_pass)
     if isinstance(answer, Ambiguous):
-        return Move(Event.LOST, status=answer.status, message=answer.message)
+        return Transition(Event.LOST, status=answer.status, message=answer.message)
     if isinstance(answer, NotSent):
-        return Move(Event.NOT_SENT, message=answer.message)
-    has_same_base, has_same_identity = _has_same_base(answer, base, asked_name), _has_same_identity(answer, candidate)
-    beginning = f"the service answered with subscriber {answer.subscriber_id}"
+        return Transition(Event.NOT_SENT, message=answer.message)
+    has_same_base, has_same_identity = (
+        _has_same_base(answer, base, requested_base_name),
+        _has_same_identity(answer, candidate),
+    )
+    message_beginning = f"the service answered with subscriber {answer.subscriber_id}"
     if has_same_base is False:
         other_base = read_base(answer.subscriber)
-        message = f"{beginning} of another base: {describe_other(*other_base)}"
-        return Move(Event.MISANSWERED, answer.subscriber_id, answer.status, message, answered_base=other_base)
+        message = f"{message_beginning} of another base: {describe_base(*other_base)}"
+        return Transition(Event.MISANSWERED, answer.subscriber_id, answer.status, message, answered_base=other_base)
     if has_same_identity is False:
-        message = f"{beginning}, whose {candidate.intent.field} differs from the one that was sent"
-        return Move(Event.MISANSWERED, answer.subscriber_id, answer.status, message)
+        message = f"{message_beginning}, whose {candidate.intent.field} differs from the one that was sent"
+        return Transition(Event.MISANSWERED, answer.subscriber_id, answer.status, message)
     if has_same_base is None or has_same_identity is None:
-        lacking_field = "base" if has_same_base is None else candidate.intent.field
-        message = f"{beginning} without its {lacking_field} (service-api.md 4.2)"
-        return Move(Event.MISANSWERED, answer.subscriber_id, answer.status, message)
+        missing_field = "base" if has_same_base is None else candidate.intent.field
+        message = f"{message_beginning} without its {missing_field} (service-api.md 4.2)"
+        return Transition(Event.MISANSWERED, answer.subscriber_id, answer.status, message)
     altered_fields = find_altered_fields(candidate.sent_values, answer.subscriber)
-    return Move(Event.ANSWERED, answer.subscriber_id, answer.status, altered_fields=altered_fields)
+    return Transition(Event.ANSWERED, answer.subscriber_id, answer.status, altered_fields=altered_fields)
 
 
-def _has_same_base(answer: Created, base: Base, asked_name: str | None) -> bool | None:
+def _has_same_base(answer: Created, base: Base, requested_base_name: str | None) -> bool | None:
     """Return whether the answer has the base of the request, or None if the answer shows no base to compare.
 
     Compare the Id if the run knows it, and the name if the job gives a name. A base with another name is another base.
@@ -428,11 +442,11 @@ def _has_same_base(answer: Created, base: Base, asked_name: str | None) -> bool 
     is_same_id = is_same_name = None
     if base.service_id is not None and service_id is not None:
         is_same_id = type(service_id) is int and service_id == base.service_id
-    if asked_name is not None and name is not None:
-        is_same_name = isinstance(name, str) and fold_base_name(name) == fold_base_name(asked_name)
+    if requested_base_name is not None and name is not None:
+        is_same_name = isinstance(name, str) and fold_base_name(name) == fold_base_name(requested_base_name)
     if False in (is_same_id, is_same_name):
         return False
-    is_compared = base.service_id is not None or asked_name is not None
+    is_compared = base.service_id is not None or requested_base_name is not None
     return True if True in (is_same_id, is_same_name) or not is_compared else None
 
 
@@ -442,15 +456,15 @@ def _has_same_identity(answer: Created, candidate: Candidate) -> bool | None:
     text = answer.read(field)
     if text is None or text == candidate.sent_values[field]:  # in nearly all cases, no normal form is needed
         return None if text is None else True
-    return isinstance(text, str) and normalise_identity(field, text) == candidate.name
+    return isinstance(text, str) and normalise_identity(field, text) == candidate.normal_identity
 
 
-def choose_recorded_move(candidate: Candidate, move: Move) -> Move:
-    """Return the move to record. After a create that never left, the entry usually goes. An entry that was UNKNOWN or
-    REJECTED before goes back to this state, with its body, for a later run (architecture 4.4)."""
-    if move.event is Event.NOT_SENT and candidate.entry_state is State.UNKNOWN:
-        return replace(move, event=Event.LOST)
-    if move.event is Event.NOT_SENT and candidate.earlier_refusal is not None:
+def choose_recorded_transition(candidate: Candidate, transition: Transition) -> Transition:
+    """Return the state transition to record. The entry of a create that never left is usually deleted. An entry that
+    was UNKNOWN or REJECTED before goes back to this state, with its body, for a later run (architecture 4.4)."""
+    if transition.event is Event.NOT_SENT and candidate.entry_state is State.UNKNOWN:
+        return replace(transition, event=Event.LOST)
+    if transition.event is Event.NOT_SENT and candidate.earlier_refusal is not None:
         status, message = candidate.earlier_refusal
-        return Move(Event.REFUSED, status=status, message=message)
-    return move
+        return Transition(Event.REFUSED, status=status, message=message)
+    return transition

@@ -3,7 +3,7 @@ shown, then by look-ups by Id for up to 100 rows, or by one listing for more.
 
 A row that is equal in every mapped field `exists`, and its entry gets the fingerprint of the row. Any other row is
 `changed`, and its entry records the reported fingerprint, so that the next runs need not compare the row. A comparison
-sends nothing. If a filter or a list shows too little, only the details of a row are missing.
+creates nothing. If a filter or the list does not show a subscriber, only the details of its row are missing.
 
 Opt-outs (architecture 4.17) are compared in each run: rows that say inactive while the service shows the subscriber as
 active. The ledger keeps them, because an incremental run does not read their rows again.
@@ -33,26 +33,28 @@ from connector.spool import SpooledValues
 from connector.subscribers.identity import FINGERPRINT_BYTES
 
 # Largest number of rows that are looked up by Id. A listing is cheaper for more rows: a page has 1,000 subscribers.
-_MAX_LOOKED_UP = 100
+_MAX_ROWS_BY_ID = 100
 _COMMIT_ROWS = 2_000  # rows that share a commit
 
 _EQUAL, _DIFFERENT = 1, 2  # results of the comparison of a row; 0: not compared
-_ACTIVE, _INACTIVE, _OTHER, _GONE = 1, 2, 3, 4
+_ACTIVE, _INACTIVE, _OTHER_SUBSCRIBER, _GONE = 1, 2, 3, 4
 """The activity that the service shows for a subscriber. `_OTHER`: the Id has another base or identity now. `_GONE`: the
 list has no such subscriber. 0: not known."""
 
 _UNREAD_ROW = Row(0, "", (), ())  # the row of an opt-out that this run has not read
-_NEVER_COMPARED = frozenset({"id", "base_id", "base_name"})
+_NEVER_COMPARED_FIELDS = frozenset({"id", "base_id", "base_name"})
 
 
-async def compare_waiting(sessions: Sequence[Session], waiting_rows: WaitingRows, *, is_full: bool = False) -> None:
+async def compare_waiting_rows(
+    sessions: Sequence[Session], waiting_rows: WaitingRows, *, is_full: bool = False
+) -> None:
     """Give each waiting row its outcome, `exists` or `changed`.
 
     `sessions` has a session for each base of the run. With `is_full`, rows that earlier runs have reported are compared
     again. Also report the opt-outs among the waiting rows, and the opt-outs that the ledger has for rows that this run
     has not read.
 
-    Raises LedgerError, and RunAborted if the run must stop. Call `close_waiting` later, which counts the remaining
+    Raises LedgerError, and RunAborted if the run must stop. Call `report_uncompared_rows` later to count the remaining
     rows.
     """
     for session in sessions:
@@ -71,7 +73,7 @@ async def compare_waiting(sessions: Sequence[Session], waiting_rows: WaitingRows
 async def _add_opt_outs(session: Session, waiting_rows: WaitingRows) -> None:
     """Add the base's recorded opt-outs to the waiting rows, if this run has not read their rows."""
     base, job = session.journal.base, session.source_job
-    identities = await session.journal.ask(lambda ledger: ledger.find_opt_outs(base, job))
+    identities = await session.journal.execute(lambda ledger: ledger.find_opt_outs(base, job))
     waiting_identities = waiting_rows.find_identities(session.journal) if identities else set()
     unread_rows = [
         (LoadRow(_UNREAD_ROW, identity, "", bytes(FINGERPRINT_BYTES), {"is_active": False}), CompareReason.OPTED_OUT)
@@ -82,7 +84,7 @@ async def _add_opt_outs(session: Session, waiting_rows: WaitingRows) -> None:
         waiting_rows.add(session.journal, unread_rows)
 
 
-def close_waiting(waiting_rows: WaitingRows, tally: Tally, reason: str) -> None:
+def report_uncompared_rows(waiting_rows: WaitingRows, tally: Tally, reason: str) -> None:
     """Report the rows that still wait. `reason` is the reason why they were not compared."""
     for index in range(waiting_rows.reported_count, len(waiting_rows)):
         _report_uncompared(waiting_rows.read(index), tally, reason)
@@ -103,7 +105,12 @@ def _report_uncompared(waiting_row: WaitingRow, tally: Tally, reason: str) -> No
     else:
         is_known = waiting_row.reason is CompareReason.REPORTED
         tally.report_change(
-            Change(waiting_row.row.source, waiting_row.row.name, reason="" if is_known else reason, is_known=is_known)
+            Change(
+                waiting_row.row.source,
+                waiting_row.row.identity_text,
+                reason="" if is_known else reason,
+                is_known=is_known,
+            )
         )
 
 
@@ -114,27 +121,31 @@ def _report_opt_out(waiting_row: WaitingRow, tally: Tally, identity: str = "", *
     outcome = (
         None if row is None else Outcome.EXISTS if waiting_row.reason is CompareReason.OPTED_OUT else Outcome.CHANGED
     )
-    tally.report_opt_out(OptOut(row, waiting_row.row.identity, waiting_row.row.name or identity, outcome, reason))
+    tally.report_opt_out(
+        OptOut(row, waiting_row.row.identity, waiting_row.row.identity_text or identity, outcome, reason)
+    )
 
 
 class _Comparison:
-    """A comparison of waiting rows, with the findings so far by the index of the row."""
+    """A comparison of waiting rows, with the results so far by the index of the row."""
 
     def __init__(self, sessions: Sequence[Session], waiting_rows: WaitingRows) -> None:
-        self._waiting, self._session = waiting_rows, sessions[0]
+        self._waiting_rows, self._session = waiting_rows, sessions[0]
         self._sessions = {id(session.journal): session for session in sessions}
-        self._verdicts = np.zeros(len(waiting_rows), dtype=np.int8)
-        self._asked_mask = np.zeros(len(waiting_rows), dtype=bool)  # rows that this run compares
+        self._comparison_results = np.zeros(len(waiting_rows), dtype=np.int8)
+        self._compared_mask = np.zeros(len(waiting_rows), dtype=bool)  # rows that this run compares
         self._difference_indexes = np.full(len(waiting_rows), -1, dtype=np.int64)  # the index in `_differences`
         self._activities = np.zeros(len(waiting_rows), dtype=np.int8)
         # for rows whose entries are opt-outs: the job that recorded the opt-out
         self._opt_out_jobs: dict[int, str] = {}
-        self._names: dict[int, str] = {}  # for rows with an opt-out: the identity or the Id in the service
+        self._opt_out_texts: dict[int, str] = {}  # for rows with an opt-out: the identity or the Id in the service
         self._differences = SpooledValues()
         self._reason = "the list did not show the subscriber"
-        self._is_listed = False  # whether rows are compared with the list, and not with look-ups
+        self._is_compared_with_list = False  # whether rows are compared with the list, and not with look-ups
         self._ids: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)  # ids of the subscribers to compare, ascending
-        self._indexes: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)  # the index of the row for each of `_ids`
+        self._row_indexes: npt.NDArray[np.int64] = np.empty(
+            0, dtype=np.int64
+        )  # the index of the row for each of `_ids`
         self._altered_fields: dict[int, frozenset[str]] = {}  # fields that the service altered in its answer
 
     def close(self) -> None:
@@ -148,9 +159,9 @@ class _Comparison:
         try:
             await self._find_ids(indexes)
             self._compare_shown()
-            is_looked_up = len(self._ids) <= _MAX_LOOKED_UP and await self._compare_by_id()
+            is_looked_up = len(self._ids) <= _MAX_ROWS_BY_ID and await self._compare_by_id()
             if not is_looked_up or await self._may_miss_opt_outs():
-                await self._find_ids(range(len(self._waiting)))
+                await self._find_ids(range(len(self._waiting_rows)))
                 await self._compare_by_listing()
         except ListFailed as failure:
             self._reason = f"the list could not be read: {failure}"
@@ -158,20 +169,20 @@ class _Comparison:
     async def _find_ids(self, indexes: Sequence[int]) -> None:
         """Read the ids of these rows' subscribers from the ledger."""
         ids, indexes_with_id = list[int](), list[int]()
-        for part in _split_into_batches(indexes):
-            rows = [self._waiting.read(index) for index in part]
-            for index, entry in zip(part, await self._find_entries(rows), strict=True):
-                self._asked_mask[index] = True
-                if entry is not None and entry.opted_out is not None:
-                    self._opt_out_jobs[index] = entry.opted_out
-                    self._names.setdefault(index, f"Id {entry.subscriber_id}")
+        for batch in _split_into_batches(indexes):
+            rows = [self._waiting_rows.read(index) for index in batch]
+            for index, entry in zip(batch, await self._find_entries(rows), strict=True):
+                self._compared_mask[index] = True
+                if entry is not None and entry.opt_out_job is not None:
+                    self._opt_out_jobs[index] = entry.opt_out_job
+                    self._opt_out_texts.setdefault(index, f"Id {entry.subscriber_id}")
                 if entry is not None and entry.subscriber_id is not None:
                     ids.append(entry.subscriber_id)
                     indexes_with_id.append(index)
-                    if entry.altered:
-                        self._altered_fields[index] = frozenset(entry.altered.split())
+                    if entry.altered_fields:
+                        self._altered_fields[index] = frozenset(entry.altered_fields.split())
         order = np.argsort(np.array(ids, dtype=np.int64), kind="stable")
-        self._ids, self._indexes = (
+        self._ids, self._row_indexes = (
             np.array(ids, dtype=np.int64)[order],
             np.array(indexes_with_id, dtype=np.int64)[order],
         )
@@ -196,11 +207,11 @@ class _Comparison:
     def _compare_shown(self) -> None:
         """Compare the rows whose subscribers earlier look-ups of this run have shown. Keep only the other rows."""
         shown_subscribers = self._session.access.state.shown_subscribers
-        for part in _split_into_batches(self._ids.tolist()):
-            wire_objects = [shown_subscribers.read(subscriber_id) for subscriber_id in part]
-            self.receive_rows([wire for wire in wire_objects if wire is not None])
-        open_mask = self._verdicts[self._indexes] == 0
-        self._ids, self._indexes = self._ids[open_mask], self._indexes[open_mask]
+        for batch in _split_into_batches(self._ids.tolist()):
+            wire_objects = [shown_subscribers.read(subscriber_id) for subscriber_id in batch]
+            self.receive_rows([wire_object for wire_object in wire_objects if wire_object is not None])
+        open_mask = self._comparison_results[self._row_indexes] == 0
+        self._ids, self._row_indexes = self._ids[open_mask], self._row_indexes[open_mask]
 
     async def _compare_by_id(self) -> bool:
         """Look each subscriber up by Id, the first one alone. Return False if the service ignores this filter."""
@@ -222,8 +233,8 @@ class _Comparison:
         rows: the list may show a subscriber as active, or prove that an opt-out is over."""
         unseen_indexes = [
             index
-            for index in self._indexes.tolist()
-            if not self._activities[index] and self._waiting.read(index).row.values.get("is_active") is False
+            for index in self._row_indexes.tolist()
+            if not self._activities[index] and self._waiting_rows.read(index).row.values.get("is_active") is False
         ]
         if any(index in self._opt_out_jobs for index in unseen_indexes):
             return True
@@ -232,7 +243,7 @@ class _Comparison:
     async def _compare_by_listing(self) -> None:
         session = self._session
         session.control.activity = f"comparing {len(self._ids):,} rows with the list"
-        self._is_listed = True
+        self._is_compared_with_list = True
         reading = read_list(
             session.access.client,
             session.access.retrier,
@@ -252,7 +263,7 @@ class _Comparison:
             self._reason = f"the list could not be read whole ({certificate.reason})"
             return
         if certificate.cut_off is CutOff.EXCLUDED or certificate.distinct < SMALLEST_WINDOW:
-            self._activities[self._indexes[self._activities[self._indexes] == 0]] = _GONE
+            self._activities[self._row_indexes[self._activities[self._row_indexes] == 0]] = _GONE
 
     def start_sweep(self, number: int) -> None:
         """Do nothing, because a second sweep shows the same subscribers again."""
@@ -261,65 +272,75 @@ class _Comparison:
         """Compare the subscribers of a page with their waiting rows."""
         if not len(self._ids):
             return
-        page_ids = np.array([wire["Id"] for wire in wire_objects], dtype=np.int64)
+        page_ids = np.array([wire_object["Id"] for wire_object in wire_objects], dtype=np.int64)
         id_indexes = np.minimum(np.searchsorted(self._ids, page_ids), len(self._ids) - 1)
         for page_index in np.flatnonzero(self._ids[id_indexes] == page_ids).tolist():
-            self._compare_row(int(self._indexes[id_indexes[page_index]]), wire_objects[page_index])
+            self._compare_row(int(self._row_indexes[id_indexes[page_index]]), wire_objects[page_index])
 
-    def _compare_row(self, index: int, wire: Mapping[str, Any]) -> None:
-        waiting_row = self._waiting.read(index)
+    def _compare_row(self, index: int, wire_object: Mapping[str, Any]) -> None:
+        waiting_row = self._waiting_rows.read(index)
         session = self._sessions[id(waiting_row.owner)]
-        base, listed_base = session.journal.base, wire.get("Base")
+        base, listed_base = session.journal.base, wire_object.get("Base")
         is_of_base = isinstance(listed_base, dict) and listed_base.get("Id") == base.service_id
-        if not is_of_base or not has_identity(wire, {waiting_row.row.identity}):
-            self._activities[index] = _OTHER
+        if not is_of_base or not has_identity(wire_object, {waiting_row.row.identity}):
+            self._activities[index] = _OTHER_SUBSCRIBER
             return
-        self._activities[index] = _ACTIVE if read_field(wire, "is_active") else _INACTIVE
+        self._activities[index] = _ACTIVE if read_field(wire_object, "is_active") else _INACTIVE
         if waiting_row.reason is CompareReason.OPTED_OUT:
-            self._names[index] = str(read_field(wire, session.policy.identity))
+            self._opt_out_texts[index] = str(read_field(wire_object, session.policy.identity))
             return
         row, altered_fields = waiting_row.row, self._altered_fields.get(index, frozenset())
-        names = [name for name in list_compared(row.values, session.policy.identity) if name not in altered_fields]
-        values = [row.values[name] for name in names]
-        listed_values = [read_field(wire, name) for name in names]
-        different_indexes = find_differing_fields(names, values, listed_values)
-        self._verdicts[index] = _DIFFERENT if different_indexes else _EQUAL
+        field_names = [
+            name for name in list_compared_fields(row.values, session.policy.identity) if name not in altered_fields
+        ]
+        values = [row.values[name] for name in field_names]
+        listed_values = [read_field(wire_object, name) for name in field_names]
+        different_indexes = find_differing_fields(field_names, values, listed_values)
+        self._comparison_results[index] = _DIFFERENT if different_indexes else _EQUAL
         if different_indexes:
             difference = [
-                [names[field_index], listed_values[field_index], values[field_index]]
+                [field_names[field_index], listed_values[field_index], values[field_index]]
                 for field_index in different_indexes
             ]
             self._difference_indexes[index] = self._differences.add([difference])
 
     async def record_and_report(self) -> None:
-        """Record the findings in the ledger, and then report the outcomes, a few thousand rows at a time."""
-        waiting_rows = self._waiting
-        for part in _split_into_batches(range(len(waiting_rows))):
-            rows = [waiting_rows.read(index) for index in part]
+        """Record the results in the ledger, and then report the outcomes, a few thousand rows at a time."""
+        waiting_rows = self._waiting_rows
+        for batch in _split_into_batches(range(len(waiting_rows))):
+            rows = [waiting_rows.read(index) for index in batch]
             for session, indexes in self._split_by_session(rows):
-                await self._record(session, [(part[index], rows[index].row) for index in indexes])
-            for index, waiting_row in zip(part, rows, strict=True):
+                await self._record(session, [(batch[index], rows[index].row) for index in indexes])
+            for index, waiting_row in zip(batch, rows, strict=True):
                 self._report(index, waiting_row)
-            waiting_rows.reported_count = part[-1] + 1
+            waiting_rows.reported_count = batch[-1] + 1
         waiting_rows.clear()
 
     async def _record(self, session: Session, rows: Sequence[tuple[int, LoadRow]]) -> None:
-        """Record the findings about these rows of one base, each with its index."""
+        """Record the results for these rows of one base, each with its index."""
         base, job, reported_at = session.journal.base, session.source_job, session.clock.now().timestamp()
         digests = [(row.identity, row.fingerprint) for _, row in rows]
-        verdicts = [self._verdicts[index] for index, _ in rows]
-        equal_digests = [digest for digest, verdict in zip(digests, verdicts, strict=True) if verdict == _EQUAL]
-        different_digests = [digest for digest, verdict in zip(digests, verdicts, strict=True) if verdict == _DIFFERENT]
+        comparison_results = [self._comparison_results[index] for index, _ in rows]
+        equal_digests = [
+            digest
+            for digest, comparison_result in zip(digests, comparison_results, strict=True)
+            if comparison_result == _EQUAL
+        ]
+        different_digests = [
+            digest
+            for digest, comparison_result in zip(digests, comparison_results, strict=True)
+            if comparison_result == _DIFFERENT
+        ]
         opt_out_identities = [row.identity for index, row in rows if self._is_opt_out(index, row)]
         ended_identities = [row.identity for index, row in rows if self._has_opt_out_ended(index, row, job)]
 
-        def write(ledger: Ledger) -> None:
+        def update_ledger(ledger: Ledger) -> None:
             ledger.clear_opt_outs(base, ended_identities)
             ledger.record_equal(base, equal_digests)
             ledger.record_reported(base, different_digests, reported_at)
             ledger.record_opt_outs(base, job, opt_out_identities)
 
-        await session.journal.ask(write)
+        await session.journal.execute(update_ledger)
 
     def _is_opt_out(self, index: int, row: LoadRow) -> bool:
         """Return whether the row is inactive and the service shows its subscriber as active."""
@@ -334,40 +355,44 @@ class _Comparison:
         return is_reactivated or bool(self._activities[index] in (_INACTIVE, _GONE))
 
     def _report(self, index: int, waiting_row: WaitingRow) -> None:
-        tally, verdict, row = self._session.tally, self._verdicts[index], waiting_row.row
+        tally, comparison_result, row = self._session.tally, self._comparison_results[index], waiting_row.row
         if self._is_opt_out(index, row):
-            _report_opt_out(waiting_row, tally, self._names.get(index, ""))
+            _report_opt_out(waiting_row, tally, self._opt_out_texts.get(index, ""))
         elif index in self._opt_out_jobs and not self._has_opt_out_ended(index, row, self._opt_out_jobs[index]):
-            _report_opt_out(waiting_row, tally, self._names[index], reason=self._reason)
+            _report_opt_out(waiting_row, tally, self._opt_out_texts[index], reason=self._reason)
         if waiting_row.reason is CompareReason.OPTED_OUT:
             return
         journal = self._sessions[id(waiting_row.owner)].journal
-        record = partial(journal.record_receipt, row.identity, row.name)
-        if verdict == _EQUAL and waiting_row.reason is CompareReason.LIMITED:
-            record(ReceiptKind.CREATED)
+        record_receipt = partial(journal.record_receipt, row.identity, row.identity_text)
+        if comparison_result == _EQUAL and waiting_row.reason is CompareReason.LIMITED:
+            record_receipt(ReceiptKind.CREATED)
             tally.report_created(lambda: row.source, row.values, row.omission)
-        elif verdict == _EQUAL:
+        elif comparison_result == _EQUAL:
             tally.count_row(Outcome.EXISTS, lambda: waiting_row.row.source)
-        elif verdict == _DIFFERENT:
+        elif comparison_result == _DIFFERENT:
             differences = self._differences.read(int(self._difference_indexes[index]))
-            evidence = "sweep" if self._is_listed else "lookup"
-            record(ReceiptKind.CHANGED, evidence, "differs in " + ", ".join(field for field, _, _ in differences))
+            evidence = "sweep" if self._is_compared_with_list else "lookup"
+            record_receipt(
+                ReceiptKind.CHANGED, evidence, "differs in " + ", ".join(field for field, _, _ in differences)
+            )
             fields = tuple((field, listed_value, value) for field, listed_value, value in differences)
-            tally.report_change(Change(row.source, row.name, fields))
-        elif self._asked_mask[index]:
+            tally.report_change(Change(row.source, row.identity_text, fields))
+        elif self._compared_mask[index]:
             if waiting_row.reason is not CompareReason.FIRST:
-                kind = ReceiptKind.EXISTED if waiting_row.reason is CompareReason.LIMITED else ReceiptKind.CHANGED
-                record(kind, "ledger", self._reason)
+                receipt_kind = (
+                    ReceiptKind.EXISTED if waiting_row.reason is CompareReason.LIMITED else ReceiptKind.CHANGED
+                )
+                record_receipt(receipt_kind, "ledger", self._reason)
             _report_uncompared(waiting_row, tally, self._reason)
         else:
-            record(ReceiptKind.CHANGED, "ledger", "as an earlier run reported")
-            tally.report_change(Change(row.source, row.name, is_known=True))
+            record_receipt(ReceiptKind.CHANGED, "ledger", "as an earlier run reported")
+            tally.report_change(Change(row.source, row.identity_text, is_known=True))
 
 
 def _split_into_batches(indexes: Sequence[int]) -> Iterator[Sequence[int]]:
     return (indexes[begin : begin + _COMMIT_ROWS] for begin in range(0, len(indexes), _COMMIT_ROWS))
 
 
-def list_compared(values: Mapping[str, object], identity: str) -> Iterator[str]:
+def list_compared_fields(values: Mapping[str, object], identity: str) -> Iterator[str]:
     """Yield the fields of a row that are compared: all mapped fields except the base and the identity."""
-    return (name for name in values if name not in _NEVER_COMPARED and name != identity)
+    return (name for name in values if name not in _NEVER_COMPARED_FIELDS and name != identity)

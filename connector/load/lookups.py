@@ -1,7 +1,7 @@
 """Decides how to look subscribers up, by the list's filters or by a sweep of the list, and looks them up.
 
-The cheaper way is used first. If it is inconclusive for some subscribers, these are looked up in the other way. Each
-way has its own proof of absence (`connector.listing.lookup`, `connector.listing.base_list`).
+The cheaper method is used first. If it is inconclusive for some subscribers, these are looked up by the other method.
+Each method has its own proof of absence (`connector.listing.lookup`, `connector.listing.base_list`).
 """
 
 import logging
@@ -12,7 +12,7 @@ from enum import StrEnum
 from connector.listing.access import KeyGroup, ListAccess, LookupKey, LookupResult
 from connector.listing.base_list import look_up_by_sweep
 from connector.listing.hidden import find_hidden_base, record_hidden_classes
-from connector.listing.lookup import ASKED_TOGETHER, can_prove_absence, count_requests, look_up_by_filters
+from connector.listing.lookup import BATCH_SIZE, can_prove_absence, count_requests, look_up_by_filters
 from connector.listing.pages import ListFailed
 from connector.listing.requests import read_stats
 from connector.service.wire import UNAUTHORISED
@@ -21,18 +21,20 @@ logger = logging.getLogger(__name__)
 
 _NEVER = float("-inf")
 
-LOOKED_UP_AS_SENT = (
+LOOKED_UP_AS_SENT_MESSAGE = (
     "the list could not be read whole, so each row was looked up by filters, as sent and as normalised. A subscriber "
     "that exists in other capitals may be created a second time"
 )
 
 
-class Way(StrEnum):
-    """A way to look subscribers up."""
+class LookupMethod(StrEnum):
+    """A method of looking subscribers up."""
 
     FILTER = "filter"
     SWEEP = "sweep"
-    FILTER_AS_SENT = "filter as sent"  # by filters, in the sent and the normal form, and not in other capitals
+    FILTER_AS_SENT = (
+        "filter as sent"  # by filters, with the text as sent and its normal form, and not in other capitals
+    )
     NONE = "none"
 
 
@@ -55,48 +57,54 @@ class KeysCost:
 
 @dataclass(frozen=True, slots=True)
 class LookupProgress:
-    """The ways that a look-up has tried so far, and the requests that the run has made."""
+    """The methods that a look-up has tried so far, and the number of requests that the run has made."""
 
-    tried_ways: frozenset[Way] = frozenset()  # ways that were inconclusive
+    tried_methods: frozenset[LookupMethod] = frozenset()  # methods that were inconclusive
     request_count: int = 0  # requests by filter that earlier look-ups of the run have made
     needs_sweep: bool = False  # whether only a sweep can verify the account or the name of the base
 
 
 @dataclass(frozen=True, slots=True)
-class Lookup:
-    """The way to look subscribers up next, and the reason for the log."""
+class LookupChoice:
+    """The method for the next look-up, and the reason for the log."""
 
-    way: Way
+    method: LookupMethod
     reason: str
 
 
-def decide_lookup(sweep: SweepCost, keys: KeysCost, progress: LookupProgress) -> Lookup:
-    """Return the way to look the keys up next, or `Way.NONE` if every way was inconclusive."""
-    is_sweep_untried = Way.SWEEP not in progress.tried_ways
-    is_filter_untried = not progress.tried_ways & {Way.FILTER, Way.FILTER_AS_SENT}
+def decide_lookup(sweep_cost: SweepCost, keys_cost: KeysCost, progress: LookupProgress) -> LookupChoice:
+    """Return the method for the next look-up of the keys, or `LookupMethod.NONE` if every method was inconclusive."""
+    is_sweep_untried = LookupMethod.SWEEP not in progress.tried_methods
+    is_filter_untried = not progress.tried_methods & {LookupMethod.FILTER, LookupMethod.FILTER_AS_SENT}
     if is_sweep_untried and progress.needs_sweep:
-        return Lookup(Way.SWEEP, "the account or the base is not verified yet")
-    if sweep.is_unusable and is_filter_untried and not keys.unprovable_count:
-        return Lookup(Way.FILTER, "no sweep can be relied on")
-    if sweep.is_unusable and keys.has_other_spellings and Way.FILTER_AS_SENT not in progress.tried_ways:
-        return Lookup(Way.FILTER_AS_SENT, "no sweep can be relied on, and filters distinguish capitals")
-    if is_sweep_untried and is_filter_untried and not sweep.is_unusable:
-        return _choose_first(sweep, keys, progress)
+        return LookupChoice(LookupMethod.SWEEP, "the account or the base is not verified yet")
+    if sweep_cost.is_unusable and is_filter_untried and not keys_cost.unprovable_count:
+        return LookupChoice(LookupMethod.FILTER, "no sweep can be relied on")
+    if (
+        sweep_cost.is_unusable
+        and keys_cost.has_other_spellings
+        and LookupMethod.FILTER_AS_SENT not in progress.tried_methods
+    ):
+        return LookupChoice(LookupMethod.FILTER_AS_SENT, "no sweep can be relied on, and filters distinguish capitals")
+    if is_sweep_untried and is_filter_untried and not sweep_cost.is_unusable:
+        return _choose_first_method(sweep_cost, keys_cost, progress)
     if is_filter_untried:
-        return Lookup(Way.FILTER, "a sweep was inconclusive")
+        return LookupChoice(LookupMethod.FILTER, "a sweep was inconclusive")
     if is_sweep_untried:
-        return Lookup(Way.SWEEP, "the filters were inconclusive")
-    return Lookup(Way.NONE, "both the filters and a sweep were inconclusive")
+        return LookupChoice(LookupMethod.SWEEP, "the filters were inconclusive")
+    return LookupChoice(LookupMethod.NONE, "both the filters and a sweep were inconclusive")
 
 
-def _choose_first(sweep: SweepCost, keys: KeysCost, progress: LookupProgress) -> Lookup:
-    if keys.unprovable_count:
-        return Lookup(Way.SWEEP, f"no filter is known to work for {keys.unprovable_count:,} of the keys")
-    if sweep.request_count is None:
-        return Lookup(Way.SWEEP, "the list has no TotalCount")
-    filter_count = progress.request_count + keys.request_count
-    reason = f"{filter_count:,} requests by filter, {sweep.request_count:,} by a sweep"
-    return Lookup(Way.FILTER if filter_count < sweep.request_count else Way.SWEEP, reason)
+def _choose_first_method(sweep_cost: SweepCost, keys_cost: KeysCost, progress: LookupProgress) -> LookupChoice:
+    if keys_cost.unprovable_count:
+        return LookupChoice(
+            LookupMethod.SWEEP, f"no filter is known to work for {keys_cost.unprovable_count:,} of the keys"
+        )
+    if sweep_cost.request_count is None:
+        return LookupChoice(LookupMethod.SWEEP, "the list has no TotalCount")
+    filter_count = progress.request_count + keys_cost.request_count
+    reason = f"{filter_count:,} requests by filter, {sweep_cost.request_count:,} by a sweep"
+    return LookupChoice(LookupMethod.FILTER if filter_count < sweep_cost.request_count else LookupMethod.SWEEP, reason)
 
 
 async def estimate_sweep(access: ListAccess) -> SweepCost:
@@ -106,45 +114,48 @@ async def estimate_sweep(access: ListAccess) -> SweepCost:
     return SweepCost(stats.request_count, access.state.is_list_unreadable)
 
 
-def estimate_keys(groups: Sequence[KeyGroup], sweep: SweepCost) -> KeysCost:
+def estimate_keys(groups: Sequence[KeyGroup], sweep_cost: SweepCost) -> KeysCost:
     """Return the cost of look-ups by filter for the keys of these bases.
 
     If there are more keys than a sweep has requests, the result is one request for each key: the exact cost does not
     matter."""
     key_count = sum(len(group.keys) for group in groups)
     has_other_spellings = any(key.ignores_case for group in groups for key in group.keys)
-    if sweep.request_count is not None and key_count >= sweep.request_count and not sweep.is_unusable:
+    if sweep_cost.request_count is not None and key_count >= sweep_cost.request_count and not sweep_cost.is_unusable:
         return KeysCost(key_count, 0, has_other_spellings)
     unprovable_count = sum(not can_prove_absence(group.access, key) for group in groups for key in group.keys)
     return KeysCost(sum(count_requests(group.keys) for group in groups), unprovable_count, has_other_spellings)
 
 
-async def choose_way(groups: Sequence[KeyGroup], progress: LookupProgress, *, is_sweep_too_slow: bool = False) -> Way:
-    """Return the way to look these keys up next, and log the way and its reason. Raises as `estimate_sweep` does."""
-    sweep = await estimate_sweep(groups[0].access)
-    sweep = replace(sweep, is_unusable=sweep.is_unusable or is_sweep_too_slow)
-    lookup = decide_lookup(sweep, estimate_keys(groups, sweep), progress)
-    values = {"keys": sum(len(group.keys) for group in groups), "bases": len(groups), **asdict(lookup)}
-    logger.info("look-up: %(keys)d keys in %(bases)d bases, %(way)s: %(reason)s", values)
-    return lookup.way
+async def choose_lookup_method(
+    groups: Sequence[KeyGroup], progress: LookupProgress, *, is_sweep_too_slow: bool = False
+) -> LookupMethod:
+    """Return the method for the next look-up of these keys, and log the method with its reason. Raises as
+    `estimate_sweep` does."""
+    sweep_cost = await estimate_sweep(groups[0].access)
+    sweep_cost = replace(sweep_cost, is_unusable=sweep_cost.is_unusable or is_sweep_too_slow)
+    choice = decide_lookup(sweep_cost, estimate_keys(groups, sweep_cost), progress)
+    log_values = {"keys": sum(len(group.keys) for group in groups), "bases": len(groups), **asdict(choice)}
+    logger.info("look-up: %(keys)d keys in %(bases)d bases, %(method)s: %(reason)s", log_values)
+    return choice.method
 
 
 @dataclass(frozen=True, slots=True)
 class LookupPart:
-    """A part of a look-up: keys in one base, with their result. `is_as_sent`: some keys were not looked up in other
+    """A part of a look-up: keys in one base, with their result. `only_as_sent`: some keys were not looked up in other
     capitals, although a proof of their absence needs this."""
 
     access: ListAccess
     keys: Sequence[LookupKey]
     result: LookupResult
-    is_as_sent: bool = False
+    only_as_sent: bool = False
 
 
 async def look_up_keys(groups: Sequence[KeyGroup]) -> AsyncIterator[LookupPart]:
-    """Look keys up in one or several bases, by the cheaper way first. Yield parts with their results, each key once.
+    """Look keys up in one or several bases, by the cheaper method first. Yield parts with their results, each key once.
 
     A sweep yields the results of all keys together. Filters yield them in parts, so that a run that is killed during
-    thousands of look-ups has settled most of the keys. Keys for which every way is inconclusive come last.
+    thousands of look-ups has settled most of the keys. Keys for which every method is inconclusive come last.
 
     Raises ListFailed if the service does not return its list, and RunAborted if a base is not the intended one or the
     run must stop.
@@ -153,12 +164,12 @@ async def look_up_keys(groups: Sequence[KeyGroup]) -> AsyncIterator[LookupPart]:
     progress = LookupProgress(needs_sweep=any(group.access.unverified_entries for group in groups))
     while inconclusive_groups:
         remaining_groups, inconclusive_groups = inconclusive_groups, []
-        way, progress = await _choose_next_way(remaining_groups, progress)
+        method, progress = await _choose_next_method(remaining_groups, progress)
         while remaining_groups:
-            parts, remaining_groups = await _look_up_some(remaining_groups, way, progress.tried_ways)
+            parts, remaining_groups = await _look_up_next_groups(remaining_groups, method, progress.tried_methods)
             for part in parts:
                 conclusive_keys, inconclusive_keys = split_keys(part.keys, part.result)
-                if way is Way.NONE:
+                if method is LookupMethod.NONE:
                     yield part
                     continue
                 if inconclusive_keys:
@@ -167,45 +178,47 @@ async def look_up_keys(groups: Sequence[KeyGroup]) -> AsyncIterator[LookupPart]:
                     yield replace(part, keys=conclusive_keys)
 
 
-async def _choose_next_way(groups: Sequence[KeyGroup], progress: LookupProgress) -> tuple[Way, LookupProgress]:
-    """Return the way to look the keys up next, and the progress with this way."""
+async def _choose_next_method(
+    groups: Sequence[KeyGroup], progress: LookupProgress
+) -> tuple[LookupMethod, LookupProgress]:
+    """Return the method for the next look-up of the keys, and the progress with this method."""
     for group in groups:
         await find_hidden_base(group.access)
-    access, filter_ways = groups[0].access, frozenset({Way.FILTER, Way.FILTER_AS_SENT})
+    access, filter_methods = groups[0].access, frozenset({LookupMethod.FILTER, LookupMethod.FILTER_AS_SENT})
     if access.state.hidden_classes:  # filters leave out the same classes as the list
-        progress = replace(progress, tried_ways=progress.tried_ways | filter_ways)
-    way = await choose_way(groups, progress)
-    if way in filter_ways and await record_hidden_classes(access, is_repeated=True):
-        progress = replace(progress, tried_ways=progress.tried_ways | filter_ways)
-        way = await choose_way(groups, progress)
-    return way, replace(progress, tried_ways=progress.tried_ways | {way})
+        progress = replace(progress, tried_methods=progress.tried_methods | filter_methods)
+    method = await choose_lookup_method(groups, progress)
+    if method in filter_methods and await record_hidden_classes(access, is_repeated=True):
+        progress = replace(progress, tried_methods=progress.tried_methods | filter_methods)
+        method = await choose_lookup_method(groups, progress)
+    return method, replace(progress, tried_methods=progress.tried_methods | {method})
 
 
-async def _look_up_some(
-    groups: Sequence[KeyGroup], way: Way, tried_ways: frozenset[Way]
+async def _look_up_next_groups(
+    groups: Sequence[KeyGroup], method: LookupMethod, tried_methods: frozenset[LookupMethod]
 ) -> tuple[list[LookupPart], list[KeyGroup]]:
     """Look some of the keys up. Return the results and the remaining keys."""
     access, access_keys = groups[0].access, groups[0].keys
-    if way in (Way.SWEEP, Way.NONE):
+    if method in (LookupMethod.SWEEP, LookupMethod.NONE):
         groups_of_list = [group for group in groups if group.access.state is access.state]
         # A base that the account's list hides has its own state, and its own list.
         remaining_groups = [group for group in groups if group.access.state is not access.state]
-        if way is Way.SWEEP:
+        if method is LookupMethod.SWEEP:
             results = await look_up_by_sweep(groups_of_list)
         else:
             results = [build_inconclusive(group.access) for group in groups_of_list]
         pairs = zip(groups_of_list, results, strict=True)
         return [LookupPart(group.access, group.keys, result) for group, result in pairs], remaining_groups
-    remaining_count, keys = sum(len(group.keys) for group in groups), access_keys[:ASKED_TOGETHER]
+    remaining_count, keys = sum(len(group.keys) for group in groups), access_keys[:BATCH_SIZE]
     remaining_groups = [*groups[1:]]
-    if later_keys := access_keys[ASKED_TOGETHER:]:
+    if later_keys := access_keys[BATCH_SIZE:]:
         remaining_groups = [KeyGroup(access, later_keys), *remaining_groups]
-    if way is Way.FILTER_AS_SENT:
+    if method is LookupMethod.FILTER_AS_SENT:
         keys_as_sent = [replace(key, ignores_case=False) for key in keys]
         result = await try_look_up_by_filters(access, keys_as_sent, remaining_count)
-        return [LookupPart(access, keys, result, is_as_sent=any(key.ignores_case for key in keys))], remaining_groups
+        return [LookupPart(access, keys, result, only_as_sent=any(key.ignores_case for key in keys))], remaining_groups
     result = await try_look_up_by_filters(access, keys, remaining_count)
-    if tried_ways == {Way.FILTER} and not _shows_latest_sentinel(access, result):
+    if tried_methods == {LookupMethod.FILTER} and not _shows_latest_sentinel(access, result):
         result = replace(result, absent_identities=frozenset())
     return [LookupPart(access, keys, result)], remaining_groups
 
@@ -254,7 +267,7 @@ def _shows_latest_sentinel(access: ListAccess, result: LookupResult) -> bool:
         (sentinel.confirmed_at for sentinel in access.sentinels if sentinel.confirmed_at < result.started_at),
         default=_NEVER,
     )
-    return result.latest_seen_at >= latest_confirmed_at or result.lag_s > 0
+    return result.latest_sentinel_at >= latest_confirmed_at or result.lag_s > 0
 
 
 def _join_results(first_result: LookupResult, second_result: LookupResult) -> LookupResult:

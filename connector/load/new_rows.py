@@ -23,18 +23,22 @@ _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}(\.0*)?|[0-9](\.[0-9]{1,18})?[eE]\+
 _MAX_DIGITS = 12  # the largest number of digits of an id that may have lost its leading zeros
 
 
-def list_spellings(text: str) -> list[str]:
+def list_other_spellings(text: str) -> list[str]:
     """Return the other spellings of an id that is a whole number: without a decimal point, with `.0`, and with leading
     zeros. Return an empty list for any other id."""
     text = text.strip()
-    if _WHOLE_NUMBER.fullmatch(text) is None or (number := Decimal(text)) != number.to_integral_value() or number < 0:
+    if (
+        _WHOLE_NUMBER.fullmatch(text) is None
+        or (decimal_value := Decimal(text)) != decimal_value.to_integral_value()
+        or decimal_value < 0
+    ):
         return []
-    plain_spelling = str(int(number))
+    plain_spelling = str(int(decimal_value))
     padded_spellings = [plain_spelling.zfill(width) for width in range(len(plain_spelling) + 1, _MAX_DIGITS + 1)]
     return [spelling for spelling in (plain_spelling, f"{plain_spelling}.0", *padded_spellings) if spelling != text]
 
 
-def find_inactive(session: Session, planned_chunk: PlannedChunk, indexes: Sequence[int]) -> list[int]:
+def find_inactive_indexes(session: Session, planned_chunk: PlannedChunk, indexes: Sequence[int]) -> list[int]:
     """Return the indexes of rows that say active and whose identities the list shows as inactive. If the job does not
     suppress such rows, return an empty list, and record their identities to be counted."""
     if not indexes or "is_active" not in planned_chunk.subscribers:
@@ -98,7 +102,7 @@ class MistakenIds:
         `is_listed`: a listing has recorded the base's subscribers in the ledger. Without it, also look the plain
         spellings of unusual ids up.
         """
-        spellings = {text: list_spellings(text) for text in ids}
+        spellings = {text: list_other_spellings(text) for text in ids}
         if not any(spellings.values()):
             return {}
         known_ids = await self._find_in_ledger(
@@ -150,12 +154,12 @@ class MistakenIds:
         if not found_ids:
             return {}
         account, ids = journal.base.account, list(found_ids.values())
-        holders = await journal.ask(lambda ledger: ledger.find_holders(account, ids))
-        our_ids = {holder.subscriber_id for holder in holders if holder.run_key == journal.run_key}
+        holders = await journal.execute(lambda ledger: ledger.find_holders(account, ids))
+        ids_of_this_run = {holder.subscriber_id for holder in holders if holder.run_key == journal.run_key}
         other_subscribers = {
             email_by_identity[identity]: subscriber_id
             for identity, subscriber_id in found_ids.items()
-            if subscriber_id not in our_ids
+            if subscriber_id not in ids_of_this_run
         }
         return {email: self._read_client_user_id(subscriber_id) for email, subscriber_id in other_subscribers.items()}
 
@@ -168,7 +172,7 @@ class MistakenIds:
         journal = self._session.journal
         base, run_key = journal.base, journal.run_key
         if self._had_subscribers is None:
-            known_entries = await journal.ask(
+            known_entries = await journal.execute(
                 lambda ledger: ledger.find_confirmed_entries(base, b"", 1, before_run_key=run_key)
             )
             self._had_subscribers = bool(known_entries)

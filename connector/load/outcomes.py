@@ -12,9 +12,9 @@ from math import inf
 from typing import assert_never
 
 from connector.errors import LedgerError
-from connector.ledger.entries import Entry, Move, Refusal
+from connector.ledger.entries import Entry, Refusal, Transition
 from connector.ledger.receipts import ReceiptKind
-from connector.load.candidates import Candidate, build_row, describe_held
+from connector.load.candidates import Candidate, build_row, describe_held_row
 from connector.load.session import CompareReason, Leftover, Problem, RunMode, Session
 from connector.outcomes import Outcome
 from connector.pace.refusals import LEAST_ALIKE
@@ -36,13 +36,15 @@ class UnresolvedCreate:
     is_of_this_run: bool = False  # whether this run sent the create, after a look-up had shown the subscriber absent
     valid_until: float = -inf  # the time until which a create may rely on the last look-up of the subscriber
     is_refused: bool = False  # whether the last attempt got a refusal; in this run: a 429, or a refusal that may pass
-    is_recorded: bool = False  # whether the entry is REJECTED in the ledger; the next look-up makes the entry UNKNOWN
+    is_rejected_in_ledger: bool = (
+        False  # whether the entry is REJECTED in the ledger; the next look-up makes the entry UNKNOWN
+    )
     first_missed_at: float | None = None  # the beginning of the first look-up that did not find the subscriber
-    uncounted_attempts: int = 0
+    uncounted_attempt_count: int = 0
     """The number of attempts in the ledger that do not count towards the largest number of attempts: attempts of
     earlier runs, attempts that were not sent, and attempts that got a 429."""
     newer_candidate: Candidate | None = None  # the create of the row, if the row has changed since the last attempt
-    attempts: int | None = None
+    attempt_count: int | None = None
     """The ledger's number of attempts at the last look-up. A larger number means that another load of the run has sent
     the create again."""
     has_existed_before: bool = False  # whether the found subscriber existed before the create
@@ -65,20 +67,20 @@ class UnresolvedCreate:
         """The kind of the refusal, or "" if the last attempt was not refused."""
         return refusal_kind(self.status or 0, self.message) if self.is_refused else ""
 
-    def restart(self, candidate: Candidate, move: Move, now: float) -> None:
+    def restart(self, candidate: Candidate, transition: Transition, now: float) -> None:
         """Record another attempt of this run that was lost or limited, and restart all times. After an attempt that was
         not sent, restart no time, because only another look-up is due."""
         self.newer_candidate = None  # the ledger now has the newer create
-        self.attempts = None if self.attempts is None else self.attempts + 1
-        if move.event is Event.NOT_SENT:
-            self.uncounted_attempts += 1
+        self.attempt_count = None if self.attempt_count is None else self.attempt_count + 1
+        if transition.event is Event.NOT_SENT:
+            self.uncounted_attempt_count += 1
             return
         self.is_of_this_run = True
-        self.is_refused = self.is_recorded = move.is_limited  # both False after a lost attempt
-        self.uncounted_attempts += move.is_limited and not move.may_pass
+        self.is_refused = self.is_rejected_in_ledger = transition.is_limited  # both False after a lost attempt
+        self.uncounted_attempt_count += transition.is_limited and not transition.may_pass
         self.valid_until = candidate.valid_until
         self.attempt_ended_at, self.first_missed_at = now, None
-        self.status, self.message = move.status, move.message
+        self.status, self.message = transition.status, transition.message
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ class _HeldRow:
     def kind(self) -> str:
         """The kind of the refusal of this run's create, or "" if the refusal is about the row."""
         status, message = self.problem.http_status or 0, self.problem.message
-        if not self.is_of_this_run or self.refused_at is None or is_about_row(status, message, self.row.name):
+        if not self.is_of_this_run or self.refused_at is None or is_about_row(status, message, self.row.identity_text):
             return ""
         return refusal_kind(status, message)
 
@@ -118,10 +120,10 @@ class Outcomes:
 
     def add_unresolved(self, identity: bytes, unresolved_create: UnresolvedCreate) -> UnresolvedCreate:
         """Add an unresolved entry, and return it. If the entry was added before, replace only its row."""
-        entry = self.unresolved_creates.setdefault(identity, unresolved_create)
+        known_create = self.unresolved_creates.setdefault(identity, unresolved_create)
         if unresolved_create.row is not None:
-            entry.row = unresolved_create.row
-        return entry
+            known_create.row = unresolved_create.row
+        return known_create
 
     def add_earlier_refusals(self, refusals: Mapping[bytes, Refusal], recent_identities: Collection[bytes]) -> None:
         """Add entries that earlier runs left REJECTED and that are UNKNOWN now, with their held rows. The list may not
@@ -144,7 +146,7 @@ class Outcomes:
             else:
                 self._held_rows.append(held_row)
 
-    def reopen_passing(self) -> None:
+    def reopen_passing_refusals(self) -> None:
         """Make held rows unresolved if their refusal may pass. Then they are settled like rows that got a 429."""
         passing_refusals, held_rows, self._held_rows = self._session.passing_refusals, self._held_rows, []
         for kind, count in Counter(held_row.kind for held_row in held_rows).items():
@@ -154,7 +156,7 @@ class Outcomes:
             if held_row.refused_at is None or not passing_refusals.may_pass(held_row.kind):
                 self._held_rows.append(held_row)
                 continue
-            self._session.limits.remove_rejected()
+            self._session.limits.remove_rejection()
             self.unresolved_creates[held_row.row.identity] = UnresolvedCreate(
                 held_row.refused_at,
                 held_row.row,
@@ -163,77 +165,79 @@ class Outcomes:
                 is_of_this_run=True,
                 valid_until=held_row.valid_until,
                 is_refused=True,
-                is_recorded=True,
+                is_rejected_in_ledger=True,
             )
 
-    def hold_believed_refusals(self) -> None:
-        """Hold the unresolved rows whose entry is REJECTED in the ledger, if the run believes the refusals of their
-        kind: these refusals are about the rows, and will not pass."""
+    def hold_final_refusals(self) -> None:
+        """Hold the unresolved rows whose entry is REJECTED in the ledger, if the run treats refusals of their kind as
+        final."""
         for identity, unresolved_create in list(self.unresolved_creates.items()):
             row = unresolved_create.row
             if (
-                unresolved_create.is_recorded
+                unresolved_create.is_rejected_in_ledger
                 and row is not None
                 and self._session.passing_refusals.is_believed(unresolved_create.kind)
             ):
                 del self.unresolved_creates[identity]
-                problem = _build_rejected(row.source, unresolved_create.status, unresolved_create.message)
+                problem = _build_rejected_problem(row.source, unresolved_create.status, unresolved_create.message)
                 self._held_rows.append(_HeldRow(problem, row, unresolved_create.is_of_this_run, is_unchecked=True))
 
     # Creates that have ended
 
-    def record(self, candidate: Candidate, move: Move) -> None:
+    def record_result(self, candidate: Candidate, transition: Transition) -> None:
         """Record the result of a create: give its row an outcome, or let the row wait."""
         session, identity, tally = self._session, candidate.intent.identity, self._session.tally
-        tally.altered_fields.update(move.altered_fields)
-        if move.event in (Event.ANSWERED, Event.REFUSED) and not move.is_limited:
-            is_rejected = move.event is Event.REFUSED
-            reason = session.limits.record(is_rejected=is_rejected, undecided_count=session.passing_refusals.count)
+        tally.altered_fields.update(transition.altered_fields)
+        if transition.event in (Event.ANSWERED, Event.REFUSED) and not transition.is_limited:
+            is_rejected = transition.event is Event.REFUSED
+            reason = session.limits.record_answer(
+                is_rejected=is_rejected, undecided_count=session.passing_refusals.count
+            )
             if reason is not None:
                 session.control.request_stop(reason)
         if candidate.entry_state is State.UNKNOWN:
-            self._record_second(candidate, move)
+            self._record_second_attempt(candidate, transition)
             return
-        match move.event:
+        match transition.event:
             case Event.ANSWERED:
                 omission = candidate.omission if self._mode is RunMode.LOAD else None  # a plan sends and omits nothing
                 tally.reactivated_count += identity in session.access.inactive_identities.reactivated
                 tally.report_created(candidate.read_source, candidate.sent_values, omission)
-            case Event.REFUSED if not move.is_limited:
-                self._hold_refused(candidate, candidate.read_source(), move)
+            case Event.REFUSED if not transition.is_limited:
+                self._hold_refused(candidate, candidate.read_source(), transition)
             case Event.LOST | Event.REFUSED:
                 self.unresolved_creates[identity] = UnresolvedCreate(
                     session.clock.monotonic(),
                     build_row(candidate, candidate.read_source()),
-                    move.status,
-                    move.message,
+                    transition.status,
+                    transition.message,
                     is_of_this_run=session.policy.looks_up_first,
                     valid_until=candidate.valid_until,
-                    is_refused=move.is_limited,
-                    is_recorded=move.is_limited,
-                    uncounted_attempts=int(move.is_limited and not move.may_pass),
+                    is_refused=transition.is_limited,
+                    is_rejected_in_ledger=transition.is_limited,
+                    uncounted_attempt_count=int(transition.is_limited and not transition.may_pass),
                 )
             case Event.MISANSWERED:
-                self._hold_misanswered(candidate, candidate.read_source(), move, attempts=1)
+                self._hold_misanswered(candidate, candidate.read_source(), transition, attempt_count=1)
             case Event.NOT_SENT:
                 tally.remove_started()
-                if move.is_stale:
+                if transition.is_stale:
                     self._stale_identities.add(identity)
                     session.limits.sent_count -= 1
             case _:
-                assert_never(move.event)
+                assert_never(transition.event)
 
-    def _record_second(self, candidate: Candidate, move: Move) -> None:
+    def _record_second_attempt(self, candidate: Candidate, transition: Transition) -> None:
         """Record the result of a create that was sent again after its first attempt was proved to have had no
         effect."""
         tally, identity = self._session.tally, candidate.intent.identity
-        if move.event is not Event.NOT_SENT:
+        if transition.event is not Event.NOT_SENT:
             tally.settled_absent_count += 1
-        match move.event:
+        match transition.event:
             case Event.LOST | Event.NOT_SENT:
-                self.unresolved_creates[identity].restart(candidate, move, self._session.clock.monotonic())
-            case Event.REFUSED if move.is_limited:
-                self.unresolved_creates[identity].restart(candidate, move, self._session.clock.monotonic())
+                self.unresolved_creates[identity].restart(candidate, transition, self._session.clock.monotonic())
+            case Event.REFUSED if transition.is_limited:
+                self.unresolved_creates[identity].restart(candidate, transition, self._session.clock.monotonic())
             case Event.ANSWERED:
                 unresolved_create = self.unresolved_creates.pop(identity)
                 if unresolved_create.row is not None:
@@ -243,43 +247,46 @@ class Outcomes:
                 if unresolved_create.row is None:
                     tally.leftovers[Leftover.REJECTED] += 1
                 else:
-                    self._hold_refused(candidate, unresolved_create.row.source, move)
+                    self._hold_refused(candidate, unresolved_create.row.source, transition)
             case Event.MISANSWERED:
                 unresolved_create = self.unresolved_creates.pop(identity)
                 if unresolved_create.row is None:
                     tally.leftovers[Leftover.HELD] += 1
                 else:
-                    attempts = (unresolved_create.attempts or 0) + 1
-                    self._hold_misanswered(candidate, unresolved_create.row.source, move, attempts=attempts)
+                    attempt_count = (unresolved_create.attempt_count or 0) + 1
+                    self._hold_misanswered(
+                        candidate, unresolved_create.row.source, transition, attempt_count=attempt_count
+                    )
             case _:
-                assert_never(move.event)
+                assert_never(transition.event)
 
-    def pop_stale(self) -> set[bytes]:
-        """Return, and forget, the identities that were not sent because their existence check expired."""
+    def pop_stale_identities(self) -> set[bytes]:
+        """Return the identities that were not sent because their existence check expired, and remove them from this
+        object."""
         stale_identities, self._stale_identities = self._stale_identities, set()
         return stale_identities
 
     # Held rows
 
-    def hold(self, problem: Problem, row: LoadRow, *, is_unchecked: bool = False) -> None:
+    def hold_row(self, problem: Problem, row: LoadRow, *, is_unchecked: bool = False) -> None:
         """Hold a row whose entry is HELD or REJECTED. `is_unchecked`: the subscriber has not been looked up after the
         refusal."""
-        self._hold(_HeldRow(problem, row, is_unchecked=is_unchecked))
+        self._add_held_row(_HeldRow(problem, row, is_unchecked=is_unchecked))
 
-    def _hold(self, held_row: _HeldRow) -> None:
+    def _add_held_row(self, held_row: _HeldRow) -> None:
         if len(self._held_rows) < _MAX_HELD_ROWS or held_row.row.identity in self._session.withheld_refusals:
             self._held_rows.append(held_row)
         else:
-            self._session.tally.report(held_row.problem)
+            self._session.tally.report_problem(held_row.problem)
             self._session.tally.add_message(
                 f"More than {_MAX_HELD_ROWS:,} rows were refused or held. Further rows are reported with the "
                 "service's answer, without a look-up of their subscribers."
             )
 
-    def _hold_refused(self, candidate: Candidate, source: Row, move: Move) -> None:
-        self._hold(
+    def _hold_refused(self, candidate: Candidate, source: Row, transition: Transition) -> None:
+        self._add_held_row(
             _HeldRow(
-                _build_rejected(source, move.status, move.message),
+                _build_rejected_problem(source, transition.status, transition.message),
                 build_row(candidate, source),
                 is_of_this_run=self._session.policy.looks_up_first,
                 is_unchecked=True,
@@ -288,18 +295,22 @@ class Outcomes:
             )
         )
 
-    def _hold_misanswered(self, candidate: Candidate, source: Row, move: Move, *, attempts: int) -> None:
-        problem = Problem(source, Outcome.UNKNOWN, "", "held", describe_held(move.message), move.status, attempts)
-        is_created_by_run = self._session.policy.looks_up_first and not move.is_known
-        self._hold(_HeldRow(problem, build_row(candidate, source), is_of_this_run=is_created_by_run))
+    def _hold_misanswered(
+        self, candidate: Candidate, source: Row, transition: Transition, *, attempt_count: int
+    ) -> None:
+        problem = Problem(
+            source, Outcome.UNKNOWN, "", "held", describe_held_row(transition.message), transition.status, attempt_count
+        )
+        is_created_by_run = self._session.policy.looks_up_first and not transition.is_known
+        self._add_held_row(_HeldRow(problem, build_row(candidate, source), is_of_this_run=is_created_by_run))
 
-    def list_unchecked(self) -> list[LoadRow]:
+    def list_unchecked_rows(self) -> list[LoadRow]:
         """Return the refused rows whose subscribers were not looked up after the refusal."""
         return [held_row.row for held_row in self._held_rows if held_row.is_unchecked]
 
-    # Outcomes from later moves of the entries
+    # Outcomes that follow from the later states of the entries
 
-    async def update(self) -> None:
+    async def report_resolved_rows(self) -> None:
         """Give the held rows, and the rows that are no longer unresolved, the outcome that follows from the ledger."""
         await self._report_held_rows()
         await self._report_resolved()
@@ -325,24 +336,24 @@ class Outcomes:
         ]
         if created_digests:  # the service has executed these creates although it refused them
             base = session.journal.base
-            await session.journal.ask(lambda ledger: ledger.record_equal(base, created_digests))
+            await session.journal.execute(lambda ledger: ledger.record_equal(base, created_digests))
         # The rows are removed only after the writes, so that no row loses its outcome if the ledger fails.
         self._held_rows = self._held_rows[len(held_rows) :]
         for held_row in sorted(held_rows, key=lambda held_row: (held_row.row.source.file, held_row.row.source.number)):
             entry, problem = entries.get(held_row.row.identity), held_row.problem
             if entry is not None and entry.state is State.CONFIRMED:  # a listing has shown the subscriber
                 if held_row.is_of_this_run and problem.outcome is Outcome.REJECTED:
-                    session.limits.remove_rejected()
+                    session.limits.remove_rejection()
                 self._report_found(
                     held_row.row, _find_reason(entry, held_row.row), is_of_this_run=held_row.is_of_this_run
                 )
             else:
-                attempts = entry.attempts if entry is not None else problem.attempts
-                session.tally.report(replace(problem, attempts=attempts))
+                attempt_count = entry.attempt_count if entry is not None else problem.attempt_count
+                session.tally.report_problem(replace(problem, attempt_count=attempt_count))
 
     async def _report_resolved(self) -> None:
-        """Report the unresolved entries that are no longer UNKNOWN. If the ledger has joined two records of one base, a
-        listing may have shown the subscribers, or the load of the other record got refusals."""
+        """Report the unresolved entries that are no longer UNKNOWN. If the ledger has joined two rows of one base, a
+        listing may have shown the subscribers, or the load of the other row got refusals."""
         for identity, entry in (await self._session.journal.find_entries(list(self.unresolved_creates))).items():
             match entry.state:
                 case State.CONFIRMED:
@@ -353,9 +364,9 @@ class Outcomes:
                         )
                 case State.REJECTED:
                     unresolved_create = self.unresolved_creates.pop(identity)
-                    message, status, attempts = entry.message or "", entry.status, entry.attempts
+                    message, status, attempt_count = entry.message or "", entry.status, entry.attempt_count
                     self._report_unresolved(
-                        unresolved_create, Outcome.REJECTED, Leftover.REJECTED, message, status, attempts
+                        unresolved_create, Outcome.REJECTED, Leftover.REJECTED, message, status, attempt_count
                     )
                 case State.NONE | State.SENDING | State.UNKNOWN | State.HELD:
                     continue
@@ -367,16 +378,16 @@ class Outcomes:
         failure: LedgerError | None = None
         entries: dict[bytes, Entry] = {}
         try:
-            await self._reject_unsent()
-            await self.update()
+            await self._reject_unsent_entries()
+            await self.report_resolved_rows()
             entries = await self._session.journal.find_entries(list(self.unresolved_creates))
         except LedgerError as error:
             failure = error
         for held_row in self._held_rows:
-            self._session.tally.report(held_row.problem)
+            self._session.tally.report_problem(held_row.problem)
         self._held_rows.clear()
         for identity, unresolved_create in self.unresolved_creates.items():
-            attempts = entries[identity].attempts if identity in entries else 1
+            attempt_count = entries[identity].attempt_count if identity in entries else 1
             message = (
                 unresolved_create.message
                 or "the create was sent, and the service has not shown whether the create took effect"
@@ -387,13 +398,15 @@ class Outcomes:
                     "has a suppression list, may send the create again"
                 )
             status = unresolved_create.status
-            self._report_unresolved(unresolved_create, Outcome.UNKNOWN, Leftover.UNKNOWN, message, status, attempts)
+            self._report_unresolved(
+                unresolved_create, Outcome.UNKNOWN, Leftover.UNKNOWN, message, status, attempt_count
+            )
         self.unresolved_creates.clear()
         if failure is not None:
             raise failure
         await self._session.journal.flush()
 
-    async def _reject_unsent(self) -> None:
+    async def _reject_unsent_entries(self) -> None:
         """Move the refused entries that this run does not send again back to REJECTED, so that a later run knows their
         refusal."""
         base, entries = (
@@ -406,7 +419,7 @@ class Outcomes:
             if unresolved_create.is_refused and unresolved_create.status is not None and identity in entries
             if entries[identity].state is State.UNKNOWN
         ]
-        await self._session.journal.ask(lambda ledger: ledger.mark_refused(base, State.UNKNOWN, refused_entries))
+        await self._session.journal.execute(lambda ledger: ledger.mark_refused(base, State.UNKNOWN, refused_entries))
 
     # Reports
 
@@ -424,7 +437,7 @@ class Outcomes:
             reason = None if unresolved_create.newer_candidate is None else CompareReason.CHANGED
             self._report_settled(unresolved_create.row, unresolved_create, reason)
 
-    def record_not_created(self, identity: bytes, event: FinalAbsenceEvent, attempts: int) -> None:
+    def record_not_created(self, identity: bytes, event: FinalAbsenceEvent, attempt_count: int) -> None:
         """Record that this run does not send the create of an unresolved entry again, although no look-up found the
         subscriber. `attempts` is the number of creates."""
         tally, unresolved_create = self._session.tally, self.unresolved_creates.pop(identity)
@@ -439,13 +452,15 @@ class Outcomes:
             case Event.WITHHELD:
                 message = f"held after it was proved absent: {message or 'the create was sent, and no answer came'}"
                 if unresolved_create.unprovable_reason:
-                    message = describe_held(unresolved_create.unprovable_reason)
+                    message = describe_held_row(unresolved_create.unprovable_reason)
                 status = unresolved_create.status
-                self._report_unresolved(unresolved_create, Outcome.UNKNOWN, Leftover.HELD, message, status, attempts)
+                self._report_unresolved(
+                    unresolved_create, Outcome.UNKNOWN, Leftover.HELD, message, status, attempt_count
+                )
             case Event.REFUSED:
                 status = unresolved_create.status
                 self._report_unresolved(
-                    unresolved_create, Outcome.REJECTED, Leftover.REJECTED, message, status, attempts
+                    unresolved_create, Outcome.REJECTED, Leftover.REJECTED, message, status, attempt_count
                 )
             case _:
                 assert_never(event)
@@ -457,7 +472,7 @@ class Outcomes:
         leftover: Leftover,
         message: str,
         status: int | None,
-        attempts: int,
+        attempt_count: int,
     ) -> None:
         """Report the row of an unresolved entry as a problem. If this run has no row for the entry, count the entry as
         a leftover."""
@@ -465,13 +480,15 @@ class Outcomes:
         if unresolved_create.row is None:
             tally.leftovers[leftover] += 1
         else:
-            tally.report(Problem(unresolved_create.row.source, outcome, "", leftover.value, message, status, attempts))
+            tally.report_problem(
+                Problem(unresolved_create.row.source, outcome, "", leftover.value, message, status, attempt_count)
+            )
 
     def _report_settled(self, row: LoadRow, unresolved_create: UnresolvedCreate, reason: CompareReason | None) -> None:
         """Report a row whose unresolved create was found. After a 429 the row is compared, because a create with a 429
         rarely takes effect. If the subscriber existed before the create, the row counts as existing or changed."""
         if unresolved_create.has_existed_before:
-            self._session.journal.record_receipt(row.identity, row.name, ReceiptKind.EXISTED)
+            self._session.journal.record_receipt(row.identity, row.identity_text, ReceiptKind.EXISTED)
             self._report_found(row, CompareReason.FIRST, is_of_this_run=False)
         elif unresolved_create.is_limited:
             self._report_found(row, CompareReason.LIMITED, is_of_this_run=False)
@@ -482,7 +499,7 @@ class Outcomes:
         """Report a row whose subscriber exists. With `is_of_this_run`, the row is created. Otherwise the row waits for
         a comparison for this reason; without a reason, it exists."""
         if is_of_this_run:
-            self._session.journal.record_receipt(row.identity, row.name, ReceiptKind.CREATED)
+            self._session.journal.record_receipt(row.identity, row.identity_text, ReceiptKind.CREATED)
             self._report_created(row)
         elif reason is not None:
             self._session.waiting_rows.add(self._session.journal, [(row, reason)])
@@ -495,7 +512,7 @@ class Outcomes:
         tally.report_created(lambda: row.source, row.values, row.omission)
 
 
-def _build_rejected(source: Row, status: int | None, message: str) -> Problem:
+def _build_rejected_problem(source: Row, status: int | None, message: str) -> Problem:
     return Problem(source, Outcome.REJECTED, "", "rejected", message, status, 1)
 
 

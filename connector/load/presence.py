@@ -14,7 +14,7 @@ from typing import Any
 from connector.errors import RunAborted
 from connector.ledger.entries import Ledger
 from connector.ledger.store import Base
-from connector.listing.access import KeyGroup, ListAccess, LookupKey, store_shown
+from connector.listing.access import KeyGroup, ListAccess, LookupKey, store_shown_subscribers
 from connector.listing.base_list import (
     MAX_SHOWN_RECORDS,
     Listing,
@@ -28,12 +28,12 @@ from connector.listing.hidden import find_hidden_base, record_hidden_classes
 from connector.listing.lookup import count_requests
 from connector.listing.pages import ListFailed
 from connector.listing.requests import find_rows_by_filters
-from connector.load.candidates import describe_other
+from connector.load.candidates import describe_base
 from connector.load.lookups import (
-    LOOKED_UP_AS_SENT,
+    LOOKED_UP_AS_SENT_MESSAGE,
+    LookupMethod,
     LookupProgress,
-    Way,
-    choose_way,
+    choose_lookup_method,
     split_keys,
     try_look_up_by_filters,
 )
@@ -84,13 +84,13 @@ class BasePresence:
             self._chunk is None or self._chunk is planned_chunk
         )
 
-    def cover(self, planned_chunk: PlannedChunk | None, began_at: float) -> None:
-        """Cover this chunk (None: all rows) by a look-up that began at `began_at` (monotonic). Raises RunAborted if the
-        look-up is too old for a create."""
-        self.valid_until = self.session.policy.valid_until(began_at, self.session.clock.monotonic())
+    def cover_rows(self, planned_chunk: PlannedChunk | None, started_at: float) -> None:
+        """Record that a look-up which started at `started_at` (monotonic) covers this chunk (None: all rows). Raises
+        RunAborted if the look-up is too old for a create."""
+        self.valid_until = self.session.policy.find_valid_until(started_at, self.session.clock.monotonic())
         self._chunk = planned_chunk
 
-    def forget(self) -> None:
+    def forget_look_up(self) -> None:
         """Drop the result of the last look-up, because subscribers may have been created after it."""
         if self.session.policy.looks_up_first:
             self.valid_until = _NEVER
@@ -108,11 +108,11 @@ class BasePresence:
         }
         self.session.tally.record_duplicates(ids)
 
-    async def record(self, listing: Listing, *, start: int = 0) -> None:
-        """Record the subscribers of the base that a listing shows. `start` is an earlier `size` of the rows: record
-        only the later rows."""
-        counts = await record_base(self.access, listing.rows, start=start)
-        if start:
+    async def record_listing(self, listing: Listing, *, first_part: int = 0) -> None:
+        """Record the subscribers of the base that a listing shows. `first_part` is an earlier `part_count` of the rows:
+        record only the later parts."""
+        counts = await record_base(self.access, listing.rows, first_part=first_part)
+        if first_part:
             return  # the counts of a renewal are wrong, because its pages overlap
         self.listing_rows = listing.rows
         if listing.is_complete:
@@ -121,7 +121,7 @@ class BasePresence:
             base = self.session.journal.base
             self._record_duplicates_of_first(listing.rows)
             self.session.tally.add_message(
-                f"identities that are in the base {describe_other(base.service_id, base.name)} more than once already: "
+                f"identities that are in the base {describe_base(base.service_id, base.name)} more than once already: "
                 f"{counts.duplicate_count:,}. The interface of the service cannot remove subscribers: remove them on "
                 "the service's own pages"
             )
@@ -150,7 +150,7 @@ class LookupTask:
     base: BasePresence
     planned_chunk: PlannedChunk
     keys: Sequence[LookupKey]
-    began_at: float | None = None  # the beginning of the first look-up of these keys (monotonic); None: not begun
+    started_at: float | None = None  # the beginning of the first look-up of these keys (monotonic); None: not begun
 
 
 class AccountPresence:
@@ -184,46 +184,50 @@ class AccountPresence:
         )
         while tasks:
             groups = [KeyGroup(task.base.access, task.keys) for task in tasks]
-            way = await choose_way(groups, progress, is_sweep_too_slow=self._listing_duration_s is not None)
-            if way is Way.NONE:
+            method = await choose_lookup_method(
+                groups, progress, is_sweep_too_slow=self._listing_duration_s is not None
+            )
+            if method is LookupMethod.NONE:
                 raise RunAborted(self._explain_inconclusive(tasks))
-            tasks = await (self._read_listing(tasks) if way is Way.SWEEP else self._look_up_by_filter(tasks, way))
-            progress = replace(progress, tried_ways=progress.tried_ways | {way})
+            tasks = await (
+                self._read_listing(tasks) if method is LookupMethod.SWEEP else self._look_up_by_filter(tasks, method)
+            )
+            progress = replace(progress, tried_methods=progress.tried_methods | {method})
 
     # By filters
 
-    async def _look_up_by_filter(self, tasks: Sequence[LookupTask], way: Way) -> list[LookupTask]:
+    async def _look_up_by_filter(self, tasks: Sequence[LookupTask], method: LookupMethod) -> list[LookupTask]:
         """Make the look-ups by filters. Return a task for each base whose look-up is inconclusive for some keys, with
         only these keys."""
         if await record_hidden_classes(tasks[0].base.access):
             return list(tasks)  # filters leave out the same classes as the list
         remaining_tasks = list[LookupTask]()
         for task in tasks:
-            session, is_as_sent = task.base.session, way is Way.FILTER_AS_SENT
-            began_at = session.clock.monotonic() if task.began_at is None else task.began_at
-            keys = [replace(key, ignores_case=False) for key in task.keys] if is_as_sent else task.keys
+            session, only_as_sent = task.base.session, method is LookupMethod.FILTER_AS_SENT
+            started_at = session.clock.monotonic() if task.started_at is None else task.started_at
+            keys = [replace(key, ignores_case=False) for key in task.keys] if only_as_sent else task.keys
             self._filter_request_count += count_requests(keys)
             result = await try_look_up_by_filters(session.access, keys, len(keys))
             await self._record_found(task.base, [(identity, ids[0]) for identity, ids in result.found_ids.items()])
-            if is_as_sent and result.absent_identities:
-                session.tally.add_message(LOOKED_UP_AS_SENT)
+            if only_as_sent and result.absent_identities:
+                session.tally.add_message(LOOKED_UP_AS_SENT_MESSAGE)
             inconclusive_keys = split_keys(task.keys, result)[1]
             if inconclusive_keys:
-                remaining_tasks.append(replace(task, keys=inconclusive_keys, began_at=began_at))
+                remaining_tasks.append(replace(task, keys=inconclusive_keys, started_at=started_at))
             elif await task.base.detect_hidden():
                 await self._read_hidden_base(task)
             else:
-                task.base.cover(task.planned_chunk, began_at)
+                task.base.cover_rows(task.planned_chunk, started_at)
         return remaining_tasks
 
     async def _record_found(self, base: BasePresence, found_pairs: Sequence[tuple[bytes, int]]) -> None:
         ledger_base, field = base.session.journal.base, base.session.policy.identity
 
-        def record(ledger: Ledger) -> None:
+        def record_in_ledger(ledger: Ledger) -> None:
             ledger.record_listed(ledger_base, field, found_pairs)
             ledger.record_shown(ledger_base, [identity for identity, _ in found_pairs[:MAX_SHOWN_RECORDS]])
 
-        await base.session.journal.ask(record)
+        await base.session.journal.execute(record_in_ledger)
 
     # By a listing
 
@@ -233,22 +237,22 @@ class AccountPresence:
         listing = self._listing
         if listing is None or any(task.base.listing_rows is listing.rows for task in tasks):
             return False
-        return not _is_too_old(tasks[0].base.session, listing.began_at)
+        return not _is_too_old(tasks[0].base.session, listing.started_at)
 
     async def _renew_listing(self, session: Session) -> None:
         """Renew the listing: read on from its end. Drop the listing if it cannot be renewed."""
         listing, self._listing = self._listing, None
         if listing is None or listing.end is None or any(base.access.unverified_entries for base in self.bases):
             return
-        began_at, start = session.clock.monotonic(), listing.rows.size
+        started_at, first_part = session.clock.monotonic(), listing.rows.part_count
         end = await extend_listing(self._shown_accesses, listing.end, listing.rows)
         if end is None:
             return
-        self._listing = replace(listing, end=end, began_at=began_at)
+        self._listing = replace(listing, end=end, started_at=started_at)
         for base in self.bases:
             if base.listing_rows is listing.rows:
-                await base.record(listing, start=start)
-                base.cover(None, began_at)
+                await base.record_listing(listing, first_part=first_part)
+                base.cover_rows(None, started_at)
 
     async def _read_listing(self, tasks: Sequence[LookupTask]) -> list[LookupTask]:
         """Read the list for all bases. Return the tasks that the listing does not cover."""
@@ -259,12 +263,12 @@ class AccountPresence:
             session.tally.add_message(describe_hidden(listing.certificate))
         for task in tasks:
             if not task.base.access.unverified_entries:
-                await task.base.record(listing)
+                await task.base.record_listing(listing)
         if not listing.is_complete or await self._contradicts_absence(tasks, listing.certificate.distinct):
             return list(tasks)
         self._listing = listing
-        if _is_too_old(session, listing.began_at):
-            self._listing_duration_s = session.clock.monotonic() - listing.began_at
+        if _is_too_old(session, listing.started_at):
+            self._listing_duration_s = session.clock.monotonic() - listing.started_at
             await self._renew_listing(session)
         return await self._cover_by_listing(tasks)
 
@@ -277,11 +281,11 @@ class AccountPresence:
                 remaining_tasks.append(task)
                 continue
             if base.listing_rows is not listing.rows:
-                await base.record(listing)
+                await base.record_listing(listing)
             if await base.detect_hidden(is_swept=True):
                 await self._read_hidden_base(task)
             else:
-                base.cover(None, listing.began_at)
+                base.cover_rows(None, listing.started_at)
         return remaining_tasks
 
     async def count_newcomers(self) -> int:
@@ -301,10 +305,10 @@ class AccountPresence:
             for identity, subscriber_id in listed_pairs:
                 ids_by_identity[identity].add(subscriber_id)
             listed_ids = [subscriber_id for _, subscriber_id in listed_pairs]
-            answered_ids = await access.journal.ask(partial(_find_answered_ids, access.journal.base, listed_ids))
+            answered_ids = await access.journal.execute(partial(_find_answered_ids, access.journal.base, listed_ids))
             for identity, ids in ids_by_identity.items():
                 entry = entries.get(identity)
-                if entry is not None and entry.attempts > 0:
+                if entry is not None and entry.attempt_count > 0:
                     base.session.tally.record_duplicates(ids)
                     newcomer_count += len(ids) - 1
                 else:
@@ -321,22 +325,22 @@ class AccountPresence:
         """Read a hidden base separately, and cover the base. Raises RunAborted if the reading is incomplete."""
         base = task.base
         listing = await list_account([base.access], task.keys)
-        await base.record(listing)
+        await base.record_listing(listing)
         if not listing.is_complete:
             raise RunAborted(self._explain_inconclusive([task]))
         base.session.tally.add_message(
             f"The list showed no subscriber of the base {base.access.state.base_id} until a request had its BaseId. "
             "The base was read separately."
         )
-        base.cover(None, listing.began_at)
+        base.cover_rows(None, listing.started_at)
 
     # A list that is cut off (architecture 7, rule 7)
 
     async def _contradicts_absence(self, tasks: Sequence[LookupTask], listed_count: int) -> bool:
         """Return whether look-ups find at least two subscribers that the listing lacks."""
         absent_keys, found_count = await self._choose_absent_keys(tasks), 0
-        for part in (absent_keys[:_ABSENT_LOOK_UPS], absent_keys[_ABSENT_LOOK_UPS : 2 * _ABSENT_LOOK_UPS]):
-            found_count += await self._record_shown(part)
+        for batch in (absent_keys[:_ABSENT_LOOK_UPS], absent_keys[_ABSENT_LOOK_UPS : 2 * _ABSENT_LOOK_UPS]):
+            found_count += await self._record_shown(batch)
             if found_count != 1:  # a single subscriber may be a newcomer
                 break
         if found_count < 2:
@@ -351,9 +355,12 @@ class AccountPresence:
     async def _choose_absent_keys(self, tasks: Sequence[LookupTask]) -> list[tuple[BasePresence, LookupKey]]:
         """Return some keys, evenly spread over the chunk, whose subscribers the listing did not show."""
         keys = [(task.base, key) for task in tasks for key in task.keys]
-        sample, absent_keys = keys[:: max(1, len(keys) // _ABSENT_SAMPLE_ROWS)], list[tuple[BasePresence, LookupKey]]()
-        for base in {id(base): base for base, _ in sample}.values():
-            base_keys = [key for sample_base, key in sample if sample_base is base]
+        sample_keys, absent_keys = (
+            keys[:: max(1, len(keys) // _ABSENT_SAMPLE_ROWS)],
+            list[tuple[BasePresence, LookupKey]](),
+        )
+        for base in {id(base): base for base, _ in sample_keys}.values():
+            base_keys = [key for sample_base, key in sample_keys if sample_base is base]
             entries = await base.session.journal.find_entries([key.identity for key in base_keys])
             confirmed_identities = {identity for identity, entry in entries.items() if entry.state is State.CONFIRMED}
             absent_keys += [(base, key) for key in base_keys if key.identity not in confirmed_identities]
@@ -371,7 +378,7 @@ class AccountPresence:
         for base in {id(base): base for base, _ in keys}.values():
             identities = {key.identity for key_base, key in keys if key_base is base}
             listed_pairs = build_reader(base.access, [base.session.policy.identity]).read(rows)
-            store_shown(base.access, rows, listed_pairs, identities)
+            store_shown_subscribers(base.access, rows, listed_pairs, identities)
             shown_ids = {identity: subscriber_id for identity, subscriber_id in listed_pairs if identity in identities}
             await self._record_found(base, list(shown_ids.items()))
             shown_count += len(shown_ids)
@@ -380,23 +387,23 @@ class AccountPresence:
     def _explain_inconclusive(self, tasks: Sequence[LookupTask]) -> str:
         """Return the reason to end the run if neither the list nor its filters show which subscribers exist."""
         session, key_count = tasks[0].base.session, sum(len(task.keys) for task in tasks)
-        subscribers = "one subscriber exists" if key_count == 1 else f"{key_count:,} subscribers exist"
+        subscribers_text = "one subscriber exists" if key_count == 1 else f"{key_count:,} subscribers exist"
         if self._listing_duration_s is not None:
             return (
                 f"reading the list took {self._listing_duration_s:,.0f} s, longer than load.fresh "
-                f"({session.policy.fresh_s:g} s) allows. The list's filters do not show whether {subscribers}, so no "
-                "more rows were sent. Set load.fresh longer than a listing takes, then run again"
+                f"({session.policy.fresh_s:g} s) allows. The list's filters do not show whether {subscribers_text}, so "
+                "no more rows were sent. Set load.fresh longer than a listing takes, then run again"
             )
         reason = session.access.state.unreadable_reason or "the list could not be read whole"
         return (
-            f"{reason}, and its filters do not show whether {subscribers}, so no more rows were sent. Run again, or "
-            "set load.look to none to create without looking, which creates existing subscribers a second time"
+            f"{reason}, and its filters do not show whether {subscribers_text}, so no more rows were sent. Run again, "
+            "or set load.look to none to create without looking, which creates existing subscribers a second time"
         )
 
 
-def _is_too_old(session: Session, began_at: float) -> bool:
-    """Return whether a look-up that began at `began_at` is too old for a create."""
-    return session.policy.expires_at(began_at) <= session.clock.monotonic()
+def _is_too_old(session: Session, started_at: float) -> bool:
+    """Return whether a look-up that started at `started_at` (monotonic) is too old for a create."""
+    return session.policy.find_expiry(started_at) <= session.clock.monotonic()
 
 
 def _find_answered_ids(base: Base, ids: Sequence[int], ledger: Ledger) -> set[int]:

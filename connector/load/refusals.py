@@ -30,16 +30,17 @@ class EarlierRefusals:
         self._recent_after = float("-inf")  # Unix seconds
         self._recent_identities = set[bytes]()  # refused so recently that a later run must look them up once more
 
-    async def begin(self) -> None:
+    async def choose_retried_refusals(self) -> None:
         """Choose the base's refusals that this run sends again, and move them to UNKNOWN. Raises LedgerError.
 
-        Choose one refusal of each kind that many entries share, and withhold the others until that create is accepted.
-        Of other kinds, choose every refusal that is not final. A load after its survey keeps the choice of the survey.
+        If many entries share a kind of refusal, choose one refusal of this kind, and withhold the others until its
+        create is accepted. Of other kinds, choose every refusal that is not final. A load after its survey keeps the
+        choice of the survey.
         """
         session, base = self._session, self._session.journal.base
-        self._recent_after = session.clock.now().timestamp() - 2 * session.access.shown_after_s
+        self._recent_after = session.clock.now().timestamp() - 2 * session.access.expected_lag_s
 
-        def write(ledger: Ledger) -> list[RefusingRun]:
+        def update_ledger(ledger: Ledger) -> list[RefusingRun]:
             runs, refusals = find_refusing_runs(ledger.connection, base), ledger.find_refusals(base)
             if session.retried_refusals:
                 identities = {refusal.identity for refusal in refusals}
@@ -49,13 +50,13 @@ class EarlierRefusals:
                     if identity in identities
                 }
             else:
-                self._choose(refusals)
+                self._choose_refusals(refusals)
             ledger.mark_unresolved(base, list(session.retried_refusals))
             return runs
 
-        self._refusing_runs |= {run.run_key: run for run in await session.journal.ask(write)}
+        self._refusing_runs |= {run.run_key: run for run in await session.journal.execute(update_ledger)}
 
-    def _choose(self, refusals: Sequence[Refusal]) -> None:
+    def _choose_refusals(self, refusals: Sequence[Refusal]) -> None:
         """Choose the refusals whose creates this run sends again, and the refusals whose creates the run withholds."""
         session, refusals_by_kind = self._session, defaultdict[str, list[Refusal]](list)
         for refusal in refusals:
@@ -92,7 +93,7 @@ class EarlierRefusals:
         if not refusals:
             return {}
 
-        def write(ledger: Ledger) -> dict[bytes, Refusal]:
+        def update_ledger(ledger: Ledger) -> dict[bytes, Refusal]:
             entries = ledger.find_entries(base, [refusal.identity for refusal in refusals])
             released_refusals = {
                 refusal.identity: refusal
@@ -104,9 +105,9 @@ class EarlierRefusals:
 
         for refusal in refusals:
             del session.withheld_refusals[refusal.identity]
-        return await session.journal.ask(write)
+        return await session.journal.execute(update_ledger)
 
-    def find_recent(self, refusals: Iterable[Refusal]) -> set[bytes]:
+    def find_recent_identities(self, refusals: Iterable[Refusal]) -> set[bytes]:
         """Return the identities of the refusals that are so recent that the list may not show their subscribers yet."""
         return {refusal.identity for refusal in refusals if self.may_not_show_yet(refusal)}
 
@@ -122,7 +123,7 @@ class EarlierRefusals:
         """Return whether this run must look the refused subscriber up: the run that recorded the refusal ended before
         its look-up, or made its look-up so early that the list may have lagged."""
         run = self._find_run(entry)
-        if run is None or (run.has_finished and entry.reported is not None):
+        if run is None or (run.has_finished and entry.reported_fingerprint is not None):
             return False
         if self.may_not_show_yet(entry):
             self._recent_identities.add(identity)
@@ -131,14 +132,14 @@ class EarlierRefusals:
     def _find_run(self, entry: Entry | UnfinishedEntry | Refusal) -> RefusingRun | None:
         return None if entry.run_key is None else self._refusing_runs.get(entry.run_key)
 
-    async def look_up(self, rows: Sequence[LoadRow]) -> None:
+    async def look_up_rows(self, rows: Sequence[LoadRow]) -> None:
         """Look the subscribers of these refused rows up once, and confirm the subscribers that are found.
 
         Raises ListFailed and RunAborted as a look-up does.
         """
         if not rows or not self._session.policy.looks_up_first:
             return
-        keys = [LookupKey(row.identity, self._session.policy.identity, row.name) for row in rows]
+        keys = [LookupKey(row.identity, self._session.policy.identity, row.identity_text) for row in rows]
         result = await look_up_all(self._session.access, keys)
         journal, field = self._session.journal, self._session.policy.identity
         found_pairs = [(identity, ids[0]) for identity, ids in result.found_ids.items()]
@@ -146,11 +147,11 @@ class EarlierRefusals:
         checked_identities = [key.identity for key in keys if key.identity not in excluded_identities]
         checked_at = self._session.clock.now().timestamp()
 
-        def write(ledger: Ledger) -> None:
+        def update_ledger(ledger: Ledger) -> None:
             ledger.record_listed(journal.base, field, found_pairs)
             ledger.record_checked(journal.base, journal.run_key, checked_identities, checked_at)
 
-        await journal.ask(write)
+        await journal.execute(update_ledger)
 
 
 def _is_unchanged(refusal: Refusal, entry: Entry | None) -> bool:

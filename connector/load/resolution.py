@@ -24,8 +24,8 @@ from connector.ledger.store import Base
 from connector.listing.access import KeyGroup, LookupKey, LookupResult, find_latest_time
 from connector.listing.answered import find_existing_ids
 from connector.listing.lookup import is_class_shown
-from connector.load.candidates import Candidate, CandidateList, Create, build_entry_key, read_body
-from connector.load.lookups import LOOKED_UP_AS_SENT, LookupPart, look_up_keys
+from connector.load.candidates import Candidate, CandidateList, SendCandidates, build_entry_key, read_body
+from connector.load.lookups import LOOKED_UP_AS_SENT_MESSAGE, LookupPart, look_up_keys
 from connector.load.outcomes import Outcomes, UnresolvedCreate
 from connector.load.refusals import EarlierRefusals
 from connector.load.session import RunMode, Session
@@ -45,7 +45,7 @@ class _LookUp:
     """One look-up of unresolved entries."""
 
     entries: dict[bytes, UnfinishedEntry]  # by identity
-    began_at: float  # monotonic
+    started_at: float  # monotonic
     ended_at: float = 0.0  # monotonic
     found_count: int = 0  # entries whose subscribers were found
     absent_entries: list[UnfinishedEntry] = field(default_factory=list)  # entries that are proved absent
@@ -54,13 +54,13 @@ class _LookUp:
 
 class Settler:
     """Settles the UNKNOWN entries of one base: records their results in `outcomes`, and sends absent entries again by
-    `create`. A plan makes one look-up, and sends nothing."""
+    `send_candidates`. A plan makes one look-up, and sends nothing."""
 
     def __init__(
-        self, session: Session, mode: RunMode, outcomes: Outcomes, refusals: EarlierRefusals, create: Create
+        self, session: Session, mode: RunMode, outcomes: Outcomes, refusals: EarlierRefusals, create: SendCandidates
     ) -> None:
         self._session, self._mode = session, mode
-        self.outcomes, self.refusals, self.create = outcomes, refusals, create
+        self.outcomes, self.refusals, self.send_candidates = outcomes, refusals, create
         self._last_result: LookupResult  # the result of the last part of the last look-up
         self._look_up = _LookUp({}, 0.0)
         self._selected_identities: Collection[bytes] | None = None  # of the entries to settle; None: all entries
@@ -69,10 +69,10 @@ class Settler:
     async def read_lag(self) -> None:
         """Read the largest lag of the account's list that earlier runs recorded. Raises LedgerError."""
         account, lag = self._session.journal.base.account, self._session.access.lag
-        lag_s = await self._session.journal.ask(lambda ledger: read_largest_lag(ledger.connection, account))
+        lag_s = await self._session.journal.execute(lambda ledger: read_largest_lag(ledger.connection, account))
         lag.largest_lag_s = max(lag.largest_lag_s, lag_s)
 
-    def select(self, identities: Collection[bytes] | None, *, is_resending_held: bool) -> None:
+    def select_entries(self, identities: Collection[bytes] | None, *, is_resending_held: bool) -> None:
         """Settle only the entries with these identities from now on (None: all entries). With `is_resending_held`, also
         send entries again whose run would have held them."""
         self._selected_identities, self._is_resending_held = identities, is_resending_held
@@ -95,23 +95,25 @@ class Settler:
             await self._look_up_once()
         has_more = is_loading
         while has_more and not control.is_stopping:
-            self.outcomes.reopen_passing()
+            self.outcomes.reopen_passing_refusals()
             await self._settle_unknown()
-            has_more = is_releasing and await self.release()
-        self.outcomes.hold_believed_refusals()
+            has_more = is_releasing and await self.release_refusals()
+        self.outcomes.hold_final_refusals()
         if is_loading and not control.is_stopping:
-            await self.refusals.look_up(self.outcomes.list_unchecked())
-        await self.outcomes.update()
+            await self.refusals.look_up_rows(self.outcomes.list_unchecked_rows())
+        await self.outcomes.report_resolved_rows()
         control.check()
 
-    async def release(self, *, is_resending_all: bool = False) -> bool:
+    async def release_refusals(self, *, is_resending_all: bool = False) -> bool:
         """Add refusals of earlier runs to the unresolved entries if this run has sent a create of their kind again and
         the service has accepted the create. Return whether any refusal was added.
 
         With `is_resending_all`, also add the refusals that are not final. Raises LedgerError.
         """
         released_refusals = await self.refusals.release_withheld(is_resending_all=is_resending_all)
-        self.outcomes.add_earlier_refusals(released_refusals, self.refusals.find_recent(released_refusals.values()))
+        self.outcomes.add_earlier_refusals(
+            released_refusals, self.refusals.find_recent_identities(released_refusals.values())
+        )
         return bool(released_refusals)
 
     async def _settle_unknown(self) -> None:
@@ -120,7 +122,7 @@ class Settler:
         fruitless_count = inconclusive_count = 0
         is_due = True
         while fruitless_count < _MAX_FRUITLESS_LOOK_UPS and inconclusive_count < _MAX_INCONCLUSIVE_LOOK_UPS:
-            unknown_entries = await self._read_unknown()
+            unknown_entries = await self._read_unknown_entries()
             if not unknown_entries or not (is_due or await self._wait_for_next_look_up(unknown_entries)):
                 return
             await self._look_up_once()
@@ -144,7 +146,7 @@ class Settler:
     async def begin_look_up(self) -> KeyGroup:
         """Begin a look-up of the unknown entries, and return their keys. Then call `record_look_up` for each part of
         the result, and `end_look_up`."""
-        unknown_entries = await self._read_unknown()
+        unknown_entries = await self._read_unknown_entries()
         now, policy = self._session.clock.monotonic(), self._session.policy
         self._look_up = _LookUp({entry.identity: entry for entry in unknown_entries}, now)
         keys = list[LookupKey]()
@@ -155,25 +157,26 @@ class Settler:
             keys.append(build_entry_key(entry, ignores_case=policy.looks_up_first and not is_fresh))
         return KeyGroup(self._session.access, keys)
 
-    async def _read_unknown(self) -> list[UnfinishedEntry]:
-        """Return the UNKNOWN entries to settle. First move refusals of this run from REJECTED to UNKNOWN, unless their
-        kind is believed."""
+    async def _read_unknown_entries(self) -> list[UnfinishedEntry]:
+        """Return the UNKNOWN entries to settle. First make the refused creates of this run UNKNOWN, unless the run
+        treats refusals of their kind as final."""
         base, unresolved_by_identity = self._session.journal.base, self.outcomes.unresolved_creates
         recorded_identities = [
             identity
             for identity, unresolved_create in unresolved_by_identity.items()
-            if unresolved_create.is_recorded and not self._session.passing_refusals.is_believed(unresolved_create.kind)
+            if unresolved_create.is_rejected_in_ledger
+            and not self._session.passing_refusals.is_believed(unresolved_create.kind)
         ]
 
-        def read(ledger: Ledger) -> list[UnfinishedEntry]:
+        def read_entries(ledger: Ledger) -> list[UnfinishedEntry]:
             entries = ledger.find_entries(base, recorded_identities)
             rejected_identities = [identity for identity, entry in entries.items() if entry.state is State.REJECTED]
             ledger.mark_unresolved(base, rejected_identities)
             return ledger.find_unfinished_entries(base, State.UNKNOWN)
 
-        entries = await self._session.journal.ask(read)
+        entries = await self._session.journal.execute(read_entries)
         for identity in recorded_identities:
-            unresolved_by_identity[identity].is_recorded = False
+            unresolved_by_identity[identity].is_rejected_in_ledger = False
         found_at, unknown_entries = self._session.clock.monotonic(), list[UnfinishedEntry]()
         for entry in entries:
             unresolved_create = unresolved_by_identity.get(entry.identity)
@@ -182,11 +185,11 @@ class Settler:
             if is_of_another_job or not is_selected:
                 continue
             unresolved_create = self.outcomes.add_unresolved(entry.identity, UnresolvedCreate(found_at))
-            if unresolved_create.attempts not in (None, entry.attempts):
+            if unresolved_create.attempt_count not in (None, entry.attempt_count):
                 unresolved_create.attempt_ended_at, unresolved_create.first_missed_at = found_at, None
-            unresolved_create.attempts = entry.attempts
+            unresolved_create.attempt_count = entry.attempt_count
             if not unresolved_create.is_of_this_run:  # earlier attempts, such as of runs that died, do not count
-                unresolved_create.uncounted_attempts = entry.attempts
+                unresolved_create.uncounted_attempt_count = entry.attempt_count
             unknown_entries.append(entry)
         return unknown_entries
 
@@ -196,14 +199,14 @@ class Settler:
         wait_s = 0.0
         if not any(self._needs_second_sweep(entry) for entry in unknown_entries):
             quiet_s = self._session.policy.quiet_period_s
-            all_unresolved = [self.outcomes.unresolved_creates[entry.identity] for entry in unknown_entries]
-            latest_at = max(
+            unresolved_creates = [self.outcomes.unresolved_creates[entry.identity] for entry in unknown_entries]
+            latest_wait_start = max(
                 unresolved_create.attempt_ended_at
                 if unresolved_create.first_missed_at is None
                 else unresolved_create.first_missed_at
-                for unresolved_create in all_unresolved
+                for unresolved_create in unresolved_creates
             )
-            wait_s = max(latest_at, self._last_result.started_at) + quiet_s - self._session.clock.monotonic()
+            wait_s = max(latest_wait_start, self._last_result.started_at) + quiet_s - self._session.clock.monotonic()
         return await self._session.control.wait(
             wait_s, f"then {len(unknown_entries):,} unknown rows are looked up again"
         )
@@ -226,8 +229,8 @@ class Settler:
 
     async def record_look_up(self, part: LookupPart) -> None:
         """Confirm the entries that a part of a look-up found, and record that it did not find the other entries."""
-        if part.is_as_sent and part.result.absent_identities:
-            self._session.tally.add_message(LOOKED_UP_AS_SENT)
+        if part.only_as_sent and part.result.absent_identities:
+            self._session.tally.add_message(LOOKED_UP_AS_SENT_MESSAGE)
         look_up, result = self._look_up, part.result
         await self._confirm_found(result)
         missed_entries = list[UnfinishedEntry]()
@@ -247,7 +250,7 @@ class Settler:
             missed_entries.append(entry)
         look_up.ended_at = self._session.clock.monotonic()
         look_up.found_count += len(part.keys) - len(missed_entries)
-        look_up.absent_entries += await self._find_absent(missed_entries)
+        look_up.absent_entries += await self._find_absent_entries(missed_entries)
         look_up.is_conclusive |= bool(result.found_ids or result.absent_identities)
 
     async def _confirm_found(self, result: LookupResult) -> None:
@@ -256,51 +259,51 @@ class Settler:
         base, access = self._session.journal.base, self._session.access
         unresolved_by_identity = self.outcomes.unresolved_creates
         found_pairs = [(identity, ids[0]) for identity, ids in result.found_ids.items()]
-        is_of_this_run_by_id = {
+        run_membership_by_id = {
             subscriber_id: unresolved_by_identity[identity].is_of_this_run for identity, subscriber_id in found_pairs
         }
-        existing_ids = await find_existing_ids(access, is_of_this_run_by_id)
+        existing_ids = await find_existing_ids(access, run_membership_by_id)
         for identity, subscriber_id in found_pairs:
             unresolved_by_identity[identity].has_existed_before |= subscriber_id in existing_ids
         foreign_pairs = [pair for pair in found_pairs if unresolved_by_identity[pair[0]].may_be_foreign]
         created_pairs = [pair for pair in found_pairs if not unresolved_by_identity[pair[0]].may_be_foreign]
 
-        def write(ledger: Ledger) -> None:
+        def update_ledger(ledger: Ledger) -> None:
             ledger.mark_found(base, State.UNKNOWN, created_pairs)
             ledger.mark_found(base, State.UNKNOWN, foreign_pairs, is_ours=False)
             if result.lag_s > access.lag.largest_lag_s:
                 record_lag(ledger.connection, base.account, result.lag_s)
 
-        await self._session.journal.ask(write)
+        await self._session.journal.execute(update_ledger)
         access.lag.largest_lag_s = max(access.lag.largest_lag_s, result.lag_s)
 
     # Absence
 
-    async def _find_absent(self, missed_entries: Sequence[UnfinishedEntry]) -> list[UnfinishedEntry]:
-        """Return the entries that are proved absent, and the entries whose absence no look-up can prove, because
-        look-ups may hide their class. Set the `unprovable_reason` of the latter."""
+    async def _find_absent_entries(self, missed_entries: Sequence[UnfinishedEntry]) -> list[UnfinishedEntry]:
+        """Return two kinds of entries: entries that are proved absent, and entries whose absence no look-up can prove,
+        because the list may hide their class. The second kind gets an `unprovable_reason`."""
         session, absent_entries = self._session, list[UnfinishedEntry]()
-        is_shown_by_activity = dict[bool, bool | None]()
+        visibility_by_activity = dict[bool, bool | None]()
         for entry in missed_entries:
             if not self._is_absent(entry):
                 continue
             unresolved_create, is_active = self.outcomes.unresolved_creates[entry.identity], is_sent_active(entry)
             if not session.find_sentinels(unresolved_create.attempt_ended_at, is_active=is_active):
-                if is_active not in is_shown_by_activity:
+                if is_active not in visibility_by_activity:
                     request = is_class_shown(
                         session.access, is_active=is_active, by_filter=self._last_result.is_by_filter
                     )
-                    is_shown_by_activity[is_active] = await session.control.until_stopped(request)
-                if is_shown_by_activity[is_active] is None:
+                    visibility_by_activity[is_active] = await session.control.until_stopped(request)
+                if visibility_by_activity[is_active] is None:
                     continue
                 unresolved_create.unprovable_reason = (
-                    "" if is_shown_by_activity[is_active] else _describe_hidden(is_active=is_active)
+                    "" if visibility_by_activity[is_active] else _describe_hidden(is_active=is_active)
                 )
             absent_entries.append(entry)
         return absent_entries
 
     def _is_absent(self, entry: UnfinishedEntry) -> bool:
-        """Return whether the look-ups prove the entry absent, provided that they show subscribers of its class.
+        """Return whether the look-ups prove the entry absent, if the list shows subscribers of its class.
 
         The look-ups must show a sentinel of the class: the same base and the same `is_active`. If this run has no such
         sentinel, they must show any later sentinel."""
@@ -350,7 +353,7 @@ class Settler:
         ]
         refusals = [self._read_refusal(entry) for entry in entries_by_event.get(Event.REFUSED, ())]
 
-        def write(ledger: Ledger) -> None:
+        def update_ledger(ledger: Ledger) -> None:
             ledger.mark_suppressed(base, suppressed_identities)
             ledger.mark_withheld(base, withheld_pairs)
             ledger.mark_refused(base, State.UNKNOWN, refusals)
@@ -359,24 +362,24 @@ class Settler:
             for event, entries in entries_by_event.items():
                 for entry in entries:
                     if event is None:
-                        outcomes.unresolved_creates[entry.identity].owner_job = entry.suppressed_by or ""
+                        outcomes.unresolved_creates[entry.identity].owner_job = entry.suppressing_job or ""
                     elif event is not Event.ABSENT:
-                        outcomes.record_not_created(entry.identity, event, entry.attempts)
+                        outcomes.record_not_created(entry.identity, event, entry.attempt_count)
 
-        await self._session.journal.ask(write, record)
+        await self._session.journal.execute(update_ledger, record)
         entries_to_send = entries_by_event.get(Event.ABSENT, [])
         await self._send_again(entries_to_send, base)
-        await self._reject_believed_refusals(entries_to_send, base)
+        await self._reject_final_refusals(entries_to_send, base)
 
     def _choose_event(self, entry: UnfinishedEntry) -> FinalAbsenceEvent | Literal[Event.ABSENT] | None:
         """Return the event for an absent entry, or None if only the job with the suppression list may decide the
         event."""
         session, unresolved_create = self._session, self.outcomes.unresolved_creates[entry.identity]
-        if entry.suppressed_by not in (None, session.job):
+        if entry.suppressing_job not in (None, session.job):
             return None
         if unresolved_create.unprovable_reason:
             return Event.WITHHELD
-        if session.is_suppressed(entry.identity, self._read_newest(entry)):
+        if session.is_suppressed(entry.identity, self._read_newest_values(entry)):
             return Event.SUPPRESSED
         if session.passing_refusals.is_believed(unresolved_create.kind):
             return Event.REFUSED
@@ -384,7 +387,10 @@ class Settler:
         is_holding = session.policy.on_unknown == "hold" or (bool(entry.is_holding) and not self._is_resending_held)
         if is_holding and not unresolved_create.is_refused:
             return Event.WITHHELD
-        if entry.attempts - unresolved_create.uncounted_attempts >= _MAX_ATTEMPTS and unresolved_create.is_of_this_run:
+        if (
+            entry.attempt_count - unresolved_create.uncounted_attempt_count >= _MAX_ATTEMPTS
+            and unresolved_create.is_of_this_run
+        ):
             return Event.WITHHELD if unresolved_create.status is None else Event.REFUSED
         return Event.ABSENT
 
@@ -395,13 +401,16 @@ class Settler:
 
         Entries without a sentinel of their class are sent one at a time, until one of them is created. The created
         subscriber is a sentinel for the other entries, which wait for the next look-up. Entries whose refusal may pass
-        are also sent one at a time, until one of their kind is created, or the run believes the refusals of this kind.
+        are also sent one at a time, until one of their kind is created, or the run treats refusals of this kind as
+        final.
         """
-        session, began_at, passing_refusals = self._session, self._look_up.began_at, self._session.passing_refusals
-        kinds = {entry.identity: self.outcomes.unresolved_creates[entry.identity].kind for entry in absent_entries}
+        session, started_at, passing_refusals = self._session, self._look_up.started_at, self._session.passing_refusals
+        refusal_kinds = {
+            entry.identity: self.outcomes.unresolved_creates[entry.identity].kind for entry in absent_entries
+        }
 
-        def has_sentinel(entry: UnfinishedEntry, time: float) -> bool:
-            return bool(session.find_sentinels(time, is_active=is_sent_active(entry)))
+        def has_sentinel(entry: UnfinishedEntry, confirmed_after: float) -> bool:
+            return bool(session.find_sentinels(confirmed_after, is_active=is_sent_active(entry)))
 
         entries_with_sentinel = [
             entry
@@ -411,7 +420,7 @@ class Settler:
         identities_with_sentinel = {entry.identity for entry in entries_with_sentinel}
         entries_to_send = list[UnfinishedEntry]()
         for entry in entries_with_sentinel:
-            kind = kinds[entry.identity]
+            kind = refusal_kinds[entry.identity]
             if passing_refusals.may_pass(kind) and kind not in passing_refusals.passed:
                 await self._create_again([entry], base)
                 if kind not in passing_refusals.passed and not await session.control.sleep(_PAUSE_S):
@@ -419,14 +428,15 @@ class Settler:
             else:
                 entries_to_send.append(entry)
         await self._create_again(
-            [entry for entry in entries_to_send if not passing_refusals.is_believed(kinds[entry.identity])], base
+            [entry for entry in entries_to_send if not passing_refusals.is_believed(refusal_kinds[entry.identity])],
+            base,
         )
         for entry in absent_entries:
             if session.control.is_stopping:
                 return
-            if entry.identity in identities_with_sentinel or has_sentinel(entry, began_at):
+            if entry.identity in identities_with_sentinel or has_sentinel(entry, started_at):
                 continue
-            if not passing_refusals.is_believed(kinds[entry.identity]):
+            if not passing_refusals.is_believed(refusal_kinds[entry.identity]):
                 await self._create_again([entry], base)
 
     async def _create_again(self, entries: Sequence[UnfinishedEntry], base: Base) -> None:
@@ -445,38 +455,38 @@ class Settler:
             )
             candidates.append(
                 replace(
-                    rebuild_candidate(intent, self._read_newest(entry), base, State.UNKNOWN),
-                    valid_until=session.policy.valid_until(self._look_up.began_at, self._look_up.ended_at),
+                    rebuild_candidate(intent, self._read_newest_values(entry), base, State.UNKNOWN),
+                    valid_until=session.policy.find_valid_until(self._look_up.started_at, self._look_up.ended_at),
                     earlier_refusal=(unresolved_create.status or 0, unresolved_create.message)
                     if is_same_create
                     else None,
                 )
             )
-        await self.create(CandidateList(candidates, session.clock.monotonic).fetch)
+        await self.send_candidates(CandidateList(candidates, session.clock.monotonic).fetch)
 
-    async def _reject_believed_refusals(self, absent_entries: Sequence[UnfinishedEntry], base: Base) -> None:
-        """Reject the entries that were not sent again because the run believes the refusals of their kind."""
-        believed_entries = list[UnfinishedEntry]()
+    async def _reject_final_refusals(self, absent_entries: Sequence[UnfinishedEntry], base: Base) -> None:
+        """Reject the entries that were not sent again because the run treats refusals of their kind as final."""
+        final_entries = list[UnfinishedEntry]()
         for entry in absent_entries:
             unresolved_create = self.outcomes.unresolved_creates.get(entry.identity)
-            is_unsent = unresolved_create is not None and not unresolved_create.is_recorded
+            is_unsent = unresolved_create is not None and not unresolved_create.is_rejected_in_ledger
             if (
                 unresolved_create is not None
                 and is_unsent
                 and self._session.passing_refusals.is_believed(unresolved_create.kind)
             ):
-                believed_entries.append(entry)
-        refusals = [self._read_refusal(entry) for entry in believed_entries]
-        await self._session.journal.ask(lambda ledger: ledger.mark_refused(base, State.UNKNOWN, refusals))
-        for entry in believed_entries:
-            self.outcomes.record_not_created(entry.identity, Event.REFUSED, entry.attempts)
+                final_entries.append(entry)
+        refusals = [self._read_refusal(entry) for entry in final_entries]
+        await self._session.journal.execute(lambda ledger: ledger.mark_refused(base, State.UNKNOWN, refusals))
+        for entry in final_entries:
+            self.outcomes.record_not_created(entry.identity, Event.REFUSED, entry.attempt_count)
 
     def _read_refusal(self, entry: UnfinishedEntry) -> tuple[bytes, int, str]:
         """Return the identity, status and message of the entry's refusal, for `Ledger.mark_refused`."""
         unresolved_create = self.outcomes.unresolved_creates[entry.identity]
         return entry.identity, unresolved_create.status or 0, unresolved_create.message
 
-    def _read_newest(self, entry: UnfinishedEntry) -> dict[str, object]:
+    def _read_newest_values(self, entry: UnfinishedEntry) -> dict[str, object]:
         """Return the values of the changed row, or the values in the ledger if the row has not changed."""
         newer_candidate = self.outcomes.unresolved_creates[entry.identity].newer_candidate
         values = read_body(entry) if newer_candidate is None else newer_candidate.sent_values
@@ -490,10 +500,10 @@ def is_sent_active(entry: UnfinishedEntry) -> bool:
 
 def _describe_hidden(*, is_active: bool) -> str:
     """Return the reason why no look-up can prove an active (or inactive) subscriber absent."""
-    kind = "active" if is_active else "inactive"
+    activity_text = "active" if is_active else "inactive"
     return (
-        f"the list has shown no {kind} subscriber, so no look-up proves that the create had no effect; look the "
-        "subscriber up on the service's own pages"
+        f"the list has shown no {activity_text} subscriber, so no look-up proves that the create had no effect; look "
+        "the subscriber up on the service's own pages"
     )
 
 

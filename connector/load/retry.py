@@ -12,8 +12,8 @@ from connector.ledger.receipts import ReceiptKind
 from connector.ledger.records import mark_misanswered_base
 from connector.ledger.store import Base
 from connector.listing.access import KeyGroup
-from connector.load.candidates import Candidate, CandidateList, build_entry_key, describe_held, read_body
-from connector.load.lookups import LOOKED_UP_AS_SENT, look_up_keys
+from connector.load.candidates import Candidate, CandidateList, build_entry_key, describe_held_row, read_body
+from connector.load.lookups import LOOKED_UP_AS_SENT_MESSAGE, look_up_keys
 from connector.load.outcomes import UnresolvedCreate
 from connector.load.resolution import Settler, read_intent, rebuild_candidate
 from connector.load.session import Problem, RunMode, Session
@@ -36,7 +36,7 @@ class RetrySelection:
     held_decision: HeldDecision = "leave"
 
     @property
-    def refuses_misanswered(self) -> bool:
+    def refuses_misanswered_base(self) -> bool:
         """Whether the retry refuses a base for which the service has answered a create with another base. A retry that
         only looks up, or that sends held entries again, does not refuse such a base."""
         return self.is_rejected and self.held_decision != "resend"
@@ -58,13 +58,13 @@ async def retry_entries(session: Session, settler: Settler, selection: RetrySele
     Raises RunAborted (or ListFailed) if the run cannot continue.
     """
     retry = _Retry(session, settler, selection)
-    await settler.release(is_resending_all=True)
+    await settler.release_refusals(is_resending_all=True)
     if selection.is_rejected:
         session.withheld_refusals.clear()  # the retry sends these creates itself
     for state in State:
-        await retry.prepare(state)
+        await retry.prepare_entries(state)
     await settler.settle(is_releasing=False)
-    while not session.control.is_stopping and await settler.release():
+    while not session.control.is_stopping and await settler.release_refusals():
         await retry.add_unknown()  # the released refusals are rows of this retry, too
         await settler.settle(is_releasing=False)
     if selection.is_rejected and not session.control.is_stopping:
@@ -83,11 +83,11 @@ class _Retry:
         self._selected_identities: set[bytes] | None = (
             None if selection.run_id is None or selection.is_rejected else set()
         )
-        settler.select(self._selected_identities, is_resending_held=selection.held_decision == "resend")
+        settler.select_entries(self._selected_identities, is_resending_held=selection.held_decision == "resend")
 
-    async def prepare(self, state: State) -> None:
-        """Prepare the retry of the entries in this state: add unknown entries to the entries to settle, and decide held
-        entries. Leave rejected entries to `send_rejected`."""
+    async def prepare_entries(self, state: State) -> None:
+        """Prepare the retry of the entries in this state. Unknown entries are added to the entries to settle. Held
+        entries are decided. Rejected entries are left to `send_rejected`."""
         match state:
             case State.UNKNOWN:
                 await self.add_unknown()
@@ -113,49 +113,50 @@ class _Retry:
         held_entries, journal = await self._find_selected(State.HELD), self._session.journal
         identities = [entry.identity for entry in held_entries]
         if self._selection.held_decision == "resend":
-            await self._reopen(held_entries)
+            await self._reopen_entries(held_entries)
         elif self._selection.held_decision == "drop":
-            await journal.ask(lambda ledger: ledger.mark_dropped(journal.base, identities, _DROPPED_MESSAGE))
+            await journal.execute(lambda ledger: ledger.mark_dropped(journal.base, identities, _DROPPED_MESSAGE))
             self._dropped_identities.update(identities)
             for entry in held_entries:
                 self._report(entry, Outcome.REJECTED, "dropped", _DROPPED_MESSAGE, None)
         elif self._selection.held_decision == "accept":
-            await self._accept(held_entries)
+            await self._accept_entries(held_entries)
         else:
             for entry in await self._find_unlisted(held_entries, State.HELD):
-                self._report(entry, Outcome.UNKNOWN, "held", describe_held(entry.message), None)
+                self._report(entry, Outcome.UNKNOWN, "held", describe_held_row(entry.message), None)
 
-    async def _accept(self, held_entries: list[UnfinishedEntry]) -> None:
+    async def _accept_entries(self, held_entries: list[UnfinishedEntry]) -> None:
         """Confirm the entries with an answer. Entries without an answer stay held."""
         base = self._session.journal.base
         accepted_pairs = [
             (entry.identity, entry.answered_id) for entry in held_entries if entry.answered_id is not None
         ]
-        await self._session.journal.ask(lambda ledger: ledger.mark_accepted(base, accepted_pairs))
-        self._session.tally.count(Outcome.EXISTS, len(accepted_pairs))
+        await self._session.journal.execute(lambda ledger: ledger.mark_accepted(base, accepted_pairs))
+        self._session.tally.count_rows(Outcome.EXISTS, len(accepted_pairs))
         for entry in held_entries:
             if entry.answered_id is not None:
                 self._record_receipt(entry)
             else:
-                message = f"there is no answer to accept; {describe_held(entry.message)}"
+                message = f"there is no answer to accept; {describe_held_row(entry.message)}"
                 self._report(entry, Outcome.UNKNOWN, "held", message, None)
 
-    async def _reopen(self, held_entries: list[UnfinishedEntry]) -> None:
+    async def _reopen_entries(self, held_entries: list[UnfinishedEntry]) -> None:
         """Reopen the entries that this run may send again. The other entries stay held, and can be dropped later."""
         session, journal = self._session, self._session.journal
-        our_entries = [entry for entry in held_entries if entry.suppressed_by in (None, session.job)]
+        allowed_entries = [entry for entry in held_entries if entry.suppressing_job in (None, session.job)]
 
-        def write(ledger: Ledger) -> None:
-            ledger.mark_reopened(journal.base, [entry.identity for entry in our_entries])
+        def update_ledger(ledger: Ledger) -> None:
+            ledger.mark_reopened(journal.base, [entry.identity for entry in allowed_entries])
             mark_misanswered_base(ledger.connection, journal.base, None, None)
 
-        await journal.ask(write)
-        for entry in our_entries:
+        await journal.execute(update_ledger)
+        for entry in allowed_entries:
             self._add_unresolved(entry)
         for entry in held_entries:
-            if entry.suppressed_by not in (None, session.job):
+            if entry.suppressing_job not in (None, session.job):
                 message = (
-                    f"held: only the job {entry.suppressed_by}, which has a suppression list, may send the create again"
+                    f"held: only the job {entry.suppressing_job}, which has a suppression list, may send the create "
+                    "again"
                 )
                 self._report(entry, Outcome.UNKNOWN, "held", message, None)
 
@@ -168,19 +169,19 @@ class _Retry:
             is_recent = self._settler.refusals.may_not_show_yet(entry)
             (recent_entries if is_recent else unsent_entries).append(entry)
         identities = [entry.identity for entry in recent_entries]
-        await journal.ask(lambda ledger: ledger.mark_unresolved(journal.base, identities))
+        await journal.execute(lambda ledger: ledger.mark_unresolved(journal.base, identities))
         for entry in recent_entries:
             self._add_unresolved(entry)
         while unsent_entries and not self._session.control.is_stopping:
-            began_at = self._session.clock.monotonic()
+            started_at = self._session.clock.monotonic()
             absent_entries = await self._find_unlisted(unsent_entries, State.REJECTED, needs_proof=True)
-            valid_until = self._session.policy.valid_until(began_at, self._session.clock.monotonic())
+            valid_until = self._session.policy.find_valid_until(started_at, self._session.clock.monotonic())
             built_candidates = [self._build_candidate(entry, valid_until) for entry in absent_entries]
             candidates = CandidateList(
                 [candidate for candidate in built_candidates if candidate is not None], self._session.clock.monotonic
             )
-            await self._settler.create(candidates.fetch)
-            unsent_identities = self._settler.outcomes.pop_stale().union(
+            await self._settler.send_candidates(candidates.fetch)
+            unsent_identities = self._settler.outcomes.pop_stale_identities().union(
                 candidate.intent.identity for candidate in candidates.unfetched_candidates
             )
             unsent_entries = [entry for entry in unsent_entries if entry.identity in unsent_identities]
@@ -188,7 +189,7 @@ class _Retry:
     async def _find_selected(self, state: State, added_identities: Collection[bytes] = ()) -> list[UnfinishedEntry]:
         """Return the selected entries in this state without the added ones, and count them as read."""
         base = self._session.journal.base
-        entries = await self._session.journal.ask(lambda ledger: ledger.find_unfinished_entries(base, state))
+        entries = await self._session.journal.execute(lambda ledger: ledger.find_unfinished_entries(base, state))
         selected_entries = [
             entry
             for entry in entries
@@ -210,13 +211,13 @@ class _Retry:
         found_ids, absent_identities = dict[bytes, int](), set[bytes]()
 
         async for part in look_up_keys([KeyGroup(self._session.access, keys)]):
-            if part.is_as_sent and part.result.absent_identities:
-                tally.add_message(LOOKED_UP_AS_SENT)
+            if part.only_as_sent and part.result.absent_identities:
+                tally.add_message(LOOKED_UP_AS_SENT_MESSAGE)
             found_ids.update((identity, ids[0]) for identity, ids in part.result.found_ids.items())
             absent_identities.update(part.result.absent_identities)
-        await self._session.journal.ask(lambda ledger: ledger.mark_found(base, state, list(found_ids.items())))
+        await self._session.journal.execute(lambda ledger: ledger.mark_found(base, state, list(found_ids.items())))
         tally.settled_found_count += len(found_ids)
-        tally.count(Outcome.EXISTS, len(found_ids))
+        tally.count_rows(Outcome.EXISTS, len(found_ids))
         unlisted_entries = [entry for entry in entries if entry.identity not in found_ids]
         if not needs_proof:
             return unlisted_entries
@@ -232,17 +233,17 @@ class _Retry:
         None."""
         session = self._session
         sent_values = {name: value for name, value in read_body(entry).items() if value is not None}
-        if entry.suppressed_by not in (None, session.job):
+        if entry.suppressing_job not in (None, session.job):
             self._reject(
-                entry, f"only the job {entry.suppressed_by}, which has a suppression list, may send the create again"
+                entry, f"only the job {entry.suppressing_job}, which has a suppression list, may send the create again"
             )
             return None
         if session.is_suppressed(entry.identity, sent_values):
-            self._session.tally.count(Outcome.SUPPRESSED, 1)
+            self._session.tally.count_rows(Outcome.SUPPRESSED, 1)
             return None
         candidate = rebuild_candidate(read_intent(entry), sent_values, session.journal.base, State.REJECTED)
         refusal = entry.status or 0, entry.message or ""
-        read_source = partial(self._write_row, entry)
+        read_source = partial(self._build_row, entry)
         return Candidate(candidate.intent, candidate.sent_values, read_source, State.REJECTED, refusal, valid_until)
 
     def _add_unresolved(self, entry: UnfinishedEntry) -> None:
@@ -251,7 +252,7 @@ class _Retry:
         self._session.tally.add_started()
         self._record_receipt(entry)
         sent_values = {name: value for name, value in read_body(entry).items() if value is not None}
-        row = LoadRow(self._write_row(entry), entry.identity, "", b"", sent_values)
+        row = LoadRow(self._build_row(entry), entry.identity, "", b"", sent_values)
         unresolved_create = UnresolvedCreate(self._session.clock.monotonic(), row, is_refused=entry.status is not None)
         self._settler.outcomes.add_unresolved(entry.identity, unresolved_create)
 
@@ -265,9 +266,11 @@ class _Retry:
 
     def _report(self, entry: UnfinishedEntry, outcome: Outcome, code: str, message: str, status: int | None) -> None:
         self._session.tally.add_started()
-        self._session.tally.report(Problem(self._write_row(entry), outcome, "", code, message, status, entry.attempts))
+        self._session.tally.report_problem(
+            Problem(self._build_row(entry), outcome, "", code, message, status, entry.attempt_count)
+        )
 
-    def _write_row(self, entry: UnfinishedEntry) -> Row:
+    def _build_row(self, entry: UnfinishedEntry) -> Row:
         """Return the entry's body as a row of a rejects file, with a column for each field, so that a person can import
         the row again."""
         values = read_body(entry)

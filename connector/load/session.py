@@ -25,8 +25,8 @@ from connector.spool import SpooledValues
 from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES, Suppression, join_digests
 
 _SHORTEST_FRESH_S = 1.0  # the least `load.fresh`; a smaller value is raised to this value
-_ENOUGH_ROWS = 100  # the least number of rows for which the share of a guard is computed
-_ENOUGH_OF_ALL = 10  # this number of rows is enough if all of them count against the guard
+_MIN_ROWS_FOR_SHARE = 100  # the least number of rows for which the share of a guard is computed
+_MIN_ROWS_IF_ALL_COUNT = 10  # this number of rows is enough if all of them count against the guard
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Problem:
     code: str
     message: str
     http_status: int | None = None
-    attempts: int = 0  # number of creates
+    attempt_count: int = 0  # number of creates
     raw_record: str | None = None  # the text of a record that is not a row
 
 
@@ -76,7 +76,7 @@ class RunMode(Enum):
 
 
 class Leftover(Enum):
-    """The result for an unresolved entry of an earlier run whose row this run has not read. The values are codes of
+    """The result of an unresolved entry of an earlier run, if this run has not read its row. The values are codes of
     problems."""
 
     HELD = "held"
@@ -136,9 +136,9 @@ class WaitingRows:
 
     def find_identities(self, owner: object) -> set[bytes]:
         """Return the identities of the rows that were added with this owner."""
-        length = IDENTITY_BYTES + FINGERPRINT_BYTES
+        digests_length = IDENTITY_BYTES + FINGERPRINT_BYTES
         return {
-            bytes(self._digests[index * length : index * length + IDENTITY_BYTES])
+            bytes(self._digests[index * digests_length : index * digests_length + IDENTITY_BYTES])
             for index, owner_index in enumerate(self._owner_indexes)
             if self._owners[owner_index] is owner
         }
@@ -148,7 +148,7 @@ class WaitingRows:
         if not any(known_owner is owner for known_owner in self._owners):
             self._owners.append(owner)
         owner_index = next(index for index, known_owner in enumerate(self._owners) if known_owner is owner)
-        self._values.add([[row.source.number, row.source.file, row.name, dict(row.values)] for row, _ in rows])
+        self._values.add([[row.source.number, row.source.file, row.identity_text, dict(row.values)] for row, _ in rows])
         for row, reason in rows:
             self._owner_indexes.append(owner_index)
             self._reasons.append(reason)
@@ -178,7 +178,7 @@ class RowRecorder:
         """Whether the recorder also receives the rows that need no person, and the values of created rows."""
         return False
 
-    def write(self, problem: Problem) -> None:
+    def write_problem(self, problem: Problem) -> None:
         """Record a row that needs a person."""
 
     def write_change(self, change: Change) -> None:
@@ -190,7 +190,7 @@ class RowRecorder:
     def write_opt_out(self, opt_out: OptOut) -> None:
         """Record an opt-out."""
 
-    def write_numbers(self, outcome: Outcome, file: str, numbers: Sequence[int]) -> None:
+    def write_row_numbers(self, outcome: Outcome, file: str, numbers: Sequence[int]) -> None:
         """Record the other rows of a file by their numbers. The rows have this outcome."""
 
     def write_created(self, row: Row, sent_values: Mapping[str, object]) -> None:
@@ -223,7 +223,7 @@ class Tally:
     """The number of creates that the service has altered, by field."""
     duplicate_ids: set[tuple[int, ...]] = field(default_factory=set)  # the ids of each subscriber that exists twice
     messages: list[str] = field(default_factory=list)
-    row_messages: list[str] = field(default_factory=list)  # messages about rows; `restart` removes them
+    row_messages: list[str] = field(default_factory=list)  # messages about rows; `reset_row_counts` removes them
 
     def add_started(self, row_count: int = 1) -> None:
         """Add rows that get their outcome later. Call this method before the create of such a row may leave."""
@@ -233,25 +233,25 @@ class Tally:
         """Remove started rows whose creates have not left."""
         self.started_count -= row_count
 
-    def count(self, outcome: Outcome, row_count: int = 1) -> None:
+    def count_rows(self, outcome: Outcome, row_count: int = 1) -> None:
         """Add rows that have this outcome."""
         self.started_count += row_count
         self.outcomes[outcome] += row_count
 
     def count_positions(self, outcome: Outcome, chunk: Chunk, positions: npt.NDArray[np.int64]) -> None:
         """Add the rows at these positions of a chunk, which have this outcome."""
-        self.count(outcome, len(positions))
+        self.count_rows(outcome, len(positions))
         if self.recorder.needs_all_rows and len(positions):
-            self.recorder.write_numbers(outcome, chunk.name, chunk.numbers[positions].tolist())
+            self.recorder.write_row_numbers(outcome, chunk.name, chunk.numbers[positions].tolist())
 
     def count_row(self, outcome: Outcome, read_source: Callable[[], Row]) -> None:
         """Count the outcome of a started row. `read_source` is called only if the recorder needs all rows."""
         self.outcomes[outcome] += 1
         if self.recorder.needs_all_rows:
             row = read_source()
-            self.recorder.write_numbers(outcome, row.file, [row.number])
+            self.recorder.write_row_numbers(outcome, row.file, [row.number])
 
-    def restart(self) -> None:
+    def reset_row_counts(self) -> None:
         """Reset the counts of rows before the load, because the survey has counted the same rows. All other findings of
         the survey stay."""
         self.started_count = self.active_count = 0
@@ -267,10 +267,10 @@ class Tally:
         get this outcome, because its create may have left."""
         self.outcomes[Outcome.UNSENT] += self.read_count - self.started_count
 
-    def report(self, problem: Problem) -> None:
+    def report_problem(self, problem: Problem) -> None:
         """Count and report a started row that needs a person."""
         self.outcomes[problem.outcome] += 1
-        self.recorder.write(problem)
+        self.recorder.write_problem(problem)
 
     def report_change(self, change: Change) -> None:
         """Count and report a started row with the outcome CHANGED."""
@@ -325,20 +325,20 @@ class LoadPolicy(ListPolicy):
     grace_s: float = 8.0  # for requests in flight when a run is stopped; `docker stop` kills after 10 s
     looks_up_first: bool = True  # look before creating (architecture 4.7); `load.look: none` turns it off
 
-    def expires_at(self, began_at: float) -> float:
-        """Return the time (monotonic) until which a create may rely on a look-up that began at `began_at`."""
-        return began_at + max(self.fresh_s, _SHORTEST_FRESH_S) if self.looks_up_first else inf
+    def find_expiry(self, started_at: float) -> float:
+        """Return the time (monotonic) until which a create may rely on a look-up that started at `started_at`."""
+        return started_at + max(self.fresh_s, _SHORTEST_FRESH_S) if self.looks_up_first else inf
 
-    def valid_until(self, began_at: float, ended_at: float) -> float:
+    def find_valid_until(self, started_at: float, ended_at: float) -> float:
         """Return the time (monotonic) until which a row may be created after a look-up that did not find its
         subscriber.
 
-        `began_at` and `ended_at` are the times of the look-up. Raises RunAborted if the returned time would be before
+        `started_at` and `ended_at` are the times of the look-up. Raises RunAborted if the returned time would be before
         `ended_at`, because every look-up would then take too long."""
-        expires_at = self.expires_at(began_at)
+        expires_at = self.find_expiry(started_at)
         if expires_at <= ended_at:
             raise RunAborted(
-                f"a look-up of all subscribers took {ended_at - began_at:,.0f} s, longer than load.fresh "
+                f"a look-up of all subscribers took {ended_at - started_at:,.0f} s, longer than load.fresh "
                 f"({self.fresh_s:g} s) allows, and no faster look-up exists. No row was sent after the look-up. "
                 "Set load.fresh longer than a look-up takes, then run again"
             )
@@ -350,7 +350,9 @@ def exceeds_share(count: int, allowed_share: float | None, row_count: int) -> bo
 
     If there are fewer than 100 rows, the share is exceeded only if all rows count and there are at least 10.
     """
-    if allowed_share is None or (row_count < _ENOUGH_ROWS and not (row_count >= _ENOUGH_OF_ALL and count == row_count)):
+    if allowed_share is None or (
+        row_count < _MIN_ROWS_FOR_SHARE and not (row_count >= _MIN_ROWS_IF_ALL_COUNT and count == row_count)
+    ):
         return False
     return count > allowed_share * row_count
 
@@ -376,23 +378,23 @@ class Limits:
     answered_count: int = 0  # creates that were answered
     rejected_count: int = 0  # creates that were rejected
 
-    def allow(self, row_count: int) -> int:
+    def compute_allowed_count(self, row_count: int) -> int:
         """Return the number of rows, at most `row_count`, that may still be sent."""
         return row_count if self.max_creates is None else max(0, min(row_count, self.max_creates - self.sent_count))
 
-    def record(self, *, is_rejected: bool, undecided_count: int = 0) -> str | None:
+    def record_answer(self, *, is_rejected: bool, undecided_count: int = 0) -> str | None:
         """Record an answer. Return the reason to end the run, or None. `undecided_count` of the rejected creates may
         still pass."""
         self.answered_count += 1
         self.rejected_count += is_rejected
-        # With fewer answers, `check` decides after all rows have been sent.
-        return self._find_excess(undecided_count) if self.answered_count >= _ENOUGH_ROWS else None
+        # With fewer answers, `check_rejected_share` decides after all rows have been sent.
+        return self._find_excess(undecided_count) if self.answered_count >= _MIN_ROWS_FOR_SHARE else None
 
-    def remove_rejected(self) -> None:
+    def remove_rejection(self) -> None:
         """Remove a rejection, because a look-up has shown that the row was created, or because the refusal may pass."""
         self.rejected_count -= 1
 
-    def check(self) -> None:
+    def check_rejected_share(self) -> None:
         """Check the share of rejected rows after all rows have been sent. Raises RunAborted."""
         if reason := self._find_excess():
             raise RunAborted(reason)
@@ -469,19 +471,21 @@ class Session:
         """The writer of the base's entries."""
         return self.access.journal
 
-    def has_confirmed_after(self, time: float) -> bool:
-        """Return whether this run has confirmed a subscriber after `time` (monotonic)."""
+    def has_confirmed_after(self, reference_time: float) -> bool:
+        """Return whether this run has confirmed a subscriber after `reference_time` (monotonic)."""
         sentinels = self.access.sentinels
-        return bool(sentinels) and sentinels[-1].confirmed_at > time
+        return bool(sentinels) and sentinels[-1].confirmed_at > reference_time
 
-    def find_sentinels(self, time: float, *, is_active: bool) -> set[Sentinel]:
-        """Return the subscribers of the base with this `is_active` that this run has confirmed after `time`
+    def find_sentinels(self, confirmed_after: float, *, is_active: bool) -> set[Sentinel]:
+        """Return the subscribers of the base with this `is_active` that this run has confirmed after `confirmed_after`
         (monotonic). Other subscribers prove nothing, because the list may hide one class or base and show another."""
         base_id = self.journal.base.service_id
         return {
             sentinel
             for sentinel in self.access.sentinels
-            if sentinel.confirmed_at > time and sentinel.is_active is is_active and sentinel.base_id == base_id
+            if sentinel.confirmed_at > confirmed_after
+            and sentinel.is_active is is_active
+            and sentinel.base_id == base_id
         }
 
     def is_suppressed(self, identity: bytes, sent_values: Mapping[str, object]) -> bool:

@@ -42,20 +42,20 @@ class History:
 
 
 def check_history(
-    log: EmailLog, campaign: Campaign, began_at: datetime, reports: Iterable[Mapping[str, Any]], *, is_reopening: bool
+    log: EmailLog, campaign: Campaign, started_at: datetime, reports: Iterable[Mapping[str, Any]], *, is_reopening: bool
 ) -> None:
     """Record the start of this run. Raises ConfigurationError if the ledger lacks emails that an earlier run has
     reported as sent. With `is_reopening`, reports before this run are no longer checked."""
     with log.transaction():
         if is_reopening:
-            log.mark_reopened(campaign, began_at.isoformat())
+            log.record_reopening(campaign, started_at.isoformat())
         refuse_older_ledger(log.name, campaign.account, campaign.name, reports, read_history(log, campaign))
-        log.mark_begin(campaign, began_at.isoformat())
+        log.record_start(campaign, started_at.isoformat())
 
 
 def read_history(log: EmailLog, campaign: Campaign) -> History:
     """Return the ledger's records of the campaign. Call this function inside a transaction of the log."""
-    return History(log.count_sent(campaign), log.find_begin(campaign), log.find_reopen(campaign))
+    return History(log.count_sent(campaign), log.find_last_start(campaign), log.find_last_reopening(campaign))
 
 
 def refuse_older_ledger(
@@ -73,13 +73,13 @@ def refuse_older_ledger(
 
 
 def _is_lost(report: Mapping[str, Any], history: History) -> bool:
-    run_id, began_at = str(report["run_id"]), str(report["started_at"])
-    if began_at < history.reopened_at:
+    run_id, started_at = str(report["run_id"]), str(report["started_at"])
+    if started_at < history.reopened_at:
         return False
     is_known = run_id in history.sent_by_run
     if report["status"] == "killed":
         # The report of a killed run has no counts, but the ledger has its start, recorded before any email left.
-        return not is_known and began_at > history.last_began_at
+        return not is_known and started_at > history.last_began_at
     sent_count, failed_count = _read_count(report, "rows", "sent"), _read_count(report, "requests", "send", "failed")
     return sent_count > history.sent_by_run.get(run_id, 0) or (failed_count > 0 and not is_known)
 
@@ -204,7 +204,7 @@ class CampaignSender:
         """Report the outcomes that the ledger already has. Return the recipients who may get the email. Raises
         LedgerError."""
         recipients = [addressee.recipient for addressee in addressees]
-        entries = self._commit(lambda log: log.find(self._campaign, recipients))
+        entries = self._commit(lambda log: log.find_emails(self._campaign, recipients))
         sendable_letters = []
         for addressee in addressees:
             entry = entries.get(addressee.recipient)
@@ -221,7 +221,7 @@ class CampaignSender:
                     self._allowed_recipients.add(addressee.recipient)
                     sendable_letters.append(addressee)
                 case EmailState.REFUSED:
-                    self._on_verdict(addressee, SendVerdict(MailOutcome.REJECTED, entry.status, entry.words or ""))
+                    self._on_verdict(addressee, SendVerdict(MailOutcome.REJECTED, entry.status, entry.message or ""))
                 case EmailState.NONE:
                     raise ValueError("the ledger stores no email in the state NONE")
                 case _:
@@ -257,7 +257,7 @@ class CampaignSender:
         def record_intents(log: EmailLog) -> None:
             log.mark_allowed(self._campaign, [recipient for recipient in recipients if recipient in allowed_recipients])
             intents = [(letter.recipient, letter.address) for letter in letters]
-            log.mark_intended(self._campaign, self._run_id, intents, at=intended_at)
+            log.mark_intended(self._campaign, self._run_id, intents, intended_at=intended_at)
 
         self._commit(record_intents)
         self.unreported_count += len(letters)

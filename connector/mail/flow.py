@@ -296,7 +296,7 @@ def _report_unread_recipients(run: _Run, log: EmailLog, campaign: Campaign) -> N
     """Report recipients of the campaign whose emails are unknown, and for whom this run has read no row."""
     with log.transaction():
         other_entries = [
-            entry for entry in log.read_unsettled(campaign) if entry.recipient not in run.reported_recipients
+            entry for entry in log.read_unsettled_emails(campaign) if entry.recipient not in run.reported_recipients
         ]
     for entry in other_entries:
         message = f"{entry.address}: the run {entry.run_id} sent the email, and no certain answer came"
@@ -408,7 +408,7 @@ def _predict_outcomes(plan: MailPlan, spool: MailRows, check: MailCheck) -> Coun
                 refuse_older_ledger(log.name, account, name, reports, history)
             for batch in spool.read(_BATCH_ROWS):
                 recipients = [_find_addressee(plan.texts, row).recipient for row in batch]
-                entries = log.find(campaign, recipients) if campaign is not None else {}
+                entries = log.find_emails(campaign, recipients) if campaign is not None else {}
                 states = [
                     entries[recipient].state if recipient in entries else EmailState.NONE for recipient in recipients
                 ]

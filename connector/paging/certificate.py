@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypedDict
 HiddenClass = tuple[str, object]
 """A class of subscribers: the name of a filter, and the value that a request must ask for."""
 
-_CLASS_WORDS: Mapping[HiddenClass, str] = {
+_CLASS_NAMES: Mapping[HiddenClass, str] = {
     ("is_active", True): "active subscribers",
     ("is_active", False): "inactive subscribers",
     ("gender", "male"): "male subscribers",
@@ -22,7 +22,7 @@ _CLASS_WORDS: Mapping[HiddenClass, str] = {
 }
 
 
-class Verdict(StrEnum):
+class CertificateVerdict(StrEnum):
     """Whether a reading is complete: each subscriber that was on the list throughout the reading is in the output,
     once."""
 
@@ -30,8 +30,9 @@ class Verdict(StrEnum):
     INCOMPLETE = "incomplete"
 
 
-class Reason(StrEnum):
-    """The reason of a verdict. The first three reasons prove completeness; the others are obstacles to a proof."""
+class CertificateReason(StrEnum):
+    """The reason for the verdict of a certificate. The first three reasons prove completeness. The other reasons
+    prevent a proof."""
 
     ONE_ANSWER = "one_answer"  # a single answer had the whole list
     ID_ORDER = "id_order"  # the ids only rise, or only fall, and every overlap matched (rule 1)
@@ -45,12 +46,12 @@ class Reason(StrEnum):
     CUT_OFF_POSSIBLE = "cut_off_possible"  # the list has the size of a result window, and there is no evidence (rule 7)
 
 
-PROOFS = frozenset((Reason.ONE_ANSWER, Reason.ID_ORDER, Reason.TWO_SWEEPS))
+PROVING_REASONS = frozenset((CertificateReason.ONE_ANSWER, CertificateReason.ID_ORDER, CertificateReason.TWO_SWEEPS))
 """The reasons of complete readings."""
 
 
-class TotalCount(StrEnum):
-    """Whether the verdict depends on TotalCount."""
+class TotalCountCheck(StrEnum):
+    """Whether TotalCount was compared with the rows of the reading."""
 
     CHECKED = "checked"
     IGNORED = "ignored"  # TotalCount contradicts the proof, and the job ignores TotalCount
@@ -66,8 +67,8 @@ class CutOff(StrEnum):
     ACCEPTED = "accepted"
 
 
-class Meaning(StrEnum):
-    """The meaning of one piece of evidence for the size of the list."""
+class EvidenceResult(StrEnum):
+    """What one piece of evidence shows about the size of the list."""
 
     AGREES = "agrees"
     CONTRADICTS = "contradicts"
@@ -107,8 +108,8 @@ class Certificate:
     value in JSON. Times are aware.
     """
 
-    verdict: Annotated[Verdict, "Whether the reading is proved to be complete."]
-    reason: Annotated[Reason, "What proves the verdict, or what prevents a proof."]
+    verdict: Annotated[CertificateVerdict, "Whether the reading is proved to be complete."]
+    reason: Annotated[CertificateReason, "What proves the verdict, or what prevents a proof."]
     order: Annotated[Order, "Order of the list, as the last sweep showed it."]
     sweeps: Annotated[int, "Number of sweeps: readings of the list from its start to its end."]
     pages: Annotated[int, "Number of pages, without pages that were fetched ahead and dropped."]
@@ -120,7 +121,7 @@ class Certificate:
     filters: Annotated[Mapping[str, Any], "Filters of the export. Empty if the reading had no filters.", FiltersReport]
     started_at: Annotated[datetime, "Start of the reading. The rows are as old as this time."]
     finished_at: Annotated[datetime, "End of the reading."]
-    total_count: Annotated[TotalCount, "Whether TotalCount counts in the verdict."] = TotalCount.CHECKED
+    total_count: Annotated[TotalCountCheck, "Whether TotalCount counts in the verdict."] = TotalCountCheck.CHECKED
     cut_off: Annotated[CutOff, "Whether the service may have cut off the list."] = CutOff.UNCHECKED
     evidence: Annotated[
         Mapping[str, str],
@@ -139,7 +140,7 @@ class Certificate:
     @property
     def is_complete(self) -> bool:
         """Whether each subscriber that was on the list throughout the reading is in the output."""
-        return self.verdict is Verdict.COMPLETE
+        return self.verdict is CertificateVerdict.COMPLETE
 
     def as_report(self) -> dict[str, Any]:
         """Return the report's `certificate` object: plain JSON values, with times as ISO 8601."""
@@ -169,8 +170,8 @@ class Finding:
     """One piece of evidence from outside the sweep, for or against the size of the list."""
 
     kind: str
-    meaning: Meaning
-    message: str  # the figures
+    evidence_result: EvidenceResult
+    message: str  # the evidence, with its figures
     hidden_classes: tuple[HiddenClass, ...] = ()
     """Classes of which the list shows too few subscribers, although the list shows enough of the other classes."""
     unlisted_ids: tuple[int, ...] = ()  # the list lacks these subscribers, although they exist
@@ -195,7 +196,7 @@ class RoundCounts:
         )
 
 
-def decide_counts(rounds: Sequence[RoundCounts], is_quiet: bool, totals: Collection[int]) -> Meaning | None:
+def decide_counts(rounds: Sequence[RoundCounts], is_quiet: bool, totals: Collection[int]) -> EvidenceResult | None:
     """Return whether the counts of several rounds contradict the size of the list, or None if another round is needed.
 
     The sum of the parts exceeds the whole list if a window cuts off the list, because each part has its own window. The
@@ -205,19 +206,19 @@ def decide_counts(rounds: Sequence[RoundCounts], is_quiet: bool, totals: Collect
     `totals` has TotalCounts from outside the rounds. `is_quiet`: no row appeared or vanished during the sweep.
     """
     if not rounds:
-        return Meaning.NOTHING
+        return EvidenceResult.NOTHING
     last_round = rounds[-1]
     if sum(1 for part in last_round.part_counts if part) < 2 and sum(last_round.part_counts) <= max(
         last_round.total_before, last_round.total_after, *totals
     ):
-        return Meaning.NOTHING  # a single part is cut off at the same size as the whole
+        return EvidenceResult.NOTHING  # a window cuts a single part off at the same size as the whole list
     if all(counts.is_consistent for counts in rounds):
-        return Meaning.AGREES
+        return EvidenceResult.AGREES
     all_totals = [*totals, *(counts.total_before for counts in rounds), *(counts.total_after for counts in rounds)]
     least_sum = 2 * max(all_totals) - min(all_totals)
     if not all(sum(counts.part_counts) > least_sum for counts in rounds):
-        return Meaning.NOTHING
-    return Meaning.CONTRADICTS if len(rounds) >= (_QUIET_ROUND_COUNT if is_quiet else _ROUND_COUNT) else None
+        return EvidenceResult.NOTHING
+    return EvidenceResult.CONTRADICTS if len(rounds) >= (_QUIET_ROUND_COUNT if is_quiet else _ROUND_COUNT) else None
 
 
 def decide_cut_off(
@@ -228,22 +229,28 @@ def decide_cut_off(
     checked_certificate = replace(
         certificate,
         evidence={
-            finding.kind: f"{finding.meaning}: {finding.message}" if finding.message else str(finding.meaning)
+            finding.kind: f"{finding.evidence_result}: {finding.message}"
+            if finding.message
+            else str(finding.evidence_result)
             for finding in findings
         },
         unlisted_ids=tuple(subscriber_id for finding in findings for subscriber_id in finding.unlisted_ids),
     )
-    meanings = {finding.meaning for finding in findings}
-    if Meaning.CONTRADICTS in meanings:
-        return replace(checked_certificate, verdict=Verdict.INCOMPLETE, reason=Reason.CUT_OFF)
-    if Meaning.AGREES in meanings:
+    evidence_results = {finding.evidence_result for finding in findings}
+    if EvidenceResult.CONTRADICTS in evidence_results:
+        return replace(checked_certificate, verdict=CertificateVerdict.INCOMPLETE, reason=CertificateReason.CUT_OFF)
+    if EvidenceResult.AGREES in evidence_results:
         return replace(checked_certificate, cut_off=CutOff.EXCLUDED)
-    checked_total = checked_certificate.total_last if checked_certificate.total_count is TotalCount.CHECKED else None
-    if not any(is_window_size(rows) for rows in (checked_certificate.distinct, checked_total or 0)):
+    checked_total = (
+        checked_certificate.total_last if checked_certificate.total_count is TotalCountCheck.CHECKED else None
+    )
+    if not any(is_window_size(row_count) for row_count in (checked_certificate.distinct, checked_total or 0)):
         return replace(checked_certificate, cut_off=CutOff.NOT_EXCLUDED)
     if accepts_possible_cut_off:
         return replace(checked_certificate, cut_off=CutOff.ACCEPTED)
-    return replace(checked_certificate, verdict=Verdict.INCOMPLETE, reason=Reason.CUT_OFF_POSSIBLE)
+    return replace(
+        checked_certificate, verdict=CertificateVerdict.INCOMPLETE, reason=CertificateReason.CUT_OFF_POSSIBLE
+    )
 
 
 def describe_hidden(certificate: Certificate) -> str:
@@ -251,16 +258,18 @@ def describe_hidden(certificate: Certificate) -> str:
     if not certificate.hidden:
         return ""
     names = [
-        f"subscribers of the base {value}" if name == "base_id" else _CLASS_WORDS[name, value]
+        f"subscribers of the base {value}" if name == "base_id" else _CLASS_NAMES[name, value]
         for name, value in certificate.hidden
     ]
-    ending = "They were read separately." if certificate.is_complete else "They could not all be read."
-    return f"The list shows no {' and no '.join(names)} unless a request asks for them. {ending}"
+    last_sentence = "They were read separately." if certificate.is_complete else "They could not all be read."
+    return f"The list shows no {' and no '.join(names)} unless a request asks for them. {last_sentence}"
 
 
-def is_window_size(rows: int) -> bool:
+def is_window_size(row_count: int) -> bool:
     """Return whether this is a typical size of a result window: a multiple of 1,000, 2ⁿ, 2ⁿ - 1 or 10ⁿ - 1."""
-    if rows < SMALLEST_WINDOW - 1:
+    if row_count < SMALLEST_WINDOW - 1:
         return False
-    is_power_of_ten = str(rows + 1).strip("0") == "1"
-    return rows % 1000 == 0 or rows & (rows - 1) == 0 or rows & (rows + 1) == 0 or is_power_of_ten
+    is_power_of_ten = str(row_count + 1).strip("0") == "1"
+    return (
+        row_count % 1000 == 0 or row_count & (row_count - 1) == 0 or row_count & (row_count + 1) == 0 or is_power_of_ten
+    )

@@ -23,50 +23,53 @@ rows of a full page vanish between two requests."""
 class IdSet:
     """A set of ids. A Python set of a million ids takes 64 MB and more, an IdSet 8 MB."""
 
-    __slots__ = ("_runs",)
+    __slots__ = ("_sorted_arrays",)
 
     def __init__(self) -> None:
         # Ascending arrays. No id is in two arrays, and each array is at least twice as long as the next one.
-        self._runs: list[IdArray] = []
+        self._sorted_arrays: list[IdArray] = []
 
     def __len__(self) -> int:
-        return sum(len(run) for run in self._runs)
+        return sum(len(sorted_array) for sorted_array in self._sorted_arrays)
 
     def mark_contained(self, ids: IdArray) -> Mask:
         """Return a mask of those `ids` that are in the set."""
-        held_mask = np.zeros(len(ids), dtype=np.bool_)
+        contained_mask = np.zeros(len(ids), dtype=np.bool_)
         if not len(ids):
-            return held_mask
+            return contained_mask
         smallest_id, largest_id = ids.min(), ids.max()
-        for run in self._runs:
-            if run[0] <= largest_id and run[-1] >= smallest_id:  # in id order, a page overlaps at most one run
-                held_mask |= mark_contained(run, ids)
-        return held_mask
+        for sorted_array in self._sorted_arrays:
+            if (
+                sorted_array[0] <= largest_id and sorted_array[-1] >= smallest_id
+            ):  # in id order, a page overlaps at most one run
+                contained_mask |= mark_contained(sorted_array, ids)
+        return contained_mask
 
     def count_between(self, smallest_id: int, largest_id: int) -> int:
         """Return the number of ids in the set from `smallest_id` to `largest_id`, both included."""
         return sum(
-            int(np.searchsorted(run, largest_id, "right") - np.searchsorted(run, smallest_id)) for run in self._runs
+            int(np.searchsorted(sorted_array, largest_id, "right") - np.searchsorted(sorted_array, smallest_id))
+            for sorted_array in self._sorted_arrays
         )
 
     def add(self, ids: IdArray) -> None:
         """Add ids that differ from each other and from the ids in the set."""
         if len(ids):
-            self._runs.append(np.sort(ids))
-        while len(self._runs) > 1 and len(self._runs[-2]) < 2 * len(self._runs[-1]):
+            self._sorted_arrays.append(np.sort(ids))
+        while len(self._sorted_arrays) > 1 and len(self._sorted_arrays[-2]) < 2 * len(self._sorted_arrays[-1]):
             self._merge_last_two()
 
     def to_array(self) -> IdArray:
         """Return all ids, ascending."""
-        while len(self._runs) > 1:
+        while len(self._sorted_arrays) > 1:
             self._merge_last_two()
-        return self._runs[0] if self._runs else NO_IDS
+        return self._sorted_arrays[0] if self._sorted_arrays else NO_IDS
 
     def _merge_last_two(self) -> None:
         # numpy's stable sort of int64 merges sorted runs, so that two runs need only one pass.
-        merged_ids = np.concatenate(self._runs[-2:])
+        merged_ids = np.concatenate(self._sorted_arrays[-2:])
         merged_ids.sort(kind="stable")
-        self._runs[-2:] = [merged_ids]
+        self._sorted_arrays[-2:] = [merged_ids]
 
 
 def mark_contained(sorted_ids: IdArray, ids: IdArray) -> Mask:
@@ -87,13 +90,13 @@ def mark_first_occurrences(ids: IdArray) -> Mask:
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """A page to ask for. `sweep` is the number of the sweep, from 1. Each sweep begins at the head of the list.
+    """A page to ask for. `sweep_number` is the number of the sweep, from 1. Each sweep begins at the head of the list.
 
     `expected_end` is TotalCount if the page begins at the offset TotalCount, and the sweep has read TotalCount rows.
     Then a refusal of the page means the end of the list, like an empty page.
     """
 
-    sweep: int
+    sweep_number: int
     offset: int
     limit: int
     expected_end: int | None = None
@@ -120,7 +123,7 @@ class JoinedPage:
     is_short: bool
 
     @property
-    def end(self) -> int:
+    def end_offset(self) -> int:
         """The offset of the row after the last row of the page."""
         return self.offset + len(self.ids)
 
@@ -130,14 +133,14 @@ class JoinedPage:
         return has_other_offset and np.array_equal(answer.ids, self.ids)
 
     @property
-    def step(self) -> int:
+    def rows_to_next_page(self) -> int:
         """The number of rows from the beginning of this page to the beginning of the next page."""
         return max(1, len(self.ids) - count_overlap(len(self.ids)))
 
 
-def count_overlap(page_rows: int) -> int:
-    """Return the number of rows that the next page repeats from a page of `page_rows` rows."""
-    return max(1, page_rows // _OVERLAP_DIVISOR)
+def count_overlap(page_size: int) -> int:
+    """Return the number of rows that the next page repeats from a page of `page_size` rows."""
+    return max(1, page_size // _OVERLAP_DIVISOR)
 
 
 class OverlapKind(Enum):
@@ -154,7 +157,7 @@ class PageOverlap:
     """The overlap of a page with the previous page, and the changes that the two pages show."""
 
     kind: OverlapKind
-    shift: int = 0  # the change of rank of the first shared row
+    rank_shift: int = 0  # the change of rank of the first shared row
     appeared_before_count: int = 0  # new rows before the first shared row
     appeared_count: int = 0  # new rows between the first and the last shared row
     vanished_count: int = 0  # vanished rows between the first and the last shared row
@@ -176,7 +179,7 @@ def decide_overlap(
     vanished_count = compared_end - int(previous_indexes[0]) - len(shared_indexes)
     overlap = PageOverlap(
         OverlapKind.MATCHED,
-        shift=(offset + first_index) - (previous_offset + int(previous_indexes[0])),
+        rank_shift=(offset + first_index) - (previous_offset + int(previous_indexes[0])),
         appeared_before_count=int(np.count_nonzero(new_mask[:first_index])),
         appeared_count=appeared_count,
         vanished_count=vanished_count,
@@ -191,8 +194,8 @@ def _find_indexes(previous_ids: IdArray, ids: IdArray) -> IdArray:
     """Return the index of each id in `previous_ids`, or -1."""
     sorter = np.argsort(previous_ids, kind="stable")
     sorted_indexes = np.minimum(np.searchsorted(previous_ids, ids, sorter=sorter), len(previous_ids) - 1)
-    candidates = sorter[sorted_indexes]
-    indexes: IdArray = np.where(previous_ids[candidates] == ids, candidates, -1)
+    candidate_indexes = sorter[sorted_indexes]
+    indexes: IdArray = np.where(previous_ids[candidate_indexes] == ids, candidate_indexes, -1)
     return indexes
 
 
@@ -247,13 +250,13 @@ class ListChanges:
 
     def record_overlap(self, overlap: PageOverlap, previous_total: int | None, total: int | None) -> None:
         """Record a matched overlap between two answers with these TotalCounts."""
-        self._add_net_change(overlap.shift - overlap.appeared_before_count)
+        self._add_net_change(overlap.rank_shift - overlap.appeared_before_count)
         self.appeared_count += overlap.appeared_before_count + overlap.appeared_count
         self.vanished_count += overlap.vanished_count
         if total is None or previous_total is None:
             self.is_exact = False
         else:
-            change_after = total - previous_total - overlap.shift
+            change_after = total - previous_total - overlap.rank_shift
             self._add_net_change(change_after - overlap.appeared_count + overlap.vanished_count)
 
     def record_end(self, previous_total: int | None, total: int | None) -> None:

@@ -15,7 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from connector.paging.certificate import PROOFS, Certificate, Order, Reason, TotalCount, Verdict
+from connector.paging.certificate import (
+    PROVING_REASONS,
+    Certificate,
+    CertificateReason,
+    CertificateVerdict,
+    Order,
+    TotalCountCheck,
+)
 from connector.paging.overlap import NO_IDS, IdArray, IdSet, Mask, PageAnswer, PageRequest, mark_contained
 from connector.paging.sweep import Sweep, SweepEnd
 
@@ -31,7 +38,7 @@ class Pager:
         self._limit = limit
         self._reads_ahead = reads_ahead
         self._ignores_total_count = ignores_total_count
-        self._total_count = TotalCount.CHECKED
+        self._total_count_check = TotalCountCheck.CHECKED
         self._sweep: Sweep = Sweep(limit)
         self._sweep_count = 1
         self._page_count = 0
@@ -41,7 +48,7 @@ class Pager:
         self._previous_ids: IdArray = NO_IDS
         self._vanished_ids = IdSet()  # ids of an earlier sweep that the previous sweep lacks
         self._newcomer_ids = IdSet()  # ids that the first sweep lacks
-        self._reason: Reason | None = None
+        self._reason: CertificateReason | None = None
 
     @property
     def id_count(self) -> int:
@@ -54,9 +61,9 @@ class Pager:
         return self._sweep.seen_ids.to_array()
 
     @property
-    def page_rows(self) -> int:
+    def page_size(self) -> int:
         """The number of rows of a full page, which may be less than the limit of a request."""
-        return self._sweep.page_rows
+        return self._sweep.page_size
 
     @property
     def total(self) -> int | None:
@@ -99,7 +106,7 @@ class Pager:
         self._last_total = total
         self._page_count += 1
         new_mask = self._sweep.add_page(PageAnswer(page.offset, ids, total, offset, limit))
-        if self._sweep.ending is not None:
+        if self._sweep.sweep_end is not None:
             self._end_sweep()
         return new_mask
 
@@ -111,7 +118,7 @@ class Pager:
             raise ValueError("The reading has not ended. Fetch the next page.")
         appeared_count, vanished_count = self._count_changes()
         return Certificate(
-            verdict=Verdict.COMPLETE if self._reason in PROOFS else Verdict.INCOMPLETE,
+            verdict=CertificateVerdict.COMPLETE if self._reason in PROVING_REASONS else CertificateVerdict.INCOMPLETE,
             reason=self._reason,
             order=_decide_order(self._sweep),
             sweeps=self._sweep_count,
@@ -124,12 +131,12 @@ class Pager:
             filters=dict(filters or {}),
             started_at=started_at,
             finished_at=finished_at,
-            total_count=self._total_count,
+            total_count=self._total_count_check,
         )
 
     def _end_sweep(self) -> None:
         sweep, ids = self._sweep, self._sweep.seen_ids.to_array()
-        is_at_end = sweep.ending is SweepEnd.AT_END
+        is_at_end = sweep.sweep_end is SweepEnd.AT_END
         if is_at_end and self._previous_sweep is not None:
             self._record_newcomers(ids)
         self._reason = self._decide_reason(sweep, ids)
@@ -139,17 +146,21 @@ class Pager:
             self._record_vanished(ids)
             self._previous_sweep, self._previous_ids = sweep, ids
         sweep.seen_ids = IdSet()
-        self._sweep = Sweep(self._limit, has_overlaps=sweep.has_overlaps and sweep.ending is not SweepEnd.MISPAGED)
+        self._sweep = Sweep(self._limit, has_overlaps=sweep.has_overlaps and sweep.sweep_end is not SweepEnd.MISPAGED)
         self._sweep_count += 1
 
-    def _decide_reason(self, sweep: Sweep, ids: IdArray) -> Reason | None:
+    def _decide_reason(self, sweep: Sweep, ids: IdArray) -> CertificateReason | None:
         """Return the first reason that applies for ending the reading after this sweep, or None if another sweep is
         needed."""
         previous_sweep = self._previous_sweep
         if sweep.is_one_answer:
-            return Reason.ONE_ANSWER
+            return CertificateReason.ONE_ANSWER
         if sweep.is_in_id_order:
-            return Reason.ID_ORDER if sweep.is_count_right else self._decide_wrong_count(Reason.ID_ORDER)
+            return (
+                CertificateReason.ID_ORDER
+                if sweep.is_count_right
+                else self._decide_wrong_count(CertificateReason.ID_ORDER)
+            )
         if (
             previous_sweep is not None
             and sweep.is_whole
@@ -157,27 +168,29 @@ class Pager:
             and np.array_equal(ids, self._previous_ids)
         ):
             if sweep.totals.are_all_equal_to(len(ids)) and previous_sweep.totals.are_all_equal_to(len(ids)):
-                return Reason.TWO_SWEEPS
+                return CertificateReason.TWO_SWEEPS
             if sweep.totals.are_constant and previous_sweep.totals.are_constant:
-                return self._decide_wrong_count(Reason.TWO_SWEEPS)
-        if sweep.ending is SweepEnd.STUCK:
+                return self._decide_wrong_count(CertificateReason.TWO_SWEEPS)
+        if sweep.sweep_end is SweepEnd.STUCK:
             if not sweep.totals.are_constant:
-                return Reason.CHANGING
-            return Reason.PAGING if sweep.totals.are_all_equal_to(len(ids)) else Reason.TOTAL_COUNT
+                return CertificateReason.CHANGING
+            return (
+                CertificateReason.PAGING if sweep.totals.are_all_equal_to(len(ids)) else CertificateReason.TOTAL_COUNT
+            )
         is_order_unstable = previous_sweep is not None and previous_sweep.is_shuffled and sweep.is_shuffled
         if self._sweep_count < MAX_SWEEPS and not is_order_unstable:
             return None
         if sweep.is_shuffled:
-            return Reason.UNSTABLE_ORDER
+            return CertificateReason.UNSTABLE_ORDER
         has_wrong_count = sweep.totals.are_constant and not sweep.totals.are_all_equal_to(len(ids))
-        return Reason.TOTAL_COUNT if has_wrong_count else Reason.CHANGING
+        return CertificateReason.TOTAL_COUNT if has_wrong_count else CertificateReason.CHANGING
 
-    def _decide_wrong_count(self, proof: Reason) -> Reason:
+    def _decide_wrong_count(self, proving_reason: CertificateReason) -> CertificateReason:
         """Return the reason of a reading with this proof, if only TotalCount contradicts the proof."""
         if not self._ignores_total_count:
-            return Reason.TOTAL_COUNT
-        self._total_count = TotalCount.IGNORED
-        return proof
+            return CertificateReason.TOTAL_COUNT
+        self._total_count_check = TotalCountCheck.IGNORED
+        return proving_reason
 
     def _record_newcomers(self, ids: IdArray) -> None:
         new_ids = ids[~mark_contained(self._previous_ids, ids) & ~self._vanished_ids.mark_contained(ids)]
@@ -195,7 +208,7 @@ class Pager:
 
         The ranks of the last sweep and a comparison of the sweeps each give a lower bound. Return the larger bound."""
         sweep, ids = self._sweep, self._sweep.seen_ids.to_array()
-        if sweep.ending is not SweepEnd.AT_END:
+        if sweep.sweep_end is not SweepEnd.AT_END:
             return 0, 0
         appeared_count = int(np.count_nonzero(mark_contained(ids, self._newcomer_ids.to_array())))
         earlier_arrays = (self._previous_ids, self._vanished_ids.to_array())

@@ -63,13 +63,13 @@ class _Phase(Enum):
 
 
 class Sweep:
-    """One sweep. Fetch the page at `next_offset`, and pass the answer to `add_page`, until `ending` is set."""
+    """One sweep. Fetch the page at `next_offset`, and pass the answer to `add_page`, until `sweep_end` is set."""
 
     def __init__(self, limit: int, *, has_overlaps: bool = True) -> None:
-        self.asked_limit = limit
+        self.requested_limit = limit
         self.has_overlaps = has_overlaps
         self.next_offset = 0
-        self.ending: SweepEnd | None = None
+        self.sweep_end: SweepEnd | None = None
         self.seen_ids = IdSet()
         self.totals = Totals()
         self.changes = ListChanges()
@@ -78,7 +78,7 @@ class Sweep:
         self.broken_overlap_count = 0
         self.has_repeated_ids = False  # whether an id came twice although the two pages do not overlap
         self.direction: int | None = None
-        self.is_convincing = True  # whether every page is long enough to be evidence of the order
+        self.are_pages_long_enough = True  # whether every page is long enough to be evidence of the order
         self._limit = 0  # rows of a full page: the echoed limit or, without an echo, the rows of the largest page
         self._phase = _Phase.READING
         self._last_page: JoinedPage | None = None
@@ -91,7 +91,7 @@ class Sweep:
         self._missed_end_count = 0  # number of times that the list did not end where the sweep expected
         self._largest_page_rows = 0  # rows of the largest accepted page
         self._is_last_page_known = False  # whether the sweep already knew all rows of the last page
-        self._recount_count = 0
+        self._end_recount_count = 0
         # Overlaps in a row without a change. While the number is negative, no page is fetched ahead.
         self._unchanged_overlap_count = 0
         self._accepted_count = 0  # accepted pages, without pages of the second reading of the head
@@ -99,7 +99,7 @@ class Sweep:
         self._row_count_at_end = 0
 
     @property
-    def page_rows(self) -> int:
+    def page_size(self) -> int:
         """Rows of a full page: the echoed limit or, without an echo, the rows of the largest page."""
         return self._limit
 
@@ -108,13 +108,13 @@ class Sweep:
         """Whether rule 1 holds: the ids of every page only rise or only fall, every overlap matched, and the head shows
         no row in another order."""
         is_joined = self.has_overlaps and not self.broken_overlap_count and not self.has_repeated_ids
-        is_monotone = bool(self.direction) and self.is_convincing and self._is_head_known
-        return self.ending is SweepEnd.AT_END and is_joined and is_monotone
+        is_monotone = bool(self.direction) and self.are_pages_long_enough and self._is_head_known
+        return self.sweep_end is SweepEnd.AT_END and is_joined and is_monotone
 
     @property
     def is_whole(self) -> bool:
         """Whether the sweep reached the end without a broken overlap and without a repeated id."""
-        return self.ending is SweepEnd.AT_END and not self.broken_overlap_count and not self.has_repeated_ids
+        return self.sweep_end is SweepEnd.AT_END and not self.broken_overlap_count and not self.has_repeated_ids
 
     @property
     def is_one_answer(self) -> bool:
@@ -124,13 +124,13 @@ class Sweep:
             return False
         if end_page is None:
             return self.totals.first_total == 0
-        return self._accepted_count == 1 and end_page.is_short and end_page.total == end_page.end
+        return self._accepted_count == 1 and end_page.is_short and end_page.total == end_page.end_offset
 
     @property
     def is_count_right(self) -> bool:
         """Whether TotalCount agrees with the end of the list and with the number of different ids (rule 4)."""
         is_end_right = (
-            self.totals.last_total == 0 if self._end_page is None else self._end_page.total == self._end_page.end
+            self.totals.last_total == 0 if self._end_page is None else self._end_page.total == self._end_page.end_offset
         )
         return (
             is_end_right
@@ -147,7 +147,9 @@ class Sweep:
     def expected_end(self) -> int | None:
         """TotalCount if the sweep has read as many rows and the next page begins after these rows, else None."""
         last_page = self._last_page
-        is_past_end = self._phase is _Phase.PAST_END and last_page is not None and last_page.total == last_page.end
+        is_past_end = (
+            self._phase is _Phase.PAST_END and last_page is not None and last_page.total == last_page.end_offset
+        )
         return last_page.total if is_past_end and last_page is not None else None
 
     @property
@@ -170,7 +172,7 @@ class Sweep:
         if last_page is None or last_page.total is None or not is_reading or self.broken_overlap_count:
             return pages
         page = replace(last_page, offset=self.next_offset)
-        while len(pages) < max_pages and page.end < last_page.total:
+        while len(pages) < max_pages and page.end_offset < last_page.total:
             page = replace(page, offset=self._compute_next_offset(page))
             pages.append((page.offset, None))
         if len(pages) < max_pages and self.has_overlaps:
@@ -185,11 +187,11 @@ class Sweep:
         """
         self.page_count += 1
         self.totals.record(answer.total)
-        has_echo = answer.limit is not None and 1 <= answer.limit <= self.asked_limit
+        has_echo = answer.limit is not None and 1 <= answer.limit <= self.requested_limit
         self._limit = answer.limit if has_echo and answer.limit else max(self._limit, len(answer.ids))
         new_mask = np.zeros(len(answer.ids), dtype=np.bool_)
         if self._has_wrong_offset(answer):
-            self.ending = SweepEnd.MISPAGED if self.has_overlaps else SweepEnd.STUCK
+            self.sweep_end = SweepEnd.MISPAGED if self.has_overlaps else SweepEnd.STUCK
         elif not len(answer.ids):
             self._add_empty_page(answer)
         else:
@@ -197,8 +199,8 @@ class Sweep:
         # Rows may have been added and read meanwhile.
         row_count = max(self.totals.first_total or 0, len(self.seen_ids))
         max_pages = min(_EXTRA_PAGES + _PAGE_FACTOR * (row_count // self._largest_step), _MAX_PAGES)
-        if self.ending is None and self.page_count > max_pages:
-            self.ending = SweepEnd.STUCK
+        if self.sweep_end is None and self.page_count > max_pages:
+            self.sweep_end = SweepEnd.STUCK
         return new_mask
 
     def _has_wrong_offset(self, answer: PageAnswer) -> bool:
@@ -206,13 +208,13 @@ class Sweep:
         Offset."""
         if answer.offset is None or answer.offset == answer.requested_offset:
             return False
-        return bool(len(answer.ids)) or self._last_page is None or answer.offset < self._last_page.end
+        return bool(len(answer.ids)) or self._last_page is None or answer.offset < self._last_page.end_offset
 
     def _add_rows(self, answer: PageAnswer) -> Mask:
         last_page, ids = self._last_page, answer.ids
         new_mask = ~self.seen_ids.mark_contained(ids) & mark_first_occurrences(ids)
         if last_page is not None and last_page.is_repeated_by(answer):
-            self.ending = SweepEnd.MISPAGED if self.has_overlaps else SweepEnd.STUCK
+            self.sweep_end = SweepEnd.MISPAGED if self.has_overlaps else SweepEnd.STUCK
         elif not self.has_overlaps:
             self.has_repeated_ids |= not new_mask.all()
         elif last_page is not None:
@@ -231,7 +233,7 @@ class Sweep:
             self.matched_overlap_count += 1
             if self._phase is not _Phase.HEAD:
                 self.changes.record_overlap(overlap, previous_total, total)
-                self._inserted_count += max(0, overlap.shift - overlap.appeared_before_count)
+                self._inserted_count += max(0, overlap.rank_shift - overlap.appeared_before_count)
                 # If as many subscribers appear as vanish, TotalCount does not change. So the head is read again.
                 self._is_head_known = False
         elif overlap.kind is OverlapKind.BEHIND:
@@ -245,20 +247,20 @@ class Sweep:
         self._record_order(ids)
         self.has_repeated_ids |= not mark_first_occurrences(ids).all()
         # The limit is the size of a full page only for the first page, because all later pages may be smaller.
-        is_first = not self._accepted_count and not self._missed_end_count
-        is_short = len(ids) < (self._limit if is_first else min(self._limit, self._largest_page_rows))
+        is_first_page = not self._accepted_count and not self._missed_end_count
+        is_short = len(ids) < (self._limit if is_first_page else min(self._limit, self._largest_page_rows))
         self._last_page = page = JoinedPage(answer.requested_offset, ids, answer.total, is_short)
         self._largest_page_rows = max(self._largest_page_rows, len(ids))
-        self._largest_step = max(self._largest_step, page.step)
+        self._largest_step = max(self._largest_step, page.rows_to_next_page)
         self._is_last_page_known = not new_mask.any()
         if self._phase is _Phase.HEAD:
             self._accept_head_page(page, new_mask)
         else:
             self._accepted_count += 1
-            self._phase = _Phase.PAST_END if self._is_last(page) else _Phase.READING
+            self._phase = _Phase.PAST_END if self._is_probably_last(page) else _Phase.READING
             self.next_offset = self._compute_next_offset(page)
             if self.has_overlaps and len(ids) == 1 and self._phase is _Phase.READING:
-                self.ending = SweepEnd.MISPAGED  # pages of one row cannot overlap
+                self.sweep_end = SweepEnd.MISPAGED  # pages of one row cannot overlap
         self.seen_ids.add(ids[new_mask])
 
     def _accept_head_page(self, page: JoinedPage, new_mask: Mask) -> None:
@@ -277,34 +279,36 @@ class Sweep:
                 bool(self.direction) and not self.broken_overlap_count and has_all_insertions and has_most_known_rows
             )
             self.changes.appeared_count = max(self.changes.appeared_count, len(self._inserted_ids))
-            self.ending = self.ending or SweepEnd.AT_END
+            self.sweep_end = self.sweep_end or SweepEnd.AT_END
         self.next_offset = self._compute_next_offset(page)
 
     def _record_order(self, ids: IdArray) -> None:
-        self.is_convincing &= len(ids) >= CONVINCING_ROWS
+        self.are_pages_long_enough &= len(ids) >= CONVINCING_ROWS
         if not self.has_overlaps and self._last_page is not None:
             ids = np.concatenate([self._last_page.ids[-1:], ids])
         if len(ids) > 1:
             direction = decide_direction(ids)
             self.direction = direction if self.direction in (None, direction) else 0
 
-    def _is_last(self, page: JoinedPage) -> bool:
+    def _is_probably_last(self, page: JoinedPage) -> bool:
         """Return whether this is probably the last page: at least two of three signs hold.
 
         The signs: the page is short, has no new row, and reaches TotalCount. A wrong guess costs one page, because only
-        an empty page past the end ends the sweep.
+        an empty page past the end_offset ends the sweep.
         """
-        is_total_reached = page.total is None or page.total <= page.end
+        is_total_reached = page.total is None or page.total <= page.end_offset
         return page.is_short + self._is_last_page_known + is_total_reached >= 2
 
     def _compute_next_offset(self, page: JoinedPage) -> int:
-        """Return the offset of the next page: it overlaps this page, or begins past the end."""
+        """Return the offset of the next page: it overlaps this page, or begins past the end_offset."""
         if not self.has_overlaps:  # the service may align pages to the limit, also the page past the end
-            return max(page.end, page.offset + self._limit) if self._phase is _Phase.PAST_END else page.end
+            return (
+                max(page.end_offset, page.offset + self._limit) if self._phase is _Phase.PAST_END else page.end_offset
+            )
         if self._phase is _Phase.PAST_END:  # go further each time that a growing list had rows past the expected end
-            return page.end + min((1 << self._missed_end_count) - 1, self._limit // 2)
-        offset = page.offset + page.step
-        if page.total is not None and page.total >= page.end and len(page.ids) > _LAST_PAGE_ROWS:
+            return page.end_offset + min((1 << self._missed_end_count) - 1, self._limit // 2)
+        offset = page.offset + page.rows_to_next_page
+        if page.total is not None and page.total >= page.end_offset and len(page.ids) > _LAST_PAGE_ROWS:
             offset = min(
                 offset, page.total - _LAST_PAGE_ROWS
             )  # the last page gets enough rows to be evidence of the order
@@ -319,16 +323,18 @@ class Sweep:
         self._missed_end_count += self._phase is _Phase.PAST_END
         self._unchanged_overlap_count = -_UNCHANGED_OVERLAPS
         self._phase = self._phase if self._phase is _Phase.HEAD else _Phase.READING
-        least_overlap = max(count_overlap(len(last_page.ids)), min(_LAST_PAGE_ROWS, self._limit // 2))
-        self.next_offset = max(0, last_page.end - max(2 * (last_page.end - requested_offset), least_overlap))
+        min_overlap_rows = max(count_overlap(len(last_page.ids)), min(_LAST_PAGE_ROWS, self._limit // 2))
+        self.next_offset = max(
+            0, last_page.end_offset - max(2 * (last_page.end_offset - requested_offset), min_overlap_rows)
+        )
 
     def _add_empty_page(self, answer: PageAnswer) -> None:
         last_page = self._last_page
         if last_page is None or not self.has_overlaps or self._phase is _Phase.HEAD:
             self._finish_at_end()
-        elif self._phase is _Phase.PAST_END and last_page.is_short and answer.requested_offset >= last_page.end:
-            if last_page.total not in (None, last_page.end) and self._recount_count < _MAX_RECOUNTS:
-                self._recount_count += 1
+        elif self._phase is _Phase.PAST_END and last_page.is_short and answer.requested_offset >= last_page.end_offset:
+            if last_page.total not in (None, last_page.end_offset) and self._end_recount_count < _MAX_RECOUNTS:
+                self._end_recount_count += 1
                 self._step_back(last_page, answer.requested_offset)
             else:
                 self.changes.record_end(last_page.total, answer.total)
@@ -343,14 +349,14 @@ class Sweep:
         """End the sweep at the end of the list. If the ids may prove completeness, read the head again first, because
         unread rows may have moved there."""
         if self._phase is _Phase.HEAD:
-            self.ending = SweepEnd.AT_END
+            self.sweep_end = SweepEnd.AT_END
             return
         self._end_page = self._last_page
         self._row_count_at_end = len(self.seen_ids)
         may_be_in_id_order = (
-            self.direction and self.is_convincing and not (self.broken_overlap_count or self.has_repeated_ids)
+            self.direction and self.are_pages_long_enough and not (self.broken_overlap_count or self.has_repeated_ids)
         )
         if self._is_head_known or not may_be_in_id_order:
-            self.ending = SweepEnd.AT_END
+            self.sweep_end = SweepEnd.AT_END
             return
         self._phase, self._last_page, self.next_offset = _Phase.HEAD, None, 0

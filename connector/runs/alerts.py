@@ -20,7 +20,7 @@ from connector.outcomes import OUTCOMES_FOR_A_PERSON
 from connector.texts import agree, count, make_visible
 
 AlertPolicy = Literal["change", "problem", "always"]
-Reason = Literal["failure", "another_cause", "new_problems", "reminder", "recovery", "run"]
+AlertReason = Literal["failure", "another_cause", "new_problems", "reminder", "recovery", "run"]
 
 _FOLDER = "alerts"
 _REMINDER_INTERVAL_S = 23 * 3600.0  # less than a day, because nightly runs do not always end at the same time
@@ -68,7 +68,7 @@ class AlertRecord:
 
 def decide_alert(
     policy: AlertPolicy, last_run: LastRun | None, report: Mapping[str, Any], now: float
-) -> tuple[Reason | None, LastRun]:
+) -> tuple[AlertReason | None, LastRun]:
     """Return the reason for an alert (None if no alert is due), and the record of this run for the next decision.
 
     `report` is the JSON of a report, and `now` is in Unix seconds.
@@ -86,7 +86,7 @@ def decide_alert(
 
 def _find_reason(
     previous_run: LastRun, cause: str | None, report: Mapping[str, Any], problems: Mapping[str, int], now: float
-) -> Reason | None:
+) -> AlertReason | None:
     if cause is None:
         return None if previous_run.cause is None else "recovery"
     has_new_problems = report["problems"]["new"] > 0
@@ -135,7 +135,7 @@ def _count_problems(report: Mapping[str, Any]) -> dict[str, int]:
     return {kind: number for kind, number in problems.items() if number}
 
 
-_TITLES: Mapping[Reason, str] = {
+_TITLES: Mapping[AlertReason, str] = {
     "failure": "Problem",
     "another_cause": "Another problem",
     "new_problems": "New problems",
@@ -153,7 +153,7 @@ _ENDING_BY_STATUS = {
 }
 
 
-def write_alert(reason: Reason, last_run: LastRun, report: Mapping[str, Any]) -> Alert:
+def write_alert(reason: AlertReason, last_run: LastRun, report: Mapping[str, Any]) -> Alert:
     """Return the alert. Its body has a `text` (for receivers that accept messages of Slack), the `reason`, and the
     `report`."""
     status, rows = report["status"], report["rows"]

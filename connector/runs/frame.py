@@ -30,7 +30,7 @@ from connector.ledger.schema import meta
 from connector.ledger.store import Base, Store
 from connector.listing.access import KnownIds, ListAccess, ListLag, LookupState
 from connector.load.checks import describe_duplicates
-from connector.load.drift import close_waiting, compare_waiting
+from connector.load.drift import compare_waiting_rows, report_uncompared_rows
 from connector.load.session import Canaries, Limits, LoadPolicy, Session, Tally, WaitingRows
 from connector.outcomes import Outcome, needs_person
 from connector.pace.pace import Pace
@@ -257,7 +257,7 @@ class Run:
             await load.close()
         except ConnectorError as error:
             self.reason = self.reason or str(error)
-        close_waiting(self.waiting_rows, self.tally, "the run ended before the comparison")
+        report_uncompared_rows(self.waiting_rows, self.tally, "the run ended before the comparison")
         if not self.is_running:
             self.tally.count_unsent()
 
@@ -273,22 +273,22 @@ class Run:
         suppression, messages = await asyncio.to_thread(read_list, self.stop.event.is_set)
         account = self.frame.plan.settings.account
         suppression.refuse_shrunk(
-            await self.commits.ask(lambda ledger: read_list_size(ledger.connection, meta, account, suppression))
+            await self.commits.execute(lambda ledger: read_list_size(ledger.connection, meta, account, suppression))
         )
-        await self.commits.ask(lambda ledger: record_list_size(ledger.connection, meta, account, suppression))
+        await self.commits.execute(lambda ledger: record_list_size(ledger.connection, meta, account, suppression))
         self.report.messages += messages
         self.suppression = suppression
         return suppression
 
     async def compare(self, sessions: Sequence[Session]) -> None:
         """Compare the rows that differ from their entries with the service. Call this method after all other work.
-        Raises the errors of `compare_waiting`."""
+        Raises the errors of `compare_waiting_rows`."""
         if self.is_running:
-            await compare_waiting(sessions, self.waiting_rows, is_full=self.frame.plan.is_full)
+            await compare_waiting_rows(sessions, self.waiting_rows, is_full=self.frame.plan.is_full)
 
     def restart(self) -> None:
         """Reset all counts and files, because all rows were only surveyed until now, and the load begins."""
-        self.tally.restart()
+        self.tally.reset_row_counts()
         self.rows.restart()
 
     def describe(self) -> str:
@@ -372,7 +372,7 @@ async def _run_with_ledger(
                 frame, report, stop, rows, tally, ledger, client, key, bases, commits, pace, problems, retrier=retrier
             )
             on_begin(run.describe)
-            renew = partial(commits.ask, lambda _: None)  # any transaction renews the lease
+            renew = partial(commits.execute, lambda _: None)  # any transaction renews the lease
             async with run_beside(keep_lease(ledger.store, renew, stop)):
                 await work(run)
                 await run.deliver_receipts()

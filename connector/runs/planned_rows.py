@@ -69,7 +69,7 @@ class PlannedRows(CloseableResource, RowRecorder):
         keys = [(chunk.name, number) for number in chunk.numbers[identities.index].tolist()]
         self._identities |= dict(zip(keys, identities.tolist(), strict=True))
 
-    def write_numbers(self, outcome: Outcome, file: str, numbers: Sequence[int]) -> None:
+    def write_row_numbers(self, outcome: Outcome, file: str, numbers: Sequence[int]) -> None:
         """Add rows that would have this outcome. No person needs to look at these rows."""
         for number in numbers:
             self._add((file, number), [outcome, "", "", ""])
@@ -92,7 +92,7 @@ class PlannedRows(CloseableResource, RowRecorder):
         names, key = "; ".join(service_values), (change.row.file, change.row.number)
         self._add(key, cells, names, _write_values(service_values), _write_values(source_values))
 
-    def write(self, problem: Problem) -> None:
+    def write_problem(self, problem: Problem) -> None:
         """Add a row that a person must see."""
         self.findings.count_problem(problem)
         if self._path is not None:
@@ -129,7 +129,7 @@ class PlannedRows(CloseableResource, RowRecorder):
         if path is None:
             return
         for file, number in list(self._identities):
-            self.write_numbers(Outcome.UNSENT, file, [number])
+            self.write_row_numbers(Outcome.UNSENT, file, [number])
         self._write_lines()
         try:
             with io.TextIOWrapper(create_private(path), "utf-8", "backslashreplace", newline="") as target:

@@ -56,7 +56,7 @@ async def deliver_receipts(
 ) -> ReceiptsDelivery:
     """Write the receipts of the run, and of earlier runs of the job with receipts in the outbox. Raises LedgerError."""
     delivery = ReceiptsDelivery(str(destination))
-    runs = await commits.ask(lambda ledger: find_pending_runs(ledger, account, job, run_key))
+    runs = await commits.execute(lambda ledger: find_pending_runs(ledger, account, job, run_key))
     for run in runs:
         try:
             delivery.written_count += await _deliver_run(commits, destination, job, run, now())
@@ -71,7 +71,7 @@ async def _deliver_run(commits: Commits, destination: Destination, job: str, run
     receipt_count, place = 0, FIRST_PLACE
     stage = open_stage(ROW_SCHEMA)
     try:
-        while (part := await commits.ask(partial(_read_receipts, run.run_key, place)))[1] is not None:
+        while (part := await commits.execute(partial(_read_receipts, run.run_key, place)))[1] is not None:
             receipts, place = part[0], part[1] or place
             stage.add(_build_table(receipts))
             receipt_count += len(receipts)
@@ -79,7 +79,7 @@ async def _deliver_run(commits: Commits, destination: Destination, job: str, run
             await asyncio.to_thread(write_receipts, destination, run.run_id, job, at, stage.close_rows())
     finally:
         stage.discard()
-    await commits.ask(lambda ledger: delete_pending(ledger.connection, run.run_key))
+    await commits.execute(lambda ledger: delete_pending(ledger.connection, run.run_key))
     return receipt_count
 
 

@@ -236,7 +236,7 @@ class RejectsFile(RowFile):
         self.write_line([
             *(cells.get(name) for name in self._columns),
             *(row.number, row.file, problem.outcome, problem.field, problem.code, problem.message),
-            *(problem.http_status, problem.attempts, self._run_id, written_at, problem.raw_record),
+            *(problem.http_status, problem.attempt_count, self._run_id, written_at, problem.raw_record),
         ])  # fmt: skip
 
     def close(self) -> None:
@@ -411,7 +411,7 @@ class LoadFiles(CloseableResource, RowRecorder):
     def begin_chunk(self, prepared_chunk: PreparedChunk) -> None:
         """Do nothing, because each row is written when its outcome is known."""
 
-    def write(self, problem: Problem) -> None:
+    def write_problem(self, problem: Problem) -> None:
         """Add a row to the rejects file."""
         self._rejects.write(problem)
 

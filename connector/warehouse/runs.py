@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.paging.certificate import Certificate, TotalCount
+from connector.paging.certificate import Certificate, TotalCountCheck
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,7 +59,7 @@ class ExportRun:
     def proves_departures(self) -> bool:
         """Whether every subscriber without a row has left the list. The proof is a complete certificate with a checked
         TotalCount."""
-        return self.certificate.is_complete and self.certificate.total_count is TotalCount.CHECKED
+        return self.certificate.is_complete and self.certificate.total_count is TotalCountCheck.CHECKED
 
 
 @dataclass(frozen=True, slots=True)

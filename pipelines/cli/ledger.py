@@ -157,11 +157,11 @@ def backup_command(target: Path, output: Output) -> None:
     except LedgerError as error:
         _exit_with_report({"status": "aborted", **keys, "messages": [str(error)]}, output)
     copies = (
-        (target, copy_result.entries, "entry", "entries"),
-        (find_emails(target), copy_result.emails, "email", "emails"),
+        (target, copy_result.entry_count, "entry", "entries"),
+        (find_emails(target), copy_result.email_count, "email", "emails"),
     )
     messages = [f"{path}: {count(number, *nouns)}" for path, number, *nouns in copies if number is not None]
-    keys = {"target": str(target), "entries": copy_result.entries or 0, "emails": copy_result.emails or 0}
+    keys = {"target": str(target), "entries": copy_result.entry_count or 0, "emails": copy_result.email_count or 0}
     _exit_with_report({"status": "ok", **keys, "messages": messages}, output)
 
 
@@ -182,7 +182,7 @@ def copy_command(url: str, output: Output) -> None:
 
     keys: dict[str, Any] = {"entries": 0, "emails": 0}
     try:
-        entries, emails = copy_ledger(read_state(os.environ).ledger_url, url, at=get_clock().now())
+        entries, emails = copy_ledger(read_state(os.environ).ledger_url, url, copied_at=get_clock().now())
     except (LockedError, LedgerError) as error:
         status = "locked" if isinstance(error, LockedError) else "aborted"
         _exit_with_report({"status": status, **keys, "messages": [str(error)]}, output)
@@ -210,10 +210,10 @@ def restore_command(source: Path, output: Output) -> None:
     keys: dict[str, Any] = {"source": str(source.absolute()), "entries": 0, "emails": 0}
     try:
         ledger_url = read_state(os.environ).ledger_url
-        restore_result = restore_ledger(ledger_url, source, at=get_clock().now())
+        restore_result = restore_ledger(ledger_url, source, restored_at=get_clock().now())
     except LedgerError as error:
         _exit_with_report({"status": "aborted", **keys, "messages": [str(error)]}, output)
-    keys |= {"entries": restore_result.entries or 0, "emails": restore_result.emails or 0}
+    keys |= {"entries": restore_result.entry_count or 0, "emails": restore_result.email_count or 0}
     message = (
         f"restored: {count(keys['entries'], 'entry', 'entries')}, {count(keys['emails'], 'email')}. All campaigns are "
         "closed, because the ledger does not know which emails were sent after the backup was made. "

@@ -19,10 +19,10 @@ from connector.jobs.mail_planner import plan_mail
 from connector.jobs.models import Job
 from connector.jobs.reader import load_job, read_settings
 from connector.ledger.opening import check_ledger_rights, count_open_entries, read_lag
-from connector.listing.controls import Ask, Control, try_made_up_value, try_sample
+from connector.listing.controls import ControlResult, RequestPage, try_made_up_value, try_sample
 from connector.listing.hidden import count_classes
-from connector.listing.pages import NO_WHOLE_ID, ListFailed, fetch_page, try_page
-from connector.paging.certificate import Meaning, is_window_size
+from connector.listing.pages import NO_WHOLE_ID_MESSAGE, ListFailed, fetch_page, try_page
+from connector.paging.certificate import EvidenceResult, is_window_size
 from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
 from connector.service.wire import ListPage, ListQuery, read_field
@@ -143,7 +143,9 @@ async def _check_service(settings: Settings) -> AsyncGenerator[CheckResult]:
 def _read_ledger(job: Job | None, settings: Settings) -> str:
     check_ledger_rights(settings.ledger_url)
     may_be_new = settings.may_create_ledger or job is None or job.subscriber is None
-    number = sum(open_entry.number for open_entry in count_open_entries(settings.ledger_url, may_be_new=may_be_new))
+    number = sum(
+        open_entry.entry_count for open_entry in count_open_entries(settings.ledger_url, may_be_new=may_be_new)
+    )
     entries = "no entry is unresolved"
     if number:
         entries = f"{count(number, 'entry', 'entries')} unresolved, held or rejected (see: connector status)"
@@ -174,7 +176,7 @@ async def _describe_list(client: Client, retrier: Retrier) -> AsyncGenerator[tup
     first request fails."""
     page = await fetch_page(client, retrier, ListQuery())
     if len(_read_ids(page)) < len(page.subscribers):
-        raise ListFailed(NO_WHOLE_ID)
+        raise ListFailed(NO_WHOLE_ID_MESSAGE)
     total_text = f" of {page.total_count:,}" if page.total_count is not None else ""
     limit_text = f"; the limit of a page is {page.limit:,}" if page.limit is not None else ""
     yield "page size", f"a page held {len(page.subscribers):,}{total_text} subscribers{limit_text}"
@@ -202,7 +204,7 @@ async def _describe_list(client: Client, retrier: Retrier) -> AsyncGenerator[tup
     yield "cut off", await _look_for_window(request_page, page.total_count)
 
 
-async def _try_filter(request_page: Ask, name: str, page: ListPage) -> str:
+async def _try_filter(request_page: RequestPage, name: str, page: ListPage) -> str:
     """Try the filter with a made-up value, then with the value of a listed subscriber, then with a part of this value.
     Return a description of the filter."""
     samples = ((row.get("Id"), read_field(row, name)) for row in page.subscribers)
@@ -213,18 +215,18 @@ async def _try_filter(request_page: Ask, name: str, page: ListPage) -> str:
     if sample is None:
         return "not tried: no listed subscriber has a suitable value"
     made_up_control = await try_made_up_value(request_page, name, os.urandom)
-    if made_up_control is Control.INCONCLUSIVE:
+    if made_up_control is ControlResult.INCONCLUSIVE:
         return "refused by the service"
-    if made_up_control is Control.IGNORED:
+    if made_up_control is ControlResult.IGNORED:
         return "ignored: the service returned subscribers for a made-up value"
     subscriber_id, value = sample
     trial = await try_sample(request_page, name, (subscriber_id, value))
-    if trial.control not in (Control.EXACT, Control.PARTIAL):
+    if trial.control_result not in (ControlResult.EXACT, ControlResult.PARTIAL):
         return "broken: the filter did not find a subscriber by its listed value"
-    if trial.control is Control.PARTIAL:
+    if trial.control_result is ControlResult.PARTIAL:
         return "partial: a value found other subscribers, too"
     part_trial = await try_sample(request_page, name, (subscriber_id, value[1:-1]))
-    if part_trial.control is Control.PARTIAL:
+    if part_trial.control_result is ControlResult.PARTIAL:
         return "partial: a part of a value found the subscriber"
     return "exact"
 
@@ -233,7 +235,7 @@ def _is_plain(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and value.isascii() and value.islower() and len(value) >= _MIN_VALUE_LENGTH
 
 
-async def _look_for_window(request_page: Ask, total_count: int | None) -> str:
+async def _look_for_window(request_page: RequestPage, total_count: int | None) -> str:
     """Compare the list's TotalCount with the counts of its classes.
 
     A result window limits each count separately, so the counts of the classes together can exceed TotalCount.
@@ -246,13 +248,13 @@ async def _look_for_window(request_page: Ask, total_count: int | None) -> str:
     counts = await count_classes(request_page, 1)
     results = {name: counts.compare_with_total(name) for name in _CLASSES}
     for name, class_names in _CLASSES.items():
-        if results[name] is Meaning.CONTRADICTS:
+        if results[name] is EvidenceResult.CONTRADICTS:
             return (
                 f"the list may be cut off, or it may hide subscribers: its TotalCount is {total_count:,}, and its "
-                f"{class_names} subscribers are {sum(counts.parts[name].values()):,}"
+                f"{class_names} subscribers are {sum(counts.part_totals[name].values()):,}"
             )
     for name, class_names in _CLASSES.items():
-        if results[name] is Meaning.AGREES:
+        if results[name] is EvidenceResult.AGREES:
             return f"no: the counts of {class_names} subscribers add up to the TotalCount, {total_count:,}"
     if is_window_size(total_count):
         return f"the list may be cut off: {total_count:,} is a typical limit, and nothing shows that the list goes on"

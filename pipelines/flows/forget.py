@@ -9,7 +9,7 @@ from connector.ledger.entries import Ledger
 from connector.ledger.opening import open_ledger
 from connector.ledger.problems import end_identity_problems
 from connector.ledger.store import Base
-from connector.states import ENTRY, Event
+from connector.states import ENTRY_STATE_MACHINE, Event
 from connector.subscribers.identity import digest_identity
 
 
@@ -70,7 +70,9 @@ def forget(
         entries = [
             (base, digest, entry) for base in bases for digest, entry in ledger.find_entries(base, digests).items()
         ]
-        unresolved_bases = [base for base, _, entry in entries if not ENTRY.allows(entry.state, Event.FORGOTTEN)]
+        unresolved_bases = [
+            base for base, _, entry in entries if not ENTRY_STATE_MACHINE.allows(entry.state, Event.FORGOTTEN)
+        ]
         forgotten_bases: list[Base] = []
         if not entries:
             message = f"The ledger has no entry of this identity in the account {account}"

@@ -298,4 +298,4 @@ def report_differences(
 
 
 def _read_entry(state: int | None, subscriber_id: int | None, status: int | None, message: str | None) -> Entry | None:
-    return None if state is None else Entry(State(state), subscriber_id, None, status, message, attempts=0)
+    return None if state is None else Entry(State(state), subscriber_id, None, status, message, attempt_count=0)

@@ -184,10 +184,12 @@ class _Reconciliation:
             bases = list_bases(connection, self._load.settings.account)
 
         def show_list_progress(list_progress: ListProgress) -> None:
-            progress_text = f"sweep {list_progress.sweep}: {list_progress.rows:,} listed"
+            progress_text = f"sweep {list_progress.sweep_number}: {list_progress.row_count:,} listed"
             self._progress.follow(
-                lambda: f"{progress_text}; {progress_meter.describe(list_progress.rows, list_progress.total)}".rstrip(
-                    "; "
+                lambda: (
+                    f"{progress_text}; {progress_meter.describe(list_progress.row_count, list_progress.total)}".rstrip(
+                        "; "
+                    )
                 )
             )
 

@@ -119,7 +119,7 @@ def _read_open_work(
             "account": open_entry.account,
             "run_id": open_entry.run_id,
             "state": _name_open_state(open_entry.state),
-            "entries": open_entry.number,
+            "entries": open_entry.entry_count,
         }
         for open_entry in counted_entries
         if run_id in (None, open_entry.run_id)
@@ -152,7 +152,7 @@ def _describe_backlog(backlog: Backlog) -> OpenProblemCounts:
         "job": backlog.job,
         "kind": backlog.kind,
         "field": backlog.field,
-        "problems": backlog.number,
+        "problems": backlog.problem_count,
         "first_seen": write_timestamp(backlog.first_seen),
         "last_seen": write_timestamp(backlog.last_seen),
         "run_id": backlog.run_id,

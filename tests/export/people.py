@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from connector.listing.columns import build_columns
-from connector.paging.certificate import Certificate, Order, Reason, Verdict
+from connector.paging.certificate import Certificate, CertificateReason, CertificateVerdict, Order
 from connector.warehouse.columns import add_run_columns
 from connector.warehouse.runs import ExportRun, ExportStart
 
@@ -74,13 +74,13 @@ def build_run(
     *,
     run_id: str = RUN_ID,
     exported_at: datetime = EXPORT_TIME,
-    verdict: Verdict = Verdict.COMPLETE,
+    verdict: CertificateVerdict = CertificateVerdict.COMPLETE,
     filters: dict[str, Any] | None = None,
 ) -> ExportRun:
     """Return a finished run that exported `row_count` rows at the time `exported_at`."""
     recorded_filters = {"asked": filters, "dropped": 0} if filters else {}
     certificate = Certificate(
-        verdict, Reason.ID_ORDER, Order.ID, 1, 3, row_count, row_count, row_count, 0, 0, recorded_filters,
+        verdict, CertificateReason.ID_ORDER, Order.ID, 1, 3, row_count, row_count, row_count, 0, 0, recorded_filters,
         exported_at, exported_at,
     )  # fmt: skip
     return ExportRun(run_id, "nightly", certificate, row_count, exported_at, exported_at)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from connector.errors import RunAborted
-from connector.paging.certificate import Verdict
+from connector.paging.certificate import CertificateVerdict
 from connector.warehouse.columns import SCHEMA
 from connector.warehouse.database import Database, Interrupted, StagedRows, TableName
 from connector.warehouse.destination import Destination, Format, parse_destination
@@ -278,7 +278,7 @@ def stage_export(destination: Destination, *people: dict[str, Any]) -> Writer:
 
 
 def publish_incomplete(writer: Writer) -> None:
-    writer.publish(build_run(1, run_id="run-5", exported_at=build_day_time(5), verdict=Verdict.INCOMPLETE))
+    writer.publish(build_run(1, run_id="run-5", exported_at=build_day_time(5), verdict=CertificateVerdict.INCOMPLETE))
 
 
 def test_an_incomplete_export_does_not_replace_a_table_that_was_filled_during_the_export(table: Destination) -> None:

@@ -5,21 +5,24 @@ from typing import Any
 import pytest
 
 from connector.listing.pages import ListFailed
-from connector.paging.certificate import CutOff, Reason, TotalCount
+from connector.paging.certificate import CertificateReason, CutOff, TotalCountCheck
 from connector.sandbox import SandboxProcess
 from connector.service.wire import ListQuery
 from tests.export.exports import read_certified_list
 
 COMPLETE_LIST: dict[str, object] = {"is_complete": True, "distinct": 2500}
-CUT_OFF_LIST: dict[str, object] = {"is_complete": False, "reason": Reason.CUT_OFF}
-POSSIBLY_CUT_OFF_LIST: dict[str, object] = {"reason": Reason.CUT_OFF_POSSIBLE, "cut_off": CutOff.UNCHECKED}
+CUT_OFF_LIST: dict[str, object] = {"is_complete": False, "reason": CertificateReason.CUT_OFF}
+POSSIBLY_CUT_OFF_LIST: dict[str, object] = {"reason": CertificateReason.CUT_OFF_POSSIBLE, "cut_off": CutOff.UNCHECKED}
 ACCEPTED_LIST: dict[str, object] = {"is_complete": True, "cut_off": CutOff.ACCEPTED}
 UNCERTAIN_LIST: dict[str, object] = {"is_complete": True, "cut_off": CutOff.NOT_EXCLUDED}
-LIST_WITH_CHECKED_COUNT: dict[str, object] = {"reason": Reason.ID_ORDER, "total_count": TotalCount.CHECKED}
+LIST_WITH_CHECKED_COUNT: dict[str, object] = {
+    "reason": CertificateReason.ID_ORDER,
+    "total_count": TotalCountCheck.CHECKED,
+}
 
 CASES: list[tuple[dict[str, object], dict[str, Any], dict[str, object]]] = [
     # switches of the sandbox, options of the reader, expected values of the certificate
-    ({}, {}, {"reason": Reason.ONE_ANSWER, "distinct": 0, "pages": 1}),
+    ({}, {}, {"reason": CertificateReason.ONE_ANSWER, "distinct": 0, "pages": 1}),
     ({"past_end": "null"}, {}, COMPLETE_LIST),
     ({"past_end": "400"}, {}, COMPLETE_LIST),
     ({"past_end": "404"}, {}, COMPLETE_LIST),

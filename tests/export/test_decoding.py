@@ -12,8 +12,8 @@ from hypothesis import example, given, strategies as st
 
 from connector.fields import FIELDS, Field, Kind
 from connector.listing.columns import Columns, build_columns, decode_page, open_columns, parse_columns
-from connector.listing.controls import build_match
-from connector.listing.pages import WIRE
+from connector.listing.controls import build_row_matcher
+from connector.listing.pages import WIRE_FORM
 from connector.service.answers import parse_listed
 from connector.service.wire import ListPage
 from tests.export.people import BARE_SUBSCRIBER, BROKEN_SUBSCRIBER, FULL_SUBSCRIBER
@@ -243,13 +243,15 @@ QUERIES = st.dictionaries(st.sampled_from(sorted(FILTER_VALUES)), st.integers(0,
 @example([('"Base":null', '"Gender":5')], {"gender": 2})
 @example([('"Base":null', '"Gender":2e400')], {"gender": 2})
 def test_a_filter_matches_the_same_rows_after_both_decoders(rows: list[tuple[str, str]], query: dict[str, int]) -> None:
-    match = build_match({name: FILTER_VALUES[name][index % len(FILTER_VALUES[name])] for name, index in query.items()})
+    match = build_row_matcher(
+        {name: FILTER_VALUES[name][index % len(FILTER_VALUES[name])] for name, index in query.items()}
+    )
     body = build_page(*(write_object(*filter(None, row)) for row in rows))
     slow_page, fast_page = parse_listed(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
     assert isinstance(slow_page, ListPage)
     assert isinstance(fast_page, ListPage)
     assert match is not None
-    expected_matches = match(lambda name: WIRE.read_values(slow_page.subscribers, name))
+    expected_matches = match(lambda name: WIRE_FORM.read_values(slow_page.subscribers, name))
     assert match(lambda name: FAST_PAGES.read_values(fast_page.subscribers, name)).tolist() == expected_matches.tolist()
 
 
@@ -268,7 +270,7 @@ def test_both_decoders_read_the_same_ids() -> None:
         slow_page, fast_page = parse_listed(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
         assert isinstance(slow_page, ListPage)
         assert isinstance(fast_page, ListPage)
-        slow_ids, fast_ids = WIRE.read_ids(slow_page.subscribers), FAST_PAGES.read_ids(fast_page.subscribers)
+        slow_ids, fast_ids = WIRE_FORM.read_ids(slow_page.subscribers), FAST_PAGES.read_ids(fast_page.subscribers)
         assert (None if fast_ids is None else fast_ids.tolist()) == (None if slow_ids is None else slow_ids.tolist())
 
 

@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.paging.certificate import Verdict
+from connector.paging.certificate import CertificateVerdict
 from connector.warehouse.destination import parse_destination
 from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import ExportStart, RowChanges
@@ -94,7 +94,7 @@ def test_a_filtered_upsert_marks_only_subscribers_that_match_the_filter(tmp_path
     publish(target, people, 1)
     publish(target, people[:1], 2, filters={"base_id": 7, "first_name": "O'Neil"})
     assert [row[3] for row in read_rows(url, "deleted_at")] == [None, build_day_time(2), None]
-    publish(target, people[:1], 3, verdict=Verdict.INCOMPLETE)
+    publish(target, people[:1], 3, verdict=CertificateVerdict.INCOMPLETE)
     assert [row[3] for row in read_rows(url, "deleted_at")] == [None, build_day_time(2), None], (
         "an incomplete list marks no subscriber as deleted"
     )
@@ -244,16 +244,16 @@ def test_an_export_writes_nothing_if_another_export_commits_just_before(
 
 def test_an_incomplete_list_never_replaces_rows(url: str) -> None:
     target = parse_destination(url)
-    publish(target, [build_person(1)], 1, verdict=Verdict.INCOMPLETE)
+    publish(target, [build_person(1)], 1, verdict=CertificateVerdict.INCOMPLETE)
     with pytest.raises(RunAborted, match="replaces no rows"):
-        publish(target, [build_person(2)], 2, verdict=Verdict.INCOMPLETE)
+        publish(target, [build_person(2)], 2, verdict=CertificateVerdict.INCOMPLETE)
     assert read_rows(url) == [(1, "Ann", 1)]
 
 
 def test_the_writer_counts_the_last_certified_export_with_the_same_filters(url: str) -> None:
     target = parse_destination(url, mode="append")
     publish(target, [build_person(1), build_person(2)], 1)
-    publish(target, [build_person(1)], 2, verdict=Verdict.INCOMPLETE)
+    publish(target, [build_person(1)], 2, verdict=CertificateVerdict.INCOMPLETE)
     writer = open_writer(target)
     writer.prepare(ExportStart("run-3", "nightly", {}, build_day_time(3)))
     assert (writer.find_last_row_count({}), writer.find_last_row_count({"base_id": 7})) == (2, None)

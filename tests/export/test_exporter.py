@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from connector import read_subscribers
 from connector.control import Stop
 from connector.library.lists import build_frame
-from connector.paging.certificate import Reason
+from connector.paging.certificate import CertificateReason
 from connector.progress import Progress
 from connector.runs.report import Report
 from connector.sandbox import SandboxProcess
@@ -80,7 +80,7 @@ def test_an_incomplete_list_is_written_only_on_request_and_never_replaces_a_targ
     sandbox.switch(order="shuffled", filters="ignored")
 
     report = export(sandbox, file_or_table)
-    assert (report.rows["written"], read_certificate(report)["reason"]) == (0, Reason.UNSTABLE_ORDER)
+    assert (report.rows["written"], read_certificate(report)["reason"]) == (0, CertificateReason.UNSTABLE_ORDER)
     assert "incomplete" in report.messages[0]
     assert list_exported_names(file_or_table) == []
 
@@ -144,7 +144,7 @@ def test_the_certificate_and_the_export_have_only_the_rows_of_the_last_sweep(
     report = export(sandbox, destination, allow_incomplete=True)
 
     certificate = read_certificate(report)
-    assert (certificate["reason"], certificate["sweeps"]) == (Reason.CHANGING, 5)
+    assert (certificate["reason"], certificate["sweeps"]) == (CertificateReason.CHANGING, 5)
     assert report.rows["written"] == certificate["distinct"] == read_exported_table(destination).num_rows
     assert certificate["appeared"] > 0
     assert certificate["vanished"] > 0

@@ -8,7 +8,7 @@ import pytest
 from connector.listing.evidence import MAX_REQUESTS
 from connector.listing.pages import ListFailed
 from connector.listing.reader import MAX_IN_FLIGHT, ListProgress, read_list
-from connector.paging.certificate import Reason
+from connector.paging.certificate import CertificateReason
 from connector.sandbox import SandboxProcess
 from connector.service.client import open_client
 from connector.service.settings import Service, Token
@@ -56,7 +56,7 @@ def test_progress_counts_the_rows_of_each_sweep(sandbox: SandboxProcess) -> None
     read_certified_list(sandbox, on_progress=progress_events.append)
 
     assert progress_events[0] == ListProgress(1, 1000, 2500)
-    assert next(event for event in progress_events if event.sweep == 2) == ListProgress(2, 999, 2500)
+    assert next(event for event in progress_events if event.sweep_number == 2) == ListProgress(2, 999, 2500)
     assert progress_events[-1] == ListProgress(2, 2500, 2500)
 
 
@@ -80,7 +80,7 @@ def test_a_list_without_changes_is_read_with_several_requests_at_once(sandbox: S
     sweep_count = 2 if order == "email" else 1
     first_id, step = seeded_subscribers["first_id"], seeded_subscribers["step"]
     assert (certificate.is_complete, certificate.sweeps, len(collector.sweeps)) == (True, sweep_count, sweep_count)
-    assert certificate.reason is (Reason.TWO_SWEEPS if order == "email" else Reason.ID_ORDER)
+    assert certificate.reason is (CertificateReason.TWO_SWEEPS if order == "email" else CertificateReason.ID_ORDER)
     assert (certificate.total_first, certificate.total_last, certificate.distinct) == (6000, 6000, 6000)
     assert sorted(collector.ids) == [first_id + step * index for index in range(6000)]
     assert 5 <= sandbox.stats()["peak_in_flight"] <= MAX_IN_FLIGHT
@@ -93,7 +93,7 @@ def test_a_concurrency_of_one_allows_one_request_at_a_time(sandbox: SandboxProce
 
     certificate, _ = read_certified_list(sandbox, PAGE_QUERY, max_concurrency=1)
 
-    assert (certificate.reason, sandbox.stats()["peak_in_flight"]) == (Reason.ID_ORDER, 1)
+    assert (certificate.reason, sandbox.stats()["peak_in_flight"]) == (CertificateReason.ID_ORDER, 1)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_list_that_changes_is_certified_in_id_order_and_has_every_subscriber(
     inserted_ids = {event["id"] for event in events if event["kind"] == "churn_inserted"}
     ids_at_start = {seeded_subscribers["first_id"] + seeded_subscribers["step"] * index for index in range(6000)}
     assert (bool(inserted_ids), bool(deleted_ids)) == ("churn_insert" in churn, "churn_delete" in churn)
-    assert certificate.reason is Reason.ID_ORDER
+    assert certificate.reason is CertificateReason.ID_ORDER
     assert ids_at_start - deleted_ids <= set(collector.ids) <= ids_at_start | inserted_ids
     assert len(set(collector.ids)) == len(collector.ids) == certificate.distinct
     if query is PAGE_QUERY:
@@ -134,7 +134,7 @@ def test_a_list_is_not_certified_as_cut_off_if_a_subscriber_is_added_after_its_l
 
     certificate, _ = read_certified_list(sandbox, ListQuery())
 
-    assert certificate.reason is Reason.ID_ORDER
+    assert certificate.reason is CertificateReason.ID_ORDER
 
 
 def test_a_list_is_read_to_the_end_despite_429_answers(sandbox: SandboxProcess) -> None:
@@ -153,7 +153,7 @@ def test_a_page_that_always_fails_ends_the_read_and_leaves_no_task(
     sandbox.seed(6000, base_name="News")
 
     def fail(progress: ListProgress) -> None:
-        if progress.rows > 3000:
+        if progress.row_count > 3000:
             sandbox.switch(list_error=1)
 
     async def run() -> None:

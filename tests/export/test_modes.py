@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.paging.certificate import Verdict
+from connector.paging.certificate import CertificateVerdict
 from connector.warehouse.columns import narrow_table, select_columns
 from connector.warehouse.destination import Destination, Format
 from connector.warehouse.opening import open_writer
@@ -38,7 +38,7 @@ def publish(
     people: Iterable[Person],
     number: float,
     *,
-    verdict: Verdict = Verdict.COMPLETE,
+    verdict: CertificateVerdict = CertificateVerdict.COMPLETE,
     filters: dict[str, Any] | None = None,
 ) -> RowChanges:
     """Export these people as run `number`, which takes place on day `number`."""
@@ -181,7 +181,7 @@ def test_the_smallest_change_of_a_value_makes_a_new_version(table: Destination) 
 @parametrize_table(MERGING_FORMATS, "upsert", "history")
 def test_an_incomplete_export_marks_no_subscriber_as_deleted(table: Destination) -> None:
     publish(table, [build_person(1), build_person(2)], 1)
-    publish(table, [build_person(2, "Bo")], 2, verdict=Verdict.INCOMPLETE)
+    publish(table, [build_person(2, "Bo")], 2, verdict=CertificateVerdict.INCOMPLETE)
 
     deletion_column = "deleted_at" if table.mode is Mode.UPSERT else "valid_to"
     assert (1, "Ann", 1, None) in read_rows(table, deletion_column)

@@ -12,7 +12,7 @@ import pytest
 from connector.listing.evidence import MAX_REQUESTS
 from connector.listing.pages import ListFailed
 from connector.listing.reader import read_list
-from connector.paging.certificate import Certificate, Reason
+from connector.paging.certificate import Certificate, CertificateReason
 from connector.sandbox import SandboxProcess
 from connector.service.client import open_client
 from connector.service.settings import Service, Token
@@ -153,7 +153,8 @@ def test_an_odd_list_is_read_and_is_certified_only_if_it_is_proved_complete() ->
 
 
 @pytest.mark.parametrize(
-    "serve_page", [serve_without_total, serve_altered_fields(TotalCount=None), serve_altered_fields(TotalCount=249)]
+    "serve_page",
+    [serve_without_total, serve_altered_fields(TotalCount=None), serve_altered_fields(TotalCount=249)],
 )
 def test_a_job_can_ignore_a_wrong_total_count(serve_page: ServePage) -> None:
     certificate, collector = read_served_list(serve_page, ignore_total_count=True)
@@ -294,7 +295,7 @@ def test_a_filtered_list_that_lacks_a_known_subscriber_is_incomplete() -> None:
 
     certificate, ids = read_ids(serve_filtered(filter_by_base), ListQuery(limit=50, base_id=7))
 
-    assert (certificate.verdict, certificate.reason) == ("incomplete", Reason.FILTER)
+    assert (certificate.verdict, certificate.reason) == ("incomplete", CertificateReason.FILTER)
     assert (certificate.filters["missed"], 9 in ids) == (1, False)
 
 

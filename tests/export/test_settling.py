@@ -14,7 +14,7 @@ import pytest
 from connector.databases import parse_url
 from connector.errors import RunAborted
 from connector.listing.columns import build_columns
-from connector.paging.certificate import TotalCount
+from connector.paging.certificate import TotalCountCheck
 from connector.warehouse.columns import PAGE_SCHEMA, SCHEMA
 from connector.warehouse.database import Interruption, StagedRows, Statement, TableName
 from connector.warehouse.destination import parse_destination
@@ -83,7 +83,7 @@ def test_a_lost_commit_is_checked_or_its_error_names_the_row_to_check(tmp_path: 
 def test_a_list_with_an_ignored_total_count_marks_no_subscriber_as_deleted() -> None:
     run = build_run(3)
     assert run.proves_departures
-    certificate = dataclasses.replace(run.certificate, total_count=TotalCount.IGNORED)
+    certificate = dataclasses.replace(run.certificate, total_count=TotalCountCheck.IGNORED)
     assert not dataclasses.replace(run, certificate=certificate).proves_departures
 
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.paging.certificate import Verdict
+from connector.paging.certificate import CertificateVerdict
 from connector.warehouse import files
 from connector.warehouse.destination import Destination, parse_destination
 from connector.warehouse.opening import open_writer
@@ -71,7 +71,7 @@ def test_targets_of_other_programs_and_complete_exports_are_left_unchanged(s3_bu
     assert writer.find_last_row_count({"base_id": 7}) is None, "the last export had other filters"
     writer.discard()
     with pytest.raises(RunAborted, match="created by another program"):
-        publish(target, PEOPLE[:1], 2, verdict=Verdict.INCOMPLETE)
+        publish(target, PEOPLE[:1], 2, verdict=CertificateVerdict.INCOMPLETE)
     assert count_last_export(target) == len(PEOPLE)
 
 

@@ -83,9 +83,9 @@ def test_a_backup_during_writing_has_all_commits_up_to_one_moment(tmp_path: Path
     path = tmp_path / "ledger.db"
     targets = [tmp_path / f"backup-{number}.db" for number in range(BACKUP_COUNT)]
     with run_writer(path) as writer:
-        entry_counts = [back_up_ledger(build_file_url(path), target).entries or 0 for target in targets[:-1]]
+        entry_counts = [back_up_ledger(build_file_url(path), target).entry_count or 0 for target in targets[:-1]]
         wait_for(lambda: len(read_subscriber_ids(path)) > entry_counts[0])
-        entry_counts.append(back_up_ledger(build_file_url(path), targets[-1]).entries or 0)
+        entry_counts.append(back_up_ledger(build_file_url(path), targets[-1]).entry_count or 0)
         assert writer.poll() is None
     assert writer.returncode == 0
     people_at_end = read_subscriber_ids(path)

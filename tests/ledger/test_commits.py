@@ -15,7 +15,7 @@ from sqlalchemy import PoolProxiedConnection, text
 from connector.errors import LedgerError
 from connector.ledger.commits import Commits, open_commits
 from connector.ledger.entries import Ledger
-from connector.ledger.store import Base, StaleMoveError
+from connector.ledger.store import Base, StaleTransitionError
 from connector.states import State
 from tests.ledger.transitions import IDENTITY, INTENT, RUN, add_base, read_entry_state
 
@@ -66,7 +66,7 @@ def test_steps_run_in_the_order_of_their_requests(ledger: Ledger) -> None:
         with open_commits(ledger) as commits:
             await asyncio.gather(
                 *(
-                    commits.ask(step(base))
+                    commits.execute(step(base))
                     for step in (build_intent_step, build_drop_step, build_intent_step, build_answer_step)
                 )
             )
@@ -81,7 +81,7 @@ def test_a_step_is_not_finished_before_its_commit(ledger: Ledger) -> None:
     async def request_steps() -> None:
         with hold_thread(ledger) as (commits, thread):
             requests = [
-                asyncio.ensure_future(commits.ask(step(base))) for step in (build_intent_step, build_answer_step)
+                asyncio.ensure_future(commits.execute(step(base))) for step in (build_intent_step, build_answer_step)
             ]
             await asyncio.sleep(0.05)
             assert not any(request.done() for request in requests)
@@ -102,7 +102,7 @@ def test_a_step_that_fails_changes_nothing_and_the_other_steps_succeed(ledger: L
     async def request_steps_together() -> list[object]:
         with open_commits(ledger) as commits:
             requests = (
-                commits.ask(step)
+                commits.execute(step)
                 for step in (
                     build_intent_step(base),
                     fail_at_commit_time,
@@ -113,7 +113,7 @@ def test_a_step_that_fails_changes_nothing_and_the_other_steps_succeed(ledger: L
             return list(await asyncio.gather(*requests, return_exceptions=True))
 
     first_result, failed_result, *other_results = asyncio.run(request_steps_together())
-    assert isinstance(failed_result, StaleMoveError)
+    assert isinstance(failed_result, StaleTransitionError)
     assert [first_result, *other_results] == [None] * 3
     assert read_entry_state(ledger, base) is State.SENDING
 
@@ -124,7 +124,7 @@ def test_the_steps_after_a_failed_commit_succeed(ledger: Ledger) -> None:
 
     async def request_steps_together() -> list[object]:
         with open_commits(ledger) as commits:
-            requests = (commits.ask(step) for step in (fail_at_commit, build_intent_step(base)))
+            requests = (commits.execute(step) for step in (fail_at_commit, build_intent_step(base)))
             return list(await asyncio.gather(*requests, return_exceptions=True))
 
     failed_result, result = asyncio.run(request_steps_together())
@@ -141,7 +141,7 @@ def test_a_cancelled_task_waits_for_its_step(ledger: Ledger, index: int) -> None
 
     async def cancel_requests() -> None:
         with hold_thread(ledger) as (commits, thread):
-            requests = [asyncio.ensure_future(commits.ask(step, follow_up_calls.append)) for step in steps]
+            requests = [asyncio.ensure_future(commits.execute(step, follow_up_calls.append)) for step in steps]
             await asyncio.sleep(0)
             for _ in range(3):
                 requests[index].cancel()
@@ -164,7 +164,7 @@ def test_a_cancelled_task_raises_the_error_of_its_commit(ledger: Ledger) -> None
 
     async def cancel_requests() -> None:
         with hold_thread(ledger) as (commits, thread):
-            request = asyncio.ensure_future(commits.ask(fail_at_commit, follow_up_calls.append))
+            request = asyncio.ensure_future(commits.execute(fail_at_commit, follow_up_calls.append))
             await asyncio.sleep(0)
             request.cancel()
             thread.may_continue.set()
@@ -180,8 +180,10 @@ def test_the_follow_up_of_a_step_runs_before_the_next_step(ledger: Ledger) -> No
 
     async def request_steps() -> None:
         with open_commits(ledger) as commits:
-            first_result = commits.ask(lambda _: calls.append("first"), lambda _: calls.append("follow-up of first"))
-            await asyncio.gather(first_result, commits.ask(lambda _: calls.append("second")))
+            first_result = commits.execute(
+                lambda _: calls.append("first"), lambda _: calls.append("follow-up of first")
+            )
+            await asyncio.gather(first_result, commits.execute(lambda _: calls.append("second")))
 
     run_main(request_steps())
     assert calls == ["first", "follow-up of first", "second"]
@@ -199,7 +201,7 @@ def test_commits_run_in_their_own_thread(ledger: Ledger, monkeypatch: pytest.Mon
 
     async def request_steps() -> None:
         with open_commits(ledger) as commits:
-            await commits.ask(lambda _: step_threads.append(threading.current_thread()))
+            await commits.execute(lambda _: step_threads.append(threading.current_thread()))
 
     run_main(request_steps())
     main_thread = threading.main_thread()
@@ -218,7 +220,7 @@ def test_a_step_that_was_requested_before_the_commits_are_closed_runs(ledger: Le
     async def leave_early() -> None:
         with open_commits(ledger) as commits:
             requests = [
-                asyncio.ensure_future(commits.ask(step(base))) for step in (build_intent_step, build_answer_step)
+                asyncio.ensure_future(commits.execute(step(base))) for step in (build_intent_step, build_answer_step)
             ]
             await asyncio.sleep(0)
         assert read_entry_state(ledger, base) is State.CONFIRMED
@@ -245,7 +247,7 @@ def test_a_finished_step_frees_its_memory(ledger: Ledger) -> None:
     async def request_steps() -> "weakref.ref[Digests]":
         digests = Digests()
         with open_commits(ledger) as commits:
-            await commits.ask(lambda _ledger: digests)
+            await commits.execute(lambda _ledger: digests)
         return weakref.ref(digests)
 
     assert asyncio.run(request_steps())() is None

@@ -97,9 +97,9 @@ def test_requests_may_be_sent_until_25_seconds_after_the_start_of_the_last_trans
         assert lease is not None
         time_before = time.clock_gettime(time.CLOCK_BOOTTIME)
         with ledger.transaction():
-            assert lease.until < time_before + 25
+            assert lease.valid_until < time_before + 25
             time_after = time.clock_gettime(time.CLOCK_BOOTTIME)
-        assert time_before + 25 <= lease.until <= time_after + 25
+        assert time_before + 25 <= lease.valid_until <= time_after + 25
 
 
 def test_the_lease_of_a_killed_process_of_this_machine_is_free(postgres_url: str) -> None:

@@ -13,7 +13,7 @@ from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.ledger.entries import Intent
 from connector.ledger.opening import open_ledger, wrap_connection
 from connector.ledger.records import find_or_add_base
-from connector.ledger.store import StaleMoveError
+from connector.ledger.store import StaleTransitionError
 from connector.states import State
 from tests.ledger.places import check_refused
 from tests.ledger.transitions import IDENTITY, INTENT, RUN, add_base, begin_run, bring_to_state, read_entry_state
@@ -96,7 +96,7 @@ def test_a_ledger_works_on_a_connection_of_the_caller() -> None:
         begin_run(first_ledger)
         base = add_base(first_ledger)
         bring_to_state(first_ledger, base, State.SENDING)
-        with pytest.raises(StaleMoveError), first_ledger.transaction():
+        with pytest.raises(StaleTransitionError), first_ledger.transaction():
             first_ledger.mark_intended(base, RUN, [Intent(b"j" * 16, b"f" * 8, b"{}"), INTENT])
         second_ledger = wrap_connection(connection, "memory")  # the next process does the same
         assert read_entry_state(second_ledger, base, b"j" * 16) is State.NONE

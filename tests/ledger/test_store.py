@@ -11,8 +11,8 @@ from connector.errors import LedgerError
 from connector.ledger.entries import ConfirmedEntry, Intent, Ledger
 from connector.ledger.records import finish_run, start_run
 from connector.ledger.schema import HOW_NUMBERS
-from connector.ledger.store import Base, StaleMoveError
-from connector.states import ENTRY, Event, State
+from connector.ledger.store import Base, StaleTransitionError
+from connector.states import ENTRY_STATE_MACHINE, Event, State
 from tests.ledger.transitions import (
     IDENTITY,
     INTENT,
@@ -31,7 +31,7 @@ OTHER_IDENTITY = b"j" * 16
 
 
 def test_the_tested_transitions_are_exactly_the_transitions_of_the_state_table() -> None:
-    assert TRANSITION_CALLS.keys() == ENTRY.transitions.keys()
+    assert TRANSITION_CALLS.keys() == ENTRY_STATE_MACHINE.transitions.keys()
 
 
 def test_a_transition_in_the_table_changes_the_state_and_any_other_changes_nothing(ledger: Ledger) -> None:
@@ -45,14 +45,14 @@ def check_transition(ledger: Ledger, base: Base, state: State, transition: Trans
     if state is transition[0]:
         with ledger.transaction():
             TRANSITION_CALLS[transition](ledger, base)
-        assert read_entry_state(ledger, base) is ENTRY.transitions[transition], transition
+        assert read_entry_state(ledger, base) is ENTRY_STATE_MACHINE.transitions[transition], transition
     elif transition in TOLERANT_TRANSITIONS:
         with ledger.transaction():
             TRANSITION_CALLS[transition](ledger, base)
         is_found = transition[1] is Event.FOUND and state in (State.REJECTED, State.HELD)
         assert read_entry_state(ledger, base) is (State.CONFIRMED if is_found else state), transition
     else:
-        with pytest.raises(StaleMoveError), ledger.transaction():
+        with pytest.raises(StaleTransitionError), ledger.transaction():
             TRANSITION_CALLS[transition](ledger, base)
         assert read_entry(ledger, base) == entry_before, (state, transition)
 
@@ -95,7 +95,7 @@ def test_a_transition_sets_and_clears_the_columns_of_an_entry(ledger: Ledger) ->
         assert [tuple(row) for row in rows] == (
             [COLUMNS_AFTER_TRANSITION[transition]] if transition in COLUMNS_AFTER_TRANSITION else []
         ), transition
-        has_body = ENTRY.transitions[transition] not in (State.NONE, State.CONFIRMED)
+        has_body = ENTRY_STATE_MACHINE.transitions[transition] not in (State.NONE, State.CONFIRMED)
         assert read_body(ledger, base) == (INTENT.body if has_body else None), transition
 
 
@@ -133,14 +133,14 @@ def check_other_entries(ledger: Ledger, base: Base, other_base: Base, transition
 def test_one_entry_in_a_wrong_state_rolls_the_transaction_back(ledger: Ledger) -> None:
     base = add_base(ledger)
     bring_to_state(ledger, base, State.SENDING)
-    with pytest.raises(StaleMoveError, match="1 of 2 entries"), ledger.transaction():
+    with pytest.raises(StaleTransitionError, match="1 of 2 entries"), ledger.transaction():
         ledger.mark_lost(base, [IDENTITY, OTHER_IDENTITY])
     assert read_entry_state(ledger, base) is State.SENDING
 
 
 def test_the_same_identity_twice_in_one_call_is_an_error(ledger: Ledger) -> None:
     base = add_base(ledger)
-    with pytest.raises(StaleMoveError), ledger.transaction():
+    with pytest.raises(StaleTransitionError), ledger.transaction():
         ledger.mark_intended(base, RUN, [INTENT, replace(INTENT, body=b"other")])
     assert read_entry_state(ledger, base) is State.NONE
 
@@ -165,7 +165,7 @@ def test_an_unfinished_entry_has_every_value_that_a_second_create_needs(ledger: 
             if state_of_others is not state and ledger.find_unfinished_entries(base, state_of_others)
         }
     assert (entry.identity, entry.fingerprint, entry.body) == (IDENTITY, INTENT.fingerprint, INTENT.body)
-    assert (entry.field, entry.attempts, entry.run_id, entry.suppressed_by) == ("email", 1, "run-1", None)
+    assert (entry.field, entry.attempt_count, entry.run_id, entry.suppressing_job) == ("email", 1, "run-1", None)
     answers = {State.REJECTED: (422, "no"), State.HELD: (None, "of another")}
     assert (entry.status, entry.message) == answers.get(state, (None, None))
     assert other_states == set()
@@ -178,7 +178,7 @@ def test_an_unknown_entry_has_its_field_and_its_suppression_list(ledger: Ledger)
         ledger.mark_intended(base, run_key, [replace(INTENT, field="client_user_id")])
         ledger.mark_lost(base, [IDENTITY])
         (entry,) = ledger.find_unfinished_entries(base, State.UNKNOWN)
-    assert (entry.field, entry.run_id, entry.suppressed_by) == ("client_user_id", "run-2", "crm")
+    assert (entry.field, entry.run_id, entry.suppressing_job) == ("client_user_id", "run-2", "crm")
 
 
 def test_a_second_intent_replaces_the_body_the_fingerprint_and_the_run_and_counts_an_attempt(ledger: Ledger) -> None:
@@ -190,7 +190,7 @@ def test_a_second_intent_replaces_the_body_the_fingerprint_and_the_run_and_count
         ledger.mark_intended_again(base, run_key, [newer_intent])
         ledger.mark_lost(base, [IDENTITY])
         (entry,) = ledger.find_unfinished_entries(base, State.UNKNOWN)
-    assert (entry.fingerprint, entry.body, entry.attempts, entry.run_id) == (b"g" * 8, b"newer", 2, "run-2")
+    assert (entry.fingerprint, entry.body, entry.attempt_count, entry.run_id) == (b"g" * 8, b"newer", 2, "run-2")
     assert (entry.status, entry.message) == (None, None)
 
 
@@ -247,11 +247,11 @@ def test_only_a_confirmed_entry_gets_a_fingerprint(ledger: Ledger) -> None:
         ledger.record_listed(base, "email", [(IDENTITY, 7)])
         ledger.record_reported(base, [(IDENTITY, b"g" * 8)], 5.0)
         ledger.record_equal(base, [(IDENTITY, b"f" * 8)])
-    with pytest.raises(StaleMoveError), ledger.transaction():
+    with pytest.raises(StaleTransitionError), ledger.transaction():
         ledger.record_equal(base, [(OTHER_IDENTITY, b"g" * 8)])
     entry = read_entry(ledger, base)
     assert entry is not None
-    assert (entry.fingerprint, entry.reported, entry.reported_at) == (b"f" * 8, None, None)
+    assert (entry.fingerprint, entry.reported_fingerprint, entry.reported_at) == (b"f" * 8, None, None)
 
 
 def test_more_identities_than_one_statement_can_have_are_found_and_moved(ledger: Ledger) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from connector.ledger.entries import Entry, Intent, Ledger
 from connector.ledger.records import find_or_add_base, start_run
 from connector.ledger.store import Base
-from connector.states import ENTRY, Event, State
+from connector.states import ENTRY_STATE_MACHINE, Event, State
 
 RUN = 1
 IDENTITY = b"i" * 16
@@ -76,7 +76,7 @@ def bring_to_state(ledger: Ledger, base: Base, state: State) -> None:
     for event in EVENTS_TO_STATE[state]:
         with ledger.transaction():
             TRANSITION_CALLS[current_state, event](ledger, base)
-        current_state = ENTRY.transitions[current_state, event]
+        current_state = ENTRY_STATE_MACHINE.transitions[current_state, event]
 
 
 def read_entry(ledger: Ledger, base: Base, identity: bytes = IDENTITY) -> Entry | None:

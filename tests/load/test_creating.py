@@ -6,7 +6,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from connector.ledger.entries import Intent, Move
+from connector.ledger.entries import Intent, Transition
 from connector.load.candidates import Candidate, CandidateList
 from connector.load.creates import Creator
 from connector.load.outcomes import Outcomes
@@ -54,43 +54,45 @@ class FakeService:
 class RecordedOutcomes(Outcomes):
     """Outcomes that also store the transition of each create, by email."""
 
-    def __init__(self, session: Session, moves: dict[str, Move]) -> None:
+    def __init__(self, session: Session, transitions: dict[str, Transition]) -> None:
         super().__init__(session, RunMode.LOAD)
-        self._moves = moves
+        self._transitions = transitions
 
-    def record(self, candidate: Candidate, move: Move) -> None:
-        """Keep the move."""
-        self._moves[str(candidate.sent_values["email"])] = move
+    def record_result(self, candidate: Candidate, transition: Transition) -> None:
+        """Store the transition."""
+        self._transitions[str(candidate.sent_values["email"])] = transition
 
 
-def create_all(folder: Path, candidates: list[Candidate], answers: dict[str, Refused | NotSent]) -> dict[str, Move]:
+def create_all(
+    folder: Path, candidates: list[Candidate], answers: dict[str, Refused | NotSent]
+) -> dict[str, Transition]:
     """Send the candidates one at a time, and return their transitions by email. A creator that hangs fails
     after ten seconds."""
-    moves: dict[str, Move] = {}
+    transitions: dict[str, Transition] = {}
 
     async def run() -> None:
         service = FakeService(answers)
         with open_journal(folder) as journal:
             session = build_session(service, journal, time=VirtualTime(), max_concurrency=1)
-            creator = Creator(session, RecordedOutcomes(session, moves))
+            creator = Creator(session, RecordedOutcomes(session, transitions))
             fetch = CandidateList(candidates, session.clock.monotonic).fetch
-            await asyncio.wait_for(creator.create(fetch), 10)
+            await asyncio.wait_for(creator.create_subscribers(fetch), 10)
 
     asyncio.run(run())
-    return moves
+    return transitions
 
 
 def test_a_refusal_that_needs_a_request_for_the_list_delays_no_other_create(tmp_path: Path) -> None:
     """After the refusal, the connector requests the list. The service answers this request after all creates were
     sent."""
     candidates = [build_candidate(number) for number in range(CREATE_COUNT)]
-    moves = create_all(tmp_path, candidates, {"person2@x.org": Refused(403, "no")})
-    assert sorted(move.event for move in moves.values()) == sorted([Event.ANSWERED] * 4 + [Event.REFUSED])
+    transitions = create_all(tmp_path, candidates, {"person2@x.org": Refused(403, "no")})
+    assert sorted(move.event for move in transitions.values()) == sorted([Event.ANSWERED] * 4 + [Event.REFUSED])
 
 
 @pytest.mark.parametrize("index", [0, 2])  # the canary, and a later create
 def test_a_create_that_was_not_sent_in_time_is_looked_up_again(tmp_path: Path, index: int) -> None:
     candidates = [build_candidate(number, valid_until=VirtualTime().now + 30) for number in range(CREATE_COUNT)]
     email = f"person{index}@x.org"
-    moves = create_all(tmp_path, candidates, {email: NotSent("connection refused")})
-    assert (moves[email].event, moves[email].is_stale) == (Event.NOT_SENT, True)
+    transitions = create_all(tmp_path, candidates, {email: NotSent("connection refused")})
+    assert (transitions[email].event, transitions[email].is_stale) == (Event.NOT_SENT, True)

@@ -12,7 +12,7 @@ import pytest
 
 from connector.errors import LedgerError
 from connector.ledger.commits import Commits, LedgerWriter, open_commits
-from connector.ledger.entries import Ledger, Move
+from connector.ledger.entries import Ledger, Transition
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import find_or_add_base, start_run
 from connector.load.candidates import CandidateList
@@ -47,7 +47,7 @@ def test_the_writer_has_the_id_of_its_base_after_the_task_that_recorded_the_id_w
             await journal.commit_intents(
                 [(candidate.entry_state, candidate.intent) for candidate in (first_candidate, second_candidate)]
             )
-            journal.record(first_candidate.intent.identity, Move(Event.ANSWERED, subscriber_id=5))
+            journal.record(first_candidate.intent.identity, Transition(Event.ANSWERED, subscriber_id=5))
             may_continue = threading.Event()
             executor.submit(may_continue.wait, TIMEOUT_S)
             record_task = asyncio.ensure_future(journal.record_base_id(BASE, "News"))
@@ -56,10 +56,10 @@ def test_the_writer_has_the_id_of_its_base_after_the_task_that_recorded_the_id_w
             may_continue.set()
             with pytest.raises(asyncio.CancelledError):
                 await record_task
-            journal.record(second_candidate.intent.identity, Move(Event.LOST))
+            journal.record(second_candidate.intent.identity, Transition(Event.LOST))
             await journal.flush()
             identities = [first_candidate.intent.identity, second_candidate.intent.identity]
-            entries = await journal.ask(lambda ledger: ledger.find_entries(journal.base, identities))
+            entries = await journal.execute(lambda ledger: ledger.find_entries(journal.base, identities))
             assert [entries[identity].state for identity in identities] == [State.CONFIRMED, State.UNKNOWN]
 
     asyncio.run(record_base())
@@ -70,7 +70,7 @@ def test_the_run_fails_with_a_full_disk_although_a_stop_cancels_the_waiting_task
 ) -> None:
     """The commit of the next intents fails once, and the stop of the run cancels the task that waits for the commit."""
     candidates = [build_candidate(number) for number in range(400)]
-    moves: dict[str, Move] = {}
+    transitions: dict[str, Transition] = {}
 
     async def create(ledger: Ledger, commits: Commits) -> None:
         journal, dialect = begin_run(ledger, commits), ledger.connection.engine.dialect
@@ -88,16 +88,20 @@ def test_the_run_fails_with_a_full_disk_although_a_stop_cancels_the_waiting_task
 
         monkeypatch.setattr(dialect, "do_commit", fail_once)
 
-        creator = Creator(session, RecordedOutcomes(session, moves))
+        creator = Creator(session, RecordedOutcomes(session, transitions))
         with pytest.raises(LedgerError, match="disk is full"):
-            await asyncio.wait_for(creator.create(CandidateList(candidates, session.clock.monotonic).fetch), TIMEOUT_S)
-        emails = [email for email, move in moves.items() if move.event is Event.ANSWERED]
+            await asyncio.wait_for(
+                creator.create_subscribers(CandidateList(candidates, session.clock.monotonic).fetch), TIMEOUT_S
+            )
+        emails = [email for email, transition in transitions.items() if transition.event is Event.ANSWERED]
         identities = [compute_identity(email) for email in emails]
-        assert set(await journal.ask(lambda ledger: ledger.find_entries(journal.base, identities))) == set(identities)
+        assert set(await journal.execute(lambda ledger: ledger.find_entries(journal.base, identities))) == set(
+            identities
+        )
 
     with open_file(tmp_path) as ledger, open_commits(ledger) as commits:
         asyncio.run(create(ledger, commits))
-    assert Event.ANSWERED in {move.event for move in moves.values()}
+    assert Event.ANSWERED in {transition.event for transition in transitions.values()}
 
 
 class SlowFakeService(FakeService):
@@ -121,7 +125,7 @@ def test_a_failed_flush_is_raised_in_the_cancelled_task(tmp_path: Path, monkeypa
 
         with monkeypatch.context() as patch:
             patch.setattr(dialect, "do_commit", fail)
-            journal.record(candidate.intent.identity, Move(Event.ANSWERED, subscriber_id=5))
+            journal.record(candidate.intent.identity, Transition(Event.ANSWERED, subscriber_id=5))
             flush_task = asyncio.ensure_future(journal.flush())
             await asyncio.sleep(0)
             flush_task.cancel()

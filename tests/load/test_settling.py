@@ -13,7 +13,7 @@ import pytest
 from connector.clock import Clock
 from connector.control import Stop
 from connector.errors import RunAborted
-from connector.ledger.entries import Intent, Ledger, Move
+from connector.ledger.entries import Intent, Ledger, Transition
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import find_or_add_base, read_largest_lag, record_lag, start_run
 from connector.ledger.store import Base
@@ -88,7 +88,7 @@ class ObservedSettler:
             base_id = self.base.service_id
             access.sentinels.append(Sentinel(confirmed_at, SENTINEL_ID, "email", "sentinel@x.org", base_id=base_id))
         access.sentinels.extend(self.other_sentinels)
-        access.state.swept_activity.add(False)  # the list shows inactive subscribers
+        access.state.swept_activity_values.add(False)  # the list shows inactive subscribers
         self.tally, self.outcomes = session.tally, Outcomes(session, RunMode.LOAD)
         if unresolved_create is not None:
             self.outcomes.add_unresolved(ANN, unresolved_create)
@@ -125,9 +125,13 @@ class ObservedSettler:
                     self.ledger.mark_lost(self.base, [candidate.intent.identity for candidate in batch])
                 else:
                     self.ledger.mark_answered(self.base, [(candidate.intent.identity, 7) for candidate in batch])
-            move = Move(Event.LOST, status=500, message="oops") if is_lost else Move(Event.ANSWERED, subscriber_id=7)
+            move = (
+                Transition(Event.LOST, status=500, message="oops")
+                if is_lost
+                else Transition(Event.ANSWERED, subscriber_id=7)
+            )
             for candidate in batch:
-                self.outcomes.record(candidate, move)
+                self.outcomes.record_result(candidate, move)
 
     @property
     def state(self) -> State:
@@ -291,7 +295,7 @@ def lose_create_five_times(observed_settler: ObservedSettler) -> None:
     [
         (UnresolvedCreate(attempt_ended_at=990.0, is_of_this_run=True), State.HELD),
         (UnresolvedCreate(attempt_ended_at=990.0, status=422, message="no", is_of_this_run=True), State.REJECTED),
-        (UnresolvedCreate(attempt_ended_at=990.0, is_of_this_run=True, uncounted_attempts=2), State.CONFIRMED),
+        (UnresolvedCreate(attempt_ended_at=990.0, is_of_this_run=True, uncounted_attempt_count=2), State.CONFIRMED),
         (UnresolvedCreate(attempt_ended_at=990.0), State.CONFIRMED),
     ],
     ids=[

@@ -325,5 +325,5 @@ def read(simulated_list: SimulatedList, limit: int = 1000, *, pages_ahead_count:
             limit=echoed_limit,
         )
         new_ids = [subscriber_id for subscriber_id, is_new in zip(ids, new_mask, strict=True) if is_new]
-        sweeps.setdefault(page.sweep, []).extend(new_ids)
+        sweeps.setdefault(page.sweep_number, []).extend(new_ids)
     return Result(pager.certify(STARTED_AT, FINISHED_AT), sweeps, max_in_flight_count)

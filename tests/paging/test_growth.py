@@ -8,7 +8,7 @@ import pytest
 
 from connector.listing.evidence import plan_questions
 from connector.listing.findings import Answer, Suspect, decide_evidence, find_hidden
-from connector.paging.certificate import Certificate, Meaning, Order, Reason, Verdict
+from connector.paging.certificate import Certificate, CertificateReason, CertificateVerdict, EvidenceResult, Order
 from connector.service.wire import ListPage, ListQuery
 
 AT = datetime(2026, 11, 26, tzinfo=UTC)
@@ -16,7 +16,19 @@ AT = datetime(2026, 11, 26, tzinfo=UTC)
 
 def build_suspect(ids: list[int], order: Order, load_base_id: int = 7) -> Suspect:
     certificate = Certificate(
-        Verdict.COMPLETE, Reason.ID_ORDER, order, 1, 1, len(ids), len(ids), len(ids), 0, 0, {}, AT, AT
+        CertificateVerdict.COMPLETE,
+        CertificateReason.ID_ORDER,
+        order,
+        1,
+        1,
+        len(ids),
+        len(ids),
+        len(ids),
+        0,
+        0,
+        {},
+        AT,
+        AT,
     )
     class_counts: dict[str, dict[object, int]] = {
         "gender": {"": len(ids)},
@@ -77,7 +89,7 @@ def test_new_subscribers_beyond_the_largest_id_do_not_contradict_a_list(size: in
         listed_ids, existing_ids = listed_ids[::-1], existing_ids[::-1]
     suspect = build_suspect(listed_ids, order)
     findings = decide_evidence(suspect, answer_all(suspect, existing_ids))
-    assert not [finding for finding in findings if finding.meaning is Meaning.CONTRADICTS]
+    assert not [finding for finding in findings if finding.evidence_result is EvidenceResult.CONTRADICTS]
 
 
 @pytest.mark.parametrize("order", [Order.ID, Order.ID_DESC])
@@ -96,7 +108,7 @@ def test_a_base_with_its_first_subscribers_is_hidden_only_if_the_list_hides_it(
         assert (("base_id", 8) in find_hidden(suspect, answers)) is hides_base_8
         findings = decide_evidence(suspect, answers)
         if size:  # if an empty list has subscribers meanwhile, the list is read again
-            assert any(finding.meaning is Meaning.CONTRADICTS for finding in findings) is hides_base_8
+            assert any(finding.evidence_result is EvidenceResult.CONTRADICTS for finding in findings) is hides_base_8
 
 
 @pytest.mark.parametrize("order", [Order.ID, Order.ID_DESC])
@@ -115,10 +127,10 @@ def test_a_base_that_grows_while_evidence_is_gathered_is_hidden_only_if_the_list
 
 def test_look_ups_by_id_prove_the_end_of_a_list_only_if_the_filter_id_works() -> None:
     ids = list(range(1, 2501))
-    for finds_ids, expected_meaning in ((True, Meaning.AGREES), (False, Meaning.NOTHING)):
+    for finds_ids, expected_meaning in ((True, EvidenceResult.AGREES), (False, EvidenceResult.NOTHING)):
         suspect = build_suspect(ids, Order.ID)
         findings = decide_evidence(suspect, answer_all(suspect, ids, finds_ids=finds_ids))
-        assert [finding.meaning for finding in findings if finding.kind == "ids"] == [expected_meaning]
+        assert [finding.evidence_result for finding in findings if finding.kind == "ids"] == [expected_meaning]
 
 
 @pytest.mark.parametrize("order", [Order.ID, Order.ID_DESC])
@@ -129,4 +141,4 @@ def test_unlisted_subscribers_between_listed_subscribers_contradict_a_list(size:
         listed_ids, existing_ids = listed_ids[::-1], existing_ids[::-1]
     suspect = build_suspect(listed_ids, order)
     findings = decide_evidence(suspect, answer_all(suspect, existing_ids))
-    assert [finding for finding in findings if finding.meaning is Meaning.CONTRADICTS]
+    assert [finding for finding in findings if finding.evidence_result is EvidenceResult.CONTRADICTS]

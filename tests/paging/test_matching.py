@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from connector.listing.controls import build_match
+from connector.listing.controls import build_row_matcher
 from connector.service.wire import read_field
 
 
@@ -31,11 +31,11 @@ def test_a_filter_matches_rows_with_the_requested_values() -> None:
         ({"first_name": "Ann", "last_name": "Lee"}, {"FirstName": "Ann", "LastName": "Li"}, False),
     ]
     for filters, wire, is_match in cases:
-        match = build_match(filters)
+        match = build_row_matcher(filters)
 
         assert match is not None
         assert match(lambda name: [read_field(wire, name)]).tolist() == [is_match]  # noqa: B023 - called at once
 
 
 def test_no_filter_needs_no_match_function() -> None:
-    assert build_match({}) is None
+    assert build_row_matcher({}) is None

@@ -26,11 +26,11 @@ def compare(ids: list[int], offset: int, earlier_ids: list[int] | None = None) -
 def test_the_overlap_of_a_page_shows_the_changes_after_the_previous_page() -> None:
     cases: list[tuple[list[int], int, PageOverlap]] = [
         ([40, 50, 60], 103, PageOverlap(OverlapKind.MATCHED)),
-        ([40, 50, 60], 102, PageOverlap(OverlapKind.MATCHED, shift=-1)),  # a row vanished before the overlap
-        ([30, 40, 50], 103, PageOverlap(OverlapKind.MATCHED, shift=1)),  # a row appeared before the overlap
+        ([40, 50, 60], 102, PageOverlap(OverlapKind.MATCHED, rank_shift=-1)),  # a row vanished before the overlap
+        ([30, 40, 50], 103, PageOverlap(OverlapKind.MATCHED, rank_shift=1)),  # a row appeared before the overlap
         ([30, 40, 45, 50, 60], 102, PageOverlap(OverlapKind.MATCHED, appeared_count=1)),
         ([30, 50, 60], 102, PageOverlap(OverlapKind.MATCHED, vanished_count=1)),
-        ([25, 30, 40, 50], 102, PageOverlap(OverlapKind.MATCHED, shift=1, appeared_before_count=1)),
+        ([25, 30, 40, 50], 102, PageOverlap(OverlapKind.MATCHED, rank_shift=1, appeared_before_count=1)),
         (
             [20, 30],
             101,
@@ -102,13 +102,19 @@ def test_the_number_of_ids_fits_the_total_counts_and_the_changes() -> None:
 def test_ranks_and_total_counts_show_the_changes_around_an_overlap() -> None:
     cases: list[tuple[PageOverlap, int, int, int, int]] = [
         (PageOverlap(OverlapKind.MATCHED), 100, 100, 0, 0),
-        (PageOverlap(OverlapKind.MATCHED, shift=2), 100, 102, 2, 0),  # two rows appeared before the overlap
+        (PageOverlap(OverlapKind.MATCHED, rank_shift=2), 100, 102, 2, 0),  # two rows appeared before the overlap
         (PageOverlap(OverlapKind.MATCHED), 100, 102, 2, 0),  # two rows appeared after the overlap
-        (PageOverlap(OverlapKind.MATCHED, shift=-1), 100, 100, 1, 1),  # one row vanished before, one appeared after
+        (
+            PageOverlap(OverlapKind.MATCHED, rank_shift=-1),
+            100,
+            100,
+            1,
+            1,
+        ),  # one row vanished before, one appeared after
         (PageOverlap(OverlapKind.MATCHED, vanished_count=1), 100, 99, 0, 1),
         # A row appeared among the shared rows, and TotalCount is unchanged, so a row vanished after the overlap.
         (PageOverlap(OverlapKind.MATCHED, appeared_count=1), 100, 100, 1, 1),
-        (PageOverlap(OverlapKind.MATCHED, shift=0, appeared_before_count=1), 100, 100, 1, 1),
+        (PageOverlap(OverlapKind.MATCHED, rank_shift=0, appeared_before_count=1), 100, 100, 1, 1),
     ]
     for overlap, previous_total, total, appeared_count, vanished_count in cases:
         changes = ListChanges()

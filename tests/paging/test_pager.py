@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from connector.paging.certificate import Certificate, Reason
+from connector.paging.certificate import Certificate, CertificateReason
 from connector.paging.overlap import PageRequest
 from connector.paging.pager import Pager
 from tests.paging.simulated import FINISHED_AT, STARTED_AT
@@ -23,7 +23,7 @@ def read_list(
     while (page := pager.decide_next()) is not None:
         if changes and len(pages) in changes:
             changes[len(pages)](rows)
-        if pages and page.sweep != pages[-1].sweep:
+        if pages and page.sweep_number != pages[-1].sweep_number:
             listed_ids.clear()
         pages.append(page)
         ids = rows[page.offset : page.offset + page.limit]
@@ -47,14 +47,14 @@ def delete(start: int, stop: int) -> Change:
 def test_an_empty_list_takes_one_request() -> None:
     certificate, pages, listed_ids = read_list([])
 
-    assert (certificate.reason, list_offsets(pages), listed_ids) == (Reason.ONE_ANSWER, [0], [])
+    assert (certificate.reason, list_offsets(pages), listed_ids) == (CertificateReason.ONE_ANSWER, [0], [])
     assert (certificate.total_first, certificate.total_last, certificate.distinct) == (0, 0, 0)
 
 
 def test_a_list_of_one_page_takes_two_requests_in_any_order() -> None:
     certificate, pages, listed_ids = read_list([5, 3, 9, 1])
 
-    assert (certificate.reason, list_offsets(pages), listed_ids) == (Reason.ONE_ANSWER, [0, 4], [5, 3, 9, 1])
+    assert (certificate.reason, list_offsets(pages), listed_ids) == (CertificateReason.ONE_ANSWER, [0, 4], [5, 3, 9, 1])
 
 
 def test_pages_overlap_and_rows_of_the_overlap_count_once() -> None:
@@ -68,7 +68,7 @@ def test_pages_overlap_and_rows_of_the_overlap_count_once() -> None:
         0,
     ]  # the last two requests: the page past the end, and the head again
     assert listed_ids == list(range(1, 251))
-    assert (certificate.reason, certificate.pages, certificate.sweeps) == (Reason.ID_ORDER, 5, 1)
+    assert (certificate.reason, certificate.pages, certificate.sweeps) == (CertificateReason.ID_ORDER, 5, 1)
 
 
 def test_the_last_page_is_long_enough_to_prove_its_order() -> None:
@@ -84,7 +84,7 @@ def test_many_deletions_move_the_reading_back_until_the_pages_join() -> None:
     certificate, pages, listed_ids = read_list(rows, {1: delete(0, 30)})
 
     assert list_offsets(pages)[:3] == [0, 95, 68]  # 30 rows vanished: 5 rows of overlap are too few, and 32 are enough
-    assert certificate.reason is Reason.ID_ORDER
+    assert certificate.reason is CertificateReason.ID_ORDER
     assert listed_ids == list(range(1, 501)), "a row after the deleted rows was skipped"
     assert certificate.vanished == 30
 
@@ -95,7 +95,7 @@ def test_the_reading_continues_from_known_rows_after_a_large_insertion() -> None
 
     certificate, _, listed_ids = read_list(rows, {2: insert(0, *added_ids)})
 
-    assert certificate.reason is Reason.ID_ORDER
+    assert certificate.reason is CertificateReason.ID_ORDER
     assert set(range(501, 1001)) <= set(listed_ids)
     assert len(listed_ids) == len(set(listed_ids))
 
@@ -104,7 +104,7 @@ def test_rows_at_the_head_of_a_descending_list_are_read_and_counted() -> None:
     certificate, pages, listed_ids = read_list(list(range(500, 0, -1)), {2: insert(0, 503, 502, 501)})
 
     assert list_offsets(pages)[-1] == 0
-    assert certificate.reason is Reason.ID_ORDER
+    assert certificate.reason is CertificateReason.ID_ORDER
     assert (certificate.appeared, certificate.vanished) == (3, 0)
     assert set(listed_ids) == set(range(1, 504))
 
@@ -115,7 +115,7 @@ def test_an_unread_row_that_moves_to_the_head_prevents_the_proof_by_id_order() -
 
     certificate, _, listed_ids = read_list(list(range(500, 0, -1)), {2: touch})
 
-    assert certificate.reason is Reason.TWO_SWEEPS
+    assert certificate.reason is CertificateReason.TWO_SWEEPS
     assert set(listed_ids) == set(range(1, 501))
 
 
@@ -126,7 +126,7 @@ def test_a_deletion_does_not_hide_an_unread_row_that_moves_to_the_head() -> None
 
     certificate, _, listed_ids = read_list(list(range(500, 0, -1)), {2: touch_and_delete})
 
-    assert certificate.reason is Reason.TWO_SWEEPS
+    assert certificate.reason is CertificateReason.TWO_SWEEPS
     assert set(listed_ids) == set(range(1, 501)) - {490}
 
 
@@ -141,7 +141,7 @@ def test_a_row_of_only_early_sweeps_counts_as_vanished_and_a_row_of_only_late_sw
 
     certificate, _, listed_ids = read_list(rows, {5: change})  # the second sweep begins with request 5
 
-    assert (certificate.reason, certificate.sweeps) == (Reason.TWO_SWEEPS, 3)
+    assert (certificate.reason, certificate.sweeps) == (CertificateReason.TWO_SWEEPS, 3)
     assert (certificate.appeared, certificate.vanished) == (1, 1)
     assert set(listed_ids) == set(rows)
 
@@ -153,7 +153,7 @@ def test_a_list_that_changes_in_every_sweep_is_incomplete_after_five_sweeps() ->
 
     certificate, _, _ = read_list(rows, changes)
 
-    assert (certificate.reason, certificate.sweeps) == (Reason.CHANGING, 5)
+    assert (certificate.reason, certificate.sweeps) == (CertificateReason.CHANGING, 5)
 
 
 def test_an_id_that_is_twice_in_an_answer_counts_once_and_prevents_the_proof() -> None:
@@ -173,7 +173,7 @@ def test_the_end_is_read_again_if_its_total_count_is_wrong() -> None:
         pager.add_page(ids, total=total, offset=page.offset, limit=100)
 
     certificate = pager.certify(STARTED_AT, FINISHED_AT)
-    assert (certificate.reason, certificate.sweeps) == (Reason.ID_ORDER, 1)
+    assert (certificate.reason, certificate.sweeps) == (CertificateReason.ID_ORDER, 1)
 
 
 def test_a_row_on_two_aligned_pages_prevents_the_proof() -> None:
@@ -197,7 +197,7 @@ def test_the_reading_uses_a_smaller_limit_that_the_service_echoes() -> None:
         pager.add_page(ids, total=499, offset=page.offset, limit=200)
 
     assert offsets == [0, 190, 380, 499, 0]
-    assert pager.certify(STARTED_AT, FINISHED_AT).reason is Reason.ID_ORDER
+    assert pager.certify(STARTED_AT, FINISHED_AT).reason is CertificateReason.ID_ORDER
 
 
 def read_pages(pager: Pager, rows: Rows, page_count: int, *, total: int | None = None) -> None:
@@ -226,7 +226,7 @@ def test_the_pages_fetched_ahead_are_the_next_pages_of_a_list_that_does_not_chan
         pages_ahead = pager.decide_pages_ahead(4)
         assert all(request.offset < 1234 or request.expected_end == 1234 for request in pages_ahead)
         read_pages(pager, rows, 1)
-    assert pager.certify(STARTED_AT, FINISHED_AT).reason is Reason.ID_ORDER
+    assert pager.certify(STARTED_AT, FINISHED_AT).reason is CertificateReason.ID_ORDER
 
 
 def test_no_page_is_fetched_ahead_after_a_change_until_eight_overlaps_show_no_change() -> None:
@@ -259,7 +259,7 @@ def test_a_changed_head_prevents_the_proof_by_id_order() -> None:
 
     certificate, _, _ = read_list(list(range(2000)), {6: move_rows_to_head}, limit=100)
 
-    assert certificate.reason is not Reason.ID_ORDER
+    assert certificate.reason is not CertificateReason.ID_ORDER
 
 
 def test_the_certificate_in_the_report_has_the_documented_keys_as_plain_json() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connector.paging.certificate import Certificate, Order, Reason
+from connector.paging.certificate import Certificate, CertificateReason, Order
 from connector.paging.overlap import PageRequest
 from connector.paging.pager import Pager
 from tests.paging.random_lists import build_large_list, build_long_list, build_small_list
@@ -16,40 +16,48 @@ from tests.paging.simulated import FINISHED_AT, STABLE_ORDERS, STARTED_AT, Simul
 
 PAGES_AHEAD_COUNT = 4  # pages that are fetched ahead
 WRONG_TOTAL_MODES = ("cap", "wrong", "none")
-REASONS_OF_OTHER_TESTS = {Reason.FILTER, Reason.CUT_OFF, Reason.CUT_OFF_POSSIBLE}
+REASONS_OF_OTHER_TESTS = {CertificateReason.FILTER, CertificateReason.CUT_OFF, CertificateReason.CUT_OFF_POSSIBLE}
 LIST_COUNT = int(os.environ.get("CONNECTOR_TEST_LISTS", "60"))
 
 
 def test_no_certificate_of_a_small_random_list_is_false() -> None:
-    reasons = Counter[Reason]()
+    reasons = Counter[CertificateReason]()
     for seed in range(3 * LIST_COUNT):
         simulated_list = build_small_list(seed)
         result = read(simulated_list, pages_ahead_count=PAGES_AHEAD_COUNT * (seed % 2))
         assert not result.is_false(simulated_list), f"seed {seed}: {result.certificate}"
         reasons[result.certificate.reason] += 1
-    assert set(reasons) >= set(Reason) - REASONS_OF_OTHER_TESTS, "the random lists no longer lead to every reason"
+    assert set(reasons) >= set(CertificateReason) - REASONS_OF_OTHER_TESTS, (
+        "the random lists no longer lead to every reason"
+    )
 
 
 def test_no_certificate_of_a_large_random_list_is_false() -> None:
-    reasons = Counter[Reason]()
+    reasons = Counter[CertificateReason]()
     for seed in range(LIST_COUNT):
         simulated_list = build_large_list(seed)
         result = read(simulated_list, pages_ahead_count=PAGES_AHEAD_COUNT * (seed % 2))
         assert not result.is_false(simulated_list), f"seed {seed}: {result.certificate}"
         reasons[result.certificate.reason] += 1
-    assert reasons[Reason.ID_ORDER] > LIST_COUNT // 10
+    assert reasons[CertificateReason.ID_ORDER] > LIST_COUNT // 10
 
 
 @pytest.mark.parametrize("pages_ahead_count", [0, PAGES_AHEAD_COUNT])
 def test_no_certificate_of_a_list_of_many_pages_is_false(pages_ahead_count: int) -> None:
-    reasons, in_flight_counts = Counter[Reason](), Counter[int]()
+    reasons, in_flight_counts = Counter[CertificateReason](), Counter[int]()
     for seed in range(LIST_COUNT // 2):
         simulated_list = build_long_list(seed)
         result = read(simulated_list, pages_ahead_count=pages_ahead_count)
         assert not result.is_false(simulated_list), f"seed {seed}: {result.certificate}"
         reasons[result.certificate.reason] += 1
         in_flight_counts[result.max_in_flight_count] += 1
-    assert min(reasons[reason] for reason in (Reason.ID_ORDER, Reason.TWO_SWEEPS, Reason.UNSTABLE_ORDER)) > 0
+    assert (
+        min(
+            reasons[reason]
+            for reason in (CertificateReason.ID_ORDER, CertificateReason.TWO_SWEEPS, CertificateReason.UNSTABLE_ORDER)
+        )
+        > 0
+    )
     assert (
         set(in_flight_counts) == {1}
         if not pages_ahead_count
@@ -67,7 +75,7 @@ def test_a_list_in_id_order_that_changes_is_certified_by_its_order(order: str) -
         result = read(simulated_list, pages_ahead_count=PAGES_AHEAD_COUNT * (seed % 2))
 
         certificate = result.certificate
-        assert certificate.reason is Reason.ID_ORDER, f"seed {seed}"
+        assert certificate.reason is CertificateReason.ID_ORDER, f"seed {seed}"
         assert certificate.sweeps <= 2, (
             "only an insert at the head that is deleted before it is read needs a second sweep"
         )
@@ -94,7 +102,7 @@ def test_a_list_in_id_order_with_inserts_at_one_end_is_certified_by_one_sweep(or
         result = read(simulated_list, pages_ahead_count=PAGES_AHEAD_COUNT)
 
         certificate = result.certificate
-        assert (certificate.reason, certificate.sweeps) == (Reason.ID_ORDER, 1), f"seed {seed}"
+        assert (certificate.reason, certificate.sweeps) == (CertificateReason.ID_ORDER, 1), f"seed {seed}"
         assert simulated_list.always_listed_ids <= set(result.listed_ids) <= simulated_list.ever_listed_ids
         assert len(result.listed_ids) == len(set(result.listed_ids))
 
@@ -130,9 +138,9 @@ def test_a_list_that_is_shuffled_at_each_request_is_never_certified() -> None:
     for seed in range(10):
         certificate = read(SimulatedList(Random(seed), 500, "shuffled", limit=100)).certificate
         page_sorted_certificate = read(SimulatedList(Random(seed), 500, "page_sorted", limit=100)).certificate
-        assert page_sorted_certificate.reason is not Reason.ID_ORDER
+        assert page_sorted_certificate.reason is not CertificateReason.ID_ORDER
         assert not certificate.is_complete
-        assert (certificate.reason, certificate.order) == (Reason.UNSTABLE_ORDER, Order.UNSTABLE)
+        assert (certificate.reason, certificate.order) == (CertificateReason.UNSTABLE_ORDER, Order.UNSTABLE)
         assert certificate.sweeps == 2, "a shuffled list is read only twice"
 
 
@@ -154,14 +162,14 @@ def test_a_list_that_does_not_change_and_is_answered_correctly_is_certified() ->
 def test_a_list_that_always_contradicts_its_total_count_is_incomplete(fault: dict[str, Any]) -> None:
     for order in STABLE_ORDERS:
         result = read(SimulatedList(Random(1), 750, order, limit=100, **fault))
-        assert (result.certificate.is_complete, result.certificate.reason) == (False, Reason.TOTAL_COUNT)
+        assert (result.certificate.is_complete, result.certificate.reason) == (False, CertificateReason.TOTAL_COUNT)
         assert len(result.listed_ids) == 750 or "paging_mode" in fault, "the reading lacks rows that the list shows"
 
 
 def test_a_list_with_pages_of_one_row_is_certified_by_two_sweeps_without_overlaps() -> None:
     simulated_list = SimulatedList(Random(1), 50, "id", limit=1)
     result = read(simulated_list)
-    assert (result.certificate.reason, simulated_list.request_count) == (Reason.TWO_SWEEPS, 103)
+    assert (result.certificate.reason, simulated_list.request_count) == (CertificateReason.TWO_SWEEPS, 103)
 
 
 def test_no_certificate_is_false_if_total_count_is_capped_at_one_page() -> None:

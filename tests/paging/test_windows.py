@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from connector.listing.evidence import MAX_REQUESTS
-from connector.paging.certificate import CutOff, Reason, is_window_size
+from connector.paging.certificate import CertificateReason, CutOff, is_window_size
 from tests.paging.simulated import SimulatedList
 from tests.paging.windows import (
     BuildList,
@@ -36,11 +36,11 @@ def test_a_list_that_is_cut_off_is_not_complete_if_other_requests_show_evidence(
         contradicting_kinds.update(
             kind for kind, message in certificate.evidence.items() if message.startswith("contradicts")
         )
-    assert results[Reason.CUT_OFF] > LIST_COUNT // 3
+    assert results[CertificateReason.CUT_OFF] > LIST_COUNT // 3
     assert {"is_active", "gender", "base_id", "ids", "ledger"} <= set(contradicting_kinds), (
         "there is a kind of evidence that contradicts none of the lists"
     )
-    assert results[Reason.CUT_OFF_POSSIBLE] > 0
+    assert results[CertificateReason.CUT_OFF_POSSIBLE] > 0
 
 
 @pytest.mark.parametrize("build_list", [build_hiding_list, build_sharded_list, build_sharing_list])
@@ -67,12 +67,12 @@ def test_a_list_is_not_certified_if_the_filter_of_a_hidden_class_lists_other_sub
 
     certificate = queried_list.read()
 
-    assert (certificate.reason, certificate.hidden) == (Reason.CUT_OFF, (("is_active", False),))
+    assert (certificate.reason, certificate.hidden) == (CertificateReason.CUT_OFF, (("is_active", False),))
     assert "lists other subscribers as well" in certificate.evidence["hidden"]
 
 
 def test_a_list_that_shows_everybody_is_rarely_classified_as_cut_off_and_needs_few_requests() -> None:
-    reasons, cut_offs, hidden_count = Counter[Reason](), Counter[CutOff](), 0
+    reasons, cut_offs, hidden_count = Counter[CertificateReason](), Counter[CutOff](), 0
     for seed in range(LIST_COUNT // 2):
         queried_list = build_honest_list(seed)
         certificate = queried_list.read()
@@ -81,7 +81,7 @@ def test_a_list_that_shows_everybody_is_rarely_classified_as_cut_off_and_needs_f
         hidden_count += bool(certificate.hidden)  # a new subscriber was the first one of its class
         assert queried_list.evidence_count <= MAX_REQUESTS or certificate.hidden, f"seed {seed}"
     assert hidden_count <= max(1, LIST_COUNT // 100)
-    assert reasons[Reason.CUT_OFF] + reasons[Reason.CUT_OFF_POSSIBLE] <= max(1, LIST_COUNT // 100)
+    assert reasons[CertificateReason.CUT_OFF] + reasons[CertificateReason.CUT_OFF_POSSIBLE] <= max(1, LIST_COUNT // 100)
     assert cut_offs[CutOff.EXCLUDED] > LIST_COUNT // 4
 
 

@@ -82,7 +82,7 @@ def test_a_list_that_shows_only_ids_of_bases_serves_only_a_job_that_gives_the_id
     result_of_base_name = load(connector, people, NEWS)
     assert result_of_base_name.code == 2
     assert (
-        "by its Id and its name, so the connector cannot find out which subscribers are in the base News"
+        "with its Id and name, so the connector cannot find out which subscribers are in the base News"
         in result_of_base_name.stderr
     )
     assert "Give the base by its id" in result_of_base_name.stderr

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.load.new_rows import list_spellings
+from connector.load.new_rows import list_other_spellings
 from tests.pipelines.conftest import CommandResult, Connector, write_csv
 from tests.pipelines.leftovers import read_rejects
 from tests.pipelines.reconciled import create_in_service
@@ -134,7 +134,7 @@ def test_two_new_ids_may_share_an_email(connector: Connector, tmp_path: Path) ->
     ],
 )
 def test_a_number_has_other_spellings(client_user_id: str, expected_spellings: list[str]) -> None:
-    spellings = list_spellings(client_user_id)
+    spellings = list_other_spellings(client_user_id)
     assert set(expected_spellings) <= set(spellings)
     assert client_user_id.strip() not in spellings
 
@@ -143,4 +143,4 @@ def test_a_number_has_other_spellings(client_user_id: str, expected_spellings: l
     "client_user_id", ["", "A42", "42a", "4.2", "-42", "1e-3", "1.25E+1", "42-1", "٤٢", "9" * 30, "1e999"]
 )
 def test_an_id_that_is_not_a_number_has_no_other_spelling(client_user_id: str) -> None:
-    assert list_spellings(client_user_id) == []
+    assert list_other_spellings(client_user_id) == []

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from connector.pace.refusals import LEAST_ALIKE
-from connector.states import ENTRY, State
+from connector.states import ENTRY_STATE_MACHINE, State
 from tests.simulation import report_checks
 from tests.simulation.simulation import EntryValues
 from tests.simulation.truth import Truth
@@ -18,7 +18,7 @@ _MAX_ATTEMPTS = 5  # lost creates of one identity, each proved absent, before a 
 
 _RETRY_S = 70.0  # without a connection, a create is retried for a minute
 
-_ALLOWED_STATE_CHANGES = {(earlier, later) for (earlier, _), later in ENTRY.transitions.items()}
+_ALLOWED_STATE_CHANGES = {(earlier, later) for (earlier, _), later in ENTRY_STATE_MACHINE.transitions.items()}
 
 Claim = Callable[[Truth], Iterator[str]]
 

@@ -22,7 +22,7 @@ from connector.ledger.records import end_dead_runs, find_or_add_base, finish_run
 from connector.ledger.store import Base
 from connector.listing.access import ListAccess
 from connector.load.base_load import Loader
-from connector.load.drift import close_waiting, compare_waiting
+from connector.load.drift import compare_waiting_rows, report_uncompared_rows
 from connector.load.retry import retry_entries
 from connector.load.session import Change, LoadPolicy, Problem, RowRecorder, Session, Tally
 from connector.outcomes import Outcome
@@ -59,7 +59,7 @@ class Report(RowRecorder):
     def __post_init__(self) -> None:
         self.tally = Tally(self)
 
-    def write(self, problem: Problem) -> None:
+    def write_problem(self, problem: Problem) -> None:
         self.problems.append(problem)
 
     def write_change(self, change: Change) -> None:
@@ -113,11 +113,11 @@ class Program:
             if isinstance(load, BaseLoads):
                 await self._load(load)
             elif retry is not None:
-                await load.begin(refuses_misanswered=retry.refuses_misanswered)
+                await load.begin(refuses_misanswered_base=retry.refuses_misanswered_base)
                 await retry_entries(session, load.settler, retry)
             if not self.control.is_stopping:
                 sessions = load.sessions if isinstance(load, BaseLoads) else [session]
-                await compare_waiting(sessions, session.waiting_rows)
+                await compare_waiting_rows(sessions, session.waiting_rows)
         except (ConfigurationError, RunAborted) as error:
             self.report.reason = str(error)
         except asyncio.CancelledError:
@@ -126,7 +126,7 @@ class Program:
                 self.cancellable_task.uncancel()
         self.cancellable_task = None  # a second signal does not interrupt the recording
         await load.close()
-        close_waiting(session.waiting_rows, self.report.tally, "the run ended before the comparison")
+        report_uncompared_rows(session.waiting_rows, self.report.tally, "the run ended before the comparison")
         if self.report.reason is not None or self.control.is_stopping:
             self.report.tally.count_unsent()
         counts = client.counts["create"]
@@ -227,6 +227,6 @@ class Program:
     def _count_chunk(self, prepared_chunk: PreparedChunk) -> None:
         self.report.tally.read_count += prepared_chunk.read_count
         self.report.chunk_count += 1
-        self.report.tally.count(Outcome.INVALID, prepared_chunk.invalid_count)
-        self.report.tally.count(Outcome.DUPLICATE, prepared_chunk.duplicate_count)
-        self.report.tally.count(Outcome.SUPPRESSED, prepared_chunk.suppressed_count)
+        self.report.tally.count_rows(Outcome.INVALID, prepared_chunk.invalid_count)
+        self.report.tally.count_rows(Outcome.DUPLICATE, prepared_chunk.duplicate_count)
+        self.report.tally.count_rows(Outcome.SUPPRESSED, prepared_chunk.suppressed_count)

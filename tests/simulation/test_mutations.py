@@ -52,9 +52,10 @@ MUTATIONS = (
             Edit(
                 "ledger/commits.py",
                 "ledger.mark_absent(self.base, self.run_key, intents_by_state[State.UNKNOWN])\n\n"
-                "        await self.ask(write)",
+                "        await self.execute(record_intents)",
                 "ledger.mark_absent(self.base, self.run_key, intents_by_state[State.UNKNOWN])\n\n"
-                "        self.asked = asyncio.ensure_future(self.ask(write))\n        await asyncio.sleep(0)",
+                "        self.commit = asyncio.ensure_future(self.execute(record_intents))\n"
+                "        await asyncio.sleep(0)",
             ),
         ),
     ),
@@ -71,7 +72,7 @@ MUTATIONS = (
     ),
     Mutation(
         "4.4 a create is sent again without a check of the suppression list",
-        (Edit(_RESOLUTION, "session.is_suppressed(entry.identity, self._read_newest(entry))", "False"),),
+        (Edit(_RESOLUTION, "session.is_suppressed(entry.identity, self._read_newest_values(entry))", "False"),),
         first_seed=352,
     ),
     Mutation(
@@ -127,7 +128,7 @@ MUTATIONS = (
         (
             Edit(
                 _RESOLUTION,
-                "            await self.refusals.look_up(self.outcomes.list_unchecked())\n",
+                "            await self.refusals.look_up_rows(self.outcomes.list_unchecked_rows())\n",
                 "            pass\n",
             ),
         ),

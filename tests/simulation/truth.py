@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from connector.load.lookups import LOOKED_UP_AS_SENT
+from connector.load.lookups import LOOKED_UP_AS_SENT_MESSAGE
 from tests.simulation.network import MIXED_UP_ENDING
 from tests.simulation.requests import Call, StoredSubscriber
 from tests.simulation.simulation import RunResult, Simulation
@@ -133,7 +133,7 @@ class Truth:
 
     def is_hidden_by_spelling(self, run_result: RunResult, person: int) -> bool:
         """Return whether the report warns about subscribers in other capitals, and the person has several spellings."""
-        has_warning = run_result.report is not None and LOOKED_UP_AS_SENT in run_result.report.tally.messages
+        has_warning = run_result.report is not None and LOOKED_UP_AS_SENT_MESSAGE in run_result.report.tally.messages
         spellings = self.simulation.scenario.people.persons[person].spellings
         return has_warning and len({spelling.strip() for spelling in spellings}) > 1
 

@@ -9,7 +9,7 @@ import pytest
 from connector.errors import ConfigurationError, LedgerError
 from connector.ledger.copies import Backup, back_up_ledger
 from connector.ledger.opening import open_emails, open_existing_emails, open_ledger
-from connector.ledger.store import StaleMoveError
+from connector.ledger.store import StaleTransitionError
 from connector.states import EmailState
 from tests.ledger.emails.transitions import RECIPIENT, RUN, add_campaign, bring_to_state, read_email_state
 from tests.ledger.places import build_file_url
@@ -34,19 +34,19 @@ def record_sent_email(path: Path) -> None:
 def test_a_restored_backup_sends_no_email_twice(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "backups" / "copy.db"
     target.parent.mkdir()
-    assert back_up_ledger(build_file_url(source), target) == Backup(entries=0, emails=1)
+    assert back_up_ledger(build_file_url(source), target) == Backup(entry_count=0, email_count=1)
     assert sorted(file.name for file in target.parent.iterdir()) == ["copy-emails.db", "copy.db"]
     assert {file.stat().st_mode & 0o777 for file in target.parent.iterdir()} == {0o600}
     with open_ledger(build_file_url(target)), open_emails(build_file_url(target)) as email_log:
         campaign = add_campaign(email_log)
-        with pytest.raises(StaleMoveError), email_log.transaction():
-            email_log.mark_intended(campaign, RUN, [(RECIPIENT, "ann@example.com")], at=3.0)
+        with pytest.raises(StaleTransitionError), email_log.transaction():
+            email_log.mark_intended(campaign, RUN, [(RECIPIENT, "ann@example.com")], intended_at=3.0)
 
 
 def test_emails_without_a_ledger_are_copied(tmp_path: Path) -> None:
     record_sent_email(tmp_path / "ledger.db")
     assert back_up_ledger(build_file_url(tmp_path / "ledger.db"), tmp_path / "copy.db") == Backup(
-        entries=None, emails=1
+        entry_count=None, email_count=1
     )
     assert not (tmp_path / "copy.db").exists()
     with open_existing_emails(build_file_url(tmp_path / "copy.db")) as email_log:
@@ -56,7 +56,7 @@ def test_emails_without_a_ledger_are_copied(tmp_path: Path) -> None:
 
 def test_a_backup_by_a_link_to_the_ledger_includes_the_emails(source: Path, tmp_path: Path) -> None:
     (tmp_path / "link.db").symlink_to(source)
-    assert back_up_ledger(build_file_url(tmp_path / "link.db"), tmp_path / "copy.db").emails == 1
+    assert back_up_ledger(build_file_url(tmp_path / "link.db"), tmp_path / "copy.db").email_count == 1
 
 
 def test_existing_emails_beside_the_target_are_not_overwritten(source: Path, tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ with open_emails(sys.argv[1]) as email_log:
     email_log.connection.rollback()
     with email_log.hold_campaign("account", "welcome") as campaign, email_log.transaction():
         people = [(number.to_bytes(16, "big"), "p@example.com") for number in range(1000)]
-        email_log.mark_intended(campaign, "run-1", people, at=1.0)
+        email_log.mark_intended(campaign, "run-1", people, intended_at=1.0)
         os.kill(os.getpid(), 9)
 """
 
@@ -90,5 +90,5 @@ with open_emails(sys.argv[1]) as email_log:
 def test_the_half_written_transaction_of_a_killed_process_is_not_in_the_copy(source: Path, tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", KILLED_WRITER, build_file_url(source)], check=False).returncode == -9
     assert source.with_name("ledger-emails.db-journal").exists()
-    assert back_up_ledger(build_file_url(source), tmp_path / "copy.db").emails == 1
+    assert back_up_ledger(build_file_url(source), tmp_path / "copy.db").email_count == 1
     assert not source.with_name("ledger-emails.db-journal").exists()

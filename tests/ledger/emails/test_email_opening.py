@@ -152,7 +152,7 @@ with open_emails(sys.argv[1]) as email_log, email_log.hold_campaign("account", "
         email_log.connection.rollback()
     with email_log.transaction():
         people = [(number.to_bytes(16, "big"), f"p{number}@example.com") for number in range(300)]
-        email_log.mark_intended(campaign, "run-1", people, at=1.0)
+        email_log.mark_intended(campaign, "run-1", people, intended_at=1.0)
     with email_log.transaction():
         email_log.mark_accepted(campaign, [(people[0][0], 7, "<7@shop>", 2.0)])
     with email_log.transaction():
@@ -175,12 +175,12 @@ def test_emails_of_a_run_that_was_killed_in_a_commit_are_unknown_and_are_not_sen
             counts: dict[int, int] = dict(
                 connection.exec_driver_sql("SELECT state, count(*) FROM email GROUP BY state").all()
             )
-            unsettled_emails = email_log.read_unsettled(campaign)
+            unsettled_emails = email_log.read_unsettled_emails(campaign)
         assert (counts[EmailState.SENT], counts[EmailState.UNKNOWN]) == (1, 299)
         assert [email.address for email in unsettled_emails] == [f"p{number}@example.com" for number in range(1, 300)]
         for person in (people[0], people[1]):
             with pytest.raises(LedgerError, match="1 of 1 entries"), email_log.transaction():
-                email_log.mark_intended(campaign, "run-2", [(person, "p@example.com")], at=3.0)
+                email_log.mark_intended(campaign, "run-2", [(person, "p@example.com")], intended_at=3.0)
 
 
 WRITER_SCRIPT = """
@@ -195,7 +195,7 @@ with open_emails(url) as email_log:
         for start in range(number):
             people = [(who.to_bytes(16, "big"), "p@example.com") for who in range(start * 8, start * 8 + 8)]
             with email_log.transaction():
-                email_log.mark_intended(campaign, "run-1", people, at=1.0)
+                email_log.mark_intended(campaign, "run-1", people, intended_at=1.0)
             with email_log.transaction():
                 email_log.mark_accepted(campaign, [(who, 7, "<7@shop>", 2.0) for who, _ in people])
 """

@@ -8,8 +8,8 @@ from sqlalchemy import text
 
 from connector.errors import LedgerError
 from connector.ledger.emails import Campaign, EmailEntry, EmailLog, OpenEmail
-from connector.ledger.store import StaleMoveError
-from connector.states import EMAIL, EmailState
+from connector.ledger.store import StaleTransitionError
+from connector.states import EMAIL_STATE_MACHINE, EmailState
 from tests.ledger.emails.transitions import (
     ADDRESS,
     RECIPIENT,
@@ -27,7 +27,7 @@ OTHER_RECIPIENT = b"o" * 16
 
 
 def test_the_tested_transitions_are_exactly_the_transitions_of_the_state_table() -> None:
-    assert TRANSITION_CALLS.keys() == EMAIL.transitions.keys()
+    assert TRANSITION_CALLS.keys() == EMAIL_STATE_MACHINE.transitions.keys()
 
 
 def test_a_transition_in_the_table_changes_the_state_and_any_other_changes_nothing(email_log: EmailLog) -> None:
@@ -41,13 +41,13 @@ def check_transition(email_log: EmailLog, campaign: Campaign, state: EmailState,
     if state is transition[0]:
         with email_log.transaction():
             TRANSITION_CALLS[transition](email_log, campaign)
-        assert read_email_state(email_log, campaign) is EMAIL.transitions[transition], transition
+        assert read_email_state(email_log, campaign) is EMAIL_STATE_MACHINE.transitions[transition], transition
     elif transition in TOLERANT_TRANSITIONS:
         with email_log.transaction():
             assert TRANSITION_CALLS[transition](email_log, campaign) == 0
         assert read_email_entry(email_log, campaign) == entry_before, (state, transition)
     else:
-        with pytest.raises(StaleMoveError), email_log.transaction():
+        with pytest.raises(StaleTransitionError), email_log.transaction():
             TRANSITION_CALLS[transition](email_log, campaign)
         assert read_email_entry(email_log, campaign) == entry_before, (state, transition)
 
@@ -67,7 +67,7 @@ def check_other_emails(
 ) -> None:
     for tested_campaign in (campaign, other_campaign):
         with email_log.transaction():
-            email_log.mark_intended(tested_campaign, RUN, [(OTHER_RECIPIENT, "otto@example.com")], at=1.0)
+            email_log.mark_intended(tested_campaign, RUN, [(OTHER_RECIPIENT, "otto@example.com")], intended_at=1.0)
             email_log.mark_lost(tested_campaign, [OTHER_RECIPIENT])
     bring_to_state(email_log, other_campaign, transition[0])
     untouched_emails = [(other_campaign, RECIPIENT), (other_campaign, OTHER_RECIPIENT), (campaign, OTHER_RECIPIENT)]
@@ -83,7 +83,7 @@ def test_a_transaction_with_an_impossible_transition_changes_nothing(email_log: 
         campaign = add_campaign(email_log, f"{transition}")
         bring_to_state(email_log, campaign, transition[0])
         entry_before = read_email_entry(email_log, campaign)
-        with pytest.raises(StaleMoveError, match="1 of 1 entries"):
+        with pytest.raises(StaleTransitionError, match="1 of 1 entries"):
             repeat_transition(email_log, campaign, transition)
         assert read_email_entry(email_log, campaign) == entry_before, transition
 
@@ -106,13 +106,13 @@ def test_an_email_has_the_values_of_its_state(email_log: EmailLog, campaign: Cam
         bring_to_state(email_log, state_campaign, state)
         assert read_email_entry(email_log, state_campaign) == EmailEntry(state, *values, RUN)
         with email_log.transaction():
-            assert email_log.find(state_campaign, [OTHER_RECIPIENT]) == {}
+            assert email_log.find_emails(state_campaign, [OTHER_RECIPIENT]) == {}
 
 
 def test_a_call_with_the_same_recipient_twice_is_refused(email_log: EmailLog, campaign: Campaign) -> None:
-    with pytest.raises(StaleMoveError), email_log.transaction():
+    with pytest.raises(StaleTransitionError), email_log.transaction():
         email_log.mark_intended(
-            campaign, RUN, [(RECIPIENT, ADDRESS), (OTHER_RECIPIENT, "o@x"), (RECIPIENT, ADDRESS)], at=1.0
+            campaign, RUN, [(RECIPIENT, ADDRESS), (OTHER_RECIPIENT, "o@x"), (RECIPIENT, ADDRESS)], intended_at=1.0
         )
     assert [read_email_state(email_log, campaign, identity) for identity in (RECIPIENT, OTHER_RECIPIENT)] == [
         EmailState.NONE
@@ -122,11 +122,11 @@ def test_a_call_with_the_same_recipient_twice_is_refused(email_log: EmailLog, ca
 def test_an_unsettled_email_has_its_address_and_time(email_log: EmailLog, campaign: Campaign) -> None:
     with email_log.transaction():
         people = [(bytes([number]) * 16, f"p{number}@example.com") for number in (9, 1, 5, 3)]
-        email_log.mark_intended(campaign, RUN, people, at=3.5)
+        email_log.mark_intended(campaign, RUN, people, intended_at=3.5)
         email_log.mark_lost(campaign, [people[0][0]])
         email_log.mark_refused(campaign, [(people[1][0], 422, "spam")])
         assert email_log.mark_died(campaign) == 2
-        unsettled_emails = email_log.read_unsettled(campaign)
+        unsettled_emails = email_log.read_unsettled_emails(campaign)
     assert [email.address for email in unsettled_emails] == ["p9@example.com", "p5@example.com", "p3@example.com"]
     assert unsettled_emails[0] == OpenEmail(
         EmailState.UNKNOWN, "p9@example.com", 3.5, RUN, None, None, people[0][0], unsettled_emails[0].key
@@ -137,7 +137,7 @@ def test_a_refused_email_can_be_allowed_and_intended_again(email_log: EmailLog, 
     bring_to_state(email_log, campaign, EmailState.REFUSED)
     with email_log.transaction():
         email_log.mark_allowed(campaign, [RECIPIENT])
-        email_log.mark_intended(campaign, "run-2", [(RECIPIENT, ADDRESS)], at=9.0)
+        email_log.mark_intended(campaign, "run-2", [(RECIPIENT, ADDRESS)], intended_at=9.0)
     entry = read_email_entry(email_log, campaign)
     assert entry == EmailEntry(EmailState.SENDING, None, None, None, None, None, "run-2")
 
@@ -214,7 +214,7 @@ def insert_row(email_log: EmailLog, campaign: Campaign, values: dict[str, str]) 
 
 def test_the_error_of_a_refused_email_shows_no_address(email_log: EmailLog, campaign: Campaign) -> None:
     with pytest.raises(LedgerError) as error_info, email_log.transaction():
-        email_log.mark_intended(campaign, RUN, [(b"too short", ADDRESS)], at=1.0)
+        email_log.mark_intended(campaign, RUN, [(b"too short", ADDRESS)], intended_at=1.0)
     assert "example.com" not in str(error_info.value)
     assert error_info.value.__suppress_context__
 
@@ -223,11 +223,11 @@ def test_a_text_that_no_database_can_store_is_stored_escaped(email_log: EmailLog
     campaign = add_campaign(email_log, "a\0b\ud800")
     assert add_campaign(email_log, "a\0b\ud800") == campaign
     with email_log.transaction():
-        email_log.mark_intended(campaign, RUN, [(RECIPIENT, "a\0@x")], at=1.0)
+        email_log.mark_intended(campaign, RUN, [(RECIPIENT, "a\0@x")], intended_at=1.0)
         email_log.mark_refused(campaign, [(RECIPIENT, 400, "\ud800")])
-        email_log.mark_intended(campaign, RUN, [(OTHER_RECIPIENT, "a\0@x")], at=1.0)
+        email_log.mark_intended(campaign, RUN, [(OTHER_RECIPIENT, "a\0@x")], intended_at=1.0)
         email_log.mark_lost(campaign, [OTHER_RECIPIENT])
-        assert [email.address for email in email_log.read_unsettled(campaign)] == ["a\\x00@x"]
+        assert [email.address for email in email_log.read_unsettled_emails(campaign)] == ["a\\x00@x"]
     entry = read_email_entry(email_log, campaign)
     assert entry is not None
-    assert entry.words == "\\ud800"
+    assert entry.message == "\\ud800"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from connector.ledger.emails import Campaign, EmailEntry, EmailLog
 from connector.ledger.sqlite import find_emails
-from connector.states import EMAIL, EmailEvent, EmailState
+from connector.states import EMAIL_STATE_MACHINE, EmailEvent, EmailState
 
 RUN = "run-1"
 RECIPIENT = b"r" * 16
@@ -16,7 +16,7 @@ Transition = tuple[EmailState, EmailEvent]
 
 TRANSITION_CALLS: dict[Transition, Callable[[EmailLog, Campaign], object]] = {
     (EmailState.NONE, EmailEvent.INTENDED): lambda email_log, campaign: email_log.mark_intended(
-        campaign, RUN, [(RECIPIENT, ADDRESS)], at=1.0
+        campaign, RUN, [(RECIPIENT, ADDRESS)], intended_at=1.0
     ),
     (EmailState.SENDING, EmailEvent.ACCEPTED): lambda email_log, campaign: email_log.mark_accepted(
         campaign, [(RECIPIENT, 7, "<7@shop>", 2.0)]
@@ -53,12 +53,12 @@ def bring_to_state(email_log: EmailLog, campaign: Campaign, state: EmailState) -
     for event in EVENTS_TO_STATE[state]:
         with email_log.transaction():
             TRANSITION_CALLS[current_state, event](email_log, campaign)
-        current_state = EMAIL.transitions[current_state, event]
+        current_state = EMAIL_STATE_MACHINE.transitions[current_state, event]
 
 
 def read_email_entry(email_log: EmailLog, campaign: Campaign, recipient: bytes = RECIPIENT) -> EmailEntry | None:
     with email_log.transaction():
-        return email_log.find(campaign, [recipient]).get(recipient)
+        return email_log.find_emails(campaign, [recipient]).get(recipient)
 
 
 def read_email_state(email_log: EmailLog, campaign: Campaign, recipient: bytes = RECIPIENT) -> EmailState:

@@ -29,7 +29,7 @@ def check(
 ) -> FilterCheck:
     async def run_checks(session: Session) -> FilterCheck:
         await read_stats(session.access)
-        return await check_filters(session.access, classes, with_case=with_case)
+        return await check_filters(session.access, classes, tries_case=with_case)
 
     return run_with_fake(fake_list, folder, run_checks, **options)
 
@@ -236,9 +236,9 @@ def test_a_filter_ignores_case_if_each_case_finds_the_other_case(tmp_path: Path)
         (with_capitals, matches_text_or_lower_text, False),
         ([], matches_in_any_case, False),
     ]
-    for number, (people, text_match, is_case_blind) in enumerate(cases):
+    for number, (people, text_match, is_case_insensitive) in enumerate(cases):
         result = check(FakeList(people, text_match), tmp_path / str(number), PLAIN_CLASS, with_case=True)
-        assert result.is_case_blind is is_case_blind, text_match
+        assert result.is_case_insensitive is is_case_insensitive, text_match
 
 
 def test_a_filter_that_compares_case_is_not_tried_again(tmp_path: Path) -> None:
@@ -246,10 +246,10 @@ def test_a_filter_that_compares_case_is_not_tried_again(tmp_path: Path) -> None:
 
     async def run_checks(session: Session) -> int:
         await read_stats(session.access)
-        await check_filters(session.access, [PLAIN_CLASS], with_case=True)
-        assert session.access.state.is_case_blind is False
+        await check_filters(session.access, [PLAIN_CLASS], tries_case=True)
+        assert session.access.state.is_case_insensitive is False
         fake_list.queries.clear()
-        assert not (await check_filters(session.access, [PLAIN_CLASS], with_case=True)).is_case_blind
+        assert not (await check_filters(session.access, [PLAIN_CLASS], tries_case=True)).is_case_insensitive
         return len(fake_list.queries)
 
     assert run_with_fake(fake_list, tmp_path, run_checks) == 0

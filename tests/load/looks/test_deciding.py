@@ -1,8 +1,8 @@
 """The decisions of `decide_lookup`: the next method to look subscribers up."""
 
-from connector.load.lookups import KeysCost, LookupProgress, SweepCost, Way, decide_lookup
+from connector.load.lookups import KeysCost, LookupMethod, LookupProgress, SweepCost, decide_lookup
 
-FILTER, SWEEP, AS_SENT, NONE = Way.FILTER, Way.SWEEP, Way.FILTER_AS_SENT, Way.NONE
+FILTER, SWEEP, AS_SENT, NONE = LookupMethod.FILTER, LookupMethod.SWEEP, LookupMethod.FILTER_AS_SENT, LookupMethod.NONE
 SHORT_LIST, LONG_LIST, UNKNOWN_LIST = SweepCost(2), SweepCost(100), SweepCost(None)
 UNUSABLE_LIST = SweepCost(100, is_unusable=True)
 FEW_KEYS, MANY_KEYS = KeysCost(10), KeysCost(300)
@@ -12,7 +12,7 @@ KEYS_WITHOUT_CASE_FILTER = KeysCost(10, unprovable_count=10, has_other_spellings
 
 
 def test_decide_lookup_returns_the_next_method_for_each_cost_and_progress() -> None:
-    cases: list[tuple[SweepCost, KeysCost, LookupProgress, Way]] = [
+    cases: list[tuple[SweepCost, KeysCost, LookupProgress, LookupMethod]] = [
         # The cheaper method is used first.
         (LONG_LIST, FEW_KEYS, LookupProgress(), FILTER),
         (LONG_LIST, MANY_KEYS, LookupProgress(), SWEEP),
@@ -47,5 +47,5 @@ def test_decide_lookup_returns_the_next_method_for_each_cost_and_progress() -> N
     ]
     for sweep, keys, progress, method in cases:
         lookup = decide_lookup(sweep, keys, progress)
-        assert lookup.way is method
+        assert lookup.method is method
         assert lookup.reason

@@ -40,7 +40,7 @@ def test_a_listed_subscriber_is_found_and_an_unlisted_subscriber_is_absent(tmp_p
     result = look_up(fake_list, tmp_path, "ann@x.org", "bob@x.org")
     assert result.found_ids == {compute_identity("ann@x.org"): (50,)}
     assert result.absent_identities == compute_identities("bob@x.org")
-    assert (result.started_at, result.latest_seen_at, result.lag_s) == (1000.0, NO_SENTINEL, 0.0)
+    assert (result.started_at, result.latest_sentinel_at, result.lag_s) == (1000.0, NO_SENTINEL, 0.0)
 
 
 def test_a_look_up_returns_the_ids_of_its_base_only(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_row_without_the_id_of_its_base_ends_the_run(tmp_path: Path, base: obj
         {"Id": number, "Base": base, "Email": email}
         for number, email in enumerate(["ann@x.org", "bob@x.org", "bob@x.org"], 50)
     ]
-    with pytest.raises(ConfigurationError, match="does not show the base of a subscriber by its Id"):
+    with pytest.raises(ConfigurationError, match="does not show the base of a subscriber with its Id"):
         look_up(fake_list, tmp_path, "ann@x.org", "bob@x.org", "eve@x.org")
 
 
@@ -255,7 +255,7 @@ def test_the_latest_sentinel_is_looked_up_before_the_keys(tmp_path: Path) -> Non
     fake_list.add(100, "wit@x.org")
     sentinels = (build_sentinel(950.0, 99, "gone@x.org"), build_sentinel(990.0, 100, "wit@x.org"))
     result = look_up(fake_list, tmp_path, "bob@x.org", sentinels=sentinels)
-    assert (result.latest_seen_at, result.lag_s) == (990.0, 0.0)
+    assert (result.latest_sentinel_at, result.lag_s) == (990.0, 0.0)
     emails = [query.email for query in fake_list.queries]
     assert emails.index("wit@x.org") < emails.index("bob@x.org")
 
@@ -270,7 +270,7 @@ def test_a_sentinel_that_the_list_no_longer_shows_after_the_look_ups_does_not_co
 
     fake_list.on_request = start_lag
     result = look_up(fake_list, tmp_path, "bob@x.org", sentinels=(build_sentinel(990.0, 100, "wit@x.org"),))
-    assert (result.latest_seen_at, result.lag_s) == (NO_SENTINEL, 10.0)
+    assert (result.latest_sentinel_at, result.lag_s) == (NO_SENTINEL, 10.0)
 
 
 def test_the_stats_are_read_again_only_if_they_are_old(tmp_path: Path) -> None:
@@ -327,7 +327,7 @@ def test_can_prove_absence_is_true_only_for_keys_whose_controls_are_known(tmp_pa
         }
         assert is_provable_by_text == {"a@x.org": True, "a+b@x.org": False, "a+b@bücher.de": False, "A@x.org": False}
         assert can_prove_absence(session.access, build_key("a@x.org", ignores_case=True))
-        session.access.state.is_case_blind = False
+        session.access.state.is_case_insensitive = False
         assert not can_prove_absence(session.access, build_key("a@x.org", ignores_case=True))
         assert can_prove_absence(session.access, build_key("c9", "client_user_id", ignores_case=True))
 

@@ -169,7 +169,7 @@ def test_a_sweep_shows_a_sentinel_of_another_class_that_no_filter_finds(tmp_path
     fake_list.add(60_000, "wit ness@x.org")  # it was sent with a plus
 
     async def look_up_twice(session: Session) -> list[float]:
-        return [(await look_up_all(session.access, [build_key("bob@x.org")])).latest_seen_at for _ in range(2)]
+        return [(await look_up_all(session.access, [build_key("bob@x.org")])).latest_sentinel_at for _ in range(2)]
 
     sentinels = (build_sentinel(900.0, 60_000, "wit+ness@x.org"),)
     assert run_with_fake(fake_list, tmp_path, look_up_twice, sentinels=sentinels) == [NO_SENTINEL, 900.0]
@@ -189,7 +189,7 @@ def test_a_sentinel_counts_only_if_both_methods_that_prove_an_absence_show_the_s
     sentinels = (build_sentinel(900.0, 60_000, "wit@x.org"),)
     result = look(fake_list, tmp_path, "bob@x.org", "c+d@x.org", sentinels=sentinels)
     assert len(result.absent_identities) == 2
-    assert result.latest_seen_at == NO_SENTINEL  # a sentinel counts only in the second sweep
+    assert result.latest_sentinel_at == NO_SENTINEL  # a sentinel counts only in the second sweep
 
 
 def test_a_subscriber_in_other_capitals_is_found_if_the_key_allows_any_spelling(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_the_estimate_counts_the_keys_for_which_no_filter_is_known_to_work(tmp_p
             return estimate_keys(build_groups(session, keys), sweep).unprovable_count
 
         assert count(*build_keys(1), build_key("a+b@x.org")) == 1
-        session.access.state.is_case_blind = False
+        session.access.state.is_case_insensitive = False
         assert count(*build_keys(1)) == 0
         assert count(*build_keys(1, ignores_case=True)) == 1
 

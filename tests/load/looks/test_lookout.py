@@ -12,7 +12,7 @@ KEY_CLASS = classify("client_user_id", "k")
 def read_samples(*people: dict[str, Any]) -> dict[SpellingClass, list[ListedSubscriber]]:
     stats = ListStats(0.0)
     stats.add(people)
-    return stats.samples
+    return stats.samples_by_class
 
 
 def test_both_identities_of_a_subscriber_become_samples() -> None:

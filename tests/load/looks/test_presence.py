@@ -236,6 +236,6 @@ def test_an_incomplete_listing_is_recorded_only_if_the_account_is_verified(tmp_p
 
 def test_the_freshness_of_a_look_up_counts_from_its_beginning() -> None:
     policy = LoadPolicy(fresh_s=60.0)
-    assert policy.valid_until(100.0, 159.0) == 160.0
+    assert policy.find_valid_until(100.0, 159.0) == 160.0
     with pytest.raises(RunAborted, match=r"longer than load\.fresh"):
-        policy.valid_until(100.0, 160.0)
+        policy.find_valid_until(100.0, 160.0)

@@ -75,7 +75,7 @@ def test_sentinels_show_the_lag_of_the_list(tmp_path: Path) -> None:
     fake_list.add(50, "w@x.org", base={"Id": 9, "Name": "elsewhere"})
     sentinels = (build_sentinel(900.0, 50, "w@x.org"), build_sentinel(950.0, 51, "v@x.org"))
     result = sweep(fake_list, tmp_path, "bob@x.org", sentinels=sentinels)
-    assert (result.latest_seen_at, result.lag_s, result.started_at) == (900.0, 50.0, 1000.0)
+    assert (result.latest_sentinel_at, result.lag_s, result.started_at) == (900.0, 50.0, 1000.0)
 
 
 def test_a_sentinel_on_a_later_page_counts_if_the_previous_sweep_has_shown_the_sentinel(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_sentinel_on_a_later_page_counts_if_the_previous_sweep_has_shown_the_s
     fake_list.add(5000, "w@x.org")
 
     async def sweep_twice(session: Session) -> list[float]:
-        return [(await sweep_session(session, [build_key("bob@x.org")])).latest_seen_at for _ in range(2)]
+        return [(await sweep_session(session, [build_key("bob@x.org")])).latest_sentinel_at for _ in range(2)]
 
     sentinels = (build_sentinel(900.0, 5000, "w@x.org"),)
     assert run_with_fake(fake_list, tmp_path, sweep_twice, sentinels=sentinels) == [float("-inf"), 900.0]
@@ -115,8 +115,10 @@ def test_a_sweep_records_the_total_the_number_of_requests_and_samples_of_the_cla
         state = session.access.state
         assert state.stats is not None
         assert (state.stats.total, state.stats.request_count) == (3001, len(fake_list.queries))
-        assert [sample.text for sample in state.stats.samples[classify("email", "a+b@x.org")]] == ["p+5000@x.org"]
-        assert len(state.stats.samples[classify("email", "a@x.org")]) == 3
+        assert [sample.text for sample in state.stats.samples_by_class[classify("email", "a+b@x.org")]] == [
+            "p+5000@x.org"
+        ]
+        assert len(state.stats.samples_by_class[classify("email", "a@x.org")]) == 3
         assert not state.is_list_unreadable
         fake_list.max_limit = 200
         shuffle_list(fake_list)
@@ -143,7 +145,7 @@ def test_only_the_last_sweep_of_a_look_up_shows_sentinels(tmp_path: Path) -> Non
     result = sweep(fake_list, tmp_path, "bob@x.org", sentinels=(build_sentinel(900.0, 500, "w@x.org"),))
 
     assert result.absent_identities
-    assert (result.latest_seen_at, result.lag_s) == (float("-inf"), 100.0)
+    assert (result.latest_sentinel_at, result.lag_s) == (float("-inf"), 100.0)
 
 
 async def sweep_session(session: Session, keys: Sequence[LookupKey]) -> LookupResult:

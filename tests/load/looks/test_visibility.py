@@ -7,7 +7,7 @@ import pytest
 
 from connector.listing.access import Sentinel, Visibility, read_visibility
 from connector.listing.lookup import FilterCheck, find_visible_sentinels
-from connector.paging.certificate import Certificate, Order, Reason, Verdict
+from connector.paging.certificate import Certificate, CertificateReason, CertificateVerdict, Order
 from connector.subscribers.identity import classify
 from tests.load.looks.fake_list import FakeList
 from tests.load.sessions import build_sentinel, run_with_fake
@@ -18,32 +18,47 @@ PASSED_CHECK = FilterCheck(PLAIN_CLASSES)
 OLD_SENTINEL, NEW_SENTINEL = build_sentinel(100.0, 1, "old@x.org"), build_sentinel(200.0, 2, "new@x.org")
 
 
-def build_certificate(reason: Reason) -> Certificate:
-    is_complete = reason in (Reason.ONE_ANSWER, Reason.ID_ORDER, Reason.TWO_SWEEPS)
-    verdict, time = Verdict.COMPLETE if is_complete else Verdict.INCOMPLETE, datetime(2026, 1, 1, tzinfo=UTC)
+def build_certificate(reason: CertificateReason) -> Certificate:
+    is_complete = reason in (CertificateReason.ONE_ANSWER, CertificateReason.ID_ORDER, CertificateReason.TWO_SWEEPS)
+    verdict, time = (
+        CertificateVerdict.COMPLETE if is_complete else CertificateVerdict.INCOMPLETE,
+        datetime(2026, 1, 1, tzinfo=UTC),
+    )
     return Certificate(verdict, reason, Order.ID, 1, 1, 0, 0, 0, 0, 0, {}, time, time)
 
 
 def test_a_sweep_counts_sentinels_if_it_shows_the_list_at_one_moment_or_the_previous_sweep_showed_them() -> None:
-    cases: list[tuple[Reason, set[int], set[int], float, float]] = [
-        (Reason.ONE_ANSWER, {1, 2}, set(), 200.0, 0.0),
-        (Reason.TWO_SWEEPS, {1, 2}, set(), 200.0, 0.0),
-        (Reason.TWO_SWEEPS, {1}, set(), 100.0, 100.0),
-        (Reason.TWO_SWEEPS, {2}, set(), 200.0, 200.0),
-        (Reason.TWO_SWEEPS, set(), set(), NO_SENTINEL, 200.0),
-        (Reason.ID_ORDER, {1, 2}, set(), NO_SENTINEL, 0.0),  # the list may show both only since the middle of the sweep
-        (Reason.ID_ORDER, {1, 2}, {1}, 100.0, 0.0),
-        (Reason.ID_ORDER, {1, 2}, {1, 2}, 200.0, 0.0),
-        (Reason.ID_ORDER, {1}, {1, 2}, 100.0, 100.0),  # a sentinel that this sweep does not show does not count
+    cases: list[tuple[CertificateReason, set[int], set[int], float, float]] = [
+        (CertificateReason.ONE_ANSWER, {1, 2}, set(), 200.0, 0.0),
+        (CertificateReason.TWO_SWEEPS, {1, 2}, set(), 200.0, 0.0),
+        (CertificateReason.TWO_SWEEPS, {1}, set(), 100.0, 100.0),
+        (CertificateReason.TWO_SWEEPS, {2}, set(), 200.0, 200.0),
+        (CertificateReason.TWO_SWEEPS, set(), set(), NO_SENTINEL, 200.0),
         (
-            Reason.UNSTABLE_ORDER,
+            CertificateReason.ID_ORDER,
+            {1, 2},
+            set(),
+            NO_SENTINEL,
+            0.0,
+        ),  # the list may show both only since the middle of the sweep
+        (CertificateReason.ID_ORDER, {1, 2}, {1}, 100.0, 0.0),
+        (CertificateReason.ID_ORDER, {1, 2}, {1, 2}, 200.0, 0.0),
+        (
+            CertificateReason.ID_ORDER,
+            {1},
+            {1, 2},
+            100.0,
+            100.0,
+        ),  # a sentinel that this sweep does not show does not count
+        (
+            CertificateReason.UNSTABLE_ORDER,
             {1},
             set(),
             100.0,
             0.0,
         ),  # rows may be skipped, so a missing sentinel is not a sign of lag
     ]
-    for reason, seen_ids, previous_seen_ids, latest_seen_at, lag_s in cases:
+    for reason, seen_ids, previous_seen_ids, latest_sentinel_at, lag_s in cases:
         visibility = read_visibility(
             [OLD_SENTINEL, NEW_SENTINEL],
             frozenset(seen_ids),
@@ -51,12 +66,14 @@ def test_a_sweep_counts_sentinels_if_it_shows_the_list_at_one_moment_or_the_prev
             build_certificate(reason),
             300.0,
         )
-        assert (visibility.latest_seen_at, visibility.lag_s) == (latest_seen_at, lag_s)
+        assert (visibility.latest_sentinel_at, visibility.lag_s) == (latest_sentinel_at, lag_s)
 
 
 def test_a_subscriber_that_is_confirmed_during_a_sweep_is_not_a_sign_of_lag() -> None:
-    visibility = read_visibility([NEW_SENTINEL], frozenset(), frozenset(), build_certificate(Reason.ONE_ANSWER), 150.0)
-    assert (visibility.latest_seen_at, visibility.lag_s) == (NO_SENTINEL, 0.0)
+    visibility = read_visibility(
+        [NEW_SENTINEL], frozenset(), frozenset(), build_certificate(CertificateReason.ONE_ANSWER), 150.0
+    )
+    assert (visibility.latest_sentinel_at, visibility.lag_s) == (NO_SENTINEL, 0.0)
 
 
 def find_sentinels(
@@ -83,9 +100,9 @@ def test_a_sentinel_of_one_field_proves_nothing_for_another_field(tmp_path: Path
             sentinels=(sentinel,),
         )
 
-    assert find_by(["email"], "email").latest_seen_at == 900.0
-    assert find_by(["client_user_id"], "id").latest_seen_at == NO_SENTINEL
-    assert find_by(["client_user_id", "email"], "both").latest_seen_at == NO_SENTINEL
+    assert find_by(["email"], "email").latest_sentinel_at == 900.0
+    assert find_by(["client_user_id"], "id").latest_sentinel_at == NO_SENTINEL
+    assert find_by(["client_user_id", "email"], "both").latest_sentinel_at == NO_SENTINEL
 
 
 def build_series(sentinel_count: int) -> tuple[Sentinel, ...]:
@@ -139,7 +156,7 @@ def test_look_ups_of_sentinels_find_the_latest_visible_sentinel_and_the_lag(
 ) -> None:
     fake_list = build_lagging_list(sentinels, shown_until)
     visibility = find_sentinels(fake_list, tmp_path, *sentinels, check=check)
-    assert (visibility.latest_seen_at, visibility.lag_s) == expected
+    assert (visibility.latest_sentinel_at, visibility.lag_s) == expected
     assert query_count in (None, len(fake_list.queries))
 
 
@@ -150,8 +167,8 @@ def test_at_most_nine_requests_find_the_lag_of_a_list(tmp_path: Path, sentinel_c
     sentinels = build_series(sentinel_count)
     fake_list = build_lagging_list(sentinels, shown_until)
     visibility = find_sentinels(fake_list, tmp_path, *sentinels)
-    latest_seen_at = visibility.latest_seen_at
-    assert latest_seen_at <= shown_until
-    assert latest_seen_at >= shown_until - sentinel_count / 10 or latest_seen_at == NO_SENTINEL
+    latest_sentinel_at = visibility.latest_sentinel_at
+    assert latest_sentinel_at <= shown_until
+    assert latest_sentinel_at >= shown_until - sentinel_count / 10 or latest_sentinel_at == NO_SENTINEL
     assert 0 < visibility.lag_s <= 1000.0 - shown_until + sentinel_count / 10
     assert len(fake_list.queries) <= 9
