@@ -49,7 +49,7 @@ class Chunk:
     """Messages about the reading of the source. Only the first chunk that a message concerns has the message."""
     number_cells: Mapping[str, int] = field(default_factory=dict)
     """For each column of a workbook: the number of cells that have a number instead of text."""
-    share: float | None = None  # the part of the source that is read after this chunk, 0 to 1; None: unknown
+    read_share: float | None = None  # share of the source that is read after this chunk, 0 to 1; None: unknown
 
     @property
     def record_count(self) -> int:

@@ -306,7 +306,7 @@ class _Load:
                 if prepared_chunk.consent_columns and not plan.is_planned:
                     raise ConfigurationError("; ".join(explain_consent(prepared_chunk.consent_columns)))
                 self._count_read_rows()
-                run.estimate_row_count(prepared_chunk.chunk.share, plan.rows.limit)
+                run.estimate_row_count(prepared_chunk.chunk.read_share, plan.rows.limit)
         run.stop.check()
         if not self._source_rows.is_read:
             return

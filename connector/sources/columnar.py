@@ -60,7 +60,7 @@ class ParquetSource(CloseableResource):
                     used_columns,
                 )
                 first_number += batch.num_rows
-                yield replace(chunk, share=(first_number - 1) / metadata.num_rows)
+                yield replace(chunk, read_share=(first_number - 1) / metadata.num_rows)
         except (pa.ArrowException, OSError) as error:
             raise ContentError(
                 f"{self.name}: cannot be read after row {first_number - 1}: {describe_error(error)}; write the file "

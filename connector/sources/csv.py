@@ -26,7 +26,7 @@ import pyarrow.csv as pa_csv
 from connector.errors import ContentError, SourceError
 from connector.rows import Chunk, CloseableResource, MalformedRow, Source
 from connector.sources.cell_text import build_frame
-from connector.sources.csv_records import Records, find_blank, find_records
+from connector.sources.csv_records import Records, find_blank_records, find_records
 from connector.sources.encoding import REPLACEMENT_CHARACTER, Utf8Stream, advise_encoding, refuse_binary, show_bytes
 from connector.sources.header_row import (
     count_titles,
@@ -46,8 +46,8 @@ _MAX_CHUNK_ROWS = 50_000
 _MIN_BLOCK_BYTES, _MAX_BLOCK_BYTES = 1 << 16, 1 << 23
 _MAX_RECORD_BYTES = 1 << 20  # a thousand times the record of a subscriber
 _MAX_SHOWN_BYTES = 1 << 16  # the rejects file shows only the beginning of a longer record
-_DECODED_BYTES = 1 << 16  # bytes that are decoded at a time: Python copies all later bytes at each invalid byte
-# Codes of faults whose record may contain other lines of the file.
+_DECODED_PIECE_BYTES = 1 << 16  # a piece is decoded at a time: Python copies all later bytes at each invalid byte
+# Codes of faults after which a record may contain other lines of the file.
 _FAULTS_WITH_OTHER_LINES = (
     "stray_quote",
     "unclosed_quote",
@@ -145,7 +145,7 @@ class CsvSource(CloseableResource):
         used_indices = [
             index for index, column in enumerate(self.columns) if used_columns is None or column in used_columns
         ]
-        file_size, share_before = max(os.fstat(self._input.file.fileno()).st_size, 1), 0.0
+        file_size, previous_read_share = max(os.fstat(self._input.file.fileno()).st_size, 1), 0.0
         for line, block, records in self._read_blocks():
             refusal = find_refusal(block, records, self._dialect)
             if refusal is not None:
@@ -157,8 +157,8 @@ class CsvSource(CloseableResource):
             try:
                 parsed_block = parse_block(block, records, self._dialect, used_indices)
             except (SourceError, pa.ArrowInvalid) as error:
-                raise ContentError(f"{self.name}: cannot be read on from line {line}: {error}") from error
-            share_after, row_count, block_row_count = (
+                raise ContentError(f"{self.name}: cannot be read from line {line} on: {error}") from error
+            read_share, row_count, block_row_count = (
                 self._input.file.tell() / file_size,
                 0,
                 max(len(parsed_block.indices) + len(parsed_block.failures), 1),
@@ -168,10 +168,10 @@ class CsvSource(CloseableResource):
                 yield replace(
                     chunk,
                     messages=messages,
-                    share=share_before + (share_after - share_before) * row_count / block_row_count,
+                    read_share=previous_read_share + (read_share - previous_read_share) * row_count / block_row_count,
                 )
                 messages = ()
-            share_before, previous_number = share_after, previous_number + len(records)
+            previous_read_share, previous_number = read_share, previous_number + len(records)
 
     def close(self) -> None:
         """Release the file. A second call does nothing."""
@@ -183,7 +183,7 @@ class CsvSource(CloseableResource):
         """Return the names of the columns, the offset at which the first row begins, and the number of the header in a
         spreadsheet program. Such a program counts titles and blank lines, and does not show a `sep=` line."""
         records = find_records(head, delimiter, is_last=is_whole_file)
-        filled_indices = np.flatnonzero(~find_blank(head, records, delimiter))
+        filled_indices = np.flatnonzero(~find_blank_records(head, records, delimiter))
         if len(filled_indices) <= title_count:
             raise SourceError(f"{self.name}: no header: its first line does not end within {_HEAD_BYTES} bytes")
         index = int(filled_indices[title_count])
@@ -297,9 +297,10 @@ def open_csv(
     return CsvSource(source_input, encoding, parse_delimiter(delimiter), chunk_bytes)
 
 
-_MESSAGES = {
+_MESSAGE_BY_CODE = {
     "ambiguous_quote": (
-        "has quotes inside a cell that does not begin with one, and a delimiter between them, so it has two readings; "
+        "has quotes inside an unquoted cell, and a delimiter between these quotes, so the end of the cell is not "
+        "certain; "
         'quote the whole cell, and write the quotes in it twice: "Ann""Lee, Jr"""'
     ),
     "stray_quote": (
@@ -357,68 +358,70 @@ def parse_block(block: bytes, records: Records, dialect: CsvDialect, used_indice
     """Parse the records of a block. A record with an undecodable byte fails only if the byte is in one of the columns
     `used_indices`. Raises SourceError if pyarrow finds another number of records."""
     lengths = records.stops - records.starts
-    is_blank = find_blank(block, records, dialect.delimiter)
+    blank_mask = find_blank_records(block, records, dialect.delimiter)
     only_delimiters = dialect.delimiter.encode() * (
         dialect.cell_count - 1
     )  # spreadsheets write thousands of such lines
     for index in np.flatnonzero(lengths == dialect.cell_count - 1).tolist():
-        is_blank[index] |= block[records.starts[index] : records.stops[index]] == only_delimiters
-    codes = dict.fromkeys(_find_record_indices(records, records.ambiguous_quotes), "ambiguous_quote")
-    codes |= dict.fromkeys(_find_record_indices(records, records.stray_quotes), "stray_quote")
-    failures = {index: (code, _MESSAGES[code]) for index, code in codes.items()}
+        blank_mask[index] |= block[records.starts[index] : records.stops[index]] == only_delimiters
+    code_by_index = dict.fromkeys(_find_record_indices(records, records.ambiguous_quotes), "ambiguous_quote")
+    code_by_index |= dict.fromkeys(_find_record_indices(records, records.stray_quotes), "stray_quote")
+    failures = {index: (code, _MESSAGE_BY_CODE[code]) for index, code in code_by_index.items()}
     undecodable_failures = _find_undecodable_records(block, records, dialect)
     if records.is_unclosed:
-        failures[len(records) - 1] = ("unclosed_quote", _MESSAGES["unclosed_quote"])
+        failures[len(records) - 1] = ("unclosed_quote", _MESSAGE_BY_CODE["unclosed_quote"])
     oversized_indices = np.flatnonzero(lengths > _MAX_RECORD_BYTES).tolist()
-    failures |= dict.fromkeys(oversized_indices, ("oversized", _MESSAGES["oversized"]))
-    is_parsed = ~is_blank
-    is_parsed[list(failures)] = False
-    parsed_indices = np.flatnonzero(is_parsed)
-    table, widths_by_row = _read_table(_select_parseable(block, records, is_parsed, undecodable_failures), dialect)
+    failures |= dict.fromkeys(oversized_indices, ("oversized", _MESSAGE_BY_CODE["oversized"]))
+    parsed_mask = ~blank_mask
+    parsed_mask[list(failures)] = False
+    parsed_indices = np.flatnonzero(parsed_mask)
+    table, width_by_row = _read_table(_select_parseable(block, records, parsed_mask, undecodable_failures), dialect)
     expected_width = f"the header has {dialect.width}"
     if dialect.has_trailing_delimiters:
-        rows = np.delete(np.arange(table.num_rows + len(widths_by_row)), list(widths_by_row))
-        is_empty = pc.equal(table.columns[-1], "")
-        widths_by_row |= dict.fromkeys(rows[~is_empty.to_numpy().astype(bool)].tolist(), dialect.cell_count)
-        table = table.filter(is_empty).select(range(dialect.width))
+        regular_row_indices = np.delete(np.arange(table.num_rows + len(width_by_row)), list(width_by_row))
+        empty_mask = pc.equal(table.columns[-1], "")
+        width_by_row |= dict.fromkeys(
+            regular_row_indices[~empty_mask.to_numpy().astype(bool)].tolist(), dialect.cell_count
+        )
+        table = table.filter(empty_mask).select(range(dialect.width))
         expected_width = f"other rows have {dialect.cell_count}, the last of them empty"
-    for row, width in widths_by_row.items():
+    for row, width in width_by_row.items():
         message = f"has {width} cells where {expected_width}; look for a missing or a stray delimiter or quote"
         failures[int(parsed_indices[row])] = ("ragged", message)
-    if table.num_rows + len(widths_by_row) != len(parsed_indices):
+    if table.num_rows + len(width_by_row) != len(parsed_indices):
         raise SourceError("unbalanced quotes: cannot find where this row ends; save the file again as CSV")
-    indices = np.delete(parsed_indices, list(widths_by_row))
+    indices = np.delete(parsed_indices, list(width_by_row))
     harmless_indices = _find_harmless_records(table, indices, undecodable_failures, used_indices)
     failures |= {index: problem for index, problem in undecodable_failures.items() if index not in harmless_indices}
-    is_row = ~np.isin(indices, list(failures))
-    return ParsedBlock(table.filter(pa.array(is_row)), indices[is_row], failures)
+    row_mask = ~np.isin(indices, list(failures))
+    return ParsedBlock(table.filter(pa.array(row_mask)), indices[row_mask], failures)
 
 
 def _select_parseable(
-    block: bytes, records: Records, is_parsed: npt.NDArray[np.bool_], undecodable_indices: Collection[int]
+    block: bytes, records: Records, parsed_mask: npt.NDArray[np.bool_], undecodable_indices: Collection[int]
 ) -> bytes:
     """Return the records of a block that pyarrow can parse. In the records `undecodable_indices`, replace undecodable
     bytes by U+FFFD. Delimiters and quotes do not change, because they are ASCII."""
-    pieces, end_of_previous = [], 0
-    for index in sorted({*np.flatnonzero(~is_parsed).tolist(), *undecodable_indices}):
+    pieces, previous_end = [], 0
+    for index in sorted({*np.flatnonzero(~parsed_mask).tolist(), *undecodable_indices}):
         start, end = int(records.starts[index]), int(records.next_starts[index])
-        pieces.append(block[end_of_previous:start])
-        if is_parsed[index]:
+        pieces.append(block[previous_end:start])
+        if parsed_mask[index]:
             pieces.append(block[start:end].replace(b"\0", _REPLACEMENT_BYTES).decode("utf-8", "replace").encode())
-        end_of_previous = end
-    return b"".join([*pieces, block[end_of_previous:]]) if end_of_previous else block
+        previous_end = end
+    return b"".join([*pieces, block[previous_end:]]) if previous_end else block
 
 
 def _find_harmless_records(
     table: pa.Table, indices: npt.NDArray[np.int64], undecodable_indices: Collection[int], used_indices: Sequence[int]
 ) -> set[int]:
     """Return the indices of the undecodable records that have no undecodable character in a used column."""
-    rows = np.flatnonzero(np.isin(indices, list(undecodable_indices)))
-    is_lossy = np.zeros(len(rows), dtype=bool)
-    for index in used_indices if len(rows) else ():
-        cells = table.columns[index].take(pa.array(rows))
-        is_lossy |= pc.match_substring(cells, REPLACEMENT_CHARACTER).to_numpy().astype(bool)
-    return set(indices[rows[~is_lossy]].tolist())
+    row_indices = np.flatnonzero(np.isin(indices, list(undecodable_indices)))
+    lossy_mask = np.zeros(len(row_indices), dtype=bool)
+    for index in used_indices if len(row_indices) else ():
+        cells = table.columns[index].take(pa.array(row_indices))
+        lossy_mask |= pc.match_substring(cells, REPLACEMENT_CHARACTER).to_numpy().astype(bool)
+    return set(indices[row_indices[~lossy_mask]].tolist())
 
 
 def _find_record_indices(records: Records, positions: npt.NDArray[np.int64]) -> list[int]:
@@ -432,19 +435,19 @@ def _find_undecodable_records(block: bytes, records: Records, dialect: CsvDialec
     offset = block.find(b"\0")
     while offset >= 0:
         index = int(np.searchsorted(records.next_starts, offset, side="right"))
-        failures[index] = ("nul", _MESSAGES["nul"])
+        failures[index] = ("nul", _MESSAGE_BY_CODE["nul"])
         offset = block.find(b"\0", int(records.next_starts[index]))
     block_view, offset = memoryview(block), 0
     while offset < len(block):
-        end = offset + _DECODED_BYTES
+        end = offset + _DECODED_PIECE_BYTES
         try:
             offset += codecs.utf_8_decode(block_view[offset:end], "strict", end >= len(block))[1]
         except UnicodeDecodeError as error:
-            wrong_offset = offset + error.start
-            index = int(np.searchsorted(records.next_starts, wrong_offset, side="right"))
+            undecodable_offset = offset + error.start
+            index = int(np.searchsorted(records.next_starts, undecodable_offset, side="right"))
             is_utf_8 = dialect.encoding == "utf-8"
             problem = (
-                f"byte 0x{block[wrong_offset]:02X} is not UTF-8"
+                f"byte 0x{block[undecodable_offset]:02X} is not UTF-8"
                 if is_utf_8
                 else f"holds bytes that are not {dialect.encoding}"
             )
@@ -465,10 +468,10 @@ def _read_table(block: bytes, dialect: CsvDialect) -> tuple[pa.Table, dict[int, 
     names = [str(index) for index in range(dialect.cell_count)]
     if not block:
         return pa.table({name: pa.array([], pa.large_string()) for name in names}), {}
-    widths_by_row: dict[int, int] = {}
+    width_by_row: dict[int, int] = {}
 
-    def skip(row: pa_csv.InvalidRow) -> str:
-        widths_by_row[row.number - 1] = row.actual_columns
+    def record_ragged_row(row: pa_csv.InvalidRow) -> str:
+        width_by_row[row.number - 1] = row.actual_columns
         return "skip"
 
     table = pa_csv.read_csv(
@@ -478,7 +481,7 @@ def _read_table(block: bytes, dialect: CsvDialect) -> tuple[pa.Table, dict[int, 
             delimiter=dialect.delimiter,
             newlines_in_values=True,
             ignore_empty_lines=False,
-            invalid_row_handler=skip,
+            invalid_row_handler=record_ragged_row,
         ),
         convert_options=pa_csv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.large_string()),
@@ -487,4 +490,4 @@ def _read_table(block: bytes, dialect: CsvDialect) -> tuple[pa.Table, dict[int, 
             check_utf8=False,  # `_find_undecodable_records` has checked the block
         ),
     )
-    return table, widths_by_row
+    return table, width_by_row

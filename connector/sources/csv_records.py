@@ -40,37 +40,38 @@ def find_records(block: bytes, delimiter: str, *, is_last: bool) -> Records:
     stops, next_starts = _find_line_ends(block, octets, is_last=is_last)
     quotes = _find_quotes(block, octets, delimiter)
     if len(quotes.opening_quotes):
-        quoted_cell = np.searchsorted(quotes.opening_quotes, stops) - 1
-        is_outside = (quoted_cell < 0) | (stops > quotes.closing_quotes[quoted_cell])
-        stops, next_starts = stops[is_outside], next_starts[is_outside]
+        quoted_cell_indices = np.searchsorted(quotes.opening_quotes, stops) - 1
+        outside_mask = (quoted_cell_indices < 0) | (stops > quotes.closing_quotes[quoted_cell_indices])
+        stops, next_starts = stops[outside_mask], next_starts[outside_mask]
     if is_last and len(block) > (next_starts[-1] if len(next_starts) else 0):
         stops, next_starts = np.append(stops, len(block)), np.append(next_starts, len(block))
     starts = np.concatenate([np.zeros(min(1, len(next_starts)), dtype=np.int64), next_starts[:-1]])
     is_unclosed = is_last and bool(len(quotes.closing_quotes)) and bool(quotes.closing_quotes[-1] == _NEVER_CLOSED)
-    end_of_last = next_starts[-1] if len(next_starts) else 0
+    last_record_end = next_starts[-1] if len(next_starts) else 0
     stray_quotes, indented_quotes = (
-        quotes.stray_quotes[quotes.stray_quotes < end_of_last],
-        quotes.indented_quotes[quotes.indented_quotes < end_of_last],
+        quotes.stray_quotes[quotes.stray_quotes < last_record_end],
+        quotes.indented_quotes[quotes.indented_quotes < last_record_end],
     )
-    ambiguous_quotes = _find_ambiguous(block, quotes, next_starts, delimiter)
+    ambiguous_quotes = _find_ambiguous_quotes(block, quotes, next_starts, delimiter)
     return Records(starts, stops, next_starts, stray_quotes, indented_quotes, ambiguous_quotes, is_unclosed)
 
 
-def find_blank(block: bytes, records: Records, delimiter: str) -> npt.NDArray[np.bool_]:
+def find_blank_records(block: bytes, records: Records, delimiter: str) -> npt.NDArray[np.bool_]:
     """Return the mask of the records that are empty or have only blanks. A delimiter is not a blank."""
-    is_blank: npt.NDArray[np.bool_] = records.stops == records.starts
+    blank_mask: npt.NDArray[np.bool_] = records.stops == records.starts
     blanks = bytes(octet for octet in b" \t" if octet != ord(delimiter))
     octets = np.frombuffer(block, dtype=np.uint8)
-    is_blank_byte = np.zeros(256, dtype=bool)
-    is_blank_byte[list(blanks)] = True
-    # Only records that begin and end with a blank are checked completely, because few records do.
-    filled_indices = np.flatnonzero(~is_blank)
+    blank_byte_mask = np.zeros(256, dtype=bool)
+    blank_byte_mask[list(blanks)] = True
+    # Only records that begin and end with a blank are compared byte by byte. Few records do.
+    filled_indices = np.flatnonzero(~blank_mask)
     suspect_indices = filled_indices[
-        is_blank_byte[octets[records.starts[filled_indices]]] & is_blank_byte[octets[records.stops[filled_indices] - 1]]
+        blank_byte_mask[octets[records.starts[filled_indices]]]
+        & blank_byte_mask[octets[records.stops[filled_indices] - 1]]
     ]
     for index in suspect_indices.tolist():
-        is_blank[index] = not block[records.starts[index] : records.stops[index]].strip(blanks)
-    return is_blank
+        blank_mask[index] = not block[records.starts[index] : records.stops[index]].strip(blanks)
+    return blank_mask
 
 
 def _find_line_ends(block: bytes, octets: npt.NDArray[np.uint8], *, is_last: bool) -> tuple[Positions, Positions]:
@@ -91,7 +92,7 @@ def _find_line_ends(block: bytes, octets: npt.NDArray[np.uint8], *, is_last: boo
     return stops[order], next_starts[order]
 
 
-def _find_ambiguous(block: bytes, quotes: "_Quotes", next_starts: Positions, delimiter: str) -> Positions:
+def _find_ambiguous_quotes(block: bytes, quotes: "_Quotes", next_starts: Positions, delimiter: str) -> Positions:
     """Return the first quote of each pair of quotes that stands in an unquoted cell and encloses a delimiter.
 
     The two quotes of a pair are in the same record. A single quote (`12" screen`) is a plain character.
@@ -100,9 +101,9 @@ def _find_ambiguous(block: bytes, quotes: "_Quotes", next_starts: Positions, del
     if len(inner_quotes) < 2:
         return inner_quotes[:0]
     record_indices = np.searchsorted(next_starts, inner_quotes, side="right")
-    is_first = np.append(True, record_indices[1:] != record_indices[:-1])
-    rank = np.arange(len(inner_quotes)) - np.flatnonzero(is_first)[np.cumsum(is_first) - 1]
-    pair_indices = np.flatnonzero((rank[:-1] % 2 == 0) & (record_indices[:-1] == record_indices[1:]))
+    first_mask = np.append(True, record_indices[1:] != record_indices[:-1])
+    index_in_record = np.arange(len(inner_quotes)) - np.flatnonzero(first_mask)[np.cumsum(first_mask) - 1]
+    pair_indices = np.flatnonzero((index_in_record[:-1] % 2 == 0) & (record_indices[:-1] == record_indices[1:]))
     delimiter_byte = delimiter.encode()
     ambiguous_quotes = [
         start
@@ -125,50 +126,54 @@ class _Quotes:
 
 def _find_quotes(block: bytes, octets: npt.NDArray[np.uint8], delimiter: str) -> _Quotes:
     quotes = np.flatnonzero(octets == _QUOTE)
-    no_positions = quotes[:0]
+    empty_positions = quotes[:0]
     if not len(quotes):
-        return _Quotes(no_positions, no_positions, no_positions, no_positions, no_positions)
-    is_border = np.zeros(256, dtype=bool)
-    is_border[[ord(delimiter), _LF, _CR]] = True
-    begins_field = is_border[octets[np.maximum(quotes - 1, 0)]] | (quotes == 0)
-    ends_field = is_border[octets[np.minimum(quotes + 1, len(octets) - 1)]] | (quotes == len(octets) - 1)
-    is_doubled = np.append(np.diff(quotes) == 1, False)  # the next byte is also a quote
-    follows_quote = np.append(False, is_doubled[:-1])
-    # In regular CSV, opening and closing quotes alternate (two adjacent quotes close and open). Array operations can
-    # check this.
-    if np.all((begins_field | follows_quote)[0::2]) and np.all((ends_field | is_doubled)[1::2]):
+        return _Quotes(empty_positions, empty_positions, empty_positions, empty_positions, empty_positions)
+    border_byte_mask = np.zeros(256, dtype=bool)
+    border_byte_mask[[ord(delimiter), _LF, _CR]] = True
+    cell_start_mask = border_byte_mask[octets[np.maximum(quotes - 1, 0)]] | (quotes == 0)
+    cell_end_mask = border_byte_mask[octets[np.minimum(quotes + 1, len(octets) - 1)]] | (quotes == len(octets) - 1)
+    doubled_mask = np.append(np.diff(quotes) == 1, False)  # the next byte is also a quote
+    after_quote_mask = np.append(False, doubled_mask[:-1])
+    # In regular CSV, opening and closing quotes alternate, if two adjacent quotes count as a closing and an opening
+    # quote. Array operations can check this.
+    if np.all((cell_start_mask | after_quote_mask)[0::2]) and np.all((cell_end_mask | doubled_mask)[1::2]):
         closing_quotes = np.append(quotes[1::2], [_NEVER_CLOSED] * (len(quotes) % 2))
-        return _Quotes(quotes[0::2], closing_quotes, no_positions, no_positions, no_positions)
-    opening_quotes, closing_quotes = _walk_quotes(quotes, begins_field, is_doubled)
-    stray_quotes = np.intersect1d(closing_quotes, quotes[~ends_field], assume_unique=True)
-    quoted_cell = np.searchsorted(opening_quotes, quotes, side="right") - 1
-    is_outside = (
-        (quoted_cell < 0) | (quotes > closing_quotes[quoted_cell])
+        return _Quotes(quotes[0::2], closing_quotes, empty_positions, empty_positions, empty_positions)
+    opening_quotes, closing_quotes = _match_quotes_in_loop(quotes, cell_start_mask, doubled_mask)
+    stray_quotes = np.intersect1d(closing_quotes, quotes[~cell_end_mask], assume_unique=True)
+    quoted_cell_indices = np.searchsorted(opening_quotes, quotes, side="right") - 1
+    outside_mask = (
+        (quoted_cell_indices < 0) | (quotes > closing_quotes[quoted_cell_indices])
         if len(closing_quotes)
         else np.ones_like(quotes, dtype=bool)
     )
     indented_pattern = re.compile(rb"(?:\A|(?<=[\r\n%b])) +\"" % re.escape(delimiter.encode()))
     quote_positions = [] if delimiter == " " else [match.end() - 1 for match in indented_pattern.finditer(block)]
-    indented_quotes = np.intersect1d(quotes[is_outside], np.array(quote_positions, dtype=np.int64), assume_unique=True)
-    return _Quotes(opening_quotes, closing_quotes, stray_quotes, indented_quotes, quotes[is_outside & ~follows_quote])
+    indented_quotes = np.intersect1d(
+        quotes[outside_mask], np.array(quote_positions, dtype=np.int64), assume_unique=True
+    )
+    return _Quotes(
+        opening_quotes, closing_quotes, stray_quotes, indented_quotes, quotes[outside_mask & ~after_quote_mask]
+    )
 
 
-def _walk_quotes(
-    quotes: Positions, begins_field: npt.NDArray[np.bool_], is_doubled: npt.NDArray[np.bool_]
+def _match_quotes_in_loop(
+    quotes: Positions, cell_start_mask: npt.NDArray[np.bool_], doubled_mask: npt.NDArray[np.bool_]
 ) -> tuple[Positions, Positions]:
-    """Return the opening and the closing quotes of a block with quotes in unquoted cells or after closing quotes. Such
-    a block needs a loop."""
+    """Return the opening and the closing quotes of a block. Array operations cannot find them if quotes stand in
+    unquoted cells or after closing quotes, so this function checks one quote after another."""
     opening_quotes: list[int] = []
     closing_quotes: list[int] = []
-    positions, begins_list, doubled_list = quotes.tolist(), begins_field.tolist(), is_doubled.tolist()
+    positions, cell_start_flags, doubled_flags = quotes.tolist(), cell_start_mask.tolist(), doubled_mask.tolist()
     index, quote_count = 0, len(positions)
     while index < quote_count:
-        if not begins_list[index]:
+        if not cell_start_flags[index]:
             index += 1
             continue
         opening_quotes.append(positions[index])
         index += 1
-        while index < quote_count and doubled_list[index]:
+        while index < quote_count and doubled_flags[index]:
             index += 2
         closing_quotes.append(positions[index] if index < quote_count else _NEVER_CLOSED)
         index += 1

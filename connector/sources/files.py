@@ -178,11 +178,13 @@ class MatchedFiles(CloseableResource):
                 if source.columns != columns or getattr(source, "state", None) != self._states[path]:
                     raise SourceError(f"{path}: has changed since the run began. Wait until it is complete; run again")
                 for chunk in source.chunks(used_columns):
-                    share = None if chunk.share is None else (index + chunk.share) / len(self.columns_by_file)
+                    read_share = (
+                        None if chunk.read_share is None else (index + chunk.read_share) / len(self.columns_by_file)
+                    )
                     if tuple(chunk.frame.columns) != self.columns:
                         frame = chunk.frame.reindex(columns=pd.Index(self.columns)).astype(TEXT)
                         chunk = replace(chunk, frame=frame)
-                    yield replace(chunk, share=share)
+                    yield replace(chunk, read_share=read_share)
 
     def close(self) -> None:
         """Close the open file, if there is one. A second call does nothing."""

@@ -56,7 +56,7 @@ class JsonLinesSource(CloseableResource):
         """Yield all records, as `Source.chunks` does. The number of a row is the number of its line."""
         size = max(os.fstat(self._input.file.fileno()).st_size, 1)
         for lines in self._read_lines():
-            yield replace(self._build_chunk(lines, used_columns), share=self._input.file.tell() / size)
+            yield replace(self._build_chunk(lines, used_columns), read_share=self._input.file.tell() / size)
 
     def close(self) -> None:
         """Release the file. A second call does nothing."""

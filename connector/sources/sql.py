@@ -98,7 +98,7 @@ class QuerySource(CloseableResource):
                     self._watch.record(values[self.columns.index(self._watch.column)], number)
                 chunk = build_row_chunk(self.name, self.columns, values, number, used_columns)
                 yield (
-                    replace(chunk, share=1.0) if len(rows) < CHUNK_ROWS else chunk
+                    replace(chunk, read_share=1.0) if len(rows) < CHUNK_ROWS else chunk
                 )  # only the last chunk has fewer rows
                 number += len(rows)
         except (sa.exc.SQLAlchemyError, UnicodeError) as error:

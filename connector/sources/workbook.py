@@ -115,8 +115,8 @@ class WorkbookSource(CloseableResource):
         filled_rows = (row for row in rows_below if row[0] in self._errors or _is_filled(row))
         messages, last_number = self._messages, (self._sheet.end or (self._header, 0))[0] + 1
         while rows := list(islice(filled_rows, CHUNK_ROWS)):
-            share = (rows[-1][0] - self._header) / max(last_number - self._header, 1)
-            yield replace(self._build_chunk(rows, used_columns), messages=messages, share=share)
+            read_share = (rows[-1][0] - self._header) / max(last_number - self._header, 1)
+            yield replace(self._build_chunk(rows, used_columns), messages=messages, read_share=read_share)
             messages = ()
 
     def close(self) -> None:

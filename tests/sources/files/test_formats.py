@@ -125,4 +125,4 @@ def test_each_chunk_has_the_share_of_the_file_that_is_read(tmp_path: Path, name:
     chunks = read(path)
     expected_shares = np.cumsum([len(chunk.frame) for chunk in chunks]) / len(rows)
     assert len(chunks) > 1
-    assert [chunk.share for chunk in chunks] == pytest.approx(expected_shares.tolist(), abs=0.05)
+    assert [chunk.read_share for chunk in chunks] == pytest.approx(expected_shares.tolist(), abs=0.05)
