@@ -120,10 +120,10 @@ def main() -> None:
 
         def run(arguments: Sequence[str]) -> str:
             command = [sys.executable, "-m", "pipelines", *arguments]
-            ended = subprocess.run(  # noqa: S603
+            completed_process = subprocess.run(  # noqa: S603
                 command, cwd=name, env=os.environ | settings, capture_output=True, text=True, stdin=subprocess.DEVNULL
             )
-            return ended.stderr + ended.stdout
+            return completed_process.stderr + completed_process.stdout
 
         PAGE.write_text(build_page(run, Path(name)), encoding="utf-8")
 

@@ -53,11 +53,11 @@ _CONTROL = re.compile(r"\r\n|\n|\r|\x1b\[[0-9;?]*[A-Za-z]|[^\x1b\r\n]+")
 def draw_demo() -> None:
     """Run the demo, and draw its end. Raise CalledProcessError when the demo fails."""
     command = [sys.executable, "-m", "pipelines", "demo"]
-    ended = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603
-    lines = ended.stdout.splitlines()
-    first = next(index for index, line in enumerate(lines) if line.startswith("yes "))
+    completed_process = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603
+    lines = completed_process.stdout.splitlines()
+    first_index = next(index for index, line in enumerate(lines) if line.startswith("yes "))
     texts = []
-    for line in (line for line in lines[first:] if not line.startswith("files: ")):
+    for line in (line for line in lines[first_index:] if not line.startswith("files: ")):
         text = Text(line, style="bold" if line.startswith("verdict") else "")
         text.highlight_regex("^yes", "green")
         texts.append(text)
@@ -121,42 +121,46 @@ def draw_sheet(rows: Sequence[Row], path: Path) -> None:
     path.write_text("\n".join([*parts, "</svg>\n"]), encoding="utf-8")
 
 
-def _draw_import(folder: Path, command: Sequence[str], asked_path: Path, answered_path: Path) -> None:
+def _draw_import(folder: Path, command: Sequence[str], preview_path: Path, report_path: Path) -> None:
     """Import a file of this folder into a sandbox, and draw the terminal at the question and at the end."""
     with SandboxProcess() as sandbox:
         settings = {"CONNECTOR_BASE_URL": sandbox.base_url, "CONNECTOR_TOKEN": sandbox.token}
-        asked, answered = _run(command, folder, settings | {"CONNECTOR_STATE_DIR": str(folder / "state")})
+        screen_at_question, screen_at_end = _run(
+            command, folder, settings | {"CONNECTOR_STATE_DIR": str(folder / "state")}
+        )
     prompt = Text(f"$ connector {' '.join(command)}", style="bold")
-    for path, written in ((asked_path, asked), (answered_path, answered)):
-        lines = read_screen(written.replace(str(folder), "/home/ann"))
+    for path, screen_text in ((preview_path, screen_at_question), (report_path, screen_at_end)):
+        lines = read_screen(screen_text.replace(str(folder), "/home/ann"))
         draw([prompt, *map(Text.from_ansi, lines)], path, title="connector import")
 
 
 def _run(command: Sequence[str], folder: Path, settings: dict[str, str]) -> tuple[str, str]:
-    """Run the import on a terminal; return what it has written at the question, and all that it writes."""
-    ours, theirs = pty.openpty()
+    """Run the import on a terminal. Return its output until the question, and its whole output."""
+    parent_terminal, child_terminal = pty.openpty()
     environ = os.environ | settings | {"COLUMNS": str(_WIDTH), "TERM": "xterm-256color"}
     process = subprocess.Popen(  # noqa: S603
         [sys.executable, "-m", "pipelines", *command],
-        stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder, env=environ, start_new_session=True,
+        stdin=child_terminal, stdout=child_terminal, stderr=child_terminal,
+        cwd=folder, env=environ, start_new_session=True,
     )  # fmt: skip
-    os.close(theirs)
-    shown, asked = b"", b""
+    os.close(child_terminal)
+    output, output_until_question = b"", b""
     try:
-        while piece := os.read(ours, 65536):
-            shown += piece
-            if not asked and _QUESTION in shown:
-                asked = shown
-                os.write(ours, b"y\n")
+        while piece := os.read(parent_terminal, 65536):
+            output += piece
+            if not output_until_question and _QUESTION in output:
+                output_until_question = output
+                os.write(parent_terminal, b"y\n")
     except OSError:  # the command has closed the terminal
         pass
-    os.close(ours)
+    os.close(parent_terminal)
     process.wait()
-    return asked.decode(), shown.decode()
+    return output_until_question.decode(), output.decode()
 
 
 def read_screen(written: str) -> list[str]:
-    """Return the lines that a terminal shows, with their colours: a progress line erases itself at the end."""
+    """Return the lines that a terminal shows at the end, with their colours. A progress line, which erases itself, is
+    not among them."""
     lines, row = [""], 0
     for part in _CONTROL.findall(written):
         if part in ("\n", "\r\n"):

@@ -139,17 +139,17 @@ def _build_keys(keys: Sequence[JobKey]) -> str:
 
 
 def describe_default(key: JobKey) -> tuple[str, str]:
-    """Return the default of a key in words, and its description without the sentence about the default. The default is
-    "" if the models do not say it."""
-    found = _WITHOUT_KEY.search(key.description)
-    description = key.description.replace(found[0], "") if found else key.description
+    """Return the default of a key as a text, and the description of the key without the sentence about the default. The
+    default is "" if the models do not have it."""
+    key_match = _WITHOUT_KEY.search(key.description)
+    description = key.description.replace(key_match[0], "") if key_match else key.description
     if key.is_required:
         return "required", description
     if key.default:
         return f"`{key.default}`", description
-    if found is None and _ALTERNATIVE.search(description):
+    if key_match is None and _ALTERNATIVE.search(description):
         return "none", description
-    return found[1] if found else "", description
+    return key_match[1] if key_match else "", description
 
 
 _WITHOUT_KEY = re.compile(r" Without this key(?:,|:) (.*)\.$")
@@ -215,7 +215,7 @@ def _describe_columns(
 
 
 def _build_columns(columns: Mapping[str, str]) -> str:
-    return _build_table(("column", "meaning"), [(f"`{name}`", meaning) for name, meaning in columns.items()])
+    return _build_table(("column", "meaning"), [(f"`{name}`", description) for name, description in columns.items()])
 
 
 def _describe_commands(context: click.Context) -> Iterator[str]:
@@ -226,10 +226,10 @@ def _describe_commands(context: click.Context) -> Iterator[str]:
     if not isinstance(command, click.Group):
         return
     for name in command.list_commands(context):
-        inner = command.get_command(context, name)
-        if inner is not None:
+        subcommand = command.get_command(context, name)
+        if subcommand is not None:
             yield from _describe_commands(
-                click.Context(inner, info_name=name, parent=context, terminal_width=_HELP_WIDTH)
+                click.Context(subcommand, info_name=name, parent=context, terminal_width=_HELP_WIDTH)
             )
 
 
@@ -249,16 +249,16 @@ def list_report_keys(model: type, prefix: str = "") -> Iterator[ReportKey]:
 
     A key is annotated with its description, and with its type in JSON if the field has another type.
     """
-    hints = get_type_hints(model, include_extras=True)
+    type_hints = get_type_hints(model, include_extras=True)
     defaults = {item.name: item for item in fields(model)} if is_dataclass(model) else {}
-    for name, hint in hints.items():
+    for name, type_hint in type_hints.items():
         if name == "scope":
-            yield from list_report_keys(get_args(hint)[0])
+            yield from list_report_keys(get_args(type_hint)[0])
         if name in _NOT_REPORTED:
             continue
-        kind, description = hint, ""
-        if get_origin(hint) is Annotated:
-            kind, description, *json_types = get_args(hint)
+        kind, description = type_hint, ""
+        if get_origin(type_hint) is Annotated:
+            kind, description, *json_types = get_args(type_hint)
             kind = json_types[0] if json_types else kind
         is_optional = name in _OPTIONAL.get(model, ()) or name in vars(model).get("__optional_keys__", ())
         if get_origin(kind) is NotRequired:
@@ -268,9 +268,9 @@ def list_report_keys(model: type, prefix: str = "") -> Iterator[ReportKey]:
             yield ReportKey(key, words.removesuffix(", or null") if model is Report else words, "left out", description)
         else:
             yield ReportKey(key, words, _write_default(defaults.get(name), kind), description)
-        path, inner = _find_object(kind)
-        if inner is not None:
-            yield from list_report_keys(inner, f"{key}{path}.")
+        path, subcommand = _find_object(kind)
+        if subcommand is not None:
+            yield from list_report_keys(subcommand, f"{key}{path}.")
 
 
 _OPTIONAL: Mapping[type, frozenset[str]] = {Report: frozenset((*OPTIONAL_KEYS, "is_planned"))}
@@ -328,11 +328,11 @@ def _find_object(kind: Any) -> tuple[str, type | None]:
         return "", kind
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is list:
-        path, inner = _find_object(arguments[0])
-        return f"[]{path}", inner
+        path, subcommand = _find_object(arguments[0])
+        return f"[]{path}", subcommand
     if origin in (dict, Mapping):
-        path, inner = _find_object(arguments[1])
-        return f".*{path}", inner
+        path, subcommand = _find_object(arguments[1])
+        return f".*{path}", subcommand
     return next((_find_object(part) for part in arguments if _find_object(part)[1] is not None), ("", None))
 
 
@@ -443,9 +443,9 @@ def _write_signature(function: Callable[..., object]) -> str:
             continue
         default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
         lines.append(f"{parameter.name}: {parameter.annotation}{default}")
-    indented = [f"    {line}," for line in lines]
+    indented_lines = [f"    {line}," for line in lines]
     end = ")" if inspect.isclass(function) else f") -> {signature.return_annotation}"
-    return "\n".join([f"{function.__name__}(", *indented, end])
+    return "\n".join([f"{function.__name__}(", *indented_lines, end])
 
 
 def _show_examples(function: object) -> str:
