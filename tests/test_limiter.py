@@ -37,7 +37,7 @@ class SimulatedLimiter:
 def simulate_answers(*answers: tuple[int, Answer]) -> list[str | None]:
     """Return the reason why the load of each of two bases ended. Each answer is an index of a base and its answer."""
 
-    async def play_all() -> list[str | None]:
+    async def record_all_answers() -> list[str | None]:
         time, pace = VirtualTime(), Pace(max_concurrency=1)
         limiters = [SimulatedLimiter(pace, time) for _ in range(2)]
         for index, answer in answers:
@@ -45,7 +45,7 @@ def simulate_answers(*answers: tuple[int, Answer]) -> list[str | None]:
             time.now += ANSWER_INTERVAL_S
         return [limiter.control.reason for limiter in limiters]
 
-    return asyncio.run(play_all())
+    return asyncio.run(record_all_answers())
 
 
 def test_refusals_of_a_base_do_not_end_the_run_if_another_base_has_a_create_between_them() -> None:

@@ -109,9 +109,9 @@ def test_the_readme_has_every_extra() -> None:
 
 
 def test_lines_that_a_page_quotes_from_a_file_are_in_the_file() -> None:
-    quotations = re.findall(
+    quoted_lines = re.findall(
         r"From\s`(configs/[\w.-]+)`:\n\n```text\n(.*?)```", TEXTS["docs/how-to/unattended.md"], re.DOTALL
     )
-    assert len(quotations) == 3
-    files = {file: (ROOT / file).read_text("utf-8").splitlines() for file, _ in quotations}
-    assert [line for file, text in quotations for line in text.splitlines() if line not in files[file]] == []
+    assert len(quoted_lines) == 3
+    files = {file: (ROOT / file).read_text("utf-8").splitlines() for file, _ in quoted_lines}
+    assert [line for file, text in quoted_lines for line in text.splitlines() if line not in files[file]] == []

@@ -147,13 +147,13 @@ def test_dbt_builds_its_models_from_the_history(sandbox: SandboxProcess, folder:
         counts = warehouse.sql("select subscribers, active, came, went from daily_counts order by day").fetchall()
     assert emails == [("ann@example.com",), ("bob@example.com",), ("cem@example.com",)]
     assert counts[-1][:2] == (3, 2)
-    assert sum(came for *_, came, _ in counts) == 3
+    assert sum(new_count for *_, new_count, _ in counts) == 3
 
 
 def test_a_foreign_tap_and_a_foreign_target_move_each_subscriber_once(sandbox: SandboxProcess, folder: Path) -> None:
     """Copy a thousand records through two pipes. Each program has its own environment."""
     sandbox.switch(drop_after=0.05, error_after=0.05)
-    run_own = open_environment(folder, sandbox, f"{ROOT}[singer]", name="own")
+    run_connector = open_environment(folder, sandbox, f"{ROOT}[singer]", name="own")
     run_tap = open_environment(folder, sandbox, "tap-jsonl", name="tap")
     run_target = open_environment(folder, sandbox, "target-jsonl", "setuptools", name="target")
     people = [{"email": f"p{number}@example.com", "first_name": f"P{number}"} for number in range(1000)]
@@ -165,11 +165,11 @@ def test_a_foreign_tap_and_a_foreign_target_move_each_subscriber_once(sandbox: S
     (folder / "job.yaml").write_text(f"{job_block.text}load: {{quiet_period: 1s}}\n", encoding="utf-8")
     people_stream = run_tap(("tap-jsonl", "--config", "tap.json"))
     for _ in range(2):
-        run_own(("target-subscribers", "--config", "target.json"), people_stream)
+        run_connector(("target-subscribers", "--config", "target.json"), people_stream)
     assert sandbox.stats()["subscribers"] == 1000
-    subscribers_stream = run_own(("tap-subscribers", "--config", "all.json"))
+    subscribers_stream = run_connector(("tap-subscribers", "--config", "all.json"))
     run_target(("target-jsonl",), subscribers_stream)
-    run_own(("connector", "export", "exported.jsonl", "--quiet"))
+    run_connector(("connector", "export", "exported.jsonl", "--quiet"))
     (target_file,) = folder.glob("subscribers-*.jsonl")
     target_rows, exported_rows = (
         sorted(

@@ -64,7 +64,9 @@ SEND_COMMAND = (
 
 def test_each_key_of_a_job_has_a_type_a_default_and_a_meaning() -> None:
     keys = [(key, *GENERATOR["describe_default"](key)) for key in [*list_keys(), *list_keys(MessageFile)]]
-    assert [key for key, default, meaning in keys if "" in (key.type, default) or not is_sentence(meaning)] == []
+    assert [
+        key for key, default, description in keys if "" in (key.type, default) or not is_sentence(description)
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -92,8 +94,8 @@ def test_each_column_of_a_table_or_file_has_a_type_and_a_meaning() -> None:
     names = {row[0].strip("|` ") for row in rows}
     added_columns = [*MODE_COLUMNS.values(), RUN_COLUMNS, RECEIPT_COLUMNS]
     assert names == {*SCHEMA.names, *RUN_COLUMN_DESCRIPTIONS, *(name for columns in added_columns for name in columns)}
-    meanings = DRIFT_COLUMNS | DIFFERENCE_COLUMNS
-    assert [name for name, meaning in meanings.items() if not is_sentence(meaning)] == []
+    descriptions = DRIFT_COLUMNS | DIFFERENCE_COLUMNS
+    assert [name for name, description in descriptions.items() if not is_sentence(description)] == []
 
 
 def is_sentence(text: str) -> bool:

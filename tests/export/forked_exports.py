@@ -59,7 +59,7 @@ def _run_until_killed(
     url: str,
     options: dict[str, Any],
     people: list[list[Any]],
-    number: int,
+    run_number: int,
     statement: int = 0,
     step: int = 0,
     environ: dict[str, str] | None = None,
@@ -69,13 +69,13 @@ def _run_until_killed(
         _kill_at_statement(statement)
     if step:
         _kill_at_step(step)
-    publish(parse_destination(url, **options), [_build_person(*subscriber) for subscriber in people], number)
+    publish(parse_destination(url, **options), [_build_person(*subscriber) for subscriber in people], run_number)
     os._exit(0)
 
 
-def _build_person(number: int, name: str, base_id: int | None = None) -> Person:
+def _build_person(subscriber_id: int, name: str, base_id: int | None = None) -> Person:
     base = {} if base_id is None else {"Base": {"Id": base_id, "Name": "News"}}
-    return build_person(number, name) | base
+    return build_person(subscriber_id, name) | base
 
 
 def _kill_process() -> None:

@@ -43,20 +43,22 @@ DATABASES_WITH_READERS = (Format.POSTGRESQL, Format.MYSQL, Format.SQLITE)
 LOCK_FIRST_RUN_SQL = "update {}_connector_runs set job = job where number = 1"
 
 
-def begin_export(destination: Destination, number: int, filters: dict[str, Any] | None = None) -> Writer:
+def begin_export(destination: Destination, run_number: int, filters: dict[str, Any] | None = None) -> Writer:
     """Return the writer of an export that has read one subscriber and has not published."""
     writer = open_writer(destination)
-    writer.prepare(ExportStart(f"run-{number}", "nightly", filters or {}, build_day_time(number)))
+    writer.prepare(ExportStart(f"run-{run_number}", "nightly", filters or {}, build_day_time(run_number)))
     writer.start()
     base = (filters or {}).get("base_id", 1)
-    rows = [build_person_of_base(base, base, FirstName=f"v{number}")]
-    writer.add(build_table(rows, run_id=f"run-{number}", exported_at=build_day_time(number)))
+    rows = [build_person_of_base(base, base, FirstName=f"v{run_number}")]
+    writer.add(build_table(rows, run_id=f"run-{run_number}", exported_at=build_day_time(run_number)))
     return writer
 
 
-def finish_export(writer: Writer, number: int, filters: dict[str, Any] | None = None) -> None:
+def finish_export(writer: Writer, run_number: int, filters: dict[str, Any] | None = None) -> None:
     try:
-        writer.publish(build_run(1, run_id=f"run-{number}", exported_at=build_day_time(number), filters=filters))
+        writer.publish(
+            build_run(1, run_id=f"run-{run_number}", exported_at=build_day_time(run_number), filters=filters)
+        )
     finally:
         writer.discard()
 

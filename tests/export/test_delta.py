@@ -322,16 +322,18 @@ def test_an_option_that_a_delta_table_does_not_have_is_refused(url: str, options
         parse_destination(url, **options)
 
 
-def publish_staged_rows(writer: Any, number: int) -> RowChanges:
+def publish_staged_rows(writer: Any, run_number: int) -> RowChanges:
     from connector.warehouse.columns import SCHEMA
     from tests.export.people import build_run, build_table
 
     writer.add(
-        build_table([build_person(2)], run_id=f"run-{number}", exported_at=build_day_time(number)).select(SCHEMA.names)
+        build_table([build_person(2)], run_id=f"run-{run_number}", exported_at=build_day_time(run_number)).select(
+            SCHEMA.names
+        )
     )
     try:
         row_changes: RowChanges = writer.publish(
-            build_run(1, run_id=f"run-{number}", exported_at=build_day_time(number))
+            build_run(1, run_id=f"run-{run_number}", exported_at=build_day_time(run_number))
         )
         return row_changes
     finally:

@@ -59,9 +59,9 @@ def build_target_text(table: Destination) -> str:
     return TARGET_NAMES[table.format].format(table.path.parent)
 
 
-def build_task(table: Destination, people: list[list[Any]], number: int) -> dict[str, Any]:
+def build_task(table: Destination, people: list[list[Any]], run_number: int) -> dict[str, Any]:
     options = {"mode": str(table.mode), "schema": table.schema}
-    return {"url": build_target_text(table), "options": options, "people": people, "number": number}
+    return {"url": build_target_text(table), "options": options, "people": people, "run_number": run_number}
 
 
 def read_rows(table: Destination) -> RowTuples:

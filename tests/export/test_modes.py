@@ -25,8 +25,8 @@ HISTORY_PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "history.md"
 Person = dict[str, Any]
 
 
-def build_person(number: int, name: str | None = "Ann", **more_fields: Any) -> Person:
-    return {"Id": number, "FirstName": name, "Tags": ["a", "b"], **more_fields}
+def build_person(subscriber_id: int, name: str | None = "Ann", **more_fields: Any) -> Person:
+    return {"Id": subscriber_id, "FirstName": name, "Tags": ["a", "b"], **more_fields}
 
 
 def build_day_time(number: float) -> datetime:
@@ -36,22 +36,26 @@ def build_day_time(number: float) -> datetime:
 def publish(
     destination: Destination,
     people: Iterable[Person],
-    number: float,
+    run_number: float,
     *,
     verdict: CertificateVerdict = CertificateVerdict.COMPLETE,
     filters: dict[str, Any] | None = None,
 ) -> RowChanges:
-    """Export these people as run `number`, which takes place on day `number`."""
-    person_list, run_id = list(people), f"run-{number}"
+    """Export these people as run `run_number`, which takes place on day `run_number`."""
+    person_list, run_id = list(people), f"run-{run_number}"
     writer = open_writer(destination)
     try:
-        writer.prepare(ExportStart(run_id, "nightly", filters or {}, build_day_time(number)))
+        writer.prepare(ExportStart(run_id, "nightly", filters or {}, build_day_time(run_number)))
         writer.start()
-        table = build_table(person_list, run_id=run_id, exported_at=build_day_time(number))
+        table = build_table(person_list, run_id=run_id, exported_at=build_day_time(run_number))
         writer.add(narrow_table(table, select_columns(destination.columns)))
         return writer.publish(
             build_run(
-                len(person_list), run_id=run_id, exported_at=build_day_time(number), verdict=verdict, filters=filters
+                len(person_list),
+                run_id=run_id,
+                exported_at=build_day_time(run_number),
+                verdict=verdict,
+                filters=filters,
             )
         )
     finally:
@@ -188,8 +192,8 @@ def test_an_incomplete_export_marks_no_subscriber_as_deleted(table: Destination)
     assert (2, "Bo", 2, None) in read_rows(table, deletion_column)
 
 
-def build_person_of_base(base: int, number: int, **more_fields: Any) -> Person:
-    return build_person(number, Base={"Id": base}, **more_fields)
+def build_person_of_base(base: int, subscriber_id: int, **more_fields: Any) -> Person:
+    return build_person(subscriber_id, Base={"Id": base}, **more_fields)
 
 
 FILTERS_AND_PEOPLE: list[tuple[dict[str, Any], Person]] = [

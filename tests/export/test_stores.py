@@ -146,19 +146,19 @@ def test_a_killed_export_leaves_the_old_object_or_the_new_object(
         return read_values(pq.ParquetFile(s3_bucket.download(tmp_path / "bucket") / "people.parquet").read())
 
     task = {"url": s3_bucket.url("people.parquet"), "options": {}, "environ": s3_bucket.environ}
-    assert not kill_export(**task, people=PEOPLE_BEFORE, number=1)
+    assert not kill_export(**task, people=PEOPLE_BEFORE, run_number=1)
     contents, export_number, step, is_killed = [read_object()], 1, 0, True
     assert contents == [PEOPLE_BEFORE]
     for step in range(1, 100, KILL_INTERVAL):
         export_number += 1
-        is_killed = kill_export(**task, people=PEOPLE_AFTER, number=export_number, step=step)
+        is_killed = kill_export(**task, people=PEOPLE_AFTER, run_number=export_number, step=step)
         contents.append(read_object())
         assert contents[-1] in (PEOPLE_BEFORE, PEOPLE_AFTER), step
         if not is_killed:
             break
         if contents[-1] == PEOPLE_AFTER:
             export_number += 1
-            assert not kill_export(**task, people=PEOPLE_BEFORE, number=export_number)
+            assert not kill_export(**task, people=PEOPLE_BEFORE, run_number=export_number)
     assert not is_killed, "the last export was not killed"
     assert step > 3 * KILL_INTERVAL, "no export was killed"
     assert {str(content) for content in contents} == {str(PEOPLE_BEFORE), str(PEOPLE_AFTER)}

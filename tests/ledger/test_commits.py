@@ -217,7 +217,7 @@ def test_commits_run_in_their_own_thread(ledger: Ledger, monkeypatch: pytest.Mon
 def test_a_step_that_was_requested_before_the_commits_are_closed_runs(ledger: Ledger) -> None:
     base = add_base(ledger)
 
-    async def leave_early() -> None:
+    async def close_commits_before_the_steps_run() -> None:
         with open_commits(ledger) as commits:
             requests = [
                 asyncio.ensure_future(commits.execute(step(base))) for step in (build_intent_step, build_answer_step)
@@ -226,7 +226,7 @@ def test_a_step_that_was_requested_before_the_commits_are_closed_runs(ledger: Le
         assert read_entry_state(ledger, base) is State.CONFIRMED
         await asyncio.gather(*requests)
 
-    run_main(leave_early())
+    run_main(close_commits_before_the_steps_run())
 
 
 class Digests(list[bytes]):

@@ -120,10 +120,12 @@ def test_the_lease_of_a_killed_process_of_this_machine_is_free(postgres_url: str
 
 def test_a_process_that_the_system_hides_counts_as_alive(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_ledger(postgres_url):
-        identify = postgres._identify_process
-        parent = identify(os.getppid())
+        identify_process = postgres._identify_process
+        parent = identify_process(os.getppid())
         run_sql(postgres_url, f"UPDATE lease SET process = '{parent} token'")
-        monkeypatch.setattr(postgres, "_identify_process", lambda pid: identify(pid) if pid == os.getpid() else "")
+        monkeypatch.setattr(
+            postgres, "_identify_process", lambda pid: identify_process(pid) if pid == os.getpid() else ""
+        )
         check_refused(open_ledger(postgres_url), LockedError, "is held by process")
 
 

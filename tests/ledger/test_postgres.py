@@ -81,12 +81,12 @@ def test_a_transaction_whose_connection_is_lost_changes_nothing(postgres_url: st
         base = add_base(ledger)
         bring_to_state(ledger, base, State.SENDING)
         with pytest.raises(LedgerError):
-            mark_died_and_lose_connection(ledger, postgres_url)
+            end_previous_run_and_lose_connection(ledger, postgres_url)
     with open_ledger(postgres_url) as ledger:
         assert read_entry_state(ledger, base) is State.SENDING
 
 
-def mark_died_and_lose_connection(ledger: Ledger, postgres_url: str) -> None:
+def end_previous_run_and_lose_connection(ledger: Ledger, postgres_url: str) -> None:
     with ledger.transaction():
         ledger.mark_died()
         run_sql(postgres_url, f"SELECT pg_terminate_backend(pid, 5000) {SESSIONS_SQL}")

@@ -49,8 +49,8 @@ def test_every_setting_has_a_default_and_is_sent() -> None:
 @pytest.mark.parametrize("value", [True, False, None])
 def test_a_setting_of_the_parts_is_sent(setting: str, value: bool | None) -> None:
     email = encode({**COMPLETE_PARTS, "settings": {setting: value}})
-    wire_name = "".join(word.title() for word in setting.split("_"))
-    assert ({**email["TrackingSettings"], **email["EmailSettings"]})[wire_name] is value
+    json_name = "".join(word.title() for word in setting.split("_"))
+    assert ({**email["TrackingSettings"], **email["EmailSettings"]})[json_name] is value
 
 
 @pytest.mark.parametrize(

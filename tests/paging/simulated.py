@@ -53,9 +53,7 @@ class SimulatedList:
     touch_chance: float = 0.0  # to touch a subscriber changes its `is_active`
     max_changes_per_request: int = 1  # the largest number of changes of each kind between two requests
     middle_insert_share: float = 0.0  # share of inserts with an id among the existing ids
-    change_place: str = (
-        "anywhere"  # the place of changes: anywhere (inserts at the end), or head, middle or end of the ids
-    )
+    change_place: str = "anywhere"  # anywhere (inserts at the end), or head, middle or end of the ids
     total_mode: str = "honest"  # TotalCount: honest, cap, page_cap, wrong, apart (wrong now and then), none
     paging_mode: str = "honest"
     """`honest`; `aligned`: the offset is rounded down to a multiple of the limit; `stuck`: the offset is ignored;
@@ -70,7 +68,7 @@ class SimulatedList:
     id_steps: tuple[int, ...] = (10,)  # the possible differences between an id and the next id
     is_homogeneous: bool = False  # all subscribers are active, in one base, and without a gender
     hidden_classes: Filters = ()  # the list shows these classes only to a request for the class
-    lost_shard_chance: float = 0.0  # that an answer lacks one of five shards
+    lost_shard_chance: float = 0.0  # the chance that an answer lacks one of five shards
     duplicate_share: float = 0.0  # share of subscribers that are listed twice with one id, as in two bases
     ids: list[int] = field(default_factory=list)
     email_keys: dict[int, float] = field(default_factory=dict)  # sort keys of the order by email

@@ -68,7 +68,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def list_listening(pid: int) -> list[str]:
+def list_listening_addresses(pid: int) -> list[str]:
     """Return the addresses on which a process accepts connections over TCP."""
     process_folder = Path(f"/proc/{pid}")
     with suppress(FileNotFoundError):  # the process has just ended

@@ -11,7 +11,7 @@ PEOPLE_COUNT = 600
 KILL_TEST_PEOPLE_COUNT = int(os.environ.get("CONNECTOR_TEST_ENGINE_PEOPLE", "1500"))
 """The number of people in the tests that kill a process."""
 
-IS_CAMPAIGN = KILL_TEST_PEOPLE_COUNT >= 20_000
+IS_LONG_RUN = KILL_TEST_PEOPLE_COUNT >= 20_000
 FAULTS = {"drop_before": 0.01, "drop_after": 0.02, "error_after": 0.01}
 ENGINE_FAULTS = {
     **dict.fromkeys(("drop_before", "error_before", "drop_after", "error_after", "cut_answer", "garbage_after"), 0.004),

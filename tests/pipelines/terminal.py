@@ -34,8 +34,8 @@ def run_on_terminal(
     os.close(terminal)
     output, is_answered = b"", False
     try:
-        while piece := os.read(controller, 65536):
-            output += piece
+        while output_part := os.read(controller, 65536):
+            output += output_part
             if b"[y/N]" in output and not is_answered:
                 before_answer()
                 os.write(controller, f"{answer}\n".encode())

@@ -1,6 +1,6 @@
 """`sync --engine dask`: one command, shards as tasks on workers that may be killed, and one correct report.
 
-`CONNECTOR_TEST_ENGINE_PEOPLE=100000 pytest tests/pipelines/test_engine.py -k killed` is the campaign: four workers, of
+`CONNECTOR_TEST_ENGINE_PEOPLE=100000 pytest tests/pipelines/test_engine.py -k killed` is the long run: four workers, of
 which one is killed every ten seconds.
 """
 
@@ -17,7 +17,7 @@ from tests.pipelines.conftest import CommandResult, Connector, count_stored, has
 from tests.pipelines.dask_processes import (
     is_alive,
     list_children,
-    list_listening,
+    list_listening_addresses,
     list_workers,
     read_address,
     run_dask,
@@ -26,7 +26,7 @@ from tests.pipelines.forked import Forked
 from tests.pipelines.sharded import (
     ENGINE_FAULTS,
     FAULTS,
-    IS_CAMPAIGN,
+    IS_LONG_RUN,
     JOB,
     KILL_TEST_PEOPLE_COUNT,
     ODD_ROW_COUNTS,
@@ -58,7 +58,7 @@ def sync_with_kills(connector: Connector, rng: random.Random) -> tuple[CommandRe
             if workers := list_workers(process.pid):
                 os.kill(rng.choice(workers), signal.SIGKILL)
                 kill_count += 1
-            deadline = time.monotonic() + (10.0 if IS_CAMPAIGN else 3.0)
+            deadline = time.monotonic() + (10.0 if IS_LONG_RUN else 3.0)
             while process.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.1)
         stdout, stderr = process.communicate()
@@ -142,7 +142,10 @@ def test_a_killed_command_leaves_no_process_and_the_next_command_continues(
     wait_for_creates(postgres_connector, 100)
     children = list_children(process.pid)
     assert len(list_workers(process.pid)) == 2
-    assert {address for pid in (process.pid, *children) for address in list_listening(pid)} <= {"127.0.0.1", "::1"}
+    assert {address for pid in (process.pid, *children) for address in list_listening_addresses(pid)} <= {
+        "127.0.0.1",
+        "::1",
+    }
     with process:
         process.kill()
         process.communicate()

@@ -23,7 +23,7 @@ def guess_columns(**columns: list[str]) -> dict[str, GuessedField]:
     return {guessed_field.name: guessed_field for guessed_field in guess_fields(frame, TODAY)}
 
 
-def guess_one(header: str, cells: list[str]) -> GuessedField | None:
+def guess_field_of_column(header: str, cells: list[str]) -> GuessedField | None:
     """Return the guess about a column beside a column of addresses."""
     guesses = guess_columns(email=(EMAILS * len(cells))[: len(cells)], **{header: cells})
     return next((guessed_field for name, guessed_field in guesses.items() if name != "email"), None)
@@ -57,7 +57,7 @@ def guess_one(header: str, cells: list[str]) -> GuessedField | None:
 def test_a_column_is_mapped_by_its_header_and_its_cells(
     header: str, cells: list[str], name: str, rule: dict[str, object], confidence: str
 ) -> None:
-    guessed_field = guess_one(header, cells)
+    guessed_field = guess_field_of_column(header, cells)
     assert guessed_field is not None
     assert (guessed_field.name, guessed_field.confidence) == (name, confidence)
     assert guessed_field.rule == ColumnRule(column=header, **rule)  # type: ignore[arg-type] # as it is written above
@@ -77,7 +77,7 @@ def test_a_column_is_mapped_by_its_header_and_its_cells(
     ],
 )
 def test_a_column_of_other_values_is_not_mapped(header: str, cells: list[str]) -> None:
-    assert guess_one(header, cells) is None
+    assert guess_field_of_column(header, cells) is None
 
 
 def test_addresses_are_found_under_any_header() -> None:

@@ -70,7 +70,7 @@ def test_an_alert_is_signed_by_the_rules_of_standard_webhooks(
 
 
 @pytest.mark.parametrize("secret", ["hook-secret-of-ours", "whsec_c2hvcnQ="])
-def test_a_secret_of_another_form_is_refused_without_showing_it(
+def test_a_secret_in_another_format_is_refused_and_not_shown(
     connector: Connector, tmp_path: Path, webhook_receiver: WebhookReceiver, secret: str
 ) -> None:
     write_job(tmp_path, webhook_receiver, webhook={"url": webhook_receiver.url, "secret": secret})

@@ -19,8 +19,8 @@ def has_created_each_once(sandbox: SandboxProcess, person_count: int) -> bool:
 
 
 def count_creates(result: CommandResult) -> int:
-    number: int = result.report["requests"]["create"]["sent"]
-    return number
+    create_count: int = result.report["requests"]["create"]["sent"]
+    return create_count
 
 
 def test_a_rate_limit_answered_as_a_refusal_slows_the_load_and_rejects_no_row(

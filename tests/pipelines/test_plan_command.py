@@ -192,11 +192,11 @@ def test_a_plan_reads_from_the_cursor_and_does_not_move_it(connector: Connector,
 SEEDS = max(int(os.environ.get("CONNECTOR_TEST_SEEDS", "100")) // 100, 1)
 
 
-def write_messy_people(path: Path, rng: random.Random, number: int) -> None:
+def write_messy_people(path: Path, rng: random.Random, person_count: int) -> None:
     """Write known and new people, of whom some are changed, repeated, in other capitals, or invalid."""
     lines = []
-    for _ in range(number):
-        person = rng.randrange(number)
+    for _ in range(person_count):
+        person = rng.randrange(person_count)
         email = f"p{person}@x.org"
         email = rng.choice([email, email, email, email.upper(), f" {email} ", "nobody", "", "p@bücher.example"])
         lines.append(f"{email},{rng.choice(['Ann', 'Ann', 'Ann', 'Bob'])}{rng.choice(['', '', '', ',ragged'])}")
@@ -211,13 +211,13 @@ def test_each_row_of_a_messy_source_ends_as_planned(connector: Connector, tmp_pa
     write_csv(tmp_path / "gone.csv", "address", *(f"p{rng.randrange(60)}@x.org" for _ in range(5)))
     write_messy_people(tmp_path / "people.csv", rng, 30)
     connector.run_json("sync", job, environ=other_ledger_environ)
-    for night in range(2):
+    for run_index in range(2):
         write_messy_people(tmp_path / "people.csv", rng, 60)
         counts_before = count_stored(sandbox)
-        plan_result = plan(connector, job, "--rows", tmp_path / f"rows{night}.csv")
+        plan_result = plan(connector, job, "--rows", tmp_path / f"rows{run_index}.csv")
         sync_result = connector.run_json("sync", job)
         assert (plan_result.code, plan_result.rows) == (sync_result.code, sync_result.rows)
-        rows = read_rows(tmp_path / f"rows{night}.csv")
+        rows = read_rows(tmp_path / f"rows{run_index}.csv")
         rows_by_outcome = {
             outcome: {row["_row"] for row in rows if row["_outcome"] == outcome} for outcome in plan_result.rows
         }

@@ -33,7 +33,7 @@ receipts: {to: "TO"}
 """
 KILL_COUNT = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
 KILL_POINT_STEP = 1 if KILL_COUNT >= 50 else 17
-"""The distance between two tried kill points. A campaign tries every point."""
+"""The distance between two tried kill points. With a KILL_COUNT of 50 or more, every point is tried."""
 
 ReceiptRow = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""`connector reconcile JOB`: the report has each planted difference and no other."""
+"""`connector reconcile JOB`: the report has exactly the differences that the test has made."""
 
 import sqlite3
 from contextlib import closing
@@ -61,7 +61,7 @@ def write_people(folder: Path, names: dict[str, str], *, is_sql: bool = False) -
     [(None, {}), (JOB_BY_ID, {"filters": "ignored", "order": "email", "max_limit": 10}), (JOB_BY_SQL, {})],
     ids=["by name", "by id", "from a database"],
 )
-def test_each_planted_difference_is_found_and_no_other_difference(
+def test_exactly_the_differences_that_the_test_has_made_are_found(
     connector: Connector, tmp_path: Path, job_text: str | None, switches: dict[str, object]
 ) -> None:
     sandbox, base = connector.sandbox, {"Id": 7} if job_text is JOB_BY_ID else {"Name": "News"}

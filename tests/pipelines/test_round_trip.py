@@ -63,14 +63,14 @@ def add_addresses(people: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [person | {"email": f"Person+{number}@{hosts[number % 3]}"} for number, person in enumerate(people)]
 
 
-def expect_listed_values(people: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def convert_to_listed_values(people: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the expected values of the list: zips are texts."""
     return [
         {name: str(value) if name == "address_zip" else value for name, value in person.items()} for person in people
     ]
 
 
-def read_back(sandbox: SandboxProcess) -> list[dict[str, Any]]:
+def read_listed_people(sandbox: SandboxProcess) -> list[dict[str, Any]]:
     frame = read_subscribers(base_url=sandbox.base_url, token=sandbox.token).sort_values("id")
     assert frame["_invalid"].isna().all()
     values = frame[list(FIELD_NAMES)].astype(object).where(frame[list(FIELD_NAMES)].notna(), None)
@@ -108,12 +108,12 @@ def test_an_import_and_an_import_of_its_export_keep_all_values(
     people = add_addresses(people)
     write_file(tmp_path / "people.csv", people)
     assert connector.run_json("import", "people.csv", "--base-name", "News").rows["created"] == len(people)
-    people_by_email = {person["email"]: person for person in read_back(connector.sandbox)}
-    assert people_by_email == {person["email"]: person for person in expect_listed_values(people)}
+    people_by_email = {person["email"]: person for person in read_listed_people(connector.sandbox)}
+    assert people_by_email == {person["email"]: person for person in convert_to_listed_values(people)}
     # The guard would refuse to shrink the file of an earlier example.
     (connector.folder / "out.csv").unlink(missing_ok=True)
     assert connector.run_json("export", "out.csv").code == 0
     start_anew(connector)
     second_result = connector.run_json("import", "out.csv", "--base-name", "Elsewhere")
     assert second_result.rows == {"read": len(people), "created": len(people)}
-    assert {person["email"]: person for person in read_back(connector.sandbox)} == people_by_email
+    assert {person["email"]: person for person in read_listed_people(connector.sandbox)} == people_by_email

@@ -72,14 +72,14 @@ def test_a_schedule_runs_unchanged_in_its_environment(machine: Path, read_schedu
     environ, command = read_schedule()  # type: ignore[operator]
     with SandboxProcess(token="sandbox") as sandbox:
 
-        def move_to_machine(text: str) -> str:
+        def replace_paths_and_url(text: str) -> str:
             text = re.sub(r"(?<![\w.])/(?=opt/|etc/|var/|srv/)", f"{machine}/", text)
             return text.replace("https://api.example.com", sandbox.base_url).replace("cd /\n", f"cd {machine}\n")
 
         run_environ = {"HOME": str(machine), "LOGNAME": "connector", "PATH": "/usr/bin:/bin"}
-        run_environ |= {name: move_to_machine(value) for name, value in environ.items()}
+        run_environ |= {name: replace_paths_and_url(value) for name, value in environ.items()}
         result = subprocess.run(
-            ["/bin/sh", "-c", move_to_machine(command)],
+            ["/bin/sh", "-c", replace_paths_and_url(command)],
             env=run_environ,
             cwd=machine,
             capture_output=True,

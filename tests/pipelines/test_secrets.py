@@ -125,5 +125,5 @@ def test_no_command_leaves_the_token_or_a_password_anywhere(sandbox: SandboxProc
                 assert "no right with" in rejects_text, "the rejects file has the message that repeated the token"
 
     assert find_secrets(tmp_path) == []
-    (tmp_path / "planted").write_text(f"Authorization: {TOKEN}")
-    assert find_secrets(tmp_path) == ["planted"]
+    (tmp_path / "found").write_text(f"Authorization: {TOKEN}")
+    assert find_secrets(tmp_path) == ["found"]

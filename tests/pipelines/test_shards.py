@@ -1,6 +1,6 @@
 """`sync --shard I/N`: runs at the same time, each with a range of the identities, over one ledger in PostgreSQL.
 
-`CONNECTOR_TEST_ENGINE_PEOPLE=100000 pytest tests/pipelines/test_shards.py -k killed` is the campaign: four processes,
+`CONNECTOR_TEST_ENGINE_PEOPLE=100000 pytest tests/pipelines/test_shards.py -k killed` is the long run: four processes,
 of which one is killed every ten seconds.
 """
 
@@ -20,7 +20,7 @@ from tests.pipelines.conftest import Connector, count_stored, has_stored, wait_f
 from tests.pipelines.sharded import (
     ENGINE_FAULTS,
     FAULTS,
-    IS_CAMPAIGN,
+    IS_LONG_RUN,
     JOB,
     KILL_TEST_PEOPLE_COUNT,
     ODD_ROW_COUNTS,
@@ -33,7 +33,7 @@ from tests.pipelines.sharded import (
     write_job,
 )
 
-MAX_KILL_COUNT = 1000 if IS_CAMPAIGN else 4
+MAX_KILL_COUNT = 1000 if IS_LONG_RUN else 4
 SHARD_COUNT = 3
 
 
@@ -82,7 +82,7 @@ def test_killed_shards_that_run_again_lose_and_repeat_no_create(postgres_connect
     rng, kill_count = random.Random(3), 0
     processes = {index: start_shard(postgres_connector, index, 4) for index in range(1, 5)}
     while any(process.poll() is None for process in processes.values()) and kill_count < MAX_KILL_COUNT:
-        time.sleep(10.0 if IS_CAMPAIGN else rng.uniform(0.3, 2.0))
+        time.sleep(10.0 if IS_LONG_RUN else rng.uniform(0.3, 2.0))
         index = rng.choice(list(processes))
         if processes[index].poll() is not None:  # the last shard must run longer than its listing takes
             continue

@@ -211,18 +211,18 @@ def test_two_runs_that_begin_at_the_same_moment_have_a_record_each(tmp_path: Pat
     assert len(list(list_runs(tmp_path))) == 2
 
 
-@pytest.mark.parametrize("hours", [-2000, 2000])
+@pytest.mark.parametrize("jump_hours", [-2000, 2000])
 def test_a_clock_that_jumps_loses_no_row_and_creates_no_subscriber_twice(
-    connector: Connector, tmp_path: Path, hours: int
+    connector: Connector, tmp_path: Path, jump_hours: int
 ) -> None:
     path = write_addresses(tmp_path / "people.csv", 20)
     connector.sandbox.switch(drop_after=0.3)  # the run must look lost creates up
-    machine, reading_numbers = system_clock(), count()
+    machine_clock, read_numbers = system_clock(), count()
 
-    def read_jumping_clock() -> datetime:
-        return machine.now() + timedelta(hours=hours if next(reading_numbers) > 2 else 0)
+    def read_clock_with_jump() -> datetime:
+        return machine_clock.now() + timedelta(hours=jump_hours if next(read_numbers) > 2 else 0)
 
-    result = connector.import_file(path, clock=replace(machine, now=read_jumping_clock))
+    result = connector.import_file(path, clock=replace(machine_clock, now=read_clock_with_jump))
     assert result.code == 0, result.stderr
     report = result.report
     assert report["rows"]["read"] == 20

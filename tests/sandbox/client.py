@@ -90,7 +90,7 @@ def wait_until(condition: Callable[[], object]) -> None:
         assert time.monotonic() < deadline, "the condition did not become true within a minute"
 
 
-def read_answers(sock: socket.socket, count: int) -> list[tuple[int, bytes]]:
+def read_answers(client_socket: socket.socket, count: int) -> list[tuple[int, bytes]]:
     """Read the next `count` answers on a raw connection."""
     answers: list[tuple[int, bytes]] = []
     data = b""
@@ -101,16 +101,16 @@ def read_answers(sock: socket.socket, count: int) -> list[tuple[int, bytes]]:
             answers.append((int(head.split(b" ")[1]), body[:length]))
             data = body[length:]
             continue
-        chunk = sock.recv(65536)
+        chunk = client_socket.recv(65536)
         if not chunk:
             raise ConnectionError(f"the connection ended after {len(answers)} answers and {data!r}")
         data += chunk
     return answers
 
 
-def read_to_end(sock: socket.socket) -> bytes:
+def read_to_end(client_socket: socket.socket) -> bytes:
     """Read until the other side closes the connection."""
     data = b""
-    while chunk := sock.recv(65536):
+    while chunk := client_socket.recv(65536):
         data += chunk
     return data

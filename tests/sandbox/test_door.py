@@ -175,11 +175,11 @@ def test_requests_beyond_the_capacity_wait_for_earlier_requests(client: SandboxC
 def test_a_reset_closes_open_requests_and_stores_nothing(client: SandboxClient) -> None:
     client.sandbox.switch(latency_ms=60_000, capacity=1)
     with client.connect() as served_socket, client.connect() as waiting_socket:
-        for sock in (served_socket, waiting_socket):
-            sock.sendall(client.encode_create("a@example.com"))
+        for client_socket in (served_socket, waiting_socket):
+            client_socket.sendall(client.encode_create("a@example.com"))
         wait_until(lambda: client.sandbox.stats()["in_flight"] == 2)
         client.sandbox.reset()
-        assert [sock.recv(100) for sock in (served_socket, waiting_socket)] == [b"", b""]
+        assert [client_socket.recv(100) for client_socket in (served_socket, waiting_socket)] == [b"", b""]
     client.sandbox.switch(capacity=1)
     assert client.create("b@example.com").status == 200
     stats = client.sandbox.stats()

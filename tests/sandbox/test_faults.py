@@ -29,16 +29,16 @@ def count_answers(client: SandboxClient) -> dict[str, int]:
 def test_a_dropped_connection_sends_no_byte_of_an_answer(
     client: SandboxClient, fault: str, events: list[tuple[str, str]], closing_method: str
 ) -> None:
-    with client.connect() as sock:
-        sock.sendall(client.encode_create("before@example.com"))
-        assert read_answers(sock, 1)[0][0] == 200  # an answer before the fault is complete
+    with client.connect() as client_socket:
+        client_socket.sendall(client.encode_create("before@example.com"))
+        assert read_answers(client_socket, 1)[0][0] == 200  # an answer before the fault is complete
         client.sandbox.switch(**{fault: 1, "cut_by": closing_method})
-        sock.sendall(client.encode_create("a@example.com") + client.encode_create("b@example.com"))
+        client_socket.sendall(client.encode_create("a@example.com") + client.encode_create("b@example.com"))
         if closing_method == "reset":
             with pytest.raises(ConnectionResetError):
-                read_to_end(sock)
+                read_to_end(client_socket)
         else:
-            assert read_to_end(sock) == b""
+            assert read_to_end(client_socket) == b""
     assert (list_stored_subscribers(client), count_answers(client)) == (
         [("before@example.com", "answered"), *events],
         {"200": 1, "cut": 1},
@@ -67,9 +67,9 @@ def test_an_error_can_be_answered_before_or_after_the_create_is_stored(
 
 def test_a_cut_answer_ends_in_the_middle_of_its_body(client: SandboxClient) -> None:
     client.sandbox.switch(cut_answer=1)
-    with client.connect() as sock:
-        sock.sendall(client.encode_create("a@example.com"))
-        head, _, body = read_to_end(sock).partition(b"\r\n\r\n")
+    with client.connect() as client_socket:
+        client_socket.sendall(client.encode_create("a@example.com"))
+        head, _, body = read_to_end(client_socket).partition(b"\r\n\r\n")
     length = int(head.partition(b"Content-Length: ")[2].split(b"\r\n")[0])
     assert head.startswith(b"HTTP/1.1 200 ")
     assert 0 < len(body) < length
@@ -78,14 +78,14 @@ def test_a_cut_answer_ends_in_the_middle_of_its_body(client: SandboxClient) -> N
 
 def test_a_create_that_hangs_is_stored_and_not_answered(client: SandboxClient) -> None:
     client.sandbox.switch(hang_after=1)
-    with client.connect() as sock:
-        sock.sendall(client.encode_create("a@example.com") + client.encode_create("b@example.com"))
+    with client.connect() as client_socket:
+        client_socket.sendall(client.encode_create("a@example.com") + client.encode_create("b@example.com"))
         wait_until(lambda: list_stored_subscribers(client))
         client.sandbox.switch(hang_after=0)
         assert client.create("c@example.com").status == 200
-        sock.settimeout(0.05)
+        client_socket.settimeout(0.05)
         with pytest.raises(TimeoutError):
-            sock.recv(1)
+            client_socket.recv(1)
     assert list_stored_subscribers(client) == [("a@example.com", "hung"), ("c@example.com", "answered")]
     assert count_answers(client) == {"hung": 1, "200": 1}
 
@@ -141,8 +141,8 @@ def test_a_create_can_be_executed_after_its_connection_was_cut_unless_the_sandbo
 
 def test_a_create_whose_client_has_disconnected_is_executed(client: SandboxClient) -> None:
     client.sandbox.switch(latency_ms=500)  # during the latency, the sandbox notices that the client has gone
-    with client.connect() as sock:
-        sock.sendall(client.encode_create("a@example.com"))
+    with client.connect() as client_socket:
+        client_socket.sendall(client.encode_create("a@example.com"))
     wait_until(lambda: list_stored_subscribers(client))
     assert list_stored_subscribers(client) == [("a@example.com", "gone")]
 
@@ -175,8 +175,8 @@ def test_faults_repeat_with_the_seed_and_each_affects_a_share_of_the_requests_wi
     assert list_statuses() == first_statuses
 
 
-def list_statuses(client: SandboxClient, number: int) -> list[int]:
-    return [client.create(f"{index}@example.com").status for index in range(number)]
+def list_statuses(client: SandboxClient, request_count: int) -> list[int]:
+    return [client.create(f"{index}@example.com").status for index in range(request_count)]
 
 
 def test_creates_can_be_refused_for_a_number_of_creates_or_for_a_time(client: SandboxClient) -> None:

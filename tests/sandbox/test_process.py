@@ -53,12 +53,12 @@ def test_the_data_survives_a_kill_and_an_incomplete_last_line(tmp_path: Path) ->
 
 
 def test_an_answered_create_survives_a_kill(tmp_path: Path) -> None:
-    with SandboxProcess(data=tmp_path) as sandbox, SandboxClient(sandbox).connect() as sock:
-        sock.sendall(b"".join(SandboxClient(sandbox).encode_create(f"{n}@example.com") for n in range(500)))
-        data = sock.recv(1 << 16)
+    with SandboxProcess(data=tmp_path) as sandbox, SandboxClient(sandbox).connect() as client_socket:
+        client_socket.sendall(b"".join(SandboxClient(sandbox).encode_create(f"{n}@example.com") for n in range(500)))
+        data = client_socket.recv(1 << 16)
         sandbox.kill()
         with suppress(ConnectionResetError):
-            while chunk := sock.recv(1 << 16):
+            while chunk := client_socket.recv(1 << 16):
                 data += chunk
         sandbox.start()
         emails = {event["email"] for event in sandbox.truth()["events"]}

@@ -207,7 +207,9 @@ def the_last_run_finishes(truth: Truth) -> Iterator[str]:
     is_list_incomplete = "leaves others out" in report_text or "could not be read whole" in report_text
     replica_switches = truth.simulation.scenario.settings.keys() & {"replica_lags_ms", "lost_shard"}
     is_contradictory = is_list_incomplete and (bool(replica_switches) or truth.hides_old_ids)
-    cannot_settle = truth.is_list_unreadable or truth.has_unclear_refusals or truth.simulation.scenario.is_misanswering
+    cannot_settle = (
+        truth.is_list_unreadable or truth.has_unclear_refusals or truth.simulation.scenario.has_wrong_answers
+    )
     hides_created_subscribers = truth.shows_nobody_created and "has not shown yet" in report_text
     is_excused = is_slow or is_contradictory or cannot_settle or hides_created_subscribers
     if not (last_run.is_finished or is_excused):

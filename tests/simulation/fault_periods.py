@@ -45,8 +45,8 @@ def _build_late_execution(min_periods: float, max_periods: float) -> Callable[[R
 
 
 def _build_delay(random: Random, share: float, job_times: JobTimes) -> Fault:
-    longest_s = job_times.timeout_s + job_times.quiet_s * random.choice((0.5, 1.0, 1.0, 2.5))
-    return Fault({}, NetworkFaults(delayed_share=share, delay_s=longest_s))
+    max_delay_s = job_times.timeout_s + job_times.quiet_s * random.choice((0.5, 1.0, 1.0, 2.5))
+    return Fault({}, NetworkFaults(delayed_share=share, delay_s=max_delay_s))
 
 
 # Each fault: name, group, function. A run has at most one fault of a group, because a group is one switch.

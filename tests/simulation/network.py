@@ -57,13 +57,13 @@ class Connection:
         process_state: ProcessState,
         call: Call,
         answer_future: "asyncio.Future[RawAnswer | Ambiguous]",
-        distort: Callable[[RawAnswer], RawAnswer],
+        alter_answer: Callable[[RawAnswer], RawAnswer],
     ) -> None:
         self._timeline = timeline
         self._process_state = process_state
         self._call = call
         self._answer_future = answer_future
-        self._distort = distort
+        self._alter_answer = alter_answer
         self.return_latency_s = 0.0
         self.is_gone = False
         self.quiet_until = -inf
@@ -84,7 +84,7 @@ class Connection:
         raw_answer: RawAnswer | Ambiguous | None = _CUT_ANSWERS.get(ending)
         if raw_answer is None:
             headers = {"Content-Type": response.content_type, **dict(response.headers)}
-            raw_answer = self._distort(RawAnswer(response.status, headers, response.body))
+            raw_answer = self._alter_answer(RawAnswer(response.status, headers, response.body))
         self._call.is_refusal = isinstance(raw_answer, RawAnswer) and _is_refusal(raw_answer)
         self.close("cut" if isinstance(raw_answer, Ambiguous) else str(raw_answer.status))
         if not self._answer_future.done():
@@ -130,7 +130,7 @@ class Network:
             request_latency_s += random.uniform(0.3, 1.0) * network_faults.delay_s
         answer_future: asyncio.Future[RawAnswer | Ambiguous] = asyncio.get_running_loop().create_future()
         connection_to_service = Connection(
-            self._timeline, self._process_state, call, answer_future, partial(self._distort, call, network_faults)
+            self._timeline, self._process_state, call, answer_future, partial(self._alter_answer, call, network_faults)
         )
         connection_to_service.return_latency_s = return_latency_s
         self._timeline.call_later(
@@ -138,7 +138,7 @@ class Network:
         )
         return await self._wait(connection_to_service, answer_future)
 
-    def _distort(self, call: Call, network_faults: NetworkFaults, raw_answer: RawAnswer) -> RawAnswer:
+    def _alter_answer(self, call: Call, network_faults: NetworkFaults, raw_answer: RawAnswer) -> RawAnswer:
         """Return the answer after the faults of the network."""
         if network_faults.error_status and raw_answer.status in _SERVER_ERRORS:
             return RawAnswer(network_faults.error_status, raw_answer.headers, raw_answer.body)

@@ -126,7 +126,7 @@ class _ScenarioBuilder:
         """
         random, settings = Random(f"{self._seed} proxy"), scenario.settings
         chance = random.random()
-        if chance >= 0.08 or scenario.is_misanswering or settings["duplicates"] != "accept" or "hide" in settings:
+        if chance >= 0.08 or scenario.has_wrong_answers or settings["duplicates"] != "accept" or "hide" in settings:
             return scenario
         switches = {"repeat" if chance < 0.04 else "discard": random.choice((0.1, 0.5, 1.0))}
         job_runs = tuple(
@@ -151,7 +151,7 @@ class _ScenarioBuilder:
             settings["cached"] = random.choice((5.0, 60.0, 3600.0))
         elif chance < 0.15 and self._naming == "id":
             settings["base_in_rows"] = "id"
-        if scenario.is_misanswering or "hide" in settings or "result_window" in settings:
+        if scenario.has_wrong_answers or "hide" in settings or "result_window" in settings:
             return replace(scenario, settings=settings)
         has_filters, existing_count = settings["filters"] != "ignored", len(scenario.existing_subscribers)
         chance = random.random()
@@ -173,7 +173,7 @@ class _ScenarioBuilder:
     def _add_lasting_refusals(self, scenario: Scenario) -> Scenario:
         """In some seeds, let the service refuse creates: all creates for a while, the creates beyond a limit or a
         quota, or single creates."""
-        if not self._is_refusing or scenario.is_misanswering:
+        if not self._is_refusing or scenario.has_wrong_answers:
             return scenario
         switches, shape = self._draw_refusals(), scenario.settings["error_shape"]
         if shape not in ("plain", "nested"):  # without a JSON body, only the status shows a refusal
@@ -450,28 +450,30 @@ class _ScenarioBuilder:
             return RunEnding(first_signal_at_s=at_s, kill_at_s=at_s + random.choice((0.01, 0.1, 3.0)))
         return RunEnding()
 
-    def _choose_persons(self, number: int) -> list[Person]:
+    def _choose_persons(self, run_number: int) -> list[Person]:
         """Return most of the persons that the source has in this run. In each run, the source has new persons."""
         share = self._random.choice((0.6, 0.9, 1.0))
         persons = [
-            person for person in self._people.persons.values() if person.number % self._faulty_run_count < number
+            person for person in self._people.persons.values() if person.number % self._faulty_run_count < run_number
         ]
         return [person for person in persons if self._random.random() < share]
 
-    def _write_rows(self, persons: list[Person], number: int) -> list[list[Cells]]:
+    def _write_rows(self, persons: list[Person], run_number: int) -> list[list[Cells]]:
         """Return the rows in one or more chunks. Some persons have two rows, and some rows are invalid."""
         random = self._random
-        rows = [self._write_row(person, number) for person in persons]
-        rows += [self._write_row(random.choice(persons), number) for _ in range(random.choice((0, 0, 2))) if persons]
+        rows = [self._write_row(person, run_number) for person in persons]
+        rows += [
+            self._write_row(random.choice(persons), run_number) for _ in range(random.choice((0, 0, 2))) if persons
+        ]
         rows += [Cells(0, "nobody", "", "No", "One") for _ in range(random.choice((0, 0, 0, 1)))]
         random.shuffle(rows)
         cut_indexes = sorted(random.randint(0, len(rows)) for _ in range(random.choice((0, 0, 1, 2, 6))))
         return [rows[start:end] for start, end in zip([0, *cut_indexes], [*cut_indexes, len(rows)], strict=True)]
 
-    def _write_row(self, person: Person, number: int) -> Cells:
+    def _write_row(self, person: Person, run_number: int) -> Cells:
         random = self._random
-        first_name = "Ann" if number < 2 or person.number % 3 else f"Ann {number}"
-        last_name = "Lee" if number >= person.accepted_from else ""
+        first_name = "Ann" if run_number < 2 or person.number % 3 else f"Ann {run_number}"
+        last_name = "Lee" if run_number >= person.accepted_from else ""
         email = random.choice(person.spellings)
         if self._people.identity == "client_user_id" and person.number % 4 == 0:
             email = ""

@@ -16,7 +16,7 @@ class StoredSubscriber:
     base_id: int
     person: int
     first_name: str
-    fate: str
+    answer_kind: str
     is_update: bool
     call: "Call | None"  # our create, or None if another program created the subscriber
     previous_version: "StoredSubscriber | None" = None  # the subscriber that had this id before

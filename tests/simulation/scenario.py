@@ -102,7 +102,7 @@ class Scenario:
         return value if isinstance(value, tuple) else ()
 
     @property
-    def is_misanswering(self) -> bool:
+    def has_wrong_answers(self) -> bool:
         """Whether the service answers a create with another base or identity than the create had, or merges
         subscribers."""
         return any(name in self.settings for name in ("base_alias", "alter_identity", "merge_by"))

@@ -80,7 +80,8 @@ class SimulatedService:
             verb = "updated" if subscriber.is_update else "stored"
             self._record.add_line(
                 subscriber.stored_at,
-                f"service: {verb} {subscriber.subscriber_id} (person {subscriber.person}) {origin}, {subscriber.fate}",
+                f"service: {verb} {subscriber.subscriber_id} (person {subscriber.person}) {origin}, "
+                f"{subscriber.answer_kind}",
             )
 
     def _build_stored(self, event: Mapping[str, Any], call: Call | None) -> StoredSubscriber:
@@ -92,7 +93,7 @@ class SimulatedService:
             base_id=event["base_id"],
             person=self._people.find_person(subscriber_object),
             first_name=subscriber_object.get("FirstName") or "",
-            fate=event["answered"],
+            answer_kind=event["answered"],
             is_update=event["kind"] == "updated",
             call=call,
             previous_version=self._latest_by_id.get(event["id"]),

@@ -94,7 +94,7 @@ class Simulation:
             self._wait_before(job_run)
             self._change_ledger(job_run)
             self._run(number, job_run)
-        self.timeline.pass_until(self.timeline.now_s + _FINAL_WAIT_S)
+        self.timeline.advance_to(self.timeline.now_s + _FINAL_WAIT_S)
         self.base_id = next((base_id for base_id, name in bases.items() if name == self.scenario.base_name), None)
 
     def find_base(self, person: int) -> int | None:
@@ -113,7 +113,7 @@ class Simulation:
                 starts_at + foreign_create.created_at_s,
                 partial(self.service.create_by_other_program, foreign_create.subscriber_object),
             )
-        self.timeline.pass_until(starts_at)
+        self.timeline.advance_to(starts_at)
 
     def _change_ledger(self, job_run: JobRun) -> None:
         copy_before, self._copy_before_run = self._copy_before_run, self._store.copy()

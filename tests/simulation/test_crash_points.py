@@ -1,6 +1,6 @@
 """Processes that are killed before or after a commit, or at a step. The next runs, which have no faults, end correctly.
 
-By default, a process is killed at every fifth commit and every 25th step. In a campaign, it is killed at each commit
+By default, a process is killed at every fifth commit and every 25th step. In a long run, it is killed at each commit
 and step. After every second kill the next run has the source; after the other kills it is a retry without the source.
 """
 
@@ -23,12 +23,12 @@ ENDINGS: dict[str, Callable[[int], RunEnding]] = {
     "after commit": lambda point: RunEnding(kill_at_commit=point, kills_after_commit=True),
     "before step": lambda point: RunEnding(kill_at_step=point),
 }
-_IS_CAMPAIGN = SEED_COUNT > DEFAULT_SEED_COUNT
-_STRIDES = {
+_IS_LONG_RUN = SEED_COUNT > DEFAULT_SEED_COUNT
+_POINT_DISTANCES = {
     "before commit": 5,
     "after commit": 5,
     "before step": 25,
-}  # odd, so that every second kill is at an odd point
+}  # odd numbers, so that every second kill is at an odd point
 _MIN_POINT_COUNTS = {
     "before commit": 10,
     "after commit": 10,
@@ -37,11 +37,12 @@ _MIN_POINT_COUNTS = {
 
 
 def kill_at_each_point(
-    small_scenario: SmallScenario, ending_name: str, stride: int, ledgers: Ledgers
+    small_scenario: SmallScenario, ending_name: str, point_distance: int, ledgers: Ledgers
 ) -> Iterator[list[str]]:
-    """Kill the process at point 1, 1 + stride, … until a run ends before its kill point. Yield the contradictions."""
+    """Kill the process at each `point_distance`-th point, until a run ends before its kill point. Yield the
+    contradictions."""
     build_ending = ENDINGS[ending_name]
-    for point in count(1, stride):
+    for point in count(1, point_distance):
         is_source_kept = point % 2 == 1
         result = simulate(small_scenario.build_killed(build_ending(point), is_source_kept=is_source_kept), ledgers)
         if result.simulation.run_results[small_scenario.killed_index].report is not None:
@@ -57,22 +58,23 @@ def kill_at_each_point(
     list(enumerate(SMALL_SCENARIOS)),
     ids=[small_scenario.name for small_scenario in SMALL_SCENARIOS],
 )
-def test_the_runs_after_a_death_fulfil_every_claim(
+def test_the_runs_after_a_kill_fulfil_every_claim(
     number: int, small_scenario: SmallScenario, record_property: Callable[[str, object], None]
 ) -> None:
-    """The processes of each scenario are killed in one of three ways, in turn. A campaign tries all ways."""
-    for ending_name in ENDINGS if _IS_CAMPAIGN else [list(ENDINGS)[-number % len(ENDINGS)]]:
-        stride = 1 if _IS_CAMPAIGN else _STRIDES[ending_name]
-        kills = list(kill_at_each_point(small_scenario, ending_name, stride, Ledgers()))
+    """The processes of each scenario are killed in one of three ways, in turn. A long run of this test tries all
+    ways."""
+    for ending_name in ENDINGS if _IS_LONG_RUN else [list(ENDINGS)[-number % len(ENDINGS)]]:
+        point_distance = 1 if _IS_LONG_RUN else _POINT_DISTANCES[ending_name]
+        kills = list(kill_at_each_point(small_scenario, ending_name, point_distance, Ledgers()))
         record_property("killed", json.dumps([small_scenario.name, ending_name, len(kills)]))
         assert [fault for faults in kills for fault in faults] == []
-        assert len(kills) >= _MIN_POINT_COUNTS[ending_name] // stride, "the run has too few kill points"
+        assert len(kills) >= _MIN_POINT_COUNTS[ending_name] // point_distance, "the run has too few kill points"
 
 
 def test_a_run_that_a_second_signal_ends_fulfils_every_claim() -> None:
-    """The second signal follows the first signal at once. The tried times are 80 ms apart (in a campaign 20 ms)."""
+    """The second signal follows the first signal at once. The tried times are 80 ms apart (in a long run 20 ms)."""
     ledgers, small_scenario = Ledgers(), SMALL_SCENARIOS[0]
-    moments_s = [0.02 * number for number in range(1, 50, 1 if _IS_CAMPAIGN else 4)]
+    moments_s = [0.02 * number for number in range(1, 50, 1 if _IS_LONG_RUN else 4)]
     endings = [RunEnding(first_signal_at_s=moment_s, second_signal_at_s=moment_s + 0.001) for moment_s in moments_s]
     results = [simulate(small_scenario.build_killed(ending, is_source_kept=True), ledgers) for ending in endings]
     assert [fault for result in results for fault in result.contradictions] == []

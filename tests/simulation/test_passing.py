@@ -105,7 +105,11 @@ def test_a_refused_create_that_took_effect_is_found_and_not_sent_again() -> None
     first_run, _ = result.simulation.run_results
     assert first_run.report is not None
     assert (
-        sum(1 for subscriber in result.simulation.record.stored_subscribers if subscriber.fate == "answered_as_refused")
+        sum(
+            1
+            for subscriber in result.simulation.record.stored_subscribers
+            if subscriber.answer_kind == "answered_as_refused"
+        )
         >= 20
     )
     assert (count_states(first_run), result.contradictions) == (Counter({State.CONFIRMED: PERSON_COUNT}), [])

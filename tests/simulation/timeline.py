@@ -63,7 +63,7 @@ class Timeline:
                 return True
         return False
 
-    def pass_until(self, until_s: float) -> None:
+    def advance_to(self, until_s: float) -> None:
         """Let all events until `until_s` happen, and set the clock to `until_s`."""
         while self.advance(until_s):
             pass

@@ -76,7 +76,7 @@ class Truth:
         if "alter_identity" in self.simulation.scenario.settings and any("+" in spelling for spelling in spellings):
             return True
         subscribers = [subscriber for call in calls for subscriber in call.stored_subscribers]
-        is_wrong = any(subscriber.is_moved or subscriber.fate == "wrong_answer" for subscriber in subscribers)
+        is_wrong = any(subscriber.is_moved or subscriber.answer_kind == "wrong_answer" for subscriber in subscribers)
         return is_wrong or any(call.ending == MIXED_UP_ENDING for call in calls)
 
     def is_discarded(self, person: int) -> bool:

@@ -67,7 +67,10 @@ def test_only_days_that_exist_are_dates() -> None:
     st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.none(), max_size=8), st.integers(0, 3)
 )
 def test_a_control_character_is_found_anywhere_in_a_text(texts: list[str | None], start: int) -> None:
-    expected = [text is None or not any(ord(sign) < 32 and sign not in "\t\n\r" for sign in text) for text in texts]
+    expected = [
+        text is None or not any(ord(character) < 32 and character not in "\t\n\r" for character in text)
+        for text in texts
+    ]
     results = does_not_match(build_cells(texts).slice(start), CONTROL_PATTERN, CONTROL_CHARACTERS).to_pylist()
     assert [is_valid is None or is_valid for is_valid in results] == expected[start:]
 

@@ -63,11 +63,11 @@ def test_another_listed_subscriber_is_tried_if_the_control_has_vanished(tmp_path
     fake_list = build_list_with_plus()
     people = list(fake_list.people)
 
-    def vanish(query: ListQuery) -> None:
+    def remove_first_people(query: ListQuery) -> None:
         if query.email is not None:
             fake_list.people = people[7:]
 
-    fake_list.on_request = vanish
+    fake_list.on_request = remove_first_people
     assert check(fake_list, tmp_path, PLUS_CLASS).passed_classes == {PLUS_CLASS}
     assert [fake_list.count_requests(f"p+{number}@x.org") for number in (11, 12, 13)] == [1, 1, 1]
 

@@ -26,7 +26,7 @@ def look(fake_list: FakeList, folder: Path, *texts: str, ignores_case: bool = Fa
     return run_with_fake(fake_list, folder, lambda session: look_up_all(session.access, keys), **options)
 
 
-def has_swept(fake_list: FakeList) -> bool:
+def has_read_whole_list(fake_list: FakeList) -> bool:
     return fake_list.page_count > 2
 
 
@@ -98,7 +98,7 @@ def test_keys_that_are_inconclusive_by_filters_are_looked_up_by_a_sweep(tmp_path
     result = look(fake_list, tmp_path, "ann+b@x.org", "bob@x.org", "c+d@x.org")
     assert set(result.found_ids) == {compute_identity("ann+b@x.org")}
     assert result.absent_identities == {compute_identity("bob@x.org"), compute_identity("c+d@x.org")}
-    assert has_swept(fake_list)
+    assert has_read_whole_list(fake_list)
 
 
 def test_after_an_inconclusive_sweep_the_run_uses_filters_first(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_subscriber_in_other_capitals_is_found_if_the_key_allows_any_spelling(
     fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
     fake_list.add(60_000, "Ann@X.org")
     assert set(look(fake_list, tmp_path, "ann@x.org", ignores_case=True).found_ids) == {compute_identity("ann@x.org")}
-    assert has_swept(fake_list)
+    assert has_read_whole_list(fake_list)
 
 
 def build_keys(key_count: int, *, ignores_case: bool = False) -> list[LookupKey]:

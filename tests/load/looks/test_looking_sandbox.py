@@ -41,8 +41,8 @@ def fill(sandbox: SandboxProcess, *, base: int = BASE, numbers: tuple[int, ...] 
     return ids
 
 
-def build_keys(number: int) -> list[LookupKey]:
-    return [build_key(text.format(number)) for text in TEXTS]
+def build_keys(person_number: int) -> list[LookupKey]:
+    return [build_key(text.format(person_number)) for text in TEXTS]
 
 
 @pytest.mark.parametrize("order", ["id", "shuffled"])

@@ -162,11 +162,11 @@ def list_once(fake_list: FakeList, folder: Path, *texts: str, **options: Any) ->
     """Read the list. Return the listing, the number of identities with several ids, and the recorded
     ids of these emails."""
 
-    async def list_and_read(session: Session) -> tuple[Listing, int, list[int | None]]:
+    async def list_base_and_read_ids(session: Session) -> tuple[Listing, int, list[int | None]]:
         listing, duplicate_count = await list_base(session)
         return listing, duplicate_count, read_recorded_ids(session.journal, *texts)
 
-    return run_with_fake(fake_list, folder, list_and_read, **options)
+    return run_with_fake(fake_list, folder, list_base_and_read_ids, **options)
 
 
 def test_a_listing_records_only_the_subscribers_of_the_base(tmp_path: Path) -> None:

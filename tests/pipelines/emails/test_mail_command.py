@@ -91,8 +91,8 @@ def test_no_email_is_sent_with_an_empty_or_shrunken_suppression_list(mailer: Con
     write_csv(tmp_path / "people.csv", "email,first,order", *people)
     write_job(tmp_path, suppress={"file": {"path": "gone.csv", "column": "email"}})
 
-    def write_suppression_list(number: int) -> None:
-        write_csv(tmp_path / "gone.csv", "email", *(row.split(",")[0] for row in people[:number]))
+    def write_suppression_list(suppressed_count: int) -> None:
+        write_csv(tmp_path / "gone.csv", "email", *(row.split(",")[0] for row in people[:suppressed_count]))
 
     write_suppression_list(0)
     assert mailer.run_json("mail", "mail.yaml").is_refused  # a refused run leaves no campaign with lost emails

@@ -20,9 +20,11 @@ from tests.sources.files.reading import read_rows, write
 PACK_FUNCTIONS: dict[str, Callable[[bytes], bytes]] = {"gz": pack_gzip, "zip": pack_zip, "zst": pack_zstd}
 
 
-def build_rows(number: int) -> bytes:
+def build_rows(row_count: int) -> bytes:
     """Return a CSV file with cells that cannot be compressed much."""
-    return b"email,key\n" + b"".join(b"p%d@example.com,%s\n" % (n, os.urandom(8).hex().encode()) for n in range(number))
+    return b"email,key\n" + b"".join(
+        b"p%d@example.com,%s\n" % (n, os.urandom(8).hex().encode()) for n in range(row_count)
+    )
 
 
 DAMAGES: list[tuple[str, Callable[[bytes], bytes]]] = [

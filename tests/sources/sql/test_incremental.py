@@ -12,7 +12,7 @@ from connector.sources.sql import IncrementalSource
 from tests.databases import DATABASE_OPENERS, Database
 
 NOON = datetime(2026, 11, 21, 12, 0)  # noqa: DTZ001 - databases return it without a time zone
-EAST = timezone(timedelta(hours=2))
+ZONE_TWO_HOURS_EAST = timezone(timedelta(hours=2))
 
 
 @pytest.fixture(scope="module", params=sorted(DATABASE_OPENERS))
@@ -86,7 +86,7 @@ def test_timestamps_with_a_zone_are_compared_as_moments_in_postgresql_and_duckdb
                 assert [chunk.frame["id"].tolist() for chunk in source.chunks()] == [["1"]]
             assert source.watch.largest_value == datetime(2026, 11, 21, 10, tzinfo=UTC)
             source = IncrementalSource(database.url, table="t", column="moment", kind=CursorKind.TIMESTAMP)
-            source.set_start(datetime(2026, 11, 21, 8, 0, tzinfo=UTC).astimezone(EAST))
+            source.set_start(datetime(2026, 11, 21, 8, 0, tzinfo=UTC).astimezone(ZONE_TWO_HOURS_EAST))
             with source:
                 assert [chunk.frame["id"].tolist() for chunk in source.chunks()] == [["1", "2"]]
 
