@@ -31,9 +31,9 @@ from connector.runs.report import (
     Report,
     RunScope,
     Status,
-    describe_asked_base,
     describe_filters,
     describe_rate,
+    describe_requested_base,
     drop_empty,
     end_report,
     end_run,
@@ -68,10 +68,10 @@ _STOP_S, _COMMIT_S = 3.0, 10.0
 for the thread."""
 
 
-async def _run_blocking(work: Callable[[], T], writer: Writer, *, is_commit: bool = False) -> T:
+async def _run_blocking(function: Callable[[], T], writer: Writer, *, is_commit: bool = False) -> T:
     """Run a blocking method of the writer in a thread. A cancellation interrupts the method and waits for its end. If a
     commit succeeds despite the cancellation, return the result of the commit."""
-    work_future = asyncio.ensure_future(_run_in_thread(work))
+    work_future = asyncio.ensure_future(_run_in_thread(function))
     try:
         return await asyncio.shield(work_future)
     except asyncio.CancelledError:
@@ -99,7 +99,7 @@ async def _run_blocking(work: Callable[[], T], writer: Writer, *, is_commit: boo
         raise
 
 
-async def _run_in_thread(work: Callable[[], T]) -> T:
+async def _run_in_thread(function: Callable[[], T]) -> T:
     """Run blocking work in a daemon thread, which does not keep the process alive."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -116,7 +116,7 @@ async def _run_in_thread(work: Callable[[], T]) -> T:
         result: T | None = None
         error: BaseException | None = None
         try:
-            result = work()
+            result = function()
         except BaseException as raised:  # noqa: BLE001 - the future raises it
             error = raised
         with suppress(RuntimeError):  # the loop is closed
@@ -166,11 +166,11 @@ def _explain_shrunk(destination: Destination, row_count: int, last_count: int | 
     """Return the reason why the list may not be written if it has shrunk too much since the last export, else ""."""
     if not last_count or last_count - row_count <= max_shrink * last_count * (1 + _ROUNDING_ERROR):
         return ""
-    share = 1 - row_count / last_count
+    lost_share = 1 - row_count / last_count
     return (
-        f"The list has {row_count:,} rows, {share:.0%} fewer than the {last_count:,} of the last export to "
+        f"The list has {row_count:,} rows, {lost_share:.0%} fewer than the {last_count:,} of the last export to "
         f"{destination}, which was left as it was. If this loss is right, run again with --max-shrink "
-        f"{min(100, math.ceil(100 * share))}%."
+        f"{min(100, math.ceil(100 * lost_share))}%."
     )
 
 
@@ -252,7 +252,7 @@ def _describe_scope(plan: ExportPlan) -> RunScope:
         "ignore_total_count": "yes" if plan.ignore_total_count else "",
         "allow_truncated": "yes" if plan.allow_truncated else "",
     }
-    base = describe_asked_base(BaseRef(plan.query.base_id)) or "all"
+    base = describe_requested_base(BaseRef(plan.query.base_id)) or "all"
     return RunScope(plan.settings.service.base_url, str(destination), base, plan.settings.account, drop_empty(settings))
 
 
@@ -265,11 +265,13 @@ async def _export_list(plan: ExportPlan, report: Report, client: Client, progres
     that fails. After an error, the destination is unchanged. A cancellation during the commit waits for the result of
     the commit. CommitUnknown is raised if no result comes.
     """
-    started_at, progression = clock.now().timestamp(), ProgressMeter(clock.monotonic)
+    started_at, progress_meter = clock.now().timestamp(), ProgressMeter(clock.monotonic)
 
-    def follow(reading: ListProgress) -> None:
+    def show_progress(reading: ListProgress) -> None:
         read_text = f"sweep {reading.sweep_number}: {reading.row_count:,} read"
-        progress.follow(lambda: f"{read_text}; {progression.describe(reading.row_count, reading.total)}".rstrip("; "))
+        progress.set_describe(
+            lambda: f"{read_text}; {progress_meter.describe(reading.row_count, reading.total)}".rstrip("; ")
+        )
 
     known_bases = await asyncio.to_thread(_list_bases, plan)
     destination, filters = plan.destination, list_filters(plan.query)
@@ -288,7 +290,7 @@ async def _export_list(plan: ExportPlan, report: Report, client: Client, progres
                 staging,
                 row_form=columns,
                 now=clock.now,
-                on_progress=follow,
+                on_progress=show_progress,
                 ignore_total_count=plan.ignore_total_count,
                 allow_truncated=plan.allow_truncated,
                 find_unlisted_entries=partial(_find_unlisted_entries, plan, started_at),
@@ -297,14 +299,18 @@ async def _export_list(plan: ExportPlan, report: Report, client: Client, progres
         logger.info(
             "certificate: %(verdict)s (%(reason)s)", {"verdict": certificate.verdict, "reason": certificate.reason}
         )
-        note = _explain_incomplete(certificate, destination, is_allowed=plan.allow_incomplete, has_target=has_target)
+        refusal_message = _explain_incomplete(
+            certificate, destination, is_allowed=plan.allow_incomplete, has_target=has_target
+        )
         if filters and has_target and not staging.row_count:  # the filter's value may be misspelt
-            note = note or f"The filter matched no subscriber: {destination} was left as it was."
-        shrink_note = ""
-        if not note and plan.max_shrink < 1:
+            refusal_message = refusal_message or f"The filter matched no subscriber: {destination} was left as it was."
+        shrink_message = ""
+        if not refusal_message and plan.max_shrink < 1:
             last_count = await _run_blocking(partial(writer.find_last_row_count, filters), writer)
-            note = shrink_note = _explain_shrunk(destination, staging.row_count, last_count, plan.max_shrink)
-        if not note:
+            refusal_message = shrink_message = _explain_shrunk(
+                destination, staging.row_count, last_count, plan.max_shrink
+            )
+        if not refusal_message:
             run = ExportRun(report.run_id, plan.job, certificate, staging.row_count, staging.exported_at, clock.now())
             await _run_blocking(partial(writer.publish, run), writer, is_commit=True)
             logger.info("commit: %(rows)d rows are published", {"rows": staging.row_count})
@@ -312,14 +318,14 @@ async def _export_list(plan: ExportPlan, report: Report, client: Client, progres
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(_run_in_thread(writer.discard), _COMMIT_S)
     report.certificate = certificate.as_report()
-    report.rows = {"read": certificate.distinct, "written": 0 if note else staging.row_count}
+    report.rows = {"read": certificate.distinct, "written": 0 if refusal_message else staging.row_count}
     if certificate.hidden:
         report.messages.append(describe_hidden(certificate))
-    if note:
-        report.messages.append(note)
-    if shrink_note:
+    if refusal_message:
+        report.messages.append(refusal_message)
+    if shrink_message:
         return "aborted"
-    return "ok" if certificate.is_complete and not note else "partial"
+    return "ok" if certificate.is_complete and not refusal_message else "partial"
 
 
 def _list_bases(plan: ExportPlan) -> list[int]:

@@ -155,20 +155,20 @@ than `Newsletter`."""
 _LETTERS_WITHOUT_MARKS = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "ħ": "h", "ı": "i", "æ": "ae", "œ": "oe"})
 
 
-def is_similar_base_name(asked_name: str, listed_name: str) -> bool:
-    """Return whether a service may confuse the two names: they differ only in accents, or the listed name may be the
-    asked name cut off."""
-    asked_letters, listed_letters = _drop_accents(asked_name), _drop_accents(listed_name)
-    if asked_letters == listed_letters:
+def is_similar_base_name(requested_name: str, listed_name: str) -> bool:
+    """Return whether a service may confuse the two names: they differ only in accents, or the listed name may be
+    the beginning of the requested name, which the service has cut off."""
+    requested_letters, listed_letters = _remove_accents(requested_name), _remove_accents(listed_name)
+    if requested_letters == listed_letters:
         return True
     cut_name = listed_letters.rstrip("\ufffd.… ")
-    if not asked_letters.startswith(cut_name):
+    if not requested_letters.startswith(cut_name):
         return False
-    is_in_word = cut_name[-1:].isalnum() and asked_letters[len(cut_name) : len(cut_name) + 1].isalnum()
+    is_in_word = cut_name[-1:].isalnum() and requested_letters[len(cut_name) : len(cut_name) + 1].isalnum()
     return len(cut_name) >= (_SHORTEST_CUT_IN_WORD if is_in_word else _SHORTEST_CUT_NAME)
 
 
-def _drop_accents(name: str) -> str:
+def _remove_accents(name: str) -> str:
     decomposed_name = unicodedata.normalize("NFKD", fold_base_name(name)).translate(_LETTERS_WITHOUT_MARKS)
     return "".join(character for character in decomposed_name if unicodedata.category(character) not in ("Mn", "Cf"))
 

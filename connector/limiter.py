@@ -97,7 +97,7 @@ class RequestLimiter:
         """Return whether the service has asked for a pause that has not ended at `now` (monotonic)."""
         return self._client.quiet_until > now
 
-    async def sleep_before_retry(self, until: float, seconds: float) -> bool:
+    async def sleep_before_retry(self, deadline: float, seconds: float) -> bool:
         """Wait for `seconds`, and then as long as the pace requires. Return whether the request may be sent again.
 
         Return False if the run must stop, if `until` (monotonic) has passed, if the service has asked for a pause, or
@@ -107,7 +107,7 @@ class RequestLimiter:
         may_go_on = await control.sleep(seconds)
         while may_go_on and not self._breaker.is_open:
             now = control.clock.monotonic()
-            if self._client.quiet_until > now or now > until:
+            if self._client.quiet_until > now or now > deadline:
                 return False
             if (wait_s := self._rate.admit(now)) <= 0:
                 return True

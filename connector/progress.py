@@ -1,4 +1,4 @@
-"""The progress of a run as a text for a person: the share, the rate and the remaining time, as far as they are
+"""The progress of a run as a text for a person: the finished share, the rate and the remaining time, as far as they are
 known."""
 
 from collections import deque
@@ -8,13 +8,12 @@ _RATE_WINDOW_S = 10.0  # only the last seconds count, because the rate of a serv
 
 
 class Progress:
-    """A text about what a run is doing. `describe` is the function that was last passed to `follow`, and returns the
-    text."""
+    """The current activity of a run as a text. `describe` returns the text. `set_describe` replaces this function."""
 
     def __init__(self) -> None:
         self.describe: Callable[[], str] = lambda: "starting"
 
-    def follow(self, describe: Callable[[], str]) -> None:
+    def set_describe(self, describe: Callable[[], str]) -> None:
         """Use this function for the text from now on."""
         self.describe = describe
 

@@ -29,7 +29,7 @@ Integers = npt.NDArray[np.int64]
 ListedBase = tuple[int | None, str | None]
 """The id and the name of a base as the list has them. An id or a name of another type is None."""
 
-_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+_DUCKDB_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "256MB", "threads": 1, "preserve_insertion_order": False, "autoinstall_known_extensions": False,
 }  # fmt: skip
 """By default DuckDB uses 80 % of the machine's memory, and may load code from the network. With one thread, version 2.0
@@ -38,11 +38,11 @@ joins ten million subscribers within 128 MB; version 1.4 cannot join a million w
 _INSERT_ROWS = 20_000  # listed subscribers of one INSERT; an INSERT of a few rows takes a whole millisecond
 _FETCH_ROWS = 10_000  # differences that are fetched at once
 
-_TYPES = {
+_ARROW_TYPES = {
     "INTEGER": pa.int32(), "TINYINT": pa.int8(), "BIGINT": pa.int64(), "BLOB": pa.binary(), "VARCHAR": pa.string()
 }  # fmt: skip
 
-_TABLES = {
+_TABLE_COLUMNS = {
     "listed": {"base": "INTEGER", "digest": "BLOB", "id": "BIGINT", "name": "BLOB", "content": "BLOB"},
     "source": {
         "side": "INTEGER", "digest": "BLOB", "position": "BIGINT", "number": "BIGINT", "name": "VARCHAR",
@@ -58,7 +58,7 @@ _TABLES = {
 subscriber without an identity. `source.position` counts the compared rows from 0, and is NULL for a row that is not
 compared. `content` has the compared fields as `write_values` writes them."""
 
-_JOIN = (
+_JOIN_STATEMENTS = (
     """
     CREATE TABLE people AS SELECT side, digest, min(id) AS id, count(*) AS times FROM listed JOIN base_side USING (base)
     GROUP BY side, digest, CASE WHEN digest IS NULL THEN id END
@@ -84,8 +84,8 @@ class Comparison(CloseableResource):
     """The join of the list, a source and the ledger. It is a context manager, and a sink for `read_list`.
 
     Add the source by `add_rows` and the ledger by `add_entries`. Then make the tables `joined` and `vanished` by
-    `join`, and read them by `fetch`. `identity` is the field that identifies a subscriber, and `names` are the fields
-    that are compared. Every method raises RunAborted if DuckDB fails.
+    `join_tables`, and read them by `fetch_rows`. `identity` is the field that identifies a subscriber, and `names` are
+    the fields that are compared. Every method raises RunAborted if DuckDB fails.
     """
 
     def __init__(self, identity: str, names: Sequence[str]) -> None:
@@ -93,8 +93,8 @@ class Comparison(CloseableResource):
         self._row_count = 0
         with _translate_errors():
             self._folder = tempfile.TemporaryDirectory(prefix="connector-")
-            self._database = duckdb.connect(config={**_SETTINGS, "temp_directory": self._folder.name})
-        for table, columns in _TABLES.items():
+            self._database = duckdb.connect(config={**_DUCKDB_SETTINGS, "temp_directory": self._folder.name})
+        for table, columns in _TABLE_COLUMNS.items():
             self._execute(f"CREATE TABLE {table} ({', '.join(map(' '.join, columns.items()))})")
         self.start_sweep(0)
 
@@ -113,15 +113,15 @@ class Comparison(CloseableResource):
 
     def receive_rows(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         """Add a page of listed subscribers."""
-        for wire in wire_objects:
-            base = self._bases.setdefault(read_base(wire), len(self._bases))
-            name = wire.get(self._identity.path[0])
+        for wire_object in wire_objects:
+            base = self._bases.setdefault(read_base(wire_object), len(self._bases))
+            name = wire_object.get(self._identity.path[0])
             if not isinstance(name, str) or not name.strip():
-                self._pending_rows.append((base, None, wire["Id"], None, None))
+                self._pending_rows.append((base, None, wire_object["Id"], None, None))
                 continue
             digest = digest_identity(self._identity.name, name)
-            content = write_values([_read_value(wire, field) for field in self._names])
-            self._pending_rows.append((base, digest, wire["Id"], name.encode(errors="surrogatepass"), content))
+            content = write_values([_read_value(wire_object, field) for field in self._names])
+            self._pending_rows.append((base, digest, wire_object["Id"], name.encode(errors="surrogatepass"), content))
         if len(self._pending_rows) >= _INSERT_ROWS:
             self._insert_pending()
 
@@ -144,7 +144,7 @@ class Comparison(CloseableResource):
         positions = range(self._row_count, self._row_count + len(numbers))
         self._row_count += len(numbers)
         columns = (sides, split_digests(identities), positions, numbers, names, list(contents))
-        self._insert("source", dict(zip(_TABLES["source"], columns, strict=True)))
+        self._insert("source", dict(zip(_TABLE_COLUMNS["source"], columns, strict=True)))
 
     def add_present(self, sides: Integers, identities: Digests) -> None:
         """Add invalid and suppressed rows of the source. These rows are not compared, but the source counts as having
@@ -163,13 +163,13 @@ class Comparison(CloseableResource):
         self._execute("DELETE FROM base_side")
         self._insert_rows("base_side", pairs)
 
-    def join(self) -> None:
+    def join_tables(self) -> None:
         """Make the tables `joined` and `vanished`. `joined` has a row for each side and identity. `vanished` has the
         confirmed entries whose identity and whose id the list does not show."""
-        for statement in _JOIN:
+        for statement in _JOIN_STATEMENTS:
             self._execute(statement)
 
-    def fetch(self, statement: str) -> Iterator[Any]:
+    def fetch_rows(self, statement: str) -> Iterator[Any]:
         """Yield the rows of a query. The caller reads all rows before the next statement."""
         with _translate_errors():
             self._database.execute(statement)
@@ -184,11 +184,11 @@ class Comparison(CloseableResource):
 
     def _insert_rows(self, table: str, rows: Sequence[Sequence[object]]) -> None:
         if rows:
-            self._insert(table, dict(zip(_TABLES[table], zip(*rows, strict=True), strict=True)))
+            self._insert(table, dict(zip(_TABLE_COLUMNS[table], zip(*rows, strict=True), strict=True)))
 
     def _insert(self, table: str, columns: Mapping[str, Any]) -> None:
-        types = _TABLES[table]
-        batch = pa.table({name: pa.array(values, _TYPES[types[name]]) for name, values in columns.items()})
+        types = _TABLE_COLUMNS[table]
+        batch = pa.table({name: pa.array(values, _ARROW_TYPES[types[name]]) for name, values in columns.items()})
         with _translate_errors():
             self._database.register("batch", batch)
             self._database.execute(f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM batch")
@@ -210,7 +210,7 @@ def _translate_errors() -> Iterator[None]:
         ) from None
 
 
-def _read_value(wire: dict[str, Any], field: str) -> object:
+def _read_value(wire_object: dict[str, Any], field: str) -> object:
     """Return a listed value, or None for an empty text, because an empty cell of a row is None."""
-    value = read_field(wire, field)
+    value = read_field(wire_object, field)
     return None if value == "" else value

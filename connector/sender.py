@@ -195,9 +195,9 @@ class Sender(Generic[Item, AnswerT, Result]):
             delivery.give_up(item, GiveUpReason.STALE)
             return True
         try:
-            rest = partial(limiter.sleep_before_retry, deadline)
+            sleep_before_retry = partial(limiter.sleep_before_retry, deadline)
             try:
-                answer = await self._retrier.send(partial(self._send_once, item), limiter.counts, rest)
+                answer = await self._retrier.send(partial(self._send_once, item), limiter.counts, sleep_before_retry)
             finally:
                 limiter.release()
             if isinstance(answer, Refused):

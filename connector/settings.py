@@ -22,8 +22,10 @@ from connector.texts import is_unicode, make_line
 # The limit of open files
 
 
-_WANTED_LIMIT = 2048  # for 1,000 requests at once, look-ups and files; with many more, `select` fails in some drivers
-# descriptors for the ledger, its journal, reports, row files, temporary copies, the source and modules
+_WANTED_DESCRIPTOR_LIMIT = (
+    2048  # for 1,000 requests at once, look-ups and files; with many more, `select` fails in some drivers
+)
+# File descriptors for the ledger, its journal, reports, row files, temporary copies, the source and modules.
 _RESERVED_FOR_FILES = 32
 _ASSUMED_OPEN_COUNT = 32  # the number of open descriptors if they cannot be counted
 
@@ -32,7 +34,9 @@ def raise_descriptor_limit() -> None:
     """Raise the soft limit of this process, at most to the hard limit. If the limit cannot be raised, it does not
     change."""
     soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    new_limit = _WANTED_LIMIT if hard_limit == resource.RLIM_INFINITY else min(_WANTED_LIMIT, hard_limit)
+    new_limit = (
+        _WANTED_DESCRIPTOR_LIMIT if hard_limit == resource.RLIM_INFINITY else min(_WANTED_DESCRIPTOR_LIMIT, hard_limit)
+    )
     if soft_limit != resource.RLIM_INFINITY and soft_limit < new_limit:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (new_limit, hard_limit))
@@ -47,16 +51,16 @@ def bound_connections(wanted_count: int) -> int:
     soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft_limit == resource.RLIM_INFINITY:
         return wanted_count
-    available_count = soft_limit - _count_open() - _RESERVED_FOR_FILES
+    available_count = soft_limit - _count_open_descriptors() - _RESERVED_FOR_FILES
     if available_count < 1:
         raise ConfigurationError(
             f"this process may have {soft_limit} files and connections open at once (ulimit -n), too few for a run. "
-            f"Raise the limit, for example by: ulimit -n {_WANTED_LIMIT}"
+            f"Raise the limit, for example by: ulimit -n {_WANTED_DESCRIPTOR_LIMIT}"
         )
     return min(wanted_count, available_count)
 
 
-def _count_open() -> int:
+def _count_open_descriptors() -> int:
     try:
         return sum(1 for _ in Path("/dev/fd").iterdir()) - 1  # the descriptor that lists the folder does not count
     except OSError:
@@ -65,7 +69,7 @@ def _count_open() -> int:
 
 _APPLICATION = "subscriber-connector"
 _LEDGER_FILE_NAME = "ledger.db"  # in the state folder, if CONNECTOR_LEDGER is not set
-_LOOKUP_CONNECTIONS = 64  # connections for look-ups, which ask for at most 16 pages at once
+_LOOKUP_CONNECTION_COUNT = 64  # connections for look-ups, which ask for at most 16 pages at once
 _TIMEOUT_S = 30.0  # service-api.md promises no time; this is twice the slowest answer for which a user waits
 RETENTION_S = 90 * 86_400.0  # rejects files, drift files and reports are kept for this time
 _MAX_TOKEN_BYTES = 16384  # a JSON Web Token with all its claims has less than 8 kB
@@ -96,7 +100,9 @@ class Settings:
     def is_ledger_missing(self) -> bool:
         """Whether the ledger is in the state folder and does not exist, as for users who only export. This check does
         not import SQLAlchemy, so that an export without a ledger does not wait for the import."""
-        return self.ledger_url == _write_url(self.state_dir) and not (self.state_dir / _LEDGER_FILE_NAME).exists()
+        return (
+            self.ledger_url == _build_ledger_url(self.state_dir) and not (self.state_dir / _LEDGER_FILE_NAME).exists()
+        )
 
 
 def read_settings(
@@ -118,7 +124,7 @@ def read_settings(
     The keywords have the values of a job, and the `token` of a caller in Python. The base URL of the environment has
     precedence.
 
-        Raises ConfigurationError in these cases:
+    Raises ConfigurationError in these cases:
 
     - There is no base URL, or a base URL over plain http that is not a loopback address.
     - There is no token, or there are two tokens.
@@ -157,7 +163,7 @@ def read_service(
     authorization: str | None = None,
     timeout_s: float | None = None,
     proxy: str | None = None,
-    max_connections: int = _LOOKUP_CONNECTIONS,
+    max_connections: int = _LOOKUP_CONNECTION_COUNT,
 ) -> Service:
     """Return only the service, for code that needs no ledger and no state folder. Raises ConfigurationError."""
     return Service(
@@ -174,14 +180,14 @@ def build_service(settings: Settings, max_concurrency: int) -> Service:
     """Return the service with enough connections for `max_concurrency` requests at once and for look-ups. If this
     process may not open so many connections, return the service with fewer. Raises ConfigurationError if the process
     may not open any connection."""
-    return replace(settings.service, max_connections=bound_connections(max_concurrency + _LOOKUP_CONNECTIONS))
+    return replace(settings.service, max_connections=bound_connections(max_concurrency + _LOOKUP_CONNECTION_COUNT))
 
 
 def bound_in_flight(service: Service, max_concurrency: int) -> int:
     """Return the number of requests, at most `max_concurrency`, that may be in flight, so that some of the service's
     connections remain for look-ups."""
-    lookup_connections = min(_LOOKUP_CONNECTIONS, service.max_connections // 4)
-    return max(1, min(max_concurrency, service.max_connections - lookup_connections))
+    lookup_connection_count = min(_LOOKUP_CONNECTION_COUNT, service.max_connections // 4)
+    return max(1, min(max_concurrency, service.max_connections - lookup_connection_count))
 
 
 def read_token(environ: Mapping[str, str]) -> Token:
@@ -204,8 +210,10 @@ def read_token(environ: Mapping[str, str]) -> Token:
     except OSError as error:
         raise ConfigurationError(f"the token file {path} cannot be read: {error.strerror}") from None
     if len(content) > _MAX_TOKEN_BYTES:
-        raise ConfigurationError(f"the token file {path} is too large for a token; is it the right file?")
-    # bytes that are not UTF-8 are replaced by a character that `_check_token` refuses
+        raise ConfigurationError(
+            f"the token file {path} has more than {_MAX_TOKEN_BYTES:,} bytes, so it is not a token; name the right file"
+        )
+    # Bytes that are not UTF-8 are replaced by a character that `_check_token` refuses.
     return _check_token(content.decode("utf-8-sig", errors="replace"), f"the token file {path}")
 
 
@@ -262,9 +270,9 @@ def read_state(environ: Mapping[str, str], *, is_writing: bool = True) -> StateL
             f"this user cannot {'write' if is_writing else 'read'} the state folder {folder}: change the permissions. "
             "If the folder has no ledger of this account, you can also set CONNECTOR_STATE_DIR to another folder"
         )
-    return StateLocation(folder, environ.get("CONNECTOR_LEDGER") or _write_url(folder))
+    return StateLocation(folder, environ.get("CONNECTOR_LEDGER") or _build_ledger_url(folder))
 
 
-def _write_url(folder: Path) -> str:
+def _build_ledger_url(folder: Path) -> str:
     """Return the URL of the ledger of a state folder."""
     return f"sqlite:///{quote(str(folder / _LEDGER_FILE_NAME))}"

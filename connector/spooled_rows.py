@@ -103,11 +103,11 @@ class Conflicts:
         used_rows = self._used_rows = rows.select(usable_indices[first_indices])
         # Subscribers with a row that does not say inactive.
         subscribers_not_inactive = np.unique(rows.subscriber_digests[~rows.inactive_mask])
-        is_overruling = used_rows.inactive_mask & np.isin(used_rows.subscriber_digests, subscribers_not_inactive)
-        is_unused = ~rows.inactive_mask & ~np.isin(rows.subscriber_digests, used_rows.subscriber_digests)
-        is_blocking = np.isin(blocked_identities, rows.identities[is_unused])
+        overruling_mask = used_rows.inactive_mask & np.isin(used_rows.subscriber_digests, subscribers_not_inactive)
+        unused_mask = ~rows.inactive_mask & ~np.isin(rows.subscriber_digests, used_rows.subscriber_digests)
+        blocking_mask = np.isin(blocked_identities, rows.identities[unused_mask])
         used_records = np.stack([used_rows.file_indices, used_rows.numbers], axis=1)
-        self.messages += self._describe(used_records[is_overruling].tolist(), invalid_records[is_blocking].tolist())
+        self.messages += self._describe(used_records[overruling_mask].tolist(), invalid_records[blocking_mask].tolist())
 
     def resolve(self, prepared_chunk: PreparedChunk) -> PreparedChunk:
         """Return the chunk with unused rows marked as duplicates, and with the fields in which these rows differ from
@@ -118,32 +118,32 @@ class Conflicts:
         used_rows = self._used_rows
         used_indices = np.searchsorted(used_rows.subscriber_digests, rows.subscriber_digests)
         used_indices[used_indices == len(used_rows.subscriber_digests)] = 0
-        has_used = np.zeros(len(indices), dtype=bool)
+        used_row_mask = np.zeros(len(indices), dtype=bool)
         if len(used_rows.subscriber_digests):
-            has_used = used_rows.subscriber_digests[used_indices] == rows.subscriber_digests
+            used_row_mask = used_rows.subscriber_digests[used_indices] == rows.subscriber_digests
         overruled_mask = ~rows.inactive_mask
-        overruled_mask[has_used] &= used_rows.inactive_mask[used_indices[has_used]]
+        overruled_mask[used_row_mask] &= used_rows.inactive_mask[used_indices[used_row_mask]]
         duplicate_mask = prepared_chunk.duplicate_mask.copy()
         duplicate_mask[indices] |= overruled_mask & ~prepared_chunk.suppressed_mask[indices]
         positions, differences = prepared_chunk.valid_chunk.subscribers.index.to_numpy()[indices], list[Difference]()
         for index in np.flatnonzero(duplicate_mask[indices]).tolist():
             fields: tuple[str, ...] = ()
-            if has_used[index]:
-                differs_mask = rows.digests[index] != used_rows.digests[used_indices[index]]
+            if used_row_mask[index]:
+                different_mask = rows.digests[index] != used_rows.digests[used_indices[index]]
                 fields = tuple(
-                    name for name, is_different in zip(self._field_names, differs_mask, strict=True) if is_different
+                    name for name, is_different in zip(self._field_names, different_mask, strict=True) if is_different
                 )
-            if fields or not has_used[index]:
+            if fields or not used_row_mask[index]:
                 differences.append(Difference(int(positions[index]), fields, bool(overruled_mask[index])))
         return replace(prepared_chunk, duplicate_mask=duplicate_mask, differences=tuple(differences))
 
     def _select(self, prepared_chunk: PreparedChunk) -> tuple[Positions, _Rows]:
         """Return the valid rows of recorded subscribers, and the indices of these rows."""
         identities = prepared_chunk.valid_chunk.identities
-        is_recorded = np.isin(prepared_chunk.subscriber_digests, self._recorded_subscribers) | np.isin(
+        recorded_mask = np.isin(prepared_chunk.subscriber_digests, self._recorded_subscribers) | np.isin(
             identities, self._blocked_identities
         )
-        indices = np.flatnonzero(is_recorded)
+        indices = np.flatnonzero(recorded_mask)
         rows = prepared_chunk.valid_chunk.subscribers.iloc[indices]
         numbers = prepared_chunk.chunk.numbers[rows.index.to_numpy(dtype=np.int64)]
         digests = compute_field_digests(rows, self._field_names)

@@ -81,9 +81,9 @@ def split_name(name: str) -> tuple[str, str]:
 def _divide_words(words: list[str]) -> tuple[list[str], list[str]]:
     """Return the single word of the given name, and the words of the family name. If the split is not certain, return
     all words as the given name."""
-    is_particle = [word.lower().replace(".", "") in _PARTICLES for word in words]
-    is_single = len(words) == 2 and not any(is_particle)
-    is_compound = len(words) > 2 and is_particle[:2] == [False, True] and not is_particle[-1]
+    particle_mask = [word.lower().replace(".", "") in _PARTICLES for word in words]
+    is_single = len(words) == 2 and not any(particle_mask)
+    is_compound = len(words) > 2 and particle_mask[:2] == [False, True] and not particle_mask[-1]
     return (words[:1], words[1:]) if is_single or is_compound else (words, [])
 
 

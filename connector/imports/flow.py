@@ -35,10 +35,10 @@ from connector.runs.problems import ProblemScope
 from connector.runs.report import (
     Report,
     RunScope,
-    describe_asked_base,
     describe_limit,
     describe_mapping,
     describe_policy,
+    describe_requested_base,
     drop_empty,
 )
 from connector.runs.row_files import (
@@ -126,7 +126,9 @@ def describe_load(plan: LoadPlan) -> RunScope:
         **describe_policy(plan.policy),
     }
     service, account = plan.settings.service.base_url, plan.settings.account
-    return RunScope(plan.rows.source.name, service, describe_asked_base(plan.rows.base), account, drop_empty(settings))
+    return RunScope(
+        plan.rows.source.name, service, describe_requested_base(plan.rows.base), account, drop_empty(settings)
+    )
 
 
 def _build_problem_scope(plan: LoadPlan) -> ProblemScope:
@@ -175,7 +177,7 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, source_rows: 
     ):
         if not plan.is_planned and not plan.rows.has_activity_rule:
             raise ConfigurationError(MISSING_ACTIVITY_MESSAGE)
-        return await run_in_frame(frame, lambda run: _Load(plan, rows, run).execute(), stop, progress.follow)
+        return await run_in_frame(frame, lambda run: _Load(plan, rows, run).execute(), stop, progress.set_describe)
 
 
 class _Load:

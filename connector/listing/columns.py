@@ -24,7 +24,7 @@ import pyarrow.json as arrow_json
 from connector.fields import FIELDS, LARGEST_ID, Field, Kind
 from connector.paging.overlap import IdArray, Mask
 from connector.service.answers import PAGE_NUMBERS, parse_listed, read_whole_number
-from connector.service.wire import Ambiguous, ListPage, Mask as WordMask, Refused
+from connector.service.wire import Ambiguous, ListPage, MaskMessage, Refused
 from connector.warehouse.columns import EMPTY_TEXT, PAGE_SCHEMA, build_null, find_type
 from connector.warehouse.runs import INVALID
 
@@ -76,7 +76,7 @@ _ONE_LINE_OPTIONS, _MANY_LINES_OPTIONS = (
 
 
 def parse_columns(
-    status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: WordMask = str
+    status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: MaskMessage = str
 ) -> ListPage[pa.RecordBatch] | Refused | Ambiguous:
     """Return the result of `parse_listed` as columns. Arrow's parser reads the page if the page is as in
     service-api.md; otherwise the page is read value by value."""
@@ -96,7 +96,7 @@ class Columns:
         self._decoder = decoder
 
     async def parse(
-        self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: WordMask
+        self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: MaskMessage
     ) -> ListPage[pa.RecordBatch] | Refused | Ambiguous:
         """Run `parse_columns` in a thread. The parser releases the GIL, so the next page can be received meanwhile."""
         parse = partial(parse_columns, status, headers, body, now, mask=mask)

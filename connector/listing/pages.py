@@ -29,7 +29,7 @@ from connector.service.wire import (
     Ambiguous,
     ListPage,
     ListQuery,
-    Mask as WordMask,
+    MaskMessage,
     NotSent,
     Refused,
     Rows,
@@ -51,7 +51,7 @@ class RowForm(Protocol[Rows]):
     """The Python form of the rows of a page. All forms return equal values for the same page."""
 
     async def parse(
-        self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: WordMask
+        self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: MaskMessage
     ) -> ListPage[Rows] | Refused | Ambiguous:
         """Return a page of the list, or the refusal or the ambiguous answer, as `parse_listed` does (service-api.md
         4.3)."""

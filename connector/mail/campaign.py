@@ -37,25 +37,32 @@ class History:
     time at which a run has reopened the campaign. Times are in ISO 8601 and UTC, or "" if there was no such run."""
 
     sent_by_run: Mapping[str, int] = field(default_factory=dict)
-    last_began_at: str = ""
+    last_started_at: str = ""
     reopened_at: str = ""
 
 
 def check_history(
-    log: EmailLog, campaign: Campaign, started_at: datetime, reports: Iterable[Mapping[str, Any]], *, is_reopening: bool
+    email_log: EmailLog,
+    campaign: Campaign,
+    started_at: datetime,
+    reports: Iterable[Mapping[str, Any]],
+    *,
+    is_reopening: bool,
 ) -> None:
     """Record the start of this run. Raises ConfigurationError if the ledger lacks emails that an earlier run has
-    reported as sent. With `is_reopening`, reports before this run are no longer checked."""
-    with log.transaction():
+    reported as sent. With `is_reopening`, the reports of earlier runs are not checked, now and later."""
+    with email_log.transaction():
         if is_reopening:
-            log.record_reopening(campaign, started_at.isoformat())
-        refuse_older_ledger(log.name, campaign.account, campaign.name, reports, read_history(log, campaign))
-        log.record_start(campaign, started_at.isoformat())
+            email_log.record_reopening(campaign, started_at.isoformat())
+        refuse_older_ledger(email_log.name, campaign.account, campaign.name, reports, read_history(email_log, campaign))
+        email_log.record_start(campaign, started_at.isoformat())
 
 
-def read_history(log: EmailLog, campaign: Campaign) -> History:
+def read_history(email_log: EmailLog, campaign: Campaign) -> History:
     """Return the ledger's records of the campaign. Call this function inside a transaction of the log."""
-    return History(log.count_sent(campaign), log.find_last_start(campaign), log.find_last_reopening(campaign))
+    return History(
+        email_log.count_sent(campaign), email_log.find_last_start(campaign), email_log.find_last_reopening(campaign)
+    )
 
 
 def refuse_older_ledger(
@@ -79,7 +86,7 @@ def _is_lost(report: Mapping[str, Any], history: History) -> bool:
     is_known = run_id in history.sent_by_run
     if report["status"] == "killed":
         # The report of a killed run has no counts, but the ledger has its start, recorded before any email left.
-        return not is_known and started_at > history.last_began_at
+        return not is_known and started_at > history.last_started_at
     sent_count, failed_count = _read_count(report, "rows", "sent"), _read_count(report, "requests", "send", "failed")
     return sent_count > history.sent_by_run.get(run_id, 0) or (failed_count > 0 and not is_known)
 
@@ -105,7 +112,7 @@ _REDIRECT_STATUSES = range(300, 400)
 MAX_EMAILS_PER_COMMIT = 64
 """The maximum number of emails that one commit records as leaving."""
 
-_COMMIT_SPAN_S = 0.1  # a commit records at most the emails that leave in this time at the present rate
+_COMMIT_SPAN_S = 0.1  # a commit records at most as many emails as leave in this time at the current rate
 
 EmailAnswer = Accepted | Refused | Ambiguous | NotSent
 
@@ -122,14 +129,14 @@ class Addressee:
 
 
 @dataclass(frozen=True, slots=True)
-class Letter(Addressee):
+class CampaignEmail(Addressee):
     """One email of a campaign: the recipient and the message."""
 
     message: Message
 
 
 @dataclass(frozen=True, slots=True)
-class SendVerdict:
+class SendResult:
     """The outcome of an email. `status` and `message` are from the service's answer, in this run or an earlier run."""
 
     outcome: MailOutcome
@@ -164,19 +171,19 @@ class MailPolicy:
 class CampaignSender:
     """The sender of a campaign's emails. It implements `Delivery`, and has a `Sender`.
 
-    `on_verdict` is called once for each email. `look_up` calls it if an earlier run has the outcome. Otherwise it is
+    `on_result` is called once for each email. `look_up` calls it if an earlier run has the outcome. Otherwise it is
     called after the answer.
     """
 
     def __init__(
         self,
         control: Stop,
-        log: EmailLog,
+        email_log: EmailLog,
         campaign: Campaign,
         run_id: str,
         client: Client,
         retrier: Retrier,
-        on_verdict: Callable[[Addressee, SendVerdict], None],
+        on_result: Callable[[Addressee, SendResult], None],
         pace: Pace,
         policy: MailPolicy = MailPolicy(),
     ) -> None:
@@ -185,11 +192,11 @@ class CampaignSender:
         self.is_token_refused = False  # whether the service refused the token at the first email
         self.resent_count = 0  # number of emails that were sent again after a 429
         self.unreported_count = 0  # number of emails that are recorded as leaving and have no outcome
-        self._control, self._log, self._campaign, self._run_id = control, log, campaign, run_id
-        self._client, self._on_verdict, self._policy = client, on_verdict, policy
+        self._control, self._email_log, self._campaign, self._run_id = control, email_log, campaign, run_id
+        self._client, self._on_result, self._policy = client, on_result, policy
         self._pace = pace
         limiter = RequestLimiter(control, client, self._pace, "send")
-        self._sender: Sender[Letter, EmailAnswer, EmailAnswer] = Sender(
+        self._sender: Sender[CampaignEmail, EmailAnswer, EmailAnswer] = Sender(
             control, limiter, retrier, self, policy.max_concurrency
         )
         self._unrecorded_outcomes = _UnrecordedOutcomes()
@@ -204,31 +211,31 @@ class CampaignSender:
         """Report the outcomes that the ledger already has. Return the recipients who may get the email. Raises
         LedgerError."""
         recipients = [addressee.recipient for addressee in addressees]
-        entries = self._commit(lambda log: log.find_emails(self._campaign, recipients))
-        sendable_letters = []
+        entries = self._commit(lambda email_log: email_log.find_emails(self._campaign, recipients))
+        sendable_addressees = []
         for addressee in addressees:
             entry = entries.get(addressee.recipient)
             if entry is None:
-                sendable_letters.append(addressee)
+                sendable_addressees.append(addressee)
                 continue
             match entry.state:
                 case EmailState.SENT:
-                    self._on_verdict(addressee, SendVerdict(MailOutcome.ALREADY_SENT))
+                    self._on_result(addressee, SendResult(MailOutcome.ALREADY_SENT))
                 case EmailState.SENDING | EmailState.UNKNOWN:
                     reason = "an earlier run sent the email, and no certain answer came"
-                    self._on_verdict(addressee, SendVerdict(MailOutcome.UNKNOWN, entry.status, reason))
+                    self._on_result(addressee, SendResult(MailOutcome.UNKNOWN, entry.status, reason))
                 case EmailState.REFUSED if self._policy.allows_rejected:
                     self._allowed_recipients.add(addressee.recipient)
-                    sendable_letters.append(addressee)
+                    sendable_addressees.append(addressee)
                 case EmailState.REFUSED:
-                    self._on_verdict(addressee, SendVerdict(MailOutcome.REJECTED, entry.status, entry.message or ""))
+                    self._on_result(addressee, SendResult(MailOutcome.REJECTED, entry.status, entry.message or ""))
                 case EmailState.NONE:
                     raise ValueError("the ledger stores no email in the state NONE")
                 case _:
                     assert_never(entry.state)
-        return sendable_letters
+        return sendable_addressees
 
-    async def send(self, fetch_items: FetchItems[Letter]) -> None:
+    async def send(self, fetch_items: FetchItems[CampaignEmail]) -> None:
         """Send the emails that `fetch_items` returns, and record all outcomes. Their recipients must be results of
         `look_up`."""
         try:
@@ -242,88 +249,90 @@ class CampaignSender:
         if the process is killed."""
         return max(1, min(MAX_EMAILS_PER_COMMIT, int(self._pace.rate.rate * _COMMIT_SPAN_S)))
 
-    def find_deadline(self, _letter: Letter) -> float:
+    def find_deadline(self, _email: CampaignEmail) -> float:
         """Return infinity, because an email may be sent at any time."""
         return inf
 
-    async def commit_intents(self, letters: Sequence[Letter]) -> None:
+    async def commit_intents(self, emails: Sequence[CampaignEmail]) -> None:
         """Record the emails as leaving. The same transaction allows emails that an earlier run recorded as rejected."""
-        recipients = [letter.recipient for letter in letters]
+        recipients = [email.recipient for email in emails]
         allowed_recipients, intended_at = (
             self._allowed_recipients.intersection(recipients),
             self._control.clock.now().timestamp(),
         )
 
-        def record_intents(log: EmailLog) -> None:
-            log.mark_allowed(self._campaign, [recipient for recipient in recipients if recipient in allowed_recipients])
-            intents = [(letter.recipient, letter.address) for letter in letters]
-            log.mark_intended(self._campaign, self._run_id, intents, intended_at=intended_at)
+        def record_intents(email_log: EmailLog) -> None:
+            email_log.mark_allowed(
+                self._campaign, [recipient for recipient in recipients if recipient in allowed_recipients]
+            )
+            intents = [(email.recipient, email.address) for email in emails]
+            email_log.mark_intended(self._campaign, self._run_id, intents, intended_at=intended_at)
 
         self._commit(record_intents)
-        self.unreported_count += len(letters)
+        self.unreported_count += len(emails)
         self._allowed_recipients -= allowed_recipients
         # Let other tasks read their answers. This is not done earlier, because the commit must not be cancelled.
         await asyncio.sleep(0)
 
-    def attempt(self, letter: Letter) -> Awaitable[EmailAnswer]:
+    def attempt(self, email: CampaignEmail) -> Awaitable[EmailAnswer]:
         """Send one email (service-api.md 4.1)."""
-        if letter.recipient in self._limited_recipients:
-            self._limited_recipients.remove(letter.recipient)
+        if email.recipient in self._limited_recipients:
+            self._limited_recipients.remove(email.recipient)
             self.resent_count += 1
-        return self._client.send_email(encode_email(letter.message))
+        return self._client.send_email(encode_email(email.message))
 
-    async def classify(self, letter: Letter, answer: EmailAnswer) -> EmailAnswer | None:
+    async def classify(self, email: CampaignEmail, answer: EmailAnswer) -> EmailAnswer | None:
         """Return the answer if it is final. Return None if the email must be sent again: the email never left, or it
         was refused with 429 and the job sets `mail.retry_limited`."""
         if isinstance(answer, Refused) and answer.status == TOO_MANY_REQUESTS and self._policy.retries_limited:
-            self._limited_recipients.add(letter.recipient)
+            self._limited_recipients.add(email.recipient)
             return None
         return None if isinstance(answer, NotSent) and (self.is_proved or self._client.is_quiet) else answer
 
-    def finish(self, letter: Letter, answer: EmailAnswer) -> None:
+    def finish(self, email: CampaignEmail, answer: EmailAnswer) -> None:
         """Report the outcome, and store it for the next commit. End the run if other emails would also fail."""
-        recipient = letter.recipient
+        recipient = email.recipient
         match answer:
             case Accepted(request_id, message_id):
                 self.is_proved, self._unknown_count = True, 0
                 self._refused_counts.clear()
                 accepted_at = self._control.clock.now().timestamp()
                 self._unrecorded_outcomes.accepted_emails.append((recipient, request_id, message_id, accepted_at))
-                self._report(letter, SendVerdict(MailOutcome.SENT))
+                self._report(email, SendResult(MailOutcome.SENT))
             case Refused(status, answer_message):
                 self._unrecorded_outcomes.refused_emails.append((recipient, status, answer_message))
-                self._report(letter, SendVerdict(MailOutcome.REJECTED, status, answer_message))
+                self._report(email, SendResult(MailOutcome.REJECTED, status, answer_message))
                 self._stop_on_refusals(status, answer_message)
             case NotSent(answer_message):
                 self._unrecorded_outcomes.not_sent_recipients.append(recipient)
-                self._report(letter, SendVerdict(MailOutcome.UNSENT, None, answer_message))
+                self._report(email, SendResult(MailOutcome.UNSENT, None, answer_message))
                 self._control.request_stop(
                     f"the service cannot be reached: {answer_message}. Run again; no recipient gets the email twice"
                 )
             case Ambiguous(status, answer_message, retry_after_s):
                 self._unrecorded_outcomes.lost_recipients.append(recipient)
-                self._report(letter, SendVerdict(MailOutcome.UNKNOWN, status, answer_message))
+                self._report(email, SendResult(MailOutcome.UNKNOWN, status, answer_message))
                 # At a rate limit, the run goes on, because the service will accept slower emails.
                 if not (self.is_proved and is_rate_limit(status, retry_after_s)):
                     self._stop_on_unknown(status, answer_message)
 
-    def give_up(self, letter: Letter, reason: GiveUpReason) -> None:
+    def give_up(self, email: CampaignEmail, reason: GiveUpReason) -> None:
         """Report the outcome of an email without an answer, and store it for the next commit."""
         if reason is GiveUpReason.CUT_OFF:
-            self._unrecorded_outcomes.lost_recipients.append(letter.recipient)
+            self._unrecorded_outcomes.lost_recipients.append(email.recipient)
             message = "the run was ended before an answer came"
-            self._report(letter, SendVerdict(MailOutcome.UNKNOWN, None, message))
+            self._report(email, SendResult(MailOutcome.UNKNOWN, None, message))
         else:
-            self._unrecorded_outcomes.not_sent_recipients.append(letter.recipient)
-            self._report(letter, SendVerdict(MailOutcome.UNSENT))
+            self._unrecorded_outcomes.not_sent_recipients.append(email.recipient)
+            self._report(email, SendResult(MailOutcome.UNSENT))
 
     async def record(self) -> None:
         """Commit all outcomes that are not recorded."""
         self._commit(lambda _log: None)
 
-    def _report(self, letter: Letter, verdict: SendVerdict) -> None:
+    def _report(self, email: CampaignEmail, result: SendResult) -> None:
         self.unreported_count -= 1
-        self._on_verdict(letter, verdict)
+        self._on_result(email, result)
 
     def _stop_on_refusals(self, status: int, answer_message: str) -> None:
         answer = f"{status}: {answer_message}"
@@ -334,10 +343,10 @@ class CampaignSender:
             )
         elif not self.is_proved:
             self.is_token_refused = status in UNAUTHORISED
-            step = "Check the token" if self.is_token_refused else "Correct the cause"
+            next_step = "Check the token" if self.is_token_refused else "Correct the cause"
             self._control.request_stop(
                 f"the service refused the first email ({answer}), and may refuse all others. Nothing else was sent. "
-                f"{step}, and run again with --rejected to send this email, too"
+                f"{next_step}, and run again with --rejected to send this email, too"
             )
         else:
             kind = refusal_kind(status, answer_message)
@@ -362,16 +371,16 @@ class CampaignSender:
                 "the service works; these emails will not be sent again"
             )
 
-    def _commit(self, step: Callable[[EmailLog], T]) -> T:
+    def _commit(self, function: Callable[[EmailLog], T]) -> T:
         """Record all stored outcomes and call `step` in one transaction. Return the result of `step`. The commit blocks
         the event loop, because it takes less time than a switch to a thread."""
         outcomes = self._unrecorded_outcomes
-        with self._log.transaction():
-            self._log.mark_accepted(self._campaign, outcomes.accepted_emails)
-            self._log.mark_refused(self._campaign, outcomes.refused_emails)
-            self._log.mark_not_sent(self._campaign, outcomes.not_sent_recipients)
-            self._log.mark_lost(self._campaign, outcomes.lost_recipients)
-            result = step(self._log)
+        with self._email_log.transaction():
+            self._email_log.mark_accepted(self._campaign, outcomes.accepted_emails)
+            self._email_log.mark_refused(self._campaign, outcomes.refused_emails)
+            self._email_log.mark_not_sent(self._campaign, outcomes.not_sent_recipients)
+            self._email_log.mark_lost(self._campaign, outcomes.lost_recipients)
+            result = function(self._email_log)
         # The outcomes are cleared after the commit, so that the next commit repeats a failed commit.
         self._unrecorded_outcomes = _UnrecordedOutcomes()
         return result

@@ -55,7 +55,7 @@ class _InactiveAddressSink:
     an address that was inactive a moment ago must get no email."""
 
     def __init__(self) -> None:
-        self.inactive = InactiveIdentities()
+        self.inactive_addresses = InactiveIdentities()
         self.has_rows = False  # whether any row was not active
         self.has_email = False  # whether any row that was not active had an email
 
@@ -70,7 +70,7 @@ class _InactiveAddressSink:
             self.has_rows = True
             if shows_identity(row, "email"):
                 self.has_email = True
-                self.inactive.add(digest_identity("email", row["Email"]))
+                self.inactive_addresses.add(digest_identity("email", row["Email"]))
 
 
 async def read_inactive_addresses(client: Client, clock: Clock, stop: Stop) -> InactiveIdentities:
@@ -98,7 +98,7 @@ async def read_inactive_addresses(client: Client, clock: Clock, stop: Stop) -> I
         )
     if sink.has_rows and not sink.has_email:
         raise RunAborted(f"The list shows no email address of inactive subscribers. {_NOTHING_SENT_MESSAGE}")
-    return sink.inactive
+    return sink.inactive_addresses
 
 
 class MailRows(CloseableResource):
@@ -201,18 +201,18 @@ def check_rows(
             check.read_count = read_count if plan.limit is None else min(read_count, plan.limit)
         inactive_recipients, unclear_recipients = InactiveIdentities(), InactiveIdentities()
         for prepared_chunk in source_rows.read():
-            is_inactive, is_unclear = find_inactive_rows(prepared_chunk.chunk.frame, consent_columns)
+            inactive_mask, unclear_mask = find_inactive_rows(prepared_chunk.chunk.frame, consent_columns)
             positions, identities = (
                 prepared_chunk.valid_chunk.subscribers.index.to_numpy(),
                 prepared_chunk.valid_chunk.identities,
             )
-            for identity in split_digests(identities[is_inactive[positions]]):
+            for identity in split_digests(identities[inactive_mask[positions]]):
                 inactive_recipients.add(identity)
             # If the source has consent columns, a malformed row may show that its address wants no email.
             malformed_identities, _ = find_possible_identities(
                 prepared_chunk.chunk.malformed if consent_columns else (), "email"
             )
-            for identity in split_digests(np.concatenate([identities[is_unclear[positions]], malformed_identities])):
+            for identity in split_digests(np.concatenate([identities[unclear_mask[positions]], malformed_identities])):
                 unclear_recipients.add(identity)
         for prepared_chunk in source_rows.read(plan.limit):
             if is_stopped():
@@ -260,25 +260,25 @@ def _check_chunk(
     for problem in problems:
         on_problem(problem)
     planned_chunk = prepared_chunk.planned_chunk
-    is_inactive, positions = (
+    inactive_mask, positions = (
         inactive_recipients.build_digest_mask(planned_chunk.identities),
         planned_chunk.subscribers.index.to_numpy(),
     )
-    inactive_count = int(np.count_nonzero(is_inactive))
+    inactive_count = int(np.count_nonzero(inactive_mask))
     check.inactive_count += inactive_count
     check.outcomes[MailOutcome.SUPPRESSED] += inactive_count
-    positions, is_unclear = (
-        positions[~is_inactive],
-        unclear_recipients.build_digest_mask(planned_chunk.identities[~is_inactive]),
+    positions, unclear_mask = (
+        positions[~inactive_mask],
+        unclear_recipients.build_digest_mask(planned_chunk.identities[~inactive_mask]),
     )
     problems = [
         Problem(row, Outcome.INVALID, "is_active", "flag", f"{_UNCLEAR_MESSAGE}: {', '.join(consent_columns)}")
-        for row in extract_rows(chunk, positions[is_unclear].tolist())
+        for row in extract_rows(chunk, positions[unclear_mask].tolist())
     ]
     check.outcomes[MailOutcome.INVALID] += len(problems)
     for problem in problems:
         on_problem(problem)
-    for row in extract_rows(chunk, positions[~is_unclear].tolist()):
+    for row in extract_rows(chunk, positions[~unclear_mask].tolist()):
         try:
             plan.texts.compose(row, now)
         except MessageError as error:

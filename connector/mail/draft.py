@@ -73,23 +73,24 @@ class _Reader(HTMLParser):
         super().__init__(convert_charrefs=True)
         self.pieces: list[str] = []
         # The tag of the open hidden element, and the number of open elements with this tag.
-        self._hidden, self._depth = (
+        self._hidden_tag, self._hidden_depth = (
             "",
             0,
         )
         self._link, self._link_start = "", 0
-        self._lists: list[int | None] = []  # the last number of each open list, or None for a list without numbers
-        self._preformatted = 0
+        # The last number of each open list, or None for a list without numbers.
+        self._list_numbers: list[int | None] = []
+        self._preformatted_depth = 0
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if self._hidden and tag == self._hidden in _TAGS_ENDED_BY_SAME_TAG:
-            self._hidden = ""
-        if self._hidden:
-            self._depth += tag == self._hidden
+        if self._hidden_tag and tag == self._hidden_tag in _TAGS_ENDED_BY_SAME_TAG:
+            self._hidden_tag = ""
+        if self._hidden_tag:
+            self._hidden_depth += tag == self._hidden_tag
             return
         values = dict(attrs)
         if tag in _HIDDEN_TAGS or (tag not in _VOID_TAGS and _HIDING_STYLE.search(values.get("style") or "")):
-            self._hidden, self._depth = tag, 1
+            self._hidden_tag, self._hidden_depth = tag, 1
         self._break_line(tag)
         if tag == "br":
             self.pieces.append("\n")
@@ -103,32 +104,32 @@ class _Reader(HTMLParser):
             self._link = "" if _HREF_WITHOUT_ADDRESS.match(href) else _WHITE_SPACE.sub("", href)
             self._link_start = len(self.pieces)
         elif tag in ("ul", "ol"):
-            self._lists.append(0 if tag == "ol" else None)
+            self._list_numbers.append(0 if tag == "ol" else None)
         elif tag == "li":
             self.pieces.append(self._mark_item())
         elif tag == "pre":
-            self._preformatted += 1
+            self._preformatted_depth += 1
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.handle_starttag(tag, attrs)  # in HTML, <div/> only opens an element
 
     def handle_endtag(self, tag: str) -> None:
-        if self._hidden:
-            self._depth -= tag == self._hidden
-            self._hidden = self._hidden if self._depth else ""
+        if self._hidden_tag:
+            self._hidden_depth -= tag == self._hidden_tag
+            self._hidden_tag = self._hidden_tag if self._hidden_depth else ""
             return
         self._break_line(tag)
         if tag == "a":
             self.end_link()
-        elif tag in ("ul", "ol") and self._lists:
-            self._lists.pop()
+        elif tag in ("ul", "ol") and self._list_numbers:
+            self._list_numbers.pop()
         elif tag == "pre":
-            self._preformatted = max(self._preformatted - 1, 0)
+            self._preformatted_depth = max(self._preformatted_depth - 1, 0)
 
     def handle_data(self, data: str) -> None:
-        if self._hidden:
+        if self._hidden_tag:
             return
-        if self._preformatted:
+        if self._preformatted_depth:
             self.pieces.append(data.replace(" ", "\xa0").replace("\t", "\xa0" * 4).replace("\r", "").replace("\f", ""))
         else:
             self.pieces.append(_WHITE_SPACE.sub(" ", data))
@@ -146,15 +147,15 @@ class _Reader(HTMLParser):
 
     def _break_line(self, tag: str) -> None:
         if tag in _TAGS_WITH_GAP:
-            is_inner_list = tag in ("ul", "ol") and len(self._lists) > 0
+            is_inner_list = tag in ("ul", "ol") and len(self._list_numbers) > 0
             self.pieces.append(_LINE_MARK if is_inner_list else _GAP_MARK)
         elif tag in _BLOCK_TAGS:
             self.pieces.append(_LINE_MARK)
 
     def _mark_item(self) -> str:
-        indent = "\xa0\xa0" * min(max(len(self._lists) - 1, 0), _MAX_LIST_DEPTH)
-        if self._lists and (number := self._lists[-1]) is not None:
-            self._lists[-1] = number + 1
+        indent = "\xa0\xa0" * min(max(len(self._list_numbers) - 1, 0), _MAX_LIST_DEPTH)
+        if self._list_numbers and (number := self._list_numbers[-1]) is not None:
+            self._list_numbers[-1] = number + 1
             return f"{indent}{number + 1}. "
         return f"{indent}* "
 
@@ -184,8 +185,8 @@ def build_recipient(email: str, name: str | None, field: str) -> Recipient:
     try:
         return Recipient(email.strip(), name)
     except MessageError as error:
-        part = error.field.rpartition(".")[2]
-        raise MessageError(f"{field}.{part}", error.problem) from None
+        field_name = error.field.rpartition(".")[2]
+        raise MessageError(f"{field}.{field_name}", error.problem) from None
 
 
 def to_timestamp(send_at: datetime | None, now: datetime) -> int | None:

@@ -31,17 +31,17 @@ from connector.ledger.schema import email_meta
 from connector.load.session import Problem, exceeds_share
 from connector.mail.campaign import (
     Addressee,
+    CampaignEmail,
     CampaignSender,
     History,
-    Letter,
-    SendVerdict,
+    SendResult,
     check_history,
     read_history,
     refuse_older_ledger,
 )
 from connector.mail.checking import MailCheck, MailPlan, MailRows, check_rows, read_inactive_addresses
 from connector.mail.draft import MailTexts
-from connector.mail.message import Recipient, write_eml
+from connector.mail.message import Recipient, format_eml
 from connector.mail.single import send_unrecorded
 from connector.outcomes import MailOutcome, Outcome, needs_person
 from connector.progress import Progress, ProgressMeter
@@ -89,13 +89,13 @@ class _Run:
     is_token_refused: bool = False  # whether the service refused the token at the first email
     unreported_count: int = 0  # number of emails that are recorded as leaving and have no outcome
 
-    def on_verdict(self, addressee: Addressee, verdict: SendVerdict) -> None:
+    def on_result(self, addressee: Addressee, result: SendResult) -> None:
         """Count the outcome of a recipient's email. If a person must act, write the outcome to the rejects file."""
-        self.check.outcomes[verdict.outcome] += 1
-        if needs_person(verdict.outcome):
+        self.check.outcomes[result.outcome] += 1
+        if needs_person(result.outcome):
             self.reported_recipients.add(addressee.recipient)
-            outcome, message, status = verdict.outcome, verdict.message, verdict.status
-            self.rejects.write(Problem(addressee.row, Outcome(outcome), "email", outcome, message, status))
+            outcome, message, status = result.outcome, result.message, result.status
+            self.rejects.write_problem(Problem(addressee.row, Outcome(outcome), "email", outcome, message, status))
 
 
 async def run_mail(plan: MailPlan, stop: Stop, progress: Progress) -> Report:
@@ -112,10 +112,10 @@ async def run_mail(plan: MailPlan, stop: Stop, progress: Progress) -> Report:
                 columns_and_run_id = plan.source.columns, report.run_id
                 rejects = stack.enter_context(RejectsFile(path, *columns_and_run_id, clock.now, workbook=workbook_path))
                 run = _Run(plan, report, stop, progress, clock, rejects)
-                log = stack.enter_context(
+                email_log = stack.enter_context(
                     open_emails(plan.settings.ledger_url, may_create=plan.settings.may_create_ledger)
                 )
-                held_campaign = log.hold_campaign(
+                held_campaign = email_log.hold_campaign(
                     plan.settings.account,
                     plan.campaign,
                     is_new_account=plan.is_new_account,
@@ -125,8 +125,8 @@ async def run_mail(plan: MailPlan, stop: Stop, progress: Progress) -> Report:
                 )
                 async with enter_in_thread(held_campaign, stop) as campaign:
                     reports = list_runs(plan.settings.state_dir)
-                    check_history(log, campaign, report.started_at, reports, is_reopening=plan.is_reopening)
-                    await _check_and_send(run, log, campaign)
+                    check_history(email_log, campaign, report.started_at, reports, is_reopening=plan.is_reopening)
+                    await _check_and_send(run, email_log, campaign)
         except LockedError as error:
             report.signal = stop.signal
             end_report(report, "locked" if stop.signal is None else "stopped", clock.now(), str(error))
@@ -147,16 +147,16 @@ def _describe_scope(plan: MailPlan) -> RunScope:
     return RunScope(plan.source.name, service, "", account, drop_empty(settings))
 
 
-async def _check_and_send(run: _Run, log: EmailLog, campaign: Campaign) -> None:
+async def _check_and_send(run: _Run, email_log: EmailLog, campaign: Campaign) -> None:
     """Check the rows, send the emails, and end the report. Raises ConfigurationError if the token or the settings are
     refused before any email was sent."""
     reason, is_refused = None, False
-    with log.transaction():
-        log.mark_died(campaign)
+    with email_log.transaction():
+        email_log.mark_died(campaign)
     try:
         with MailRows() as spool:
             await _check_in_thread(run, spool)
-            _check_list(log, run.plan, run.check, is_recorded=True)
+            _check_list(email_log, run.plan, run.check, is_recorded=True)
             invalid_count, read_count = run.check.outcomes[MailOutcome.INVALID], run.check.read_count
             if run.plan.max_invalid is not None and exceeds_share(invalid_count, run.plan.max_invalid, read_count):
                 reason = (
@@ -165,8 +165,8 @@ async def _check_and_send(run: _Run, log: EmailLog, campaign: Campaign) -> None:
                     "Correct the rows or the templates, and run again"
                 )
             else:
-                reason = await _send(run, log, campaign, spool)
-        _report_unread_recipients(run, log, campaign)
+                reason = await _send(run, email_log, campaign, spool)
+        _report_unread_recipients(run, email_log, campaign)
     except ConfigurationError as error:
         reason, is_refused = str(error), True
     except ConnectorError as error:
@@ -189,24 +189,24 @@ async def _check_and_send(run: _Run, log: EmailLog, campaign: Campaign) -> None:
         raise ConfigurationError(reason)
 
 
-def _check_list(log: EmailLog, plan: MailPlan, check: MailCheck, *, is_recorded: bool) -> None:
+def _check_list(email_log: EmailLog, plan: MailPlan, check: MailCheck, *, is_recorded: bool) -> None:
     """Compare the size of the suppression list with its size in the last run. If `is_recorded`, record the new size.
     Raises ConfigurationError and LedgerError."""
     suppression, account = check.suppression, plan.settings.account
     if suppression is None:
         return
-    with log.transaction():
-        suppression.refuse_shrunk(read_list_size(log.connection, email_meta, account, suppression))
+    with email_log.transaction():
+        suppression.refuse_shrunk(read_list_size(email_log.connection, email_meta, account, suppression))
         if is_recorded:
-            record_list_size(log.connection, email_meta, account, suppression)
+            record_list_size(email_log.connection, email_meta, account, suppression)
 
 
 async def _check_in_thread(run: _Run, spool: MailRows) -> None:
     """Check all rows in a thread, so that signals are handled during the check."""
-    run.progress.follow(lambda: f"checking: {spool.row_count:,} emails can be sent so far")
+    run.progress.set_describe(lambda: f"checking: {spool.row_count:,} emails can be sent so far")
     now, is_stopped = run.report.started_at, run.stop.event.is_set
     try:
-        await asyncio.to_thread(check_rows, run.plan, now, spool, run.check, run.rejects.write, is_stopped)
+        await asyncio.to_thread(check_rows, run.plan, now, spool, run.check, run.rejects.write_problem, is_stopped)
     except asyncio.CancelledError:  # copy the results, because the thread may still change them for a moment
         run.check = MailCheck(Counter(run.check.outcomes), list(run.check.messages), run.check.read_count)
         raise
@@ -214,7 +214,7 @@ async def _check_in_thread(run: _Run, spool: MailRows) -> None:
         run.report.messages += dict.fromkeys(run.check.messages)
 
 
-async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: MailRows) -> str | None:
+async def _send(run: _Run, email_log: EmailLog, campaign: Campaign, spool: MailRows) -> str | None:
     """Send the emails of the spool. If the run ended early, return the reason, else None."""
     plan = run.plan
     service = build_service(plan.settings, plan.policy.max_concurrency)
@@ -223,7 +223,7 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: MailRows) -
     pace = await start_pace(plan.settings, max_rate, run.clock, run.stop, max_concurrency=max_concurrency)
     async with open_client(service) as client:
         run_id = run.report.run_id
-        mailer = CampaignSender(run.stop, log, campaign, run_id, client, Retrier(), run.on_verdict, pace, policy)
+        mailer = CampaignSender(run.stop, email_log, campaign, run_id, client, Retrier(), run.on_result, pace, policy)
         progress_meter = ProgressMeter(run.clock.monotonic)
 
         def describe() -> str:
@@ -234,10 +234,10 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: MailRows) -
         try:
             inactive = InactiveIdentities()
             if plan.skips_inactive and spool.row_count:
-                run.progress.follow(lambda: "reading who is inactive in the service")
+                run.progress.set_describe(lambda: "reading who is inactive in the service")
                 inactive = await read_inactive_addresses(client, run.clock, run.stop)
-            run.progress.follow(describe)
-            await mailer.send(_Letters(run, mailer, spool, inactive).fetch)
+            run.progress.set_describe(describe)
+            await mailer.send(_EmailStream(run, mailer, spool, inactive).fetch)
         finally:
             run.report.copy_request_counts(client)
             run.is_token_refused, run.unreported_count = mailer.is_token_refused, mailer.unreported_count
@@ -250,7 +250,7 @@ async def _send(run: _Run, log: EmailLog, campaign: Campaign, spool: MailRows) -
     return run.stop.reason
 
 
-class _Letters:
+class _EmailStream:
     """The emails of a spool for recipients who may get the email. An email is composed when the sender fetches it.
 
     Recipients count as suppressed if they are inactive in the service, or if the list does not show whether they are
@@ -263,26 +263,26 @@ class _Letters:
         self._batches = spool.read(_BATCH_ROWS)
         self._sendable_addressees = deque[Addressee]()
 
-    async def fetch(self, max_count: int) -> list[Letter]:
+    async def fetch(self, max_count: int) -> list[CampaignEmail]:
         """Return the next emails, at most `max_count`, or an empty list at the end. Raises LedgerError."""
-        letters: list[Letter] = []
-        while not letters and await self._look_up():
+        emails: list[CampaignEmail] = []
+        while not emails and await self._look_up():
             addressees = [
                 self._sendable_addressees.popleft() for _ in range(min(max_count, len(self._sendable_addressees)))
             ]
             for addressee in addressees:
                 message = self._texts.compose(addressee.row, self._now)
-                letters.append(Letter(addressee.row, addressee.recipient, addressee.address, message))
-        return letters
+                emails.append(CampaignEmail(addressee.row, addressee.recipient, addressee.address, message))
+        return emails
 
     async def _look_up(self) -> bool:
         """Look up rows until at least one recipient may get an email. Return False at the end of the rows."""
         while not self._sendable_addressees and (batch := next(self._batches, None)) is not None:
-            people = [_find_addressee(self._texts, row) for row in batch]
-            recipients = join_digests([person.recipient for person in people], IDENTITY_BYTES)
-            is_inactive = self._inactive.build_digest_mask(recipients)
-            self._run.check.outcomes[MailOutcome.SUPPRESSED] += int(is_inactive.sum())
-            self._sendable_addressees += self._mailer.look_up(list(compress(people, ~is_inactive)))
+            addressees = [_find_addressee(self._texts, row) for row in batch]
+            recipients = join_digests([addressee.recipient for addressee in addressees], IDENTITY_BYTES)
+            inactive_mask = self._inactive.build_digest_mask(recipients)
+            self._run.check.outcomes[MailOutcome.SUPPRESSED] += int(inactive_mask.sum())
+            self._sendable_addressees += self._mailer.look_up(list(compress(addressees, ~inactive_mask)))
             await asyncio.sleep(0)
         return bool(self._sendable_addressees)
 
@@ -292,15 +292,19 @@ def _find_addressee(texts: MailTexts, row: Row) -> Addressee:
     return Addressee(row, digest_identity("email", address), address)
 
 
-def _report_unread_recipients(run: _Run, log: EmailLog, campaign: Campaign) -> None:
+def _report_unread_recipients(run: _Run, email_log: EmailLog, campaign: Campaign) -> None:
     """Report recipients of the campaign whose emails are unknown, and for whom this run has read no row."""
-    with log.transaction():
+    with email_log.transaction():
         other_entries = [
-            entry for entry in log.read_unsettled_emails(campaign) if entry.recipient not in run.reported_recipients
+            entry
+            for entry in email_log.read_unsettled_emails(campaign)
+            if entry.recipient not in run.reported_recipients
         ]
     for entry in other_entries:
         message = f"{entry.address}: the run {entry.run_id} sent the email, and no certain answer came"
-        run.rejects.write(Problem(Row(0, "", (), ()), Outcome.UNKNOWN, "email", "unknown", message, entry.status))
+        run.rejects.write_problem(
+            Problem(Row(0, "", (), ()), Outcome.UNKNOWN, "email", "unknown", message, entry.status)
+        )
     run.has_unread_recipients = bool(other_entries)
     if other_entries:
         run.report.messages.append(
@@ -343,7 +347,7 @@ async def preview(plan: MailPlan, folder: Path, email_count: int, stop: Stop, pr
 
     now, is_stopped = report.started_at, stop.event.is_set
     with plan.source, MailRows() as spool:
-        progress.follow(lambda: f"checking: {spool.row_count:,} emails can be sent so far")
+        progress.set_describe(lambda: f"checking: {spool.row_count:,} emails can be sent so far")
         try:
             await asyncio.to_thread(check_rows, plan, now, spool, check, on_problem, is_stopped)
         except ContentError:
@@ -355,7 +359,7 @@ async def preview(plan: MailPlan, folder: Path, email_count: int, stop: Stop, pr
         outcomes = Counter(check.outcomes) + await asyncio.to_thread(_predict_outcomes, plan, spool, check)
         for number, (row,) in enumerate(islice(spool.read(1), email_count), start=1):
             with create_private(folder / f"{number:04d}.eml") as file:  # only the owner can read the file
-                file.write(write_eml(plan.texts.compose(row, now)))
+                file.write(format_eml(plan.texts.compose(row, now)))
     report.rows = count_mail_rows(check.read_count, outcomes)
     report.messages += [*dict.fromkeys(check.messages), *faults]
     written_count = min(email_count, spool.row_count)
@@ -389,26 +393,26 @@ def _predict_outcomes(plan: MailPlan, spool: MailRows, check: MailCheck) -> Coun
     """Return the outcomes that the rows of the spool would have, as far as the ledger shows. Raises LedgerError."""
     outcomes = Counter[MailOutcome]()
     account, name, reports = plan.settings.account, plan.campaign, list_runs(plan.settings.state_dir)
-    with open_existing_emails(plan.settings.ledger_url) as log:
-        if log is None:
+    with open_existing_emails(plan.settings.ledger_url) as email_log:
+        if email_log is None:
             refuse_older_ledger(
                 show_ledger_location(parse_ledger_location(plan.settings.ledger_url)), account, name, reports, History()
             )
             return Counter({MailOutcome.SENT: spool.row_count})
-        _check_list(log, plan, check, is_recorded=False)
-        with log.transaction():
-            campaign = log.find_campaign(
+        _check_list(email_log, plan, check, is_recorded=False)
+        with email_log.transaction():
+            campaign = email_log.find_campaign(
                 plan.settings.account,
                 plan.campaign,
                 is_new_account=plan.is_new_account,
                 is_reopening=plan.is_reopening,
             )
             if not plan.is_reopening:
-                history = History() if campaign is None else read_history(log, campaign)
-                refuse_older_ledger(log.name, account, name, reports, history)
+                history = History() if campaign is None else read_history(email_log, campaign)
+                refuse_older_ledger(email_log.name, account, name, reports, history)
             for batch in spool.read(_BATCH_ROWS):
                 recipients = [_find_addressee(plan.texts, row).recipient for row in batch]
-                entries = log.find_emails(campaign, recipients) if campaign is not None else {}
+                entries = email_log.find_emails(campaign, recipients) if campaign is not None else {}
                 states = [
                     entries[recipient].state if recipient in entries else EmailState.NONE for recipient in recipients
                 ]

@@ -167,10 +167,10 @@ def encode_email(message: Message) -> bytes:
     email["Subject"] = message.subject
     if message.attachments:
         email["Attachments"] = [_encode_attachment(attachment) for attachment in message.attachments]
-    groups: dict[str, dict[str, object]] = {"TrackingSettings": {}, "EmailSettings": {}, "Email": email}
+    settings_by_group: dict[str, dict[str, object]] = {"TrackingSettings": {}, "EmailSettings": {}, "Email": email}
     for name, (group, key) in _PATH_BY_SETTING.items():
-        groups[group][key] = getattr(message.settings, name)
-    return orjson.dumps({"SendEmail": groups})
+        settings_by_group[group][key] = getattr(message.settings, name)
+    return orjson.dumps({"SendEmail": settings_by_group})
 
 
 def _encode_recipient(recipient: Recipient) -> dict[str, str]:
@@ -258,13 +258,17 @@ _PARSED_TYPES = (
 )
 
 
-def write_eml(message: Message) -> bytes:
+def format_eml(message: Message) -> bytes:
     """Return the bytes of the .eml file, with CRLF line ends. Raises MessageError for a field that an email cannot
     contain."""
     mail = EmailMessage(policy=policy.SMTP)
-    people = [("From", "Email.From", [message.sender]), ("To", "Email.To", message.to), ("Cc", "Email.Cc", message.cc)]
-    people += [("Bcc", "Email.Bcc", message.bcc), ("Reply-To", "Email.ReplyTo", message.reply_to)]
-    for name, field, recipients in people:
+    recipients_by_header = [
+        ("From", "Email.From", [message.sender]),
+        ("To", "Email.To", message.to),
+        ("Cc", "Email.Cc", message.cc),
+    ]
+    recipients_by_header += [("Bcc", "Email.Bcc", message.bcc), ("Reply-To", "Email.ReplyTo", message.reply_to)]
+    for name, field, recipients in recipients_by_header:
         if recipients:
             mail[name] = [_build_address(person, f"{field}[{index}]") for index, person in enumerate(recipients)]
     mail["Subject"] = message.subject
@@ -276,7 +280,7 @@ def write_eml(message: Message) -> bytes:
             raise MessageError(
                 f"Email.Headers[{index}].Name", f"is {header.name}, which every email has already; remove this header"
             ) from None
-    addresses = "".join(person.email for _, _, recipients in people for person in recipients)
+    addresses = "".join(person.email for _, _, recipients in recipients_by_header for person in recipients)
     return mail.as_bytes(policy=policy.SMTP.clone(max_line_length=0, utf8=not addresses.isascii()))
 
 

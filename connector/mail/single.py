@@ -35,7 +35,7 @@ async def run_send(message: Message, settings: Settings, stop: Stop, progress: P
     clock = stop.clock
     scope = RunScope(destination=settings.service.base_url, account=settings.account)
     report = start_report("send", "", clock.now(), scope)
-    progress.follow(lambda: "sending")
+    progress.set_describe(lambda: "sending")
     with record_report(report, settings.state_dir, settings.retention_s, clock.now) as is_recorded:
         if not is_recorded:
             reason = f"the run cannot be recorded in {settings.state_dir}, so the email was not sent"
@@ -99,13 +99,13 @@ def _report_answer(report: Report, answer: Accepted | Refused | Ambiguous | NotS
             )
         case Ambiguous(status, answer_message):
             report.email = {"state": "unknown", "http_status": status, "message": answer_message}
-            reply = f"status {status}, {answer_message}" if status is not None else answer_message
+            answer_text = f"status {status}, {answer_message}" if status is not None else answer_message
             _end_report(
                 report,
                 MailOutcome.UNKNOWN,
                 "partial",
                 clock,
-                f"no certain answer came ({reply}). {_MAY_BE_SENT_MESSAGE}",
+                f"no certain answer came ({answer_text}). {_MAY_BE_SENT_MESSAGE}",
             )
         case NotSent(answer_message):
             report.email = {"state": "unsent", "message": answer_message}

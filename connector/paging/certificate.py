@@ -169,7 +169,7 @@ counted twice in this round."""
 class Finding:
     """One piece of evidence from outside the sweep, for or against the size of the list."""
 
-    kind: str
+    topic: str
     evidence_result: EvidenceResult
     message: str  # the evidence, with its figures
     hidden_classes: tuple[HiddenClass, ...] = ()
@@ -229,7 +229,7 @@ def decide_cut_off(
     checked_certificate = replace(
         certificate,
         evidence={
-            finding.kind: f"{finding.evidence_result}: {finding.message}"
+            finding.topic: f"{finding.evidence_result}: {finding.message}"
             if finding.message
             else str(finding.evidence_result)
             for finding in findings

@@ -175,7 +175,7 @@ def _explain_entry(
         identity_field=details.identity_field,
         state=details.state.name.lower(),
         meaning=meaning,
-        next_step=account_next_step or _advise(details, build_job_option(record), is_running=is_running),
+        next_step=account_next_step or _find_next_step(details, build_job_option(record), is_running=is_running),
         subscriber_id=details.subscriber_id,
         evidence=evidence,
         attempts=details.attempts,
@@ -183,7 +183,7 @@ def _explain_entry(
         http_status=details.status or None,  # 0: a person has dropped the entry
         message=details.message,
         altered_fields=(details.altered or "").split(),
-        reported_at=_write_time(details.reported_at) if is_confirmed else None,
+        reported_at=_format_time(details.reported_at) if is_confirmed else None,
         opted_out_in=details.opted_out,
     )
 
@@ -194,7 +194,7 @@ def _explain_state(details: EntryDetails) -> tuple[str, str | None]:
         case State.CONFIRMED, "created":
             return "The service answered the create with this Id.", "answer"
         case State.CONFIRMED, "settled":
-            return "No answer settled the create. A look-up found the subscriber with this Id.", "lookup"
+            return "The create got no clear answer. A look-up found the subscriber with this Id.", "lookup"
         case State.CONFIRMED, "accepted":
             return "The answer to the create did not fit the create, and a person accepted this Id.", "person"
         case State.CONFIRMED, _:
@@ -204,10 +204,11 @@ def _explain_state(details: EntryDetails) -> tuple[str, str | None]:
         case State.REJECTED, _:
             return "The service refused the create.", "answer"
         case State.HELD, _ if details.subscriber_id is not None:
-            return (
-                "The service answered the create with this Id, but the answer does not fit. A person must decide.",
-                "answer",
+            meaning = (
+                "The service answered the create with this Id, but the base, the identity or the subscriber in the "
+                "answer is not the expected one. A person must decide."
             )
+            return meaning, "answer"
         case State.HELD, _:
             meaning = "The answer to the create was lost. Nothing is sent again until a person decides."
             return meaning, "lookup" if details.message is None else None  # a message means that absence is not proved
@@ -220,7 +221,7 @@ def _explain_state(details: EntryDetails) -> tuple[str, str | None]:
     assert_never(details.state)
 
 
-def _advise(details: EntryDetails, job_option: str, *, is_running: bool) -> str | None:
+def _find_next_step(details: EntryDetails, job_option: str, *, is_running: bool) -> str | None:
     """Return the next step for the entry, or None. `job_option` is the option `--job` for the job that sent the create,
     or "". `is_running`: a load is running now."""
     match details.state:
@@ -253,12 +254,12 @@ def _describe_run(details: EntryDetails, record: Mapping[str, Any]) -> Explained
         run_id=details.run_id,
         job=details.job or "",
         command=details.command or "",
-        started_at=_write_time(details.started_at) or "",
-        finished_at=_write_time(details.finished_at),
+        started_at=_format_time(details.started_at) or "",
+        finished_at=_format_time(details.finished_at),
         status=details.run_status or record.get("status"),
         rejects_file=rejects_file if rejects_file and Path(rejects_file).exists() else None,
     )
 
 
-def _write_time(seconds: float | None) -> str | None:
+def _format_time(seconds: float | None) -> str | None:
     return None if seconds is None else write_timestamp(seconds)

@@ -1,4 +1,5 @@
-"""Runs a load in its frame: opens the ledger, records the run, does the work, ends the run and reports the run."""
+"""Runs the work of a load or a retry in a frame: opens the ledger, records the run, does the work, and reports the end
+of the run."""
 
 from __future__ import annotations
 
@@ -81,7 +82,7 @@ class ClosableLoad(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """The part of a plan that is alike in a load and a retry: how the run uses the service and the ledger.
+    """The part of a plan that loads and retries share: how the run uses the service and the ledger.
 
     `owner_job` is the name of the job whose file the run uses, or "". An entry that an earlier run of this job left
     unfinished because of the suppression list may be finished only by a run of this job.
@@ -152,7 +153,7 @@ class Run:
     refusal: ConfigurationError | None = None  # the error if wrong settings are the reason
     is_attention_needed: bool = False  # whether a message makes the run partial
     suppression: Suppression | None = None
-    journals: list[LedgerWriter] = field(default_factory=list)  # the ledger writers of all sessions
+    ledger_writers: list[LedgerWriter] = field(default_factory=list)  # the ledger writers of all sessions
     session: Session | None = None  # the session of the base that is loaded now
     on_end: Callable[[], Iterable[str]] = tuple  # returns messages; called in the transaction that records the end
     expected_row_count: float | None = None  # the number of rows of the source, or an estimate; None: not known
@@ -187,7 +188,7 @@ class Run:
             self.client.passing_refusals,
             source_job=self.frame.job,
         )
-        self.journals.append(self.session.journal)
+        self.ledger_writers.append(self.session.journal)
         return self.session
 
     async def deliver_receipts(self) -> None:
@@ -197,9 +198,11 @@ class Run:
         if frame.receipts is None or self.stop.signal is not None:
             return
         try:
-            for journal in self.journals:
+            for journal in self.ledger_writers:
                 await journal.flush()
-            from connector.runs.receipts import deliver_receipts  # here: most runs load no writer of tables
+            from connector.runs.receipts import (
+                deliver_receipts,  # imported here, because most runs need no writer of tables
+            )
 
             delivery = await deliver_receipts(
                 self.commits, frame.receipts, frame.plan.settings.account, self.report.job, self.key, self.clock.now
@@ -220,11 +223,11 @@ class Run:
     def __post_init__(self) -> None:
         self.progress_meter = ProgressMeter(self.clock.monotonic)
 
-    def estimate_row_count(self, share: float | None, max_rows: int | None) -> None:
-        """Estimate the number of rows of the source. `share` (0 to 1) is the part that was read. The run reads at most
-        `max_rows`."""
-        if share:
-            self.expected_row_count, self.is_row_count_estimated = self.tally.read_count / share, share < 1
+    def estimate_row_count(self, read_share: float | None, max_rows: int | None) -> None:
+        """Estimate the number of rows of the source. `read_share` (0 to 1) is the share of the source that was read.
+        The run reads at most `max_rows`."""
+        if read_share:
+            self.expected_row_count, self.is_row_count_estimated = self.tally.read_count / read_share, read_share < 1
         if max_rows is not None and (self.expected_row_count is None or self.expected_row_count > max_rows):
             self.expected_row_count, self.is_row_count_estimated = float(max_rows), False
 
@@ -357,14 +360,14 @@ async def _run_with_ledger(
     findings = RowFindings(frame.columns_by_field, problems)
     rows: LoadFiles | PlannedRows
     if not plan.is_planned:
-        names = frame.columns, report.run_id
-        rows = LoadFiles(plan.settings.state_dir, *names, clock.now, findings, is_workbook=frame.is_workbook)
+        file_arguments = frame.columns, report.run_id
+        rows = LoadFiles(plan.settings.state_dir, *file_arguments, clock.now, findings, is_workbook=frame.is_workbook)
     else:
         rows = PlannedRows(plan.rows_path, plan.policy.identity, findings)
     with rows, open_commits(ledger) as commits:
         key, bases = _record_start(ledger, frame, report, clock)
         with ledger.transaction():
-            problems.load(ledger)
+            problems.load_known_problems(ledger)
         pace = _build_pace(ledger, frame, clock)
         async with open_client(plan.settings.service, clock=clock, rate=pace.rate) as client:
             tally, retrier = Tally(rows), Retrier(clock=clock)
@@ -386,7 +389,7 @@ async def _run_with_ledger(
         if pace.rate.found is not None:
             record_found_limit(connection, plan.settings.account, pace.rate.found.scale(plan.shard.count), ended_at)
         if has_finished and not plan.is_planned:
-            problems.write(ledger, ended_at)
+            problems.record_in_ledger(ledger, ended_at)
         report.problems = problems.describe(ledger)
         messages = list(run.on_end())
     report.messages += messages
@@ -395,21 +398,21 @@ async def _run_with_ledger(
 
 
 def _build_pace(ledger: Ledger, frame: Frame, clock: Clock) -> Pace:
-    """Return a pace that begins at the limit that the account's last load has found. A shard begins at its part of this
-    limit."""
+    """Return a pace that begins at the rate limit that the account's last load has found. A shard begins at its part of
+    this limit."""
     plan = frame.plan
     with ledger.transaction() as connection:
-        found_limit, found_at = read_found_limit(connection, plan.settings.account) or (None, 0.0)
-    age_s = clock.now().timestamp() - found_at
-    own_limit = None if found_limit is None else found_limit.scale(1 / plan.shard.count)
-    return Pace(plan.policy.max_rate, plan.policy.max_concurrency, own_limit, age_s)
+        found_limit, limit_measured_at = read_found_limit(connection, plan.settings.account) or (None, 0.0)
+    age_s = clock.now().timestamp() - limit_measured_at
+    shard_limit = None if found_limit is None else found_limit.scale(1 / plan.shard.count)
+    return Pace(plan.policy.max_rate, plan.policy.max_concurrency, shard_limit, age_s)
 
 
 def _record_start(ledger: Ledger, frame: Frame, report: Report, clock: Clock) -> tuple[int, Sequence[Base]]:
-    """Record the run. Entries that a killed run left in the state `sending` are changed to `unknown` (architecture
-    4.3)."""
+    """Record the run, and return its key and its bases. Entries that a killed run left in the state `sending` are
+    changed to `unknown` (architecture 4.3)."""
     plan = frame.plan
-    suppressed_by = plan.owner_job if frame.suppression is not None or plan.policy.is_suppressing_inactive else None
+    suppressing_job = plan.owner_job if frame.suppression is not None or plan.policy.is_suppressing_inactive else None
     with ledger.transaction() as connection:
         sending_count = ledger.mark_died()
         if plan.is_planned and sending_count:
@@ -421,9 +424,9 @@ def _record_start(ledger: Ledger, frame: Frame, report: Report, clock: Clock) ->
         bases = frame.find_bases(ledger)
         started_at = report.started_at.timestamp()
         is_holding = plan.policy.on_unknown == "hold"
-        names = report.run_id, report.job, report.command
+        run_arguments = report.run_id, report.job, report.command
         account = plan.settings.account
-        key = start_run(connection, *names, started_at, suppressed_by, is_holding=is_holding, account=account)
+        key = start_run(connection, *run_arguments, started_at, suppressing_job, is_holding=is_holding, account=account)
         if ledger.store.lease is not None:
             ledger.store.lease.record_run(connection, key)
     return key, bases
@@ -462,11 +465,13 @@ def _end_report(run: Run) -> None:
     if run.problems.fails_on_new_only:
         is_partial = bool(run.problems.count_new().total())
     else:
-        is_partial = any(number for outcome, number in outcomes.items() if needs_person(outcome)) or bool(
+        is_partial = any(row_count for outcome, row_count in outcomes.items() if needs_person(outcome)) or bool(
             tally.opt_out_count
         )
     report.messages += describe_duplicates(tally.duplicate_ids)
-    is_partial = is_partial or any(number and leftover.needs_person for leftover, number in tally.leftovers.items())
+    is_partial = is_partial or any(
+        row_count and leftover.needs_person for leftover, row_count in tally.leftovers.items()
+    )
     is_partial = is_partial or run.is_attention_needed
     is_partial = is_partial or bool(tally.duplicate_ids)
     status: Status = "aborted" if reason is not None else "partial" if is_partial else "ok"

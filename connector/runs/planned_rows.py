@@ -77,7 +77,7 @@ class PlannedRows(CloseableResource, RowRecorder):
     def write_created(self, row: Row, sent_values: Mapping[str, object]) -> None:
         """Add the values that would be sent to the line of a row that would be created."""
         source_values = {name: value for name, value in sent_values.items() if value is not None}
-        self._lines[row.file, row.number][_SOURCE_INDEX] = _write_values(source_values)
+        self._lines[row.file, row.number][_SOURCE_INDEX] = _format_values(source_values)
 
     def write_change(self, change: Change) -> None:
         """Add a changed row, with the fields that differ if the row was compared."""
@@ -90,7 +90,7 @@ class PlannedRows(CloseableResource, RowRecorder):
         code = "not_compared" if change.reason else "opted_out" if OPT_OUT_FIELD in change.fields else ""
         cells: list[object] = [Outcome.CHANGED, "", code, message]
         names, key = "; ".join(service_values), (change.row.file, change.row.number)
-        self._add(key, cells, names, _write_values(service_values), _write_values(source_values))
+        self._add(key, cells, names, _format_values(service_values), _format_values(source_values))
 
     def write_problem(self, problem: Problem) -> None:
         """Add a row that a person must see."""
@@ -144,7 +144,7 @@ class PlannedRows(CloseableResource, RowRecorder):
             self._values.close()
 
 
-def _write_values(values: Mapping[str, object]) -> str:
+def _format_values(values: Mapping[str, object]) -> str:
     return orjson.dumps(values, default=str).decode() if values else ""
 
 

@@ -54,8 +54,8 @@ class ProblemScope:
 
 
 class ProblemLog:
-    """The problems of one run, and the known problems of its job. `load` reads the known problems. Without a scope, no
-    problem is stored."""
+    """The problems of one run, and the known problems of its job, which `load_known_problems` reads. Without a scope,
+    no problem is stored."""
 
     def __init__(self, scope: ProblemScope | None = None, run_id: str = "") -> None:
         self._scope, self._run_id = scope, run_id
@@ -76,26 +76,26 @@ class ProblemLog:
         """Whether known problems do not make the run partial."""
         return self._scope is not None and self._scope.fails_on_new_only
 
-    def load(self, ledger: Ledger) -> None:
+    def load_known_problems(self, ledger: Ledger) -> None:
         """Read the known problems of the job. Call this method inside a transaction."""
         if self._scope is None or not self._scope.job:
             return
         self._known_keys = find_problems(ledger, self._scope.account, self._scope.job)
         self._known_digests = join_digests({key.digest for key in self._known_keys}, IDENTITY_BYTES)
 
-    def restart(self) -> None:
+    def forget_problems(self) -> None:
         """Forget the problems of the run, because all rows are read again."""
         self._reset()
 
-    def add(self, problem: Problem) -> None:
+    def add_problem(self, problem: Problem) -> None:
         """Add a row that a person must see."""
         if self._scope is None or problem.outcome is Outcome.DUPLICATE:
             return
         kind = problem.code if problem.code == "held" else str(problem.outcome)
         if problem.raw_record is not None:
             digest = digest_text(problem.raw_record)
-            place = _digest_place(self._run_id, problem.row.file, problem.row.number)
-            self._store(ProblemKey(digest, "", kind), SeenProblem(False, "", place))
+            row_digest = _digest_row_position(self._run_id, problem.row.file, problem.row.number)
+            self._store(ProblemKey(digest, "", kind), SeenProblem(False, "", row_digest))
             return
         self._pending.append((problem.row, kind, problem.field))
         if len(self._pending) >= _ROWS_READ_TOGETHER:
@@ -104,8 +104,10 @@ class ProblemLog:
     def add_opt_out(self, opt_out: OptOut) -> None:
         """Add a subscriber whose row says inactive while the service shows the subscriber as active."""
         if self._scope is not None:
-            place = b"" if opt_out.row is None else _digest_place(self._run_id, opt_out.row.file, opt_out.row.number)
-            self._store(ProblemKey(opt_out.digest, "", OPT_OUT_KIND), SeenProblem(True, "is_active", place))
+            row_digest = (
+                b"" if opt_out.row is None else _digest_row_position(self._run_id, opt_out.row.file, opt_out.row.number)
+            )
+            self._store(ProblemKey(opt_out.digest, "", OPT_OUT_KIND), SeenProblem(True, "is_active", row_digest))
 
     def record_valid_rows(self, prepared_chunk: PreparedChunk) -> None:
         """Record the valid rows of a chunk. A known problem of a valid row may have ended."""
@@ -128,21 +130,21 @@ class ProblemLog:
         self._valid_rows.update(digests_and_bases)
         if is_rejects_file:
             cells = frame[[*_PLACE_COLUMNS]].iloc[positions].itertuples(index=False, name=None)
-            places = [_digest_place(*map(str, row)) for row in cells]
-            self._corrected_rows.update(zip(places, digests_and_bases, strict=True))
+            row_digests = [_digest_row_position(*map(str, row)) for row in cells]
+            self._corrected_rows.update(zip(row_digests, digests_and_bases, strict=True))
 
     def count_new(self) -> Counter[str]:
         """Return the number of new problems by kind. No finished run of the job has seen a new problem before."""
         self._read_identities()
         return self._unstored_counts + Counter(key.kind for key in self._problems if key not in self._known_keys)
 
-    def write(self, ledger: Ledger, at: float) -> None:
+    def record_in_ledger(self, ledger: Ledger, at: float) -> None:
         """Record in the ledger which problems are open at the end of a finished run. `at` is the time of the end (Unix
         seconds). Call this method inside the transaction that records the end of the run."""
         self._read_identities()
         seen_rows = {(key.digest, key.base) for key in self._problems}
-        corrected_places = {place for place, row in self._corrected_rows.items() if row not in seen_rows}
-        end_problems_at(ledger, corrected_places)
+        corrected_row_digests = {row_digest for row_digest, row in self._corrected_rows.items() if row not in seen_rows}
+        end_problems_at(ledger, corrected_row_digests)
         if self._scope is not None and self._scope.job:
             ended_keys = [
                 key for key in self._known_keys if key not in self._problems and self._has_ended(key, seen_rows)
@@ -183,7 +185,7 @@ class ProblemLog:
             bases = ["" if scope.base_column is None else cell for cell in frame.get(scope.base_column, digests)]
             for digest, is_known, base, (row, kind, field) in zip(digests, is_identity, bases, problems, strict=True):
                 key = ProblemKey(digest, "" if pd.isna(base) else str(base), kind)
-                self._store(key, SeenProblem(is_known, field, _digest_place(self._run_id, row.file, row.number)))
+                self._store(key, SeenProblem(is_known, field, _digest_row_position(self._run_id, row.file, row.number)))
 
     def _store(self, key: ProblemKey, problem: SeenProblem) -> None:
         if key in self._problems or len(self._problems) < MAX_STORED_PROBLEMS:
@@ -192,6 +194,6 @@ class ProblemLog:
             self._unstored_counts[key.kind] += 1
 
 
-def _digest_place(run_id: str, file: str, number: object) -> bytes:
+def _digest_row_position(run_id: str, file: str, number: object) -> bytes:
     """Return the digest of the place of a row: its run, file and number. A rejects file has these values in columns."""
     return digest_text(f"{run_id}\0{file}\0{number}")

@@ -66,25 +66,29 @@ async def deliver_receipts(
     return delivery
 
 
-async def _deliver_run(commits: Commits, destination: Destination, job: str, run: PendingRun, at: datetime) -> int:
+async def _deliver_run(
+    commits: Commits, destination: Destination, job: str, run: PendingRun, delivered_at: datetime
+) -> int:
     """Write the receipts of one run, and delete them from the outbox. Return the number of receipts."""
-    receipt_count, place = 0, FIRST_PLACE
+    receipt_count, last_place = 0, FIRST_PLACE
     stage = open_stage(ROW_SCHEMA)
     try:
-        while (part := await commits.execute(partial(_read_receipts, run.run_key, place)))[1] is not None:
-            receipts, place = part[0], part[1] or place
+        while (receipts_and_place := await commits.execute(partial(_read_receipts, run.run_key, last_place)))[
+            1
+        ] is not None:
+            receipts, last_place = receipts_and_place[0], receipts_and_place[1] or last_place
             stage.add(_build_table(receipts))
             receipt_count += len(receipts)
         if receipt_count:
-            await asyncio.to_thread(write_receipts, destination, run.run_id, job, at, stage.close_rows())
+            await asyncio.to_thread(write_receipts, destination, run.run_id, job, delivered_at, stage.close_rows())
     finally:
         stage.discard()
     await commits.execute(lambda ledger: delete_pending(ledger.connection, run.run_key))
     return receipt_count
 
 
-def _read_receipts(run_key: int, place: ReceiptPlace, ledger: Ledger) -> tuple[list[Receipt], ReceiptPlace | None]:
-    return read_receipts(ledger.connection, run_key, place, _RECEIPTS_READ_TOGETHER)
+def _read_receipts(run_key: int, last_place: ReceiptPlace, ledger: Ledger) -> tuple[list[Receipt], ReceiptPlace | None]:
+    return read_receipts(ledger.connection, run_key, last_place, _RECEIPTS_READ_TOGETHER)
 
 
 def _build_table(receipts: list[Receipt]) -> pa.Table:

@@ -48,7 +48,7 @@ _SHOWN_FILTERS = ("id", "is_active", "gender")  # other filters may contain pers
 _HIDDEN_FILTERS = ("client_user_id", "email", "first_name", "last_name")
 
 
-def describe_asked_base(base: "BaseRef | BaseColumn") -> str:
+def describe_requested_base(base: "BaseRef | BaseColumn") -> str:
     """Return the base of a load as a text: the name and the id of the base if they are known, or the column with the
     base of each row."""
     if not isinstance(base, BaseRef):
@@ -111,7 +111,7 @@ OPTIONAL_KEYS = ("activity", "samples", "email")
 
 _EXIT_CODES_WORST_FIRST = (130, 143, 3, 4, 2, 1, 0)
 
-_Kind = TypeVar("_Kind", Outcome, MailOutcome)
+OutcomeT = TypeVar("OutcomeT", Outcome, MailOutcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,12 +247,14 @@ class Report:
         }
 
 
-def start_report(command: str, job: str, at: datetime, scope: RunScope | None = None) -> Report:
+def start_report(command: str, job: str, started_at: datetime, scope: RunScope | None = None) -> Report:
     """Return the report of a run that begins. The id of the run is unique and sorts by time. Characters in the job's
     name that cannot be written are escaped."""
     # The name may come from a file, whose name may have bytes that are no characters.
     name = job.encode("utf-8", "backslashreplace").decode()
-    report = Report(f"{at:%Y%m%dT%H%M%S}-{token_hex(3)}", name, command, "ok", at, scope=scope or RunScope())
+    report = Report(
+        f"{started_at:%Y%m%dT%H%M%S}-{token_hex(3)}", name, command, "ok", started_at, scope=scope or RunScope()
+    )
     values = {"command": command, "job": name, "run_id": report.run_id, "what": f"{command} {name}".rstrip()}
     logger.info("run begins: %(what)s (%(run_id)s)", values)
     return report
@@ -272,12 +274,12 @@ def record_report(
     return record_run(state_dir, begin_values, describe, now, retention_s)
 
 
-def report_error(command: str, job: str, error: ConnectorError, at: datetime) -> Report:
+def report_error(command: str, job: str, error: ConnectorError, ended_at: datetime) -> Report:
     """Return the report of a run that ended with `error` before it had a report. If the run was recorded, the report
     has the id of the record."""
-    report = start_report(command, job, at)
+    report = start_report(command, job, ended_at)
     report.run_id = error.run_id or report.run_id
-    return end_report(report, ERROR_STATUSES[find_exit_code(error)], at, str(error))
+    return end_report(report, ERROR_STATUSES[find_exit_code(error)], ended_at, str(error))
 
 
 def record_error(report: Report, state_dir: Path) -> None:
@@ -285,10 +287,10 @@ def record_error(report: Report, state_dir: Path) -> None:
     record_failed_start(state_dir, {**report.as_json(), "exit_code": report.exit_code})
 
 
-def end_report(report: Report, status: Status, at: datetime, reason: str | None = None) -> Report:
+def end_report(report: Report, status: Status, ended_at: datetime, reason: str | None = None) -> Report:
     """Set the status and the end of the run in the report. If the run ended early, `reason` is the cause."""
     # The clock of the machine may have been set back.
-    report.status, report.finished_at = status, max(at, report.started_at)
+    report.status, report.finished_at = status, max(ended_at, report.started_at)
     if reason is not None:
         report.messages.insert(0, reason)
     rows = {name: number for name, number in report.rows.items() if number}
@@ -298,19 +300,19 @@ def end_report(report: Report, status: Status, at: datetime, reason: str | None 
     return report
 
 
-def end_run(report: Report, stop: "Stop", status: Status, at: datetime, reason: str | None = None) -> Report:
+def end_run(report: Report, stop: "Stop", status: Status, ended_at: datetime, reason: str | None = None) -> Report:
     """Set the end of a run that may have been stopped. The status is `stopped` after a signal, `aborted` if the run had
     its own reason to stop, and else `status`."""
     report.signal = stop.signal
     if stop.signal is not None:
-        return end_report(report, "stopped", at, reason)
+        return end_report(report, "stopped", ended_at, reason)
     if stop.reason is None:
-        return end_report(report, status, at, reason)
+        return end_report(report, status, ended_at, reason)
     if reason is not None and stop.reason in reason:  # `reason` contains this reason, and names the base
-        return end_report(report, "aborted", at, reason)
+        return end_report(report, "aborted", ended_at, reason)
     if reason not in (None, STOPPED):
         report.messages.insert(0, reason)
-    return end_report(report, "aborted", at, stop.reason)
+    return end_report(report, "aborted", ended_at, stop.reason)
 
 
 class UncountedError(Exception):
@@ -340,7 +342,7 @@ def count_mail_rows(read_count: int, outcomes: Mapping[MailOutcome, int]) -> dic
     )
 
 
-def _build_row_counts(read_count: int, order: Iterable[_Kind], outcomes: Mapping[_Kind, int]) -> dict[str, int]:
+def _build_row_counts(read_count: int, order: Iterable[OutcomeT], outcomes: Mapping[OutcomeT, int]) -> dict[str, int]:
     rows = {"read": read_count} | {str(outcome): outcomes.get(outcome, 0) for outcome in order}
     if (counted_rows := sum(rows.values()) - read_count) != read_count:
         raise UncountedError(rows, counted_rows)

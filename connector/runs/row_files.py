@@ -77,7 +77,7 @@ class RowFindings:
     def count_problem(self, problem: Problem) -> None:
         """Count a row for each cause of its problem."""
         if self.problems is not None:
-            self.problems.add(problem)
+            self.problems.add_problem(problem)
         fields, codes, messages = (text.split("; ") for text in (problem.field, problem.code, problem.message))
         if not len(fields) == len(codes) == len(messages):
             fields, codes, messages = [problem.field], [problem.code], [problem.message]
@@ -119,7 +119,7 @@ class RowFindings:
         self.changed_fields.clear()
         self._causes.clear()
         if self.problems is not None:
-            self.problems.restart()
+            self.problems.forget_problems()
 
 
 def mask_cell(cell: str) -> str:
@@ -228,7 +228,7 @@ class RejectsFile(RowFile):
         header = [*self._columns, *ADDED_COLUMNS]
         super().__init__(path, header, "rejects file", "the rows that need attention")
 
-    def write(self, problem: Problem) -> None:
+    def write_problem(self, problem: Problem) -> None:
         """Add one row."""
         self.findings.count_problem(problem)
         row, written_at = problem.row, self._now().isoformat(timespec="seconds")
@@ -349,7 +349,8 @@ def build_invalid_problems(chunk: Chunk, faults: Sequence[Fault]) -> list[Proble
 
 
 def build_unused_problem(chunk: Chunk, difference: Difference, identity: str) -> Problem:
-    """Return the problem of a row that is not used, because the used row of the same `identity` has other values."""
+    """Return the problem of a row that is not used. Either an invalid row of the same `identity` may say inactive, or
+    another row of the same identity is used, and has other values."""
     fields = f"This row differs in {', '.join(difference.fields)}"
     code = "overruled" if difference.is_overruled else "differs"
     if not difference.fields:
@@ -413,7 +414,7 @@ class LoadFiles(CloseableResource, RowRecorder):
 
     def write_problem(self, problem: Problem) -> None:
         """Add a row to the rejects file."""
-        self._rejects.write(problem)
+        self._rejects.write_problem(problem)
 
     def write_change(self, change: Change) -> None:
         """Add a changed row to the drift file."""

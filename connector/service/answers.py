@@ -24,7 +24,7 @@ from connector.service.wire import (
     Ambiguous,
     Created,
     ListPage,
-    Mask,
+    MaskMessage,
     Refused,
     is_rate_limit,
 )
@@ -41,7 +41,7 @@ PAGE_NUMBERS = ("TotalCount", "Offset", "Limit")
 
 
 def parse_created(
-    status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask = str
+    status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: MaskMessage = str
 ) -> Created | Refused | Ambiguous:
     """Return the result of a create (service-api.md 4.2 and 7.1).
 
@@ -61,7 +61,7 @@ def parse_created(
 
 
 def parse_listed(
-    status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask = str
+    status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: MaskMessage = str
 ) -> ListPage | Refused | Ambiguous:
     """Return a page of the list (service-api.md 4.3). A page with an element that is not an object is Ambiguous as a
     whole."""
@@ -79,14 +79,14 @@ def parse_listed(
 
 
 async def parse_wire_page(
-    status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask = str
+    status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: MaskMessage = str
 ) -> ListPage | Refused | Ambiguous:
     """Return the result of `parse_listed`. This is a coroutine, because rows in other forms are parsed in a thread."""
     return parse_listed(status, headers, body, now, mask=mask)
 
 
 def parse_sent(
-    status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask = str
+    status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: MaskMessage = str
 ) -> Accepted | Refused | Ambiguous:
     """Return the result of a request to send an email (service-api.md 2.3 and 4.1). Accepted needs a whole
     SendMessageRequestId."""
@@ -133,10 +133,10 @@ _FLAG_BY_TEXT = {"0": False, "1": True, "false": False, "true": True}
 def _convert_types(subscriber: dict[str, Any]) -> None:
     """Convert values in place to the types of service-api.md 2.1, which all other code expects. Convert an Id that is a
     float, a ClientUserId that is a number, and an IsActive that is 0, 1 or a text."""
-    for owner in (subscriber, subscriber.get("Base")):
-        if type(owner) is dict and type(owner.get("Id")) is float:
-            whole_id = read_whole_number(owner["Id"])
-            owner["Id"] = owner["Id"] if whole_id is None else whole_id
+    for json_object in (subscriber, subscriber.get("Base")):
+        if type(json_object) is dict and type(json_object.get("Id")) is float:
+            whole_id = read_whole_number(json_object["Id"])
+            json_object["Id"] = json_object["Id"] if whole_id is None else whole_id
     if type(subscriber.get("ClientUserId")) is int:
         subscriber["ClientUserId"] = str(subscriber["ClientUserId"])
     is_active = subscriber.get("IsActive")
@@ -145,7 +145,7 @@ def _convert_types(subscriber: dict[str, Any]) -> None:
 
 
 def _classify_failure(
-    status: int, headers: Mapping[str, str], body: bytes, now: datetime, mask: Mask, success: object
+    status: int, headers: Mapping[str, str], body: bytes, now: datetime, mask: MaskMessage, success: object
 ) -> Refused | Ambiguous:
     message = mask(extract_message(status, headers, body))[:MESSAGE_LENGTH]
     retry_after_s = parse_retry_after(headers, now)
@@ -186,8 +186,8 @@ def parse_retry_after(headers: Mapping[str, str], now: datetime) -> float | None
         wait_s = float(retry_after)
         if wait_s >= _YEAR_2000_S:
             wait_s = (wait_s / 1000 if wait_s >= _YEAR_2000_S * 1000 else wait_s) - answered_at.timestamp()
-    elif (until := _parse_date(retry_after)) is not None:
-        wait_s = (until - answered_at).total_seconds()
+    elif (retry_at := _parse_date(retry_after)) is not None:
+        wait_s = (retry_at - answered_at).total_seconds()
     else:
         return None
     return max(wait_s, 0.0) if wait_s <= MAX_RETRY_AFTER_S else None
@@ -225,8 +225,8 @@ _KEYS_WITHOUT_MESSAGE = frozenset(["code", "status", "type", "id", "timestamp", 
 
 _HTML_HEAD = re.compile(r"<head\b.*?</head\s*>", re.IGNORECASE | re.DOTALL)
 _INVISIBLE_MARKUP = re.compile(r"<(script|style)\b.*?(?:</\1\s*>|\Z)|<!--.*?(?:-->|\Z)", re.IGNORECASE | re.DOTALL)
-_TAG = re.compile(r"<[/!?a-zA-Z][^<>]*>")
-_WHITE_SPACE = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ufeff]+")
+_TAG_PATTERN = re.compile(r"<[/!?a-zA-Z][^<>]*>")
+_WHITE_SPACE_PATTERN = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ufeff]+")
 
 
 def extract_message(status: int, headers: Mapping[str, str], body: bytes) -> str:
@@ -242,7 +242,7 @@ def extract_message(status: int, headers: Mapping[str, str], body: bytes) -> str
     target = find_header(headers, "location") if 300 <= status < 400 else None
     if target is not None:
         message = f"redirect to {target}; {message}" if message else f"redirect to {target}"
-    return _WHITE_SPACE.sub(" ", message).strip()
+    return _WHITE_SPACE_PATTERN.sub(" ", message).strip()
 
 
 def _read_json_messages(body: bytes) -> str | None:
@@ -292,21 +292,21 @@ def _read_visible_text(text: str, content_type: str) -> str:
     if not re.search("html|xml", content_type, re.IGNORECASE) and text.lstrip("\ufeff \r\n\t")[:1] != "<":
         return text
     visible_markup = _INVISIBLE_MARKUP.sub(" ", text)
-    body_text = _TAG.sub(" ", _HTML_HEAD.sub(" ", visible_markup))
-    return html.unescape(body_text if body_text.strip() else _TAG.sub(" ", visible_markup))
+    body_text = _TAG_PATTERN.sub(" ", _HTML_HEAD.sub(" ", visible_markup))
+    return html.unescape(body_text if body_text.strip() else _TAG_PATTERN.sub(" ", visible_markup))
 
 
 # Patterns of texts that differ between refusals of one kind, in the order of masking. A quotation may lack its end,
 # because the message is cut to 500 characters. An apostrophe within a word does not begin a quotation.
-_QUOTATION = re.compile(
+_QUOTATION_PATTERN = re.compile(
     r'"[^"]*(?:"|\Z)|“[^”]*(?:”|\Z)|„[^“”]*(?:[“”]|\Z)|«[^»]*(?:»|\Z)|`[^`]*(?:`|\Z)|‘[^’]*(?:’|\Z)'
     r"|(?<!\w)'(?:[^']|(?<=\w)'(?=\w))*(?:'|\Z)"
 )
-_ADDRESS = re.compile(r"[^\s@<>()\[\]{},;:]+@[^\s@<>()\[\]{},;]+")
-_IDENTIFIER = re.compile(  # a UUID, a hexadecimal id of 8 or more characters, or 16 or more letters and digits
+_ADDRESS_PATTERN = re.compile(r"[^\s@<>()\[\]{},;:]+@[^\s@<>()\[\]{},;]+")
+_IDENTIFIER_PATTERN = re.compile(  # a UUID, a hexadecimal id of 8 or more characters, or 16 or more letters and digits
     r"\b(?=[0-9a-f-]*\d)[0-9a-f][0-9a-f-]{7,}\b|\b(?=[A-Za-z_]*\d)(?=\d*[A-Za-z])\w{16,}\b", re.IGNORECASE
 )
-_DIGITS = re.compile(r"\d+")
+_DIGITS_PATTERN = re.compile(r"\d+")
 
 
 def refusal_kind(status: int, message: str) -> str:
@@ -315,17 +315,19 @@ def refusal_kind(status: int, message: str) -> str:
 
     The masks are `'…'` for a quotation, `@` for an address, and `#` for an identifier or a number.
     """
-    masked_message = _ADDRESS.sub("@", _QUOTATION.sub("'…'", message))
-    masked_message = _DIGITS.sub("#", _IDENTIFIER.sub("#", masked_message))
-    return f"{status} {_WHITE_SPACE.sub(' ', masked_message).strip()}".rstrip()
+    masked_message = _ADDRESS_PATTERN.sub("@", _QUOTATION_PATTERN.sub("'…'", message))
+    masked_message = _DIGITS_PATTERN.sub("#", _IDENTIFIER_PATTERN.sub("#", masked_message))
+    return f"{status} {_WHITE_SPACE_PATTERN.sub(' ', masked_message).strip()}".rstrip()
 
 
 _UNPROCESSABLE = 422  # RFC 9110: the request is understood, and its content is wrong
-_FIELD_WORDS = [field.name.removeprefix("address_") for field in FIELDS if field.is_sent]
-_ONE_WORD_FIELDS = "|".join(word for word in _FIELD_WORDS if "_" not in word)
-_MANY_WORD_FIELDS = "|".join(word.replace("_", "[_ ]?") for word in _FIELD_WORDS if "_" in word)
-_NAMES_A_FIELD = re.compile(
-    rf"\b({_MANY_WORD_FIELDS})\b|(?<=\w\.)({_ONE_WORD_FIELDS})\b|\b({_ONE_WORD_FIELDS})['\"]?\s*:|['\"]({_ONE_WORD_FIELDS})['\"]",
+_FIELD_NAMES = [field.name.removeprefix("address_") for field in FIELDS if field.is_sent]
+_ONE_WORD_NAMES_PATTERN = "|".join(field_name for field_name in _FIELD_NAMES if "_" not in field_name)
+_MANY_WORD_NAMES_PATTERN = "|".join(
+    field_name.replace("_", "[_ ]?") for field_name in _FIELD_NAMES if "_" in field_name
+)
+_FIELD_NAME_PATTERN = re.compile(
+    rf"\b({_MANY_WORD_NAMES_PATTERN})\b|(?<=\w\.)({_ONE_WORD_NAMES_PATTERN})\b|\b({_ONE_WORD_NAMES_PATTERN})['\"]?\s*:|['\"]({_ONE_WORD_NAMES_PATTERN})['\"]",
     re.IGNORECASE,
 )
 """The name of a field in a message. A name of one word counts only before a colon (`email: …`), in a path, or in
@@ -336,7 +338,11 @@ def is_about_row(status: int, message: str, identity: str = "") -> bool:
     """Return whether a refusal is about the row. Such a refusal has the status 422, or its message names a field, an
     address or the row's identity."""
     is_named = bool(identity.strip()) and identity.strip().casefold() in message.casefold()
-    return status == _UNPROCESSABLE or is_named or bool(_ADDRESS.search(message) or _NAMES_A_FIELD.search(message))
+    return (
+        status == _UNPROCESSABLE
+        or is_named
+        or bool(_ADDRESS_PATTERN.search(message) or _FIELD_NAME_PATTERN.search(message))
+    )
 
 
 # The token in the message of an error
@@ -353,18 +359,18 @@ _MAX_ESCAPES = 3
 _BACKSLASH_ESCAPE = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|(.?))", re.DOTALL)
 
 
-def build_mask(secret: str) -> Mask:
+def build_mask(secret: str) -> MaskMessage:
     """Return a function that replaces `secret` by `MASKED`, also if it is escaped for a URL, JSON or HTML.
 
     A message with an escaped secret is returned without any escapes.
     """
     if len(secret) < _MIN_MASKED_LENGTH:
         return str
-    readings = [secret]  # a text in a message may be the unescaped secret
+    token_forms = [secret]  # a text in a message may be the unescaped secret
     for _ in range(_MAX_ESCAPES):
-        readings.append(_unescape(readings[-1], unquote))
-    long_readings = [re.escape(reading) for reading in readings if len(reading) >= _MIN_MASKED_LENGTH]
-    pattern = re.compile("|".join(long_readings), re.IGNORECASE)  # a proxy may write a URL in small letters
+        token_forms.append(_unescape(token_forms[-1], unquote))
+    long_token_forms = [re.escape(token_form) for token_form in token_forms if len(token_form) >= _MIN_MASKED_LENGTH]
+    pattern = re.compile("|".join(long_token_forms), re.IGNORECASE)  # a proxy may write a URL in small letters
 
     def mask(message: str) -> str:
         masked_message = pattern.sub(MASKED, message)

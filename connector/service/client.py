@@ -28,7 +28,7 @@ from connector.service.wire import (
     Created,
     ListPage,
     ListQuery,
-    Mask,
+    MaskMessage,
     NotSent,
     Operation,
     RawAnswer,
@@ -49,7 +49,8 @@ logger = logging.getLogger(__name__)
 _ALLOWED_LIMITS = range(1, MAX_LIMIT + 1)
 
 _SMALL_LIMIT = 50
-"""A repeated query gets another limit: a higher limit if its limit is at most this number, else a lower limit."""
+"""A repeated query gets another limit. If the limit of the query is at most this number, it gets a higher limit, else a
+lower one."""
 
 MAX_PAUSE_S = 600.0
 """The longest pause (Retry-After) for which a run waits. If the pause is longer, the run ends."""
@@ -59,9 +60,9 @@ class ParseListed(Protocol[Rows]):
     """A parser of pages of the list. It returns the rows in one form, like `RowForm.parse`."""
 
     async def __call__(
-        self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: Mask
+        self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: MaskMessage
     ) -> ListPage[Rows] | Refused | Ambiguous:
-        """Return the meaning of the answer. Raises nothing."""
+        """Return the parsed page, the refusal, or the ambiguous answer. Raises no error."""
 
 
 class RequestSender(Protocol):
@@ -76,19 +77,21 @@ class Client:
 
     No request leaves before `quiet_until` (monotonic), the latest end of a pause (Retry-After) for which an answer
     asked. List requests wait for `rate`. Creates and emails share this rate, but their senders wait for it.
-    `passing_refusals` has the kinds of refusals of creates that may pass. A page with a refusal of such a kind is read
-    again.
+    `passing_refusals` has the kinds of refusals that creates got and that may pass. If a request for a page gets a
+    refusal of such a kind, the page is requested again.
     """
 
-    __slots__ = ("_clock", "_limits", "_mask", "_transport", "counts", "passing_refusals", "quiet_until", "rate")
+    __slots__ = ("_clock", "_mask", "_transport", "_used_limits", "counts", "passing_refusals", "quiet_until", "rate")
 
-    def __init__(self, transport: RequestSender, mask: Mask, clock: Clock, rate: RateController | None = None) -> None:
+    def __init__(
+        self, transport: RequestSender, mask: MaskMessage, clock: Clock, rate: RateController | None = None
+    ) -> None:
         self._transport = transport
         self.rate = rate or RateController()
         self.passing_refusals = PassingRefusals()
         self._mask = mask
         self._clock = clock
-        self._limits: dict[ListQuery, set[int]] = {}  # the limits that were already sent with each query
+        self._used_limits: dict[ListQuery, set[int]] = {}  # the limits that were already sent with each query
         self.quiet_until = float("-inf")
         self.counts: dict[Operation, RequestCounts] = {operation: RequestCounts() for operation in OPERATIONS}
 
@@ -124,9 +127,9 @@ class Client:
             )
             self._count_answer("list", answer)
             if isinstance(answer, ListPage) and logger.isEnabledFor(logging.DEBUG):
-                values = {"offset": query.offset, "rows": len(cast(Sized, answer.subscribers))}
+                log_values = {"offset": query.offset, "rows": len(cast(Sized, answer.subscribers))}
                 log_format = "page: %(rows)d rows at offset %(offset)d, TotalCount %(total_count)s"
-                logger.debug(log_format, values | {"total_count": answer.total_count})
+                logger.debug(log_format, log_values | {"total_count": answer.total_count})
             if isinstance(answer, Refused):
                 is_known_kind = self.passing_refusals.may_pass(refusal_kind(answer.status, answer.message))
                 # A refusal with a 2xx status may pass, because the offset is not its cause.
@@ -140,10 +143,10 @@ class Client:
 
     def _vary_limit(self, query: ListQuery) -> ListQuery:
         """Return the query with a limit that no earlier request with this query had."""
-        limit, used_limits = query.limit, self._limits.setdefault(replace(query, limit=1), set())
-        step = -1 if limit > _SMALL_LIMIT else 1
-        while limit in used_limits and limit + step in _ALLOWED_LIMITS:
-            limit += step
+        limit, used_limits = query.limit, self._used_limits.setdefault(replace(query, limit=1), set())
+        limit_step = -1 if limit > _SMALL_LIMIT else 1
+        while limit in used_limits and limit + limit_step in _ALLOWED_LIMITS:
+            limit += limit_step
         used_limits.add(limit)
         return query if limit == query.limit else replace(query, limit=limit)
 
@@ -187,8 +190,8 @@ class Client:
         if not isinstance(answer, Refused | Ambiguous):
             return
         result_name = "refused" if isinstance(answer, Refused) else "unclear"
-        values = {"operation": operation, "status": answer.status, "result": result_name}
-        logger.info("refusal: %(operation)s %(result)s, status %(status)s", values)
+        log_values = {"operation": operation, "status": answer.status, "result": result_name}
+        logger.info("refusal: %(operation)s %(result)s, status %(status)s", log_values)
         if is_rate_limit(answer.status, answer.retry_after_s):
             counts.limited += 1
         elif isinstance(answer, Ambiguous):
@@ -202,13 +205,13 @@ def _log_request(request: Request, raw_answer: RawAnswer | NotSent | Ambiguous, 
     """Log the request with the names of its fields. Leave out the values, so that the line can be copied into a bug
     report."""
     status = "not sent" if isinstance(raw_answer, NotSent) else raw_answer.status or "no answer"
-    values = {"method": request.method, "path": request.path, "status": status, "ms": round(1000 * seconds, 1)}
-    fields = [name for name, _ in request.query]
+    log_values = {"method": request.method, "path": request.path, "status": status, "ms": round(1000 * seconds, 1)}
+    field_names = [name for name, _ in request.query]
     body: dict[str, Any] = {} if request.body is None else orjson.loads(request.body)
     for key, value in body.items():  # names of the two upper levels of the body, for example `Subscriber.Email`
-        fields += [f"{key}.{name}" for name in value] if isinstance(value, dict) and value else [key]
+        field_names += [f"{key}.{name}" for name in value] if isinstance(value, dict) and value else [key]
     log_format = "request: %(method)s %(path)s, status %(status)s after %(ms)s ms, fields %(fields)s"
-    logger.debug(log_format, values | {"fields": ", ".join(fields)})
+    logger.debug(log_format, log_values | {"fields": ", ".join(field_names)})
 
 
 @asynccontextmanager

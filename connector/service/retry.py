@@ -185,11 +185,11 @@ class RetryBudget:
 
     def try_spend(self, now: float) -> bool:
         """Return whether a request may be retried. If a retry is allowed, count the retry."""
-        counts_of_second = self._find_second(now)
-        requests, retries = (sum(counts[index] for counts in self._seconds) for index in (1, 2))
-        if retries >= max(_MIN_RETRIES, _RETRY_SHARE * requests):
+        second_counts = self._find_second(now)
+        request_count, retry_count = (sum(counts[index] for counts in self._seconds) for index in (1, 2))
+        if retry_count >= max(_MIN_RETRIES, _RETRY_SHARE * request_count):
             return False
-        counts_of_second[2] += 1
+        second_counts[2] += 1
         return True
 
     def _find_second(self, now: float) -> list[int]:

@@ -237,7 +237,7 @@ class NotSent:
     message: str
 
 
-Mask = Callable[[str], str]
+MaskMessage = Callable[[str], str]
 """A function that removes secrets from a message of the service, before the message is cut to length."""
 
 
@@ -290,7 +290,7 @@ _FULL_PLAN: Final[EncodingPlan] = tuple(
 def plan_encoding(names: Iterable[str]) -> EncodingPlan:
     """Return the plan of `encode_subscriber` for subscribers that have only the fields `names`."""
     wanted_names = frozenset(names)
-    return tuple(step for step in _FULL_PLAN if step[0] in wanted_names)
+    return tuple(item for item in _FULL_PLAN if item[0] in wanted_names)
 
 
 def encode_subscriber(values: Mapping[str, object], plan: EncodingPlan = _FULL_PLAN) -> bytes:
@@ -327,22 +327,22 @@ def encode_subscriber(values: Mapping[str, object], plan: EncodingPlan = _FULL_P
         raise
 
 
-def decode_subscriber(wire: Mapping[str, Any]) -> dict[str, object]:
+def decode_subscriber(subscriber_object: Mapping[str, Any]) -> dict[str, object]:
     """Return the values of one subscriber by field name. `wire` is the object of the service's JSON. A value that is
     absent or null is None."""
-    return {name: read_field(wire, name) for name in NAMES}
+    return {name: read_field(subscriber_object, name) for name in NAMES}
 
 
-def read_field(wire: Mapping[str, Any], name: str) -> object:
+def read_field(subscriber_object: Mapping[str, Any], name: str) -> object:
     """Return the value of one field of a subscriber, like `decode_subscriber`."""
     parent, key = _PATH_BY_NAME[name]
-    parent_object = wire.get(parent) if parent else wire
+    parent_object = subscriber_object.get(parent) if parent else subscriber_object
     return parent_object.get(key) if isinstance(parent_object, dict) else None
 
 
-def read_base(wire: Mapping[str, Any]) -> tuple[int | None, str | None]:
+def read_base(subscriber_object: Mapping[str, Any]) -> tuple[int | None, str | None]:
     """Return the Id and the Name of a subscriber's base. A value that is missing or has another type is None."""
-    base = wire.get("Base")
+    base = subscriber_object.get("Base")
     service_id, name = (base.get("Id"), base.get("Name")) if isinstance(base, dict) else (None, None)
     return service_id if type(service_id) is int else None, name if isinstance(name, str) else None
 
@@ -360,7 +360,7 @@ def _convert_to_type(name: str, value: object, expected_type: type) -> object:
     raise TypeError(f"The field {name} is sent as {expected_type.__name__}, not as {type(value).__name__}.")
 
 
-def find_altered_fields(sent_values: Mapping[str, object], wire: Mapping[str, Any]) -> tuple[str, ...]:
+def find_altered_fields(sent_values: Mapping[str, object], subscriber_object: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of the sent fields whose values differ in `wire`, the subscriber in the answer (architecture
     4.13). The names are in the order of the field table.
 
@@ -369,7 +369,7 @@ def find_altered_fields(sent_values: Mapping[str, object], wire: Mapping[str, An
     """
     altered_names = []
     for name, value in sent_values.items():
-        answered_value = read_field(wire, name)
+        answered_value = read_field(subscriber_object, name)
         is_equal = type(value) is type(answered_value) and value == answered_value
         if value is None or is_equal:  # nearly all values
             continue

@@ -99,7 +99,7 @@ def send_command(file: Path | None, is_dry: bool, eml: Path | None, output: Outp
     """
     from connector.jobs.mail_planner import compose_file
     from connector.jobs.reader import read_settings
-    from connector.mail.message import write_eml
+    from connector.mail.message import format_eml
     from connector.mail.single import run_send
 
     if eml is not None and not is_dry:
@@ -107,7 +107,7 @@ def send_command(file: Path | None, is_dry: bool, eml: Path | None, output: Outp
     message = compose_file(_read_message(file, options), get_clock().now())
     if is_dry:
         path = eml or Path("email.eml")
-        _write_new(path, write_eml(message))
+        _write_new(path, format_eml(message))
         report = {"command": "send", "planned": True, "eml": str(path), "request": _show_request(message)}
         if not output.is_quiet:
             show_message(f"nothing was sent; the email was written to {path}")

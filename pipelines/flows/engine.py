@@ -170,7 +170,7 @@ async def _run_shards(
                     f"{options.scheduler}"
                 )
             shard_results += [_ShardResult(Shard(index, len(workers))) for index in range(1, len(workers) + 1)]
-            progress.follow(lambda: _describe_progress(shard_results))
+            progress.set_describe(lambda: _describe_progress(shard_results))
             async with run_beside(_stop_tasks(client, run, stop)):
                 await asyncio.gather(
                     *(

@@ -259,7 +259,7 @@ def report_differences(
     If the list is not known to be complete, only drifted and duplicated subscribers are reported.
     """
     base_names = [describe_base(base) for base in bases]
-    for side, name, subscriber_id, *contents in comparison.fetch(_DRIFTED_SQL):
+    for side, name, subscriber_id, *contents in comparison.fetch_rows(_DRIFTED_SQL):
         values, listed_values = map(read_values, contents)
         differing_indexes = find_differing_fields(names, values, listed_values)
         if differing_indexes:
@@ -273,7 +273,7 @@ def report_differences(
     for kind, condition in (("duplicated", "times > 1"), ("extra", "NOT is_in_source")):
         if kind == "extra" and not differences.is_certain:
             return
-        for side, name, ids, *entry_columns in comparison.fetch(_LISTED_SQL.format(condition=condition)):
+        for side, name, ids, *entry_columns in comparison.fetch_rows(_LISTED_SQL.format(condition=condition)):
             differences.count(kind, ids[0])
             if name is None:
                 file.write(
@@ -285,13 +285,13 @@ def report_differences(
             message = f"the ledger has the id {known_id}" if known_id is not None else ""
             text = name.decode(errors="surrogatepass")
             file.write(kind, base_names[side], text, ids, ledger=name_state(entry), message=message)
-    for side, number, name, is_id_listed, *entry_columns in comparison.fetch(_MISSING_SQL):
+    for side, number, name, is_id_listed, *entry_columns in comparison.fetch_rows(_MISSING_SQL):
         entry = _read_entry(*entry_columns)
         state, message = name_state(entry), explain_missing(entry, is_id_listed=is_id_listed)
         differences.count("missing", number)
         differences.missing_by_ledger[state] += 1
         file.write("missing", base_names[side], name, [], ledger=state, message=message)
-    for side, name, subscriber_id in comparison.fetch(_VANISHED_SQL):
+    for side, name, subscriber_id in comparison.fetch_rows(_VANISHED_SQL):
         differences.count("vanished", subscriber_id)
         message = "an earlier run confirmed the subscriber, and the service no longer lists it"
         file.write("vanished", base_names[side], name or "", [subscriber_id], ledger="confirmed", message=message)

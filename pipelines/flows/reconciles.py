@@ -128,10 +128,10 @@ class _Reconciliation:
             for prepared_chunk in self._source_rows.read():
                 source.add_chunk(prepared_chunk)
                 await asyncio.sleep(0)
-            self._progress.follow(lambda: "comparing with the ledger")
+            self._progress.set_describe(lambda: "comparing with the ledger")
             add_entries(comparison, sides, ledger, identity)
             comparison.assign_bases(sides.listed_sides)
-            comparison.join()
+            comparison.join_tables()
             report.unmapped_columns = list(load.rows.unmapped_columns)
             with DifferenceFile(self._plan.to) as file:
                 report_differences(comparison, sides.bases, identity, names, self.differences, file)
@@ -144,14 +144,14 @@ class _Reconciliation:
                     "vanished subscribers are not certain. The listed duplicated and drifted subscribers are "
                     "certain, but more may exist"
                 )
-            ((nameless_count,),) = comparison.fetch(NAMELESS_SQL)
+            ((nameless_count,),) = comparison.fetch_rows(NAMELESS_SQL)
             if nameless_count:
                 consequence = agree(nameless_count, "is", "are") + (" extra" if is_certain else " not compared")
                 verb = agree(nameless_count, "has", "have")
                 report.messages.append(
                     f"{count(nameless_count, 'listed subscriber')} {verb} no {identity} and {consequence}"
                 )
-            for side, known_count, listed_count in list(comparison.fetch(CONFIRMED_SQL)):
+            for side, known_count, listed_count in list(comparison.fetch_rows(CONFIRMED_SQL)):
                 if is_certain and not listed_count:
                     report.messages.append(
                         f"{describe_base(sides.bases[side])}: none of the {known_count:,} subscribers that the ledger "
@@ -175,7 +175,7 @@ class _Reconciliation:
                 "counted as missing or extra"
             )
         if confirmed_at is not None:
-            self._progress.follow(lambda: "waiting until the list shows the latest subscribers")
+            self._progress.set_describe(lambda: "waiting until the list shows the latest subscribers")
             await self._clock.sleep(min(max(confirmed_at + shown_after_s - now, 0.0), shown_after_s))
 
     async def _read_list(self, ledger: Ledger, client: Client, comparison: Comparison) -> Certificate:
@@ -185,7 +185,7 @@ class _Reconciliation:
 
         def show_list_progress(list_progress: ListProgress) -> None:
             progress_text = f"sweep {list_progress.sweep_number}: {list_progress.row_count:,} listed"
-            self._progress.follow(
+            self._progress.set_describe(
                 lambda: (
                     f"{progress_text}; {progress_meter.describe(list_progress.row_count, list_progress.total)}".rstrip(
                         "; "
@@ -209,7 +209,7 @@ class _Reconciliation:
         """Read the source to its end and close it, before the list is read. Raises RunAborted if it has no rows."""
         load, record_count = self._load, 0
         chunks = load.rows.prepare_chunks(self._clock.now().date(), suppression=None)
-        self._progress.follow(lambda: f"{record_count:,} rows of the source read")
+        self._progress.set_describe(lambda: f"{record_count:,} rows of the source read")
         async with aclosing(self._source_rows.spool_in_thread(chunks, self._stop)) as reading:
             async for prepared_chunk in reading:
                 record_count += prepared_chunk.chunk.record_count

@@ -20,7 +20,7 @@ from connector.load.base_load import Loader
 from connector.load.retry import RetrySelection, retry_entries
 from connector.progress import Progress
 from connector.runs.frame import Frame, Run, RunPlan, run_in_frame
-from connector.runs.report import Report, RunScope, describe_asked_base, describe_policy, drop_empty
+from connector.runs.report import Report, RunScope, describe_policy, describe_requested_base, drop_empty
 from connector.settings import Settings
 from connector.states import State, find_traits
 from connector.texts import agree, count
@@ -70,11 +70,11 @@ async def run_retry(plan: RetryPlan, stop: Stop, progress: Progress) -> Report:
         suppression=partial(read_suppression, plan.suppression) if plan.suppression is not None else None,
         scope=_describe_scope(plan),
     )
-    return await run_in_frame(frame, retry.execute, stop, progress.follow)
+    return await run_in_frame(frame, retry.execute, stop, progress.set_describe)
 
 
 def _describe_scope(plan: RetryPlan) -> RunScope:
-    base = describe_asked_base(plan.base) or "each base with entries to retry"
+    base = describe_requested_base(plan.base) or "each base with entries to retry"
     settings = plan.settings
     scope_settings = {"job_file": "" if plan.job_path is None else str(plan.job_path), **describe_policy(plan.policy)}
     service, account = settings.service.base_url, settings.account

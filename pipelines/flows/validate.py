@@ -159,7 +159,7 @@ def _check_rows(
                     for difference in prepared_chunk.differences
                 ]
                 for problem in problems:
-                    file.write(problem)
+                    file.write_problem(problem)
     except ConfigurationError:  # also an error in the content of a file, which a person must correct
         raise
     except ConnectorError as error:

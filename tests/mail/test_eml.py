@@ -14,7 +14,7 @@ from connector.mail.message import (
     Message,
     MessageError,
     Recipient,
-    write_eml,
+    format_eml,
 )
 
 SETTINGS = EmailSettings()
@@ -36,7 +36,7 @@ def build_message(**changes: Any) -> Message:
 
 
 def write_message(**changes: Any) -> bytes:
-    return write_eml(build_message(**changes))
+    return format_eml(build_message(**changes))
 
 
 def parse_email(data: bytes) -> EmailMessage:

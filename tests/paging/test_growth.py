@@ -130,7 +130,7 @@ def test_look_ups_by_id_prove_the_end_of_a_list_only_if_the_filter_id_works() ->
     for finds_ids, expected_meaning in ((True, EvidenceResult.AGREES), (False, EvidenceResult.NOTHING)):
         suspect = build_suspect(ids, Order.ID)
         findings = decide_evidence(suspect, answer_all(suspect, ids, finds_ids=finds_ids))
-        assert [finding.evidence_result for finding in findings if finding.kind == "ids"] == [expected_meaning]
+        assert [finding.evidence_result for finding in findings if finding.topic == "ids"] == [expected_meaning]
 
 
 @pytest.mark.parametrize("order", [Order.ID, Order.ID_DESC])

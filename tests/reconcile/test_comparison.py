@@ -52,7 +52,7 @@ def read_differences(
         for base_id in base_ids:
             sides.find_side(BaseRef(base_id))
         comparison.assign_bases(sides.listed_sides)
-        comparison.join()
+        comparison.join_tables()
         path = Path(folder) / "differences.csv"
         with DifferenceFile(path) as file:
             report_differences(comparison, sides.bases, "email", fields, Differences(is_certain=True), file)
@@ -134,7 +134,7 @@ def test_values_of_the_list_are_compared_without_a_change() -> None:
         contents = [write_values(["Ann", "Ulm", ["a"]])]
         comparison.add_rows(np.array([0]), identities, np.array([1]), ["ann@x.org"], contents)
         lines = read_differences(comparison, ["first_name", "address_city", "tags"], base_ids=[7])
-        assert list(comparison.fetch(NAMELESS_SQL)) == [(4,)]
+        assert list(comparison.fetch_rows(NAMELESS_SQL)) == [(4,)]
     assert [(line["difference"], line["identity"], line["ids"], line["field"]) for line in lines] == [
         ("drifted", "ann@x.org", "2", "first_name"), ("drifted", "ann@x.org", "2", "address_city"),
         ("drifted", "ann@x.org", "2", "tags"), ("duplicated", "ANN@x.org", "2; 3", ""),
