@@ -1,4 +1,4 @@
-"""Files that change during the reading: the run sends no row, and a later run loads the complete file."""
+"""Files that change while they are read: the run sends no row, and a later run loads the complete file."""
 
 import gzip
 import os

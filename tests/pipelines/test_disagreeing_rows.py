@@ -199,7 +199,7 @@ def test_an_inactive_row_has_no_precedence_over_a_row_for_another_base(connector
     ]
 
 
-def test_the_inactive_row_may_be_in_any_of_several_files(connector: Connector, tmp_path: Path) -> None:
+def test_an_inactive_row_in_any_of_several_files_has_precedence(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "1.csv", "email,active", "ann@x.org,yes", "bob@x.org,yes")
     write_csv(tmp_path / "2.csv", "email,active", "cem@x.org,yes", "ann@x.org,no")
     options = ("--base-id", "7", "--map", "is_active=active", "--quiet-period", "200ms")

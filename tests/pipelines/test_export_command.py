@@ -1,4 +1,4 @@
-"""`connector export`: filters, refused tokens and formulas."""
+"""`connector export`: filters, formulas, and files of another database."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Guards of a job: each guard stops a run beyond its limit before the first create, and moves no cursor."""
+"""Guards of a job: a guard stops a run that exceeds the limit of the guard, and the cursor does not move."""
 
 import shutil
 import sqlite3

@@ -93,7 +93,7 @@ def test_a_wrong_token_ends_the_run_at_the_first_request_without_an_entry_in_the
     assert connector.run_json("import", path, "--base-id", "7").rows == {"read": 20, "created": 20}
 
 
-def test_options_shape_the_import(connector: Connector, tmp_path: Path) -> None:
+def test_options_change_the_import(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(
         tmp_path / "people.csv", "who,mail,post", "Ann,a@x.org,SW1A 1AA", "Bob,b@x.org,1012", "Cem,c@x.org,1"
     )

@@ -1,4 +1,4 @@
-"""The request rate of real runs: under a rate limit of the service, under max_rate, and during a pause."""
+"""The request rate of real runs: during a pause of the service, and at the limit that the last load has found."""
 
 import os
 from contextlib import ExitStack

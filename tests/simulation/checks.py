@@ -39,7 +39,7 @@ def no_person_is_stored_twice_by_our_creates(truth: Truth) -> Iterator[str]:
                 yield f"person {person} was stored by {len(stored_by_number)} creates: by {number} and later creates"
 
 
-def no_create_leaves_for_a_person_whom_the_list_showed_before(truth: Truth) -> Iterator[str]:
+def no_create_is_sent_for_a_person_whom_the_list_showed_before(truth: Truth) -> Iterator[str]:
     """Check that no create is sent for a person whom the list showed at the start of the run (architecture 4.7).
 
     It does not matter which program created the subscriber. Exception: a run whose report warns that subscribers in
@@ -58,11 +58,11 @@ def no_create_leaves_for_a_person_whom_the_list_showed_before(truth: Truth) -> I
                 )
 
 
-def no_create_leaves_on_old_knowledge(truth: Truth) -> Iterator[str]:
+def no_create_is_sent_for_a_person_whom_the_list_has_shown_for_longer_than_fresh(truth: Truth) -> Iterator[str]:
     """Check that no create is sent for a person whom the list has shown for longer than `load.fresh` (architecture
     4.7).
 
-    `no_create_leaves_for_a_person_whom_the_list_showed_before` has the exception.
+    `no_create_is_sent_for_a_person_whom_the_list_showed_before` has the exception.
     """
     fresh_s = truth.simulation.scenario.policy.fresh_s
     for run_result in truth.simulation.run_results:
@@ -97,7 +97,7 @@ def no_create_is_repeated_before_two_quiet_periods_have_passed(truth: Truth) -> 
                 )
 
 
-def no_create_in_doubt_is_repeated_under_hold(truth: Truth) -> Iterator[str]:
+def no_create_in_doubt_is_repeated_with_on_unknown_hold(truth: Truth) -> Iterator[str]:
     """Check that a job with `on_unknown: hold` sends no unknown create again. Exceptions: a ledger that was lost or
     restored, and a retry that releases held entries."""
     if truth.simulation.scenario.policy.on_unknown != "hold":
@@ -113,7 +113,7 @@ def no_create_in_doubt_is_repeated_under_hold(truth: Truth) -> Iterator[str]:
                 )
 
 
-def no_create_leaves_for_a_suppressed_person(truth: Truth) -> Iterator[str]:
+def no_create_is_sent_for_a_suppressed_person(truth: Truth) -> Iterator[str]:
     """Check that a run sends no create for the persons on its suppression list, also not for an unfinished entry."""
     for run_result in truth.simulation.run_results:
         for person in sorted(run_result.job_run.suppressed_persons):
@@ -143,7 +143,7 @@ def every_confirmed_person_is_stored_with_the_confirmed_id(truth: Truth) -> Iter
                 )
 
 
-def every_create_leaves_after_its_intent_is_durable(truth: Truth) -> Iterator[str]:
+def every_create_is_sent_after_its_intent_is_durable(truth: Truth) -> Iterator[str]:
     """Check that a commit with the intent precedes each create (architecture 4.1)."""
     for person in truth.persons:
         for call in truth.find_calls(person):
@@ -348,13 +348,13 @@ def the_run_after_a_finished_run_without_faults_sends_nothing(truth: Truth) -> I
 
 CLAIMS: tuple[Claim, ...] = (
     no_person_is_stored_twice_by_our_creates,
-    no_create_leaves_for_a_person_whom_the_list_showed_before,
-    no_create_leaves_on_old_knowledge,
+    no_create_is_sent_for_a_person_whom_the_list_showed_before,
+    no_create_is_sent_for_a_person_whom_the_list_has_shown_for_longer_than_fresh,
     no_create_is_repeated_before_two_quiet_periods_have_passed,
-    no_create_in_doubt_is_repeated_under_hold,
-    no_create_leaves_for_a_suppressed_person,
+    no_create_in_doubt_is_repeated_with_on_unknown_hold,
+    no_create_is_sent_for_a_suppressed_person,
     every_confirmed_person_is_stored_with_the_confirmed_id,
-    every_create_leaves_after_its_intent_is_durable,
+    every_create_is_sent_after_its_intent_is_durable,
     a_base_that_is_answered_as_another_gets_at_most_one_wrong_subscriber,
     every_create_in_doubt_has_an_entry,
     every_state_change_of_an_entry_is_allowed,

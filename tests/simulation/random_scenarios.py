@@ -125,10 +125,15 @@ class _ScenarioBuilder:
         Only a service that stores duplicates is changed. Other services refuse, update, merge or hide a second create.
         """
         random, settings = Random(f"{self._seed} proxy"), scenario.settings
-        chance = random.random()
-        if chance >= 0.08 or scenario.has_wrong_answers or settings["duplicates"] != "accept" or "hide" in settings:
+        random_value = random.random()
+        if (
+            random_value >= 0.08
+            or scenario.has_wrong_answers
+            or settings["duplicates"] != "accept"
+            or "hide" in settings
+        ):
             return scenario
-        switches = {"repeat" if chance < 0.04 else "discard": random.choice((0.1, 0.5, 1.0))}
+        switches = {"repeat" if random_value < 0.04 else "discard": random.choice((0.1, 0.5, 1.0))}
         job_runs = tuple(
             job_run
             if job_run.fault_period is None
@@ -144,29 +149,29 @@ class _ScenarioBuilder:
         The cache obeys Cache-Control. A cache that ignores Cache-Control would repeat answers of an earlier run.
         """
         random, settings = Random(f"{self._seed} habits"), dict(scenario.settings)
-        chance = random.random()
-        if chance < 0.05:
+        random_value = random.random()
+        if random_value < 0.05:
             settings["filters_return"] = "first"
-        elif chance < 0.1:
+        elif random_value < 0.1:
             settings["cached"] = random.choice((5.0, 60.0, 3600.0))
-        elif chance < 0.15 and self._naming == "id":
+        elif random_value < 0.15 and self._naming == "id":
             settings["base_in_rows"] = "id"
         if scenario.has_wrong_answers or "hide" in settings or "result_window" in settings:
             return replace(scenario, settings=settings)
         has_filters, existing_count = settings["filters"] != "ignored", len(scenario.existing_subscribers)
-        chance = random.random()
-        if chance < 0.02:
+        random_value = random.random()
+        if random_value < 0.02:
             settings["provisional_ids"] = True
-        elif chance < 0.04 and all(job_run.ledger_accident == "none" for job_run in scenario.job_runs):
+        elif random_value < 0.04 and all(job_run.ledger_accident == "none" for job_run in scenario.job_runs):
             settings["hide"] = ["unconfirmed"]  # without the ledger, nothing shows who was created
-        elif chance < 0.06:
+        elif random_value < 0.06:
             settings["lost_shard"] = random.choice((0.05, 0.2, 0.5))
-        elif chance < 0.1 and has_filters and existing_count >= 25:  # otherwise no request shows the subscribers
+        elif random_value < 0.1 and has_filters and existing_count >= 25:  # otherwise no request shows the subscribers
             hidden_count = random.randint(1, existing_count - 10)
             settings |= {"hide": ["old_ids"], "old_ids_below": 100_001 + hidden_count * int(str(settings["id_step"]))}
-        elif chance < 0.12 and has_filters:
+        elif random_value < 0.12 and has_filters:
             settings["hide"] = ["inactive", random.choice(("unspecified", "male"))]
-        elif chance < 0.17:  # without filters, nothing shows that a small window cuts the list off
+        elif random_value < 0.17:  # without filters, nothing shows that a small window cuts the list off
             return self._add_result_window(scenario, random, (100, 500, 999) if has_filters else (999,))
         return replace(scenario, settings=settings)
 
@@ -188,18 +193,18 @@ class _ScenarioBuilder:
 
     def _draw_refusals(self) -> dict[str, object]:
         random = self._refusal_random
-        status, chance = random.choice((200, 400, 402, 403, 404)), random.random()
-        if chance < 0.5:
+        status, random_value = random.choice((200, 400, 402, 403, 404)), random.random()
+        if random_value < 0.5:
             durations: tuple[dict[str, object], ...] = (
                 {"blocked_creates": random.randint(1, 60)},
                 {"blocked_ms": 1000 * random.uniform(0.5, 50)},
                 {},
             )
             return {"blocked_from": random.randint(2, 30), "blocked_status": status, **random.choice(durations)}
-        if chance < 0.7:
+        if random_value < 0.7:
             retry_after = random.choice(("seconds", "none", "none"))
             return {"rate": 20, "burst": 10, "limit_status": random.choice((200, 400)), "retry_after": retry_after}
-        if chance < 0.85:
+        if random_value < 0.85:
             return {"quota": random.randint(2, 60), "quota_status": random.choice((200, 402))}
         return {"stray_refusal": random.uniform(0.02, 0.2), "stray_statuses": random.choice((["404"], ["402", "403"]))}
 
@@ -210,38 +215,38 @@ class _ScenarioBuilder:
         lost, no client could find a subscriber that was stored with other values.
         """
         random, settings = Random(f"{self._seed} astray"), dict(scenario.settings)
-        chance, job_runs = random.random(), scenario.job_runs
-        if chance < 0.05:
+        random_value, job_runs = random.random(), scenario.job_runs
+        if random_value < 0.05:
             settings["base_alias"] = f"{BASE_NAME}=Other,{BASE_ID}={_OTHER_BASE}"
             held_choices: tuple[HeldDecision, ...] = ("leave", "drop")
             job_runs = tuple(
                 self._remove_faults(job_run, random.choice(held_choices), job_runs[0]) for job_run in job_runs
             )
-        elif chance < 0.1 and self._people.identity == "email":
+        elif random_value < 0.1 and self._people.identity == "email":
             settings |= {
                 "alter_identity": True,
                 "duplicates": "accept",
             }  # otherwise the service refuses two emails that it alters to the same email
             job_runs = tuple(self._remove_faults(job_run, "leave", job_runs[0]) for job_run in job_runs)
-        elif chance < 0.2 and self._has_base:
+        elif random_value < 0.2 and self._has_base:
             spellings = (("folded", "NEWS"), ("folded", " news"), ("escaped", "Ne&#119;s"), ("accent_blind", "NEWS"))
             settings["base_names"], base_name = random.choice(spellings)
             return replace(scenario, settings=settings, base_name=base_name)
-        elif chance < 0.3 and not self._lag_s:
+        elif random_value < 0.3 and not self._lag_s:
             largest_lag_ms = 1000 * self._policy.quiet_period_s * random.uniform(0.05, 0.9)
             settings["replica_lags_ms"] = (0.0, largest_lag_ms)
-        elif chance < 0.5:
+        elif random_value < 0.5:
             statuses = random.choice((["401"], ["403", "404"], ["405"], ["200"], ["401", "409"]))
             share = random.uniform(0.02, 0.3)
             job_runs = tuple(_add_false_refusals(job_run, share, statuses) for job_run in job_runs)
-        elif chance < 0.54:
+        elif random_value < 0.54:
             sizes = (1000, 1023, 1024) if settings["filters"] == "ignored" else (1000, 1024, 1013, 1150)
             return self._add_result_window(scenario, random, sizes)
-        elif chance < 0.6:
+        elif random_value < 0.6:
             return self._merge(scenario, random)
-        elif chance < 0.64 and settings["filters"] != "ignored":  # otherwise no request shows a hidden class
+        elif random_value < 0.64 and settings["filters"] != "ignored":  # otherwise no request shows a hidden class
             settings["hide"] = [random.choice(("inactive", "unspecified", "male"))]
-        elif chance > 0.97:
+        elif random_value > 0.97:
             settings["list_omits"] = ["TotalCount"]
             return replace(scenario, settings=settings, policy=replace(scenario.policy, ignores_total_count=True))
         return replace(scenario, settings=settings, job_runs=job_runs)
@@ -432,21 +437,21 @@ class _ScenarioBuilder:
         return self._random.choice((0.5, 5.0, 60.0, 3600.0))
 
     def _draw_ending(self) -> RunEnding:
-        random, chance = self._random, self._random.random()
-        if chance < 0.12:
+        random, random_value = self._random, self._random.random()
+        if random_value < 0.12:
             return RunEnding(kill_at_step=int(10 ** random.uniform(0.7, 2.7)))
-        if chance < 0.2:
+        if random_value < 0.2:
             return RunEnding(kill_at_commit=random.randint(1, 14), kills_after_commit=random.random() < 0.5)
         at_s = (
             0.02 * 5000 ** random.random()
         )  # from 20 ms to 100 s, more often early: while creates are sent, or while unknown creates are resolved
-        if chance < 0.28:
+        if random_value < 0.28:
             return RunEnding(kill_at_s=at_s)
-        if chance < 0.35:
+        if random_value < 0.35:
             return RunEnding(first_signal_at_s=at_s)
-        if chance < 0.42:
+        if random_value < 0.42:
             return RunEnding(first_signal_at_s=at_s, second_signal_at_s=at_s + random.choice((0.0, 0.01, 0.1, 3.0)))
-        if chance < 0.45:
+        if random_value < 0.45:
             return RunEnding(first_signal_at_s=at_s, kill_at_s=at_s + random.choice((0.01, 0.1, 3.0)))
         return RunEnding()
 

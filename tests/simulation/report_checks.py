@@ -194,7 +194,7 @@ def no_person_reported_as_rejected_was_created_by_us(truth: Truth) -> Iterator[s
 
 
 def no_unsent_row_was_sent(truth: Truth) -> Iterator[str]:
-    """Check that a row counts as unsent only if none of its creates left, apart from creates that were refused.
+    """Check that a row counts as unsent only if none of its creates was sent, apart from creates that were refused.
 
     In a finished run, only entries that were dropped count as unsent.
     """
