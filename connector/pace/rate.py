@@ -30,6 +30,7 @@ Rates are measured between the times at which requests were sent, in seconds of 
 time `now` comes in.
 """
 
+import math
 from dataclasses import dataclass, replace
 from math import exp, inf, log, ulp
 
@@ -47,7 +48,6 @@ _WINDOW_ROOM = 0.1  # a ramp after a full window ends this share above the mean 
 _REFUSALS = 3  # refusals that show a limit: without a pause, or behind a refused request
 _TOLERATED, _TOLERATED_CHANCE = 0.01, 0.2  # refusals for each served request that do not count: of a limit, of chance
 _FEW = 5  # requests that prove nothing: a window may allow them beyond its rate
-_LEAST_BEHIND = 2  # requests served behind a refused one that tell chance from a limit
 _SERVED_BETWEEN = 8.0  # without a pause, chance serves at least this many requests for each one that it refuses
 _BELOW = 0.95  # a refusal below this share of the lower bound contradicts the bound, which may be a little too high
 _LONGEST_CHANCE_PAUSE_S = 10.0  # a refusal with a longer pause counts as a limit's: a wrong guess costs the pause again
@@ -72,22 +72,22 @@ class Found:
         return replace(self, low=self.low * factor, high=self.high * factor)
 
 
+@dataclass(frozen=True, slots=True)
 class _Ramp:
-    """The rate from `low` to `high` requests/s in `length_s` seconds, and beyond; `at_s` is the present point."""
+    """The rate from `low` to `high` requests/s in `length_s` seconds. Later, the excess over `high` grows e-fold in
+    `probe_s` seconds."""
 
-    __slots__ = ("at_s", "growth", "high", "length_s", "low", "probe_s")
+    low: float
+    high: float
+    length_s: float
+    probe_s: float
 
-    def __init__(self, low: float, high: float, length_s: float, probe_s: float) -> None:
-        self.low, self.high, self.length_s, self.probe_s, self.at_s = low, high, length_s, probe_s, 0.0
-        self.growth = log(high / low) / length_s
-
-    def move(self, seconds: float) -> float:
-        """Go on by this time, and return the rate there (requests/s)."""
-        self.at_s += max(seconds, 0.0)
-        if self.at_s < self.length_s:
-            return self.low * exp(self.growth * self.at_s)
-        beyond = min((self.at_s - self.length_s) / self.probe_s, 30.0)
-        return self.high * (1 + _ROOM / 2 * (exp(beyond) - 1))
+    def rate_at(self, seconds: float) -> float:
+        """Return the rate (requests/s) after this time of sending."""
+        if seconds < self.length_s:
+            return self.low * math.pow(self.high / self.low, seconds / self.length_s)
+        excess = exp(min((seconds - self.length_s) / self.probe_s, 30.0)) - 1
+        return self.high * (1 + _ROOM / 2 * excess)
 
 
 @dataclass(slots=True)
@@ -121,6 +121,7 @@ class RateController:
         self._paused_until = -inf
         self._old_answers_until = -inf  # answers to requests that left before this time belong to the last refusal
         self._ramp: _Ramp | None = None  # None in the search
+        self._ramp_s = 0.0  # time of sending since the ramp began
         self._stretch, self._last = _Stretch(), _Stretch()  # the present stretch, and the one before the last refusal
         self._is_undecided = False  # `_decide` has not run for the last refusal
         self._has_recovered = True  # a request was served since the last refusal, or the refusal was chance
@@ -218,7 +219,8 @@ class RateController:
             self._decide(at)
         since_s = self._count_leaving(at)
         if self._ramp is not None and self._is_busy and self._has_recovered:
-            self.rate = min(self._ramp.move(since_s), self._ceiling)
+            self._ramp_s += max(since_s, 0.0)
+            self.rate = min(self._ramp.rate_at(self._ramp_s), self._ceiling)
         self._due_at = max(self._due_at, self._paused_until, at - _SLACK_S) + 1 / self.rate
         if self._refused_in_row >= _FEW:  # single requests, one a second in the end
             self._due_at = max(self._due_at, at + min(self._trip_s * 2.0 ** (self._refused_in_row - _FEW), 1.0))
@@ -275,7 +277,7 @@ class RateController:
     def _is_chance(self, is_short: bool, rate_behind: float) -> bool:
         """Return whether the last refusal is taken for chance, and record the evidence."""
         last = self._last
-        are_most_served = is_short and last.served_behind >= max(_LEAST_BEHIND, 4 * last.refused_behind)
+        are_most_served = is_short and last.served_behind >= max(_REFUSALS, 3 * last.refused_behind)
         if self._ramp is None:  # the rate doubles, so a limit refuses most requests behind the refused one
             if are_most_served:
                 self._chance_for = _PATIENCE
@@ -309,5 +311,5 @@ class RateController:
         width = log(high / low)
         cost_s = self._pause_s + self._trip_s + (1 if self._pause_s else _REFUSALS) / self.rate
         longest_s = _LONGEST_RAMP_COSTS * max(cost_s, _LEAST_COST_S)
-        length_s = min(2 * max(cost_s, _SHORTEST_S) / min(width, 1.0), longest_s)
-        self._ramp = _Ramp(low, high, max(length_s, 2 * self._window_s), max(_PROBE_S, self._window_s))
+        length_s = max(min(2 * max(cost_s, _SHORTEST_S) / min(width, 1.0), longest_s), 2 * self._window_s)
+        self._ramp, self._ramp_s = _Ramp(low, high, length_s, max(_PROBE_S, self._window_s)), 0.0

@@ -81,7 +81,6 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
     ("one refusal without a pause shows a limit", RateController, "_REFUSALS", 1),
     ("requests behind a refused one do not measure the rate", _WithoutRateBehind, "_REFUSALS", 3),
     ("the first ramp ends at the mean rate of the search", RateController, "_FIRST_END", 1.0),
-    ("three requests after a refused request show that the refusal is random", RateController, "_LEAST_BEHIND", 3),
     ("a refusal just below the lower bound contradicts the bound", RateController, "_BELOW", 1.0),
     ("random refusals are not recognised", _WithoutChance, "_REFUSALS", 3),
     ("random refusals are recognised only while the rate doubles", _WithoutChanceInRamps, "_REFUSALS", 3),
