@@ -223,7 +223,8 @@ class RateController:
             self.rate = min(self._ramp.rate_at(self._ramp_s), self._ceiling)
         self._due_at = max(self._due_at, self._paused_until, at - _SLACK_S) + 1 / self.rate
         if self._refused_in_row >= _FEW:  # single requests, one a second in the end
-            self._due_at = max(self._due_at, at + min(self._trip_s * 2.0 ** (self._refused_in_row - _FEW), 1.0))
+            doublings = min(self._refused_in_row - _FEW, 30)
+            self._due_at = max(self._due_at, at + min(self._trip_s * 2.0**doublings, 1.0))
 
     def _count_leaving(self, at: float) -> float:
         """Record the time at which a request leaves, and return the seconds since the request before it."""

@@ -154,6 +154,17 @@ def test_while_all_requests_are_refused_one_probe_leaves_each_second_until_one_i
     assert count(trips, 100, 152, 170).goodput >= 0.2
 
 
+def test_a_thousand_refusals_in_a_row_leave_a_probe_each_second() -> None:
+    controller, now = RateController(), 0.0
+    for _ in range(1100):
+        while (wait_s := controller.admit(now)) > 0:
+            now += wait_s
+        controller.record_refused(now, now + TRIP_S)
+        now += TRIP_S
+
+    assert 0 < controller.admit(now) <= 1
+
+
 def test_the_rate_recovers_soon_after_a_short_outage() -> None:
     world = World("bucket", [(0, 100), (30, 1e-6), (33, 100)], TRIP_S)
 
