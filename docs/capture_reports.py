@@ -100,8 +100,8 @@ def build_page(run: Run, folder: Path) -> str:
     parts = [_INTRODUCTION, *(f"`{name}`:\n\n```text\n{text}```\n" for name, text in FILES.items())]
     for command, sentence in COMMANDS.items():
         output = _LOGGED.sub("", run(command.split()))
-        for pattern, shown in _MASKS.items():
-            output = re.sub(pattern, shown, output)
+        for pattern, replacement in _MASKS.items():
+            output = re.sub(pattern, replacement, output)
         output = output.replace(str(folder.resolve()), "/home/ann").rstrip()
         title = " ".join(command.split()[: 2 if command.startswith("ledger") else 1])
         parts.append(f"## {title}\n\n{sentence}\n\n```text\n$ connector {command}\n{output}\n```\n")

@@ -163,16 +163,16 @@ def _describe_tables() -> Iterator[str]:
     dialects = [
         PostgresDatabase.dialect, MysqlDatabase.dialect, SqliteDatabase.dialect, DuckdbDatabase.dialect
     ]  # fmt: skip
-    head = ("column", "PostgreSQL", "MySQL, MariaDB", "SQLite", "DuckDB")
+    column_titles = ("column", "PostgreSQL", "MySQL, MariaDB", "SQLite", "DuckDB")
 
-    def write_row(name: str, kind: ColumnKind) -> list[str]:
+    def format_row(name: str, kind: ColumnKind) -> list[str]:
         return [f"`{name}`", *(dialect.types[kind].partition(" CHARACTER SET")[0] for dialect in dialects)]
 
     kinds = {name: kind for name, kind in read_kinds(SCHEMA).items() if name not in RUN_COLUMN_DESCRIPTIONS}
     yield "## Fields\n"
     yield _build_table(
-        (*head, "Parquet", "meaning"),
-        [[*write_row(name, kind), _write_type(name), BY_NAME[name].rule] for name, kind in kinds.items()],
+        (*column_titles, "Parquet", "meaning"),
+        [[*format_row(name, kind), _format_type(name), BY_NAME[name].rule] for name, kind in kinds.items()],
     )
     yield (
         "An empty field of the service is an empty text, and NULL where the service returns null. Times are in UTC. "
@@ -182,36 +182,36 @@ def _describe_tables() -> Iterator[str]:
     yield "## Columns of the run\n"
     run_kinds = {name: kind for name, kind in read_kinds(SCHEMA).items() if name in RUN_COLUMN_DESCRIPTIONS}
     yield _build_table(
-        (*head, "Parquet", "meaning"),
+        (*column_titles, "Parquet", "meaning"),
         [
-            [*write_row(name, kind), _write_type(name), RUN_COLUMN_DESCRIPTIONS[name]]
+            [*format_row(name, kind), _format_type(name), RUN_COLUMN_DESCRIPTIONS[name]]
             for name, kind in run_kinds.items()
         ],
     )
     for mode in (Mode.UPSERT, Mode.HISTORY):
         yield f"## Further columns with `--mode {mode}`\n"
-        yield _describe_columns(head, MODE_COLUMNS[mode], write_row)
+        yield _describe_columns(column_titles, MODE_COLUMNS[mode], format_row)
     yield f"## {RUNS}\n"
     yield "The table has one row for each export, in the schema of the exported table.\n"
-    yield _describe_columns(head, RUN_COLUMNS, write_row)
+    yield _describe_columns(column_titles, RUN_COLUMNS, format_row)
     yield "## Receipts\n"
     yield (
         "The table of [receipts](../how-to/unattended.md#a-receipt-for-each-subscriber) has one row for each "
         "subscriber that a run created, found changed, rejected, held or left unknown. Files of receipts have the same "
         "columns.\n"
     )
-    yield _describe_columns(head, RECEIPT_COLUMNS, write_row)
+    yield _describe_columns(column_titles, RECEIPT_COLUMNS, format_row)
 
 
-def _write_type(name: str) -> str:
+def _format_type(name: str) -> str:
     return str(SCHEMA.field(name).type).replace("list<item: string>", "list of string")
 
 
 def _describe_columns(
-    head: Sequence[str], columns: Mapping[str, Column], write_row: Callable[[str, ColumnKind], list[str]]
+    column_titles: Sequence[str], columns: Mapping[str, Column], format_row: Callable[[str, ColumnKind], list[str]]
 ) -> str:
-    rows = [[*write_row(name, column.kind), column.description] for name, column in columns.items()]
-    return _build_table((*head, "meaning"), rows)
+    rows = [[*format_row(name, column.kind), column.description] for name, column in columns.items()]
+    return _build_table((*column_titles, "meaning"), rows)
 
 
 def _build_columns(columns: Mapping[str, str]) -> str:
@@ -263,11 +263,11 @@ def list_report_keys(model: type, prefix: str = "") -> Iterator[ReportKey]:
         is_optional = name in _OPTIONAL.get(model, ()) or name in vars(model).get("__optional_keys__", ())
         if get_origin(kind) is NotRequired:
             kind, is_optional = get_args(kind)[0], True
-        key, words = f"{prefix}{_RENAMED.get(name, name)}", _write_json_type(kind)
+        key, words = f"{prefix}{_RENAMED.get(name, name)}", _format_json_type(kind)
         if is_optional:
             yield ReportKey(key, words.removesuffix(", or null") if model is Report else words, "left out", description)
         else:
-            yield ReportKey(key, words, _write_default(defaults.get(name), kind), description)
+            yield ReportKey(key, words, _format_default(defaults.get(name), kind), description)
         path, subcommand = _find_object(kind)
         if subcommand is not None:
             yield from list_report_keys(subcommand, f"{key}{path}.")
@@ -282,7 +282,7 @@ _RENAMED = {"is_planned": "planned"}
 _JSON_TYPES = {bool: "`true` or `false`", int: "whole number", float: "number", str: "text", datetime: "ISO 8601 time"}
 
 
-def _write_default(item: Any, kind: Any) -> str:
+def _format_default(item: Any, kind: Any) -> str:
     if item is None or (item.default is MISSING and item.default_factory is MISSING):
         return "always"
     value = item.default if item.default is not MISSING else item.default_factory()
@@ -291,20 +291,20 @@ def _write_default(item: Any, kind: Any) -> str:
     return "`{}`" if value == () and get_origin(kind) is dict else f"`{json.dumps(value)}`"
 
 
-def _write_json_type(kind: Any) -> str:
+def _format_json_type(kind: Any) -> str:
     """Return a description of the type of a value, with the allowed texts."""
     kinds = [part for part in get_args(kind) if part is not NoneType] if NoneType in get_args(kind) else [kind]
     if len(kinds) > 1:
-        return " or ".join(map(_write_json_type, [*kinds, *([None] if NoneType in get_args(kind) else [])]))
+        return " or ".join(map(_format_json_type, [*kinds, *([None] if NoneType in get_args(kind) else [])]))
     base, origin = kinds[0], get_origin(kinds[0])
     if origin is Literal:
         words = ", ".join(f"`{json.dumps(value)}`".replace('"', "") for value in get_args(base))
     elif isinstance(base, type) and issubclass(base, StrEnum):
         words = ", ".join(f"`{value}`" for value in base)
     elif origin is list:
-        words = f"list of {_write_plural(get_args(base)[0])}"
+        words = f"list of {_format_plural(get_args(base)[0])}"
     elif origin in (dict, Mapping):
-        words = f"object of {_write_plural(get_args(base)[1])}"
+        words = f"object of {_format_plural(get_args(base)[1])}"
     elif is_typeddict(base) or is_dataclass(base):
         words = "object"
     else:
@@ -317,7 +317,7 @@ _PLURALS: dict[Any, str] = {int: "whole numbers", float: "numbers", float | None
                             bool | None: "settings", bool | str | None: "settings"}  # fmt: skip
 
 
-def _write_plural(kind: Any) -> str:
+def _format_plural(kind: Any) -> str:
     is_object = is_typeddict(kind) or is_dataclass(kind) or get_origin(kind) is dict
     return "objects" if is_object else _PLURALS[kind]
 
@@ -414,19 +414,19 @@ def _describe_library() -> Iterator[str]:
     """Yield `Connector` with its methods, each public function of `connector` with its docstring, and then the
     types."""
     facade = connector.Connector
-    yield f"## connector.Connector\n\n```text\n{_write_signature(facade)}\n```\n\n{_show_examples(facade)}"
+    yield f"## connector.Connector\n\n```text\n{_format_signature(facade)}\n```\n\n{_show_examples(facade)}"
     public = {f"connector.{name}": getattr(connector, name) for name in sorted(connector.__all__)}
     public["connector.jobs.models.Job"] = models.Job
     functions = {f"Connector.{name}": value for name, value in vars(facade).items() if not name.startswith("_")}
     functions |= {name: value for name, value in public.items() if inspect.isfunction(value)}
     for name, value in functions.items():
-        yield f"## {name}\n\n```text\n{_write_signature(value)}\n```\n\n{_show_examples(value)}"
+        yield f"## {name}\n\n```text\n{_format_signature(value)}\n```\n\n{_show_examples(value)}"
     for name, value in public.items():
         if inspect.isclass(value) and value is not facade:
             yield f"## {name}\n\n{_describe_type(value)}"
 
 
-def _write_signature(function: Callable[..., object]) -> str:
+def _format_signature(function: Callable[..., object]) -> str:
     """Return a signature with one parameter a line. Keywords of a TypedDict are optional, and its docstring has their
     defaults."""
     signature = inspect.signature(function)
@@ -475,8 +475,8 @@ def _describe_type(kind: type) -> str:
     return "\n".join(parts)
 
 
-def _build_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *([cell.replace("|", r"\|") for cell in row] for row in rows)]
+def _build_table(column_titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [column_titles, ["---"] * len(column_titles), *([cell.replace("|", r"\|") for cell in row] for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 

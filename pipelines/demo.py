@@ -155,8 +155,8 @@ def write_crm(path: Path, people: Sequence[Person]) -> None:
             " sex text, phone text, segments text, country_code text, town text, region text, postcode text,"
             " street text, dob text)"
         )
-        marks = ", ".join("?" * 13)
-        database.executemany(f"insert into customers values ({marks})", rows)  # noqa: S608 - marks
+        parameter_marks = ", ".join("?" * 13)
+        database.executemany(f"insert into customers values ({parameter_marks})", rows)  # noqa: S608 - marks
 
 
 # the story

@@ -119,12 +119,12 @@ class BaseLoads:
             refuse_too_many(self._base, len({*self._loads_by_reference, *(base for base, _ in bases.split())}))
         chunks = list[tuple[_BaseLoad, SortedChunk]]()
         try:
-            for base_ref, part in self._split_by_base(planned_chunk, bases):
+            for base_ref, base_rows in self._split_by_base(planned_chunk, bases):
                 if base_ref not in self._loads_by_reference and self._run.stop.is_stopping:
                     continue
                 base_load = self._loads_by_reference.get(base_ref) or await self._begin_base_load(base_ref)
                 with self._attribute_to_base(base_load):
-                    chunk = await base_load.loader.sort_chunk(part)
+                    chunk = await base_load.loader.sort_chunk(base_rows)
                 # The chunk may name one base both by its id and by its name.
                 chunk.is_outdated = any(other_load is base_load for other_load, _ in chunks)
                 chunks.append((base_load, chunk))

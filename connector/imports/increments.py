@@ -100,10 +100,10 @@ class IncrementRun:
         rows. A run with such a message is partial, because a person must correct the values."""
         watch = self._increment.source.watch
         if watch.future_example is not None:
-            number, value = watch.future_example
+            row_number, value = watch.future_example
             yield (
                 f"{count(watch.future_count, 'row')} {agree(watch.future_count, 'has', 'have')} a value in "
-                f"{watch.column} that lies beyond tomorrow (for example row {number}: {format_cursor(value)}). "
+                f"{watch.column} that lies beyond tomorrow (for example row {row_number}: {format_cursor(value)}). "
                 "Such a value does not move the cursor. "
                 f"Correct {agree(watch.future_count, 'the row', 'the rows')} in the source"
             )

@@ -153,15 +153,15 @@ def _read_chunk(list_contents: _ListContents, chunk: Chunk, plan: SuppressionPla
     for position in sorted(
         {*np.flatnonzero(domain_mask).tolist(), *(fault.position for fault in validation_result.faults)}
     ):
-        cell, number = mapped_frame[plan.field].iloc[position], int(chunk.numbers[position])
+        cell, row_number = mapped_frame[plan.field].iloc[position], int(chunk.numbers[position])
         if position in null_positions:
-            list_contents.unreadable_rows.append(number)
+            list_contents.unreadable_rows.append(row_number)
         elif not isinstance(cell, str) or not (text := cell.translate(_INVISIBLE).strip()):
-            list_contents.empty_rows.append(number)
+            list_contents.empty_rows.append(row_number)
         elif plan.field == "email" and not domain_mask[position] and (addresses := read_addresses(text)):
             list_contents.digests.append(compute_identities(pd.Series(addresses, dtype="str"), "email"))
         else:
-            list_contents.unreadable_rows.append(number)
+            list_contents.unreadable_rows.append(row_number)
 
 
 _INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
@@ -190,5 +190,7 @@ def read_addresses(text: str) -> list[str]:
     return addresses
 
 
-def _list_rows(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers[:_MAX_ROWS_IN_MESSAGE])) + (" …" if len(numbers) > _MAX_ROWS_IN_MESSAGE else "")
+def _list_rows(row_numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, row_numbers[:_MAX_ROWS_IN_MESSAGE])) + (
+        " …" if len(row_numbers) > _MAX_ROWS_IN_MESSAGE else ""
+    )

@@ -77,7 +77,7 @@ class ValidCount:
     filled_count: int
 
     @property
-    def share(self) -> float:
+    def valid_share(self) -> float:
         """The share of valid cells, from 0 to 1. It is 1 if all cells are empty."""
         return self.valid_count / self.filled_count if self.filled_count else 1.0
 
@@ -154,10 +154,18 @@ def measure_validity(frame: pd.DataFrame, name: str, rule: ColumnRule, today: da
 def _rate_guess(frame: pd.DataFrame, name: str, rule: ColumnRule, evidence: str, today: date) -> GuessedField:
     """Return the guess for a field. The cells refine its rule, and the share of valid cells decides its confidence."""
     rule, doubt = _refine_rule(frame, name, rule, today)
-    share = measure_validity(frame, name, rule, today)
-    reason = f"{share.valid_count} of {share.filled_count} cells fit" if share.filled_count else "all cells are empty"
+    validity = measure_validity(frame, name, rule, today)
+    reason = (
+        f"{validity.valid_count} of {validity.filled_count} cells fit"
+        if validity.filled_count
+        else "all cells are empty"
+    )
     confidence = (
-        "sure" if share.share >= _MIN_SURE_SHARE else "likely" if share.share >= _MIN_UNSURE_SHARE else "unsure"
+        "sure"
+        if validity.valid_share >= _MIN_SURE_SHARE
+        else "likely"
+        if validity.valid_share >= _MIN_UNSURE_SHARE
+        else "unsure"
     )
     if doubt:
         confidence, reason = "unsure", f"{reason}; {doubt}"
@@ -216,7 +224,10 @@ def _guess_by_contents(
         cells = cells[cells != ""]
         if not len(cells):
             continue
-        if _do_most_match(cells, "@") and measure_validity(frame, "email", rule, today).share >= _MIN_LIKELY_SHARE:
+        if (
+            _do_most_match(cells, "@")
+            and measure_validity(frame, "email", rule, today).valid_share >= _MIN_LIKELY_SHARE
+        ):
             yield _limit_to_likely(_rate_guess(frame, "email", rule, "its cells", today))
         elif "tags" not in guesses and _do_most_match(cells, _LIST_CELL):
             yield _limit_to_likely(_rate_guess(frame, "tags", rule, "its cells", today))
@@ -224,7 +235,7 @@ def _guess_by_contents(
             yield _limit_to_likely(_rate_guess(frame, "gender", rule, "its cells", today))
         elif header in _BIRTH_HEADERS and _do_most_match(cells, _DATE_CELL):
             guess = _limit_to_likely(_rate_guess(frame, "birthday", rule, "its cells", today))
-            if measure_validity(frame, "birthday", guess.rule, today).share >= _MIN_LIKELY_SHARE:
+            if measure_validity(frame, "birthday", guess.rule, today).valid_share >= _MIN_LIKELY_SHARE:
                 yield guess
         elif _do_most_match(cells, _PHONE_CELL):
             # Cells without a + under a header that does not mean phones may be customer numbers or zip codes.
@@ -232,7 +243,7 @@ def _guess_by_contents(
                 yield _limit_to_likely(_rate_guess(frame, "phone", rule, "its cells", today))
         elif (
             header in _COUNTRY_HEADERS
-            and measure_validity(frame, "address_country", rule, today).share >= _MIN_UNSURE_SHARE
+            and measure_validity(frame, "address_country", rule, today).valid_share >= _MIN_UNSURE_SHARE
         ):
             yield _limit_to_likely(_rate_guess(frame, "address_country", rule, "its cells", today))
 

@@ -59,11 +59,11 @@ class FaultDraw:
     def __init__(self, settings: SandboxSettings) -> None:
         self._operations = frozenset(settings.fault_operations)
         self._bounds: list[float] = []
-        remaining = 1.0
+        remaining_probability = 1.0
         for fault in Fault:
-            remaining *= 1.0 - getattr(settings, fault)
-            self._bounds.append(1.0 - remaining)
-        self._is_idle = remaining == 1.0
+            remaining_probability *= 1.0 - getattr(settings, fault)
+            self._bounds.append(1.0 - remaining_probability)
+        self._is_idle = remaining_probability == 1.0
 
     def draw(self, operation: str, random: Random) -> Fault | None:
         """Return the fault of a request of this operation, mostly None."""

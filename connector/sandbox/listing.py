@@ -171,21 +171,21 @@ def _is_hidden(
     request's filters by name."""
     subscriber = store.read(subscriber_id)
     gender = subscriber.get("Gender") or ""
-    is_hidden_by_class = {
+    is_in_class = {
         "inactive": subscriber.get("IsActive") is not True and requested_values.get("IsActive") is not False,
         _CLASS_BY_GENDER[gender]: requested_values.get("Gender") != gender,
         "unconfirmed": subscriber_id in store.created,
         "no_email": not subscriber.get("Email") and not requested_values.keys() & {"Id", "ClientUserId"},
         "old_ids": subscriber_id < settings.old_ids_below and "Id" not in requested_values,
     }
-    return any(is_hidden_by_class.get(name, False) for name in settings.hide)
+    return any(is_in_class.get(name, False) for name in settings.hide)
 
 
 def _is_blind(filter_: Filter, settings: SandboxSettings) -> bool:
     """Return whether a text filter finds nothing because of its characters (switch `blind_filters`)."""
     text = str(filter_.value) if filter_.name in _TEXT_FILTERS else ""
-    has_characters = {"capitals": text != text.lower(), "plus": "+" in text, "non_ascii": not text.isascii()}
-    return any(has_characters[name] for name in settings.blind_filters)
+    has_characters_by_class = {"capitals": text != text.lower(), "plus": "+" in text, "non_ascii": not text.isascii()}
+    return any(has_characters_by_class[name] for name in settings.blind_filters)
 
 
 def _find_candidates(store: SubscriberStore, query: Query, settings: SandboxSettings) -> list[int] | None:
@@ -285,7 +285,7 @@ class SubscriberList:
             total_count = min(total_count, settings.max_total)
         body: dict[str, object] = {"TotalCount": total_count, "Offset": query.offset, "Limit": query.limit}
         is_null_page = settings.past_end == "null" and not subscriber_jsons
-        body = {name: number for name, number in body.items() if name not in settings.list_omits}
+        body = {name: value for name, value in body.items() if name not in settings.list_omits}
         body["Subscribers"] = (
             None if is_null_page else [orjson.Fragment(subscriber_json) for subscriber_json in subscriber_jsons]
         )

@@ -66,7 +66,7 @@ def _read_regions() -> tuple[dict[str, tuple[str, ...]], ...]:
     return tuple({name: tuple(cell.split("; ")) for name, cell in row.items()} for row in csv.DictReader(lines))
 
 
-def _draw_person(random: Random, number: int, taken_emails: set[str]) -> Person:
+def _draw_person(random: Random, person_number: int, taken_emails: set[str]) -> Person:
     region = random.choice(_read_regions())
     gender = random.choice(("female", "female", "male", "male", ""))
     is_woman = gender == "female" or (not gender and random.random() < 0.5)
@@ -74,7 +74,7 @@ def _draw_person(random: Random, number: int, taken_emails: set[str]) -> Person:
     last_names, _, latin_last_name = random.choice(region["families"]).partition("|")
     male_last_name, _, female_last_name = last_names.partition("/")
     city, _, state = random.choice(region["towns"]).partition("|")
-    email = _create_email(random, first_name, latin_first_name, latin_last_name, number, taken_emails)
+    email = _create_email(random, first_name, latin_first_name, latin_last_name, person_number, taken_emails)
     phone = _replace_digit_signs(random, region["phone"][0]) if random.random() < 0.7 else ""
     tags = tuple(random.sample(_TAGS, random.choice((0, 0, 1, 1, 2, 3))))
     zip_code = _replace_digit_signs(random, random.choice(region["zips"]))
@@ -91,7 +91,7 @@ def _draw_person(random: Random, number: int, taken_emails: set[str]) -> Person:
         gender=gender,
         phone=phone,
         tags=tags,
-        client_user_id=f"{number:07d}",
+        client_user_id=f"{person_number:07d}",
         country=region["country"][0],
         city=city,
         state=state,
@@ -103,7 +103,12 @@ def _draw_person(random: Random, number: int, taken_emails: set[str]) -> Person:
 
 
 def _create_email(
-    random: Random, first_name: str, latin_first_name: str, latin_last_name: str, number: int, taken_emails: set[str]
+    random: Random,
+    first_name: str,
+    latin_first_name: str,
+    latin_last_name: str,
+    person_number: int,
+    taken_emails: set[str],
 ) -> str:
     """Return an address in one of the usual forms. The number makes the address unique if `taken_emails` has the
     address."""
@@ -129,7 +134,7 @@ def _create_email(
         )
     if unicodedata.normalize("NFC", f"{local}@{host}").lower() in taken_emails:
         local_name, tag_suffix, tag = local.partition("+")
-        local = f"{local_name}{number}{tag_suffix}{tag}"
+        local = f"{local_name}{person_number}{tag_suffix}{tag}"
     email = f"{local}@{host}"
     taken_emails.add(unicodedata.normalize("NFC", email).lower())
     return email

@@ -170,10 +170,14 @@ def _describe_body(body: bytes) -> str:
         return ""
 
 
-def _open_email(sandbox: Sandbox, number: str) -> dict[str, Any] | None:
+def _open_email(sandbox: Sandbox, email_number: str) -> dict[str, Any] | None:
     """Return the email with this number for a frame of the page. Without a number, return the last email. Return None
     if there is no email."""
-    request_id = int(number) if number.isascii() and number.isdigit() and len(number) < 10 else sandbox.outbox.last_id
+    request_id = (
+        int(email_number)
+        if email_number.isascii() and email_number.isdigit() and len(email_number) < 10
+        else sandbox.outbox.last_id
+    )
     eml = sandbox.outbox.read_eml(request_id)
     if not eml:
         return None
@@ -181,18 +185,18 @@ def _open_email(sandbox: Sandbox, number: str) -> dict[str, Any] | None:
     page, text = message.get_body(("html",)), message.get_body(("plain",))
     html = page.get_content() if page is not None else ""
     for (
-        part
+        message_part
     ) in message.walk():  # the images of the email become a part of the page, because the page may not fetch anything
-        name = str(part.get("Content-ID", "")).strip("<>")
-        if name and part.get_content_maintype() == "image":
-            encoded_image = base64.b64encode(part.get_payload(decode=True) or b"").decode()  # type: ignore[arg-type]  # a leaf
-            html = html.replace(f"cid:{name}", f"data:{part.get_content_type()};base64,{encoded_image}")
+        name = str(message_part.get("Content-ID", "")).strip("<>")
+        if name and message_part.get_content_maintype() == "image":
+            encoded_image = base64.b64encode(message_part.get_payload(decode=True) or b"").decode()  # type: ignore[arg-type]  # a leaf
+            html = html.replace(f"cid:{name}", f"data:{message_part.get_content_type()};base64,{encoded_image}")
     return {
         "id": request_id,
         "headers": [(name, str(message[name])) for name in ("From", "To", "Cc", "Bcc", "Subject") if message[name]],
         "html": html,
         "text": text.get_content() if text is not None else "",
-        "files": [part.get_filename() for part in message.walk() if part.get_filename()],
+        "files": [message_part.get_filename() for message_part in message.walk() if message_part.get_filename()],
     }
 
 

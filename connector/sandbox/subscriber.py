@@ -193,11 +193,11 @@ def format_id_as_number(subscriber_json: bytes) -> bytes:
     return orjson.dumps(subscriber)
 
 
-def format_activity(subscriber_json: bytes, form: str) -> bytes:
-    """Return the JSON of a subscriber with IsActive in a `form` of the switch `activity`."""
+def format_activity(subscriber_json: bytes, activity_form: str) -> bytes:
+    """Return the JSON of a subscriber with IsActive in the form `activity_form` of the switch `activity`."""
     subscriber = orjson.loads(subscriber_json)
     is_active = subscriber.pop("IsActive", False)
-    match form:
+    match activity_form:
         case "number":
             subscriber["IsActive"] = int(is_active)
         case "text":

@@ -340,7 +340,7 @@ def _describe_values(schema: Mapping[str, Any]) -> str:
 def format_value(value: object) -> str:
     """Return the value of a switch as a text for `--set`."""
     if isinstance(value, dict):
-        return ",".join(f"{left}={right}" for left, right in value.items())
+        return ",".join(f"{key}={item}" for key, item in value.items())
     if isinstance(value, tuple):
         return ",".join(map(format_value, value))
     if isinstance(value, bool):

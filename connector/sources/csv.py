@@ -239,7 +239,7 @@ class CsvSource(CloseableResource):
         """Yield the records of a block in chunks of at most `_MAX_CHUNK_ROWS` rows. `previous_number` is the number of
         the last record before the block. Blank lines have numbers, too."""
         first_number = previous_number + 1
-        numbers = first_number + parsed_block.indices
+        row_numbers = first_number + parsed_block.indices
         malformed_rows, previous_start = [], 0
         for index, (code, message) in sorted(parsed_block.failures.items()):
             start, stop = int(records.starts[index]), int(records.stops[index])
@@ -257,12 +257,15 @@ class CsvSource(CloseableResource):
             chunk_table = table.slice(start, _MAX_CHUNK_ROWS)
             is_last = start == starts[-1]
             chunk_malformed_rows = tuple(
-                row for row in malformed_rows if is_last or row.number <= numbers[start + _MAX_CHUNK_ROWS - 1]
+                row for row in malformed_rows if is_last or row.number <= row_numbers[start + _MAX_CHUNK_ROWS - 1]
             )
             malformed_rows = malformed_rows[len(chunk_malformed_rows) :]
             if chunk_table.num_rows or chunk_malformed_rows:
                 yield Chunk(
-                    build_frame(chunk_table), numbers[start : start + _MAX_CHUNK_ROWS], chunk_malformed_rows, self.name
+                    build_frame(chunk_table),
+                    row_numbers[start : start + _MAX_CHUNK_ROWS],
+                    chunk_malformed_rows,
+                    self.name,
                 )
 
 

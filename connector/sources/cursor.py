@@ -122,12 +122,12 @@ def read_value(value: object, kind: CursorKind) -> CursorValue | None:
             return None
         if kind is CursorKind.INTEGER:
             if isinstance(decoded_value, str) and _INTEGER_PATTERN.fullmatch(decoded_value):
-                number = int(decoded_value)
+                whole_number = int(decoded_value)
             elif isinstance(decoded_value, int | float | Decimal) and not isinstance(decoded_value, bool):
-                number = math.floor(decoded_value)
+                whole_number = math.floor(decoded_value)
             else:
                 return None
-            return number if abs(number) <= _LARGEST_INTEGER else None
+            return whole_number if abs(whole_number) <= _LARGEST_INTEGER else None
         if isinstance(decoded_value, datetime):  # pandas has a subclass of datetime with nanoseconds
             is_plain = type(decoded_value) is datetime
             moment = (

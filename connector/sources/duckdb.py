@@ -61,7 +61,7 @@ class DuckdbSource(CloseableResource):
 
     def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`."""
-        number = 1
+        first_number = 1
         try:
             if not self._is_unread:
                 self._reader.close()  # a connection can have only one open result
@@ -73,13 +73,15 @@ class DuckdbSource(CloseableResource):
                 for index in self._lossy_indices:
                     values[index] = [None if value is None else NoText(str(value)) for value in values[index]]
                 if batch.num_rows and self._watch is not None:
-                    self._watch.record(values[self.columns.index(self._watch.column)], number)
+                    self._watch.record(values[self.columns.index(self._watch.column)], first_number)
                 if batch.num_rows:
-                    yield build_row_chunk(self.name, self.columns, values, number, used_columns)
-                number += batch.num_rows
+                    yield build_row_chunk(self.name, self.columns, values, first_number, used_columns)
+                first_number += batch.num_rows
         except (duckdb.Error, pa.ArrowException, OSError) as error:  # Arrow raises OSError for an error of DuckDB
             error_type = ContentError if isinstance(error, duckdb.DataError) else SourceError
-            raise error_type(f"{self.name}: reading stopped after row {number - 1}: {describe_error(error)}") from None
+            raise error_type(
+                f"{self.name}: reading stopped after row {first_number - 1}: {describe_error(error)}"
+            ) from None
 
     def find_type(self, column: str) -> ColumnType | None:
         """Return the type of a column of the result, or None if `ColumnType` does not have the type."""
@@ -118,14 +120,14 @@ class DuckdbSource(CloseableResource):
         return open_reader(CHUNK_ROWS)
 
 
-def _build_column_sql(number: int, kind: Any) -> str:
+def _build_column_sql(column_number: int, kind: Any) -> str:
     """Return the SQL of the column with this number (from 1). Cast the column to text if Arrow would change its
     values."""
     if kind.id in _TYPES_ARROW_CHANGES:
-        return f"cast(#{number} as varchar)"
+        return f"cast(#{column_number} as varchar)"
     if kind.id == "list" and kind.children[0][1].id in _TYPES_ARROW_CHANGES:
-        return f"cast(#{number} as varchar[])"
-    return f"#{number}"
+        return f"cast(#{column_number} as varchar[])"
+    return f"#{column_number}"
 
 
 def _is_changed_by_arrow(kind: Any) -> bool:

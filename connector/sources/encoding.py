@@ -279,7 +279,9 @@ def decide_encoding(text: bytes) -> EncodingGuess:
             "Russian program may be in cp850, mac-roman or koi8-r",
         )
     best_candidate, *other_candidates = candidates
-    required_lead = next(required_lead for number, required_lead in _LEAD_BY_WORD_COUNT if len(words) >= number)
+    required_lead = next(
+        required_lead for min_word_count, required_lead in _LEAD_BY_WORD_COUNT if len(words) >= min_word_count
+    )
     if other_candidates and other_candidates[0].rating >= (1 - required_lead) * best_candidate.rating:
         second_candidate = other_candidates[0]
         differing_index = next(

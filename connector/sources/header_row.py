@@ -30,9 +30,11 @@ def parse_delimiter(delimiter: str) -> str | None:
 
 def find_single_quotes(text: str) -> int | None:
     """Return the number (from 1) of the first filled line if all cells of this line are in single quotes, else None."""
-    number, line = next(((number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()), (0, ""))
+    line_number, line = next(
+        ((line_number, line) for line_number, line in enumerate(text.splitlines(), 1) if line.strip()), (0, "")
+    )
     rows = (line.strip().split(delimiter) for delimiter in DELIMITERS)
-    return number if any(all(_CELL_IN_SINGLE_QUOTES.fullmatch(cell) for cell in cells) for cells in rows) else None
+    return line_number if any(all(_CELL_IN_SINGLE_QUOTES.fullmatch(cell) for cell in cells) for cells in rows) else None
 
 
 def decide_delimiter(text: str, *, is_whole_file: bool) -> str:

@@ -91,14 +91,15 @@ class JsonLinesSource(CloseableResource):
             *lines, incomplete_line = [incomplete_line, b""] if is_ended else (incomplete_line + block).split(b"\n")
             numbered_lines = list(enumerate(lines, first_number))
             first_number += len(lines)
-            for number, text in [*numbered_lines, (first_number, incomplete_line)]:
+            for line_number, text in [*numbered_lines, (first_number, incomplete_line)]:
                 if len(text) > _MAX_LINE_BYTES:
                     raise ContentError(
-                        f"{self.name}: line {number} is longer than {_MAX_LINE_BYTES >> 20} MiB, which is not a row; "
+                        f"{self.name}: line {line_number} is longer than {_MAX_LINE_BYTES >> 20} MiB, which is not a "
+                        "row; "
                         "look there for a missing line end"
                     )
             if filled_lines := [
-                (number, stripped_text) for number, text in numbered_lines if (stripped_text := text.strip())
+                (line_number, stripped_text) for line_number, text in numbered_lines if (stripped_text := text.strip())
             ]:
                 yield filled_lines
 

@@ -90,22 +90,22 @@ class QuerySource(CloseableResource):
         self._is_unread = False
         if self._result is None:
             return
-        number = 1
+        first_number = 1
         try:
             for rows in self._result.partitions(CHUNK_ROWS):
                 values = list(zip(*rows, strict=True))
                 if self._watch is not None:
-                    self._watch.record(values[self.columns.index(self._watch.column)], number)
-                chunk = build_row_chunk(self.name, self.columns, values, number, used_columns)
+                    self._watch.record(values[self.columns.index(self._watch.column)], first_number)
+                chunk = build_row_chunk(self.name, self.columns, values, first_number, used_columns)
                 yield (
                     replace(chunk, read_share=1.0) if len(rows) < CHUNK_ROWS else chunk
                 )  # only the last chunk has fewer rows
-                number += len(rows)
+                first_number += len(rows)
         except (sa.exc.SQLAlchemyError, UnicodeError) as error:
             # ContentError, because the next run would fail at the same value or the same undecodable text.
             error_type = ContentError if isinstance(error, sa.exc.DataError | UnicodeError) else SourceError
             raise error_type(
-                f"{self.name}: reading stopped after row {number - 1}: {explain(error, self._url)}"
+                f"{self.name}: reading stopped after row {first_number - 1}: {explain(error, self._url)}"
             ) from None
 
     def find_type(self, column: str) -> ColumnType | None:
@@ -262,8 +262,8 @@ class IncrementalSource(CloseableResource):
             raise SourceError(f"{self.name}: its columns have changed since the run began; run again")
         yield from self._source.chunks(used_columns)
         if self.watch.wrong_kind_example is not None:
-            number, value = self.watch.wrong_kind_example
-            self._refuse_incomparable_values(self.watch.wrong_kind_count, value, f"row {number}: ")
+            row_number, value = self.watch.wrong_kind_example
+            self._refuse_incomparable_values(self.watch.wrong_kind_count, value, f"row {row_number}: ")
         self.is_read_to_end = True
 
     def close(self) -> None:

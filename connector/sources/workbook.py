@@ -142,18 +142,18 @@ class WorkbookSource(CloseableResource):
         columns += [("",) * len(good_rows)] * (width - len(columns))  # the columns of the header that have no cells
         text_arrays = [build_texts([_format_duration(cell) for cell in cells])[0] for cells in columns]
         frame = build_frame(pa.table(text_arrays, names=list(self.columns)))
-        numbers = np.array([number for number, _ in good_rows], dtype=np.int64)
+        row_numbers = np.array([number for number, _ in good_rows], dtype=np.int64)
         number_counts = {
             name: sum(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells)
             for name, cells in zip(self.columns, columns, strict=True)
         }
         number_cells = {name: number for name, number in number_counts.items() if number}
-        return Chunk(frame, numbers, tuple(malformed_rows), self.name, number_cells=number_cells)
+        return Chunk(frame, row_numbers, tuple(malformed_rows), self.name, number_cells=number_cells)
 
-    def _find_error(self, number: int, used_columns: Collection[str] | None) -> str | None:
+    def _find_error(self, row_number: int, used_columns: Collection[str] | None) -> str | None:
         """Return the problem of the first cell without a value in a used column of this row, or None. If `used_columns`
         is None, all columns are used."""
-        for column, problem in self._errors.get(number, {}).items():
+        for column, problem in self._errors.get(row_number, {}).items():
             index = column - 1 - self._span.start
             if used_columns is None or not 0 <= index < len(self.columns) or self.columns[index] in used_columns:
                 return problem
@@ -240,12 +240,12 @@ def _find_errors(file: BinaryIO, sheet: str, name: str) -> tuple[dict[int, dict[
             tag.get("fullCalcOnLoad") in ("1", "true") for tag in workbook_xml.iter() if tag.tag.endswith("}calcPr")
         )
         sheet_target = {link.get("Id"): link.get("Target", "") for link in links}[link_id_by_sheet[sheet]]
-        part = (
+        sheet_path = (
             sheet_target.lstrip("/")
             if sheet_target.startswith("/")
             else posixpath.normpath(posixpath.join("xl", sheet_target))
         )
-        for tag in _find_tags(archive, part, _XLSX_TAG):
+        for tag in _find_tags(archive, sheet_path, _XLSX_TAG):
             match = _XLSX_NAME.search(tag[2])
             if tag[1] == b"row":
                 row, column = int(match["row"]) if match else row + 1, 0
@@ -278,11 +278,11 @@ def _find_errors(file: BinaryIO, sheet: str, name: str) -> tuple[dict[int, dict[
     return cell_errors, hidden_row_count
 
 
-def _find_tags(archive: zipfile.ZipFile, part: str, pattern: re.Pattern[bytes]) -> Iterator[re.Match[bytes]]:
-    """Yield the matches of `pattern` in the file `part` of the archive. The file is searched in pieces that end after a
-    cell or a row."""
+def _find_tags(archive: zipfile.ZipFile, file_path: str, pattern: re.Pattern[bytes]) -> Iterator[re.Match[bytes]]:
+    """Yield the matches of `pattern` in the file `file_path` of the archive. The file is searched in pieces that end
+    after a cell or a row."""
     remaining_bytes = b""
-    with archive.open(part) as stream:
+    with archive.open(file_path) as stream:
         while piece := stream.read(_READ_BYTES):
             text = remaining_bytes + piece
             end_offsets = [text.rfind(cell_end) + len(cell_end) for cell_end in _CELL_ENDS if cell_end in text]

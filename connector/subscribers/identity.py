@@ -293,8 +293,8 @@ def classify(field: str, text: str) -> SpellingClass:
     local, at, domain = text.rpartition("@")
     if not at:
         return SpellingClass(field, frozenset(("no @", *_find_traits(text))))
-    parts = (("local", local), ("domain", domain))
-    traits = {f"{name}: {trait}" for name, part in parts for trait in _find_traits(part)}
+    address_parts = (("local", local), ("domain", domain))
+    traits = {f"{name}: {trait}" for name, address_part in address_parts for trait in _find_traits(address_part)}
     if any(label.startswith("xn--") for label in domain.lower().split(".")):
         traits.add("domain: A-label")
     return SpellingClass(field, frozenset(traits))

@@ -396,12 +396,12 @@ def find_suppressed(
 
 def _read_at_most(source: Source, limit: int | None, used_columns: Collection[str]) -> Iterator[Chunk]:
     """Yield the chunks of the source with at most `limit` records."""
-    remaining = limit
+    remaining_count = limit
     for chunk in source.chunks(used_columns):
-        if remaining is None:
+        if remaining_count is None:
             yield chunk
             continue
-        yield (last_chunk := chunk.truncate(remaining))
-        remaining -= last_chunk.record_count
-        if remaining <= 0:
+        yield (last_chunk := chunk.truncate(remaining_count))
+        remaining_count -= last_chunk.record_count
+        if remaining_count <= 0:
             return

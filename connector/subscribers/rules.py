@@ -239,12 +239,12 @@ def format_phone(text: str, region: str) -> str | None:
     """
     library = _load_library()
     try:
-        number = library.parse(text, region)
+        phone_number = library.parse(text, region)
     except library.NumberParseException:
         return None
-    if number.extension or not library.is_valid_number(number):
+    if phone_number.extension or not library.is_valid_number(phone_number):
         return None
-    return str(library.format_number(number, library.PhoneNumberFormat.E164))
+    return str(library.format_number(phone_number, library.PhoneNumberFormat.E164))
 
 
 def _load_library() -> ModuleType:
@@ -333,10 +333,10 @@ def parse_base(text: str) -> BaseRef:
     message."""
     trimmed_text = text.strip()
     if trimmed_text.isascii() and trimmed_text.isdigit():
-        number = int(trimmed_text) if len(trimmed_text) <= len(str(LARGEST_ID)) else 0
-        if not 1 <= number <= LARGEST_ID:
+        base_id = int(trimmed_text) if len(trimmed_text) <= len(str(LARGEST_ID)) else 0
+        if not 1 <= base_id <= LARGEST_ID:
             raise ValueError("no base has this id: ids are whole numbers from 1, of 64 bits")
-        return BaseRef(service_id=number)
+        return BaseRef(service_id=base_id)
     if not trimmed_text or not trimmed_text.isprintable():
         raise ValueError("must be an id, or a name in printable characters")
     return BaseRef(name=trimmed_text)

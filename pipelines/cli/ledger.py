@@ -160,7 +160,9 @@ def backup_command(target: Path, output: Output) -> None:
         (target, copy_result.entry_count, "entry", "entries"),
         (find_emails(target), copy_result.email_count, "email", "emails"),
     )
-    messages = [f"{path}: {count(number, *nouns)}" for path, number, *nouns in copies if number is not None]
+    messages = [
+        f"{path}: {count(copied_count, *nouns)}" for path, copied_count, *nouns in copies if copied_count is not None
+    ]
     keys = {"target": str(target), "entries": copy_result.entry_count or 0, "emails": copy_result.email_count or 0}
     _exit_with_report({"status": "ok", **keys, "messages": messages}, output)
 

@@ -153,11 +153,11 @@ def prune_command(age_s: float, removed_job: str | None, output: Output) -> None
     state, messages = read_state(os.environ, is_writing=False), list[str]()
     if removed_job is not None:
         messages.append(_end_job(state.ledger_url, removed_job))
-    deleted = prune(state.state_dir, get_clock().now().timestamp() - age_s)
-    messages.append(f"{count(len(deleted), 'file')} deleted in {state.state_dir}")
+    deleted_paths = prune(state.state_dir, get_clock().now().timestamp() - age_s)
+    messages.append(f"{count(len(deleted_paths), 'file')} deleted in {state.state_dir}")
     if not output.is_quiet:
         show_message("\n".join(messages))
-    end({"status": "ok", "deleted": [str(path) for path in deleted], "messages": messages}, 0, output)
+    end({"status": "ok", "deleted": [str(path) for path in deleted_paths], "messages": messages}, 0, output)
 
 
 def _end_job(ledger_url: str, job: str) -> str:

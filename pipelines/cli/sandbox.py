@@ -110,8 +110,8 @@ def demo_command(folder: Path | None, people: int, seed: int) -> None:
     console, output = PlainConsole(), Output(is_json=False, is_quiet=False, report_path=None)
     checks = run_demo(folder, people, seed, lambda flow: run_flow(flow, output), console)
     for check in checks:
-        mark = "[green]yes[/]" if check.is_true else "[red]NO[/] "
-        console.print(f"{mark} {check.claim}: {check.details}", highlight=False, soft_wrap=True)
+        answer_text = "[green]yes[/]" if check.is_true else "[red]NO[/] "
+        console.print(f"{answer_text} {check.claim}: {check.details}", highlight=False, soft_wrap=True)
     is_right = all(check.is_true for check in checks)
     console.write_text(f"\nfiles: {folder}")
     agreement = "agree" if is_right else "DO NOT AGREE"

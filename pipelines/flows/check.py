@@ -143,12 +143,12 @@ async def _check_service(settings: Settings) -> AsyncGenerator[CheckResult]:
 def _read_ledger(job: Job | None, settings: Settings) -> str:
     check_ledger_rights(settings.ledger_url)
     may_be_new = settings.may_create_ledger or job is None or job.subscriber is None
-    number = sum(
+    entry_count = sum(
         open_entry.entry_count for open_entry in count_open_entries(settings.ledger_url, may_be_new=may_be_new)
     )
     entries = "no entry is unresolved"
-    if number:
-        entries = f"{count(number, 'entry', 'entries')} unresolved, held or rejected (see: connector status)"
+    if entry_count:
+        entries = f"{count(entry_count, 'entry', 'entries')} unresolved, held or rejected (see: connector status)"
     lag_s = read_lag(settings.ledger_url, settings.account)
     lag_text = f"the largest lag of the list on record is {lag_s:.1f} s" if lag_s else "no lag of the list is on record"
     return f"{entries}; {lag_text}"

@@ -123,10 +123,10 @@ class SourceRows:
         )
         sides = self._find_sides(len(planned_chunk.identities), prepared_chunk.bases)
         compared_rows = planned_chunk.select(np.flatnonzero(~suppressed_mask))
-        numbers = planned_chunk.chunk.numbers[compared_rows.subscribers.index.to_numpy()]
+        row_numbers = planned_chunk.chunk.numbers[compared_rows.subscribers.index.to_numpy()]
         texts = compared_rows.subscribers[identity].tolist()
         contents = map(write_values, _read_values(compared_rows, self._names))
-        self._comparison.add_rows(sides[~suppressed_mask], compared_rows.identities, numbers, texts, contents)
+        self._comparison.add_rows(sides[~suppressed_mask], compared_rows.identities, row_numbers, texts, contents)
         self._comparison.add_present(sides[suppressed_mask], planned_chunk.identities[suppressed_mask])
         self._add_invalid(prepared_chunk)
         self._remarks.add_chunk(prepared_chunk)
@@ -174,12 +174,12 @@ class SourceRows:
         """Return the side of each row, or -1 for a row without a base."""
         if bases is None:
             return np.zeros(row_count, dtype=np.int64)
-        numbers = np.full(len(bases.bases) + 1, -1, dtype=np.int64)  # the last number is for the index -1
+        side_by_base_index = np.full(len(bases.bases) + 1, -1, dtype=np.int64)  # the last number is for the index -1
         for index in np.unique(bases.indices[bases.indices >= 0]).tolist():
-            numbers[index] = self._sides.find_side(bases.bases[index])
+            side_by_base_index[index] = self._sides.find_side(bases.bases[index])
         if isinstance(self._plan.rows.base, BaseColumn):
             refuse_too_many(self._plan.rows.base, len(self._sides.bases))
-        return numbers[bases.indices]
+        return side_by_base_index[bases.indices]
 
 
 def _read_values(chunk: PlannedChunk, names: Sequence[str]) -> Iterator[Sequence[object]]:

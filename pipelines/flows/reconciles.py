@@ -210,8 +210,8 @@ class _Reconciliation:
         load, record_count = self._load, 0
         chunks = load.rows.prepare_chunks(self._clock.now().date(), suppression=None)
         self._progress.set_describe(lambda: f"{record_count:,} rows of the source read")
-        async with aclosing(self._source_rows.spool_in_thread(chunks, self._stop)) as reading:
-            async for prepared_chunk in reading:
+        async with aclosing(self._source_rows.spool_in_thread(chunks, self._stop)) as prepared_chunks:
+            async for prepared_chunk in prepared_chunks:
                 record_count += prepared_chunk.chunk.record_count
         if not self._source_rows.is_read:
             raise RunAborted("the run was stopped while its source was being read")

@@ -149,8 +149,8 @@ class _Retry:
     def _has_held_entry(self, ledger: Ledger) -> bool:
         """Return whether a selected entry is held now."""
         bases = list_bases(ledger.connection, self._plan.settings.account)
-        held = [entry for base in bases for entry in ledger.find_unfinished_entries(base, State.HELD)]
-        return any(self._plan.selection.is_selected(entry) for entry in held)
+        held_entries = [entry for base in bases for entry in ledger.find_unfinished_entries(base, State.HELD)]
+        return any(self._plan.selection.is_selected(entry) for entry in held_entries)
 
     def _list_messages(self, run: Run, remaining_bases: list[Base], *, has_held_entries: bool) -> Iterator[str]:
         """Yield messages that add to the counts."""

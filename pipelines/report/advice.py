@@ -58,9 +58,9 @@ def _find_steps(run: Mapping[str, Any]) -> Iterator[str]:
         yield _advise_on_opt_outs(run)
     if run.get("rejects_file") and _has_rows_to_correct(run):
         yield _advise_on_rejects_file(run)
-        number = rows.get("rejected", 0) - _count_rows(run, "dropped")
-        if number and command != "mail" and account_step is None:
-            yield _advise_on_rejected(number) + owner
+        rejected_count = rows.get("rejected", 0) - _count_rows(run, "dropped")
+        if rejected_count and command != "mail" and account_step is None:
+            yield _advise_on_rejected(rejected_count) + owner
 
 
 def _advise_on_refused_run(run: Mapping[str, Any], beginning: str) -> str:

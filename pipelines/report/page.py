@@ -130,7 +130,9 @@ def build_health_page(health: Mapping[str, Any], created_at: datetime) -> str:
         made_at=f"{created_at:%Y-%m-%d %H:%M} UTC",
         lead=summary,
         linked_runs=[_build_run(run) for job in health["jobs"] for run in job["runs"][:_LISTED_RUN_COUNT]],
-        unresolved=[(f"{number:,} {state}", account) for (state, account), number in unresolved_counts.items()],
+        unresolved=[
+            (f"{entry_count:,} {state}", account) for (state, account), entry_count in unresolved_counts.items()
+        ],
     )
 
 
@@ -204,10 +206,10 @@ def _build_run(report: Mapping[str, Any]) -> dict[str, Any]:
         "causes": causes,
         "is_masked": any(example["value"] for cause in causes for example in cause["examples"]),
         "differences": [
-            (name, _DIFFERENCES.get(name, ""), "not known" if number is None else f"{number:,}")
-            for name, number in (report.get("differences") or {}).items()
+            (name, _DIFFERENCES.get(name, ""), "not known" if subscriber_count is None else f"{subscriber_count:,}")
+            for name, subscriber_count in (report.get("differences") or {}).items()
         ],
-        "changed_fields": [(name, f"{number:,}") for name, number in changed_fields.items()],
+        "changed_fields": [(name, f"{subscriber_count:,}") for name, subscriber_count in changed_fields.items()],
         "verdict": certificate["verdict"] if certificate else "",
         "sentences": list(_describe_certificate(certificate)) if certificate else [],
         "facts": [("Command", report.get("command", "")), *list_facts(report), *list_files(report)],
@@ -217,7 +219,7 @@ def _build_run(report: Mapping[str, Any]) -> dict[str, Any]:
 
 def _list_outcomes(rows: Mapping[str, int]) -> list[dict[str, str]]:
     """Return each outcome that some rows have, with its number, and its share as the width of a bar."""
-    counts = {name: number for name, number in rows.items() if number and name != "read"}
+    counts = {name: row_count for name, row_count in rows.items() if row_count and name != "read"}
     total = max(rows.get("read", 0), sum(counts.values()))
     return [
         {
@@ -246,8 +248,8 @@ def _list_notes(report: Mapping[str, Any]) -> Iterator[str]:
         found_count, absent_count = settled_counts.get("found", 0), settled_counts.get("absent", 0)
         verb = agree(found_count, "was", "were")
         yield f"Of unresolved creates {found_count:,} {verb} found, and {absent_count:,} proved absent."
-    for name, number in (report.get("echo") or {}).items():
-        yield f"The service altered {name} of {count(number, 'subscriber')}."
+    for name, subscriber_count in (report.get("echo") or {}).items():
+        yield f"The service altered {name} of {count(subscriber_count, 'subscriber')}."
 
 
 def _list_causes(report: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -259,9 +261,9 @@ def _list_causes(report: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         ]
         yield {**cause, "rows": f"{cause['rows']:,}", "examples": examples}
     if further_causes := causes[_MAX_CAUSES:]:
-        number = sum(cause["rows"] for cause in further_causes)
+        row_count = sum(cause["rows"] for cause in further_causes)
         message = f"{len(further_causes):,} further causes. The rejects file has the cause of each row"
-        yield {"rows": f"{number:,}", "outcome": "rows", "field": "", "message": message, "examples": []}
+        yield {"rows": f"{row_count:,}", "outcome": "rows", "field": "", "message": message, "examples": []}
 
 
 def _describe_certificate(certificate: Mapping[str, Any]) -> Iterator[str]:
@@ -302,7 +304,7 @@ def _build_job(job: Mapping[str, Any]) -> dict[str, Any]:
         "command": job["command"],
         "status": runs[0]["status"],
         "succeeded": _show_time(job["last_succeeded_at"]) if job["last_succeeded_at"] else "",
-        "ended": ", ".join(f"{number:,} {status}" for status, number in status_counts.most_common()),
+        "ended": ", ".join(f"{run_count:,} {status}" for status, run_count in status_counts.most_common()),
         "bars": [
             {
                 "status": run["status"],
