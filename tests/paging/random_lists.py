@@ -21,7 +21,7 @@ def build_small_list(seed: int) -> SimulatedList:
         limit,
         change_rate,
         max_changes_per_request,
-        ("honest",) * 5 + ("aligned", "stuck", "clamped", "silent"),
+        ("correct",) * 5 + ("offset_rounded_down", "offset_ignored", "offset_limited", "half_pages"),
     )
 
 
@@ -31,7 +31,7 @@ def build_large_list(seed: int) -> SimulatedList:
     random = Random(seed)
     limit, change_rate = random.choice((40, 100)), random.choice((0, 0.05, 0.3, 1.0))
     count = random.choice((90, 200, 400, 900))
-    return _build(random, count, limit, change_rate, limit // 12, ("honest",) * 9 + ("silent",))
+    return _build(random, count, limit, change_rate, limit // 12, ("correct",) * 9 + ("half_pages",))
 
 
 def _build(
@@ -52,19 +52,20 @@ def _build(
         touch_chance=change_rate * random.random(),
         max_changes_per_request=random.choice((1, 1, 3, max_changes_per_request)) if max_changes_per_request else 1,
         middle_insert_share=random.choice((0, 0, 0.5)),
-        total_mode=random.choice(("honest",) * 5 + ("cap", "page_cap", "wrong", "apart", "none")),
+        total_mode=random.choice(("correct",) * 5 + ("cap", "page_cap", "wrong", "sometimes_wrong", "none")),
         paging_mode=random.choice(paging_modes),
         has_echoes=random.random() < 0.8,
-        filter_mode=random.choice(("work", "work", "ignored", "lossy")),
+        filter_mode=random.choice(("work", "work", "ignored", "incomplete")),
     )
     # If both Limit and TotalCount are wrong in one answer, nothing can show that either is wrong.
-    if simulated_list.paging_mode == "silent" and simulated_list.total_mode == "apart":
-        simulated_list.total_mode = "honest"
+    if simulated_list.paging_mode == "half_pages" and simulated_list.total_mode == "sometimes_wrong":
+        simulated_list.total_mode = "correct"
     return simulated_list
 
 
 def build_long_list(seed: int) -> SimulatedList:
-    """Build an honest list of many pages, so that pages are fetched ahead: in any order, with changes at any place."""
+    """Build a correct list in any order, with changes at any place. It has many pages, so that pages are requested
+    ahead."""
     random = Random(seed)
     change_rate = random.choice((0, 0.01, 0.03, 0.1, 0.3, 1.0))
     return SimulatedList(
@@ -78,5 +79,5 @@ def build_long_list(seed: int) -> SimulatedList:
         max_changes_per_request=random.choice((1, 1, 3, limit // 12)),
         middle_insert_share=random.choice((0, 0, 0.5)),
         change_place=random.choice(("anywhere", "head", "middle", "end")),
-        filter_mode=random.choice(("work", "work", "ignored", "lossy")),
+        filter_mode=random.choice(("work", "work", "ignored", "incomplete")),
     )

@@ -54,15 +54,15 @@ class SimulatedList:
     max_changes_per_request: int = 1  # the largest number of changes of each kind between two requests
     middle_insert_share: float = 0.0  # share of inserts with an id among the existing ids
     change_place: str = "anywhere"  # anywhere (inserts at the end), or head, middle or end of the ids
-    total_mode: str = "honest"  # TotalCount: honest, cap, page_cap, wrong, apart (wrong now and then), none
-    paging_mode: str = "honest"
-    """`honest`; `aligned`: the offset is rounded down to a multiple of the limit; `stuck`: the offset is ignored;
-    `clamped`: the offset is at most three times the limit; `silent`: an answer has at most half of the limit, although
-    it repeats the whole limit."""
+    total_mode: str = "correct"  # TotalCount: correct, cap, page_cap, wrong, sometimes_wrong, none
+    paging_mode: str = "correct"
+    """`correct`; `offset_rounded_down`: the offset is rounded down to a multiple of the limit; `offset_ignored`;
+    `offset_limited`: the offset is at most three times the limit; `half_pages`: an answer has at most half of the
+    limit, although it repeats the whole limit."""
     has_echoes: bool = True  # whether answers repeat Offset and Limit
     filter_mode: str = "work"
-    """`work`; `ignored`; `lossy`: filters leave some subscribers out; `small`: filters work only for limits below a
-    page."""
+    """`work`; `ignored`; `incomplete`: filters leave some subscribers out; `small`: filters work only for limits below
+    a page."""
     window: int = 0  # the size of a result window; 0: no window
     replica_lags: tuple[int, ...] = ()  # lags in requests; one of the replicas answers each request
     id_steps: tuple[int, ...] = (10,)  # the possible differences between an id and the next id
@@ -121,14 +121,14 @@ class SimulatedList:
             ]
             result_ids = sorted([*result_ids, *duplicate_ids])
         result_ids = result_ids[: self.window] if self.window else result_ids
-        row_count = applied_limit // 2 or 1 if self.paging_mode == "silent" else applied_limit
+        row_count = applied_limit // 2 or 1 if self.paging_mode == "half_pages" else applied_limit
         page_ids = result_ids[applied_offset : applied_offset + row_count]
         if self.order == "page_sorted":
             page_ids = sorted(page_ids)
         total = self._choose_total(len(result_ids))
         if not self.has_echoes:
             return page_ids, total, None, None
-        return page_ids, total, applied_offset if self.paging_mode == "clamped" else offset, applied_limit
+        return page_ids, total, applied_offset if self.paging_mode == "offset_limited" else offset, applied_limit
 
     def _read_replica(self, lag: int) -> list[int]:
         """Return the ids that were listed `lag` requests ago."""
@@ -145,11 +145,11 @@ class SimulatedList:
         ]
 
     def _choose_offset(self, offset: int, limit: int) -> int:
-        if self.paging_mode == "aligned":
+        if self.paging_mode == "offset_rounded_down":
             return offset - offset % limit
-        if self.paging_mode == "clamped":
+        if self.paging_mode == "offset_limited":
             return min(offset, 3 * limit)
-        return 0 if self.paging_mode == "stuck" else offset
+        return 0 if self.paging_mode == "offset_ignored" else offset
 
     def matches(self, subscriber_id: int, filters: Filters) -> bool:
         """Return whether the subscriber matches all filters."""
@@ -162,17 +162,17 @@ class SimulatedList:
             return True
         if not self.matches(subscriber_id, filters):
             return False
-        if self.filter_mode != "lossy" or subscriber_id % 7:
+        if self.filter_mode != "incomplete" or subscriber_id % 7:
             return True
         return all(value not in (False, "") for name, value in filters if name != "base_id")
 
     def _choose_total(self, count: int) -> int | None:
         return {
-            "honest": count,
+            "correct": count,
             "cap": min(count, 2 * self.limit),
             "page_cap": min(count, self.limit),
             "wrong": count + 3,
-            "apart": count + self.random.choice((-1, 0, 0, 1)),
+            "sometimes_wrong": count + self.random.choice((-1, 0, 0, 1)),
             "none": None,
         }[self.total_mode]
 

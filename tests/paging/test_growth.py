@@ -1,4 +1,4 @@
-"""Evidence that a list is cut off: other runs that create subscribers meanwhile must not look like a cut-off list."""
+"""Evidence that a list is cut off. Subscribers that other runs create at the same time are no evidence."""
 
 from collections.abc import Collection
 from datetime import UTC, datetime
@@ -107,7 +107,7 @@ def test_a_base_with_its_first_subscribers_is_hidden_only_if_the_list_hides_it(
         answers = answer_all(suspect, existing_ids, base_8_ids=added_ids, hides_base_8=hides_base_8)
         assert (("base_id", 8) in find_hidden(suspect, answers)) is hides_base_8
         findings = decide_evidence(suspect, answers)
-        if size:  # if an empty list has subscribers meanwhile, the list is read again
+        if size:  # if an empty list gets subscribers before the evidence is complete, the list is read again
             assert any(finding.evidence_result is EvidenceResult.CONTRADICTS for finding in findings) is hides_base_8
 
 

@@ -150,14 +150,18 @@ def test_a_list_that_does_not_change_and_is_answered_correctly_is_certified() ->
             result = read(SimulatedList(Random(count), count, order, limit=100))
             assert result.certificate.is_complete
             assert result.certificate.distinct == len(result.listed_ids) == count
-        for paging in ("aligned", "silent"):
+        for paging in ("offset_rounded_down", "half_pages"):
             result = read(SimulatedList(Random(1), 750, order, limit=100, paging_mode=paging))
             assert (result.certificate.is_complete, len(result.listed_ids)) == (True, 750), paging
 
 
 @pytest.mark.parametrize(
     "fault",
-    [{"paging_mode": "stuck"}, {"paging_mode": "clamped"}, *({"total_mode": switch} for switch in WRONG_TOTAL_MODES)],
+    [
+        {"paging_mode": "offset_ignored"},
+        {"paging_mode": "offset_limited"},
+        *({"total_mode": switch} for switch in WRONG_TOTAL_MODES),
+    ],
 )
 def test_a_list_that_always_contradicts_its_total_count_is_incomplete(fault: dict[str, Any]) -> None:
     for order in STABLE_ORDERS:

@@ -13,9 +13,9 @@ from tests.paging.simulated import SimulatedList
 from tests.paging.windows import (
     BuildList,
     QueriedList,
+    build_complete_list,
     build_cut_off_list,
     build_hiding_list,
-    build_honest_list,
     build_sharded_list,
     build_sharing_list,
 )
@@ -74,7 +74,7 @@ def test_a_list_is_not_certified_if_the_filter_of_a_hidden_class_lists_other_sub
 def test_a_list_that_shows_everybody_is_rarely_classified_as_cut_off_and_needs_few_requests() -> None:
     reasons, cut_offs, hidden_count = Counter[CertificateReason](), Counter[CutOff](), 0
     for seed in range(LIST_COUNT // 2):
-        queried_list = build_honest_list(seed)
+        queried_list = build_complete_list(seed)
         certificate = queried_list.read()
         reasons[certificate.reason] += 1
         cut_offs[certificate.cut_off] += 1

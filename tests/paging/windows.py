@@ -1,4 +1,4 @@
-"""Simulated lists for rule 7 (architecture 7): lists that leave subscribers out, and honest lists."""
+"""Simulated lists for rule 7 (architecture 7): lists that leave subscribers out, and complete lists."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -135,7 +135,7 @@ def build_sharing_list(seed: int) -> QueriedList:
     return _build(random, random.randrange(20, 2500), (0, 0, 0.02), duplicate_share=random.choice((0.01, 0.1, 1.0)))
 
 
-def build_honest_list(seed: int) -> QueriedList:
+def build_complete_list(seed: int) -> QueriedList:
     """Build a list that shows every subscriber: 5 % of the lists are empty, and 3 % have the size of a result
     window."""
     random = Random(seed)
@@ -157,7 +157,7 @@ def _build(random: Random, count: int, change_rates: Sequence[float], **settings
         delete_chance=change_rate * random.random(),
         touch_chance=change_rate * random.random(),
         middle_insert_share=random.choice((0, 0, 0.5)),
-        filter_mode=random.choice(("work",) * 8 + ("ignored", "lossy")),
+        filter_mode=random.choice(("work",) * 8 + ("ignored", "incomplete")),
         replica_lags=random.choice(((), (), (0, 2), (0, 1, 8))),
         id_steps=random.choice(((1,), (1,), (10,), (1, 5, 40))),
         is_homogeneous=random.random() < 0.3,
