@@ -134,9 +134,9 @@ class PartialFile(CloseableResource):
 
 def write_whole(target: Path, data: bytes, *, mode: int = OWNER_ONLY) -> None:
     """Replace the content of the file `target` by `data`. Raises OSError, and the errors of PartialFile."""
-    with PartialFile(target, mode=mode) as partial:
-        partial.file.write(data)
-        partial.publish()
+    with PartialFile(target, mode=mode) as partial_file:
+        partial_file.file.write(data)
+        partial_file.publish()
 
 
 def create_private(path: Path) -> BinaryIO:
@@ -144,14 +144,16 @@ def create_private(path: Path) -> BinaryIO:
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, OWNER_ONLY), "wb")
 
 
-def _open_locked(partial: Path, target: Path, mode: int) -> int:
-    """Lock and empty the file `partial`, and return its descriptor. A killed writer may have left the file. Raises
-    OSError if `partial` is a link or a pipe."""
+def _open_locked(partial_path: Path, target: Path, mode: int) -> int:
+    """Lock and empty the file `partial_path`, and return its descriptor. A killed writer may have left the file. Raises
+    OSError if `partial_path` is a link or a pipe."""
     while True:
-        descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, OWNER_ONLY)
+        descriptor = os.open(
+            partial_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, OWNER_ONLY
+        )
         try:
             _lock(descriptor, target)
-            if os.path.samestat(os.fstat(descriptor), partial.stat()):
+            if os.path.samestat(os.fstat(descriptor), partial_path.stat()):
                 os.fchmod(descriptor, mode)
                 os.truncate(descriptor, 0)
                 return descriptor

@@ -103,14 +103,14 @@ class Stop:
             return self.activity
         return f"waiting {max(self.wait_ends_at - self.clock.monotonic(), 0):.0f} s: {self.activity}"
 
-    async def until_stopped(self, work: Coroutine[Any, Any, T], *, is_cancelled_once: bool = False) -> T:
+    async def until_stopped(self, coroutine: Coroutine[Any, Any, T], *, is_cancelled_once: bool = False) -> T:
         """Return the result of the work, or raise its error. When the run must stop, cancel the work and wait for its
         end.
 
         Raises RunAborted if the work was cancelled. If `is_cancelled_once`, do not cancel the work again while it
         cleans up.
         """
-        task, cancel_interval_s = asyncio.ensure_future(work), None if is_cancelled_once else _CANCEL_INTERVAL_S
+        task, cancel_interval_s = asyncio.ensure_future(coroutine), None if is_cancelled_once else _CANCEL_INTERVAL_S
         try:
             await self.wait_for(task)
         except asyncio.CancelledError:
@@ -126,9 +126,9 @@ class Stop:
             raise RunAborted(self.reason or STOPPED)
         return task.result()
 
-    async def run_with_grace(self, work: Coroutine[Any, Any, None], grace_s: float) -> None:
-        """Run `work` to its end. When the run must stop, cancel `work` after `grace_s` seconds."""
-        task = asyncio.ensure_future(work)
+    async def run_with_grace(self, coroutine: Coroutine[Any, Any, None], grace_s: float) -> None:
+        """Run the coroutine to its end. When the run must stop, cancel the coroutine after `grace_s` seconds."""
+        task = asyncio.ensure_future(coroutine)
         grace_sleep: asyncio.Future[None] | None = None
         try:
             if not await self.wait_for(task):
@@ -190,10 +190,10 @@ def stop_on_signals(clock: Clock) -> Iterator[Stop]:
 
 
 @asynccontextmanager
-async def run_beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run `work` in a task while the block runs. When the block ends, cancel the task, wait for its end, and raise its
-    error if it has one."""
-    task = asyncio.ensure_future(work)
+async def run_beside(coroutine: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run the coroutine in a task while the block runs. When the block ends, cancel the task, wait for its end, and
+    raise its error if it has one."""
+    task = asyncio.ensure_future(coroutine)
     try:
         yield
     finally:
@@ -211,16 +211,16 @@ async def enter_in_thread(context: AbstractContextManager[T], stop: Stop) -> Asy
         yield value
 
 
-async def call_in_thread(work: Callable[[], T], stop: Stop) -> T:
-    """Run `work` in a thread, and return its result. Signals are received during this time, but do not interrupt
-    `work`."""
+async def call_in_thread(function: Callable[[], T], stop: Stop) -> T:
+    """Run `function` in a thread, and return its result. Signals are received during this time, but do not interrupt
+    `function`."""
     # A second signal must not cancel this task, because a thread cannot be cancelled.
     was_recording, stop.is_recording = (
         stop.is_recording,
         True,
     )
     try:
-        return await asyncio.to_thread(work)
+        return await asyncio.to_thread(function)
     finally:
         stop.is_recording = was_recording
 

@@ -184,7 +184,7 @@ class _Staging:
     exported_at: datetime
     row_count: int = 0
 
-    def start_sweep(self, number: int) -> None:
+    def start_sweep(self, sweep_number: int) -> None:
         self.writer.start()
         self.row_count = 0
 
@@ -270,7 +270,7 @@ async def _export_list(plan: ExportPlan, report: Report, client: Client, progres
     def show_progress(reading: ListProgress) -> None:
         read_text = f"sweep {reading.sweep_number}: {reading.row_count:,} read"
         progress.set_describe(
-            lambda: f"{read_text}; {progress_meter.describe(reading.row_count, reading.total)}".rstrip("; ")
+            lambda: f"{read_text}; {progress_meter.describe(reading.row_count, reading.total_count)}".rstrip("; ")
         )
 
     known_bases = await asyncio.to_thread(_list_bases, plan)

@@ -105,7 +105,7 @@ class Comparison(CloseableResource):
 
     # The list
 
-    def start_sweep(self, number: int) -> None:
+    def start_sweep(self, sweep_number: int) -> None:
         """Forget the listed subscribers: another sweep shows all of them again."""
         self._pending_rows: list[tuple[object, ...]] = []
         self._bases: dict[ListedBase, int] = {}

@@ -78,7 +78,7 @@ class Delivery(Protocol[SentItem, AnswerT, Result]):
         """Store for the next commit that the item has no answer. Only with the reason CUT_OFF, the service may have
         executed the item."""
 
-    async def record(self) -> None:
+    async def commit_results(self) -> None:
         """Commit the results that `finish` and `give_up` have stored."""
 
 
@@ -109,7 +109,7 @@ class Sender(Generic[Item, AnswerT, Result]):
                 return
             await self._commit_intents(canaries)
             await self._send_alone(canaries[0])
-            await self._delivery.record()
+            await self._delivery.commit_results()
         if not self._control.is_stopping:
             await self._send_together(fetch)
 

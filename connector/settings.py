@@ -23,7 +23,7 @@ from connector.texts import is_unicode, make_line
 
 
 _WANTED_DESCRIPTOR_LIMIT = (
-    2048  # for 1,000 requests at once, look-ups and files; with many more, `select` fails in some drivers
+    2048  # enough for 1,000 requests at once, look-ups and files; with many more, `select` fails in some drivers
 )
 # File descriptors for the ledger, its journal, reports, row files, temporary copies, the source and modules.
 _RESERVED_FOR_FILES = 32
@@ -220,13 +220,13 @@ def read_token(environ: Mapping[str, str]) -> Token:
 def _check_token(text: str, origin: str) -> Token:
     token = text.strip(" \t\r\n")  # the line end of an editor, and blanks, which HTTP would drop
     if not token:
-        raise ConfigurationError(f"{origin} is empty; it must hold the API token")
+        raise ConfigurationError(f"{origin} is empty; write the API token there")
     if any(unicodedata.category(character) == "Cc" for character in token):
         raise ConfigurationError(
-            f"{origin} holds a line break or another control character; it must hold the token alone"
+            f"{origin} contains a line break or another control character; write only the token there"
         )
     if not token.isascii():
-        raise ConfigurationError(f"{origin} holds a character that a token cannot have, such as a typographic quote")
+        raise ConfigurationError(f"{origin} contains a character that a token cannot have, such as a typographic quote")
     return Token(token)
 
 

@@ -215,7 +215,7 @@ class _Load:
             outcomes = run.tally.outcomes  # the run ends after its survey, so the planned creates count as unsent
             outcomes[Outcome.UNSENT] += outcomes.pop(Outcome.CREATED, 0)
             return survey
-        run.restart()
+        run.reset_counts_and_files()
         self._remarks = Remarks()
         run.limits = Limits(guard.max_creates, guard.max_rejected)  # the service may have changed since the survey
         return await self._run_mode(RunMode.LOAD, survey)
@@ -258,7 +258,7 @@ class _Load:
         await loads.settle()
         run.limits.check_rejected_share()
         if is_compared:
-            await run.compare(loads.sessions)
+            await run.compare_waiting(loads.sessions)
         if run.is_running and (newcomer_message := await loads.describe_newcomers()) is not None:
             run.tally.add_message(newcomer_message)
         if run.is_running and (unlisted_message := await loads.describe_unlisted_create()) is not None:

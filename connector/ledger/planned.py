@@ -54,7 +54,7 @@ class PlannedLedger(Ledger):
         self.is_file = False  # a transaction may wait for a server, so `Commits` must run the transaction in its thread
         self._url = url
         with self.transaction() as connection:
-            self._base_lines = list_bases(connection, account)
+            self._real_base_rows = list_bases(connection, account)
 
     def find_entries(self, base: Base, identities: Sequence[bytes]) -> dict[bytes, Entry]:
         """Return the entries of these identities, as `Ledger.find_entries` does."""
@@ -63,8 +63,8 @@ class PlannedLedger(Ledger):
 
     def find_changed_identities(self, base: Base, digests: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bool]:
         """Return the identities of changed rows, as `Ledger.find_changed_identities` does."""
-        for line in self._find_base_lines(base):
-            changed_identities = self._read_real_ledger(Ledger.find_changed_identities, line, digests)
+        for base_row in self._find_base_rows(base):
+            changed_identities = self._read_real_ledger(Ledger.find_changed_identities, base_row, digests)
             digests = [digest for digest in digests if digest[0] in changed_identities]
         self._copy_entries(base, [identity for identity, _ in digests])
         return super().find_changed_identities(base, digests)
@@ -76,17 +76,17 @@ class PlannedLedger(Ledger):
         read = partial(Ledger.find_confirmed_entries, before_run_key=before_run_key)
         return [
             entry
-            for line in self._find_base_lines(base)
-            for entry in self._read_real_ledger(read, line, first_identity, max_count)
+            for base_row in self._find_base_rows(base)
+            for entry in self._read_real_ledger(read, base_row, first_identity, max_count)
         ][:max_count]
 
     def find_shown_entries(self, base: Base, first_identity: bytes, max_count: int) -> list[ConfirmedEntry]:
         """Return some entries of the real ledger that the list has shown, as `Ledger.find_shown_entries` does."""
-        lines = self._find_base_lines(base)
+        base_rows = self._find_base_rows(base)
         return [
             entry
-            for line in lines
-            for entry in self._read_real_ledger(Ledger.find_shown_entries, line, first_identity, max_count)
+            for base_row in base_rows
+            for entry in self._read_real_ledger(Ledger.find_shown_entries, base_row, first_identity, max_count)
         ][:max_count]
 
     def list_confirmed(
@@ -94,9 +94,11 @@ class PlannedLedger(Ledger):
     ) -> "tuple[bytes, array[int]]":
         """Return CONFIRMED entries of the real ledger, as `Ledger.list_confirmed` does."""
         identities, ids = b"", array("q")
-        for line in self._find_base_lines(base):
-            line_values = self._read_real_ledger(Ledger.list_confirmed, line, field, before_run_key, latest_end)
-            identities, ids = identities + line_values[0], ids + line_values[1]
+        for base_row in self._find_base_rows(base):
+            confirmed_values = self._read_real_ledger(
+                Ledger.list_confirmed, base_row, field, before_run_key, latest_end
+            )
+            identities, ids = identities + confirmed_values[0], ids + confirmed_values[1]
         return identities, ids
 
     def find_last_confirmation(self, since: float, now: float) -> float | None:
@@ -105,44 +107,50 @@ class PlannedLedger(Ledger):
 
     def find_opt_outs(self, base: Base, job: str) -> list[bytes]:
         """Return the job's opt-outs, as `Ledger.find_opt_outs` does, including opt-outs that the plan has recorded."""
-        for line in self._find_base_lines(base):
-            self._copy_entries(base, self._read_real_ledger(Ledger.find_opt_outs, line, job))
+        for base_row in self._find_base_rows(base):
+            self._copy_entries(base, self._read_real_ledger(Ledger.find_opt_outs, base_row, job))
         return super().find_opt_outs(base, job)
 
     def list_entries(self, base: Base, field: str, after_identity: bytes, max_count: int) -> list[ListedEntry]:
         """Return the next entries of the real ledger in the order of identities, as `Ledger.list_entries` does."""
         pages = [
-            self._read_real_ledger(Ledger.list_entries, line, field, after_identity, max_count)
-            for line in self._find_base_lines(base)
+            self._read_real_ledger(Ledger.list_entries, base_row, field, after_identity, max_count)
+            for base_row in self._find_base_rows(base)
         ]
         entries = {entry[0]: entry for page in pages for entry in page}
         return [entries[identity] for identity in sorted(entries)][:max_count]
 
     def record_listed(self, base: Base, field: str, listed_subscribers: Sequence[tuple[bytes, int]]) -> None:
         """Record in memory the subscribers that a listing shows, as `Ledger.record_listed` does."""
-        pairs = [(line.key, identity) for line in self._find_base_lines(base) for identity, _ in listed_subscribers]
+        pairs = [
+            (base_row.key, identity) for base_row in self._find_base_rows(base) for identity, _ in listed_subscribers
+        ]
         confirmed_identities = self._read_real_ledger(_find_confirmed, pairs) if pairs else set()
         unchanged_identities = confirmed_identities.difference(super().find_entries(base, list(confirmed_identities)))
         super().record_listed(
             base, field, [subscriber for subscriber in listed_subscribers if subscriber[0] not in unchanged_identities]
         )
 
-    def _find_base_lines(self, base: Base) -> list[Base]:
+    def _find_base_rows(self, base: Base) -> list[Base]:
         """Return the rows that the real ledger had for this base at the start of the plan. The database in memory may
         have joined these rows into one row."""
         normal_name = None if base.name is None else fold_base_name(base.name)
         return [
-            line
-            for line in self._base_lines
-            if (line.service_id is not None and line.service_id == base.service_id)
-            or (line.service_id is None and line.name is not None and fold_base_name(line.name) == normal_name)
+            base_row
+            for base_row in self._real_base_rows
+            if (base_row.service_id is not None and base_row.service_id == base.service_id)
+            or (
+                base_row.service_id is None
+                and base_row.name is not None
+                and fold_base_name(base_row.name) == normal_name
+            )
         ]
 
     def _copy_entries(self, base: Base, identities: Sequence[bytes]) -> None:
         """Copy the entries of these identities that are not in memory. If another run is sending an entry, the copy is
         UNKNOWN."""
-        for line in self._find_base_lines(base):
-            pairs = [(line.key, identity) for identity in identities]
+        for base_row in self._find_base_rows(base):
+            pairs = [(base_row.key, identity) for identity in identities]
             rows = [[*row] for row in self._read_real_ledger(_read_entries, pairs)]
             for row in rows:
                 row[0] = base.key

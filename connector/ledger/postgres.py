@@ -300,9 +300,9 @@ def _try_acquire_lease(store: Store, key: int, shard: Shard, token: str) -> Leas
 def _describe_holder(store: Store, shard: Shard) -> str:
     with store.transaction() as connection:
         for row in connection.execute(_LIST_LEASES):
-            other = Shard(row.shard_index, row.shard_count)
-            if shard.overlaps(other):
-                return str(row.holder) if other.is_whole else f"a run of shard {other} ({row.holder})"
+            other_shard = Shard(row.shard_index, row.shard_count)
+            if shard.overlaps(other_shard):
+                return str(row.holder) if other_shard.is_whole else f"a run of shard {other_shard} ({row.holder})"
     return "another run"  # the holder has ended at this moment
 
 

@@ -26,11 +26,11 @@ class ProblemKey(NamedTuple):
 
 
 class SeenProblem(NamedTuple):
-    """A problem as a run has seen it. `place` is a digest of the run, the file and the number of the row."""
+    """A problem as a run has seen it. `row_digest` is a digest of the run, the file and the number of the row."""
 
     is_identity: bool
     field: str
-    place: bytes
+    row_digest: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def record_problems(
         "at": float(seen_at),
     }
     rows = [
-        (key.digest, key.base, key.kind, problem.is_identity, problem.field, problem.place)
+        (key.digest, key.base, key.kind, problem.is_identity, problem.field, problem.row_digest)
         for key, problem in seen_problems.items()
     ]
     ledger.store.write(_INSERT_PROBLEMS, shared_values, rows)
@@ -91,9 +91,9 @@ def end_problems(ledger: Ledger, account: str, job: str, keys: Collection[Proble
     ledger.store.write(_DELETE_PROBLEMS, {"account": make_storable(account), "job": make_storable(job)}, list(keys))
 
 
-def end_problems_at(ledger: Ledger, places: Collection[bytes]) -> None:
+def end_problems_at(ledger: Ledger, row_digests: Collection[bytes]) -> None:
     """Delete the problems, of any job, whose rows were last seen at these places."""
-    ledger.store.write(_DELETE_AT_PLACES, {}, [(place,) for place in places])
+    ledger.store.write(_DELETE_AT_PLACES, {}, [(row_digest,) for row_digest in row_digests])
 
 
 def end_settled_problems(connection: Connection) -> None:

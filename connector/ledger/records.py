@@ -113,9 +113,9 @@ def read_found_limit(connection: Connection, account: str) -> tuple[Found, float
     return None if row is None else (Found(*row[:4]), row[4])
 
 
-def record_found_limit(connection: Connection, account: str, found: Found, measured_at: float) -> None:
+def record_found_limit(connection: Connection, account: str, found_limit: Found, measured_at: float) -> None:
     """Record the rate limit of the account that a run has found. `measured_at` is the end of the run (Unix seconds)."""
-    connection.execute(_SET_FOUND_LIMIT, {"account": make_storable(account), **asdict(found), "at": measured_at})
+    connection.execute(_SET_FOUND_LIMIT, {"account": make_storable(account), **asdict(found_limit), "at": measured_at})
 
 
 def _fold_name(name: str | None) -> dict[str, str | None]:
@@ -355,10 +355,10 @@ class EntryDetails:
     subscriber_id: int | None
     status: int | None
     message: str | None
-    attempts: int
+    attempt_count: int
     reported_at: float | None
-    altered: str | None
-    opted_out: str | None
+    altered_fields: str | None
+    opt_out_job: str | None
     run_id: str | None
     job: str | None
     command: str | None

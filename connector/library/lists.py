@@ -175,7 +175,7 @@ class StoredSweep:
         self._exported_at = datetime.now(UTC)
         self._begin_sweep()
 
-    def start_sweep(self, number: int) -> None:
+    def start_sweep(self, sweep_number: int) -> None:
         """Delete the rows of the previous sweep."""
         self.close()
         self._begin_sweep()

@@ -183,7 +183,7 @@ class ListStats:
     known), the Ids and names of the bases, and a few listed subscribers of each spelling class."""
 
     read_at: float
-    total: int | None = None
+    total_count: int | None = None
     request_count: int | None = None
     bases: set[tuple[object, object]] = field(default_factory=set)
     samples_by_class: dict[SpellingClass, list[ListedSubscriber]] = field(default_factory=dict)

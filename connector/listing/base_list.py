@@ -205,7 +205,7 @@ class _SearchSink:
         self.identities = [frozenset(key.identity for key in group.keys) for group in groups]
         self.found_ids: list[dict[bytes, set[int]]] = [{} for _ in groups]
 
-    def start_sweep(self, number: int) -> None:
+    def start_sweep(self, sweep_number: int) -> None:
         """Do nothing, because a subscriber counts as found if any sweep shows the subscriber."""
 
     def receive_rows(self, wire_objects: Sequence[dict[str, Any]]) -> None:
@@ -229,11 +229,11 @@ class _WatchingSink:
     seen_ids: set[int] = field(default_factory=set)
     activity_values: set[bool] = field(default_factory=set)  # values of `is_active` that the last sweep showed
 
-    def start_sweep(self, number: int) -> None:
+    def start_sweep(self, sweep_number: int) -> None:
         """Forget the last sweep, because only the newest sweep decides which subscribers the list shows."""
         self.seen_ids.clear()
         self.activity_values.clear()
-        self.target_sink.start_sweep(number)
+        self.target_sink.start_sweep(sweep_number)
 
     def receive_rows(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         for access in self.accesses:
@@ -267,7 +267,7 @@ async def _sweep(
     now = access.clock.monotonic()
     earlier_total = None  # TotalCount shortly before this reading
     if state.stats is not None and now <= state.stats.read_at + access.policy.fresh_s:
-        earlier_total = state.stats.total
+        earlier_total = state.stats.total_count
     watching_sink = _WatchingSink(sink, accesses, watched_ids | sentinel_ids, ListStats(now))
     base_ids = [
         other_access.journal.base.service_id
@@ -315,7 +315,7 @@ async def _sweep(
         certificate.appeared or certificate.vanished
     )
     state.swept_base_ids = frozenset(base_ids if certificate.is_complete and is_unchanged else ())
-    watching_sink.stats.total, watching_sink.stats.request_count = certificate.total_last, certificate.pages
+    watching_sink.stats.total_count, watching_sink.stats.request_count = certificate.total_last, certificate.pages
     state.stats = watching_sink.stats
     unverified_accesses = [other_access for other_access in accesses if other_access.unverified_entries]
     if certificate.is_complete and unverified_accesses:
@@ -380,8 +380,12 @@ def describe_unreadable(certificate: Certificate) -> str:
             "whole, run again with --allow-truncated, or with load.allow_truncated in the job)"
         )
     if certificate.reason is CertificateReason.TOTAL_COUNT:
-        total = certificate.total_last
-        total_text = "has no TotalCount" if total is None else f"has a TotalCount of {total:,}, which is not its size"
+        total_count = certificate.total_last
+        total_text = (
+            "has no TotalCount"
+            if total_count is None
+            else f"has a TotalCount of {total_count:,}, which is not its size"
+        )
         return (
             f"the list {total_text} (if the list is whole, run again with --ignore-total-count, or with "
             "load.ignore_total_count in the job)"

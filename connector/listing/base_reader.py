@@ -156,7 +156,9 @@ class SweptRows:
         self._identities = frozenset(identities)
         self._keeps_other_bases = keeps_other_bases
         stats = self._state.stats
-        self._keeps_values = stats is not None and stats.total is not None and stats.total <= _MAX_STORED_SUBSCRIBERS
+        self._keeps_values = (
+            stats is not None and stats.total_count is not None and stats.total_count <= _MAX_STORED_SUBSCRIBERS
+        )
         self._values = SpooledValues()
         self._part_indexes_by_base: dict[ListedBase, list[int]] = defaultdict(list)
         self._run_membership: dict[ListedBase, bool] = {}
@@ -179,7 +181,7 @@ class SweptRows:
         """The number of kept parts, which is the index of the next part."""
         return sum(len(part_indexes) for part_indexes in self._part_indexes_by_base.values())
 
-    def start_sweep(self, number: int) -> None:
+    def start_sweep(self, sweep_number: int) -> None:
         """Forget the last sweep, because every sweep may show the same subscriber once."""
         self._values.close()
         self._part_indexes_by_base.clear()

@@ -125,7 +125,7 @@ async def ask_combinations(
 
 
 def draw_absent_values(filters: Collection[str], draw: DrawBytes) -> dict[str, object]:
-    """Return for each filter a value that no subscriber has. Filters of which every value is in use are left out."""
+    """Return a value that no subscriber has, for each filter. Leave out filters whose values are all in use."""
     values = {name: make_up_value(name, draw) for name in filters}
     return {name: value for name, value in values.items() if value is not None}
 

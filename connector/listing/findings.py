@@ -74,7 +74,7 @@ class Answer:
     page: ListPage | None
 
     @property
-    def total(self) -> int | None:
+    def total_count(self) -> int | None:
         """TotalCount of the answer."""
         return None if self.page is None else self.page.total_count
 
@@ -152,7 +152,7 @@ def find_hidden_ids(suspect: Suspect, answer: Answer, answers: Sequence[Answer])
 def read_totals(answers: Sequence[Answer]) -> list[int]:
     """Return the TotalCounts of the whole list."""
     whole_answers = [answer for answer in answers if answer.question.topic is Topic.WHOLE]
-    return [answer.total for answer in whole_answers if answer.total is not None]
+    return [answer.total_count for answer in whole_answers if answer.total_count is not None]
 
 
 def find_side(suspect: Suspect, subscriber_id: int) -> str:
@@ -233,7 +233,9 @@ def list_unshown(suspect: Suspect, answers: Sequence[Answer]) -> list[HiddenClas
 def decide_partition(suspect: Suspect, name: str, answers: Sequence[Answer]) -> EvidenceResult | None:
     """Return the meaning of the counts of a partition, or None if the counts must be repeated."""
     certificate = suspect.certificate
-    known_totals = {total for total in (certificate.total_first, certificate.total_last) if total is not None}
+    known_totals = {
+        total_count for total_count in (certificate.total_first, certificate.total_last) if total_count is not None
+    }
     rounds = read_rounds(suspect, name, answers)
     if any(hidden_name == name for hidden_name, _ in suspect.hidden_classes):
         return EvidenceResult.CONTRADICTS if _find_too_few(suspect, name, answers) else EvidenceResult.NOTHING
@@ -313,9 +315,11 @@ def read_rounds(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[
     rounds: list[RoundCounts] = []
     for round_index, counts in enumerate(_read_parts(suspect, name, answers)):
         answered_totals = [
-            answer.total for answer in whole_answers if answer.question.round_index in (round_index - 1, round_index)
+            answer.total_count
+            for answer in whole_answers
+            if answer.question.round_index in (round_index - 1, round_index)
         ]
-        totals = [total for total in answered_totals if total is not None]
+        totals = [total_count for total_count in answered_totals if total_count is not None]
         if len(totals) < len(answered_totals) or len(totals) < 2:
             return []
         parts = list(counts.values())
@@ -353,11 +357,11 @@ def _read_count(suspect: Suspect, answer: Answer) -> int | None:
     """Return TotalCount of a part or, if TotalCount is ignored, the number of rows of the answer. Return None if the
     rows do not match the question."""
     page = answer.page
-    total = None if page is None else page.total_count if suspect.is_total_checked else len(page.subscribers)
-    if page is None or total is None or bool(page.subscribers) != bool(total):
+    total_count = None if page is None else page.total_count if suspect.is_total_checked else len(page.subscribers)
+    if page is None or total_count is None or bool(page.subscribers) != bool(total_count):
         return None
     requested_values = {**suspect.filters, answer.question.name: answer.question.value}
-    return total if have_requested_values(requested_values, page.subscribers) else None
+    return total_count if have_requested_values(requested_values, page.subscribers) else None
 
 
 def _is_empty(answer: Answer) -> bool:
@@ -447,15 +451,15 @@ def _has_grown_at_end(suspect: Suspect, answers: Sequence[Answer]) -> bool:
     for answer in answers:
         answered_ids, offset = read_ids(answer), answer.question.query.offset
         has_newcomers = any(subscriber_id > largest_id for subscriber_id in answered_ids)
-        if answer.page is None or answer.total is None or not has_newcomers:
+        if answer.page is None or answer.total_count is None or not has_newcomers:
             continue
-        if answer.question.topic is Topic.WHOLE and len(answered_ids) >= answer.total:
+        if answer.question.topic is Topic.WHOLE and len(answered_ids) >= answer.total_count:
             older_ids = sorted(subscriber_id for subscriber_id in set(answered_ids) if subscriber_id <= largest_id)
             if np.array_equal(np.array(older_ids, dtype=np.int64), suspect.ids):
                 return True
         if answer.question.topic is Topic.END and largest_id in answered_ids:
             rank = offset + answered_ids.index(largest_id)
-            if rank == (id_count - 1 if order is Order.ID else answer.total - id_count):
+            if rank == (id_count - 1 if order is Order.ID else answer.total_count - id_count):
                 return True
     return False
 
@@ -481,9 +485,9 @@ def _decide_rows(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
     return None
 
 
-def _compute_jump(total: int) -> float:
+def _compute_jump(total_count: int) -> float:
     """Return the smallest change of TotalCount that cannot happen between two requests if the pages show no change."""
-    return max(_JUMP_ROWS, _JUMP_SHARE * total)
+    return max(_JUMP_ROWS, _JUMP_SHARE * total_count)
 
 
 def _decide_unlisted_entries(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
@@ -523,8 +527,12 @@ def _decide_ids(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
         shown_ids = [set(read_ids(answer)) for answer in end_answers if answer.page is not None]
         if shown_ids and not any(subscriber_id in end_ids for end_ids in shown_ids):
             unlisted_ids.add(subscriber_id)
-    total = max(read_totals(answers), default=0)
-    is_window = suspect.is_total_checked and total == len(suspect.ids) and (total % 100 == 0 or is_window_size(total))
+    total_count = max(read_totals(answers), default=0)
+    is_window = (
+        suspect.is_total_checked
+        and total_count == len(suspect.ids)
+        and (total_count % 100 == 0 or is_window_size(total_count))
+    )
     if is_window and len(outside_ids) >= _JUMP_ROWS:
         unlisted_ids |= outside_ids  # newcomers would change TotalCount, unless a window limits TotalCount
     asked_count = len({answer.question.value for answer in lookups})

@@ -18,7 +18,7 @@ from connector.listing.controls import RequestPage, have_requested_values
 from connector.listing.evidence import ask_combinations, ask_together, combine_classes
 from connector.listing.findings import PARTITIONS, Question, Topic
 from connector.listing.pages import ListFailed, try_page
-from connector.listing.requests import ask, look_up, read_stats, try_unlisted
+from connector.listing.requests import look_up, read_stats, request_rows, try_unlisted
 from connector.paging.certificate import EvidenceResult, HiddenClass, RoundCounts, decide_counts
 from connector.service.wire import MAX_LIMIT, ListQuery, read_field
 
@@ -79,22 +79,22 @@ async def _shows_base(access: ListAccess, reader: BaseReader) -> bool:
     the first subscribers of the base after the sweep. Record the result."""
     access.state.stats = None  # the stats of the sweep are older
     stats = await read_stats(access)
-    rows = await access.control.until_stopped(_read_end(access, stats.total or 0))
+    rows = await access.control.until_stopped(_read_end(access, stats.total_count or 0))
     bases = [*({"Id": base_id, "Name": name} for base_id, name in stats.bases), *(row.get("Base") for row in rows)]
     access.is_base_shown = any(reader.is_of_base(base) for base in bases)
     return access.is_base_shown
 
 
-async def _read_end(access: ListAccess, total: int) -> Sequence[dict[str, Any]]:
+async def _read_end(access: ListAccess, total_count: int) -> Sequence[dict[str, Any]]:
     """Return the last subscribers of a list with this TotalCount."""
-    offset = max(0, total - _HIDDEN_SAMPLE_ROWS)
-    return (await ask(access, ListQuery(offset=offset, limit=_HIDDEN_SAMPLE_ROWS))).rows
+    offset = max(0, total_count - _HIDDEN_SAMPLE_ROWS)
+    return (await request_rows(access, ListQuery(offset=offset, limit=_HIDDEN_SAMPLE_ROWS))).rows
 
 
 async def _ask_for_base(access: ListAccess, base_id: int) -> Sequence[dict[str, Any]]:
     """Return the first subscribers that the list shows with this BaseId. A service may refuse an unknown Id."""
     try:
-        return (await ask(access, ListQuery(limit=_HIDDEN_SAMPLE_ROWS, base_id=base_id))).rows
+        return (await request_rows(access, ListQuery(limit=_HIDDEN_SAMPLE_ROWS, base_id=base_id))).rows
     except ListFailed as failure:
         if failure.status != 404:
             raise
@@ -109,8 +109,8 @@ async def _ask_for_classes(access: ListAccess, base_id: int) -> list[dict[str, A
     combinations = [
         combination for combination in combine_classes([*classes, base_class], min_size=2) if base_class in combination
     ]
-    ask_page = partial(try_page, access.client, access.retrier)
-    rows_by_classes = await ask_combinations(ask_page, combinations, access.policy.max_concurrency)
+    request_first_page = partial(try_page, access.client, access.retrier)
+    rows_by_classes = await ask_combinations(request_first_page, combinations, access.policy.max_concurrency)
     rows = [row for class_rows in rows_by_classes.values() for row in class_rows if type(row.get("Id")) is int]
     access.known_ids.add_shown_ids([row["Id"] for row in rows])
     sentinel_ids = {sentinel.subscriber_id for sentinel in access.sentinels}
@@ -126,10 +126,10 @@ async def record_hidden_classes(access: ListAccess, *, is_repeated: bool = False
     With `is_repeated`, ask again, because a create of this run may be the first of its class."""
     state = access.state
     if not state.are_classes_known or (is_repeated and not state.hidden_classes):
-        ask, concurrency = partial(try_page, access.client, access.retrier), access.policy.max_concurrency
-        counts = await access.control.until_stopped(count_classes(ask, concurrency))
-        hidden_classes = await access.control.until_stopped(find_hidden_classes(ask, counts, concurrency))
-        unlisted_ids = await access.control.until_stopped(_find_older_id(ask, counts.ids))
+        request_page, concurrency = partial(try_page, access.client, access.retrier), access.policy.max_concurrency
+        counts = await access.control.until_stopped(count_classes(request_page, concurrency))
+        hidden_classes = await access.control.until_stopped(find_hidden_classes(request_page, counts, concurrency))
+        unlisted_ids = await access.control.until_stopped(_find_older_id(request_page, counts.ids))
         await access.control.until_stopped(try_unlisted(access, unlisted_ids))
         state.hidden_classes = tuple(dict.fromkeys([*state.hidden_classes, *hidden_classes]))
         state.unshown_classes = counts.unshown_classes
@@ -137,7 +137,7 @@ async def record_hidden_classes(access: ListAccess, *, is_repeated: bool = False
     return state.hidden_classes
 
 
-async def find_hidden_classes(ask: RequestPage, counts: "ClassCounts", concurrency: int) -> list[HiddenClass]:
+async def find_hidden_classes(request_page: RequestPage, counts: "ClassCounts", concurrency: int) -> list[HiddenClass]:
     """Return the classes that the list shows only to a request for one or several classes.
 
     A class is hidden if the first page has none of its subscribers and the parts of its partition exceed the whole
@@ -149,7 +149,9 @@ async def find_hidden_classes(ask: RequestPage, counts: "ClassCounts", concurren
                 value for value, count in parts.items() if count and value not in counts.shown_values[name]
             ]
             hidden_classes += [(name, value) for value in hidden_values]
-    rows_by_classes = await ask_combinations(ask, combine_classes(counts.unshown_classes, min_size=2), concurrency)
+    rows_by_classes = await ask_combinations(
+        request_page, combine_classes(counts.unshown_classes, min_size=2), concurrency
+    )
     return list(dict.fromkeys([*hidden_classes, *(class_ for classes in rows_by_classes for class_ in classes)]))
 
 
@@ -182,7 +184,7 @@ class ClassCounts:
         return decide_counts(rounds, True, ()) or EvidenceResult.CONTRADICTS
 
 
-async def count_classes(ask: RequestPage, concurrency: int) -> ClassCounts:
+async def count_classes(request_page: RequestPage, concurrency: int) -> ClassCounts:
     """Count the classes of the list with seven requests, at most `concurrency` at a time."""
     questions = [
         Question(Topic.WHOLE, ListQuery(limit=MAX_LIMIT - 1)),
@@ -193,28 +195,32 @@ async def count_classes(ask: RequestPage, concurrency: int) -> ClassCounts:
         ),
         Question(Topic.WHOLE, ListQuery(limit=_SAMPLE_ROWS)),
     ]
-    first_whole_answer, *parts, last_whole_answer = await ask_together(ask, questions, concurrency)
+    first_whole_answer, *parts, last_whole_answer = await ask_together(request_page, questions, concurrency)
     if first_whole_answer.page is None:
         return ClassCounts()
     counts: dict[str, dict[object, int]] = {name: {} for name in PARTITIONS}
     for part in parts:
         name, value = part.question.name, part.question.value
         if part.page is not None and have_requested_values({name: value}, part.page.subscribers):
-            counts[name][value] = (part.total or len(part.page.subscribers)) if part.page.subscribers else 0
+            counts[name][value] = (part.total_count or len(part.page.subscribers)) if part.page.subscribers else 0
     rows = first_whole_answer.page.subscribers
     shown_values = {
         name: {read_field(row, name) or ("" if name == "gender" else False) for row in rows} for name in PARTITIONS
     }
-    whole_totals = [total for total in (first_whole_answer.total, last_whole_answer.total) if total is not None]
+    whole_totals = [
+        total_count
+        for total_count in (first_whole_answer.total_count, last_whole_answer.total_count)
+        if total_count is not None
+    ]
     return ClassCounts(whole_totals, counts, shown_values, [row.get("Id") for row in rows])
 
 
-async def _find_older_id(ask: RequestPage, ids: Sequence[object]) -> list[int]:
+async def _find_older_id(request_page: RequestPage, ids: Sequence[object]) -> list[int]:
     """Return the id just below the first of these ids, if the list is in ascending order and a subscriber has the id.
     Otherwise return an empty list."""
     whole_ids = [subscriber_id for subscriber_id in ids if type(subscriber_id) is int]
     if not whole_ids or whole_ids != sorted(whole_ids) or whole_ids[0] < _SMALLEST_FIRST_ID:
         return []
     older_id = whole_ids[0] - 1
-    page = await ask(ListQuery(limit=_SAMPLE_ROWS, id=older_id))
+    page = await request_page(ListQuery(limit=_SAMPLE_ROWS, id=older_id))
     return [older_id] if page is not None and [row.get("Id") for row in page.subscribers] == [older_id] else []

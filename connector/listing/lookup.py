@@ -39,7 +39,14 @@ from connector.listing.controls import (
     try_samples,
 )
 from connector.listing.pages import ListFailed
-from connector.listing.requests import AnswerRows, ask, ask_page, look_up, look_up_together, read_stats
+from connector.listing.requests import (
+    AnswerRows,
+    look_up,
+    look_up_together,
+    read_stats,
+    request_first_page,
+    request_rows,
+)
 from connector.service.wire import ListQuery
 from connector.subscribers.identity import SpellingClass, build_spellings, classify, spellings_differ_only_in_case
 from connector.texts import count
@@ -121,7 +128,7 @@ async def _try_fields(access: ListAccess, fields: Sequence[str]) -> None:
     """Try the filter of each field with a made-up value, once in a run."""
     state = access.state
     due_fields = [name for name in fields if name not in state.unusable_fields and name not in state.usable_fields]
-    trials = [partial(try_made_up_value, partial(ask_page, access), name, access.draw) for name in due_fields]
+    trials = [partial(try_made_up_value, partial(request_first_page, access), name, access.draw) for name in due_fields]
     for name, control in zip(due_fields, await look_up_together(access, trials), strict=True):
         if control is ControlResult.IGNORED:
             state.unusable_fields.add(name)
@@ -134,7 +141,7 @@ async def _try_spelling_class(access: ListAccess, spelling_class: SpellingClass)
 
     Return whether the filter passed (None: no trial was conclusive), and the sentinel that the filter found.
     """
-    request_page = partial(ask_page, access)
+    request_page = partial(request_first_page, access)
     for sentinel in islice(_find_sentinels(access, spelling_class), _FIRST_SENTINELS):
         is_passed = await _try_sentinel(access, sentinel)
         if is_passed is not None:
@@ -150,10 +157,10 @@ async def _try_spelling_class(access: ListAccess, spelling_class: SpellingClass)
 async def _try_sentinel(access: ListAccess, sentinel: Sentinel) -> bool | None:
     """Return whether the filter finds a sentinel by its text as sent. Return None if the list does not show the
     sentinel by its id either."""
-    request_page, sample = partial(ask_page, access), (sentinel.subscriber_id, sentinel.value)
+    request_page, sample = partial(request_first_page, access), (sentinel.subscriber_id, sentinel.value)
     if (await try_sample(request_page, sentinel.field, sample)).is_proof:
         return True
-    if not (await ask(access, ListQuery(id=sentinel.subscriber_id))).has_subscriber(sentinel.subscriber_id):
+    if not (await request_rows(access, ListQuery(id=sentinel.subscriber_id))).has_subscriber(sentinel.subscriber_id):
         return None
     return (await try_sample(request_page, sentinel.field, sample)).is_proof  # the list may show the sentinel only now
 
@@ -175,7 +182,7 @@ async def _is_case_blind(access: ListAccess) -> bool | None:
     groups = [
         group for group in (stats.find_samples_with_capitals(), stats.samples_by_class.get(_PLAIN_EMAILS, [])) if group
     ]
-    request_page = partial(ask_page, access)
+    request_page = partial(request_first_page, access)
     groups_in_other_case = [[(sample.subscriber_id, change_case(sample.text)) for sample in group] for group in groups]
     trials = await look_up_together(
         access, [partial(try_samples, request_page, "email", samples) for samples in groups_in_other_case]
@@ -251,7 +258,9 @@ async def is_class_shown(access: ListAccess, *, is_active: bool, by_filter: bool
     if is_active in (state.filtered_activity_values if by_filter else state.swept_activity_values):
         return True
     try:
-        page = await ask_page(access, ListQuery(limit=_CLASS_SAMPLE_ROWS, base_id=state.base_id, is_active=is_active))
+        page = await request_first_page(
+            access, ListQuery(limit=_CLASS_SAMPLE_ROWS, base_id=state.base_id, is_active=is_active)
+        )
     except ListFailed:
         return None
     if page is None or not have_requested_values({"is_active": is_active}, page.subscribers):
@@ -260,7 +269,10 @@ async def is_class_shown(access: ListAccess, *, is_active: bool, by_filter: bool
         return page.total_count == 0
     path = BY_NAME[field_name].path[0]
     samples = [(row["Id"], row[path]) for row in page.subscribers if row.get(path)]
-    return by_filter and (await try_samples(partial(ask_page, access), field_name, samples[:_SAMPLE_COUNT])).is_proof
+    return (
+        by_filter
+        and (await try_samples(partial(request_first_page, access), field_name, samples[:_SAMPLE_COUNT])).is_proof
+    )
 
 
 async def _is_shown(access: ListAccess, sentinel: Sentinel) -> bool | None:

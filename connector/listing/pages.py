@@ -106,8 +106,8 @@ SinkRows = TypeVar("SinkRows", contravariant=True, default=WireRows)
 class PageSink(Protocol[SinkRows]):
     """Receives the rows of a reading. Only the rows of the last sweep count."""
 
-    def start_sweep(self, number: int) -> None:
-        """Forget all rows, because sweep `number` (1 = first) begins."""
+    def start_sweep(self, sweep_number: int) -> None:
+        """Forget all rows, because the sweep with this number (1 = first) begins."""
 
     def receive_rows(self, rows: SinkRows, /) -> None:
         """Add these subscribers, in the form of the reading. A sweep passes each subscriber once."""
@@ -201,7 +201,7 @@ class ReadPage(Generic[Rows]):
     rows: Rows
     ids: IdArray
     new_mask: Mask  # the rows that no earlier page of the sweep has
-    total: int | None  # the latest TotalCount
+    total_count: int | None  # the latest TotalCount
 
 
 async def read_pages(
@@ -216,14 +216,16 @@ async def read_pages(
         except ListFailed as failure:
             if page.expected_end is None or not failure.is_query_refused:
                 raise
-            pager.add_page(NO_IDS, total=page.expected_end, offset=page.offset, limit=None)
+            pager.add_page(NO_IDS, total_count=page.expected_end, offset=page.offset, limit=None)
             await fetcher.request_pages(_choose_pages(pager, concurrency_limit), is_unchanging=pager.is_unchanging)
             continue
         ids = read_ids(row_form, list_page)
-        new_mask = pager.add_page(ids, total=list_page.total_count, offset=list_page.offset, limit=list_page.limit)
+        new_mask = pager.add_page(
+            ids, total_count=list_page.total_count, offset=list_page.offset, limit=list_page.limit
+        )
         await fetcher.request_pages(_choose_pages(pager, concurrency_limit), is_unchanging=pager.is_unchanging)
         await asyncio.sleep(0)  # the next request leaves before the caller works on this page
-        yield ReadPage(page.sweep_number, list_page.subscribers, ids, new_mask, pager.total)
+        yield ReadPage(page.sweep_number, list_page.subscribers, ids, new_mask, pager.total_count)
 
 
 def _choose_pages(pager: Pager, concurrency_limit: ConcurrencyLimit) -> list[PageRequest]:

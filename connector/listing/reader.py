@@ -87,7 +87,7 @@ class ListProgress:
 
     sweep_number: int
     row_count: int
-    total: int | None
+    total_count: int | None
 
 
 async def read_list(
@@ -193,7 +193,7 @@ async def read_list(
     if suspect.hidden_classes:
         listed_id_set = IdSet()
         listed_id_set.add(pager.ids)
-        largest_total = max((answer.total or 0 for answer in answers), default=0)
+        largest_total = max((answer.total_count or 0 for answer in answers), default=0)
         pending_combinations = combine_classes(suspect.hidden_classes)
         while pending_combinations:
             combination = dict(pending_combinations.pop(0))
@@ -229,14 +229,14 @@ async def read_list(
 async def _has_same_total(request_page: RequestPage, suspect: Suspect, answers: Sequence[Answer]) -> bool:
     """Return whether the list still has the TotalCount of the reading and of the answers after the reading."""
     page = await request_page(replace(suspect.query, limit=1))
-    totals = {answer.total for answer in answers if answer.question.topic is Topic.WHOLE}
+    totals = {answer.total_count for answer in answers if answer.question.topic is Topic.WHOLE}
     totals |= {suspect.certificate.total_first, None if page is None else page.total_count}
     return totals == {suspect.certificate.total_last}
 
 
 @dataclass(frozen=True, slots=True)
 class _PartReading:
-    """The result of a reading of hidden classes."""
+    """The result of a separate reading of hidden classes."""
 
     page_count: int
     problem: str = ""  # the reason why the reading proves nothing, or "" for a complete reading
@@ -361,7 +361,7 @@ class PageDispatcher(Generic[Rows]):
         self.dropped_count += new_count - match_count
         self.row_count += match_count
         if self.on_progress is not None:
-            self.on_progress(ListProgress(page.sweep_number, self.row_count, page.total))
+            self.on_progress(ListProgress(page.sweep_number, self.row_count, page.total_count))
 
 
 def _dispatch_new_rows(

@@ -43,7 +43,7 @@ class AnswerRows:
         return any(row["Id"] == subscriber_id for row in self.rows)
 
 
-async def ask_page(access: ListAccess, query: ListQuery) -> ListPage | None:
+async def request_first_page(access: ListAccess, query: ListQuery) -> ListPage | None:
     """Return the first page of the query (service-api.md 4.3), or None if the service refuses the value of the query's
     filter (400, 422). Raises ListFailed."""
     try:
@@ -57,10 +57,10 @@ async def ask_page(access: ListAccess, query: ListQuery) -> ListPage | None:
     return page
 
 
-async def ask(access: ListAccess, query: ListQuery) -> AnswerRows:
+async def request_rows(access: ListAccess, query: ListQuery) -> AnswerRows:
     """Return the rows of the first page of the query, or no rows if the service refuses the value of the query's
     filter. Raises ListFailed."""
-    page = await ask_page(access, query)
+    page = await request_first_page(access, query)
     if page is None:
         return AnswerRows((), is_whole=False)
     access.known_ids.add_shown_ids([row["Id"] for row in page.subscribers])
@@ -69,7 +69,7 @@ async def ask(access: ListAccess, query: ListQuery) -> AnswerRows:
 
 async def look_up(access: ListAccess, name: str, text: str) -> AnswerRows:
     """Look up `text` by the filter of one field: email or client_user_id. Raises ListFailed."""
-    answer = await ask(access, build_query(name, text))
+    answer = await request_rows(access, build_query(name, text))
     access.state.filtered_activity_values |= read_activity(answer.rows)
     if len({row["Id"] for row in answer.rows}) > 1:
         access.state.multiple_match_fields.add(name)
@@ -85,10 +85,10 @@ async def find_rows_by_filters(access: ListAccess, identities: Sequence[tuple[st
     queries = [replace(build_query(name, text), limit=_UNFILTERED_ROWS) for name, text in identities]
     if not queries:
         return []
-    first_rows = (await ask(access, queries[0])).rows
+    first_rows = (await request_rows(access, queries[0])).rows
     if len(first_rows) >= _UNFILTERED_ROWS:
         return []
-    answers = await look_up_together(access, [partial(ask, access, query) for query in queries[1:]])
+    answers = await look_up_together(access, [partial(request_rows, access, query) for query in queries[1:]])
     return [*first_rows, *(row for answer in answers for row in answer.rows)]
 
 
@@ -123,9 +123,9 @@ async def look_up_together(access: ListAccess, look_ups: Sequence[LookUp[T]]) ->
 async def try_unlisted(access: ListAccess, unlisted_ids: Sequence[int]) -> None:
     """Try the identity filters with existing subscribers that the list leaves out. A filter that does not find such a
     subscriber may also leave out other subscribers, so the run no longer uses the filter."""
-    state, request_page = access.state, partial(ask_page, access)
+    state, request_page = access.state, partial(request_first_page, access)
     for subscriber_id in unlisted_ids[:_MAX_UNLISTED_SAMPLES]:
-        rows = (await ask(access, ListQuery(id=subscriber_id))).rows
+        rows = (await request_rows(access, ListQuery(id=subscriber_id))).rows
         for name, path in IDENTITY_PATHS:
             text = rows[0].get(path) if len(rows) == 1 else None
             if name in state.unusable_fields or not isinstance(text, str) or not text.strip():

@@ -22,7 +22,7 @@ from connector.subscribers.identity import split_digests
 _READ_BATCH_ROWS = 1024  # rows that are read from their columns together: enough for speed, few enough for memory
 
 RUN_ENDING_STATUSES = frozenset({401, 403, 404, 405})
-"""Statuses that end the run if they refuse the first create: the refusal is about the token or the address."""
+"""Statuses that end the run if the first create is refused with them, because the cause is the token or the address."""
 
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen: a frozen candidate takes three times as long to create
@@ -235,7 +235,7 @@ def build_row(candidate: Candidate, source: Row) -> LoadRow:
 
 
 def describe_held_row(message: str | None) -> str:
-    """Return the text for a person about a row whose entry is HELD. `message` describes the answer (None: no
+    """Return a message about a row whose entry is HELD. `message` describes the answer of the service (None: no
     answer)."""
     if message is None:
         return "held: the subscriber was proved absent; decide with connector retry --held resend or drop"
@@ -243,7 +243,7 @@ def describe_held_row(message: str | None) -> str:
 
 
 def describe_base(service_id: int | None, name: str | None) -> str:
-    """Return the text for a person that names a base: `Newsletter (id 9)`."""
+    """Return the name and the id of a base as a text, such as `Newsletter (id 9)`."""
     if service_id is None:
         return name or "none"
     return f"id {service_id}" if name is None else f"{name} (id {service_id})"

@@ -70,8 +70,8 @@ def refuse_similar_base(session: Session) -> None:
 
 
 async def verify_account(session: Session) -> tuple[ConfirmedEntry, ...]:
-    """Look one known subscriber up by Id. If the list does not show the subscriber, look up to eight more: up to four
-    that the list has shown before, and up to four others.
+    """Look one known subscriber up by Id. If the list does not show this subscriber, look further known subscribers up
+    by Id: up to four that the list has shown before, and then up to four others.
 
     A subscriber that the list has never shown proves nothing: a service may hide new subscribers until they confirm, or
     answer a create with a provisional Id.
@@ -133,12 +133,12 @@ async def record_shown_subscriber(session: Session) -> None:
     journal, random_identity = session.journal, session.access.draw(IDENTITY_BYTES)
     base = journal.base
 
-    def find(ledger: Ledger) -> Sequence[ConfirmedEntry]:
+    def find_known_entry(ledger: Ledger) -> Sequence[ConfirmedEntry]:
         return (
             () if ledger.find_shown_entries(base, b"", 1) else ledger.find_confirmed_entries(base, random_identity, 1)
         )
 
-    for known_entry in await journal.execute(find):
+    for known_entry in await journal.execute(find_known_entry):
         session.canaries.shown_base_count += 1
         with suppress(ListFailed):
             if await _is_listed(session, known_entry):

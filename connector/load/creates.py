@@ -237,7 +237,7 @@ class Creator:
             transition = replace(refusal, event=Event.LOST) if transition.is_stale else refusal
         self.finish(candidate, transition)
 
-    async def record(self) -> None:
+    async def commit_results(self) -> None:
         """Make the recorded state transitions durable. If only the base's name was known, move its entries to the base
         in the answer."""
         journal = self._session.journal

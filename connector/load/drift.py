@@ -23,7 +23,7 @@ from connector.listing.base_reader import has_identity
 from connector.listing.hidden import record_hidden_classes
 from connector.listing.pages import ListFailed
 from connector.listing.reader import SMALLEST_WINDOW, read_list
-from connector.listing.requests import ask, look_up_together
+from connector.listing.requests import look_up_together, request_rows
 from connector.load.session import Change, CompareReason, OptOut, Session, Tally, WaitingRow, WaitingRows
 from connector.outcomes import Outcome
 from connector.paging.certificate import CutOff
@@ -64,7 +64,7 @@ async def compare_waiting_rows(
     comparison = _Comparison(sessions, waiting_rows)
     indexes = list(range(len(waiting_rows))) if is_full else waiting_rows.new_indexes
     try:
-        await comparison.compare(indexes)
+        await comparison.compare_rows(indexes)
         await comparison.record_and_report()
     finally:
         comparison.close()
@@ -152,7 +152,7 @@ class _Comparison:
         """Delete the temporary file with the differences."""
         self._differences.close()
 
-    async def compare(self, indexes: Sequence[int]) -> None:
+    async def compare_rows(self, indexes: Sequence[int]) -> None:
         """Compare the rows at these indexes. If the list must be read for them, compare all waiting rows."""
         if not indexes:
             return
@@ -219,11 +219,11 @@ class _Comparison:
         if not ids:
             return True
         session.control.activity = f"comparing {len(ids):,} rows with the service"
-        first_rows = (await session.control.until_stopped(ask(session.access, ListQuery(id=ids[0])))).rows
+        first_rows = (await session.control.until_stopped(request_rows(session.access, ListQuery(id=ids[0])))).rows
         if any(row["Id"] != ids[0] for row in first_rows):
             return False
         self.receive_rows(first_rows)
-        look_ups = [partial(ask, session.access, ListQuery(id=subscriber_id)) for subscriber_id in ids[1:]]
+        look_ups = [partial(request_rows, session.access, ListQuery(id=subscriber_id)) for subscriber_id in ids[1:]]
         for answer in await session.control.until_stopped(look_up_together(session.access, look_ups)):
             self.receive_rows(answer.rows)
         return True
@@ -265,7 +265,7 @@ class _Comparison:
         if certificate.cut_off is CutOff.EXCLUDED or certificate.distinct < SMALLEST_WINDOW:
             self._activities[self._row_indexes[self._activities[self._row_indexes] == 0]] = _GONE
 
-    def start_sweep(self, number: int) -> None:
+    def start_sweep(self, sweep_number: int) -> None:
         """Do nothing, because a second sweep shows the same subscribers again."""
 
     def receive_rows(self, wire_objects: Sequence[dict[str, Any]]) -> None:

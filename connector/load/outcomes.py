@@ -27,7 +27,7 @@ _MAX_HELD_ROWS = 10_000  # about 10 MB; further rows are reported at once
 
 @dataclass(slots=True)
 class UnresolvedCreate:
-    """The facts that this run has about an unresolved entry. All times are monotonic."""
+    """An unresolved entry, as far as this run knows it. All times are monotonic."""
 
     attempt_ended_at: float  # the end of the last attempt, or the time when this run found the entry
     row: LoadRow | None = None  # None: this run has not read the row
@@ -87,7 +87,7 @@ class UnresolvedCreate:
 class _HeldRow:
     """A row that is reported as `problem` at the end of the run, unless a later look-up shows its subscriber.
 
-    `is_of_this_run` and `valid_until` have the meaning that they have in `UnresolvedCreate`.
+    `is_of_this_run` and `valid_until` mean the same as in `UnresolvedCreate`.
     """
 
     problem: Problem

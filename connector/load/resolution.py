@@ -74,7 +74,7 @@ class Settler:
 
     def select_entries(self, identities: Collection[bytes] | None, *, is_resending_held: bool) -> None:
         """Settle only the entries with these identities from now on (None: all entries). With `is_resending_held`, also
-        send entries again whose run would have held them."""
+        send creates again that an earlier run with `on_unknown: hold` has left."""
         self._selected_identities, self._is_resending_held = identities, is_resending_held
 
     @property

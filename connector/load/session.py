@@ -190,7 +190,7 @@ class RowRecorder:
     def write_opt_out(self, opt_out: OptOut) -> None:
         """Record an opt-out."""
 
-    def write_row_numbers(self, outcome: Outcome, file: str, numbers: Sequence[int]) -> None:
+    def write_row_numbers(self, outcome: Outcome, file: str, row_numbers: Sequence[int]) -> None:
         """Record the other rows of a file by their numbers. The rows have this outcome."""
 
     def write_created(self, row: Row, sent_values: Mapping[str, object]) -> None:
@@ -438,7 +438,8 @@ class Canaries:
 
 @dataclass(slots=True)
 class Session:
-    """The state of the load of one base. All bases of a run share the fields marked "of the run"."""
+    """The state that the parts of one base's load share. All bases of a run share the fields whose comments say "of the
+    run"."""
 
     access: ListAccess
     policy: LoadPolicy

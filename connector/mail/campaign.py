@@ -241,7 +241,7 @@ class CampaignSender:
         try:
             await self._sender.send(fetch_items)
         finally:
-            await self.record()
+            await self.commit_results()
 
     @property
     def max_intents(self) -> int:
@@ -326,7 +326,7 @@ class CampaignSender:
             self._unrecorded_outcomes.not_sent_recipients.append(email.recipient)
             self._report(email, SendResult(MailOutcome.UNSENT))
 
-    async def record(self) -> None:
+    async def commit_results(self) -> None:
         """Commit all outcomes that are not recorded."""
         self._commit(lambda _log: None)
 

@@ -59,7 +59,7 @@ class _InactiveAddressSink:
         self.has_rows = False  # whether any row was not active
         self.has_email = False  # whether any row that was not active had an email
 
-    def start_sweep(self, number: int) -> None:
+    def start_sweep(self, sweep_number: int) -> None:
         """Keep the addresses of earlier sweeps."""
 
     def receive_rows(self, rows: WireRows) -> None:

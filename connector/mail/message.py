@@ -261,7 +261,7 @@ _PARSED_TYPES = (
 def format_eml(message: Message) -> bytes:
     """Return the bytes of the .eml file, with CRLF line ends. Raises MessageError for a field that an email cannot
     contain."""
-    mail = EmailMessage(policy=policy.SMTP)
+    email_message = EmailMessage(policy=policy.SMTP)
     recipients_by_header = [
         ("From", "Email.From", [message.sender]),
         ("To", "Email.To", message.to),
@@ -270,18 +270,20 @@ def format_eml(message: Message) -> bytes:
     recipients_by_header += [("Bcc", "Email.Bcc", message.bcc), ("Reply-To", "Email.ReplyTo", message.reply_to)]
     for name, field, recipients in recipients_by_header:
         if recipients:
-            mail[name] = [_build_address(person, f"{field}[{index}]") for index, person in enumerate(recipients)]
-    mail["Subject"] = message.subject
-    _add_contents(mail, message)
+            email_message[name] = [
+                _build_address(person, f"{field}[{index}]") for index, person in enumerate(recipients)
+            ]
+    email_message["Subject"] = message.subject
+    _add_contents(email_message, message)
     for index, header in enumerate(message.headers):
         try:
-            mail[header.name] = header.value
+            email_message[header.name] = header.value
         except (ValueError, errors.MessageError):
             raise MessageError(
                 f"Email.Headers[{index}].Name", f"is {header.name}, which every email has already; remove this header"
             ) from None
     addresses = "".join(person.email for _, _, recipients in recipients_by_header for person in recipients)
-    return mail.as_bytes(policy=policy.SMTP.clone(max_line_length=0, utf8=not addresses.isascii()))
+    return email_message.as_bytes(policy=policy.SMTP.clone(max_line_length=0, utf8=not addresses.isascii()))
 
 
 def _build_address(recipient: Recipient, field: str) -> Address:
@@ -296,20 +298,20 @@ def _build_address(recipient: Recipient, field: str) -> Address:
         ) from None
 
 
-def _add_contents(mail: EmailMessage, message: Message) -> None:
+def _add_contents(email_message: EmailMessage, message: Message) -> None:
     """Add the two bodies as alternatives. Add inline files to the HTML part, and other files to the email."""
-    html_part = mail
+    html_part = email_message
     if message.plain_text:
-        mail.set_content(message.plain_text)
+        email_message.set_content(message.plain_text)
     if message.plain_text and message.html:
-        mail.add_alternative(message.html, subtype="html")
-        html_part = mail.get_payload()[-1]  # type: ignore[assignment, index] # the HTML part
+        email_message.add_alternative(message.html, subtype="html")
+        html_part = email_message.get_payload()[-1]  # type: ignore[assignment, index] # the HTML part
     elif message.html:
-        mail.set_content(message.html, subtype="html")
+        email_message.set_content(message.html, subtype="html")
     for file in sorted(message.attachments, key=lambda file: file.disposition != "inline" or not message.html):
         content_type = policy.SMTP.header_factory("Content-Type", file.mime_type)
         is_parsed_type = content_type.maintype in _PARSED_TYPES
-        add = html_part.add_related if file.disposition == "inline" and message.html else mail.add_attachment
+        add = html_part.add_related if file.disposition == "inline" and message.html else email_message.add_attachment
         add(
             file.content,
             maintype="application" if is_parsed_type else content_type.maintype,

@@ -108,7 +108,7 @@ class PageAnswer:
 
     requested_offset: int
     ids: IdArray
-    total: int | None
+    total_count: int | None
     offset: int | None
     limit: int | None
 
@@ -119,7 +119,7 @@ class JoinedPage:
 
     offset: int
     ids: IdArray
-    total: int | None
+    total_count: int | None
     is_short: bool
 
     @property
@@ -129,7 +129,7 @@ class JoinedPage:
 
     def is_repeated_by(self, answer: PageAnswer) -> bool:
         """Return whether the answer has the same rows at another offset, with the same TotalCount (rule 5)."""
-        has_other_offset = answer.requested_offset != self.offset and answer.total == self.total
+        has_other_offset = answer.requested_offset != self.offset and answer.total_count == self.total_count
         return has_other_offset and np.array_equal(answer.ids, self.ids)
 
     @property
@@ -216,15 +216,15 @@ class Totals:
     largest_total: int | None = None
     is_missing: bool = False
 
-    def record(self, total: int | None) -> None:
+    def record(self, total_count: int | None) -> None:
         """Record the TotalCount of another answer."""
-        if total is None:
+        if total_count is None:
             self.is_missing = True
             return
-        self.first_total = total if self.first_total is None else self.first_total
-        self.last_total = total
-        self.smallest_total = total if self.smallest_total is None else min(self.smallest_total, total)
-        self.largest_total = total if self.largest_total is None else max(self.largest_total, total)
+        self.first_total = total_count if self.first_total is None else self.first_total
+        self.last_total = total_count
+        self.smallest_total = total_count if self.smallest_total is None else min(self.smallest_total, total_count)
+        self.largest_total = total_count if self.largest_total is None else max(self.largest_total, total_count)
 
     def are_all_equal_to(self, count: int) -> bool:
         """Return whether every answer had a TotalCount, and each TotalCount is `count`."""
@@ -248,22 +248,22 @@ class ListChanges:
     vanished_count: int = 0
     is_exact: bool = True  # whether the overlaps show no sign of a change that was not counted
 
-    def record_overlap(self, overlap: PageOverlap, previous_total: int | None, total: int | None) -> None:
+    def record_overlap(self, overlap: PageOverlap, previous_total: int | None, total_count: int | None) -> None:
         """Record a matched overlap between two answers with these TotalCounts."""
         self._add_net_change(overlap.rank_shift - overlap.appeared_before_count)
         self.appeared_count += overlap.appeared_before_count + overlap.appeared_count
         self.vanished_count += overlap.vanished_count
-        if total is None or previous_total is None:
+        if total_count is None or previous_total is None:
             self.is_exact = False
         else:
-            change_after = total - previous_total - overlap.rank_shift
+            change_after = total_count - previous_total - overlap.rank_shift
             self._add_net_change(change_after - overlap.appeared_count + overlap.vanished_count)
 
-    def record_end(self, previous_total: int | None, total: int | None) -> None:
+    def record_end(self, previous_total: int | None, total_count: int | None) -> None:
         """Record the TotalCounts of the last page and of the empty page past the end. After the last row, only
         TotalCount shows a change."""
-        if total is not None and previous_total is not None:
-            self._add_net_change(total - previous_total)
+        if total_count is not None and previous_total is not None:
+            self._add_net_change(total_count - previous_total)
 
     def _add_net_change(self, net_change: int) -> None:
         self.appeared_count += max(net_change, 0)

@@ -66,7 +66,7 @@ class Pager:
         return self._sweep.page_size
 
     @property
-    def total(self) -> int | None:
+    def total_count(self) -> int | None:
         """The latest TotalCount of the whole list."""
         return self._last_total
 
@@ -94,7 +94,7 @@ class Pager:
         pages = self._sweep.predict_pages(max_pages)
         return [PageRequest(self._sweep_count, offset, self._limit, expected_end) for offset, expected_end in pages]
 
-    def add_page(self, ids: IdArray, *, total: int | None, offset: int | None, limit: int | None) -> Mask:
+    def add_page(self, ids: IdArray, *, total_count: int | None, offset: int | None, limit: int | None) -> Mask:
         """Add the page that `decide_next` returned, with its echoes TotalCount, Offset and Limit (service-api.md 4.3).
 
         Return a mask of the rows that no earlier page of the sweep had.
@@ -102,10 +102,10 @@ class Pager:
         page = self.decide_next()
         if page is None:
             raise ValueError("The reading has ended, so no page can be added.")
-        self._first_total = total if not self._page_count else self._first_total
-        self._last_total = total
+        self._first_total = total_count if not self._page_count else self._first_total
+        self._last_total = total_count
         self._page_count += 1
-        new_mask = self._sweep.add_page(PageAnswer(page.offset, ids, total, offset, limit))
+        new_mask = self._sweep.add_page(PageAnswer(page.offset, ids, total_count, offset, limit))
         if self._sweep.sweep_end is not None:
             self._end_sweep()
         return new_mask

@@ -124,13 +124,15 @@ class Sweep:
             return False
         if end_page is None:
             return self.totals.first_total == 0
-        return self._accepted_count == 1 and end_page.is_short and end_page.total == end_page.end_offset
+        return self._accepted_count == 1 and end_page.is_short and end_page.total_count == end_page.end_offset
 
     @property
     def is_count_right(self) -> bool:
         """Whether TotalCount agrees with the end of the list and with the number of different ids (rule 4)."""
         is_end_right = (
-            self.totals.last_total == 0 if self._end_page is None else self._end_page.total == self._end_page.end_offset
+            self.totals.last_total == 0
+            if self._end_page is None
+            else self._end_page.total_count == self._end_page.end_offset
         )
         return (
             is_end_right
@@ -148,9 +150,9 @@ class Sweep:
         """TotalCount if the sweep has read as many rows and the next page begins after these rows, else None."""
         last_page = self._last_page
         is_past_end = (
-            self._phase is _Phase.PAST_END and last_page is not None and last_page.total == last_page.end_offset
+            self._phase is _Phase.PAST_END and last_page is not None and last_page.total_count == last_page.end_offset
         )
-        return last_page.total if is_past_end and last_page is not None else None
+        return last_page.total_count if is_past_end and last_page is not None else None
 
     @property
     def is_unchanging(self) -> bool:
@@ -169,14 +171,14 @@ class Sweep:
         """
         last_page, pages = self._last_page, list[tuple[int, int | None]]()
         is_reading = self._phase is _Phase.READING and self._unchanged_overlap_count >= 0
-        if last_page is None or last_page.total is None or not is_reading or self.broken_overlap_count:
+        if last_page is None or last_page.total_count is None or not is_reading or self.broken_overlap_count:
             return pages
         page = replace(last_page, offset=self.next_offset)
-        while len(pages) < max_pages and page.end_offset < last_page.total:
+        while len(pages) < max_pages and page.end_offset < last_page.total_count:
             page = replace(page, offset=self._compute_next_offset(page))
             pages.append((page.offset, None))
         if len(pages) < max_pages and self.has_overlaps:
-            pages.append((last_page.total, last_page.total))
+            pages.append((last_page.total_count, last_page.total_count))
         return pages
 
     def add_page(self, answer: PageAnswer) -> Mask:
@@ -186,7 +188,7 @@ class Sweep:
         The mask has no row of a page that does not overlap the previous page, because the page is read again.
         """
         self.page_count += 1
-        self.totals.record(answer.total)
+        self.totals.record(answer.total_count)
         has_echo = answer.limit is not None and 1 <= answer.limit <= self.requested_limit
         self._limit = answer.limit if has_echo and answer.limit else max(self._limit, len(answer.ids))
         new_mask = np.zeros(len(answer.ids), dtype=np.bool_)
@@ -222,17 +224,17 @@ class Sweep:
             if self._phase is _Phase.PAST_END or (overlap.kind is OverlapKind.GAP and answer.requested_offset > 0):
                 self._step_back(last_page, answer.requested_offset)
                 return np.zeros(len(ids), dtype=np.bool_)
-            self._record_overlap(overlap, last_page.total, answer.total)
+            self._record_overlap(overlap, last_page.total_count, answer.total_count)
         self._accept_page(answer, new_mask)
         return new_mask
 
-    def _record_overlap(self, overlap: PageOverlap, previous_total: int | None, total: int | None) -> None:
-        is_unchanged = overlap == PageOverlap(OverlapKind.MATCHED) and previous_total == total
+    def _record_overlap(self, overlap: PageOverlap, previous_total: int | None, total_count: int | None) -> None:
+        is_unchanged = overlap == PageOverlap(OverlapKind.MATCHED) and previous_total == total_count
         self._unchanged_overlap_count = self._unchanged_overlap_count + 1 if is_unchanged else -_UNCHANGED_OVERLAPS
         if overlap.kind is OverlapKind.MATCHED:
             self.matched_overlap_count += 1
             if self._phase is not _Phase.HEAD:
-                self.changes.record_overlap(overlap, previous_total, total)
+                self.changes.record_overlap(overlap, previous_total, total_count)
                 self._inserted_count += max(0, overlap.rank_shift - overlap.appeared_before_count)
                 # If as many subscribers appear as vanish, TotalCount does not change. So the head is read again.
                 self._is_head_known = False
@@ -249,7 +251,7 @@ class Sweep:
         # The limit is the size of a full page only for the first page, because all later pages may be smaller.
         is_first_page = not self._accepted_count and not self._missed_end_count
         is_short = len(ids) < (self._limit if is_first_page else min(self._limit, self._largest_page_rows))
-        self._last_page = page = JoinedPage(answer.requested_offset, ids, answer.total, is_short)
+        self._last_page = page = JoinedPage(answer.requested_offset, ids, answer.total_count, is_short)
         self._largest_page_rows = max(self._largest_page_rows, len(ids))
         self._largest_step = max(self._largest_step, page.rows_to_next_page)
         self._is_last_page_known = not new_mask.any()
@@ -296,7 +298,7 @@ class Sweep:
         The signs: the page is short, has no new row, and reaches TotalCount. A wrong guess costs one page, because only
         an empty page past the end_offset ends the sweep.
         """
-        is_total_reached = page.total is None or page.total <= page.end_offset
+        is_total_reached = page.total_count is None or page.total_count <= page.end_offset
         return page.is_short + self._is_last_page_known + is_total_reached >= 2
 
     def _compute_next_offset(self, page: JoinedPage) -> int:
@@ -308,9 +310,9 @@ class Sweep:
         if self._phase is _Phase.PAST_END:  # go further each time that a growing list had rows past the expected end
             return page.end_offset + min((1 << self._missed_end_count) - 1, self._limit // 2)
         offset = page.offset + page.rows_to_next_page
-        if page.total is not None and page.total >= page.end_offset and len(page.ids) > _LAST_PAGE_ROWS:
+        if page.total_count is not None and page.total_count >= page.end_offset and len(page.ids) > _LAST_PAGE_ROWS:
             offset = min(
-                offset, page.total - _LAST_PAGE_ROWS
+                offset, page.total_count - _LAST_PAGE_ROWS
             )  # the last page gets enough rows to be evidence of the order
         return max(offset, page.offset + 1)
 
@@ -333,11 +335,11 @@ class Sweep:
         if last_page is None or not self.has_overlaps or self._phase is _Phase.HEAD:
             self._finish_at_end()
         elif self._phase is _Phase.PAST_END and last_page.is_short and answer.requested_offset >= last_page.end_offset:
-            if last_page.total not in (None, last_page.end_offset) and self._end_recount_count < _MAX_RECOUNTS:
+            if last_page.total_count not in (None, last_page.end_offset) and self._end_recount_count < _MAX_RECOUNTS:
                 self._end_recount_count += 1
                 self._step_back(last_page, answer.requested_offset)
             else:
-                self.changes.record_end(last_page.total, answer.total)
+                self.changes.record_end(last_page.total_count, answer.total_count)
                 self._finish_at_end()
         elif answer.requested_offset > 0:
             self._step_back(last_page, answer.requested_offset)

@@ -178,13 +178,13 @@ def _explain_entry(
         next_step=account_next_step or _find_next_step(details, build_job_option(record), is_running=is_running),
         subscriber_id=details.subscriber_id,
         evidence=evidence,
-        attempts=details.attempts,
+        attempts=details.attempt_count,
         run=_describe_run(details, record),
         http_status=details.status or None,  # 0: a person has dropped the entry
         message=details.message,
-        altered_fields=(details.altered or "").split(),
+        altered_fields=(details.altered_fields or "").split(),
         reported_at=_format_time(details.reported_at) if is_confirmed else None,
-        opted_out_in=details.opted_out,
+        opted_out_in=details.opt_out_job,
     )
 
 
@@ -237,8 +237,8 @@ def _find_next_step(details: EntryDetails, job_option: str, *, is_running: bool)
             return None  # a person has dropped the create
         case State.REJECTED:
             return f"Correct the row and load it again, or send it unchanged: connector retry --rejected{job_option}"
-        case State.CONFIRMED if details.opted_out:
-            return f"Deactivate the subscriber in the service: a row of the job {details.opted_out} says inactive."
+        case State.CONFIRMED if details.opt_out_job:
+            return f"Deactivate the subscriber in the service: a row of the job {details.opt_out_job} says inactive."
         case State.CONFIRMED if details.reported_at is not None:
             return "A row differs from the service. Change the subscriber there if the row is right."
         case State.CONFIRMED | State.NONE:

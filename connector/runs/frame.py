@@ -198,8 +198,8 @@ class Run:
         if frame.receipts is None or self.stop.signal is not None:
             return
         try:
-            for journal in self.ledger_writers:
-                await journal.flush()
+            for ledger_writer in self.ledger_writers:
+                await ledger_writer.flush()
             from connector.runs.receipts import (
                 deliver_receipts,  # imported here, because most runs need no writer of tables
             )
@@ -283,13 +283,13 @@ class Run:
         self.suppression = suppression
         return suppression
 
-    async def compare(self, sessions: Sequence[Session]) -> None:
+    async def compare_waiting(self, sessions: Sequence[Session]) -> None:
         """Compare the rows that differ from their entries with the service. Call this method after all other work.
         Raises the errors of `compare_waiting_rows`."""
         if self.is_running:
             await compare_waiting_rows(sessions, self.waiting_rows, is_full=self.frame.plan.is_full)
 
-    def restart(self) -> None:
+    def reset_counts_and_files(self) -> None:
         """Reset all counts and files, because all rows were only surveyed until now, and the load begins."""
         self.tally.reset_row_counts()
         self.rows.restart()

@@ -69,9 +69,9 @@ class PlannedRows(CloseableResource, RowRecorder):
         keys = [(chunk.name, number) for number in chunk.numbers[identities.index].tolist()]
         self._identities |= dict(zip(keys, identities.tolist(), strict=True))
 
-    def write_row_numbers(self, outcome: Outcome, file: str, numbers: Sequence[int]) -> None:
+    def write_row_numbers(self, outcome: Outcome, file: str, row_numbers: Sequence[int]) -> None:
         """Add rows that would have this outcome. No person needs to look at these rows."""
-        for number in numbers:
+        for number in row_numbers:
             self._add((file, number), [outcome, "", "", ""])
 
     def write_created(self, row: Row, sent_values: Mapping[str, object]) -> None:

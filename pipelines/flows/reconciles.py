@@ -185,12 +185,9 @@ class _Reconciliation:
 
         def show_list_progress(list_progress: ListProgress) -> None:
             progress_text = f"sweep {list_progress.sweep_number}: {list_progress.row_count:,} listed"
+            row_count, total_count = list_progress.row_count, list_progress.total_count
             self._progress.set_describe(
-                lambda: (
-                    f"{progress_text}; {progress_meter.describe(list_progress.row_count, list_progress.total)}".rstrip(
-                        "; "
-                    )
-                )
+                lambda: f"{progress_text}; {progress_meter.describe(row_count, total_count)}".rstrip("; ")
             )
 
         return await read_list(

@@ -84,10 +84,10 @@ class SweepCollector:
     sweeps: dict[int, list[dict[str, Any]]] = field(default_factory=dict)  # the rows by the number of the sweep
     current_sweep: int = 0
 
-    def start_sweep(self, number: int) -> None:
-        assert number not in self.sweeps, "each sweep must start only once"
-        self.current_sweep = number
-        self.sweeps[number] = []
+    def start_sweep(self, sweep_number: int) -> None:
+        assert sweep_number not in self.sweeps, "each sweep must start only once"
+        self.current_sweep = sweep_number
+        self.sweeps[sweep_number] = []
 
     def receive_rows(self, subscriber_objects: Sequence[dict[str, Any]]) -> None:
         self.sweeps[self.current_sweep] += subscriber_objects

@@ -318,7 +318,7 @@ def read(simulated_list: SimulatedList, limit: int = 1000, *, pages_ahead_count:
         ids, total, offset, echoed_limit = in_flight.receive_first()
         new_mask = pager.add_page(
             np.array(ids, dtype=np.int64),
-            total=total,
+            total_count=total,
             offset=offset,
             limit=echoed_limit,
         )

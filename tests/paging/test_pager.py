@@ -27,7 +27,9 @@ def read_list(
             listed_ids.clear()
         pages.append(page)
         ids = rows[page.offset : page.offset + page.limit]
-        new_mask = pager.add_page(np.array(ids, dtype=np.int64), total=len(rows), offset=page.offset, limit=page.limit)
+        new_mask = pager.add_page(
+            np.array(ids, dtype=np.int64), total_count=len(rows), offset=page.offset, limit=page.limit
+        )
         listed_ids += [subscriber_id for subscriber_id, is_new in zip(ids, new_mask, strict=True) if is_new]
     return pager.certify(STARTED_AT, FINISHED_AT), pages, listed_ids
 
@@ -170,7 +172,7 @@ def test_the_end_is_read_again_if_its_total_count_is_wrong() -> None:
         request_count += 1
         total = 249 if request_count == 3 else 250  # the third page ends the list
         ids = np.array(rows[page.offset : page.offset + 100], dtype=np.int64)
-        pager.add_page(ids, total=total, offset=page.offset, limit=100)
+        pager.add_page(ids, total_count=total, offset=page.offset, limit=100)
 
     certificate = pager.certify(STARTED_AT, FINISHED_AT)
     assert (certificate.reason, certificate.sweeps) == (CertificateReason.ID_ORDER, 1)
@@ -184,7 +186,7 @@ def test_a_row_on_two_aligned_pages_prevents_the_proof() -> None:
     while (page := pager.decide_next()) is not None:
         offset = page.offset - page.offset % 20
         ids = np.array(rows[offset : offset + 20], dtype=np.int64)
-        pager.add_page(ids, total=len(rows) + 1, offset=offset, limit=20)
+        pager.add_page(ids, total_count=len(rows) + 1, offset=offset, limit=20)
     assert not pager.certify(STARTED_AT, FINISHED_AT).is_complete
 
 
@@ -194,7 +196,7 @@ def test_the_reading_uses_a_smaller_limit_that_the_service_echoes() -> None:
     while (page := pager.decide_next()) is not None:
         offsets.append(page.offset)
         ids = np.array(rows[page.offset : page.offset + 200], dtype=np.int64)
-        pager.add_page(ids, total=499, offset=page.offset, limit=200)
+        pager.add_page(ids, total_count=499, offset=page.offset, limit=200)
 
     assert offsets == [0, 190, 380, 499, 0]
     assert pager.certify(STARTED_AT, FINISHED_AT).reason is CertificateReason.ID_ORDER
@@ -205,7 +207,7 @@ def read_pages(pager: Pager, rows: Rows, page_count: int, *, total: int | None =
         page = pager.decide_next()
         assert page is not None
         ids = np.array(rows[page.offset : page.offset + page.limit], dtype=np.int64)
-        pager.add_page(ids, total=len(rows) if total is None else total, offset=page.offset, limit=page.limit)
+        pager.add_page(ids, total_count=len(rows) if total is None else total, offset=page.offset, limit=page.limit)
 
 
 def test_pages_are_fetched_ahead_from_the_second_page_on() -> None:

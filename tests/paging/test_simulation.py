@@ -119,7 +119,7 @@ def read_quiet_list(count: int, order: str) -> tuple[Certificate, int]:
         same_pages = [page for page, earlier_page in zip(pages, pages_ahead, strict=False) if page == earlier_page]
         request_count += len(pages) - (len(same_pages) if pager.is_unchanging else 0)
         pages_ahead = pages[1:]
-        pager.add_page(rows[page.offset :][: page.limit], total=count, offset=page.offset, limit=page.limit)
+        pager.add_page(rows[page.offset :][: page.limit], total_count=count, offset=page.offset, limit=page.limit)
     return pager.certify(STARTED_AT, FINISHED_AT), request_count
 
 

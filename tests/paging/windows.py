@@ -81,7 +81,7 @@ class QueriedList:
             )
         )
 
-    def start_sweep(self, number: int) -> None:
+    def start_sweep(self, sweep_number: int) -> None:
         self.rows.clear()
 
     def receive_rows(self, rows: Sequence[dict[str, Any]]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from connector.errors import RunAborted
 from connector.listing.pages import ListFailed
-from connector.listing.requests import AnswerRows, ask, look_up, look_up_together
+from connector.listing.requests import AnswerRows, look_up, look_up_together, request_rows
 from connector.load.session import Session
 from connector.service.wire import Ambiguous, ListPage, ListQuery, NotSent, Refused
 from tests.load.looks.fake_list import Answer, FakeList, matches_partially
@@ -21,7 +21,7 @@ def look_up_once(answer: Answer, folder: Path) -> AnswerRows:
     return run_with_fake(
         FakeList(choose_answer=lambda query: answer),
         folder,
-        lambda session: ask(session.access, ListQuery(email="ann@x.org")),
+        lambda session: request_rows(session.access, ListQuery(email="ann@x.org")),
     )
 
 

@@ -114,7 +114,7 @@ def test_a_sweep_records_the_total_the_number_of_requests_and_samples_of_the_cla
         await sweep_session(session, [build_key("bob@x.org")])
         state = session.access.state
         assert state.stats is not None
-        assert (state.stats.total, state.stats.request_count) == (3001, len(fake_list.queries))
+        assert (state.stats.total_count, state.stats.request_count) == (3001, len(fake_list.queries))
         assert [sample.text for sample in state.stats.samples_by_class[classify("email", "a+b@x.org")]] == [
             "p+5000@x.org"
         ]
