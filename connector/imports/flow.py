@@ -204,6 +204,8 @@ class _Load:
             future_messages = [*self._increment_run.describe_future_values()]
             run.report.messages += future_messages
             run.is_attention_needed |= bool(future_messages)
+        if not plan.rows.has_activity_rule or self._remarks.consent_columns:  # of a plan: a load would be refused
+            run.is_attention_needed = True
         run.report.messages += [*run.tally.messages, *run.tally.row_messages, *self._list_messages(loads)]
 
     async def _load_guarded(self, guard: LoadGuard) -> BaseLoads:

@@ -29,6 +29,8 @@ from connector.subscribers.headers import build_consent_rule, guess_mapping, ove
 from connector.subscribers.rules import ColumnRule, FieldMapping
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from connector.imports.increments import Increment
 
 _DIGEST_BYTES = 16
@@ -119,7 +121,7 @@ def _plan_rows(job: Job, subscriber: JobSubscriber, source: Source, limit: int |
         plan = RowsPlan(
             job=job.name,
             source=source,
-            mapping=choose_mapping(subscriber, source),
+            mapping=choose_mapping(subscriber, source, job.ignore),
             rules=build_rules(subscriber),
             base=build_base(subscriber.base),
             suppression=plan_suppression(job),
@@ -162,9 +164,9 @@ def _limit_to_shard(plan: LoadPlan, shard: Shard) -> LoadPlan:
     return replace(plan, policy=policy, guard=guard, shard=shard)
 
 
-def choose_mapping(subscriber: JobSubscriber, source: Source) -> FieldMapping:
-    """Return the job's mapping, the mapping by the headers of the source, or a combination in which the job's fields
-    have precedence.
+def choose_mapping(subscriber: JobSubscriber, source: Source, ignored_columns: Collection[str]) -> FieldMapping:
+    """Return the job's mapping, the mapping by the headers of the source without the ignored columns, or a combination
+    in which the job's fields have precedence.
 
     A rejects file of `retry` is mapped by its headers, because its columns have the names of fields. Raises
     ConfigurationError.
@@ -181,7 +183,8 @@ def choose_mapping(subscriber: JobSubscriber, source: Source) -> FieldMapping:
             overrides[name] = build_column_rule(rule)
         else:  # for a rule with only a column, the header decides how the column is read
             overrides[name] = build_consent_rule(rule.column) if name == "is_active" else rule.column
-    return override_mapping(guess_mapping(columns), overrides, source.columns)
+    guessed_mapping = guess_mapping([column for column in columns if column not in ignored_columns])
+    return override_mapping(guessed_mapping, overrides, source.columns)
 
 
 def build_mapping(subscriber: JobSubscriber) -> FieldMapping:

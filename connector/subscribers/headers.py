@@ -327,6 +327,10 @@ _SUBSCRIBED_HEADER = re.compile(
     "newsletter|optin|optedin|consent|permission|marketing|mailing|subscribed|einwilligung|werbeerlaubnis|infolettre"
     "|boletin|suscri|bollettino|nieuwsbrief|zgoda|abonniert|abonne"
 )
+_ACTIVE_HEADERS = frozenset({
+    *(normalise_header(header) for header in HEADERS["is_active"]),
+    "active", "aktiv", "actif", "activo", "attivo", "ativo", "actief", "aktywny",
+})  # fmt: skip
 _STATUS_WORDS = re.compile("status|statut|estado|stato$|stan$")
 _URL_OR_TOKEN = re.compile("url|link|token|hash|doubleoptin")  # unsubscribe_url
 _PHONE_CHANNEL = re.compile("sms|phone|whatsapp|call")  # accepts_sms_marketing
@@ -405,7 +409,11 @@ def _shows_consent(column: str, cells: "pd.Series[str]", *, has_activity_column:
         _contains_word(texts, INACTIVE_WORDS) or _begins_with_refusal(texts)
     ):
         return True
-    if has_activity_column or not is_subscribed:
+    if has_activity_column:
+        return False
+    if header in _ACTIVE_HEADERS and _contains_word(texts, [word for word in FLAGS if not FLAGS[word]]):
+        return True
+    if not is_subscribed:
         return False
     filled_texts = texts.filter(pc.fill_null(pc.not_equal(texts, ""), False))
     if len(filled_texts) > 0 and pc.all(pc.is_in(filled_texts, pa.array(YES_OR_NO, texts.type))).as_py():

@@ -114,7 +114,8 @@ def run_validation(plan: RowsPlan, rejects: Path | None, clock: Clock) -> Valida
         report.messages += [file.failure] if reason and file.failure else []
         reason = reason or file.failure
     report.messages += _list_messages(plan, validation)
-    status: Status = "aborted" if reason else "partial" if counts["invalid"] else "ok"
+    is_refused = not plan.has_activity_rule or bool(validation.remarks.consent_columns)
+    status: Status = "aborted" if reason else "partial" if counts["invalid"] or is_refused else "ok"
     end_report(report, status, clock.now(), reason)
     return validation
 

@@ -15,7 +15,14 @@ subscriber: {base: {id: 7}, fields: {email: email, is_active: {value: true}}}
 """
 
 
-@pytest.mark.parametrize("lines", [PEOPLE, ("email,status", "ann@x.org,unsubscribed", "bob@x.org,subscribed")])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        PEOPLE,
+        ("email,status", "ann@x.org,unsubscribed", "bob@x.org,subscribed"),
+        ("email,is_active", "ann@x.org,no", "bob@x.org,yes"),
+    ],
+)
 def test_an_import_is_refused_until_the_column_is_mapped(
     connector: Connector, tmp_path: Path, lines: tuple[str, ...]
 ) -> None:
@@ -41,15 +48,24 @@ def test_an_ignored_column_has_no_effect(connector: Connector, tmp_path: Path) -
     assert list_activity(connector) == dict.fromkeys(("ann@x.org", "bob@x.org", "eve@x.org"), True)
 
 
+def test_a_column_that_is_ignored_fills_no_field(connector: Connector, tmp_path: Path) -> None:
+    people = write_csv(tmp_path / "people.csv", "email,first_name,phone", "ann@x.org,Ann,+4930123456")
+    assert connector.run_json("import", people, "--base-id", "7", "--active", "--ignore", "phone").code == 0
+    (subscriber,) = list_stored(connector.sandbox).values()
+    assert (subscriber.get("Phone"), subscriber["FirstName"]) == (None, "Ann")
+
+
 def test_a_job_is_refused_until_it_maps_or_ignores_the_column(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", *PEOPLE)
     job = tmp_path / "job.yaml"
     job.write_text(JOB, encoding="utf-8")
     assert connector.run("sync", job).code == 2
     for command in ("plan", "validate"):
-        messages = connector.run_json(command, job).report["messages"]
+        result = connector.run_json(command, job)
+        assert (result.code, result.report["status"]) == (1, "partial")
         assert any(
-            message.startswith("an import of these rows is refused: the column unsubscribed") for message in messages
+            message.startswith("an import of these rows is refused: the column unsubscribed")
+            for message in result.report["messages"]
         )
     init_result = connector.run("init", "people.csv", "--base-id", "7", "-o", "drafted.yaml")
     assert init_result.code == 0, init_result.stderr
@@ -91,7 +107,7 @@ def test_a_load_without_a_value_of_is_active_is_refused_and_a_plan_warns(connect
     assert "--active or --inactive (in a job: is_active: {value: true}; in Python: active=True)" in result.stderr
     for command in ("plan", "validate"):
         result = connector.run_json(command, job)
-        assert result.code == 0, result.stderr
+        assert result.code == 1, result.stderr
         expected_text = "an import of these rows is refused: no column fills is_active"
         assert any(expected_text in message for message in result.report["messages"])
 

@@ -63,6 +63,8 @@ CONSENT_COLUMNS = {
     "Chce otrzymywać e-maile": ["nie", "tak", "tak"],
     "can_email": ["0", "1", "1"],
     "email_allowed": ["false", "true", "true"],
+    "active": ["no", "yes", "yes"],
+    "Aktiv": ["nein", "ja", "ja"],
 }
 
 REFUSING_HEADERS = (
@@ -124,6 +126,17 @@ def test_a_column_of_unsubscribed_people_is_recognised_and_makes_them_inactive()
     assert find_consent_columns(frame, FieldMapping({"is_active": ColumnRule(value="false")}), ()) == []
     assert find_consent_columns(frame, FieldMapping({"email": ColumnRule(column="opt-out")}), ()) == []
     assert find_consent_columns(frame, FieldMapping({}), ["opt-out"]) == []
+
+
+def test_a_column_of_active_subscribers_is_recognised_if_everybody_becomes_active_and_a_cell_says_no() -> None:
+    everybody_active = FieldMapping({"is_active": ColumnRule(value="true")})
+    for header in ("is_active", "active", "Aktiv", "opted_in", "Angemeldet", "Zapisany", "Accepts Email Marketing"):
+        frame = pd.DataFrame({"email": ["a@x.com", "b@x.com"], header: ["yes", "no"]}, dtype="str")
+        assert find_consent_columns(frame, everybody_active, ()) == [header]
+        other_column = FieldMapping({"is_active": ColumnRule(column="newsletter")})
+        assert find_consent_columns(frame, other_column, ()) == [], header
+    frame = pd.DataFrame({"email": ["a@x.com", "b@x.com"], "is_active": ["yes", "yes"]}, dtype="str")
+    assert find_consent_columns(frame, everybody_active, ()) == []
 
 
 def test_a_column_with_other_words_than_yes_and_no_is_recognised() -> None:
