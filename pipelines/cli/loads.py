@@ -17,6 +17,7 @@ from connector.fields import BaseRef
 from connector.shards import MAX_SHARDS, WHOLE
 from connector.texts import count, make_visible
 from pipelines.cli.help import Command, option
+from pipelines.cli.logs import write_stderr
 from pipelines.cli.options import (
     OUTPUT_GROUP,
     PATH,
@@ -74,7 +75,7 @@ if TYPE_CHECKING:
     group=SENDING_GROUP,
     default_text="auto",
     help="How to find subscribers that exist already. auto: look them up before creating them; none: create without a "
-    "look-up.",
+    "look-up, so that subscribers whom the ledger does not know exist twice afterwards.",
 )
 @allow_truncated_option
 @ignore_total_count_option
@@ -87,7 +88,7 @@ if TYPE_CHECKING:
     "is_confirmed",
     is_flag=True,
     group=RUN_GROUP,
-    help="Create the subscribers without asking. Only an import on a terminal asks.",
+    help="Create the subscribers without asking. An import asks only on a terminal.",
 )
 @run_options
 def import_command(
@@ -141,17 +142,20 @@ def import_command(
             # If a column of consents is not mapped, the command does not ask, because the import below refuses the
             # file.
             if not source_rows.consent_columns and not _confirm(planned_report, output):
-                write_stdout("Nothing was sent.\n")
+                write = write_stderr if output.is_json else write_stdout
+                write("Nothing was sent.\n")
+                if output.is_json:
+                    finish(planned_report, output)
                 return
         finish(run(is_planned=is_dry), output)
 
 
 def _confirm(report: Report, output: Output) -> bool:
     """Show the plan of an import, and return whether the person wants the subscribers created. If the plan creates no
-    subscriber, ask nothing and return True."""
+    subscriber, ask nothing and return True. With JSON on standard output, the plan and the question are on stderr."""
     from pipelines.report.text import show_preview
 
-    output.show(lambda console: show_preview(report.as_json(), console))
+    replace(output, is_data_on_stdout=output.is_json).show(lambda console: show_preview(report.as_json(), console))
     created_count, activity, base = report.rows["created"], report.activity or {}, report.scope.base
     if not created_count:
         return True
@@ -159,9 +163,11 @@ def _confirm(report: Report, output: Output) -> bool:
         f"Create {count(created_count, 'subscriber')} in {'base ' if base.startswith('id ') else ''}{base} "
         f"({activity.get('active', 0):,} active, {activity.get('inactive', 0):,} inactive)? This cannot be undone."
     )
-    write_stdout(make_visible(question))
+    write = write_stderr if output.is_json else write_stdout
+    write(make_visible(question))
     termios.tcflush(sys.stdin, termios.TCIFLUSH)  # drop input that was typed before the question appeared
-    return click.confirm("", default=False)  # click would write the question in UTF-8 to a terminal in ASCII
+    # The question was written before, because click would write it in UTF-8 to a terminal in ASCII.
+    return click.confirm("", default=False, err=output.is_json)
 
 
 def plan_file(

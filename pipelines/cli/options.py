@@ -72,8 +72,8 @@ receipts_option = option(
     metavar="PATH",
     group=OUTPUT_GROUP,
     default_text="receipts.to of the job",
-    help="Folder (such as receipts.parquet or receipts.csv) or database URL for receipts: one row for each subscriber "
-    "that the run creates, finds changed or leaves open.",
+    help="Where to write receipts, one row for each subscriber that the run creates, finds changed or leaves open "
+    "(rejected, held or unknown): the URL of a database, or a folder whose name ends in .parquet or .csv.",
 )
 dry_run_option = option(
     "--dry-run", "is_dry", is_flag=True, group=RUN_GROUP, help="Show what the command would do, and send nothing."
@@ -84,7 +84,7 @@ limit_option = option(
     metavar="N",
     group=RUN_GROUP,
     default_text="all rows",
-    help="Use only the first N rows. Later rows are only read to find people who are inactive.",
+    help="Use only the first N rows. A person of these rows who is inactive in a later row is left out.",
 )
 
 
@@ -104,7 +104,7 @@ def job_option(help_text: str, default_text: str) -> Callable[[CommandFunction],
 def base_options(command: CommandFunction) -> CommandFunction:
     """Add `--base-id` and `--base-name`: the base that gets the subscribers."""
     id_help = "Id of the base that gets the subscribers. Use either --base-id or --base-name."
-    name_help = "Name of the base that gets the subscribers. Use either --base-name or --base-id."
+    name_help = "Name of the base that gets the subscribers. For a name that is new, the service may make a new base."
     return _add_base_options(command, id_help, name_help, default_text="none")
 
 
@@ -139,7 +139,7 @@ def format_options(command: CommandFunction) -> CommandFunction:
             "--sheet",
             metavar="SHEET",
             group=FILE_GROUP,
-            default_text="the first sheet",
+            default_text="the first visible sheet",
             help="Sheet of an Excel workbook: its name, or its number from 1.",
         ),
         option(
@@ -174,7 +174,8 @@ def sending_options(command: CommandFunction) -> CommandFunction:
             type=click.Choice(["resend", "hold"]),
             group=SENDING_GROUP,
             default_text="resend",
-            help="What to do with a create that got no answer and is proved absent: resend it, or hold it for review.",
+            help="What to do with a create that got no answer, if the subscriber is surely not in the service: send "
+            "the create again (resend), or hold it for your decision.",
         ),
         option(
             "--quiet-period",
@@ -182,8 +183,8 @@ def sending_options(command: CommandFunction) -> CommandFunction:
             metavar="DURATION",
             group=SENDING_GROUP,
             default_text="30s",
-            help="Longest time that the service needs to list a new subscriber, for example 30s or 2m. A subscriber "
-            "counts as absent only if a look-up after this time does not find the subscriber.",
+            help="After a lost answer, wait this long before each of two look-ups, for example 30s or 2m. It must be "
+            "longer than the time that the service needs to list a new subscriber.",
         ),
         option(
             "--max-concurrency",
@@ -282,7 +283,7 @@ _MAPPING_OPTIONS: tuple[Callable[[CommandFunction], CommandFunction], ...] = (
         metavar="COLUMN",
         group=MAPPING_GROUP,
         default_text="none",
-        help="Do not use COLUMN, even if it looks like a column of consents or opt-outs. Repeatable.",
+        help="Do not use COLUMN, and import even if COLUMN looks like consents or opt-outs. Repeatable.",
     ),
     option(
         "--identity",
@@ -297,8 +298,9 @@ _MAPPING_OPTIONS: tuple[Callable[[CommandFunction], CommandFunction], ...] = (
         "active",
         default=None,
         group=MAPPING_GROUP,
-        default_text="from the mapped column; required if no column is mapped",
-        help="Create every subscriber as active, or every subscriber as inactive.",
+        default_text="from a column; else required",
+        help="Create every subscriber as active, or every subscriber as inactive. With --active, a column that shows "
+        "opt-outs stops the import.",
     ),
     option(
         "--zip",
@@ -306,8 +308,8 @@ _MAPPING_OPTIONS: tuple[Callable[[CommandFunction], CommandFunction], ...] = (
         metavar="ACTION",
         group=MAPPING_GROUP,
         default_text="omit",
-        help="What to do with a zip code that is not a number: omit it, reject the row, or write it to custom_field1, "
-        "custom_field2 or custom_field3.",
+        help="What to do with a zip code that is not a plain number, such as 01067 or SW1A 1AA: leave the zip code "
+        "empty (omit), reject the row, or write the zip code to custom_field1, custom_field2 or custom_field3.",
     ),
 )
 
@@ -350,7 +352,12 @@ def output_declarations(command: CommandFunction) -> CommandFunction:
             default_text="no file",
             help="Also write the report to FILE: as an HTML page if the name ends in .html, otherwise as JSON.",
         ),
-        option("--quiet", is_flag=True, group=OUTPUT_GROUP, help="Print nothing if all is well."),
+        option(
+            "--quiet",
+            is_flag=True,
+            group=OUTPUT_GROUP,
+            help="Print nothing but a question if all is well.",
+        ),
         option(
             "-v",
             "--verbose",

@@ -158,9 +158,9 @@ class Output:
             raise ConfigurationError(f"--report {self.report_path}: this path is {file_description}. Name another file")
 
     def can_ask(self) -> bool:
-        """Return whether the command can ask a person: standard input and output are a terminal."""
-        streams = (sys.stdin, sys.stdout)
-        return not (self.is_json or self.is_quiet) and all(stream is not None and stream.isatty() for stream in streams)
+        """Return whether the command can ask a person: standard input and the stream of the question are a terminal."""
+        streams = (sys.stdin, sys.stderr if self.is_json else sys.stdout)
+        return all(stream is not None and stream.isatty() for stream in streams)
 
     def show(self, draw: Callable[[PlainConsole], None]) -> bool:
         """Write the output of `draw` to stdout, or to stderr if stdout carries data. Return whether this succeeded."""

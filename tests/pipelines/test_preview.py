@@ -117,12 +117,21 @@ def test_a_refused_import_asks_no_question(connector: Connector, tmp_path: Path)
     assert (code, "[y/N]" in output, "says who wants no email" in output) == (2, False, True), output
 
 
-@pytest.mark.parametrize("options", [["--yes"], ["--output", "json"], ["--quiet"]])
-def test_an_import_with_yes_json_or_quiet_asks_no_question(
+def test_an_import_with_yes_asks_no_question(connector: Connector, people: Path) -> None:
+    code, output = import_on_terminal(connector, people, "", "--yes")
+    assert (code, "[y/N]" in output) == (1, False), output
+    assert len(list_stored(connector.sandbox)) == 2
+
+
+@pytest.mark.parametrize("options", [["--output", "json"], ["--quiet"]])
+def test_an_import_with_json_or_quiet_asks_on_a_terminal(
     connector: Connector, people: Path, options: list[str]
 ) -> None:
-    code, output = import_on_terminal(connector, people, "", *options)
-    assert (code, "[y/N]" in output) == (1, False), output
+    _code, output = import_on_terminal(connector, people, "n", *options)
+    assert (QUESTION in output, "Nothing was sent." in output) == (True, True), output
+    assert list_stored(connector.sandbox) == {}
+    code, output = import_on_terminal(connector, people, "y", *options)
+    assert (code, QUESTION in output) == (1, True), output
     assert len(list_stored(connector.sandbox)) == 2
 
 
