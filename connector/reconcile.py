@@ -43,36 +43,38 @@ _ARROW_TYPES = {
 }  # fmt: skip
 
 _TABLE_COLUMNS = {
-    "listed": {"base": "INTEGER", "digest": "BLOB", "id": "BIGINT", "name": "BLOB", "content": "BLOB"},
+    "listed": {"listed_base_index": "INTEGER", "digest": "BLOB", "id": "BIGINT", "name": "BLOB", "content": "BLOB"},
     "source": {
-        "side": "INTEGER", "digest": "BLOB", "position": "BIGINT", "number": "BIGINT", "name": "VARCHAR",
+        "base_number": "INTEGER", "digest": "BLOB", "position": "BIGINT", "row_number": "BIGINT", "name": "VARCHAR",
         "content": "BLOB",
     },
     "entry": {
         "digest": "BLOB", "state": "TINYINT", "subscriber_id": "BIGINT", "status": "INTEGER", "message": "VARCHAR",
-        "side": "INTEGER",
+        "base_number": "INTEGER",
     },
-    "base_side": {"base": "INTEGER", "side": "INTEGER"},
+    "numbered_base": {"listed_base_index": "INTEGER", "base_number": "INTEGER"},
 }  # fmt: skip
-"""A side is a base that is compared; `base_side` assigns a side to each listed base. `listed.digest` is NULL for a
-subscriber without an identity. `source.position` counts the compared rows from 0, and is NULL for a row that is not
-compared. `content` has the compared fields as `write_values` writes them."""
+"""The compared bases are numbered from 0. `numbered_base` has the number of the compared base for each listed base.
+`listed.digest` is NULL for a subscriber without an identity. `source.position` counts the compared rows from 0, and is
+NULL for a row that is not compared. `content` has the compared fields as `write_values` writes them."""
 
 _JOIN_STATEMENTS = (
     """
-    CREATE TABLE people AS SELECT side, digest, min(id) AS id, count(*) AS times FROM listed JOIN base_side USING (base)
-    GROUP BY side, digest, CASE WHEN digest IS NULL THEN id END
+    CREATE TABLE people AS SELECT base_number, digest, min(id) AS id, count(*) AS times
+    FROM listed JOIN numbered_base USING (listed_base_index)
+    GROUP BY base_number, digest, CASE WHEN digest IS NULL THEN id END
     """,
     """
-    CREATE TABLE present AS SELECT side, digest, min(position) AS position FROM source GROUP BY side, digest
+    CREATE TABLE present AS SELECT base_number, digest, min(position) AS position FROM source
+    GROUP BY base_number, digest
     """,
     """
-    CREATE TABLE joined AS SELECT side, digest, id, times, position, state, subscriber_id, status,
-        message, present.side IS NOT NULL AS is_in_source
-    FROM people FULL JOIN present USING (side, digest) FULL JOIN entry USING (side, digest)
+    CREATE TABLE joined AS SELECT base_number, digest, id, times, position, state, subscriber_id, status,
+        message, present.base_number IS NOT NULL AS is_in_source
+    FROM people FULL JOIN present USING (base_number, digest) FULL JOIN entry USING (base_number, digest)
     """,
     f"""
-    CREATE TABLE vanished AS SELECT side, digest, subscriber_id, position FROM joined
+    CREATE TABLE vanished AS SELECT base_number, digest, subscriber_id, position FROM joined
     WHERE state = {int(State.CONFIRMED)} AND id IS NULL
         AND NOT EXISTS (SELECT 1 FROM listed WHERE listed.id = joined.subscriber_id)
     """,
@@ -137,35 +139,42 @@ class Comparison(CloseableResource):
     # The source and the ledger
 
     def add_rows(
-        self, sides: Integers, identities: Digests, numbers: Integers, names: Sequence[str], contents: Iterable[bytes]
+        self,
+        base_numbers: Integers,
+        identities: Digests,
+        row_numbers: Integers,
+        names: Sequence[str],
+        contents: Iterable[bytes],
     ) -> None:
-        """Add rows that are compared: side, identity (S16), record number, text of the identity, and the values as
-        `write_values` writes them. If a subscriber has several rows, the first row is compared."""
-        positions = range(self._row_count, self._row_count + len(numbers))
-        self._row_count += len(numbers)
-        columns = (sides, split_digests(identities), positions, numbers, names, list(contents))
+        """Add rows that are compared: number of the compared base, identity (S16), row number, text of the identity,
+        and the values as `write_values` writes them. If a subscriber has several rows, the first row is compared."""
+        positions = range(self._row_count, self._row_count + len(row_numbers))
+        self._row_count += len(row_numbers)
+        columns = (base_numbers, split_digests(identities), positions, row_numbers, names, list(contents))
         self._insert("source", dict(zip(_TABLE_COLUMNS["source"], columns, strict=True)))
 
-    def add_present(self, sides: Integers, identities: Digests) -> None:
+    def add_present(self, base_numbers: Integers, identities: Digests) -> None:
         """Add invalid and suppressed rows of the source. These rows are not compared, but the source counts as having
         their subscribers."""
-        self._insert("source", {"side": sides, "digest": split_digests(identities)})
+        self._insert("source", {"base_number": base_numbers, "digest": split_digests(identities)})
 
-    def add_entries(self, side: int, entries: Iterable[tuple[bytes, int, int | None, int | None, str | None]]) -> None:
-        """Add entries of a side, as `list_entries` returns them."""
-        self._insert_rows("entry", [(*entry, side) for entry in entries])
+    def add_entries(
+        self, base_number: int, entries: Iterable[tuple[bytes, int, int | None, int | None, str | None]]
+    ) -> None:
+        """Add entries of a compared base, as `list_entries` returns them."""
+        self._insert_rows("entry", [(*entry, base_number) for entry in entries])
 
     # The join
 
     def assign_bases(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Record the sides of listed bases, as pairs (index in `bases`, side)."""
+        """Record the numbers of the compared bases, as pairs (index in `bases`, number)."""
         self._insert_pending()
-        self._execute("DELETE FROM base_side")
-        self._insert_rows("base_side", pairs)
+        self._execute("DELETE FROM numbered_base")
+        self._insert_rows("numbered_base", pairs)
 
     def join_tables(self) -> None:
-        """Make the tables `joined` and `vanished`. `joined` has a row for each side and identity. `vanished` has the
-        confirmed entries whose identity and whose id the list does not show."""
+        """Make the tables `joined` and `vanished`. `joined` has a row for each compared base and identity.
+        `vanished` has the confirmed entries whose identity and whose id the list does not show."""
         for statement in _JOIN_STATEMENTS:
             self._execute(statement)
 

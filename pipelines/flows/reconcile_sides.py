@@ -30,39 +30,39 @@ from pipelines.report.differences import DifferenceFile, Differences, explain_mi
 
 _ENTRY_BATCH_SIZE = 10_000
 
-ROWS = ("read", "valid", "invalid", "duplicate", "suppressed")
+ROW_COUNT_NAMES = ("read", "valid", "invalid", "duplicate", "suppressed")
 """The counts of source rows in the report. The sum of the last four counts is the first count."""
 
 
 # Bases
 
 
-class Sides:
-    """The bases that are compared, numbered from 0 in the order of their first `find_side`.
+class ComparedBases:
+    """The bases that are compared, numbered from 0 in the order of their first `find_number`.
 
-    `listed_bases` are the bases of the list. `bases` has the ledger's base of each side, and `listed_sides` has pairs
-    (index in `listed_bases`, side).
+    `listed_bases` are the bases of the list. `bases` has the ledger's base of each number. `listed_base_numbers` has
+    pairs (index in `listed_bases`, number of the base).
     """
 
     def __init__(self, listed_bases: Sequence[ListedBase], ledger: Ledger, account: str) -> None:
         self._listed_bases, self._ledger, self._account = listed_bases, ledger, account
-        self._numbers: dict[BaseRef, int] = {}
+        self._number_by_ref: dict[BaseRef, int] = {}
         self.bases: list[Base] = []
-        self.listed_sides: list[tuple[int, int]] = []
+        self.listed_base_numbers: list[tuple[int, int]] = []
 
-    def find_side(self, base_ref: BaseRef) -> int:
+    def find_number(self, base_ref: BaseRef) -> int:
         """Return the number of a base, and record in the ledger the id and the name that the list has for the base.
 
         Raises RunAborted if another base has the name now, ConfigurationError if several bases have the name.
         """
-        if base_ref not in self._numbers:
+        if base_ref not in self._number_by_ref:
             base, indexes = self._find_base(base_ref)
-            keys = [side_base.key for side_base in self.bases]
-            self._numbers[base_ref] = keys.index(base.key) if base.key in keys else len(keys)
+            keys = [compared_base.key for compared_base in self.bases]
+            self._number_by_ref[base_ref] = keys.index(base.key) if base.key in keys else len(keys)
             if base.key not in keys:
                 self.bases.append(base)
-                self.listed_sides += [(index, len(keys)) for index in indexes]
-        return self._numbers[base_ref]
+                self.listed_base_numbers += [(index, len(keys)) for index in indexes]
+        return self._number_by_ref[base_ref]
 
     def _find_base(self, base_ref: BaseRef) -> tuple[Base, list[int]]:
         """Return the ledger's base, and the indexes of its bases in the list."""
@@ -92,9 +92,9 @@ class Sides:
 
 
 class SourceRows:
-    """Puts the rows of a source into a comparison, chunk by chunk. `rows` counts the rows by the names of `ROWS`.
+    """Puts the rows of a source into a comparison, chunk by chunk.
 
-    `names` are the fields that are compared.
+    `row_counts` has a count for each name of `ROW_COUNT_NAMES`. `names` are the fields that are compared.
     """
 
     def __init__(
@@ -102,39 +102,43 @@ class SourceRows:
         plan: LoadPlan,
         suppression: Suppression | None,
         comparison: Comparison,
-        sides: Sides,
+        compared_bases: ComparedBases,
         names: Sequence[str],
     ) -> None:
         self._plan, self._suppression = plan, suppression
-        self._comparison, self._sides, self._names = comparison, sides, names
+        self._comparison, self._compared_bases, self._names = comparison, compared_bases, names
         self._remarks = Remarks()
-        self.rows = dict.fromkeys(ROWS, 0)
+        self.row_counts = dict.fromkeys(ROW_COUNT_NAMES, 0)
         self._unnamed_count = 0
         if isinstance(plan.rows.base, BaseRef):
-            sides.find_side(plan.rows.base)
+            compared_bases.find_number(plan.rows.base)
         for base in (plan.rows.base.values or {}).values() if isinstance(plan.rows.base, BaseColumn) else ():
-            sides.find_side(base)
+            compared_bases.find_number(base)
 
     def add_chunk(self, prepared_chunk: PreparedChunk) -> None:
-        """Add a chunk that was prepared without the suppression list. Raises the errors of `Sides.find_side`."""
+        """Add a chunk that was prepared without the suppression list. Raises the errors of
+        `ComparedBases.find_number`.
+        """
         planned_chunk, identity = prepared_chunk.planned_chunk, self._plan.rows.rules.identity
         suppressed_mask = find_suppressed(
             self._suppression, planned_chunk.subscribers, planned_chunk.identities, identity
         )
-        sides = self._find_sides(len(planned_chunk.identities), prepared_chunk.bases)
+        base_numbers = self._find_base_numbers(len(planned_chunk.identities), prepared_chunk.bases)
         compared_rows = planned_chunk.select(np.flatnonzero(~suppressed_mask))
         row_numbers = planned_chunk.chunk.numbers[compared_rows.subscribers.index.to_numpy()]
         texts = compared_rows.subscribers[identity].tolist()
         contents = map(write_values, _read_values(compared_rows, self._names))
-        self._comparison.add_rows(sides[~suppressed_mask], compared_rows.identities, row_numbers, texts, contents)
-        self._comparison.add_present(sides[suppressed_mask], planned_chunk.identities[suppressed_mask])
+        self._comparison.add_rows(
+            base_numbers[~suppressed_mask], compared_rows.identities, row_numbers, texts, contents
+        )
+        self._comparison.add_present(base_numbers[suppressed_mask], planned_chunk.identities[suppressed_mask])
         self._add_invalid(prepared_chunk)
         self._remarks.add_chunk(prepared_chunk)
-        self.rows["read"] += prepared_chunk.chunk.record_count
-        self.rows["valid"] += len(compared_rows.identities)
-        self.rows["invalid"] += prepared_chunk.invalid_count
-        self.rows["duplicate"] += len(prepared_chunk.repeated_positions)
-        self.rows["suppressed"] += int(np.count_nonzero(suppressed_mask))
+        self.row_counts["read"] += prepared_chunk.chunk.record_count
+        self.row_counts["valid"] += len(compared_rows.identities)
+        self.row_counts["invalid"] += prepared_chunk.invalid_count
+        self.row_counts["duplicate"] += len(prepared_chunk.repeated_positions)
+        self.row_counts["suppressed"] += int(np.count_nonzero(suppressed_mask))
 
     def list_messages(self) -> Iterator[str]:
         """Yield the messages about the rows."""
@@ -142,18 +146,17 @@ class SourceRows:
         yield from self._remarks.describe_cells(self._plan.rows.mapping)
         if self._plan.rows.unmapped_columns:
             yield f"columns not used: {', '.join(self._plan.rows.unmapped_columns)}"
-        if self.rows["invalid"]:
-            invalid_count = self.rows["invalid"]
-            rows = f"{count(invalid_count, 'row')} {agree(invalid_count, 'is', 'are')}"
+        if self.row_counts["invalid"]:
+            invalid_count = self.row_counts["invalid"]
+            invalid_rows = f"{count(invalid_count, 'row')} {agree(invalid_count, 'is', 'are')}"
             yield (
-                f"{rows} invalid and {agree(invalid_count, 'was', 'were')} not compared. To see why, run connector "
-                "validate"
+                f"{invalid_rows} invalid and {agree(invalid_count, 'was', 'were')} not compared. To see why, run "
+                "connector validate"
             )
         if self._unnamed_count:
             yield (
                 f"{self._unnamed_count:,} of them have no identity or no base that can be read. Their subscribers may "
-                "be "
-                "counted as extra"
+                "be counted as extra"
             )
 
     def _add_invalid(self, prepared_chunk: PreparedChunk) -> None:
@@ -166,20 +169,20 @@ class SourceRows:
         frame = prepared_chunk.chunk.frame.iloc[positions].reset_index(drop=True)
         indices, identities = read_identities(frame, self._plan.rows.mapping, identity, today=date.max)
         bases = None if column is None else read_bases(frame, column)[0].select(indices)
-        sides = self._find_sides(len(indices), bases)
-        self._comparison.add_present(sides[sides >= 0], identities[sides >= 0])
-        self._unnamed_count += len(positions) - int(np.count_nonzero(sides >= 0))
+        base_numbers = self._find_base_numbers(len(indices), bases)
+        self._comparison.add_present(base_numbers[base_numbers >= 0], identities[base_numbers >= 0])
+        self._unnamed_count += len(positions) - int(np.count_nonzero(base_numbers >= 0))
 
-    def _find_sides(self, row_count: int, bases: RowBases | None) -> Integers:
-        """Return the side of each row, or -1 for a row without a base."""
+    def _find_base_numbers(self, row_count: int, bases: RowBases | None) -> Integers:
+        """Return the number of the base of each row, or -1 for a row without a base."""
         if bases is None:
             return np.zeros(row_count, dtype=np.int64)
-        side_by_base_index = np.full(len(bases.bases) + 1, -1, dtype=np.int64)  # the last number is for the index -1
+        number_by_base_index = np.full(len(bases.bases) + 1, -1, dtype=np.int64)  # the last element is for the index -1
         for index in np.unique(bases.indices[bases.indices >= 0]).tolist():
-            side_by_base_index[index] = self._sides.find_side(bases.bases[index])
+            number_by_base_index[index] = self._compared_bases.find_number(bases.bases[index])
         if isinstance(self._plan.rows.base, BaseColumn):
-            refuse_too_many(self._plan.rows.base, len(self._sides.bases))
-        return side_by_base_index[bases.indices]
+            refuse_too_many(self._plan.rows.base, len(self._compared_bases.bases))
+        return number_by_base_index[bases.indices]
 
 
 def _read_values(chunk: PlannedChunk, names: Sequence[str]) -> Iterator[Sequence[object]]:
@@ -194,14 +197,14 @@ def _read_values(chunk: PlannedChunk, names: Sequence[str]) -> Iterator[Sequence
     return zip(*columns, strict=True) if columns else iter([()] * len(rows))
 
 
-def add_entries(comparison: Comparison, sides: Sides, ledger: Ledger, identity: str) -> None:
+def add_entries(comparison: Comparison, compared_bases: ComparedBases, ledger: Ledger, identity: str) -> None:
     """Add the ledger's entries of these bases to the comparison. Raises LedgerError and RunAborted."""
-    for side, base in enumerate(sides.bases):
+    for base_number, base in enumerate(compared_bases.bases):
         last_identity = b""
         while True:
             with ledger.transaction():
                 entries = ledger.list_entries(base, identity, last_identity, _ENTRY_BATCH_SIZE)
-            comparison.add_entries(side, entries)
+            comparison.add_entries(base_number, entries)
             if len(entries) < _ENTRY_BATCH_SIZE:
                 break
             last_identity = entries[-1][0]
@@ -210,36 +213,39 @@ def add_entries(comparison: Comparison, sides: Sides, ledger: Ledger, identity: 
 # Differences
 
 _DRIFTED_SQL = """
-SELECT joined.side, source.name, id, source.content, listed.content
+SELECT joined.base_number, source.name, id, source.content, listed.content
 FROM joined JOIN source USING (position) JOIN listed USING (id)
 WHERE source.content <> listed.content ORDER BY position
 """
 
 _MISSING_SQL = """
-SELECT joined.side, number, name, vanished.side IS NULL, state, joined.subscriber_id, status, message
+SELECT joined.base_number, row_number, name, vanished.base_number IS NULL, state, joined.subscriber_id, status, message
 FROM joined JOIN source USING (position) LEFT JOIN vanished USING (position)
 WHERE id IS NULL ORDER BY position
 """
 
 _LISTED_SQL = """
 WITH several AS (
-    SELECT side, digest, list(listed.id ORDER BY listed.id) AS ids
-    FROM listed JOIN base_side USING (base) SEMI JOIN (FROM joined WHERE times > 1) USING (side, digest) GROUP BY ALL
+    SELECT base_number, digest, list(listed.id ORDER BY listed.id) AS ids
+    FROM listed JOIN numbered_base USING (listed_base_index)
+    SEMI JOIN (FROM joined WHERE times > 1) USING (base_number, digest)
+    GROUP BY ALL
 )
-SELECT joined.side, name, coalesce(ids, [id]), state, subscriber_id, status, message
-FROM joined JOIN listed USING (id) LEFT JOIN several ON several.side = joined.side AND several.digest = joined.digest
-WHERE {condition} ORDER BY joined.side, name IS NULL, id
+SELECT joined.base_number, name, coalesce(ids, [id]), state, subscriber_id, status, message
+FROM joined JOIN listed USING (id)
+LEFT JOIN several ON several.base_number = joined.base_number AND several.digest = joined.digest
+WHERE {condition} ORDER BY joined.base_number, name IS NULL, id
 """
 
 _VANISHED_SQL = """
-SELECT vanished.side, source.name, subscriber_id FROM vanished LEFT JOIN source USING (position)
-ORDER BY position NULLS LAST, vanished.side, vanished.digest
+SELECT vanished.base_number, source.name, subscriber_id FROM vanished LEFT JOIN source USING (position)
+ORDER BY position NULLS LAST, vanished.base_number, vanished.digest
 """
 
 CONFIRMED_SQL = f"""
-SELECT side, count(*), count(id) FROM joined WHERE state = {int(State.CONFIRMED)} GROUP BY side
+SELECT base_number, count(*), count(id) FROM joined WHERE state = {int(State.CONFIRMED)} GROUP BY base_number
 """
-"""The side, the number of its confirmed entries, and the number of confirmed entries that are listed in the base."""
+"""The number of the base, the count of its confirmed entries, and the count of those that are listed in the base."""
 
 NAMELESS_SQL = "SELECT count(*) FROM joined WHERE digest IS NULL"
 """The number of listed subscribers without an identity."""
@@ -259,7 +265,7 @@ def report_differences(
     If the list is not known to be complete, only drifted and duplicated subscribers are reported.
     """
     base_names = [describe_base(base) for base in bases]
-    for side, name, subscriber_id, *contents in comparison.fetch_rows(_DRIFTED_SQL):
+    for base_number, name, subscriber_id, *contents in comparison.fetch_rows(_DRIFTED_SQL):
         values, listed_values = map(read_values, contents)
         differing_indexes = find_differing_fields(names, values, listed_values)
         if differing_indexes:
@@ -268,33 +274,45 @@ def report_differences(
             differences.fields[names[index]] += 1
             source, service = write_cell(values[index]) or "", write_cell(listed_values[index]) or ""
             file.write(
-                "drifted", base_names[side], name, [subscriber_id], field=names[index], source=source, service=service
+                "drifted",
+                base_names[base_number],
+                name,
+                [subscriber_id],
+                field=names[index],
+                source=source,
+                service=service,
             )
     for kind, condition in (("duplicated", "times > 1"), ("extra", "NOT is_in_source")):
         if kind == "extra" and not differences.is_certain:
             return
-        for side, name, ids, *entry_columns in comparison.fetch_rows(_LISTED_SQL.format(condition=condition)):
+        for base_number, name, ids, *entry_columns in comparison.fetch_rows(_LISTED_SQL.format(condition=condition)):
             differences.count(kind, ids[0])
             if name is None:
                 file.write(
-                    kind, base_names[side], "", ids, message=f"the service lists the subscriber without {identity}"
+                    kind,
+                    base_names[base_number],
+                    "",
+                    ids,
+                    message=f"the service lists the subscriber without {identity}",
                 )
                 continue
             entry = _read_entry(*entry_columns)
             known_id = entry.subscriber_id if entry is not None else None
             message = f"the ledger has the id {known_id}" if known_id is not None else ""
             text = name.decode(errors="surrogatepass")
-            file.write(kind, base_names[side], text, ids, ledger=name_state(entry), message=message)
-    for side, number, name, is_id_listed, *entry_columns in comparison.fetch_rows(_MISSING_SQL):
+            file.write(kind, base_names[base_number], text, ids, ledger=name_state(entry), message=message)
+    for base_number, row_number, name, is_id_listed, *entry_columns in comparison.fetch_rows(_MISSING_SQL):
         entry = _read_entry(*entry_columns)
         state, message = name_state(entry), explain_missing(entry, is_id_listed=is_id_listed)
-        differences.count("missing", number)
+        differences.count("missing", row_number)
         differences.missing_by_ledger[state] += 1
-        file.write("missing", base_names[side], name, [], ledger=state, message=message)
-    for side, name, subscriber_id in comparison.fetch_rows(_VANISHED_SQL):
+        file.write("missing", base_names[base_number], name, [], ledger=state, message=message)
+    for base_number, name, subscriber_id in comparison.fetch_rows(_VANISHED_SQL):
         differences.count("vanished", subscriber_id)
         message = "an earlier run confirmed the subscriber, and the service no longer lists it"
-        file.write("vanished", base_names[side], name or "", [subscriber_id], ledger="confirmed", message=message)
+        file.write(
+            "vanished", base_names[base_number], name or "", [subscriber_id], ledger="confirmed", message=message
+        )
 
 
 def _read_entry(state: int | None, subscriber_id: int | None, status: int | None, message: str | None) -> Entry | None:

@@ -34,8 +34,8 @@ from connector.texts import agree, count
 from pipelines.flows.reconcile_sides import (
     CONFIRMED_SQL,
     NAMELESS_SQL,
-    ROWS,
-    Sides,
+    ROW_COUNT_NAMES,
+    ComparedBases,
     SourceRows,
     add_entries,
     report_differences,
@@ -67,7 +67,7 @@ async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress) -> 
     """
     clock, load, settings = stop.clock, plan.load, plan.load.settings
     report = start_report("reconcile", load.rows.job, clock.now(), describe_load(load))
-    report.rows = dict.fromkeys(ROWS, 0)
+    report.rows = dict.fromkeys(ROW_COUNT_NAMES, 0)
     source_rows = SpooledRows(load.rows.source, load.rows.rules.identity)
     reconciliation = _Reconciliation(plan, source_rows, report, stop, progress)
     with closing(source_rows), record_report(report, settings.state_dir, settings.retention_s, clock.now):
@@ -122,19 +122,19 @@ class _Reconciliation:
             if certificate.hidden:
                 report.messages.append(describe_hidden(certificate))
             is_certain = self.differences.is_certain = certificate.is_complete
-            sides = Sides(comparison.bases, ledger, account)
-            source = SourceRows(load, suppression, comparison, sides, names)
-            report.rows = source.rows
+            compared_bases = ComparedBases(comparison.bases, ledger, account)
+            source_rows = SourceRows(load, suppression, comparison, compared_bases, names)
+            report.rows = source_rows.row_counts
             for prepared_chunk in self._source_rows.read():
-                source.add_chunk(prepared_chunk)
+                source_rows.add_chunk(prepared_chunk)
                 await asyncio.sleep(0)
             self._progress.set_describe(lambda: "comparing with the ledger")
-            add_entries(comparison, sides, ledger, identity)
-            comparison.assign_bases(sides.listed_sides)
+            add_entries(comparison, compared_bases, ledger, identity)
+            comparison.assign_bases(compared_bases.listed_base_numbers)
             comparison.join_tables()
             report.unmapped_columns = list(load.rows.unmapped_columns)
             with DifferenceFile(self._plan.to) as file:
-                report_differences(comparison, sides.bases, identity, names, self.differences, file)
+                report_differences(comparison, compared_bases.bases, identity, names, self.differences, file)
                 report.reconciled = self.differences.as_json()  # also if the file cannot be written
                 self.differences.file = file.publish()
                 report.reconciled = self.differences.as_json()
@@ -151,13 +151,13 @@ class _Reconciliation:
                 report.messages.append(
                     f"{count(nameless_count, 'listed subscriber')} {verb} no {identity} and {consequence}"
                 )
-            for side, known_count, listed_count in list(comparison.fetch_rows(CONFIRMED_SQL)):
+            for base_number, known_count, listed_count in list(comparison.fetch_rows(CONFIRMED_SQL)):
                 if is_certain and not listed_count:
                     report.messages.append(
-                        f"{describe_base(sides.bases[side])}: none of the {known_count:,} subscribers that the ledger "
-                        f"knows is listed: {OTHER_ACCOUNT}"
+                        f"{describe_base(compared_bases.bases[base_number])}: none of the {known_count:,} subscribers "
+                        f"that the ledger knows is listed: {OTHER_ACCOUNT}"
                     )
-            report.messages += source.list_messages()
+            report.messages += source_rows.list_messages()
 
     async def _wait_for_other_runs(self, ledger: Ledger) -> None:
         """Report a run that is active. Wait until the list shows the subscribers that a run has just confirmed: for a

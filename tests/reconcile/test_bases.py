@@ -11,7 +11,7 @@ from connector.ledger.entries import Ledger
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import find_or_add_base, list_bases
 from connector.reconcile import ListedBase
-from pipelines.flows.reconcile_sides import Sides
+from pipelines.flows.reconcile_sides import ComparedBases
 
 NEWS, SHOP = (7, "News"), (9, "Shop")
 
@@ -36,9 +36,11 @@ def find_base(
     ledger: Ledger, base_ref: BaseRef, listed: Sequence[ListedBase]
 ) -> tuple[tuple[int | None, str | None], list[int]]:
     """Return the base of the reference, and the indexes of this base among the listed bases."""
-    sides = Sides(listed, ledger, "main")
-    assert sides.find_side(base_ref) == 0
-    return (sides.bases[0].service_id, sides.bases[0].name), [index for index, _ in sides.listed_sides]
+    compared_bases = ComparedBases(listed, ledger, "main")
+    assert compared_bases.find_number(base_ref) == 0
+    return (compared_bases.bases[0].service_id, compared_bases.bases[0].name), [
+        index for index, _ in compared_bases.listed_base_numbers
+    ]
 
 
 @pytest.mark.parametrize("base_ref", [BaseRef(7), BaseRef(name="News")])
@@ -47,11 +49,11 @@ def test_the_ledger_records_the_id_and_the_name_of_a_listed_base(ledger: Ledger,
     assert list_recorded_bases(ledger) == [NEWS]
 
 
-def test_two_spellings_of_the_name_of_a_base_are_one_side(ledger: Ledger) -> None:
-    sides = Sides([SHOP, NEWS, (7, "news ")], ledger, "main")
+def test_two_spellings_of_the_name_of_a_base_are_one_base(ledger: Ledger) -> None:
+    compared_bases = ComparedBases([SHOP, NEWS, (7, "news ")], ledger, "main")
     base_refs = (BaseRef(name="News"), BaseRef(name="Shop"), BaseRef(name="news"), BaseRef(name="News"))
-    assert [sides.find_side(base_ref) for base_ref in base_refs] == [0, 1, 0, 0]
-    assert sides.listed_sides == [(1, 0), (2, 0), (0, 1)]
+    assert [compared_bases.find_number(base_ref) for base_ref in base_refs] == [0, 1, 0, 0]
+    assert compared_bases.listed_base_numbers == [(1, 0), (2, 0), (0, 1)]
 
 
 def test_a_record_with_the_name_and_a_record_with_the_id_are_merged(ledger: Ledger) -> None:

@@ -18,11 +18,11 @@ from connector.reconcile import Comparison
 from connector.spool import write_values
 from connector.states import State
 from connector.subscribers.identity import IDENTITY_BYTES, digest_identity, join_digests
-from pipelines.flows.reconcile_sides import NAMELESS_SQL, Sides, report_differences
+from pipelines.flows.reconcile_sides import NAMELESS_SQL, ComparedBases, report_differences
 from pipelines.report.differences import DifferenceFile, Differences
 
 BASES = (7, 8)
-PERSONS = st.tuples(st.integers(0, 1), st.integers(0, 2))  # a side and a number: few values, so that persons repeat
+PERSONS = st.tuples(st.integers(0, 1), st.integers(0, 2))  # base number, person number: few values, so persons repeat
 VALUES = st.sampled_from(["", "Ann", "Bob"])
 LISTED_PERSONS = st.lists(st.tuples(PERSONS, VALUES), max_size=12)
 ROWS = st.lists(st.tuples(PERSONS, VALUES, st.booleans()), max_size=12, unique_by=lambda row: (row[0], row[2]))
@@ -48,14 +48,14 @@ def read_differences(
 ) -> list[dict[str, str]]:
     """Return the lines of the file of differences. The comparison has the rows and the ledger's entries already."""
     with tempfile.TemporaryDirectory() as folder, open_ledger(f"sqlite:///{folder}/ledger.db") as ledger:
-        sides = Sides(comparison.bases, ledger, "main")
+        compared_bases = ComparedBases(comparison.bases, ledger, "main")
         for base_id in base_ids:
-            sides.find_side(BaseRef(base_id))
-        comparison.assign_bases(sides.listed_sides)
+            compared_bases.find_number(BaseRef(base_id))
+        comparison.assign_bases(compared_bases.listed_base_numbers)
         comparison.join_tables()
         path = Path(folder) / "differences.csv"
         with DifferenceFile(path) as file:
-            report_differences(comparison, sides.bases, "email", fields, Differences(is_certain=True), file)
+            report_differences(comparison, compared_bases.bases, "email", fields, Differences(is_certain=True), file)
             file.publish()
         with path.open(encoding="utf-8", newline="") as differences_file:
             return list(csv.DictReader(differences_file))
@@ -69,22 +69,22 @@ def test_the_join_finds_the_differences_that_a_comparison_of_each_person_finds(
 ) -> None:
     people: dict[tuple[int, int], dict[int, str]] = defaultdict(dict)
     with Comparison("email", ["first_name"]) as comparison:
-        for subscriber_id, ((side, person), value) in enumerate(listed_persons, 1):
-            people[side, person][subscriber_id] = value
-            base = {"Id": BASES[side], "Name": f"Base {side}"}
+        for subscriber_id, ((base_number, person), value) in enumerate(listed_persons, 1):
+            people[base_number, person][subscriber_id] = value
+            base = {"Id": BASES[base_number], "Name": f"Base {base_number}"}
             comparison.receive_rows(
                 [build_subscriber(subscriber_id, build_email(person).upper(), base, FirstName=value)]
             )
-        for (side, person), value, is_compared in rows:
-            sides, identities = np.array([side]), join_digests([build_digest(person)], IDENTITY_BYTES)
+        for (base_number, person), value, is_compared in rows:
+            base_numbers, identities = np.array([base_number]), join_digests([build_digest(person)], IDENTITY_BYTES)
             if is_compared:
                 contents = [write_values([value or None])]
-                comparison.add_rows(sides, identities, np.array([1]), [build_email(person)], contents)
+                comparison.add_rows(base_numbers, identities, np.array([1]), [build_email(person)], contents)
             else:
-                comparison.add_present(sides, identities)
-        for (side, person), (state, known_id) in entries.items():
+                comparison.add_present(base_numbers, identities)
+        for (base_number, person), (state, known_id) in entries.items():
             confirmed_id = known_id if state is State.CONFIRMED else None
-            comparison.add_entries(side, [(build_digest(person), state, confirmed_id, None, None)])
+            comparison.add_entries(base_number, [(build_digest(person), state, confirmed_id, None, None)])
         differences = sorted(
             (line["difference"], line["base"].rstrip(")")[-1], line["identity"].lower(), line["ids"])
             for line in read_differences(comparison, ["first_name"])
