@@ -23,7 +23,7 @@ Answer = Created | Accepted | Refused | Ambiguous | NotSent
 
 class RequestLimiter:
     """The slots for requests. Each request acquires a slot, leaves, and releases the slot. Only one caller at a time
-    may wait in `acquire`.
+    may wait in `acquire_slot`.
 
     `pace` belongs to the run. Limiters may share it if only one of them is in use at a time.
     """
@@ -38,11 +38,11 @@ class RequestLimiter:
         self._may_have_room = asyncio.Event()
 
     @property
-    def allowed(self) -> int:
+    def max_in_flight(self) -> int:
         """The number of requests that may be in flight at once."""
         return self._concurrency.allowed
 
-    async def acquire(self) -> bool:
+    async def acquire_slot(self) -> bool:
         """Wait for a slot. Return False, without a slot, if the run must stop."""
         while not self._control.is_stopping:
             wait_s = self._try_acquire()
@@ -55,21 +55,21 @@ class RequestLimiter:
                 await self._may_have_room.wait()
         return False
 
-    def acquire_now(self) -> bool:
+    def acquire_slot_now(self) -> bool:
         """Acquire a slot if a request may leave now. Return whether a slot was acquired."""
         return not self._control.is_stopping and self._try_acquire() <= 0
 
-    def release(self) -> None:
+    def release_slot(self) -> None:
         """Release the slot. Only `wake_waiting` wakes a caller that waits for a slot."""
         self._in_flight_count -= 1
 
-    def cancel(self) -> None:
+    def cancel_slot(self) -> None:
         """Release the slot of a request that was not sent."""
         self._breaker.record_inconclusive(self._control.clock.monotonic())
-        self.release()
+        self.release_slot()
 
     def wake_waiting(self) -> None:
-        """Wake the caller that waits in `acquire`, if a slot is free."""
+        """Wake the caller that waits in `acquire_slot`, if a slot is free."""
         if self._in_flight_count < self._concurrency.allowed:
             self._may_have_room.set()
 

@@ -24,7 +24,7 @@ class MalformedRow:
 
     number: int  # the number of the record, as in `Chunk.numbers`
     line: int | None  # the line on which the record starts (1 = first line of the file); None: the source has no lines
-    raw: str  # the record as text
+    raw_record: str  # the record as text
     code: str  # the kind of the fault; a code never changes its meaning, so that programs can use the code
     message: str
 
@@ -106,7 +106,7 @@ class Omission:
 
     row: Row
     identity: str
-    zip: str
+    zip_code: str
 
 
 @dataclass(frozen=True, slots=True)

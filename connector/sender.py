@@ -126,7 +126,7 @@ class Sender(Generic[Item, AnswerT, Result]):
         while not is_done:
             has_slot = False
             try:
-                has_slot = await self._limiter.acquire()
+                has_slot = await self._limiter.acquire_slot()
             finally:
                 if not has_slot:
                     self._delivery.give_up(item, GiveUpReason.STOPPED)
@@ -142,10 +142,10 @@ class Sender(Generic[Item, AnswerT, Result]):
                 while await queue.wait_for_item():
                     if not self._has_sendable_item(queue):
                         continue
-                    if not await self._limiter.acquire():
+                    if not await self._limiter.acquire_slot():
                         break
                     if not self._has_sendable_item(queue):
-                        self._limiter.cancel()
+                        self._limiter.cancel_slot()
                         continue
                     item = queue.pop()
                     unbegun_items[id(item)] = item
@@ -155,7 +155,7 @@ class Sender(Generic[Item, AnswerT, Result]):
             raise failures.exceptions[0] from None
         finally:
             for _ in unbegun_items:
-                self._limiter.cancel()
+                self._limiter.cancel_slot()
             self._give_up_items([*unbegun_items.values(), *queue.pop_all()], GiveUpReason.STOPPED)
 
     async def _commit_intents_ahead(self, fetch: FetchItems[Item], queue: "SendQueue[Item]") -> None:
@@ -182,7 +182,7 @@ class Sender(Generic[Item, AnswerT, Result]):
                 queue.mark_done()
             else:
                 queue.put_back(item)
-            if has_item := self._has_sendable_item(queue) and self._limiter.acquire_now():
+            if has_item := self._has_sendable_item(queue) and self._limiter.acquire_slot_now():
                 item = queue.pop()
             self._limiter.wake_waiting()
 
@@ -191,7 +191,7 @@ class Sender(Generic[Item, AnswerT, Result]):
         limiter, delivery = self._limiter, self._delivery
         deadline = delivery.find_deadline(item)
         if self._control.clock.monotonic() > deadline:
-            limiter.cancel()
+            limiter.cancel_slot()
             delivery.give_up(item, GiveUpReason.STALE)
             return True
         try:
@@ -199,7 +199,7 @@ class Sender(Generic[Item, AnswerT, Result]):
             try:
                 answer = await self._retrier.send(partial(self._send_once, item), limiter.counts, sleep_before_retry)
             finally:
-                limiter.release()
+                limiter.release_slot()
             if isinstance(answer, Refused):
                 limiter.wake_waiting()  # to classify a refusal, the delivery may wait for other requests
             result = await delivery.classify(item, answer)

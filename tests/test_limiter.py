@@ -29,9 +29,9 @@ class SimulatedLimiter:
         self.limiter = RequestLimiter(self.control, cast("Any", client), pace, "create")
 
     async def record_answer(self, answer: Answer) -> None:
-        assert await self.limiter.acquire()
+        assert await self.limiter.acquire_slot()
         self.limiter.record_answer(answer, self.control.clock.monotonic())
-        self.limiter.release()
+        self.limiter.release_slot()
 
 
 def simulate_answers(*answers: tuple[int, Answer]) -> list[str | None]:

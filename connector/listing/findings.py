@@ -221,7 +221,7 @@ def contradicts(suspect: Suspect, answers: Sequence[Answer]) -> bool:
 
 def list_unshown(suspect: Suspect, answers: Sequence[Answer]) -> list[HiddenClass]:
     """Return the classes of which neither the reading nor a request for the class showed a subscriber."""
-    parts_by_name = {name: _read_parts(suspect, name, answers) for name in CLASS_FIELDS}
+    parts_by_name = {name: _read_part_counts(suspect, name, answers) for name in CLASS_FIELDS}
     return [
         (name, value)
         for name, rounds in parts_by_name.items()
@@ -249,7 +249,7 @@ def decide_partition(suspect: Suspect, name: str, answers: Sequence[Answer]) -> 
         sum(counts_of_round.part_counts) - counts_of_round.total_after >= _compute_jump(counts_of_round.total_after)
         for counts_of_round in rounds
     )
-    part_rounds = _read_parts(suspect, name, answers)
+    part_rounds = _read_part_counts(suspect, name, answers)
     counted_bases = part_rounds[0] if part_rounds else {}
     has_unlisted_base = any(
         all(parts[base] for parts in part_rounds) and not suspect.base_counts.get(int(str(base)))
@@ -269,7 +269,7 @@ def _find_too_few(suspect: Suspect, name: str, answers: Sequence[Answer]) -> lis
     value: a window cuts the list off, and the list hides no class."""
     if unlisted_values := _find_unlisted_values(suspect, name, answers):
         return unlisted_values
-    counts, listed_counts = _read_parts(suspect, name, answers)[-1], suspect.class_counts.get(name, {})
+    counts, listed_counts = _read_part_counts(suspect, name, answers)[-1], suspect.class_counts.get(name, {})
     tolerance = _compute_jump(suspect.certificate.distinct) if suspect.hidden_classes or not suspect.is_quiet else 0
     values = [value for value, count in counts.items() if count - listed_counts.get(value, 0) > tolerance]
     is_window = any(listed_counts.get(value, 0) > _SHOWN_SHARE * counts[value] for value in values)
@@ -313,7 +313,7 @@ def read_rounds(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[
         [answer for answer in answers if answer.question.topic is Topic.WHOLE] if suspect.is_total_checked else []
     )
     rounds: list[RoundCounts] = []
-    for round_index, counts in enumerate(_read_parts(suspect, name, answers)):
+    for round_index, counts in enumerate(_read_part_counts(suspect, name, answers)):
         answered_totals = [
             answer.total_count
             for answer in whole_answers
@@ -331,7 +331,7 @@ def read_rounds(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[
     return rounds
 
 
-def _read_parts(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[dict[object, int]]:
+def _read_part_counts(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[dict[object, int]]:
     """Return the counts of a partition by value, one mapping for each round. Return an empty list if any answer is
     missing or does not match its question."""
     pair_answers = [

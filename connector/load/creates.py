@@ -309,7 +309,7 @@ class Creator:
             control.request_stop(
                 f"the service redirects (status {transition.status}): correct the base URL and run again"
             )
-        elif canaries.lost_count >= max(_MAX_LOST_IN_A_ROW, 2 * self._limiter.allowed):
+        elif canaries.lost_count >= max(_MAX_LOST_IN_A_ROW, 2 * self._limiter.max_in_flight):
             control.request_stop(
                 f"{canaries.lost_count} creates in a row had no readable answer (last: {transition.message}): "
                 "nothing more was sent. Run again when the service works. The next run first looks up the creates that "

@@ -89,8 +89,8 @@ class PlannedRows(CloseableResource, RowRecorder):
         source_values = {name: value for name, _, value in change.fields}
         code = "not_compared" if change.reason else "opted_out" if OPT_OUT_FIELD in change.fields else ""
         cells: list[object] = [Outcome.CHANGED, "", code, message]
-        names, key = "; ".join(service_values), (change.row.file, change.row.number)
-        self._add(key, cells, names, _format_values(service_values), _format_values(source_values))
+        field_names, key = "; ".join(service_values), (change.row.file, change.row.number)
+        self._add(key, cells, field_names, _format_values(service_values), _format_values(source_values))
 
     def write_problem(self, problem: Problem) -> None:
         """Add a row that a person must see."""

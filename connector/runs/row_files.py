@@ -89,8 +89,8 @@ class RowFindings:
             key = str(problem.outcome), name, code, message
             if key not in self._causes and len(self._causes) >= _MAX_CAUSES:
                 key = str(problem.outcome), "", "", "other causes, each of few rows"
-            names = ("outcome", "field", "code", "message")
-            cause = self._causes.setdefault(key, dict(zip(names, key, strict=True)) | {"rows": 0, "examples": []})
+            cause_keys = ("outcome", "field", "code", "message")
+            cause = self._causes.setdefault(key, dict(zip(cause_keys, key, strict=True)) | {"rows": 0, "examples": []})
             cause["rows"] += 1
             if len(cause["examples"]) < _MAX_EXAMPLES:
                 row = problem.row
@@ -327,7 +327,7 @@ def build_malformed_problem(row: MalformedRow, file: str) -> Problem:
     """Return the problem of a record that could not be read as a row."""
     prefix = f"line {row.line}: " if row.line is not None else ""
     return Problem(
-        Row(row.number, file, (), ()), Outcome.INVALID, "", row.code, prefix + row.message, raw_record=row.raw
+        Row(row.number, file, (), ()), Outcome.INVALID, "", row.code, prefix + row.message, raw_record=row.raw_record
     )
 
 
@@ -430,7 +430,7 @@ class LoadFiles(CloseableResource, RowRecorder):
     def write_omission(self, omission: Omission) -> None:
         """Add an omitted zip code to the drift file."""
         row, identity = omission.row, omission.identity
-        self._write_drift(row, identity, "address_zip", None, omission.zip, Outcome.CREATED, "zip_omitted")
+        self._write_drift(row, identity, "address_zip", None, omission.zip_code, Outcome.CREATED, "zip_omitted")
 
     def write_opt_out(self, opt_out: OptOut) -> None:
         """Add an opt-out to the drift file."""

@@ -124,10 +124,12 @@ def _find_clock_jump(state_dir: Path, now: float, retention_s: float) -> float:
         with suppress(OSError):  # another run may have deleted the file
             if _RUN_FILE_NAME.fullmatch(path.name):
                 written_times.append(path.stat().st_mtime)
-    earlier_times = [at for at in written_times if at < now - _DAY_S]
+    earlier_times = [written_at for written_at in written_times if written_at < now - _DAY_S]
     if not earlier_times:
         return 0.0
-    first_time_of_day = min((at for at in written_times if now - _DAY_S <= at <= now), default=now)
+    first_time_of_day = min(
+        (written_at for written_at in written_times if now - _DAY_S <= written_at <= now), default=now
+    )
     gap_s = first_time_of_day - max(earlier_times)
     return gap_s if gap_s > max(2 * _DAY_S, min(_MAX_SCHEDULE_INTERVAL_S, retention_s / 2)) else 0.0
 

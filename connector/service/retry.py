@@ -41,20 +41,20 @@ class Retrier:
     """Sends requests again: reads, and requests that certainly had no effect. The methods return the last answer, and
     raise no error.
 
-    A request gets at most `attempts` attempts, and no attempt later than `longest_s` seconds after the first failure.
-    At most a tenth of all requests are retries. Retries after a 429 are not counted. Waits are drawn from [0, 0.5 s],
-    [0, 1 s], [0, 2 s] and so on, up to 10 s (full jitter).
+    A request gets at most `max_attempts` attempts. No attempt starts later than `max_span_s` seconds after the first
+    failure. At most a tenth of all requests are retries. Retries after a 429 are not counted. Waits are drawn from [0,
+    0.5 s], [0, 1 s], [0, 2 s] and so on, up to 10 s (full jitter).
 
     Six attempts take longer than a restart of several seconds. If each attempt takes a time-out of 30 s, there are two
     attempts. If all attempts of a read have failed, the next reads get only one attempt, until a read succeeds.
     """
 
-    __slots__ = ("_attempts", "_budget", "_clock", "_has_given_up", "_longest_s", "_random")
+    __slots__ = ("_budget", "_clock", "_has_given_up", "_max_attempts", "_max_span_s", "_random")
 
     def __init__(
         self,
-        attempts: int = 6,
-        longest_s: float = 45.0,
+        max_attempts: int = 6,
+        max_span_s: float = 45.0,
         *,
         clock: Clock | None = None,
         rng: random.Random | None = None,
@@ -62,7 +62,7 @@ class Retrier:
         self._clock = clock or system_clock()
         self._budget = RetryBudget()
         self._has_given_up = False
-        self._attempts, self._longest_s = attempts, longest_s
+        self._max_attempts, self._max_span_s = max_attempts, max_span_s
         self._random = rng or random.Random()  # noqa: S311 - the waits are not secret
 
     async def send(
@@ -105,7 +105,7 @@ class Retrier:
         from tenacity import AsyncRetrying, retry_if_result, stop_after_attempt, stop_any, stop_before_delay
 
         latest_answer, may_go_on = first_answer, True
-        stop_condition = stop_any(stop_after_attempt(self._attempts), stop_before_delay(self._longest_s))
+        stop_condition = stop_any(stop_after_attempt(self._max_attempts), stop_before_delay(self._max_span_s))
 
         async def attempt() -> _Answer:
             nonlocal latest_answer

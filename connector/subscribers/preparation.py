@@ -343,7 +343,7 @@ def find_possible_identities(records: Sequence[MalformedRow], identity: str) -> 
     texts = [
         (text.strip("' \r"), record.number)
         for record in records
-        for text in _IDENTITY_TEXTS[identity].findall(record.raw)
+        for text in _IDENTITY_TEXTS[identity].findall(record.raw_record)
     ]
     identities = pd.Series([text for text, _ in texts], dtype="str")
     record_numbers = np.array([number for _, number in texts], dtype=np.int64)
@@ -359,7 +359,7 @@ def select_shard(chunk: Chunk, mapping: FieldMapping, rules: ValidationRules, sh
         chunk,
         frame=chunk.frame[shard_mask].reset_index(drop=True),
         numbers=chunk.numbers[shard_mask],
-        malformed=tuple(row for row in chunk.malformed if shard.holds(digest_text(row.raw))),
+        malformed=tuple(row for row in chunk.malformed if shard.holds(digest_text(row.raw_record))),
     )
 
 

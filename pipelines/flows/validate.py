@@ -188,7 +188,7 @@ def _add_findings(prepared_chunk: PreparedChunk, plan: RowsPlan, validation: Val
         kind = ValidationFinding("", malformed_row.code, malformed_row.message)
         finding = findings.setdefault(("", malformed_row.code), kind)
         finding.rows += 1
-        finding.add_example(malformed_row.number, malformed_row.raw)
+        finding.add_example(malformed_row.number, malformed_row.raw_record)
     finding_by_kind: dict[tuple[str, str], list[Fault]] = defaultdict(list)
     for fault in prepared_chunk.faults:
         finding_by_kind[fault.field, fault.code].append(fault)

@@ -119,7 +119,7 @@ def read_all(path: Path, chunk_bytes: int | None) -> list[tuple[int, object]] | 
     rows = [
         pair for chunk in chunks for pair in zip(chunk.numbers.tolist(), chunk.frame.to_numpy().tolist(), strict=True)
     ]
-    return rows + [(row.number, (row.line, row.raw, row.code)) for chunk in chunks for row in chunk.malformed]
+    return rows + [(row.number, (row.line, row.raw_record, row.code)) for chunk in chunks for row in chunk.malformed]
 
 
 RANDOM_TEXTS = st.text(alphabet='ab",\n\r ', max_size=40)

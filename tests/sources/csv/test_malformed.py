@@ -15,8 +15,8 @@ def test_a_row_with_a_wrong_number_of_cells_is_reported_with_its_number_and_line
     assert chunk.frame.to_numpy().tolist() == [["1", "x\ny"], ["3", "4"], ["8", "9"]]
     assert chunk.numbers.tolist() == [2, 5, 7]
     short_row, long_row = chunk.malformed
-    assert (short_row.number, short_row.line, short_row.raw, short_row.code) == (4, 5, "short", "ragged")
-    assert (long_row.number, long_row.line, long_row.raw, long_row.code) == (6, 7, "5,6,7", "ragged")
+    assert (short_row.number, short_row.line, short_row.raw_record, short_row.code) == (4, 5, "short", "ragged")
+    assert (long_row.number, long_row.line, long_row.raw_record, long_row.code) == (6, 7, "5,6,7", "ragged")
     assert "1 cells where the header has 2" in short_row.message
 
 
@@ -26,7 +26,7 @@ def test_a_byte_that_cannot_be_decoded_rejects_only_its_row(tmp_path: Path) -> N
     assert chunk.frame["a"].tolist() == ["Müller", "Ω"]
     assert chunk.numbers.tolist() == [2, 5]
     assert [(row.number, row.line, row.code) for row in chunk.malformed] == [(3, 3, "encoding"), (4, 4, "encoding")]
-    assert chunk.malformed[0].raw == r"M\xfcller,2"
+    assert chunk.malformed[0].raw_record == r"M\xfcller,2"
     assert "0xFC" in chunk.malformed[0].message
     assert "--encoding cp1252, or source.file.encoding in a job" in chunk.malformed[0].message
 
@@ -79,9 +79,9 @@ def test_the_reported_text_of_a_malformed_row_has_no_control_characters(tmp_path
     (chunk,) = read(write(tmp_path, b"a,b\n" + controls + b"\xff," + b"x" * 400 + b"\n"))
     (row,) = chunk.malformed
     expected_text = "".join("\t" if octet == 9 else f"\\x{octet:02x}" for octet in (*controls, 0xFF))
-    assert row.raw == f"{expected_text},{'x' * 400}"
+    assert row.raw_record == f"{expected_text},{'x' * 400}"
     (ragged_row,) = read(write(tmp_path, b'a,b\n"\x1b\t\r\n",2,3\n'))[0].malformed
-    assert ragged_row.raw == '"\\x1b\t\r\n",2,3'
+    assert ragged_row.raw_record == '"\\x1b\t\r\n",2,3'
 
 
 @pytest.mark.parametrize(("ending", "chunk_bytes"), [("\n", None), ("\r\n", 8), ("\r", 8)])
@@ -118,7 +118,7 @@ def test_a_file_with_spaces_before_a_quote_is_refused_with_the_line(
 def test_a_quote_that_is_open_at_the_end_of_the_last_line_rejects_this_row(tmp_path: Path) -> None:
     (chunk,) = read(write(tmp_path, 'a,b\n1,2\n3,"Ann'))
     assert chunk.frame.to_numpy().tolist() == [["1", "2"]]
-    assert [(row.number, row.line, row.code, row.raw) for row in chunk.malformed] == [
+    assert [(row.number, row.line, row.code, row.raw_record) for row in chunk.malformed] == [
         (3, 3, "unclosed_quote", '3,"Ann')
     ]
 
@@ -134,7 +134,7 @@ def test_the_lines_of_a_faulty_cell_are_not_read_as_rows(tmp_path: Path, row: st
     (chunk,) = read(write(tmp_path, f"a,b\n1,2\n{row}\n5,6\n"))
     assert chunk.frame["a"].tolist() == ["1", "5"]
     (malformed_row,) = chunk.malformed
-    assert (malformed_row.line, malformed_row.code, malformed_row.raw) == (3, "stray_quote", row)
+    assert (malformed_row.line, malformed_row.code, malformed_row.raw_record) == (3, "stray_quote", row)
     assert "includes 1 more line, which was not read as a row" in malformed_row.message
 
 
@@ -160,7 +160,7 @@ def test_a_cell_with_text_after_its_closing_quote_rejects_only_its_row(
         (3, 4, "stray_quote"),
         (5, later_line, "stray_quote"),
     ]
-    assert {row.raw for row in malformed_rows} == {stray_text}
+    assert {row.raw_record for row in malformed_rows} == {stray_text}
     assert "twice" in malformed_rows[0].message
     assert "@" not in malformed_rows[0].message
 
@@ -169,7 +169,7 @@ def test_a_record_that_is_too_large_is_reported_with_its_first_characters(tmp_pa
     cell = "x" * (1 << 20)
     (chunk,) = read(write(tmp_path, f"a,b\n1,2\n3,{cell}\n5,6\n"))
     (row,) = chunk.malformed
-    assert (row.number, row.line, row.code, row.raw) == (3, 3, "oversized", f"3,{cell[: (1 << 16) - 2]}…")
+    assert (row.number, row.line, row.code, row.raw_record) == (3, 3, "oversized", f"3,{cell[: (1 << 16) - 2]}…")
     assert "longer than 1024 KiB" in row.message
     largest_cell = "y" * ((1 << 20) - 2)
     assert read(write(tmp_path, f"a,b\n1,{largest_cell}\n"))[0].frame["b"].tolist() == [largest_cell]

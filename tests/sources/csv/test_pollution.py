@@ -87,7 +87,7 @@ def test_a_row_that_does_not_end_with_the_delimiter_is_rejected_and_no_cell_is_s
         assert [cells for chunk in chunks for cells in chunk.frame.to_numpy().tolist()] == EXPECTED_ROWS * 2
         malformed_rows = [row for chunk in chunks for row in chunk.malformed]
         assert [
-            (malformed_row.number, malformed_row.line, malformed_row.code, malformed_row.raw)
+            (malformed_row.number, malformed_row.line, malformed_row.code, malformed_row.raw_record)
             for malformed_row in malformed_rows
         ] == [(11, 11, "ragged", row)]
 

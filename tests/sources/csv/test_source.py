@@ -48,7 +48,7 @@ def test_a_row_has_the_number_that_a_spreadsheet_program_shows_for_it(tmp_path: 
             for number, name in zip(chunk.numbers.tolist(), chunk.frame["name"], strict=True)
         }
         assert names == {4: "row 4", 7: "row 7", 10: "row 10"}
-        assert [(row.number, row.raw) for chunk in chunks for row in chunk.malformed] == [(9, "row 9,a,b")]
+        assert [(row.number, row.raw_record) for chunk in chunks for row in chunk.malformed] == [(9, "row 9,a,b")]
 
 
 def test_the_delimiter_line_of_excel_is_not_the_header(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_quotes_inside_an_unquoted_cell_that_enclose_a_delimiter_reject_the_row(
         )
         assert [cells for chunk in chunks for cells in chunk.frame.to_numpy().tolist()] == [["x"] * width] * 2
         assert [
-            (malformed_row.line, malformed_row.code, malformed_row.raw)
+            (malformed_row.line, malformed_row.code, malformed_row.raw_record)
             for chunk in chunks
             for malformed_row in chunk.malformed
         ] == [(3, "ambiguous_quote", row)]
@@ -104,7 +104,7 @@ def test_a_delimiter_does_not_count_as_a_blank(tmp_path: Path) -> None:
 def test_a_byte_that_the_named_encoding_does_not_have_rejects_its_row(tmp_path: Path) -> None:
     (chunk,) = read(write(tmp_path, b"a,b\n1,\x81\n2,\xe9\n"), encoding="cp1252")
     assert chunk.frame.to_numpy().tolist() == [["2", "é"]]
-    assert [(row.number, row.code, row.raw) for row in chunk.malformed] == [(2, "encoding", "1,\ufffd")]
+    assert [(row.number, row.code, row.raw_record) for row in chunk.malformed] == [(2, "encoding", "1,\ufffd")]
     assert "source.file.encoding in a job" in chunk.malformed[0].message
 
 
@@ -126,9 +126,9 @@ def test_numbers_and_lines_continue_over_chunks(tmp_path: Path) -> None:
     assert len(chunks) > 5
     for chunk in chunks:
         assert chunk.frame["a"].astype(int).tolist() == chunk.numbers.tolist()
-        assert all(row.raw == f"ragged {row.number}" for row in chunk.malformed)
+        assert all(row.raw_record == f"ragged {row.number}" for row in chunk.malformed)
     lines = content.split("\n")
-    assert all(lines[row.line - 1] == row.raw for chunk in chunks for row in chunk.malformed if row.line)
+    assert all(lines[row.line - 1] == row.raw_record for chunk in chunks for row in chunk.malformed if row.line)
     assert sum(len(chunk.malformed) for chunk in chunks) == 200
 
 

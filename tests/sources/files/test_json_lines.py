@@ -98,7 +98,7 @@ def test_a_line_that_is_not_an_object_is_rejected_with_its_number(
     (row,) = read_malformed(path)
     assert (row.number, row.line, row.code) == (3, 3, "json")
     assert row.message.startswith(expected_text) or expected_text in row.message
-    assert len(row.raw) < 1500
+    assert len(row.raw_record) < 1500
 
 
 @pytest.mark.parametrize(

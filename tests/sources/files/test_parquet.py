@@ -76,7 +76,7 @@ def test_bytes_that_are_not_utf8_reject_their_row(tmp_path: Path) -> None:
     (row,) = chunk.malformed
     assert (row.number, row.line, row.code) == (2, None, "encoding")
     assert row.message == "column email holds bytes that are not UTF-8 (0xFC)"
-    assert row.raw == r'{"email":"M\\xfc","n":"2"}'
+    assert row.raw_record == r'{"email":"M\\xfc","n":"2"}'
 
 
 def test_bytes_that_are_not_utf8_in_lists_and_objects_reject_their_row(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_a_row_with_an_error_is_rejected_with_its_number_in_the_sheet(tmp_path: 
         (5, None, "error_cell"),
     ]
     assert chunk.malformed[0].message.startswith("the cell B4 holds ")
-    assert chunk.malformed[0].raw == '{"email":"b@x.org","name":""}'
+    assert chunk.malformed[0].raw_record == '{"email":"b@x.org","name":""}'
 
 
 def test_an_old_workbook_is_read_with_the_same_people(tmp_path: Path) -> None:

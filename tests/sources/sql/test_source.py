@@ -43,7 +43,7 @@ def test_bytes_that_are_not_utf8_reject_their_row(crm_url: str) -> None:
     assert chunk.numbers.tolist() == [1, 3]
     (row,) = chunk.malformed
     assert (row.number, row.line, row.code) == (2, None, "encoding")
-    assert row.raw == r'{"id":"4","email":"M\\xfc","note":"\\xff\u0000","Group":"y"}'
+    assert row.raw_record == r'{"id":"4","email":"M\\xfc","note":"\\xff\u0000","Group":"y"}'
     assert "column email" in row.message
 
 
