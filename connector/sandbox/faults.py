@@ -11,7 +11,7 @@ from random import Random
 from typing import Protocol
 
 from connector.sandbox.switches import SandboxSettings
-from connector.sandbox.truth import Fate
+from connector.sandbox.truth import AnswerFate
 
 
 class Fault(StrEnum):
@@ -34,19 +34,19 @@ class Fault(StrEnum):
     STRAY_REFUSAL = "stray_refusal"
 
 
-FATES: dict[Fault | None, Fate] = {
-    None: Fate.ANSWERED,
-    Fault.DROP_AFTER: Fate.CUT,
-    Fault.ERROR_AFTER: Fate.SERVER_ERROR,
-    Fault.CUT_ANSWER: Fate.CUT_IN_ANSWER,
-    Fault.HANG_AFTER: Fate.HUNG,
-    Fault.GARBAGE_AFTER: Fate.GARBAGE,
-    Fault.CREATED_422: Fate.ANSWERED_422,
-    Fault.CREATED_429: Fate.ANSWERED_429,
-    Fault.EXECUTED_STATUS: Fate.ANSWERED_AS_REFUSED,
-    Fault.WRONG_ANSWER: Fate.WRONG,
-    Fault.REPEAT: Fate.ANSWERED,
-    Fault.DISCARD: Fate.ANSWERED,  # a request that is not a create is executed and answered
+ANSWER_FATES: dict[Fault | None, AnswerFate] = {
+    None: AnswerFate.ANSWERED,
+    Fault.DROP_AFTER: AnswerFate.CUT,
+    Fault.ERROR_AFTER: AnswerFate.SERVER_ERROR,
+    Fault.CUT_ANSWER: AnswerFate.CUT_IN_ANSWER,
+    Fault.HANG_AFTER: AnswerFate.HUNG,
+    Fault.GARBAGE_AFTER: AnswerFate.GARBAGE,
+    Fault.CREATED_422: AnswerFate.ANSWERED_422,
+    Fault.CREATED_429: AnswerFate.ANSWERED_429,
+    Fault.EXECUTED_STATUS: AnswerFate.ANSWERED_AS_REFUSED,
+    Fault.WRONG_ANSWER: AnswerFate.WRONG,
+    Fault.REPEAT: AnswerFate.ANSWERED,
+    Fault.DISCARD: AnswerFate.ANSWERED,  # a request that is not a create is executed and answered
 }
 
 

@@ -21,7 +21,7 @@ import orjson
 
 from connector.sandbox.connection import NO_RESPONSE, Delivery, Request, Response
 from connector.sandbox.emails import Outbox, parse_email
-from connector.sandbox.faults import FATES, GARBAGE, CreateBlock, Fault, FaultDraw, build_limiter
+from connector.sandbox.faults import ANSWER_FATES, GARBAGE, CreateBlock, Fault, FaultDraw, build_limiter
 from connector.sandbox.listing import Filter, Query, SubscriberList, choose_id, draw_row, parse_query
 from connector.sandbox.people import SyntheticSubscribers
 from connector.sandbox.store import SubscriberStore, fold_base_name
@@ -35,7 +35,7 @@ from connector.sandbox.subscriber import (
     parse_create,
 )
 from connector.sandbox.switches import SandboxSettings, change_settings
-from connector.sandbox.truth import Fate, Stats, TruthLog
+from connector.sandbox.truth import AnswerFate, Stats, TruthLog
 
 OPERATIONS = {
     "/api/subscribers/create-subscriber/": ("create", "POST"),
@@ -173,18 +173,18 @@ class Sandbox:
         settings = self.settings
         self.limiter = build_limiter(settings.limiter, settings.rate, settings.burst, settings.window_ms / 1000)
 
-    def execute(self, operation: str, request: Request, fate: Fate) -> Response:
-        """Execute a request. `fate` is the fate of its answer.
+    def execute(self, operation: str, request: Request, answer_fate: AnswerFate) -> Response:
+        """Execute a request. `answer_fate` is what becomes of its answer.
 
         Raise RejectedError if the request breaks a rule, and OSError if the disk is full and nothing was stored.
         """
         if operation == "create":
-            return self.create_subscriber(request.body, fate)
+            return self.create_subscriber(request.body, answer_fate)
         if operation == "list":
             return self._list_subscribers(request)
         entry = self.outbox.add(parse_email(request.body, self.settings), self.wall_clock())
         ids = {"request_id": entry["request_id"], "message_id": entry["message_id"]}
-        self.truth.append("sent", **ids, answered=fate, email=entry)
+        self.truth.append("sent", **ids, answered=answer_fate, email=entry)
         send_result = {"SendMessageRequestId": entry["request_id"], "MessageId": entry["message_id"]}
         return Response(200, orjson.dumps({"success": True, "SendEmail": send_result}))
 
@@ -203,7 +203,7 @@ class Sandbox:
             self._cached_answers[request.query] = now, page
         return Response(200, page)
 
-    def create_subscriber(self, body: bytes, fate: Fate) -> Response:
+    def create_subscriber(self, body: bytes, answer_fate: AnswerFate) -> Response:
         """Create a subscriber (service-api.md 4.2). Raise the errors of `execute`."""
         settings, store = self.settings, self.store
         requested_base_id, requested_base_name, values = parse_create(body, settings)
@@ -234,7 +234,7 @@ class Sandbox:
             subscriber_id = store.create_id(settings.id_step)
         subscriber = fill_defaults(values, settings.absent_fields)
         subscriber_json = orjson.dumps({"Id": subscriber_id, "Base": {"Id": base_id, "Name": base_name}} | subscriber)
-        self._record_change(kind, subscriber_id, base_id, email, fate, subscriber_json)
+        self._record_change(kind, subscriber_id, base_id, email, answer_fate, subscriber_json)
         if is_new:
             store.created.add(subscriber_id)
             lag_s = settings.list_lag_ms / 1000
@@ -294,10 +294,18 @@ class Sandbox:
         return format_uuid(subscriber_json) if settings.uuids else subscriber_json
 
     def _record_change(
-        self, kind: str, subscriber_id: int, base_id: int, email: str | None, fate: Fate, subscriber_json: bytes
+        self,
+        kind: str,
+        subscriber_id: int,
+        base_id: int,
+        email: str | None,
+        answer_fate: AnswerFate,
+        subscriber_json: bytes,
     ) -> None:
         subscriber = orjson.Fragment(subscriber_json)
-        self.truth.append(kind, id=subscriber_id, base_id=base_id, email=email, answered=fate, subscriber=subscriber)
+        self.truth.append(
+            kind, id=subscriber_id, base_id=base_id, email=email, answered=answer_fate, subscriber=subscriber
+        )
 
     def _find_base(self, base_id: int | None, name: str | None) -> tuple[int, str]:
         """Return the Id and the Name of the base in which a create is stored: the named base, or its target in the
@@ -345,7 +353,7 @@ class Sandbox:
             subscriber_json = orjson.dumps(
                 {"Id": subscriber_id, "Base": base, "IsActive": True, "Email": email, "Gender": ""}
             )
-            self._record_change("churn_inserted", subscriber_id, base_id, None, Fate.UNASKED, subscriber_json)
+            self._record_change("churn_inserted", subscriber_id, base_id, None, AnswerFate.UNASKED, subscriber_json)
             store.add(subscriber_id, base_id, email, "", subscriber_json)
 
     def seed(self, count: int, base_id: int | None, base_name: str | None) -> SyntheticSubscribers:
@@ -482,7 +490,7 @@ class Service:
         if fault is Fault.DROP_BEFORE:
             self._finish_request(operation, peer, NO_RESPONSE, Delivery.CUT)
             if settings.late_ms and operation != "list":
-                self._call_after(settings.late_ms / 1000, lambda: self._execute(operation, request, Fate.LATE))
+                self._call_after(settings.late_ms / 1000, lambda: self._execute(operation, request, AnswerFate.LATE))
             return
         is_error = fault is Fault.ERROR_BEFORE
         if not is_error and operation == "list" and settings.list_error:
@@ -499,8 +507,10 @@ class Service:
             self._finish_request(operation, peer, self._answer_without_storing(request), Delivery.WHOLE)
             return
         if fault is Fault.REPEAT and operation == "create":
-            self._execute(operation, request, Fate.REPEATED)
-        response, is_executed = self._execute(operation, request, Fate.GONE if peer.is_gone else FATES[fault])
+            self._execute(operation, request, AnswerFate.REPEATED)
+        response, is_executed = self._execute(
+            operation, request, AnswerFate.GONE if peer.is_gone else ANSWER_FATES[fault]
+        )
         delivery = Delivery.WHOLE
         is_change = is_executed and operation != "list"
         match fault:
@@ -528,10 +538,10 @@ class Service:
                 response = Response(response.status, orjson.dumps(root))
         self._finish_request(operation, peer, response, delivery)
 
-    def _execute(self, operation: str, request: Request, fate: Fate) -> tuple[Response, bool]:
+    def _execute(self, operation: str, request: Request, answer_fate: AnswerFate) -> tuple[Response, bool]:
         """Return the response, and whether the request was executed."""
         try:
-            return self._sandbox.execute(operation, request, fate), True
+            return self._sandbox.execute(operation, request, answer_fate), True
         except RejectedError as error:
             status = self._sandbox.settings.error_status if error.status is None else error.status
             return self._build_error(status, error.message), False

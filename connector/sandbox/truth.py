@@ -1,8 +1,8 @@
 """The truth log, which has one event for each change of the stored data, and the counts of requests.
 
 An event is a JSON object: `sequence` (from 1), `at` (Unix seconds), `kind`, and depending on the kind
-  created | updated      id, base_id, email (as in the request), answered (a Fate), subscriber (as stored);
-  churn_inserted         the same, with the Fate UNASKED
+  created | updated      id, base_id, email (as in the request), answered (an AnswerFate), subscriber (as stored);
+  churn_inserted         the same, with the AnswerFate UNASKED
   churn_deleted          id
   seeded                 first_id, count, step, base_id, base_name
   sent                   request_id, message_id, answered, email (an outbox entry)
@@ -23,8 +23,8 @@ if sys.platform != "win32":
     import fcntl
 
 
-class Fate(StrEnum):
-    """The fate of the answer to an executed request. The value of a member is its name in the truth log."""
+class AnswerFate(StrEnum):
+    """What became of the answer to an executed request. The value of a member is its name in the truth log."""
 
     ANSWERED = "answered"
     CUT = "cut"  # the request was executed, and no byte of the answer was sent

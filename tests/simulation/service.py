@@ -12,7 +12,7 @@ from connector.sandbox.connection import Request
 from connector.sandbox.service import Peer, Sandbox, Service
 from connector.sandbox.subscriber import RejectedError
 from connector.sandbox.switches import SandboxSettings, change_settings
-from connector.sandbox.truth import Fate
+from connector.sandbox.truth import AnswerFate
 from tests.simulation.people import People
 from tests.simulation.requests import Call, EventRecord, StoredSubscriber
 from tests.simulation.timeline import Timeline
@@ -46,7 +46,7 @@ class SimulatedService:
     def create_by_other_program(self, subscriber_object: Mapping[str, object]) -> None:
         """Create a subscriber as another program does."""
         try:
-            self.state.create_subscriber(orjson.dumps({"Subscriber": subscriber_object}), Fate.UNASKED)
+            self.state.create_subscriber(orjson.dumps({"Subscriber": subscriber_object}), AnswerFate.UNASKED)
         except RejectedError:
             return  # the service has the subscriber already and refuses the other program
         self._trace(None)
