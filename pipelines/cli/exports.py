@@ -343,7 +343,8 @@ def reconcile_command(
       vanished    confirmed by an earlier run, no longer in the service
 
     The command only reads. If somebody erased a vanished subscriber on purpose, `connector forget IDENTITY` deletes the
-    ledger entries of that subscriber. Then the next sync that reads the subscriber creates the subscriber again.
+    ledger entries of that subscriber. Then the next sync that reads a row of the subscriber creates the
+    subscriber again, unless the service's list shows the subscriber.
     """
     from connector.jobs.reader import load_job, read_settings
     from pipelines.flows.reconciles import plan_reconcile, run_reconcile

@@ -88,7 +88,8 @@ def forget(
             forgotten_bases = [base for base, _, _ in entries]
             message = (
                 f"Deleted from the ledger in {describe_bases(list(dict.fromkeys(forgotten_bases)))}. The next run that "
-                "reads a row of this subscriber creates the subscriber again. A job with a cursor needs sync --full"
+                "reads a row of this subscriber creates the subscriber again, unless the service's list shows the "
+                "subscriber. A job with a cursor needs sync --full"
             )
     return {
         "status": "ok" if forgotten_bases else "partial",

@@ -162,7 +162,7 @@ class _Retry:
                 )
                 yield f"Nothing to do: no selected entry is {states}. {other_entries} unknown or held"
             else:
-                yield f"Nothing to do: no entry of the account {self._plan.settings.account} is {states}"
+                yield f"Nothing to do: the ledger has no {states} create of the account {self._plan.settings.account}"
         for job, number in sorted(self._owner_jobs.items()):
             yield (
                 f"{count(number, 'entry', 'entries')} of the job {job} cannot be sent again without the suppression "

@@ -27,6 +27,7 @@ STYLES = {"ok": "green", "partial": "yellow", "running": "cyan"}
 """The colour of each status. A status that is not here is red."""
 
 _ALWAYS_SHOWN = ("read", "created", "written", "sent")
+_PLANNED_NAMES = {"created": "would create", "sent": "would send"}
 _FURTHER_KINDS = {"unknown": ("held",)}
 """The kinds of problems that rows of an outcome can have, in addition to the kind with the name of the outcome."""
 
@@ -79,17 +80,17 @@ def show_report(report: Mapping[str, Any], console: PlainConsole, *, title: str 
     from rich.table import Table
 
     heading = title or f"{report['command']} {report['job']}".rstrip()  # a retry without --job has no job name
-    heading += " (planned: nothing was sent or written)" if report.get("planned") else ""
+    heading += " (planned: nothing was sent)" if report.get("planned") else ""
     console.write_text(heading, "bold")
     table = Table(show_header=False)
     table.add_column("what")
     table.add_column("how many", justify="right")
     for name, number in list_rows(report):
         table.add_row(name, number)
-        counted_outcome = (
-            "created" if "created" in report["rows"] else "valid"
-        )  # a validation does not know which subscribers exist
-        if name == counted_outcome and report["rows"][counted_outcome] and (activity := report.get("activity")):
+        # A validation does not know which subscribers exist.
+        counted_outcome = "created" if "created" in report["rows"] else "valid"
+        is_counted = name in (counted_outcome, _PLANNED_NAMES.get(counted_outcome))
+        if is_counted and report["rows"][counted_outcome] and (activity := report.get("activity")):
             for kind, number_of_kind in activity.items():
                 table.add_row(f"  {kind}", f"{number_of_kind:,}")
     if opt_outs := report.get("opt_outs"):
@@ -247,7 +248,7 @@ def list_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name, number in rows.items():
         new_count = sum(kinds[kind]["new"] for kind in (name, *_FURTHER_KINDS.get(name, ())) if kind in kinds)
         if number or name in _ALWAYS_SHOWN:
-            name = "would send" if name == "sent" and report.get("planned") else name
+            name = _PLANNED_NAMES.get(name, name) if report.get("planned") else name
             yield name, f"{number:,}" + (f" ({new_count:,} new)" if new_count and report["command"] == "sync" else "")
         if name == "read" and report.get("planned") and "created" in rows:
             yield "valid", f"{number - rows['invalid'] - rows['duplicate'] - rows['suppressed']:,}"

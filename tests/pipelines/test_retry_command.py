@@ -107,7 +107,7 @@ def test_a_retry_without_open_entries_reports_this_and_sends_no_request(connecto
     requests = connector.sandbox.stats()["requests"]
     result = retry(connector)
     assert (result.code, result.report["status"], result.report["rows"]["read"]) == (0, "ok", 0)
-    assert any("Nothing to do: no entry" in message for message in result.report["messages"])
+    assert any("Nothing to do: the ledger has no" in message for message in result.report["messages"])
     assert connector.sandbox.stats()["requests"] == requests
 
 
