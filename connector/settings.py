@@ -22,9 +22,8 @@ from connector.texts import is_unicode, make_line
 # The limit of open files
 
 
-_WANTED_DESCRIPTOR_LIMIT = (
-    2048  # enough for 1,000 requests at once, look-ups and files; with many more, `select` fails in some drivers
-)
+# Enough for 1,000 requests at once, look-ups and files. With many more, `select` fails in some drivers.
+_WANTED_DESCRIPTOR_LIMIT = 2048
 # File descriptors for the ledger, its journal, reports, row files, temporary copies, the source and modules.
 _RESERVED_FOR_FILES = 32
 _ASSUMED_OPEN_COUNT = 32  # the number of open descriptors if they cannot be counted
@@ -121,8 +120,8 @@ def read_settings(
 ) -> Settings:
     """Return the settings of a run that sends requests to the service. If `is_writing`, create the state folder (0700).
 
-    The keywords have the values of a job, and the `token` of a caller in Python. The base URL of the environment has
-    precedence.
+    The keyword arguments are values of a job. Only a caller in Python passes `token`. The base URL of the environment
+    has precedence.
 
     Raises ConfigurationError in these cases:
 

@@ -55,9 +55,8 @@ class Conflicts:
     def __init__(self, identity: str) -> None:
         self._field_names = tuple(field.name for field in SENT_FIELDS if field.name != identity)
         self._differing_subscribers: list[Digests] = []  # for each chunk, the digests of subscribers whose rows differ
-        self._invalid_records: list[
-            tuple[Digests, Positions, Positions]
-        ] = []  # identities, file indices, record numbers
+        # Identities, file indices and record numbers.
+        self._invalid_records: list[tuple[Digests, Positions, Positions]] = []
         self._file_indices: dict[str, int] = {}  # the index of each file, by the name of the file
         self._recorded_subscribers: Digests = np.empty(0, dtype="S16")  # sorted; set by `settle`
         # The sorted identities of invalid rows. An invalid row may say inactive, so no other row may be used.

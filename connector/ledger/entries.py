@@ -38,9 +38,8 @@ class Entry:
     # the fingerprint that a later run has looked up, and the time of the look-up.
     reported_fingerprint: bytes | None = None
     reported_at: float | None = None
-    altered_fields: str | None = (
-        None  # fields that the service altered in its answer, separated by blanks (architecture 4.13)
-    )
+    altered_fields: str | None = None
+    """Fields that the service altered in its answer, separated by blanks (architecture 4.13)."""
     # the run that sent the entry last, or checked its refusal; None: a listing showed the subscriber
     run_key: int | None = None
     opt_out_job: str | None = None  # the job whose row says inactive while the service shows the subscriber as active

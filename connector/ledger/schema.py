@@ -213,7 +213,7 @@ receipt = Table(
     Column("base_key", Integer, primary_key=True),
     Column("identity", LargeBinary(IDENTITY_BYTES), primary_key=True),
     Column("kind", String(8), nullable=False),  # connector.ledger.receipts.ReceiptKind
-    Column("name", Text, nullable=False),  # the identity in clear
+    Column("name", Text, nullable=False),  # the text of the identity
     Column("evidence", String(8)),
     Column("message", Text),
     sqlite_with_rowid=False,

@@ -273,9 +273,8 @@ class LookupState:
     unreadable_reason: str = ""
     swept_sentinel_ids: frozenset[int] = frozenset()  # the sentinels that the last sweep showed
     swept_activity_values: set[bool] = field(default_factory=set)  # values of `is_active` that the last sweep showed
-    filtered_activity_values: set[bool] = field(
-        default_factory=set
-    )  # values of `is_active` that the identity filters showed
+    filtered_activity_values: set[bool] = field(default_factory=set)
+    """Values of `is_active` that the identity filters showed."""
     swept_base_ids: frozenset[int] = frozenset()  # bases whose subscribers the evidence of the last sweep counted
     shown_subscribers: ShownSubscribers = field(default_factory=ShownSubscribers)
     """Subscribers that look-ups found for rows that were about to be created."""
@@ -324,9 +323,8 @@ class ListAccess:
     retrier: Retrier
     journal: LedgerWriter
     policy: ListPolicy
-    requested_base_name: str | None = (
-        None  # the base's name, if the job gives no id of the base: answers must have this name
-    )
+    requested_base_name: str | None = None
+    """The name of the base, if the job gives no id of the base. Answers must have this name."""
     inactive_identities: InactiveIdentities = field(default_factory=InactiveIdentities)  # of all bases of the run
     draw: Callable[[int], bytes] = os.urandom  # returns this many random bytes; simulations pass their own function
     lag: ListLag = field(default_factory=ListLag)  # shared by all bases of the run

@@ -162,9 +162,8 @@ class SweptRows:
         self._values = SpooledValues()
         self._part_indexes_by_base: dict[ListedBase, list[int]] = defaultdict(list)
         self._run_membership: dict[ListedBase, bool] = {}
-        self._emails_by_base: dict[ListedBase, tuple[array[int], array[int]]] | None = (
-            None  # 8 bytes of each digest, and ids
-        )
+        # 8 bytes of each digest, and ids
+        self._emails_by_base: dict[ListedBase, tuple[array[int], array[int]]] | None = None
         if accesses[0].policy.identity == "client_user_id":
             self._emails_by_base = defaultdict(lambda: (array("Q"), array("q")))
         self._sorted_email_counts: dict[ListedBase, int] = {}  # the number of emails in the sorted array of a base

@@ -102,9 +102,8 @@ def _classify_answer(name: str, value: object, page: ListPage, *, is_found: bool
     has_only_matches = page.total_count is not None and page.total_count <= len(page.subscribers)
     if not is_found and (has_only_matches or not page.subscribers):
         return ControlResult.BROKEN
-    if have_requested_values(
-        {name: value}, page.subscribers
-    ):  # the page may be full before the subscriber of the trial
+    # The page may be full before the subscriber of the trial.
+    if have_requested_values({name: value}, page.subscribers):
         return ControlResult.EXACT
     # If a field has only two or three values, a filter that lists another value does not filter.
     return ControlResult.PARTIAL if is_found and name not in _CLASS_FIELDS else ControlResult.IGNORED

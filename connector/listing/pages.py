@@ -247,8 +247,8 @@ class PageFetcher(Generic[Rows]):
     all requests.
 
     Only the next page is retried. Requests for later pages are attempted once, because all pages together would use up
-    the retries, and then no page could outlast a restart of the service. `limit` receives the time of each page, and
-    each failure.
+    the retries, and then no page could outlast a restart of the service. `concurrency_limit` receives the time of each
+    page, and each failure.
     """
 
     def __init__(

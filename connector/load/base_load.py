@@ -141,7 +141,8 @@ class Loader:
                 session.control.request_stop(session.limits.describe_creates())
             unsent_indexes = [*self._find_expired_rows(planned_chunk, chunk.create_states), *stream.unfetched_indexes]
             chunk.create_states = {index: chunk.create_states[index] for index in unsent_indexes}
-            if session.journal.base.key != base.key:  # an answer has taught the base's Id: use the entries of that base
+            # If an answer has shown the Id of the base, the entries of that base are read.
+            if session.journal.base.key != base.key:
                 await self._sort_again(chunk)
         session.control.check()
 
@@ -194,9 +195,8 @@ class Loader:
         entry_existence_by_identity = await journal.execute(
             lambda ledger: ledger.find_changed_identities(base, digests)
         )
-        pairs = (
-            zip(indexes, digests, strict=True) if entry_existence_by_identity else ()
-        )  # otherwise no row has changed
+        # If no identity was found, no row has changed.
+        pairs = zip(indexes, digests, strict=True) if entry_existence_by_identity else ()
         changed_rows = [(index, *digest) for index, digest in pairs if digest[0] in entry_existence_by_identity]
         self._count_rows(Outcome.EXISTS, planned_chunk, _exclude(indexes, [index for index, _, _ in changed_rows]))
         identities_with_entry = [identity for _, identity, _ in changed_rows if entry_existence_by_identity[identity]]

@@ -67,9 +67,8 @@ class Creator:
         # The number of creates that have ended after the last answer with an existing subscriber.
         self._ended_count_since_existing = 0
         self._all_ended_event = asyncio.Event()
-        self._limited_transitions: dict[
-            bytes, Transition
-        ] = {}  # by identity: creates that got a 429 and are sent again
+        # By identity, the creates that got a 429 and are sent again.
+        self._limited_transitions: dict[bytes, Transition] = {}
         self._answered_base: tuple[int, str] | None = None  # the base in the answer to the first accepted create
         policy, control = session.policy, session.control
         pace = session.pace or Pace(policy.max_rate, policy.max_concurrency)
@@ -197,9 +196,8 @@ class Creator:
                 self._stop_on_first_failures(candidate, answer, transition)
         if transition.is_limited and self._session.policy.looks_up_first:
             return transition
-        if (
-            transition.status == TOO_MANY_REQUESTS and transition.is_limited
-        ):  # without look-ups, a 429 counts as a refusal without effect
+        # Without look-ups, a 429 counts as a refusal without effect.
+        if transition.status == TOO_MANY_REQUESTS and transition.is_limited:
             self._limited_transitions[candidate.intent.identity] = transition
             return None
         transition.may_pass = False

@@ -143,9 +143,8 @@ class _Comparison:
         self._reason = "the list did not show the subscriber"
         self._is_compared_with_list = False  # whether rows are compared with the list, and not with look-ups
         self._ids: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)  # ids of the subscribers to compare, ascending
-        self._row_indexes: npt.NDArray[np.int64] = np.empty(
-            0, dtype=np.int64
-        )  # the index of the row for each of `_ids`
+        # The index of the row for each of `_ids`.
+        self._row_indexes: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self._altered_fields: dict[int, frozenset[str]] = {}  # fields that the service altered in its answer
 
     def close(self) -> None:

@@ -36,9 +36,8 @@ class UnresolvedCreate:
     is_of_this_run: bool = False  # whether this run sent the create, after a look-up had shown the subscriber absent
     valid_until: float = -inf  # the time until which a create may rely on the last look-up of the subscriber
     is_refused: bool = False  # whether the last attempt got a refusal; in this run: a 429, or a refusal that may pass
-    is_rejected_in_ledger: bool = (
-        False  # whether the entry is REJECTED in the ledger; the next look-up makes the entry UNKNOWN
-    )
+    is_rejected_in_ledger: bool = False
+    """Whether the entry is REJECTED in the ledger. The next look-up makes the entry UNKNOWN."""
     first_missed_at: float | None = None  # the beginning of the first look-up that did not find the subscriber
     uncounted_attempt_count: int = 0
     """The number of attempts in the ledger that do not count towards the largest number of attempts: attempts of

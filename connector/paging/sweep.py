@@ -84,9 +84,8 @@ class Sweep:
         self._last_page: JoinedPage | None = None
         self._end_page: JoinedPage | None = None
         self._inserted_ids = IdSet()  # new ids that the second reading of the head shows
-        self._inserted_count = (
-            0  # rows that were inserted before the rows that were read; a list in id order has them at its head
-        )
+        # Rows that were inserted before the rows that were read. A list in id order has them at its head.
+        self._inserted_count = 0
         self._is_head_known = True  # whether all rows at the head have been read
         self._missed_end_count = 0  # number of times that the list did not end where the sweep expected
         self._largest_page_rows = 0  # rows of the largest accepted page
