@@ -17,7 +17,7 @@ from connector.fields import SENT_FIELDS
 from connector.rows import CloseableResource, Source
 from connector.spool import Spool
 from connector.subscribers.identity import Digests, Mask, Suppression, compute_field_digests
-from connector.subscribers.preparation import Difference, Positions, PreparedChunk, find_inactive
+from connector.subscribers.preparation import Difference, Positions, PreparedChunk, build_inactive_mask
 from connector.texts import agree, count
 
 # Several rows of one subscriber
@@ -151,7 +151,7 @@ class Conflicts:
             identities[indices],
             np.full(len(indices), self._index_file(prepared_chunk)),
             numbers,
-            find_inactive(rows),
+            build_inactive_mask(rows),
             prepared_chunk.duplicate_mask[indices],
             digests,
         )

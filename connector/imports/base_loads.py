@@ -163,7 +163,7 @@ class BaseLoads:
         """The sessions of all bases with a load."""
         return [base_load.session for base_load in self._base_loads]
 
-    def describe_created(self) -> str | None:
+    def describe_created_bases(self) -> str | None:
         """Return a message with the number of created rows of each base. Return None if all rows are for one base, or
         if no row was created."""
         created_loads = [base_load for base_load in self._base_loads if base_load.created_count]

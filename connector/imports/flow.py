@@ -373,7 +373,7 @@ class _Load:
                 "subscriber is inactive"
             )
         auxiliary_verb = "would be " if self._plan.is_planned else ""
-        if tally.outcomes[Outcome.CREATED] and (created_message := loads.describe_created()) is not None:
+        if tally.outcomes[Outcome.CREATED] and (created_message := loads.describe_created_bases()) is not None:
             yield f"{auxiliary_verb}{created_message}"
         if not self._plan.rows.has_activity_rule:
             yield f"an import of these rows is refused: {MISSING_ACTIVITY_MESSAGE}"

@@ -56,7 +56,7 @@ def _read_time(value: Any) -> Any:
     return send_at
 
 
-def _list_one(value: Any) -> Any:
+def _wrap_in_list(value: Any) -> Any:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
@@ -66,7 +66,7 @@ Person = Annotated[Recipient, BeforeValidator(_read_person), WithJsonSchema(_PER
 Time = Annotated[
     datetime, BeforeValidator(_read_time), WithJsonSchema({"type": "string", "examples": ["2026-12-24T09:00+01:00"]})
 ]
-People = Annotated[tuple[Person, ...], BeforeValidator(_list_one)]
+People = Annotated[tuple[Person, ...], BeforeValidator(_wrap_in_list)]
 
 
 class EmailText(BaseModel):

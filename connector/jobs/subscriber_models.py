@@ -71,11 +71,11 @@ class PhoneForm(BaseModel):
     )
 
 
-def _list_one(value: Any) -> Any:
+def _wrap_in_list(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
-Formats = Annotated[tuple[str, ...], BeforeValidator(_list_one)]
+Formats = Annotated[tuple[str, ...], BeforeValidator(_wrap_in_list)]
 
 
 class FieldRule(BaseModel):

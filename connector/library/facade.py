@@ -25,7 +25,7 @@ from connector.jobs.reader import load_job, read_settings
 from connector.library import lists
 from connector.library.arguments import ConnectorOptions, ImportOptions, RowOptions, SendOptions, SyncOptions
 from connector.library.lists import CHUNK_ROWS, ListFilters
-from connector.library.threads import make_token, override_environ, refuse_unknown, run_flow, run_in_thread
+from connector.library.threads import make_token, override_environ, refuse_unknown_options, run_flow, run_in_thread
 from connector.mail.draft import MAX_ATTACHMENT_BYTES, compose_message, parse_recipient, read_attachment
 from connector.mail.flow import run_mail
 from connector.mail.message import SETTINGS, Header, Message, Recipient
@@ -70,7 +70,7 @@ class Connector:
     """
 
     def __init__(self, **options: Unpack[ConnectorOptions]) -> None:
-        refuse_unknown(options, ConnectorOptions)
+        refuse_unknown_options(options, ConnectorOptions)
         if (seconds := options.get("timeout_s")) is not None and not seconds > 0:  # nan compares false
             raise ConfigurationError(f"timeout_s must be more than 0 seconds, not {seconds}")
         self._options = options
@@ -105,7 +105,7 @@ class Connector:
         >>> Connector().import_file(frame, base_id=7, active=True).rows["exists"]
         2
         """
-        refuse_unknown(options, ImportOptions)
+        refuse_unknown_options(options, ImportOptions)
         plan = self._plan_rows(rows, options)
         return run_flow(lambda stop, progress: run_load(plan, stop, progress), plan.settings.time_limit_s)
 
@@ -128,7 +128,7 @@ class Connector:
         >>> report.is_planned, report.rows["created"], report.rows["exists"], report.rows["invalid"]
         (True, 1, 1, 1)
         """
-        refuse_unknown(options, RowOptions)
+        refuse_unknown_options(options, RowOptions)
         path = Path(rows_path) if rows_path is not None else None
         check_rows_path(path, None)
         if isinstance(rows, Job) or (isinstance(rows, str | PathLike) and Path(rows).suffix in (".yaml", ".yml")):
@@ -158,7 +158,7 @@ class Connector:
         >>> Connector().sync("crm.yaml", dry_run=True).is_planned
         True
         """
-        refuse_unknown(options, SyncOptions)
+        refuse_unknown_options(options, SyncOptions)
         with self._job_start("sync", job, is_planned=dry_run):
             loaded_job = override_receipts(_load_job(job), options.get("receipts"), spell_argument=str)
             plan = replace(self._plan_sync(loaded_job, options, is_writing=not dry_run), is_planned=dry_run)
@@ -214,7 +214,7 @@ class Connector:
         >>> report.email["state"], report.rows["sent"]
         ('sent', 1)
         """
-        refuse_unknown(options, SendOptions)
+        refuse_unknown_options(options, SendOptions)
         message = _compose_message(to, sender, subject, options)
         settings = self._read_settings(None, options.get("time_limit_s"))
         return run_flow(lambda stop, progress: run_send(message, settings, stop, progress), settings.time_limit_s)

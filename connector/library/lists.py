@@ -17,7 +17,13 @@ from uuid import uuid4
 import pyarrow as pa
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.library.threads import ServiceOptions, make_token, override_environ, refuse_unknown, run_in_thread
+from connector.library.threads import (
+    ServiceOptions,
+    make_token,
+    override_environ,
+    refuse_unknown_options,
+    run_in_thread,
+)
 from connector.listing.columns import open_columns
 from connector.listing.reader import LIST_CONNECTIONS, read_list
 from connector.service.client import open_client
@@ -210,7 +216,7 @@ class StoredSweep:
 
 def _read_all(options: ListOptions, chunksize: int | None) -> tuple[StoredSweep, Certificate]:
     """Read the whole list, and return its rows and certificate. No connection remains open."""
-    refuse_unknown(options, ListOptions)
+    refuse_unknown_options(options, ListOptions)
     if chunksize is not None and chunksize < 1:
         raise ConfigurationError(f"chunksize must be at least 1, not {chunksize}.")
     filters: dict[str, Any] = {name: value for name, value in options.items() if name in _FILTER_NAMES}

@@ -122,7 +122,7 @@ def make_token(token: str | Token | None) -> Token | None:
     return Token(token) if isinstance(token, str) else token
 
 
-def refuse_unknown(options: Mapping[str, object], kind: type) -> None:
+def refuse_unknown_options(options: Mapping[str, object], kind: type) -> None:
     """Raise TypeError for an argument that the TypedDict `kind` does not have, because Python does not check this."""
     if unknown_names := options.keys() - kind.__annotations__.keys():
         raise TypeError(

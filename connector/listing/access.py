@@ -23,7 +23,7 @@ from connector.paging.overlap import IdArray, IdSet
 from connector.service.client import Client
 from connector.service.retry import Retrier
 from connector.spool import SpooledValues
-from connector.subscribers.identity import CAPITALS, InactiveIdentities, SpellingClass, classify, is_plain
+from connector.subscribers.identity import CAPITAL_TRAITS, InactiveIdentities, SpellingClass, classify, is_plain
 
 _ID_BATCH_SIZE = 1024  # number of answered ids that are added to an array at once
 
@@ -225,7 +225,7 @@ class ListStats:
         return [
             sample
             for spelling_class, samples in self.samples_by_class.items()
-            if spelling_class.field == "email" and spelling_class.traits and spelling_class.traits <= CAPITALS
+            if spelling_class.field == "email" and spelling_class.traits and spelling_class.traits <= CAPITAL_TRAITS
             for sample in samples
         ]
 

@@ -217,10 +217,9 @@ class SubscriberList:
         self._settings: SandboxSettings | None = None
 
     def find(self, query: Query, settings: SandboxSettings) -> list[int]:
-        """Return the result of `find_subscriber_ids`. If many pages of a list are read, the store is searched only "
-        "once."""
-        is_ready = query.base_id is not None or not (query.filters or settings.hidden_bases)
-        if is_ready and settings.order != "email" and not settings.hide:
+        """Return the result of `find_subscriber_ids`. If many pages of a list are read, the store is searched once."""
+        is_list_stored = query.base_id is not None or not (query.filters or settings.hidden_bases)
+        if is_list_stored and settings.order != "email" and not settings.hide:
             return find_subscriber_ids(self._store, query, settings)  # the store already has this list
         if self._version != self._store.version or self._settings is not settings:
             self._rows, self._version, self._settings = {}, self._store.version, settings

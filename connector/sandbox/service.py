@@ -238,14 +238,14 @@ class Sandbox:
         if is_new:
             store.created.add(subscriber_id)
             lag_s = settings.list_lag_ms / 1000
-            show_at = self.clock() + lag_s if lag_s else None
+            visible_from = self.clock() + lag_s if lag_s else None
             store.add(
                 subscriber_id,
                 base_id,
                 values.get("Email", ""),
                 values.get("ClientUserId", ""),
                 subscriber_json,
-                show_at,
+                visible_from,
             )
             if settings.replica_lags_ms:
                 store.record_replica_start(subscriber_id, self.clock() + lag_s)

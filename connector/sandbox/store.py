@@ -165,18 +165,18 @@ class SubscriberStore:
         email: str,
         client_user_id: str,
         subscriber_json: bytes,
-        show_at: float | None = None,
+        visible_from: float | None = None,
     ) -> None:
-        """Add a subscriber. With `show_at`, the list hides the subscriber until `show_due_subscribers` is called with
-        this time or a later time."""
+        """Add a subscriber. With `visible_from`, the list hides the subscriber until `show_due_subscribers` is called
+        with this time or a later time."""
         self._next_id = max(self._next_id, subscriber_id + 1)
         self._json_by_id[subscriber_id] = subscriber_json
         self._add_keys(subscriber_id, email, client_user_id)
-        if show_at is None:
+        if visible_from is None:
             self._add_to_list(subscriber_id, base_id)
         else:
             self._hidden_ids.add(subscriber_id)
-            heapq.heappush(self._show_heap, (show_at, subscriber_id))
+            heapq.heappush(self._show_heap, (visible_from, subscriber_id))
 
     def add_block(self, block: SyntheticSubscribers) -> None:
         """Add seeded subscribers, visible at once."""

@@ -77,11 +77,11 @@ def _build_table_chunk(
 ) -> Chunk:
     """Return the rows of a table without structs as a chunk. `first_number` is the number of the first row."""
 
-    def show(index: int) -> str:
+    def format_record(index: int) -> str:
         return show_record(columns, [read_values(column.slice(index, 1))[0] for column in table.columns])
 
     texts = [_format_column(column) for column in table.columns]
-    return build_chunk(name, columns, texts, first_number + np.arange(table.num_rows), show, used_columns)
+    return build_chunk(name, columns, texts, first_number + np.arange(table.num_rows), format_record, used_columns)
 
 
 def _flatten_structs(table: pa.Table) -> pa.Table:
@@ -155,11 +155,13 @@ class FrameSource(CloseableResource):
         """Do nothing: the frame belongs to the caller."""
 
     def _build_chunk(self, rows: pd.DataFrame, first_number: int, used_columns: Collection[str] | None) -> Chunk:
-        def show(index: int) -> str:
+        def format_record(index: int) -> str:
             return show_record(self.columns, _list_values(rows.iloc[index]))
 
         texts = [_format_series(rows.iloc[:, index]) for index in range(rows.shape[1])]
-        return build_chunk(self.name, self.columns, texts, first_number + np.arange(len(rows)), show, used_columns)
+        return build_chunk(
+            self.name, self.columns, texts, first_number + np.arange(len(rows)), format_record, used_columns
+        )
 
 
 def _format_series(series: pd.Series) -> TextColumn:

@@ -96,7 +96,7 @@ def count_titles(text: str, delimiter: str) -> int:
     the most frequent width. Return 0 if the titles are not certain. Blank lines do not count."""
     records = _read_records(text, delimiter, is_whole_file=True)[:_MAX_SAMPLE_RECORDS]
     width = _find_common_width([len(cells) for cells in records]) if records else 0
-    title_count = find_titles(records)
+    title_count = count_title_rows(records)
     return title_count if width > 1 and title_count < len(records) and len(records[title_count]) == width else 0
 
 
@@ -127,8 +127,8 @@ _EMAIL_ADDRESS = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 _NUMBER = re.compile(r"[+-]?[\d.,\s]*\d[\d.,\s]*")
 
 
-def find_titles(rows: Sequence[Sequence[str]]) -> int:
-    """Return the number of titles. Titles are the first rows with a single filled cell, and the row below them has
+def count_title_rows(rows: Sequence[Sequence[str]]) -> int:
+    """Return the number of title rows. These are the first rows with a single filled cell, and the row below them has
     several filled cells.
 
     Return 0 if a title or the row below the titles looks like a subscriber.

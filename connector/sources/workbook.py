@@ -25,7 +25,7 @@ from connector.errors import SourceError
 from connector.rows import Chunk, CloseableResource, MalformedRow, Source
 from connector.sheet_file import name_column
 from connector.sources.cell_text import CHUNK_ROWS, build_frame, build_texts, format_value, show_record
-from connector.sources.header_row import count_filled, find_titles, looks_like_row, name_columns
+from connector.sources.header_row import count_filled, count_title_rows, looks_like_row, name_columns
 from connector.sources.inputs import Input
 from connector.texts import agree, count
 
@@ -81,7 +81,7 @@ class WorkbookSource(CloseableResource):
             raise SourceError(f"{location}: is empty; its first row must name the columns")
         title_row_count, rows = 0, [[format_value(_format_duration(cell)) for cell in cells] for _, cells in first_rows]
         if sum(count_filled(cells) > 1 for cells in rows) > len(rows) / 2:  # most rows have more than one filled cell
-            title_row_count = find_titles(rows)
+            title_row_count = count_title_rows(rows)
             if any(number in errors for number, _ in first_rows[: title_row_count + 1]):
                 title_row_count = 0
         messages = (

@@ -337,7 +337,7 @@ FLAGS: dict[str, bool] = {
 GENDERS: dict[str, str] = {"male": "male", "female": "female"}
 
 
-def translate(cells: pa.Array, value_by_text: Mapping[str, object]) -> pa.Array:
+def translate_cells(cells: pa.Array, value_by_text: Mapping[str, object]) -> pa.Array:
     """Return the value of each text in `value_by_text`, or null for any other text. Texts are compared in lower
     case."""
     known_texts = pa.array(list(value_by_text), pa.large_string())

@@ -18,7 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connector.errors import ConfigurationError
-from connector.subscribers.checks import FLAGS, INACTIVE_WORDS, UNSUBSCRIBED_WORDS, YES_OR_NO, read_cells, translate
+from connector.subscribers.checks import (
+    FLAGS,
+    INACTIVE_WORDS,
+    UNSUBSCRIBED_WORDS,
+    YES_OR_NO,
+    read_cells,
+    translate_cells,
+)
 from connector.subscribers.identity import Mask
 from connector.subscribers.rules import (
     ColumnRule,
@@ -447,9 +454,9 @@ def find_inactive_rows(frame: pd.DataFrame, columns: Collection[str]) -> tuple[M
         if is_unsubscribed_header(column):
             inactive_mask |= ~pc.is_in(texts, pa.array(_NO_WORDS, texts.type)).to_numpy(zero_copy_only=False)
         else:
-            meanings = translate(texts, FLAGS)
-            inactive_mask |= pc.fill_null(pc.invert(meanings), False).to_numpy(zero_copy_only=False)
-            unclear_mask |= meanings.is_null().to_numpy(zero_copy_only=False)
+            flags = translate_cells(texts, FLAGS)
+            inactive_mask |= pc.fill_null(pc.invert(flags), False).to_numpy(zero_copy_only=False)
+            unclear_mask |= flags.is_null().to_numpy(zero_copy_only=False)
     return inactive_mask, unclear_mask & ~inactive_mask
 
 

@@ -249,7 +249,7 @@ class _KnownIdentities:
 # classes of texts, for example texts with capitals, or texts with a plus that the service decodes as a blank. So a
 # proof for one spelling is valid only for the class of this spelling.
 
-_PLAIN_TEXT = {
+_PLAIN_PATTERNS = {
     "email": re.compile(r"[a-z0-9._-]+@(?!xn--)[a-z0-9-]+(\.(?!xn--)[a-z0-9-]+)*"),
     "client_user_id": re.compile(r"(?!0)[0-9]*[a-z._-][a-z0-9._-]*"),
 }
@@ -257,7 +257,7 @@ _PLAIN_CHARACTERS = frozenset("._-")
 # a larger character needs four bytes in UTF-8, and some databases cannot store four bytes
 _LARGEST_16_BIT_CHARACTER = "\uffff"
 
-CAPITALS = frozenset({"local: capitals", "domain: capitals"})
+CAPITAL_TRAITS = frozenset({"local: capitals", "domain: capitals"})
 """The traits that an email may have because of its capitals."""
 
 
@@ -303,7 +303,7 @@ def classify(field: str, text: str) -> SpellingClass:
 def is_plain(field: str, text: str) -> bool:
     """Return whether a text is plain, which means that its class has no traits. This fast test is enough for nearly all
     texts."""
-    return _PLAIN_TEXT[field].fullmatch(text) is not None
+    return _PLAIN_PATTERNS[field].fullmatch(text) is not None
 
 
 def spellings_differ_only_in_case(field: str, value: str) -> bool:

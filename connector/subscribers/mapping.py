@@ -219,7 +219,7 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
         cells, decoded_positions = _decode_html(cells, excluded_pattern=_LIST_PATTERN if kind is Kind.TAGS else None)
         reinterpreted_cells |= {Reinterpretation(name, ""): decoded_positions} if len(decoded_positions) else {}
     if rule.is_trimmed:
-        cells = _trim(cells, is_code=_has_codes(kind) or name in DIGIT_FIELDS)
+        cells = _trim_cells(cells, is_code=_has_codes(kind) or name in DIGIT_FIELDS)
     if pc.any(pc.starts_with(cells, "'")).as_py():
         guarded_pattern = _GUARDED_DIGITS if name in DIGIT_FIELDS else _GUARDED_EMAIL if kind is Kind.EMAIL else GUARDED
         cells = pc.replace_substring_regex(cells, guarded_pattern, r"\1")
@@ -298,7 +298,7 @@ def _decode_code(match: re.Match[str]) -> str:
     return html.unescape(match[0]) if code_name.startswith("#") or code_name in html5 else match[0]
 
 
-def _trim(cells: pa.Array, *, is_code: bool) -> pa.Array:
+def _trim_cells(cells: pa.Array, *, is_code: bool) -> pa.Array:
     """Remove white space and invisible characters at both ends. If the texts are codes (`is_code`), also remove all
     other invisible characters, and replace full-width characters by plain characters."""
     cells = pc.utf8_trim_whitespace(cells)

@@ -204,7 +204,7 @@ class PreparedChunk:
         return self.valid_chunk.subscribers.index.to_numpy(dtype=np.int64)[mask]
 
 
-def find_inactive(subscribers: pd.DataFrame) -> Mask:
+def build_inactive_mask(subscribers: pd.DataFrame) -> Mask:
     """Return the mask of the rows whose is_active is false."""
     if "is_active" not in subscribers:
         return np.zeros(len(subscribers), dtype=bool)
@@ -252,7 +252,7 @@ def prepare_chunks(
         fingerprints = compute_fingerprints(valid_rows, rules.identity)
         subscriber_digests = _compute_subscriber_digests(identities, row_bases)
         duplicate_mask, different_mask = seen_identities.add(
-            subscriber_digests, fingerprints, find_inactive(valid_rows)
+            subscriber_digests, fingerprints, build_inactive_mask(valid_rows)
         )
         suppressed_mask = find_suppressed(suppression, valid_rows, identities, rules.identity) & ~duplicate_mask
         omitted_zips = (

@@ -54,7 +54,7 @@ from connector.subscribers.checks import (
     normalise_emails,
     read_cells,
     read_zips,
-    translate,
+    translate_cells,
 )
 from connector.subscribers.countries import find_country
 from connector.subscribers.rules import ValidationRules, format_phone
@@ -149,11 +149,13 @@ EMAIL_CHECK = _build_text_check(
 )
 FLAG_CHECK = _build_reader_check(
     "flag",
-    partial(translate, value_by_text=FLAGS),
+    partial(translate_cells, value_by_text=FLAGS),
     f"is not a known word for active or inactive, such as yes, no, 1, 0 or unsubscribed: {_TRANSLATE_HINT}",
 )
 GENDER_CHECK = _build_reader_check(
-    "gender", partial(translate, value_by_text=GENDERS), f"is neither male nor female nor empty: {_TRANSLATE_HINT}"
+    "gender",
+    partial(translate_cells, value_by_text=GENDERS),
+    f"is neither male nor female nor empty: {_TRANSLATE_HINT}",
 )
 COUNTRY_CHECK = _build_reader_check(
     "country",
@@ -194,12 +196,15 @@ _COMMON_CHECKS = KindRules().checks
 KINDS: dict[Kind, KindRules] = {
     Kind.NUMBER: KindRules(listed_type=_WHOLE_NUMBER),
     Kind.FLAG: KindRules(
-        (*_COMMON_CHECKS, FLAG_CHECK), partial(translate, value_by_text=FLAGS), sent_type=_BOOLEAN, listed_type=_BOOLEAN
+        (*_COMMON_CHECKS, FLAG_CHECK),
+        partial(translate_cells, value_by_text=FLAGS),
+        sent_type=_BOOLEAN,
+        listed_type=_BOOLEAN,
     ),
     Kind.TEXT: KindRules(),
     Kind.NULLABLE_TEXT: KindRules(),
     Kind.EMAIL: KindRules((*_COMMON_CHECKS, CODE_CHECK, EMAIL_CHECK)),
-    Kind.GENDER: KindRules((*_COMMON_CHECKS, GENDER_CHECK), partial(translate, value_by_text=GENDERS)),
+    Kind.GENDER: KindRules((*_COMMON_CHECKS, GENDER_CHECK), partial(translate_cells, value_by_text=GENDERS)),
     Kind.TAGS: KindRules((*_COMMON_CHECKS, CODE_CHECK), sent_type=TAGS, listed_type=TAGS),
     Kind.COUNTRY: KindRules((*_COMMON_CHECKS, COUNTRY_CHECK), partial(map_distinct, convert=find_country)),
     Kind.ZIP: KindRules(reader=read_zips, sent_type=_WHOLE_NUMBER),

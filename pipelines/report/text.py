@@ -91,8 +91,8 @@ def show_report(report: Mapping[str, Any], console: PlainConsole, *, title: str 
         counted_outcome = "created" if "created" in report["rows"] else "valid"
         is_counted = name in (counted_outcome, _PLANNED_NAMES.get(counted_outcome))
         if is_counted and report["rows"][counted_outcome] and (activity := report.get("activity")):
-            for kind, number_of_kind in activity.items():
-                table.add_row(f"  {kind}", f"{number_of_kind:,}")
+            for kind, kind_count in activity.items():
+                table.add_row(f"  {kind}", f"{kind_count:,}")
     if opt_outs := report.get("opt_outs"):
         new_count = ((report.get("problems") or {}).get("kinds", {}).get("opted_out") or {}).get("new", 0)
         table.add_row("opted out, still active", f"{opt_outs:,}" + (f" ({new_count:,} new)" if new_count else ""))

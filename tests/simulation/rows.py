@@ -21,7 +21,7 @@ from connector.subscribers.identity import (
     split_digests,
 )
 from connector.subscribers.mapping import apply_mapping
-from connector.subscribers.preparation import find_inactive
+from connector.subscribers.preparation import build_inactive_mask
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
 from connector.subscribers.validation import validate_rows
 
@@ -90,7 +90,7 @@ def prepare_runs(sources: Sequence[Source], identity: str) -> list[tuple[Prepare
             rows = slice(start, start + len(chunk))
             valid_slice = slice(*np.searchsorted(row_indexes, (rows.start, rows.stop)))
             duplicate_mask, _ = seen_identities.add(
-                identities[valid_slice], fingerprints[valid_slice], find_inactive(valid_rows.iloc[valid_slice])
+                identities[valid_slice], fingerprints[valid_slice], build_inactive_mask(valid_rows.iloc[valid_slice])
             )
             suppressed_mask = _find_suppressed_rows(source.suppression, identities[valid_slice]) & ~duplicate_mask
             loaded_mask = ~duplicate_mask & ~suppressed_mask
