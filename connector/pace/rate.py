@@ -14,17 +14,17 @@ bound, then ever faster, until a refusal gives the bounds of the next ramp.
 3. Windows. A limiter may count requests in windows as long as the longest pause. Then a ramp takes at least two
    windows. If everything is refused for longer than the pause, the rate of the last window is known.
 4. Chance. A refusal by chance costs its pause and leaves the rate as it is. A limit refuses requests in clusters, and
-   chance refuses single ones. So the requests in flight behind a refused one tell chance from a limit while the rate
-   doubles. In a ramp, a single refusal below the lower bound is evidence of chance, and further refusals count as
-   chance until ten of them came without evidence.
-5. Doubt. A short pause does not show a limit for certain. If an earlier stretch was served more requests than a limit
-   at the refused rate allows, the search begins again. The doubt ends when ten refusals contradict nothing, or when
-   most of the requests behind a refused one are refused.
+   chance refuses single ones. So in the search, the requests in flight behind a refused one tell chance from a limit.
+   In a ramp near the limit they do not. There, a single refusal below the lower bound is evidence of chance. After
+   evidence, refusals without a cluster count as chance until ten of them came without new evidence.
+5. Doubt. With few requests in flight, chance looks like a limit. So if an earlier stretch was served more requests than
+   a limit at the refused rate allows, the search begins again. The limit is certain when ten refusals in a row
+   contradict nothing, or when at least half of the requests behind a refused one are refused.
 
-A stretch begins after a refusal that counts and ends with the next one. `record_refused` ends the stretch; the rate
-stays, and answers to the requests in flight behind the refused one are counted. When the pause is over, the next
-request to leave makes `_decide` choose: chance, a search or a ramp. A ramp waits until one request has been served
-(`_recover`); if everything is refused, single requests leave.
+A stretch begins after a refusal that counts and ends with the next one. `record_refused` ends the stretch. During the
+pause the rate stays, and answers to the requests in flight behind the refused one are counted. The first request after
+the pause makes `_decide` choose: chance, a new search or a ramp. A ramp begins to rise when one request has been served
+(`_recover`). While everything is refused, single requests leave.
 
 Rates are measured between the times at which requests were sent, in seconds of a clock that does not go back. Pure: the
 time `now` comes in.
@@ -142,7 +142,7 @@ class RateController:
     def found(self) -> Found | None:
         """The limit as known now, or None while no limit has shown. A refusal whose pause runs counts."""
         if self._is_undecided:
-            self._decide(self._paused_until)
+            self._decide()
         if self._ramp is None:
             return None
         sent_s = max(self._left_at - self._stretch.began_at, 1 / self.rate)
@@ -165,7 +165,7 @@ class RateController:
         """
         leaves_at = max(now, self._paused_until)
         if self._is_undecided:
-            self._decide(leaves_at)
+            self._decide()
         if self._ramp is None and self._ceiling == inf:
             self._count_leaving(leaves_at)
         else:
@@ -216,7 +216,7 @@ class RateController:
     def _leave(self, at: float) -> None:
         """Record that a request leaves at `at`, and set the time of the next one."""
         if self._is_undecided:
-            self._decide(at)
+            self._decide()
         since_s = self._count_leaving(at)
         if self._ramp is not None and self._is_busy and self._has_recovered:
             self._ramp_s += max(since_s, 0.0)
@@ -234,22 +234,22 @@ class RateController:
         self._left_at = at
         return since_s
 
-    def _decide(self, at: float) -> None:
-        """Take the last refusal for chance, begin a search, or begin a ramp. The next request leaves at `at`."""
+    def _decide(self) -> None:
+        """Take the last refusal for chance, begin a search, or begin a ramp."""
         last, rate_behind, self._is_undecided = self._last, 0.0, False
         if last.served_behind > _FEW and self._left_at > last.refused_at:
             rate_behind = (last.served_behind - 1) / (self._left_at - last.refused_at)
         is_short = 0 < self._pause_s < _LONGEST_CHANCE_PAUSE_S
         if is_short and self._is_contradicted():
-            self._ramp, is_chance = None, True
+            self._ramp, self._has_recovered = None, True
+        elif self._is_chance(is_short, rate_behind):
+            self._has_recovered = True
         else:
-            is_chance = self._is_chance(is_short, rate_behind)
+            self._window_s = max(self._window_s, min(self._pause_s, _LONGEST_WINDOW_S))
+            self._begin_ramp(*self._bound(rate_behind))
+        if self._has_recovered:
+            self._refused_in_row = 0
         self._is_after_pause = is_short
-        if is_chance:
-            self._has_recovered, self._refused_in_row = True, 0
-            return
-        self._window_s = max(self._window_s, min(self._pause_s, _LONGEST_WINDOW_S))
-        self._begin_ramp(*self._bound(rate_behind))
 
     def _bound(self, rate_behind: float) -> tuple[float, float]:
         """Return the rates between which the next ramp runs (requests/s)."""
@@ -264,7 +264,7 @@ class RateController:
         """Return whether an earlier stretch was served more than a limit at the refused rate allows."""
         last, most = self._last, self._most
         if last.refused_behind >= max(_REFUSALS, last.served_behind):
-            self._agreed = _PATIENCE
+            self._agreed = _PATIENCE  # a cluster: the limit is certain
         if self._agreed >= _PATIENCE or not self._is_after_pause:
             return False
         if most is None or last.served > most.served:
@@ -272,8 +272,9 @@ class RateController:
         if self._ramp is None or most is None:
             return False
         allowed = last.served + _FEW + last.rate * max(most.sent_s - last.sent_s, 0.0)
-        self._agreed = 0 if most.served > allowed else self._agreed + 1
-        return most.served > allowed
+        is_contradicted = most.served > allowed
+        self._agreed = 0 if is_contradicted else self._agreed + 1
+        return is_contradicted
 
     def _is_chance(self, is_short: bool, rate_behind: float) -> bool:
         """Return whether the last refusal is taken for chance, and record the evidence."""
