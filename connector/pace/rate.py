@@ -47,6 +47,7 @@ _LONGEST_WINDOW_S = 61.0  # of services; if everything is refused for longer, th
 _WINDOW_ROOM = 0.1  # a ramp after a full window ends this share above the mean rate of the window
 _REFUSALS = 3  # refusals that show a limit: without a pause, or behind a refused request
 _TOLERATED, _TOLERATED_CHANCE = 0.01, 0.2  # refusals for each served request that do not count: of a limit, of chance
+_SURE = 0.9  # share of the rate served behind a refusal at which a ramp may begin: a sample is not exact
 _FEW = 5  # requests that prove nothing: a window may allow them beyond its rate
 _SERVED_BETWEEN = 8.0  # without a pause, chance serves at least this many requests for each one that it refuses
 _BELOW = 0.95  # a refusal below this share of the lower bound contradicts the bound, which may be a little too high
@@ -258,7 +259,7 @@ class RateController:
         proved = max(last.served, 1) / last.filled_s  # the service serves at least one request after a pause
         if last.sent_s >= self._pause_s:  # then saved-up requests served the windows of the begin and of the end
             proved = max(proved, (last.served - 2 * self._fewest) / last.sent_s)
-        return max((proved * last.rate) ** 0.5, rate_behind), max(last.rate, rate_behind)
+        return max((proved * last.rate) ** 0.5, _SURE * rate_behind), max(last.rate, rate_behind)
 
     def _is_contradicted(self) -> bool:
         """Return whether an earlier stretch was served more than a limit at the refused rate allows."""

@@ -10,7 +10,10 @@ from tests.pace.matrix import (
     ALONE,
     CHANGED,
     DATE,
+    END_S,
     FIRST_S,
+    SHARED,
+    TWO_TOKENS,
     Cell,
     average,
     list_cells,
@@ -96,3 +99,8 @@ def test_a_later_run_begins_at_the_limit_of_an_earlier_run(pause_s: float | None
     assert sum(soon.served[:20]) >= 0.9 * 50 * 20
     assert sum(soon.refused) <= 0.05 * 50 * 60
     assert sum(late.served[:5]) < sum(soon.served[:5])
+
+
+def test_a_fast_client_beside_another_one_uses_a_third_of_its_share_despite_long_pauses() -> None:
+    cell = Cell("bucket", TWO_TOKENS, 30.0, 500.0, 0.3, SHARED)
+    assert measure(cell, play(cell, RateController(), length_s=END_S[SHARED])).beside >= 0.33
