@@ -43,6 +43,7 @@ _HEAD = """# The pace, cell by cell
 This page is for you if you want every measurement of [the pace](pace.md). `python -m tests.pace` wrote the page.
 The limits are {rates} requests/s. Each cell is the mean of {plays} plays, and each chance cell of {chance_plays}.
 """
+_FASTEST_ALONE = "At {fastest:g} requests/s, only the cells without another client and with 20 ms latency are played.\n"
 _MISSES = "These cells do not keep their promise (`tests/pace/matrix.py:read_promise`):"
 _RULES = """What each rule is worth: one play of the cells at 5 and 50/s and 20 ms, of six cells at 500/s and of 11
 cells at 50/s with 300 ms, and of the chance cells (mean, least, below 85 %). "Beside" is the least goodput at 50/s and
@@ -209,6 +210,8 @@ def main() -> None:
     plays = options.plays or ", ".join(str(_PLAYS[rate]) for rate in options.rates)
     rates = ", ".join(f"{rate:g}" for rate in options.rates)
     head = _HEAD.format(rates=rates, plays=plays, chance_plays=_CHANCE_PLAYS)
+    if options.fastest_alone:
+        head += _FASTEST_ALONE.format(fastest=fastest)
     table = f"{head}\n{write_summary(results)}\n{write_chance(chance)}\n{write_table(results)}\n{_MISSES}\n\n"
     table += f"{write_misses(results)}\n{_RULES}\n\n{rules}"
     (options.to / "pace-table.md").write_text(table, encoding="utf-8")

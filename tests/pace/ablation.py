@@ -78,7 +78,7 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
     ("a ramp lasts at most 60 pauses", RateController, "_LONGEST_RAMP_COSTS", 60.0),
     ("the longest ramp counts a pause in its real length", RateController, "_LEAST_COST_S", 0.0),
     ("a short ramp counts a pause in its real length", RateController, "_SHORTEST_S", 0.0),
-    ("one refusal without a pause shows a limit", RateController, "_REFUSALS", 1),
+    ("one refusal, not three, shows a limit or chance", RateController, "_REFUSALS", 1),
     ("requests behind a refused one do not measure the rate", _WithoutRateBehind, "_REFUSALS", 3),
     ("the first ramp ends at the mean rate of the search", RateController, "_FIRST_END", 1.0),
     ("a refusal just below the lower bound contradicts the bound", RateController, "_BELOW", 1.0),
