@@ -45,6 +45,7 @@ The limits are {rates} requests/s. Each cell is the mean of {plays} plays, and e
 """
 _FASTEST_ALONE = "At {fastest:g} requests/s, only the cells without another client and with 20 ms latency are played.\n"
 _MISSES = "These cells do not keep their promise (`tests/pace/matrix.py:read_promise`):"
+_NO_MISSES = "All played cells keep their promise (`tests/pace/matrix.py:read_promise`)."
 _RULES = """What each rule is worth: one play of the cells at 5 and 50/s and 20 ms, of six cells at 500/s and of 11
 cells at 50/s with 300 ms, and of the chance cells (mean, least, below 85 %). "Beside" is the least goodput at 50/s and
 300 ms beside another client, with pauses of 5 and 30 s."""
@@ -146,7 +147,7 @@ def write_misses(results: Sequence[Result]) -> str:
         for cell, measurements in results
         if (misses := read_promise(cell).list_misses(cell, measurements))
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join([_MISSES, "", *lines] if lines else [_NO_MISSES]) + "\n"
 
 
 def draw(results: Sequence[Result]) -> str:
@@ -212,7 +213,7 @@ def main() -> None:
     head = _HEAD.format(rates=rates, plays=plays, chance_plays=_CHANCE_PLAYS)
     if options.fastest_alone:
         head += _FASTEST_ALONE.format(fastest=fastest)
-    table = f"{head}\n{write_summary(results)}\n{write_chance(chance)}\n{write_table(results)}\n{_MISSES}\n\n"
+    table = f"{head}\n{write_summary(results)}\n{write_chance(chance)}\n{write_table(results)}\n"
     table += f"{write_misses(results)}\n{_RULES}\n\n{rules}"
     (options.to / "pace-table.md").write_text(table, encoding="utf-8")
     (options.to / "pace.svg").write_text(draw(results), encoding="utf-8")
