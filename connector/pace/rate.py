@@ -18,8 +18,8 @@ bound, then ever faster, until a refusal gives the bounds of the next ramp.
    In a ramp near the limit they do not. There, a single refusal below the lower bound is evidence of chance. After
    evidence, refusals without a cluster count as chance until ten of them came without new evidence.
 5. Doubt. With few requests in flight, chance looks like a limit. So if an earlier stretch was served more requests than
-   a limit at the refused rate allows, the search begins again. The limit is certain when ten refusals in a row
-   contradict nothing, or when at least half of the requests behind a refused one are refused.
+   a limit at the refused rate allows, the search begins again, once for each such stretch. The limit is certain when
+   ten refusals in a row contradict nothing, or when at least half of the requests behind a refused one are refused.
 
 A stretch begins after a refusal that counts and ends with the next one. `record_refused` ends the stretch. During the
 pause the rate stays, and answers to the requests in flight behind the refused one are counted. The first request after
@@ -274,6 +274,8 @@ class RateController:
             return False
         allowed = last.served + _FEW + last.rate * max(most.sent_s - last.sent_s, 0.0)
         is_contradicted = most.served > allowed
+        if is_contradicted:  # once: the limit may have fallen, and then each later stretch is served less
+            self._most = None
         self._agreed = 0 if is_contradicted else self._agreed + 1
         return is_contradicted
 

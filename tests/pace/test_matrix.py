@@ -5,6 +5,7 @@ import os
 import pytest
 
 from connector.pace.rate import RateController
+from tests.pace import matrix
 from tests.pace.chance import measure_chance
 from tests.pace.matrix import (
     ALONE,
@@ -104,3 +105,20 @@ def test_a_later_run_begins_at_the_limit_of_an_earlier_run(pause_s: float | None
 def test_a_fast_client_beside_another_one_uses_a_third_of_its_share_despite_long_pauses() -> None:
     cell = Cell("bucket", TWO_TOKENS, 30.0, 500.0, 0.3, SHARED)
     assert measure(cell, play(cell, RateController(), length_s=END_S[SHARED])).beside >= 0.33
+
+
+@pytest.mark.parametrize(
+    ("rate", "pause_s", "scene"), [(50.0, 5.0, CHANGED), (10.0, 1.0, CHANGED), (50.0, 1.0, SHARED)]
+)
+def test_a_limit_that_falls_early_is_doubted_only_once(
+    monkeypatch: pytest.MonkeyPatch, rate: float, pause_s: float, scene: str
+) -> None:
+    """The requests of the time before the fall contradict the lower limit until the controller forgets them."""
+    monkeypatch.setattr(matrix, "BEGIN_S", 40)
+    monkeypatch.setattr(matrix, "END_S", {SHARED: 1000, CHANGED: 1000})
+    cell = Cell("bucket", TWO_TOKENS, pause_s, rate, 0.02, scene)
+    played = play(cell, RateController(), length_s=400)
+    served, refused = sum(played.served[100:400]), sum(played.refused[100:400])
+    allowed = cell.rate / 2 * 300 if scene == CHANGED else cell.rate * 300 - sum(played.other_served[100:400])
+    assert served >= (0.9 if scene == CHANGED else 0.6) * allowed
+    assert refused <= 0.03 * (served + refused)
