@@ -52,8 +52,8 @@ def plan_mail(
         raise ConfigurationError("guard.max_creates is for loads; limit a mail run with --limit")
     if guard is not None and guard.max_rejected is not None:
         raise ConfigurationError(
-            "guard.max_rejected is for loads; remove it. A mail run ends when the service refuses the first email, or "
-            "refuses twenty emails in a row for the same reason"
+            "guard.max_rejected is for loads; remove it. A mail run ends when the service refuses the first email. It "
+            "also ends when the service refuses 20 emails for one reason and accepts none in between"
         )
     texts = build_texts(job.mail)
     source = open_source(job.source)

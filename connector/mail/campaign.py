@@ -105,7 +105,7 @@ def _read_value(report: Mapping[str, Any], *keys: str) -> object:
 
 _MAX_UNKNOWN_BEFORE_FIRST = 3  # unknown emails in a row that end a run before the service has accepted an email
 _MAX_UNKNOWN_IN_ROW = 5  # unknown emails in a row that end a run after the service has accepted an email
-_MAX_REFUSED_IN_ROW = 20
+_MAX_REFUSED_BETWEEN_ACCEPTED = 20  # refused emails for one reason, with no accepted email in between, that end a run
 _REDIRECT_STATUSES = range(300, 400)
 
 
@@ -351,10 +351,10 @@ class CampaignSender:
         else:
             kind = refusal_kind(status, answer_message)
             self._refused_counts[kind] += 1
-            if self._refused_counts[kind] >= _MAX_REFUSED_IN_ROW:
+            if self._refused_counts[kind] >= _MAX_REFUSED_BETWEEN_ACCEPTED:
                 self._control.request_stop(
-                    f"the service refused {_MAX_REFUSED_IN_ROW} emails in a row for one reason ({kind}): correct the "
-                    "cause"
+                    f"the service refused {_MAX_REFUSED_BETWEEN_ACCEPTED} emails for one reason ({kind}) and accepted "
+                    "none in between. Correct the cause, and run again with --rejected to send these emails, too"
                 )
 
     def _stop_on_unknown(self, status: int | None, answer_message: str) -> None:
