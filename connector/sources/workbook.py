@@ -184,7 +184,8 @@ def open_workbook(source_input: Input, sheet: str | None) -> Source:
         file.seek(0)
         if not is_xlsx and _XLS_ERROR.search(file.read()):
             raise SourceError(  # noqa: TRY301 - not an error of the library
-                f"{name}: holds an error, such as #N/A, in a cell; save it as .xlsx, whose errors are named"
+                f"{name}: a cell has an error, such as #N/A. The connector cannot find the cell in an .xls file. Save "
+                "the workbook as .xlsx and run again: the connector then finds the cell"
             )
         errors, hidden_row_count = _find_errors(file, chosen_sheet, name) if is_xlsx else ({}, 0)
         return WorkbookSource(source_input, workbook.get_sheet_by_name(chosen_sheet), errors, hidden_row_count)
