@@ -22,7 +22,7 @@ class ConnectorError(Exception):
 
 
 class ConfigurationError(ConnectorError):
-    """The settings, a job or an option cannot be used. Nothing was started. Correct the value and run again."""
+    """The settings, the token, a job, an option or a destination cannot be used. Correct the cause and run again."""
 
 
 class SourceError(ConnectorError):

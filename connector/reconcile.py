@@ -167,7 +167,8 @@ class Comparison(CloseableResource):
     # The join
 
     def assign_bases(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Record the numbers of the compared bases, as pairs (index in `bases`, number)."""
+        """Record which compared base each listed base belongs to. `pairs` has (index of the listed base in `bases`,
+        number of the compared base from 0)."""
         self._insert_pending()
         self._execute("DELETE FROM numbered_base")
         self._insert_rows("numbered_base", pairs)

@@ -227,7 +227,7 @@ class _BoundError(Exception):
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """An environment that checks products and powers before they are computed."""
+    """A Jinja environment that raises an error before it computes a product or a power that could be too large."""
 
     intercepted_binops = frozenset({"*", "**"})
     max_length: int

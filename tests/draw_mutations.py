@@ -294,7 +294,10 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--skip", type=int, default=0, help="number of drawn mutations to leave out [default: 0]")
     parser.add_argument("--list", action="store_true", help="print the drawn mutations without testing them")
     parser.add_argument(
-        "--times", type=Path, help="JUnit file of a run of all these tests without a mutation; measured if missing"
+        "--times",
+        type=Path,
+        help="JUnit file with the times of all these tests without a mutation. If the file does not exist, the tests "
+        "run first to write it.",
     )
     parser.add_argument(
         "--most", type=float, default=inf, help="seconds of tests for each mutation [default: no limit]"

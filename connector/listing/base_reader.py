@@ -181,7 +181,7 @@ class SweptRows:
         return sum(len(part_indexes) for part_indexes in self._part_indexes_by_base.values())
 
     def start_sweep(self, sweep_number: int) -> None:
-        """Forget the last sweep, because every sweep may show the same subscriber once."""
+        """Delete the rows of the previous sweep, because the new sweep lists the same subscribers again."""
         self._values.close()
         self._part_indexes_by_base.clear()
         if self._emails_by_base is not None:
@@ -231,8 +231,8 @@ class SweptRows:
             self._part_indexes_by_base[base].append(self._values.add([values]))
 
     def read(self, base: ListedBase, *, first_part: int = 0) -> Iterator[list[tuple[bytes, int]]]:
-        """Yield the identities and ids of the base, page by page. `first_part` is an earlier `part_count`: the older
-        parts are skipped."""
+        """Yield the identities and ids of the base, page by page. Skip the parts with an index below `first_part`. The
+        caller has read `first_part` from `part_count` at an earlier time."""
         for part_index in self._part_indexes_by_base[base]:
             if part_index >= first_part:
                 values = self._values.read(part_index)

@@ -558,7 +558,8 @@ def _compute_chance(suspect: Suspect) -> float:
 
 
 def find_present_ids(suspect: Suspect, answers: Sequence[Answer], topic: Topic) -> set[int]:
-    """Return the unlisted ids of this topic that exist, by the answers."""
+    """Return the ids that the suspected reading lacks, although an answer to a question of this topic shows their
+    subscribers."""
     present_answers = [answer for answer in answers if answer.question.topic is topic and _is_present(suspect, answer)]
     return {
         subscriber_id for answer in present_answers for subscriber_id in read_unlisted_ids(suspect, answer).tolist()

@@ -427,8 +427,8 @@ class _FilterLookup:
         return any(question.may_find_subscriber(check) and not question.key.ignores_case for question in self.questions)
 
     async def _look_up_batch(self, batch: Sequence[_Question]) -> dict[bytes, list[AnswerRows]]:
-        """Look every spelling of the batch up. Return the answers by identity, and keep the subscribers of the
-        answers."""
+        """Look up every spelling of the batch. Return the answers by identity. Store the found subscribers, and add
+        their ids to `found_ids`."""
         spellings = [(question.key, text) for question in batch for text in question.texts]
         look_ups = [partial(look_up, self.access, key.field, text) for key, text in spellings]
         answers = await look_up_together(self.access, look_ups)

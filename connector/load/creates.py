@@ -373,7 +373,7 @@ class Creator:
 
 
 async def plan_creates(session: Session, outcomes: Outcomes, fetch: FetchItems[Candidate]) -> None:
-    """Count all candidates that `fetch` returns as created. Send nothing, and record nothing in the ledger."""
+    """Count each candidate from `fetch` with the outcome CREATED. Send nothing, and record nothing in the ledger."""
     while not session.control.is_stopping and (batch := await fetch(_PLAN_BATCH_SIZE)):
         for candidate in batch:
             session.tally.add_started(candidate.entry_state is not State.UNKNOWN)

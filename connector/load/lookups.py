@@ -57,7 +57,8 @@ class KeysCost:
 
 @dataclass(frozen=True, slots=True)
 class LookupProgress:
-    """The methods that a look-up has tried so far, and the number of requests that the run has made."""
+    """The methods that were inconclusive, the number of requests by filter that earlier look-ups of the run have made,
+    and whether a sweep is needed."""
 
     tried_methods: frozenset[LookupMethod] = frozenset()  # methods that were inconclusive
     request_count: int = 0  # requests by filter that earlier look-ups of the run have made

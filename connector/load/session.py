@@ -278,7 +278,8 @@ class Tally:
         self.recorder.write_change(change)
 
     def report_opt_out(self, opt_out: OptOut) -> None:
-        """Count and report an opt-out. If this run has read its row, the row also has an outcome."""
+        """Count and report an opt-out. `opt_out.outcome` is the outcome of its row, or None if this run has not read
+        the row."""
         self.opt_out_count += 1
         if opt_out.reason:
             self.unchecked_opt_outs[opt_out.reason] += 1

@@ -260,8 +260,8 @@ class ListChanges:
             self._add_net_change(change_after - overlap.appeared_count + overlap.vanished_count)
 
     def record_end(self, previous_total: int | None, total_count: int | None) -> None:
-        """Record the TotalCounts of the last page and of the empty page past the end. After the last row, only
-        TotalCount shows a change."""
+        """Record the TotalCounts of the last page and of the empty page past the end. If subscribers appear or
+        vanish behind the last row that was read, only TotalCount shows the change."""
         if total_count is not None and previous_total is not None:
             self._add_net_change(total_count - previous_total)
 

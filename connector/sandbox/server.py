@@ -207,7 +207,8 @@ else:
 
 _BACKLOG = 1024
 _KEEPALIVE_S = 1e9  # a connection stays open for this time; for aiohttp, 0 would mean no time
-_GC_THRESHOLD = 50_000  # with CPython's 700, the growing store is searched too often; stored objects have no cycles
+# With the default of CPython (700 or 2,000), the growing store is searched too often. Stored objects have no cycles.
+_GC_THRESHOLD = 50_000
 _CONTROL_PATH = "/_sandbox/"
 _SWITCHES_ADAPTER = TypeAdapter(dict[str, object])
 _HOST_PATTERN = re.compile(

@@ -150,10 +150,10 @@ class SandboxSettings(BaseModel):
     hide: _CommaSeparated[
         Literal["inactive", "male", "female", "unspecified", "unconfirmed", "no_email", "old_ids"]
     ] = ()
-    """Classes of subscribers that the list and its filters leave out. A request with IsActive=0 still shows inactive
-    subscribers, and a request with a Gender shows this gender. A filter by Id also shows old_ids and no_email, and a
-    filter by ClientUserId shows no_email. No request shows unconfirmed, which are all subscribers that a create has
-    stored."""
+    """Classes of subscribers that the list leaves out. A filter by IsActive=0 still shows the class `inactive`. A
+    filter by Gender still shows the class of that gender. A filter by Id still shows `old_ids` and `no_email`. A filter
+    by ClientUserId still shows `no_email`. The class `unconfirmed` has all subscribers that were stored by a create. No
+    filter shows this class."""
     old_ids_below: _Count = 100_101
     """hide=old_ids leaves out the subscribers whose Id is below this number."""
     lost_shard: _Probability = 0.0
@@ -174,7 +174,7 @@ class SandboxSettings(BaseModel):
     """How answers show IsActive: as a boolean, as 0 or 1, as a text, as Y or N, as a boolean but only if it is true, as
     a boolean but not for every third Id, or not at all."""
     list_omits: _CommaSeparated[Literal["TotalCount", "Offset", "Limit"]] = ()
-    """Numbers that a page of the list leaves out."""
+    """Keys that each page of the list leaves out: TotalCount, Offset or Limit."""
     uuids: bool = False
     """The Id of a subscriber is a UUID. The filter Id allows only numbers, so it finds no subscriber."""
     max_total: _Count = 0

@@ -219,9 +219,8 @@ class Utf8Stream:
             piece = self._read_piece(_READ_BYTES)
         if not piece:
             return "utf-8"
-        if piece[
-            :-_MAX_CHARACTER_BYTES
-        ].isascii():  # the only bytes beyond ASCII may be an incomplete character at the end
+        # If only the last 4 bytes are not ASCII, they may be a part of one character. So another piece is read.
+        if piece[:-_MAX_CHARACTER_BYTES].isascii():
             piece += self._read_piece(_READ_BYTES)
         encoding_guess = decide_encoding(piece)
         if encoding_guess.encoding is None:

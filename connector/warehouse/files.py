@@ -43,7 +43,7 @@ class FileFormat(Protocol):
     @staticmethod
     def count_rows(file: BinaryIO, filters: Mapping[str, object]) -> int | None:
         """Return the number of rows in an export's file, or None if the file is damaged. Also return None if the file
-        shows that the export had other filters."""
+        shows that the export had other filters, or that its list was not complete."""
 
 
 class FileTarget(Protocol):

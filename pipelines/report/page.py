@@ -218,7 +218,8 @@ def _build_run(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _list_outcomes(rows: Mapping[str, int]) -> list[dict[str, str]]:
-    """Return each outcome that some rows have, with its number, and its share as the width of a bar."""
+    """Return each outcome that at least one row has, with the row count, the share, and the width of its bar in
+    percent."""
     counts = {name: row_count for name, row_count in rows.items() if row_count and name != "read"}
     total = max(rows.get("read", 0), sum(counts.values()))
     return [

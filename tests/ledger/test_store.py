@@ -171,7 +171,7 @@ def test_an_unfinished_entry_has_every_value_that_a_second_create_needs(ledger: 
     assert other_states == set()
 
 
-def test_an_unknown_entry_has_its_field_and_its_suppression_list(ledger: Ledger) -> None:
+def test_an_unknown_entry_has_its_identity_field_its_run_and_the_job_of_its_suppression_list(ledger: Ledger) -> None:
     base = add_base(ledger)
     with ledger.transaction() as connection:
         run_key = start_run(connection, "run-2", "job", "sync", 0.0, suppressed_by="crm")

@@ -61,8 +61,8 @@ class SimulatedList:
     limit, although it repeats the whole limit."""
     has_echoes: bool = True  # whether answers repeat Offset and Limit
     filter_mode: str = "work"
-    """`work`; `ignored`; `incomplete`: filters leave some subscribers out; `small`: filters work only for limits below
-    a page."""
+    """How filters work. `work`: correctly. `ignored`: the list ignores them. `incomplete`: they leave some subscribers
+    out. `small`: they work only for limits below a page."""
     window: int = 0  # the size of a result window; 0: no window
     replica_lags: tuple[int, ...] = ()  # lags in requests; one of the replicas answers each request
     id_steps: tuple[int, ...] = (10,)  # the possible differences between an id and the next id

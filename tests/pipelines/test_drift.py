@@ -135,7 +135,8 @@ def test_a_sync_after_an_import_of_other_columns_reports_only_the_real_change(
 
 
 def test_a_guarded_job_reports_each_change_once(connector: Connector) -> None:
-    """The survey before the load reads the same rows and compares no values."""
+    """A guard makes the run read all rows before the load (the survey). The survey compares no values, so each change
+    is reported once."""
     guarded_job = JOB + "guard: {max_creates: 0}\n"
     sync(connector, "ann@x.org,Ann,,")
     changed_result = sync(connector, "ann@x.org,Anna,,", job=guarded_job)

@@ -135,7 +135,7 @@ MUTATIONS = (
         first_seed=52,
     ),
     Mutation(
-        "4.9 a base that was answered as another base is forgotten",
+        "4.9 a run does not refuse a base, although the service has answered a create in it with another base",
         (Edit("load/checks.py", "    if not base.is_misanswered:\n", "    if base:\n"),),
         first_seed=2,
     ),

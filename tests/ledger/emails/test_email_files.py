@@ -134,7 +134,7 @@ def test_an_emails_file_that_is_not_a_database_is_refused_and_stays_unchanged(pa
 
 
 def test_a_campaign_in_a_damaged_file_is_refused(path: Path) -> None:
-    """The ledger might miss sent emails in a damaged file."""
+    """A damaged file may lack emails that were sent, so the ledger cannot prove that an email was not sent."""
     people = fill_emails(path)
     file = find_emails(path)
     content = bytearray(file.read_bytes())
