@@ -17,13 +17,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import Any, TypeVar
+from typing import Any, TypeVar, assert_never
 
 from connector.ledger.entries import Entry, Intent, Ledger, Transition
 from connector.ledger.receipts import PendingReceipt, ReceiptKind, record_pending
 from connector.ledger.records import mark_misanswered_base, record_base_id
 from connector.ledger.store import Base
-from connector.states import Event, State
+from connector.states import CreateEvent, Event, State
 
 logger = logging.getLogger(__name__)
 
@@ -160,7 +160,7 @@ class LedgerWriter:
         self._commits = commits
         self.has_receipts = has_receipts  # whether the run writes receipts
         self._receipts: list[PendingReceipt] = []
-        self._transitions: dict[Event, list[tuple[bytes, Transition]]] = defaultdict(list)
+        self._transitions: dict[CreateEvent, list[tuple[bytes, Transition]]] = defaultdict(list)
 
     @property
     def send_deadline(self) -> float:
@@ -199,9 +199,18 @@ class LedgerWriter:
             intents_by_state[state].append(intent)
 
         def record_intents(ledger: Ledger) -> None:
-            ledger.mark_intended(self.base, self.run_key, intents_by_state[State.NONE])
-            ledger.mark_intended_again(self.base, self.run_key, intents_by_state[State.REJECTED])
-            ledger.mark_absent(self.base, self.run_key, intents_by_state[State.UNKNOWN])
+            for state, intents_of_state in intents_by_state.items():
+                match state:
+                    case State.NONE:
+                        ledger.mark_intended(self.base, self.run_key, intents_of_state)
+                    case State.REJECTED:
+                        ledger.mark_intended_again(self.base, self.run_key, intents_of_state)
+                    case State.UNKNOWN:
+                        ledger.mark_absent(self.base, self.run_key, intents_of_state)
+                    case State.SENDING | State.HELD | State.CONFIRMED:
+                        raise ValueError(f"no create may be sent for an entry that is {state.name}")
+                    case _:
+                        assert_never(state)
 
         await self.execute(record_intents)
 
@@ -237,32 +246,41 @@ class LedgerWriter:
     def _set_base(self, base: Base) -> None:
         self.base = base
 
-    def _write_transitions(self, ledger: Ledger, transitions: dict[Event, list[tuple[bytes, Transition]]]) -> None:
-        answered_rows = [
-            (identity, transition.subscriber_id or 0) for identity, transition in transitions[Event.ANSWERED]
-        ]
-        refused_rows = [
-            (identity, transition.status or 0, transition.message)
-            for identity, transition in transitions[Event.REFUSED]
-        ]
-        ledger.mark_answered(self.base, answered_rows)
-        altered_rows = [
-            (identity, transition.altered_fields)
-            for identity, transition in transitions[Event.ANSWERED]
-            if transition.altered_fields
-        ]
-        ledger.record_altered(self.base, altered_rows)
-        ledger.mark_refused(self.base, State.SENDING, refused_rows)
-        held_rows = [
-            (identity, transition.subscriber_id or 0, transition.message)
-            for identity, transition in transitions[Event.MISANSWERED]
-        ]
-        ledger.mark_misanswered(self.base, held_rows)
-        for _, transition in transitions[Event.MISANSWERED]:  # architecture 4.9
-            if transition.answered_base is not None:
-                mark_misanswered_base(ledger.connection, self.base, *transition.answered_base)
-        ledger.mark_not_sent(self.base, [identity for identity, _ in transitions[Event.NOT_SENT]])
-        ledger.mark_lost(self.base, [identity for identity, _ in transitions[Event.LOST]])
+    def _write_transitions(
+        self, ledger: Ledger, transitions: dict[CreateEvent, list[tuple[bytes, Transition]]]
+    ) -> None:
+        for event, transitions_of_event in transitions.items():
+            identities = [identity for identity, _ in transitions_of_event]
+            match event:
+                case Event.ANSWERED:
+                    answers = [(identity, answer.subscriber_id or 0) for identity, answer in transitions_of_event]
+                    ledger.mark_answered(self.base, answers)
+                    altered_rows = [
+                        (identity, answer.altered_fields)
+                        for identity, answer in transitions_of_event
+                        if answer.altered_fields
+                    ]
+                    ledger.record_altered(self.base, altered_rows)
+                case Event.REFUSED:
+                    refusals = [
+                        (identity, refusal.status or 0, refusal.message) for identity, refusal in transitions_of_event
+                    ]
+                    ledger.mark_refused(self.base, State.SENDING, refusals)
+                case Event.MISANSWERED:
+                    misanswers = [
+                        (identity, answer.subscriber_id or 0, answer.message)
+                        for identity, answer in transitions_of_event
+                    ]
+                    ledger.mark_misanswered(self.base, misanswers)
+                    for _, answer in transitions_of_event:  # architecture 4.9
+                        if answer.answered_base is not None:
+                            mark_misanswered_base(ledger.connection, self.base, *answer.answered_base)
+                case Event.NOT_SENT:
+                    ledger.mark_not_sent(self.base, identities)
+                case Event.LOST:
+                    ledger.mark_lost(self.base, identities)
+                case _:
+                    assert_never(event)
 
 
 @contextmanager

@@ -51,9 +51,8 @@ MUTATIONS = (
         (
             Edit(
                 "ledger/commits.py",
-                "ledger.mark_absent(self.base, self.run_key, intents_by_state[State.UNKNOWN])\n\n"
-                "        await self.execute(record_intents)",
-                "ledger.mark_absent(self.base, self.run_key, intents_by_state[State.UNKNOWN])\n\n"
+                "assert_never(state)\n\n        await self.execute(record_intents)",
+                "assert_never(state)\n\n"
                 "        self.commit = asyncio.ensure_future(self.execute(record_intents))\n"
                 "        await asyncio.sleep(0)",
             ),
