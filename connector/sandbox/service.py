@@ -568,7 +568,8 @@ class Service:
                 html_head = f"<!doctype html><html><head><title>{status}</title></head>"
                 page = f"{html_head}<body><h1>{html.escape(message)}</h1></body></html>"
                 return Response(status, page.encode(), "text/html; charset=utf-8", headers)
-        return Response(status, b"", headers=headers)
+            case "empty":
+                return Response(status, b"", headers=headers)
 
     def _build_server_error(self) -> Response:
         return self._build_error(self._sandbox.settings.server_error, "Something went wrong on our side")
@@ -591,7 +592,8 @@ class Service:
                 return replace(
                     self._build_error(status, message, ("Retry-After", str(retry_at))), wait_until=float(retry_at)
                 )
-        return self._build_error(status, message)
+            case "none":
+                return self._build_error(status, message)
 
     def _finish_request(self, operation: str, peer: Peer, response: Response, delivery: Delivery) -> None:
         """Answer a request, and count the answer as the client sees it."""

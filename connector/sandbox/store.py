@@ -36,7 +36,8 @@ def format_base_name(name: str, base_name_matching: str) -> str:
             )
         case "cut":
             return name[:_MAX_BASE_NAME_LENGTH]
-    return name
+        case _:
+            return name
 
 
 def fold_base_name(name: str, base_name_matching: str) -> str:
