@@ -67,28 +67,30 @@ async def _record_and_send(notify: Notify, report: Report, state_dir: Path | Non
     alerts = list(record.undelivered)
     if reason is not None:
         alerts.append(write_alert(reason, last_run, values))
-    problem = None
+    problem_text = None
     if path is not None:
         # This is done before an alert is sent, so that the next run sends the alert if this run is killed.
         write_record(path, last_run, alerts)
-    while alerts and (problem := await _post_alert(notify.webhook, alerts[0], clock)) is None:
+    while alerts and (problem_text := await _post_alert(notify.webhook, alerts[0], clock)) is None:
         alerts.pop(0)
         if path is not None:
             write_record(path, last_run, alerts)
-    if problem is None:
+    if problem_text is None:
         return []
-    return [f"The job's alert failed {_MAX_ATTEMPTS} times: {problem}. The next run of the job sends the alert again."]
+    return [
+        f"The job's alert failed {_MAX_ATTEMPTS} times: {problem_text}. The next run of the job sends the alert again."
+    ]
 
 
 async def _post_alert(webhook: Webhook, alert: Alert, clock: Clock) -> str | None:
     """Post an alert, and try again if this fails. Return None, or the reason why the alert was not delivered."""
-    problem = None
+    problem_text = None
     for attempt in range(_MAX_ATTEMPTS):
         if attempt:
             await clock.sleep(_RETRY_WAIT_S)
         body, timestamp = alert.body.encode(), int(clock.now().timestamp())
         headers = build_headers(alert.message_id, timestamp, body, webhook.secret)
-        problem = await post_webhook(webhook.url, body, headers)
-        if problem is None:
+        problem_text = await post_webhook(webhook.url, body, headers)
+        if problem_text is None:
             break
-    return problem
+    return problem_text

@@ -102,11 +102,13 @@ class Conflicts:
         used_rows = self._used_rows = rows.select(usable_indices[first_indices])
         # Subscribers with a row that does not say inactive.
         subscribers_not_inactive = np.unique(rows.subscriber_digests[~rows.inactive_mask])
-        overruling_mask = used_rows.inactive_mask & np.isin(used_rows.subscriber_digests, subscribers_not_inactive)
+        overruling_row_mask = used_rows.inactive_mask & np.isin(used_rows.subscriber_digests, subscribers_not_inactive)
         unused_mask = ~rows.inactive_mask & ~np.isin(rows.subscriber_digests, used_rows.subscriber_digests)
         blocking_mask = np.isin(blocked_identities, rows.identities[unused_mask])
         used_records = np.stack([used_rows.file_indices, used_rows.numbers], axis=1)
-        self.messages += self._describe(used_records[overruling_mask].tolist(), invalid_records[blocking_mask].tolist())
+        self.messages += self._describe(
+            used_records[overruling_row_mask].tolist(), invalid_records[blocking_mask].tolist()
+        )
 
     def resolve(self, prepared_chunk: PreparedChunk) -> PreparedChunk:
         """Return the chunk with unused rows marked as duplicates, and with the fields in which these rows differ from
@@ -165,18 +167,18 @@ class Conflicts:
             verb = agree(overruled_count, "has", "have")
             yield (
                 f"{count(overruled_count, 'subscriber')} {verb} rows that disagree on is_active: the "
-                f"inactive row is used ({self._list_rows(overruling_records)})"
+                f"inactive row is used ({self._format_row_numbers(overruling_records)})"
             )
         if blocked_count := len(blocking_records):
             verb = agree(blocked_count, "has", "have")
             yield (
                 f"{count(blocked_count, 'subscriber')} {verb} an invalid row that says inactive, or "
-                f"that cannot be read ({self._list_rows(blocking_records)}), so no other row of "
+                f"that cannot be read ({self._format_row_numbers(blocking_records)}), so no other row of "
                 f"{agree(blocked_count, 'this subscriber', 'these subscribers')} is used. Correct the invalid "
                 f"{agree(blocked_count, 'row', 'rows')}"
             )
 
-    def _list_rows(self, records: list[list[int]]) -> str:
+    def _format_row_numbers(self, records: list[list[int]]) -> str:
         file_names, shown_records = list(self._file_indices), sorted(records)[:_MAX_SHOWN_ROWS]
         more_message = f" and {len(records) - _MAX_SHOWN_ROWS:,} more" if len(records) > _MAX_SHOWN_ROWS else ""
         if len(file_names) > 1:

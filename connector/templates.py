@@ -136,14 +136,14 @@ class Template:
                 pieces.append(piece)
             return "".join(pieces).encode().decode()  # raises UnicodeEncodeError for a lone surrogate
         except _BoundError as error:
-            problem = str(error)
+            problem_text = str(error)
         except UnicodeEncodeError:
-            problem = "makes half a character (a lone surrogate)"
+            problem_text = "makes half a character (a lone surrogate)"
         except jinja2.UndefinedError as error:  # the message of Jinja may contain a cell
-            problem = f"asks in {_find_line(error)} for something that this row does not have"
+            problem_text = f"asks in {_find_line(error)} for something that this row does not have"
         except Exception as error:  # noqa: BLE001 - any error of a template concerns only one row
-            problem = f"fails in {_find_line(error)} for this row ({type(error).__name__})"
-        raise TemplateError(self.name, problem)
+            problem_text = f"fails in {_find_line(error)} for this row ({type(error).__name__})"
+        raise TemplateError(self.name, problem_text)
 
     def _check_length(self, length: int) -> None:
         if length > self._max_length:

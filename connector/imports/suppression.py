@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from connector.errors import ConfigurationError, ContentError, RunAborted, SourceError
 from connector.rows import Chunk, Source, closed_on_error
 from connector.sources.files import refuse_missing_columns
-from connector.subscribers.checks import is_email
+from connector.subscribers.checks import mark_emails
 from connector.subscribers.identity import IDENTITY_BYTES, Digests, Suppression, compute_identities, join_digests
 from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
@@ -84,7 +84,7 @@ def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> t
         row_count = len(unreadable_rows)
         raise ContentError(
             f"the suppression list {name}: {count(row_count, 'row')} "
-            f"({agree(row_count, 'row number', 'row numbers')} {_list_rows(unreadable_rows)}) "
+            f"({agree(row_count, 'row number', 'row numbers')} {_format_row_numbers(unreadable_rows)}) "
             f"{agree(row_count, 'has', 'have')} something else than {_ARTICLES[plan.field]} in the column "
             f"{plan.column}, such as a domain or a hash. Correct or remove {agree(row_count, 'the row', 'the rows')}, "
             "because a suppressed subscriber may be meant. Nothing was sent"
@@ -93,7 +93,7 @@ def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> t
         row_count = len(empty_rows)
         list_contents.messages.append(
             f"suppression list {name}: the column {plan.column} is empty in {count(row_count, 'row')} "
-            f"({agree(row_count, 'row number', 'row numbers')} {_list_rows(empty_rows)}), so "
+            f"({agree(row_count, 'row number', 'row numbers')} {_format_row_numbers(empty_rows)}), so "
             f"{agree(row_count, 'it suppresses', 'they suppress')} nobody"
         )
     return suppression, list_contents.messages
@@ -185,12 +185,12 @@ def read_addresses(text: str) -> list[str]:
         for word in (address_part if bracket_match is None else bracket_match[1]).split():
             address = re.sub(r"(?i)^mailto:([^?]*).*$", r"\1", word.strip("\"'<>()[]").rstrip(".:!"))
             addresses.append(address)
-    if not addresses or not pc.all(is_email(pa.array(addresses, pa.large_string()))).as_py():
+    if not addresses or not pc.all(mark_emails(pa.array(addresses, pa.large_string()))).as_py():
         return []
     return addresses
 
 
-def _list_rows(row_numbers: Sequence[int]) -> str:
+def _format_row_numbers(row_numbers: Sequence[int]) -> str:
     return ", ".join(map(str, row_numbers[:_MAX_ROWS_IN_MESSAGE])) + (
         " …" if len(row_numbers) > _MAX_ROWS_IN_MESSAGE else ""
     )

@@ -109,11 +109,11 @@ def _translate_error(error: yaml.YAMLError, text: str) -> JobFault:
     mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
     if not isinstance(error, yaml.MarkedYAMLError) or mark is None:
         return JobFault((), None, "this is not YAML: the file has a character that YAML does not allow")
-    problem = " ".join(part for part in (error.context, error.problem) if part)
+    problem_text = " ".join(part for part in (error.context, error.problem) if part)
     lines = text.splitlines()
     nearby_text = "".join(lines[max(mark.line - 1, 0) : mark.line + 1])
     hint = '; put a ${NAME} inside { } or [ ] into quotes: "${NAME}"' if "${" in nearby_text else ""
-    return JobFault((), mark.line + 1, f"this is not YAML: {problem}{hint}")
+    return JobFault((), mark.line + 1, f"this is not YAML: {problem_text}{hint}")
 
 
 def _read_node(node: yaml.Node, keys: Keys, lines: dict[Keys, int], faults: list[JobFault]) -> Any:

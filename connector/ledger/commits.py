@@ -20,7 +20,7 @@ from math import inf
 from typing import Any, TypeVar, assert_never
 
 from connector.ledger.entries import Entry, Intent, Ledger, Transition
-from connector.ledger.receipts import PendingReceipt, ReceiptKind, record_pending
+from connector.ledger.receipts import PendingReceipt, ReceiptKind, record_pending_receipts
 from connector.ledger.records import mark_misanswered_base, record_base_id
 from connector.ledger.store import Base
 from connector.states import CreateEvent, Event, State
@@ -179,7 +179,7 @@ class LedgerWriter:
 
         def write_and_call(ledger: Ledger) -> T:
             self._write_transitions(ledger, transitions)
-            record_pending(ledger, self.run_key, self.base.key, receipts)
+            record_pending_receipts(ledger, self.run_key, self.base.key, receipts)
             return function(ledger)
 
         return await self._commits.execute(write_and_call, after_commit)

@@ -40,7 +40,7 @@ from connector.ledger.schema import (
     metadata,
 )
 from connector.ledger.sqlite import find_emails, find_lock, hold_lock, resolve_file
-from connector.ledger.store import build_missing
+from connector.ledger.store import build_missing_ledger_error
 
 # Suffixes of a database, and of the files that SQLite creates for the database.
 _FILE_SUFFIXES = (
@@ -75,7 +75,7 @@ def back_up_ledger(url: str, target: Path) -> Backup:
     ledger, target = location.resolve(), target.absolute()
     sources, targets = (ledger, find_emails(ledger).resolve()), (target, find_emails(target))
     if not any(source.is_file() for source in sources):
-        raise build_missing(str(location))
+        raise build_missing_ledger_error(str(location))
     if target.resolve() in sources:
         raise ConfigurationError(f"{target} is the ledger itself: name another file")
     _refuse_existing(targets)
@@ -216,7 +216,7 @@ def copy_ledger(url: str, target_url: str, *, copied_at: datetime) -> tuple[int,
             "~/.pgpass, and remove it from URL"
         )
     if not source_location.exists():
-        raise build_missing(str(source_location))
+        raise build_missing_ledger_error(str(source_location))
     name = show_ledger_location(target_location)
     with (
         open_ledger(url, may_create=False) as source,

@@ -12,7 +12,13 @@ from math import inf
 
 from sqlalchemy import Connection, text
 
-from connector.ledger.schema import HOW_NUMBERS, IDENTITY_FIELDS, IS_OPT_OUT_SQL, IS_SHOWN_SQL, IS_UNFINISHED_SQL
+from connector.ledger.schema import (
+    CONFIRMATION_NUMBERS,
+    IDENTITY_FIELDS,
+    IS_OPT_OUT_SQL,
+    IS_SHOWN_SQL,
+    IS_UNFINISHED_SQL,
+)
 from connector.ledger.store import Base, Batch, Rows, Store, make_storable
 from connector.shards import WHOLE, Shard
 from connector.states import ENTRY_STATE_MACHINE, CreateEvent, Event, State, list_states_sql
@@ -208,7 +214,7 @@ class Ledger:
             "number": max_count,
             "before": before_run_key,
         }
-        values |= {"accepted": HOW_NUMBERS["accepted"], "not_ended": inf, **self._range}
+        values |= {"accepted": CONFIRMATION_NUMBERS["accepted"], "not_ended": inf, **self._range}
         first_identity = self.shard.scale_digest(first_identity)
         confirmed_entries = [
             ConfirmedEntry(*row)
@@ -227,7 +233,12 @@ class Ledger:
         listing should show. These were confirmed by a listing, or by a run that is earlier than the run with the key
         `before_run_key` and has ended at `latest_end` (Unix seconds) or earlier."""
         values: dict[str, object] = {"base": base.key, "state": State.CONFIRMED, "field": IDENTITY_FIELDS[field]}
-        values |= {"before": before_run_key, "accepted": HOW_NUMBERS["accepted"], "ended_by": latest_end, **self._range}
+        values |= {
+            "before": before_run_key,
+            "accepted": CONFIRMATION_NUMBERS["accepted"],
+            "ended_by": latest_end,
+            **self._range,
+        }
         identities, ids = bytearray(), array("q")
         for identity, subscriber_id in self.connection.execute(_LIST_CONFIRMED, values):
             identities += identity
@@ -306,7 +317,7 @@ class Ledger:
     def mark_answered(self, base: Base, answers: Sequence[tuple[bytes, int]]) -> None:
         """Move SENDING to CONFIRMED. `answers` are (identity, subscriber id)."""
         rows = [(base.key, *answer) for answer in answers]
-        self._change_state(_SET_CONFIRMED, rows, State.SENDING, Event.ANSWERED, how=HOW_NUMBERS["created"])
+        self._change_state(_SET_CONFIRMED, rows, State.SENDING, Event.ANSWERED, how=CONFIRMATION_NUMBERS["created"])
 
     def mark_misanswered(self, base: Base, answers: Sequence[tuple[bytes, int, str]]) -> None:
         """Move SENDING to HELD. `answers` are (identity, subscriber id in the answer, description of the answer)."""
@@ -347,7 +358,7 @@ class Ledger:
         With `is_ours`, the subscriber of an UNKNOWN entry was created by this connector. Another program may have
         created any other subscriber. So its entry loses the fingerprint, and the next row is compared.
         """
-        how_number = HOW_NUMBERS["found"] if old_state is State.REJECTED else HOW_NUMBERS["settled"]
+        how_number = CONFIRMATION_NUMBERS["found"] if old_state is State.REJECTED else CONFIRMATION_NUMBERS["settled"]
         batch = _SET_CONFIRMED if old_state is State.UNKNOWN and is_ours else _SET_CONFIRMED_WITHOUT_FINGERPRINT
         self._change_state(
             batch, [(base.key, *pair) for pair in found_subscribers], old_state, Event.FOUND, how=how_number
@@ -377,7 +388,7 @@ class Ledger:
     def mark_accepted(self, base: Base, accepted_entries: Sequence[tuple[bytes, int]]) -> None:
         """Move HELD to CONFIRMED. `accepted_entries` are (identity, subscriber id in the answer)."""
         rows = [(base.key, *entry) for entry in accepted_entries]
-        self._change_state(_SET_CONFIRMED, rows, State.HELD, Event.ACCEPTED, how=HOW_NUMBERS["accepted"])
+        self._change_state(_SET_CONFIRMED, rows, State.HELD, Event.ACCEPTED, how=CONFIRMATION_NUMBERS["accepted"])
 
     def mark_dropped(self, base: Base, identities: Sequence[bytes], message: str) -> None:
         """Move HELD to REJECTED with this message. The create is given up until the row changes."""
@@ -400,7 +411,7 @@ class Ledger:
         shared_values = {
             "field": IDENTITY_FIELDS[field],
             "new_state": ENTRY_STATE_MACHINE.decide(State.NONE, Event.FOUND),
-            "how": HOW_NUMBERS["found"],
+            "how": CONFIRMATION_NUMBERS["found"],
         }
         shard_subscribers = [
             subscriber for subscriber in listed_subscribers if self.shard.is_whole or self.shard.holds(subscriber[0])
@@ -409,19 +420,19 @@ class Ledger:
         id_by_identity = dict(reversed(shard_subscribers))
         self.store.write(_INSERT_LISTED, shared_values, [(base.key, *pair) for pair in id_by_identity.items()])
 
-    def record_shown(self, base: Base, identities: Sequence[bytes]) -> None:
+    def record_shown_identities(self, base: Base, identities: Sequence[bytes]) -> None:
         """Record in CONFIRMED entries that the list has shown their subscribers. Do not change entries that a person
         has accepted."""
         shared_values = {
             "old_state": State.CONFIRMED,
-            "shown": HOW_NUMBERS["shown"],
-            "accepted": HOW_NUMBERS["accepted"],
+            "shown": CONFIRMATION_NUMBERS["shown"],
+            "accepted": CONFIRMATION_NUMBERS["accepted"],
         }
         self.store.write(_SET_SHOWN, shared_values, _build_rows(base, identities))
 
     # The comparison of rows
 
-    def record_equal(self, base: Base, digests: Sequence[tuple[bytes, bytes]]) -> None:
+    def record_equal_rows(self, base: Base, digests: Sequence[tuple[bytes, bytes]]) -> None:
         """Record in CONFIRMED entries the fingerprints of rows that equal the service's values.
 
         `digests` are (identity, fingerprint).

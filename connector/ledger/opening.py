@@ -28,7 +28,7 @@ from connector.ledger.postgres import compute_key, hold_campaigns, hold_lease, l
 from connector.ledger.records import read_found_limit, read_largest_lag
 from connector.ledger.schema import create_or_check, create_tables, email_meta, emails_metadata, has_emails, meta
 from connector.ledger.sqlite import find_emails, hold_campaign_file, open_emails_file, open_file, resolve_file
-from connector.ledger.store import Store, build_missing, translate_errors
+from connector.ledger.store import Store, build_missing_ledger_error, translate_errors
 from connector.pace.pace import Pace
 from connector.settings import Settings
 from connector.shards import WHOLE, Shard
@@ -62,7 +62,7 @@ def open_ledger(
             with store.transaction():  # only one process creates the tables
                 connection.execute(_LOCK_TRANSACTION, {"key": key})
                 if not create_or_check(connection, name, may_create=may_create):
-                    raise build_missing(name)
+                    raise build_missing_ledger_error(name)
                 lease_metadata.create_all(connection)
             with hold_lease(store, f"the ledger {name} (schema {schema})", key, shard, wait_s, is_stopped):
                 yield Ledger(store, shard)
@@ -73,7 +73,7 @@ def open_ledger(
             "PostgreSQL: set CONNECTOR_LEDGER=postgresql://… for every shard"
         )
     if not may_create and not location.exists():
-        raise build_missing(name)
+        raise build_missing_ledger_error(name)
     with open_file(location, wait_s, is_stopped) as connection:
         yield wrap_connection(connection, name, may_create=may_create)
 
@@ -87,7 +87,7 @@ def wrap_connection(connection: Connection, name: str, *, may_create: bool = Tru
     store = Store(connection, name)
     with store.transaction():
         if not create_or_check(connection, name, may_create=may_create):
-            raise build_missing(name)
+            raise build_missing_ledger_error(name)
     return Ledger(store)
 
 
@@ -109,12 +109,12 @@ def open_emails(url: str, *, may_create: bool = True) -> Iterator[EmailLog]:
     """
     with _open_emails(url, may_create=may_create) as email_log:
         if email_log is None:
-            raise build_missing(show_ledger_location(parse_ledger_location(url)))
+            raise build_missing_ledger_error(show_ledger_location(parse_ledger_location(url)))
         if not may_create:
             with email_log.transaction():
                 is_history_missing = not email_log.has_campaign_history()
             if is_history_missing:  # in version 0.2.0, a single email also created the tables
-                raise build_missing(f"{email_log.name} that has ever recorded a campaign")
+                raise build_missing_ledger_error(f"{email_log.name} that has ever recorded a campaign")
         yield email_log
 
 
@@ -217,7 +217,7 @@ def count_open_entries(url: str, *, may_be_new: bool = True) -> list[OpenEntries
 
     open_entries = read_ledger(url, read)
     if open_entries is None and not may_be_new:
-        raise build_missing(show_ledger_location(parse_ledger_location(url)))
+        raise build_missing_ledger_error(show_ledger_location(parse_ledger_location(url)))
     return open_entries or []
 
 

@@ -22,7 +22,7 @@ from connector.ledger import schema
 from connector.ledger.entries import LAST_RUN_KEY, ConfirmedEntry, Entry, Ledger, ListedEntry
 from connector.ledger.opening import connect_file, read_ledger, wrap_connection
 from connector.ledger.records import LIST_SIZE_PREFIX, list_bases
-from connector.ledger.store import Base, Batch, Store, build_missing, make_storable
+from connector.ledger.store import Base, Batch, Store, build_missing_ledger_error, make_storable
 from connector.states import ENTRY_STATE_MACHINE, Event, State
 
 P = ParamSpec("P")
@@ -166,7 +166,7 @@ class PlannedLedger(Ledger):
     def _read_real_ledger(self, method: Callable[Concatenate[Ledger, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         result = read_ledger(self._url, lambda ledger: method(ledger, *args, **kwargs))
         if result is None:  # the ledger existed at the start of the plan
-            raise build_missing(show_ledger_location(parse_ledger_location(self._url)))
+            raise build_missing_ledger_error(show_ledger_location(parse_ledger_location(self._url)))
         return result
 
 

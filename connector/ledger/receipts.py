@@ -13,7 +13,7 @@ from typing import assert_never
 from sqlalchemy import Connection, text
 
 from connector.ledger.entries import Ledger
-from connector.ledger.schema import HOW_NUMBERS
+from connector.ledger.schema import CONFIRMATION_NUMBERS
 from connector.ledger.store import Batch, make_storable, make_storable_or_none
 from connector.states import State
 
@@ -64,7 +64,7 @@ ReceiptPlace = tuple[int, bytes]
 FIRST_PLACE: ReceiptPlace = (0, b"")
 
 
-def record_pending(ledger: Ledger, run_key: int, base_key: int, receipts: Sequence[PendingReceipt]) -> None:
+def record_pending_receipts(ledger: Ledger, run_key: int, base_key: int, receipts: Sequence[PendingReceipt]) -> None:
     """Put these subscribers of a base into the outbox of the run."""
     rows = [
         (
@@ -105,12 +105,12 @@ def find_runs_in_outbox(connection: Connection) -> set[int]:
     return set(connection.scalars(_FIND_RUNS_IN_OUTBOX))
 
 
-def delete_pending(connection: Connection, run_key: int) -> None:
+def delete_pending_receipts(connection: Connection, run_key: int) -> None:
     """Delete the run's receipts from the outbox, because they are at the destination."""
     connection.execute(_DELETE_RECEIPTS, {"run": run_key})
 
 
-def delete_pending_of_job(connection: Connection, job: str) -> int:
+def delete_pending_receipts_of_job(connection: Connection, job: str) -> int:
     """Delete the receipts of all runs of a job from the outbox, in every account, and return the number of receipts."""
     return connection.execute(_DELETE_RECEIPTS_OF_JOB, {"job": make_storable(job)}).rowcount
 
@@ -122,7 +122,7 @@ def _build_receipt(
     evidence: str | None,
     receipt_message: str | None,
     state: int | None,
-    how: int | None,
+    confirmation: int | None,
     subscriber_id: int | None,
     status: int | None,
     entry_message: str | None,
@@ -139,12 +139,16 @@ def _build_receipt(
         return Receipt(name, "changed", subscriber_id, evidence or "ledger", receipt_message)
     entry_state = State(state)
     match entry_state:
-        case State.CONFIRMED if how == HOW_NUMBERS["found"] and kind != ReceiptKind.CREATED:
+        case State.CONFIRMED if confirmation == CONFIRMATION_NUMBERS["found"] and kind != ReceiptKind.CREATED:
             # The connector may not have created the subscriber.
             return Receipt(name, "exists", subscriber_id, "lookup", None)
         case State.CONFIRMED:
             return Receipt(
-                name, "created", subscriber_id, "answer" if how == HOW_NUMBERS["created"] else "lookup", None
+                name,
+                "created",
+                subscriber_id,
+                "answer" if confirmation == CONFIRMATION_NUMBERS["created"] else "lookup",
+                None,
             )
         case State.REJECTED if not is_sent_by_run or not status:
             return Receipt(name, "rejected", None, "ledger", entry_message)

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Table, bindparam, select, text
 
 from connector.errors import ConfigurationError
 from connector.fields import LARGEST_ID, fold_base_name
-from connector.ledger.schema import HOW_NUMBERS, IDENTITY_FIELDS, IS_UNFINISHED_SQL
+from connector.ledger.schema import CONFIRMATION_NUMBERS, IDENTITY_FIELDS, IS_UNFINISHED_SQL
 from connector.ledger.store import Base, make_storable, make_storable_or_none
 from connector.pace.rate import Found
 from connector.states import State, find_traits, list_states_sql
@@ -338,7 +338,9 @@ _FIND_REFUSING_RUNS = text(
 
 @dataclass(frozen=True, slots=True)
 class EntryDetails:
-    """An entry with its base and its run. `how` is a key of HOW_NUMBERS, or None if the state is not CONFIRMED.
+    """An entry with its base and its run.
+
+    `confirmation` is a key of CONFIRMATION_NUMBERS, or None if the state is not CONFIRMED.
 
     `run_id`, `job`, `command`, `started_at` and `finished_at` (Unix seconds), and `run_status` are of the run that sent
     the create last, or that looked up its refusal last. They are None if only the list has shown the subscriber.
@@ -351,7 +353,7 @@ class EntryDetails:
     base_name: str | None
     identity_field: str
     state: State
-    how: str | None
+    confirmation: str | None
     subscriber_id: int | None
     status: int | None
     message: str | None
@@ -372,14 +374,20 @@ def find_details(connection: Connection, identities: Sequence[bytes]) -> list[En
     rows = connection.execute(_FIND_DETAILS, {"identities": list(identities)})
     return [
         EntryDetails(
-            account, base_id, base_name, _FIELD_BY_NUMBER[field], State(state), _HOW_BY_NUMBER.get(how), *columns
+            account,
+            base_id,
+            base_name,
+            _FIELD_BY_NUMBER[field],
+            State(state),
+            _CONFIRMATION_BY_NUMBER.get(confirmation),
+            *columns,
         )
-        for account, base_id, base_name, field, state, how, *columns in rows
+        for account, base_id, base_name, field, state, confirmation, *columns in rows
     ]
 
 
 _FIELD_BY_NUMBER = {number: field for field, number in IDENTITY_FIELDS.items()}
-_HOW_BY_NUMBER = {number: name for name, number in HOW_NUMBERS.items()}
+_CONFIRMATION_BY_NUMBER = {number: name for name, number in CONFIRMATION_NUMBERS.items()}
 
 # The statement looks up each base by the primary key of `entry`, because no index begins with the identity.
 _FIND_DETAILS = text(

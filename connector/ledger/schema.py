@@ -50,7 +50,7 @@ IS_UNFINISHED_SQL."""
 _OPT_OUT_IS_CONFIRMED_SQL = f"opted_out IS NULL OR state = {State.CONFIRMED}"
 
 
-def _list_stored(states: type[State] | type[EmailState]) -> str:
+def _build_stored_condition(states: type[State] | type[EmailState]) -> str:
     """Return the SQL condition that an entry or an email has a state. NONE is not stored."""
     return f"state IN ({', '.join(str(state.value) for state in states if state is not states.NONE)})"
 
@@ -102,7 +102,7 @@ entry = Table(
     Column("identity", LargeBinary(IDENTITY_BYTES), primary_key=True),
     Column("identity_field", SmallInteger, nullable=False),  # a number of IDENTITY_FIELDS
     Column("state", SmallInteger, nullable=False),
-    Column("how", SmallInteger),  # a number of HOW_NUMBERS
+    Column("how", SmallInteger),  # a number of CONFIRMATION_NUMBERS
     Column("subscriber_id", BigInteger),  # if the state is HELD: the id in the answer
     Column(
         "fingerprint", LargeBinary(FINGERPRINT_BYTES)
@@ -119,7 +119,7 @@ entry = Table(
     Column("altered", Text),  # names of the fields that the service altered, separated by blanks
     Column("opted_out", Text),  # the job whose row says inactive while the service shows the subscriber as active
     CheckConstraint(f"length(identity) = {IDENTITY_BYTES}", name="identity_is_whole"),
-    CheckConstraint(_list_stored(State), name="state_is_known"),
+    CheckConstraint(_build_stored_condition(State), name="state_is_known"),
     CheckConstraint(f"state <> {State.CONFIRMED} OR subscriber_id IS NOT NULL", name="confirmed_means_an_id"),
     CheckConstraint(
         f"state IN ({State.CONFIRMED}, {State.HELD}) OR subscriber_id IS NULL", name="an_id_means_that_it_was_answered"
@@ -257,7 +257,7 @@ email = Table(
     CheckConstraint(f"length(recipient) = {IDENTITY_BYTES}", name="recipient_is_whole"),
     CheckConstraint("(campaign_key IS NULL) = (recipient IS NULL)", name="a_campaign_knows_its_recipients"),
     CheckConstraint("(campaign_key IS NULL) = (account IS NOT NULL)", name="an_email_has_one_account"),
-    CheckConstraint(_list_stored(EmailState), name="state_is_known"),
+    CheckConstraint(_build_stored_condition(EmailState), name="state_is_known"),
     CheckConstraint(f"(state = {EmailState.SENT}) = (request_id IS NOT NULL)", name="sent_means_a_number"),
     CheckConstraint(f"(state = {EmailState.SENT}) = (message_id IS NOT NULL)", name="sent_means_a_message_id"),
     CheckConstraint(f"(state = {EmailState.SENT}) = (sent_at IS NOT NULL)", name="sent_means_a_time"),
@@ -270,8 +270,8 @@ email = Table(
 IDENTITY_FIELDS = {"email": 1, "client_user_id": 2}
 """The numbers of the fields that an identity can be of. An unknown create can be looked up only by this field."""
 
-HOW_NUMBERS = {"created": 1, "settled": 2, "found": 3, "accepted": 4, "shown": 5}
-"""The numbers of the ways in which an entry was confirmed.
+CONFIRMATION_NUMBERS = {"created": 1, "settled": 2, "found": 3, "accepted": 4, "shown": 5}
+"""The numbers of the ways in which an entry was confirmed (column `how`).
 
 - `created`: The create was answered with an id.
 - `settled`: The look-up of an unknown create found the subscriber.
@@ -280,7 +280,7 @@ HOW_NUMBERS = {"created": 1, "settled": 2, "found": 3, "accepted": 4, "shown": 5
 - `shown`: The list has shown the subscriber. A few entries of each base, confirmed in any way, get this number. They
   show whether the account is still the same (architecture 4.10)."""
 
-IS_SHOWN_SQL = f"how = {HOW_NUMBERS['shown']}"
+IS_SHOWN_SQL = f"how = {CONFIRMATION_NUMBERS['shown']}"
 """SQL: the condition of the index of shown entries. A statement about shown entries must have this text word for word,
 as with IS_UNFINISHED_SQL."""
 

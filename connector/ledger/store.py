@@ -211,7 +211,7 @@ def build_error(name: str, reason: str) -> LedgerError:
     )
 
 
-def build_missing(name: str) -> LedgerError:
+def build_missing_ledger_error(name: str) -> LedgerError:
     """Return the error for a ledger that does not exist."""
     return LedgerError(
         f"there is no ledger at {name}: check CONNECTOR_LEDGER and CONNECTOR_STATE_DIR, or restore a backup: "

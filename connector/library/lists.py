@@ -111,7 +111,7 @@ def read_subscribers(
     >>> frame.attrs["certificate"]["verdict"]
     'complete'
     """
-    sweep, certificate = _read_all(options, chunksize)
+    sweep, certificate = _read_stored_sweep(options, chunksize)
     if chunksize is not None:
         return (_attach_certificate(build_frame(table), certificate) for table in sweep.read(chunksize))
     return _attach_certificate(build_frame(pa.concat_tables(sweep.read(CHUNK_ROWS))), certificate)
@@ -132,7 +132,7 @@ def read_batches(*, chunksize: int = CHUNK_ROWS, **options: Unpack[ListOptions])
     >>> reader.read_all()["email"].to_pylist()
     ['ann@example.com', 'bob@example.com']
     """
-    sweep, certificate = _read_all(options, chunksize)
+    sweep, certificate = _read_stored_sweep(options, chunksize)
     schema = sweep.schema.with_metadata({"certificate": json.dumps(certificate.as_report())})
     batches = (
         batch
@@ -214,7 +214,7 @@ class StoredSweep:
         self._close_stage = weakref.finalize(self, self._stage.discard)
 
 
-def _read_all(options: ListOptions, chunksize: int | None) -> tuple[StoredSweep, Certificate]:
+def _read_stored_sweep(options: ListOptions, chunksize: int | None) -> tuple[StoredSweep, Certificate]:
     """Read the whole list, and return its rows and certificate. No connection remains open."""
     refuse_unknown_options(options, ListOptions)
     if chunksize is not None and chunksize < 1:

@@ -23,7 +23,7 @@ class KnownSubscriber:
     text: str | None = field(default=None, repr=False)  # the email or ClientUserId; None: not known
 
 
-async def find_known(access: ListAccess, subscriber_id: int) -> KnownSubscriber | None:
+async def find_known_subscriber(access: ListAccess, subscriber_id: int) -> KnownSubscriber | None:
     """Return the subscriber with this answered id if it existed before the create, else None. Record the id as known.
 
     The subscriber existed before if the run's look-ups have shown the id, an entry of the account has the id, or the

@@ -144,7 +144,7 @@ async def record_base(access: ListAccess, rows: SweptRows, *, first_part: int = 
             unrecorded_pairs = []
     await _record_listed(access, unrecorded_pairs)
     shown_identities = [digest for digest, _ in unrecorded_pairs[:MAX_SHOWN_RECORDS]]
-    await journal.execute(lambda ledger: ledger.record_shown(base, shown_identities))
+    await journal.execute(lambda ledger: ledger.record_shown_identities(base, shown_identities))
     listed_digests, listed_ids = np.frombuffer(digests, dtype=np.uint64), np.frombuffer(ids, dtype=np.int64)
     unlisted_count = 0
     if not first_part:

@@ -156,10 +156,9 @@ def decode_page(body: bytes) -> ListPage[pa.RecordBatch] | None:
         is_one_line = body.find(b"\n") in (-1, len(body) - 1)
         options = _ONE_LINE_OPTIONS if is_one_line else _MANY_LINES_OPTIONS  # parsing many lines takes longer
         answers = arrow_json.read_json(pa.py_buffer(body), _READ_OPTIONS, options)
-        page_and_rows = _find_page(answers)
-        if page_and_rows is None:
+        if (found_page := _find_page(answers)) is None:
             return None
-        page, rows = page_and_rows
+        page, rows = found_page
         columns = _read_columns(rows)
         if columns is None:
             return None

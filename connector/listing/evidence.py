@@ -30,7 +30,7 @@ from connector.listing.findings import (
     compute_id_step,
     contradicts,
     decide_partition,
-    find_hidden,
+    find_hidden_classes,
     find_hidden_ids,
     find_present_ids,
     find_side,
@@ -211,7 +211,7 @@ def _plan_combinations(suspect: Suspect, answers: Sequence[Answer]) -> list[Ques
     unshown_classes = list_unshown(suspect, answers)
     load_bases: list[HiddenClass] = [("base_id", base_id) for base_id in base_ids if base_id not in suspect.base_counts]
     bases = {*load_bases, *(class_ for class_ in unshown_classes if class_[0] == "base_id")}
-    classes = dict.fromkeys([*unshown_classes, *find_hidden(suspect, answers), *load_bases])
+    classes = dict.fromkeys([*unshown_classes, *find_hidden_classes(suspect, answers), *load_bases])
     needs_base = 0 < len(base_ids) == len(load_bases)  # only subscribers of the load's bases concern the load
     combinations = [
         combination
@@ -254,7 +254,7 @@ def _plan_look_ups(suspect: Suspect, request_count: int) -> list[Question]:
 
 def _plan_entry_look_ups(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
     """Return look-ups of the ledger entries that were not looked up yet, or no look-up if the answers contradict."""
-    if contradicts(suspect, answers) or find_hidden(suspect, answers):
+    if contradicts(suspect, answers) or find_hidden_classes(suspect, answers):
         return []
     asked_ids = {answer.question.value for answer in answers if answer.question.topic is Topic.UNLISTED_ENTRY}
     unlisted_entry_ids = [
@@ -270,8 +270,8 @@ def _plan_ids(suspect: Suspect) -> list[Question]:
         return []
     id_step, is_descending = compute_id_step(ids), suspect.certificate.order is Order.ID_DESC
     smallest_id, largest_id = int(ids[0]), int(ids[-1])
-    look_up_counts = IDS_BEYOND, _IDS_BEYOND_OTHER_END
-    count_below, count_above = look_up_counts if is_descending else look_up_counts[::-1]
+    counts_beyond_ends = IDS_BEYOND, _IDS_BEYOND_OTHER_END
+    count_below, count_above = counts_beyond_ends if is_descending else counts_beyond_ends[::-1]
     ids_beyond = [
         *(largest_id + id_step * step_number for step_number in range(1, count_above + 1)),
         *(smallest_id - id_step * step_number for step_number in range(1, count_below + 1)),

@@ -206,7 +206,7 @@ def decide_evidence(suspect: Suspect, answers: Sequence[Answer]) -> list[Finding
     return findings
 
 
-def find_hidden(suspect: Suspect, answers: Sequence[Answer]) -> list[HiddenClass]:
+def find_hidden_classes(suspect: Suspect, answers: Sequence[Answer]) -> list[HiddenClass]:
     """Return the classes that the list shows only to a request for the class, according to the answers."""
     return [class_ for finding in decide_evidence(suspect, answers) for class_ in finding.hidden_classes]
 

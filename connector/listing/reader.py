@@ -30,7 +30,15 @@ from connector.listing.evidence import (
     draw_absent_values,
     gather_answers,
 )
-from connector.listing.findings import CLASS_FIELDS, Answer, Suspect, Topic, decide_evidence, find_hidden, list_unshown
+from connector.listing.findings import (
+    CLASS_FIELDS,
+    Answer,
+    Suspect,
+    Topic,
+    decide_evidence,
+    find_hidden_classes,
+    list_unshown,
+)
 from connector.listing.pages import (
     WIRE_FORM,
     ListFailed,
@@ -187,7 +195,7 @@ async def read_list(
     )
     answers = await gather_answers(request_page, suspect, concurrency_limit.allowed)
     certificate = replace(certificate, unshown_classes=tuple(list_unshown(suspect, answers)))
-    classes = dict.fromkeys([*known_hidden_classes, *find_hidden(suspect, answers)])
+    classes = dict.fromkeys([*known_hidden_classes, *find_hidden_classes(suspect, answers)])
     suspect = replace(suspect, hidden_classes=tuple(class_ for class_ in classes if class_[0] not in sent_filters))
     problems = list[Finding]()
     if suspect.hidden_classes:
@@ -281,7 +289,7 @@ async def _read_part(
             absent_values=draw_absent_values(filters, draw),
         )
         answers = await gather_answers(request_page, part_suspect, concurrency)
-        hidden_classes = find_hidden(part_suspect, answers)
+        hidden_classes = find_hidden_classes(part_suspect, answers)
         certificate = decide_cut_off(
             certificate, decide_evidence(part_suspect, answers), accepts_possible_cut_off=False
         )

@@ -137,7 +137,7 @@ class Loader:
             )
             base = session.journal.base
             await self._send_candidates(self._fetch_while_known(planned_chunk, stream, base))
-            if stream.unfetched_indexes and not session.limits.compute_allowed_count(1):
+            if stream.unfetched_indexes and not session.limits.compute_sendable_row_count(1):
                 session.control.request_stop(session.limits.describe_creates())
             unsent_indexes = [*self._find_expired_rows(planned_chunk, chunk.create_states), *stream.unfetched_indexes]
             chunk.create_states = {index: chunk.create_states[index] for index in unsent_indexes}
@@ -338,7 +338,9 @@ class Loader:
             limits, current_base = self._session.limits, self._session.journal.base
             if not self.presence.covers(planned_chunk) or current_base.key != base.key:
                 return []
-            candidates = stream.fetch(limits.compute_allowed_count(max_count), current_base, self.presence.valid_until)
+            candidates = stream.fetch(
+                limits.compute_sendable_row_count(max_count), current_base, self.presence.valid_until
+            )
             limits.sent_count += len(candidates)
             return candidates
 

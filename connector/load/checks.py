@@ -94,7 +94,7 @@ async def verify_account(session: Session) -> tuple[ConfirmedEntry, ...]:
         is_listed = _find_in_rows(session, known_entry, rows)
         shows_identities |= not rows or any(shows_identity(row, session.policy.identity) for row in rows)
         if is_listed and len(shown_entries) < _GUARD_COUNT:
-            await journal.execute(partial(Ledger.record_shown, base=base, identities=[known_entry.identity]))
+            await journal.execute(partial(Ledger.record_shown_identities, base=base, identities=[known_entry.identity]))
         if is_listed is not False:
             return () if is_listed else tuple(shown_entries)
     if not shown_entries and known_entries and not shows_identities and session.policy.looks_up_first:
@@ -142,7 +142,9 @@ async def record_shown_subscriber(session: Session) -> None:
         session.canaries.shown_base_count += 1
         with suppress(ListFailed):
             if await _is_listed(session, known_entry):
-                await journal.execute(partial(Ledger.record_shown, base=base, identities=[known_entry.identity]))
+                await journal.execute(
+                    partial(Ledger.record_shown_identities, base=base, identities=[known_entry.identity])
+                )
 
 
 def _report_unshown(session: Session, known_entries: Sequence[ConfirmedEntry]) -> None:
@@ -231,7 +233,9 @@ async def find_unlisted_create(session: Session) -> Sentinel | None:
         ids = await _look_up_sentinel(session, last_sentinel, is_thorough=time_share == _LOOK_UP_TIME_SHARES[-1])
         if ids:
             identities = [digest_identity(last_sentinel.field, last_sentinel.value)]
-            await access.journal.execute(partial(Ledger.record_shown, base=access.journal.base, identities=identities))
+            await access.journal.execute(
+                partial(Ledger.record_shown_identities, base=access.journal.base, identities=identities)
+            )
         if ids is None or ids:
             return None
     return last_sentinel

@@ -11,7 +11,7 @@ from connector.ledger.entries import NOT_FINAL_STATUSES, Transition
 from connector.ledger.store import Base
 from connector.limiter import RequestLimiter
 from connector.listing.access import Sentinel, shows_identity
-from connector.listing.answered import KnownSubscriber, find_ids, find_known, find_rows_by_id
+from connector.listing.answered import KnownSubscriber, find_ids, find_known_subscriber, find_rows_by_id
 from connector.listing.requests import build_query
 from connector.load.candidates import RUN_ENDING_STATUSES, Candidate, describe_base
 from connector.load.outcomes import Outcomes
@@ -169,7 +169,7 @@ class Creator:
         if isinstance(answer, Created):
             passing_refusals.record_accepted(sent_at, previous_kind)
         elif is_about_row(answer.status, answer.message, candidate.normal_identity):
-            passing_refusals.break_row()
+            passing_refusals.end_series()
         elif answer.status != TOO_MANY_REQUESTS:
             kind = refusal_kind(answer.status, answer.message)
             if answer.retry_after_s is not None:
@@ -247,7 +247,7 @@ class Creator:
         """Return the state transition after look-ups in the service and the ledger. If the subscriber in the answer
         existed before the create, the entry is held."""
         session = self._session
-        known_subscriber = await find_known(session.access, answer.subscriber_id)
+        known_subscriber = await find_known_subscriber(session.access, answer.subscriber_id)
         if not self.is_proved and transition.event is Event.ANSWERED and session.policy.looks_up_first:
             await self._stop_if_unreadable(answer.subscriber_id)
         if known_subscriber is None or transition.event is not Event.ANSWERED:

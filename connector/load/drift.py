@@ -103,13 +103,13 @@ def _report_uncompared(waiting_row: WaitingRow, tally: Tally, reason: str) -> No
             f"before the ledger knew them: {reason}. The next run tries again"
         )
     else:
-        is_known = waiting_row.reason is CompareReason.REPORTED
+        is_reported_before = waiting_row.reason is CompareReason.REPORTED
         tally.report_change(
             Change(
                 waiting_row.row.source,
                 waiting_row.row.identity_text,
-                reason="" if is_known else reason,
-                is_known=is_known,
+                reason="" if is_reported_before else reason,
+                is_reported_before=is_reported_before,
             )
         )
 
@@ -335,7 +335,7 @@ class _Comparison:
 
         def update_ledger(ledger: Ledger) -> None:
             ledger.clear_opt_outs(base, ended_identities)
-            ledger.record_equal(base, equal_digests)
+            ledger.record_equal_rows(base, equal_digests)
             ledger.record_reported(base, different_digests, reported_at)
             ledger.record_opt_outs(base, job, opt_out_identities)
 
@@ -385,7 +385,7 @@ class _Comparison:
             _report_uncompared(waiting_row, tally, self._reason)
         else:
             record_receipt(ReceiptKind.CHANGED, "ledger", "as an earlier run reported")
-            tally.report_change(Change(row.source, row.identity_text, is_known=True))
+            tally.report_change(Change(row.source, row.identity_text, is_reported_before=True))
 
 
 def _split_into_batches(indexes: Sequence[int]) -> Iterator[Sequence[int]]:

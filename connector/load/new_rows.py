@@ -89,10 +89,12 @@ class MistakenIds:
             remaining_indexes, planned_chunk.subscribers["email"].iloc[remaining_indexes].tolist(), strict=True
         )
         emails = {index: email for index, email in values if isinstance(email, str) and email.strip()}
-        other_ids = await self._find_emails(list(emails.values()), listing_rows)
+        client_user_id_by_email = await self._find_emails(list(emails.values()), listing_rows)
         for index, email in emails.items():
-            if email in other_ids:
-                message = f"'{email}' is in the base already, with the client_user_id '{other_ids[email]}'"
+            if email in client_user_id_by_email:
+                message = (
+                    f"'{email}' is in the base already, with the client_user_id '{client_user_id_by_email[email]}'"
+                )
                 problems[index] = "other_id", f"{message}: correct the id, or the email"
         return problems
 

@@ -335,7 +335,7 @@ class Outcomes:
         ]
         if created_digests:  # the service has executed these creates although it refused them
             base = session.journal.base
-            await session.journal.execute(lambda ledger: ledger.record_equal(base, created_digests))
+            await session.journal.execute(lambda ledger: ledger.record_equal_rows(base, created_digests))
         # The rows are removed only after the writes, so that no row loses its outcome if the ledger fails.
         self._held_rows = self._held_rows[len(held_rows) :]
         for held_row in sorted(held_rows, key=lambda held_row: (held_row.row.source.file, held_row.row.source.number)):

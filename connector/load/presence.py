@@ -225,7 +225,7 @@ class AccountPresence:
 
         def record_in_ledger(ledger: Ledger) -> None:
             ledger.record_listed(ledger_base, field, found_pairs)
-            ledger.record_shown(ledger_base, [identity for identity, _ in found_pairs[:MAX_SHOWN_RECORDS]])
+            ledger.record_shown_identities(ledger_base, [identity for identity, _ in found_pairs[:MAX_SHOWN_RECORDS]])
 
         await base.session.journal.execute(record_in_ledger)
 
@@ -340,7 +340,7 @@ class AccountPresence:
         """Return whether look-ups find at least two subscribers that the listing lacks."""
         absent_keys, found_count = await self._choose_absent_keys(tasks), 0
         for batch in (absent_keys[:_ABSENT_LOOK_UPS], absent_keys[_ABSENT_LOOK_UPS : 2 * _ABSENT_LOOK_UPS]):
-            found_count += await self._record_shown(batch)
+            found_count += await self._record_subscribers_shown_by_filters(batch)
             if found_count != 1:  # a single subscriber may be a newcomer
                 break
         if found_count < 2:
@@ -366,7 +366,7 @@ class AccountPresence:
             absent_keys += [(base, key) for key in base_keys if key.identity not in confirmed_identities]
         return absent_keys[:: max(1, len(absent_keys) // (2 * _ABSENT_LOOK_UPS))]
 
-    async def _record_shown(self, keys: Sequence[tuple[BasePresence, LookupKey]]) -> int:
+    async def _record_subscribers_shown_by_filters(self, keys: Sequence[tuple[BasePresence, LookupKey]]) -> int:
         """Look the keys up by filters, record the subscribers that the filters show, and return their number. Return 0
         if the service refuses the filter."""
         if not keys:

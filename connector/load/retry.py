@@ -65,10 +65,10 @@ async def retry_entries(session: Session, settler: Settler, selection: RetrySele
         await retry.prepare_entries(state)
     await settler.settle(is_releasing=False)
     while not session.control.is_stopping and await settler.release_refusals():
-        await retry.add_unknown()  # the released refusals are rows of this retry, too
+        await retry.add_unknown_entries()  # the released refusals are rows of this retry, too
         await settler.settle(is_releasing=False)
     if selection.is_rejected and not session.control.is_stopping:
-        await retry.send_rejected()
+        await retry.send_rejected_rows()
         await settler.settle()
 
 
@@ -87,20 +87,20 @@ class _Retry:
 
     async def prepare_entries(self, state: State) -> None:
         """Prepare the retry of the entries in this state. Unknown entries are added to the entries to settle. Held
-        entries are decided. Rejected entries are left to `send_rejected`."""
+        entries are decided. Rejected entries are left to `send_rejected_rows`."""
         match state:
             case State.UNKNOWN:
-                await self.add_unknown()
+                await self.add_unknown_entries()
             case State.HELD:
                 await self._decide_held()
             case State.REJECTED:
-                return  # `send_rejected` sends these entries after all other entries are settled
+                return  # `send_rejected_rows` sends these entries after all other entries are settled
             case State.NONE | State.SENDING | State.CONFIRMED:
                 return
             case _:
                 assert_never(state)
 
-    async def add_unknown(self) -> None:
+    async def add_unknown_entries(self) -> None:
         """Add the unknown entries to the entries to settle, each with its row, and each once."""
         unresolved_create = self._settler.outcomes.unresolved_creates
         added_identities = {identity for identity, entry in unresolved_create.items() if entry.row is not None}
@@ -122,7 +122,7 @@ class _Retry:
         elif self._selection.held_decision == "accept":
             await self._accept_entries(held_entries)
         else:
-            for entry in await self._find_unlisted(held_entries, State.HELD):
+            for entry in await self._confirm_listed_entries(held_entries, State.HELD):
                 self._report(entry, Outcome.UNKNOWN, "held", describe_held_row(entry.message), None)
 
     async def _accept_entries(self, held_entries: list[UnfinishedEntry]) -> None:
@@ -160,7 +160,7 @@ class _Retry:
                 )
                 self._report(entry, Outcome.UNKNOWN, "held", message, None)
 
-    async def send_rejected(self) -> None:
+    async def send_rejected_rows(self) -> None:
         """Look the rejected entries up, and send absent entries again. An entry that the list may not show yet is
         settled later."""
         rejected_entries, journal = await self._find_selected(State.REJECTED), self._session.journal
@@ -174,7 +174,7 @@ class _Retry:
             self._add_unresolved(entry)
         while unsent_entries and not self._session.control.is_stopping:
             started_at = self._session.clock.monotonic()
-            absent_entries = await self._find_unlisted(unsent_entries, State.REJECTED, needs_proof=True)
+            absent_entries = await self._confirm_listed_entries(unsent_entries, State.REJECTED, needs_proof=True)
             valid_until = self._session.policy.find_valid_until(started_at, self._session.clock.monotonic())
             built_candidates = [self._build_candidate(entry, valid_until) for entry in absent_entries]
             candidates = CandidateList(
@@ -199,7 +199,7 @@ class _Retry:
         self._session.tally.read_count += len(selected_entries)
         return selected_entries
 
-    async def _find_unlisted(
+    async def _confirm_listed_entries(
         self, entries: list[UnfinishedEntry], state: State, *, needs_proof: bool = False
     ) -> list[UnfinishedEntry]:
         """Confirm the entries that a look-up shows, and return the other entries. With `needs_proof`, return only

@@ -52,7 +52,7 @@ class Change:
     fields: tuple[tuple[str, object, object], ...] = field(default=(), repr=False)
     """The different fields: name, the service's value, the source's value."""
     reason: str = ""  # the reason why the row was not compared; "": it was compared
-    is_known: bool = False  # whether an earlier run has reported the same difference
+    is_reported_before: bool = False  # whether an earlier run has reported the same difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,7 +379,7 @@ class Limits:
     answered_count: int = 0  # creates that were answered
     rejected_count: int = 0  # creates that were rejected
 
-    def compute_allowed_count(self, row_count: int) -> int:
+    def compute_sendable_row_count(self, row_count: int) -> int:
         """Return the number of rows, at most `row_count`, that may still be sent."""
         return row_count if self.max_creates is None else max(0, min(row_count, self.max_creates - self.sent_count))
 

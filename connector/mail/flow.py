@@ -109,8 +109,9 @@ async def run_mail(plan: MailPlan, stop: Stop, progress: Progress) -> Report:
                 stack.enter_context(plan.source)
                 path = plan.settings.state_dir / "rejects" / f"{report.run_id}.csv"
                 workbook_path = path.with_suffix(".xlsx") if is_workbook_name(plan.source.name) else None
-                columns_and_run_id = plan.source.columns, report.run_id
-                rejects = stack.enter_context(RejectsFile(path, *columns_and_run_id, clock.now, workbook=workbook_path))
+                rejects = stack.enter_context(
+                    RejectsFile(path, plan.source.columns, report.run_id, clock.now, workbook=workbook_path)
+                )
                 run = _Run(plan, report, stop, progress, clock, rejects)
                 email_log = stack.enter_context(
                     open_emails(plan.settings.ledger_url, may_create=plan.settings.may_create_ledger)

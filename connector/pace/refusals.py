@@ -74,7 +74,7 @@ class PassingRefusals:
         for slowed in self._slowed.values():
             slowed.accepted += sent_at > slowed.since
         self._latest.append("")
-        self.break_row()
+        self.end_series()
         if refused:
             self.passed.add(refused)
 
@@ -87,8 +87,8 @@ class PassingRefusals:
         if kind not in self._believed:
             self._suspect.add(kind)
 
-    def break_row(self) -> None:
-        """End the present row of refusals, because an answer of another kind came."""
+    def end_series(self) -> None:
+        """End the current series of refusals."""
         self._kind, self._count, self._since = "", 0, inf
 
     def record_refused(self, kind: str, sent_at: float, now: float, *, is_again: bool = False) -> bool:
@@ -100,10 +100,10 @@ class PassingRefusals:
         """
         self._latest.append(kind)
         if not self._has_accepted or kind in self._believed:
-            self.break_row()
+            self.end_series()
             return self.may_pass(kind)
         if kind != self._kind:
-            self.break_row()
+            self.end_series()
             self._kind = kind
         self._count += 1
         self._tries[kind] += is_again and kind in self._suspect
@@ -117,7 +117,7 @@ class PassingRefusals:
         if kind not in self.passed and self._has_failed(kind, now, is_again=is_again):
             self._suspect.discard(kind)
             self._believed.add(kind)
-            self.break_row()
+            self.end_series()
         return self.may_pass(kind)
 
     def _has_failed(self, kind: str, now: float, *, is_again: bool) -> bool:

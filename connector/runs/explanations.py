@@ -15,7 +15,7 @@ from connector.ledger.entries import NOT_FINAL_STATUSES, Ledger
 from connector.ledger.opening import read_ledger
 from connector.ledger.problems import KnownProblem, find_identity_problems
 from connector.ledger.records import EntryDetails, find_details
-from connector.ledger.store import build_missing
+from connector.ledger.store import build_missing_ledger_error
 from connector.runs.run_log import (
     LOAD_COMMANDS,
     build_job_option,
@@ -128,7 +128,7 @@ def explain_identity(location: StateLocation, identity: str) -> Explanation:
 
     entries_and_problems = read_ledger(location.ledger_url, read)
     if entries_and_problems is None:
-        raise build_missing(show_ledger_location(parse_ledger_location(location.ledger_url)))
+        raise build_missing_ledger_error(show_ledger_location(parse_ledger_location(location.ledger_url)))
     entries, problems = entries_and_problems
     if not entries and not problems:
         return Explanation([], [], [_UNKNOWN_SUBSCRIBER_MESSAGE])
@@ -190,7 +190,7 @@ def _explain_entry(
 
 def _explain_state(details: EntryDetails) -> tuple[str, str | None]:
     """Return the meaning of the entry's state as a sentence, and the kind of evidence (None: nothing is proved)."""
-    match details.state, details.how:
+    match details.state, details.confirmation:
         case State.CONFIRMED, "created":
             return "The service answered the create with this Id.", "answer"
         case State.CONFIRMED, "settled":

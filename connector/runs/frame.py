@@ -463,7 +463,7 @@ def _end_report(run: Run) -> None:
     report.causes, report.changed_fields = run.rows.findings.causes, dict(run.rows.findings.changed_fields)
     report.rejects_file, report.drift_file = run.rows.rejects_path, run.rows.drift_path
     if run.problems.fails_on_new_only:
-        is_partial = bool(run.problems.count_new().total())
+        is_partial = bool(run.problems.count_new_problems().total())
     else:
         is_partial = any(row_count for outcome, row_count in outcomes.items() if needs_person(outcome)) or bool(
             tally.opt_out_count

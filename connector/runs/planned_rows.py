@@ -84,13 +84,13 @@ class PlannedRows(CloseableResource, RowRecorder):
         self.findings.count_change(change)
         if self._path is None:
             return
-        message = "as an earlier run reported" if change.is_known else change.reason
+        message = "as an earlier run reported" if change.is_reported_before else change.reason
         service_values = {name: value for name, value, _ in change.fields}
         source_values = {name: value for name, _, value in change.fields}
         code = "not_compared" if change.reason else "opted_out" if OPT_OUT_FIELD in change.fields else ""
         cells: list[object] = [Outcome.CHANGED, "", code, message]
-        field_names, key = "; ".join(service_values), (change.row.file, change.row.number)
-        self._add(key, cells, field_names, _format_values(service_values), _format_values(source_values))
+        field_names_text, key = "; ".join(service_values), (change.row.file, change.row.number)
+        self._add(key, cells, field_names_text, _format_values(service_values), _format_values(source_values))
 
     def write_problem(self, problem: Problem) -> None:
         """Add a row that a person must see."""
@@ -106,14 +106,16 @@ class PlannedRows(CloseableResource, RowRecorder):
     def restart(self) -> None:
         """Do nothing, because a plan reads its rows once."""
 
-    def _add(self, key: _RowKey, cells: list[object], fields: str = "", service: str = "", source: str = "") -> None:
+    def _add(
+        self, key: _RowKey, cells: list[object], fields_text: str = "", service: str = "", source: str = ""
+    ) -> None:
         file, number = key
         if key in self._lines:  # a duplicate that differs from the used row is reported twice
             identity = str(self._lines[key][ROWS_COLUMNS.index("identity")])
         else:
             identity = self._identities.pop(key, "")
             identity = normalise_identity(self._identity, identity) if identity else ""
-        self._lines[key] = [number, file, *cells, identity, fields, service, source]
+        self._lines[key] = [number, file, *cells, identity, fields_text, service, source]
 
     def _write_lines(self) -> None:
         lines, self._lines = self._lines, {}

@@ -133,7 +133,7 @@ class ProblemLog:
             row_digests = [_digest_row_position(*map(str, row)) for row in cells]
             self._corrected_rows.update(zip(row_digests, digests_and_bases, strict=True))
 
-    def count_new(self) -> Counter[str]:
+    def count_new_problems(self) -> Counter[str]:
         """Return the number of new problems by kind. No finished run of the job has seen a new problem before."""
         self._read_identities()
         return self._unstored_counts + Counter(key.kind for key in self._problems if key not in self._known_keys)
@@ -155,7 +155,7 @@ class ProblemLog:
 
     def describe(self, ledger: Ledger) -> dict[str, object]:
         """Return the report's `problems`. Call this method inside a transaction."""
-        new_counts = self.count_new()
+        new_counts = self.count_new_problems()
         open_counts = Counter(new_counts)
         if self._scope is not None and self._scope.job:
             open_counts = self._unstored_counts + Counter(count_problems(ledger, self._scope.account, self._scope.job))

@@ -22,7 +22,7 @@ from connector.ledger.receipts import (
     PendingRun,
     Receipt,
     ReceiptPlace,
-    delete_pending,
+    delete_pending_receipts,
     find_pending_runs,
     read_receipts,
 )
@@ -70,20 +70,19 @@ async def _deliver_run(
     commits: Commits, destination: Destination, job: str, run: PendingRun, delivered_at: datetime
 ) -> int:
     """Write the receipts of one run, and delete them from the outbox. Return the number of receipts."""
-    receipt_count, last_place = 0, FIRST_PLACE
+    receipt_count = 0
     stage = open_stage(ROW_SCHEMA)
     try:
-        while (receipts_and_place := await commits.execute(partial(_read_receipts, run.run_key, last_place)))[
-            1
-        ] is not None:
-            receipts, last_place = receipts_and_place[0], receipts_and_place[1] or last_place
+        receipts, next_position = await commits.execute(partial(_read_receipts, run.run_key, FIRST_PLACE))
+        while next_position is not None:
             stage.add(_build_table(receipts))
             receipt_count += len(receipts)
+            receipts, next_position = await commits.execute(partial(_read_receipts, run.run_key, next_position))
         if receipt_count:
             await asyncio.to_thread(write_receipts, destination, run.run_id, job, delivered_at, stage.close_rows())
     finally:
         stage.discard()
-    await commits.execute(lambda ledger: delete_pending(ledger.connection, run.run_key))
+    await commits.execute(lambda ledger: delete_pending_receipts(ledger.connection, run.run_key))
     return receipt_count
 
 

@@ -418,7 +418,7 @@ class LoadFiles(CloseableResource, RowRecorder):
 
     def write_change(self, change: Change) -> None:
         """Add a changed row to the drift file."""
-        self._known_change_count += change.is_known
+        self._known_change_count += change.is_reported_before
         self.findings.count_change(change)
         for name, service, source in change.fields:
             if (name, service, source) != OPT_OUT_FIELD:  # `write_opt_out` writes the opt-out
@@ -450,8 +450,8 @@ class LoadFiles(CloseableResource, RowRecorder):
     ) -> None:
         written_at = self._now().isoformat(timespec="seconds")
         cells = [identity, field_name, write_cell(service), write_cell(source)]
-        number_and_file = ("", "") if row is None else (row.number, row.file)
-        self._drift.write_line([*cells, *number_and_file, outcome or "", code, self._run_id, written_at])
+        row_number, file = ("", "") if row is None else (row.number, row.file)
+        self._drift.write_line([*cells, row_number, file, outcome or "", code, self._run_id, written_at])
 
     def list_messages(self) -> Iterator[str]:
         """Yield messages about changed rows."""

@@ -276,7 +276,7 @@ class Outbox:
             for request_id, entry in self._entries.items()
         ]
 
-    def read_last(self, count: int, now: float) -> list[dict[str, Any]]:
+    def read_last_emails(self, count: int, now: float) -> list[dict[str, Any]]:
         """Return the last `count` emails, the latest first, without `file` and `eml`."""
         return [self._describe(entry, now) for entry in islice(reversed(self._entries.values()), count)]
 

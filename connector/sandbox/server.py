@@ -138,7 +138,7 @@ def _render_page(
         subscribers=[store.read(subscriber_id) for subscriber_id in store.search(search_text, _MAX_SHOWN)],
         shown=_MAX_SHOWN,
         requests=requests,
-        emails=sandbox.outbox.read_last(_MAX_SHOWN, sandbox.wall_clock()),
+        emails=sandbox.outbox.read_last_emails(_MAX_SHOWN, sandbox.wall_clock()),
         opened=_open_email(sandbox, query.get("email", "")),
         groups=groups,
         changed=[switch for group in groups.values() for switch in group if switch["is_moved"]],

@@ -249,8 +249,8 @@ class CsvSource(CloseableResource):
             if inner_line_count and code in _FAULTS_WITH_OTHER_LINES:
                 verb = agree(inner_line_count, "was", "were")
                 message += f"; the row includes {count(inner_line_count, 'more line')}, which {verb} not read as a row"
-            raw = show_bytes(record[:_MAX_SHOWN_BYTES]) + ("…" if len(record) > _MAX_SHOWN_BYTES else "")
-            malformed_rows.append(MalformedRow(first_number + index, line, raw, code, message))
+            raw_text = show_bytes(record[:_MAX_SHOWN_BYTES]) + ("…" if len(record) > _MAX_SHOWN_BYTES else "")
+            malformed_rows.append(MalformedRow(first_number + index, line, raw_text, code, message))
         table = parsed_block.table.rename_columns(list(self.columns))
         starts = range(0, max(1, table.num_rows), _MAX_CHUNK_ROWS)
         for start in starts:
@@ -379,7 +379,7 @@ def parse_block(block: bytes, records: Records, dialect: CsvDialect, used_indice
     parsed_mask[list(failures)] = False
     parsed_indices = np.flatnonzero(parsed_mask)
     table, width_by_row = _read_table(_select_parseable(block, records, parsed_mask, undecodable_failures), dialect)
-    expected_width = f"the header has {dialect.width}"
+    expected_width_text = f"the header has {dialect.width}"
     if dialect.has_trailing_delimiters:
         regular_row_indices = np.delete(np.arange(table.num_rows + len(width_by_row)), list(width_by_row))
         empty_mask = pc.equal(table.columns[-1], "")
@@ -387,9 +387,9 @@ def parse_block(block: bytes, records: Records, dialect: CsvDialect, used_indice
             regular_row_indices[~empty_mask.to_numpy().astype(bool)].tolist(), dialect.cell_count
         )
         table = table.filter(empty_mask).select(range(dialect.width))
-        expected_width = f"other rows have {dialect.cell_count}, the last of them empty"
+        expected_width_text = f"other rows have {dialect.cell_count}, the last of them empty"
     for row, width in width_by_row.items():
-        message = f"has {width} cells where {expected_width}; look for a missing or a stray delimiter or quote"
+        message = f"has {width} cells where {expected_width_text}; look for a missing or a stray delimiter or quote"
         failures[int(parsed_indices[row])] = ("ragged", message)
     if table.num_rows + len(width_by_row) != len(parsed_indices):
         raise SourceError("unbalanced quotes: cannot find where this row ends; save the file again as CSV")

@@ -115,14 +115,14 @@ class JsonLinesSource(CloseableResource):
                 continue
             for key in find_repeated_keys(text, parsed_object):
                 if used_columns is None or any(key in (name, *name.split(".")) for name in used_columns):
-                    problem = f"has the key {key} more than once: keep the right value, delete the others"
-                    faults[number] = ("json", problem)
+                    problem_text = f"has the key {key} more than once: keep the right value, delete the others"
+                    faults[number] = ("json", problem_text)
         row_numbers = np.array(list(rows), dtype=np.int64)
         text_columns = [build_texts(format_list_items([row.get(key) for row in rows.values()])) for key in self._keys]
-        for index, problem in find_problems(
+        for index, problem_text in find_problems(
             self.columns, [problems for _, problems in text_columns], used_columns
         ).items():
-            faults[int(row_numbers[index])] = ("encoding", problem)
+            faults[int(row_numbers[index])] = ("encoding", problem_text)
         for number, row in rows.items() if used_columns is not None and self._mixed_columns else ():
             if problem_of_object := self._find_unread_object(row, frozenset(used_columns or ())):
                 faults[number] = ("json", problem_of_object)
@@ -153,11 +153,11 @@ def load_object(text: bytes) -> dict[str, object]:
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        problem = f"is not JSON: {str(error).partition(': line')[0]}"
+        problem_text = f"is not JSON: {str(error).partition(': line')[0]}"
         try:
             value = json.loads(text, parse_constant=lambda name: None if name == "NaN" else float(name))
         except (ValueError, RecursionError):
-            raise ValueError(problem) from None
+            raise ValueError(problem_text) from None
     if not isinstance(value, dict):
         raise ValueError('is JSON, but not an object: a row looks like {"email": "ann@example.com"}')  # noqa: TRY004
     return value

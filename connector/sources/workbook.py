@@ -136,8 +136,8 @@ class WorkbookSource(CloseableResource):
                 continue
             names = [f"column {column}" for column in range(1, len(cells) + 1)]
             names[self._span] = self.columns[: len(names[self._span])]
-            raw = show_record(names, [_format_duration(cell) for cell in cells])
-            malformed_rows.append(MalformedRow(number, None, raw, *fault))
+            shown_cells = show_record(names, [_format_duration(cell) for cell in cells])
+            malformed_rows.append(MalformedRow(number, None, shown_cells, *fault))
         columns = list(zip(*(cells for _, cells in good_rows), strict=True)) or [()] * width
         columns += [("",) * len(good_rows)] * (width - len(columns))  # the columns of the header that have no cells
         text_arrays = [build_texts([_format_duration(cell) for cell in cells])[0] for cells in columns]

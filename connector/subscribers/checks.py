@@ -99,7 +99,7 @@ note has 5,000 characters. If a quote is never closed, one text contains many ro
 limit."""
 
 
-def is_short(cells: pa.Array) -> pa.Array:
+def mark_short(cells: pa.Array) -> pa.Array:
     """Return whether each text has at most `LARGEST_TEXT_LENGTH` characters. Of a list of tags, count the characters of
     all tags."""
     texts = pc.binary_join(cells, "") if pa.types.is_list(cells.type) else cells
@@ -108,10 +108,10 @@ def is_short(cells: pa.Array) -> pa.Array:
     return pc.less_equal(pc.utf8_length(texts), LARGEST_TEXT_LENGTH)
 
 
-def check_items(lists: pa.Array, is_valid_text: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """Return whether all tags of each list pass the check `is_valid_text`."""
+def check_items(lists: pa.Array, mark_valid_texts: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """Return whether all tags of each list pass the check `mark_valid_texts`."""
     failed_indices = pc.list_parent_indices(lists).filter(
-        pc.invert(is_valid_text(lists.flatten().cast(pa.large_string())))
+        pc.invert(mark_valid_texts(lists.flatten().cast(pa.large_string())))
     )
     return pc.invert(pc.is_in(pa.array(range(len(lists)), failed_indices.type), failed_indices))
 
@@ -148,7 +148,7 @@ _CODE_CHARACTERS = b"\\=%{[_|"
 _PLACEHOLDER = r"""^(b'.*'|b".*"|Array|Loading\.\.\.)$"""  # Python's bytes; an array in PHP; an unfinished Google Sheet
 
 
-def is_free_of_code(cells: pa.Array) -> pa.Array:
+def mark_free_of_code(cells: pa.Array) -> pa.Array:
     """Return whether each text is free of code of another program, such as `M\\u00fcller` or `=PROPER(B2)`."""
     return pc.and_(does_not_match(cells, _PLACEHOLDER), does_not_match(cells, _CODE_PATTERN, _CODE_CHARACTERS))
 
@@ -169,7 +169,7 @@ _LOST_LETTER = r"[\x{80}-\x{9f}\x{fffd}]"  # U+FFFD replaces an undecodable byte
 _MISREAD_LETTERS = r"[ÂÃâÄÅÐÑ][\x{80}-\x{bf}\x{152}-\x{192}\x{2c6}-\x{2122}]"
 
 
-def is_well_decoded(cells: pa.Array) -> pa.Array:
+def mark_well_decoded(cells: pa.Array) -> pa.Array:
     """Return whether each text has all its letters. `Zo\ufffd` has lost a letter. `MÃ¼ller` is UTF-8 that was read in a
     Windows encoding: in no language does `¼` follow `Ã`."""
     if pc.all(pc.string_is_ascii(cells)).as_py() is not False:
@@ -188,7 +188,7 @@ def _is_misread(text: str) -> bool:
     return True
 
 
-def is_single(cells: pa.Array) -> pa.Array:
+def mark_single(cells: pa.Array) -> pa.Array:
     """Return whether each text is not a list or an object in JSON."""
     suspect_texts = pc.unique(cells.filter(pc.match_substring_regex(cells, r"^(\[.*\]|\{.*\})$"))).to_pylist()
     container_texts = []
@@ -212,7 +212,7 @@ _THOUSANDS = np.array([1000, 100, 10, 1])
 _DAYS_BY_MONTH = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 
-def is_date(cells: pa.Array) -> pa.Array:
+def mark_dates(cells: pa.Array) -> pa.Array:
     """Return whether each text is an existing date in the form YYYY-MM-DD."""
     form_mask = pc.fill_null(pc.match_substring_regex(cells, _DATE_FORM), False)
     digits = view_octets(cells.filter(form_mask)).reshape(-1, _DATE_LENGTH).astype(np.int64) - ord("0")
@@ -225,11 +225,11 @@ def is_date(cells: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_valid(cells), pa.array(date_mask), None)
 
 
-def is_in_lifetime(cells: pa.Array, today: date) -> pa.Array:
+def mark_in_lifetime(cells: pa.Array, today: date) -> pa.Array:
     """Return whether each date is between 1900 and `today`. The result for a text that is not a date is true."""
     early_mask = pc.less(cells, f"{_FIRST_YEAR:04}")  # dates in this form can be compared as texts
     late_mask = pc.greater(cells, today.isoformat())
-    return pc.or_(pc.invert(is_date(cells)), pc.invert(pc.or_(early_mask, late_mask)))
+    return pc.or_(pc.invert(mark_dates(cells)), pc.invert(pc.or_(early_mask, late_mask)))
 
 
 # Email addresses
@@ -252,7 +252,7 @@ def normalise_emails(cells: pa.Array) -> pa.Array:
     return normalize_texts(trimmed_cells, "NFC")
 
 
-def is_email(cells: pa.Array) -> pa.Array:
+def mark_emails(cells: pa.Array) -> pa.Array:
     """Return whether each text is an email address. Domains in `.test` are allowed for trials (RFC 6761).
 
     A regular expression accepts plain addresses, and email-validator checks the others.
@@ -348,7 +348,7 @@ _ZIP_FORM = r"^(0|[1-9][0-9]{0,15})(\.0+)?$"  # 10115.0: a program read the colu
 _LARGEST_ZIP = 2**53 - 1  # a JSON reader that uses doubles would change a larger number
 
 
-def is_sendable_zip(cells: pa.Array) -> pa.Array:
+def mark_sendable_zips(cells: pa.Array) -> pa.Array:
     """Return whether each text is a number without a leading zero: not `02134`, `SW1A 1AA` or `12345-6789`."""
     form_mask = pc.match_substring_regex(cells, _ZIP_FORM)
     return pc.and_(form_mask, pc.less_equal(_remove_decimals(pc.if_else(form_mask, cells, "0")), _LARGEST_ZIP))
@@ -356,7 +356,7 @@ def is_sendable_zip(cells: pa.Array) -> pa.Array:
 
 def read_zips(cells: pa.Array) -> pa.Array:
     """Return the number of each zip code that can be sent, or null for another text."""
-    return _remove_decimals(pc.if_else(is_sendable_zip(cells), cells, None))
+    return _remove_decimals(pc.if_else(mark_sendable_zips(cells), cells, None))
 
 
 def _remove_decimals(cells: pa.Array) -> pa.Array:

@@ -174,7 +174,7 @@ virama and a joiner, which form one letter with the letter before."""
 _ANY_INVISIBLE = rf"[{_INVISIBLE}\x{{200c}}\x{{200d}}]"
 
 
-def _has_codes(kind: Kind) -> bool:
+def _holds_code_values(kind: Kind) -> bool:
     """Return whether the values of this kind of field are codes. Codes contain no invisible characters."""
     match kind:
         case Kind.EMAIL | Kind.FLAG | Kind.GENDER | Kind.COUNTRY | Kind.ZIP | Kind.DATE:
@@ -219,7 +219,7 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
         cells, decoded_positions = _decode_html(cells, excluded_pattern=_LIST_PATTERN if kind is Kind.TAGS else None)
         reinterpreted_cells |= {Reinterpretation(name, ""): decoded_positions} if len(decoded_positions) else {}
     if rule.is_trimmed:
-        cells = _trim_cells(cells, is_code=_has_codes(kind) or name in DIGIT_FIELDS)
+        cells = _trim_cells(cells, is_code=_holds_code_values(kind) or name in DIGIT_FIELDS)
     if pc.any(pc.starts_with(cells, "'")).as_py():
         guarded_pattern = _GUARDED_DIGITS if name in DIGIT_FIELDS else _GUARDED_EMAIL if kind is Kind.EMAIL else GUARDED
         cells = pc.replace_substring_regex(cells, guarded_pattern, r"\1")

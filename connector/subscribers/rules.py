@@ -386,8 +386,8 @@ def read_bases(frame: pd.DataFrame, rule: BaseColumn) -> tuple[RowBases, tuple[F
         if base is not None:
             index_by_code[code] = bases.setdefault(base, len(bases))
         else:
-            fault_code, problem = ("base", "is not known") if text else ("required", "is missing")
-            message = f"{wire_name(BY_NAME[field])} {problem}: the column {rule.column} {allowed_message}"
+            fault_code, problem_text = ("base", "is not known") if text else ("required", "is missing")
+            message = f"{wire_name(BY_NAME[field])} {problem_text}: the column {rule.column} {allowed_message}"
             faults[code] = (field, fault_code, message)
     indices = index_by_code[codes]
     rows = np.flatnonzero(indices < 0)

@@ -42,15 +42,15 @@ from connector.subscribers.checks import (
     YEARLESS_PATTERN,
     check_items,
     does_not_match,
-    is_date,
-    is_email,
-    is_free_of_code,
-    is_in_lifetime,
-    is_sendable_zip,
-    is_short,
-    is_single,
-    is_well_decoded,
     map_distinct,
+    mark_dates,
+    mark_emails,
+    mark_free_of_code,
+    mark_in_lifetime,
+    mark_sendable_zips,
+    mark_short,
+    mark_single,
+    mark_well_decoded,
     normalise_emails,
     read_cells,
     read_zips,
@@ -64,15 +64,15 @@ Positions = npt.NDArray[np.int64]
 # The checks
 
 
-def _build_text_check(code: str, is_valid_text: Callable[[pa.Array], pa.Array], message: str) -> pandera.Check:
-    """Return a check. `is_valid_text` returns, for each text of an array, whether the text may be sent. The result for
-    a missing value does not matter. Each tag of a row is checked separately, except for the length, which is checked
-    for all tags together."""
+def _build_text_check(code: str, mark_valid_texts: Callable[[pa.Array], pa.Array], message: str) -> pandera.Check:
+    """Return a check. `mark_valid_texts` returns, for each text of an array, whether the text may be sent. The result
+    for a missing value does not matter. Each tag of a row is checked separately, except for the length, which is
+    checked for all tags together."""
 
     def check(column: pd.Series) -> "pd.Series[bool]":
         cells = read_cells(column)
-        is_item_checked = pa.types.is_list(cells.type) and is_valid_text is not is_short
-        result = check_items(cells, is_valid_text) if is_item_checked else is_valid_text(cells)
+        is_item_checked = pa.types.is_list(cells.type) and mark_valid_texts is not mark_short
+        result = check_items(cells, mark_valid_texts) if is_item_checked else mark_valid_texts(cells)
         accepted_mask = pc.fill_null(pc.or_kleene(result, cells.is_null()), True)
         return pd.Series(accepted_mask.to_numpy(zero_copy_only=False))
 
@@ -100,12 +100,12 @@ CONTROL_CHECK = _build_pattern_check(
 )
 LENGTH_CHECK = _build_text_check(
     "length",
-    is_short,
+    mark_short,
     f"holds more than {LARGEST_TEXT_LENGTH:,} characters: look there for a quote that is never closed",
 )
 DECODING_CHECK = _build_text_check(
     "decoding",
-    is_well_decoded,
+    mark_well_decoded,
     "has letters that were lost or misread before (such as Zo\ufffd for Zoë, or MÃ¼ller for Müller): write the file "
     "again as UTF-8 from the program that has the right letters",
 )
@@ -118,12 +118,12 @@ ERROR_CHECK = _build_pattern_check(
 )
 CODE_CHECK = _build_text_check(
     "code",
-    is_free_of_code,
+    mark_free_of_code,
     "is in the code of another program (such as b'Ann', M\\u00fcller, Ann%20Lee, =PROPER(B2), [object Object] or "
     "{{name}}): let the program write plain text",
 )
 LIST_CHECK = _build_text_check(
-    "list", is_single, "holds a list or an object, and takes one text: select a single value in the source"
+    "list", mark_single, "holds a list or an object, and takes one text: select a single value in the source"
 )
 CONVERTED_CHECK = _build_pattern_check(
     "converted",
@@ -142,10 +142,10 @@ SPOILED_CHECK = _build_pattern_check(
 )
 ID = _build_pattern_check("id", checks.DECIMAL_ID_PATTERN, b".", NEEDLESS_DECIMALS_MESSAGE)
 ZIP_CHECK = _build_text_check(
-    "zip", is_sendable_zip, "cannot be sent: the service takes numbers only, without leading zeros"
+    "zip", mark_sendable_zips, "cannot be sent: the service takes numbers only, without leading zeros"
 )
 EMAIL_CHECK = _build_text_check(
-    "email", is_email, "is not an email address: write one address without a name, such as ann@example.com"
+    "email", mark_emails, "is not an email address: write one address without a name, such as ann@example.com"
 )
 FLAG_CHECK = _build_reader_check(
     "flag",
@@ -165,7 +165,7 @@ COUNTRY_CHECK = _build_reader_check(
 )
 DATE_CHECK = _build_text_check(
     "date",
-    is_date,
+    mark_dates,
     'is not a date in the form YYYY-MM-DD: for another form, set `format:` of this field in a job, such as "%d.%m.%Y"',
 )
 _LIFETIME_MESSAGE = "lies before 1900 or in the future: correct the date, or leave the cell empty"
@@ -217,7 +217,7 @@ def list_checks(field: Field, rules: ValidationRules, today: date) -> list[pande
     the date of today."""
     field_checks = list(KINDS[field.kind].checks)
     if field.kind is Kind.DATE:
-        field_checks.append(_build_text_check("lifetime", partial(is_in_lifetime, today=today), _LIFETIME_MESSAGE))
+        field_checks.append(_build_text_check("lifetime", partial(mark_in_lifetime, today=today), _LIFETIME_MESSAGE))
     if field.kind in (Kind.TEXT, Kind.NULLABLE_TEXT) and field.name not in FREE_FIELDS:
         field_checks.append(LIST_CHECK)
         if field.name != "client_user_id":
@@ -357,7 +357,7 @@ def _convert_columns(rows: pd.DataFrame, rules: ValidationRules) -> tuple[pd.Dat
     omitted_zip_positions = np.empty(0, dtype=np.int64)
     if "address_zip" in rows.columns and rules.zip != "reject":
         cells = read_cells(rows["address_zip"])
-        unsendable_mask = pc.fill_null(pc.invert(is_sendable_zip(cells)), False)
+        unsendable_mask = pc.fill_null(pc.invert(mark_sendable_zips(cells)), False)
         if rules.zip == "omit":
             omitted_zip_positions = rows.index.to_numpy(dtype=np.int64)[unsendable_mask.to_numpy(zero_copy_only=False)]
         else:

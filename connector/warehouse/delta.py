@@ -95,10 +95,10 @@ class DeltaWriter:
             self._target_state, self._location, self._schema.names, self._mode, str(self), overwrite=self._overwrite
         )
         if table is not None and self._partition_by not in ((), tuple(table.metadata().partition_columns)):
-            existing_columns = ", ".join(table.metadata().partition_columns) or "nothing"
+            existing_columns_text = ", ".join(table.metadata().partition_columns) or "nothing"
             raise ConfigurationError(
-                f"{self} is partitioned by {existing_columns}, and the partition columns of a table cannot change. "
-                "Leave out --partition-by (in a job: partition_by), or export to another table."
+                f"{self} is partitioned by {existing_columns_text}, and the partition columns of a table cannot change."
+                " Leave out --partition-by (in a job: partition_by), or export to another table."
             )
         if table is None and not is_url(self._location):
             self._check_new_folder()

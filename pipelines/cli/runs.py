@@ -164,10 +164,10 @@ def _end_job(ledger_url: str, job: str) -> str:
     """Delete the problems and the undelivered receipts of a removed job from the ledger, and return a message."""
     from connector.ledger.opening import open_ledger
     from connector.ledger.problems import end_problems_of_job
-    from connector.ledger.receipts import delete_pending_of_job
+    from connector.ledger.receipts import delete_pending_receipts_of_job
 
     with open_ledger(ledger_url, may_create=False) as ledger, ledger.transaction() as connection:
-        problems, receipts = end_problems_of_job(connection, job), delete_pending_of_job(connection, job)
+        problems, receipts = end_problems_of_job(connection, job), delete_pending_receipts_of_job(connection, job)
     return f"{count(problems, 'open problem')} and {count(receipts, 'receipt')} of the job {job} deleted"
 
 

@@ -148,9 +148,9 @@ class SourceRows:
             yield f"columns not used: {', '.join(self._plan.rows.unmapped_columns)}"
         if self.row_counts["invalid"]:
             invalid_count = self.row_counts["invalid"]
-            invalid_rows = f"{count(invalid_count, 'row')} {agree(invalid_count, 'is', 'are')}"
+            invalid_rows_text = f"{count(invalid_count, 'row')} {agree(invalid_count, 'is', 'are')}"
             yield (
-                f"{invalid_rows} invalid and {agree(invalid_count, 'was', 'were')} not compared. To see why, run "
+                f"{invalid_rows_text} invalid and {agree(invalid_count, 'was', 'were')} not compared. To see why, run "
                 "connector validate"
             )
         if self._unnamed_count:
@@ -242,7 +242,7 @@ SELECT vanished.base_number, source.name, subscriber_id FROM vanished LEFT JOIN 
 ORDER BY position NULLS LAST, vanished.base_number, vanished.digest
 """
 
-CONFIRMED_SQL = f"""
+CONFIRMED_COUNTS_SQL = f"""
 SELECT base_number, count(*), count(id) FROM joined WHERE state = {int(State.CONFIRMED)} GROUP BY base_number
 """
 """The number of the base, the count of its confirmed entries, and the count of those that are listed in the base."""

@@ -32,7 +32,7 @@ from connector.spooled_rows import SpooledRows
 from connector.subscribers.rules import FieldMapping, ValidationRules
 from connector.texts import agree, count
 from pipelines.flows.reconcile_sides import (
-    CONFIRMED_SQL,
+    CONFIRMED_COUNTS_SQL,
     NAMELESS_SQL,
     ROW_COUNT_NAMES,
     ComparedBases,
@@ -151,7 +151,7 @@ class _Reconciliation:
                 report.messages.append(
                     f"{count(nameless_count, 'listed subscriber')} {verb} no {identity} and {consequence}"
                 )
-            for base_number, known_count, listed_count in list(comparison.fetch_rows(CONFIRMED_SQL)):
+            for base_number, known_count, listed_count in list(comparison.fetch_rows(CONFIRMED_COUNTS_SQL)):
                 if is_certain and not listed_count:
                     report.messages.append(
                         f"{describe_base(compared_bases.bases[base_number])}: none of the {known_count:,} subscribers "

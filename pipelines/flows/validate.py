@@ -104,9 +104,10 @@ def run_validation(plan: RowsPlan, rejects: Path | None, clock: Clock) -> Valida
         if rejects is not None:
             is_workbook = rejects.suffix.lower() == ".xlsx"
             path = rejects.with_name(f".{rejects.name}.csv") if is_workbook else rejects
-            columns_and_run_id = plan.source.columns, report.run_id
             workbook = rejects if is_workbook else None
-            file = stack.enter_context(RejectsFile(path, *columns_and_run_id, clock.now, workbook=workbook))
+            file = stack.enter_context(
+                RejectsFile(path, plan.source.columns, report.run_id, clock.now, workbook=workbook)
+            )
         reason = _check_rows(plan, source_rows, validation, file, clock)
         report.messages += source_rows.messages
     if file is not None:

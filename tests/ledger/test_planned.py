@@ -93,7 +93,7 @@ def test_the_records_of_a_plan_are_visible_only_in_the_plan(ledger_url: str) -> 
         entries = planned_ledger.find_entries(news, [ANN, BOB, CEM, DAN])
         assert {entry.state for entry in entries.values()} == {State.CONFIRMED}
         assert [entry.subscriber_id for entry in entries.values()] == [1, 5, 6, 7]
-        planned_ledger.record_equal(news, [(ANN, b"f" * 8)])
+        planned_ledger.record_equal_rows(news, [(ANN, b"f" * 8)])
         assert planned_ledger.find_changed_identities(news, [(ANN, b"f" * 8), (DAN, b"f" * 8)]) == {DAN: True}
         move_cursor(connection, "crm", SOURCE, "8", RUN)
     assert read_states(ledger_url) == {ANN: State.CONFIRMED, BOB: State.SENDING, CEM: State.REJECTED}

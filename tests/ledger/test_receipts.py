@@ -7,10 +7,10 @@ from connector.ledger.receipts import (
     FIRST_PLACE,
     PendingReceipt,
     ReceiptKind,
-    delete_pending,
+    delete_pending_receipts,
     find_pending_runs,
     read_receipts,
-    record_pending,
+    record_pending_receipts,
 )
 from connector.ledger.records import find_or_add_base, finish_run, record_base_id, start_run
 from connector.states import State
@@ -40,7 +40,7 @@ def test_the_receipt_of_an_entry_has_the_outcome_and_the_evidence_of_its_state(l
         run_key = start_receipt_run(ledger, "receipts-1")
         base = find_or_add_base(connection, "main", 7, "News")
         ledger.mark_intended(base, run_key, [Intent(IDENTITY, b"f" * 8, b"{}")])
-        record_pending(ledger, run_key, base.key, [PendingReceipt(IDENTITY, ReceiptKind.SENT, "ann@x.org")])
+        record_pending_receipts(ledger, run_key, base.key, [PendingReceipt(IDENTITY, ReceiptKind.SENT, "ann@x.org")])
         if entry_case in ("lost", "settled", "withheld"):
             ledger.mark_lost(base, [IDENTITY])
         if entry_case in ("answered", "shown"):
@@ -48,7 +48,7 @@ def test_the_receipt_of_an_entry_has_the_outcome_and_the_evidence_of_its_state(l
         if entry_case in ("refused", "checked by a later run", "found after a refusal"):
             ledger.mark_refused(base, State.SENDING, [(IDENTITY, 422, "no")])
         if entry_case == "shown":
-            ledger.record_shown(base, [IDENTITY])
+            ledger.record_shown_identities(base, [IDENTITY])
         if entry_case == "settled":
             ledger.mark_found(base, State.UNKNOWN, [(IDENTITY, 9)])
         if entry_case == "withheld":
@@ -75,7 +75,9 @@ def test_a_run_has_no_receipt_of_a_create_that_was_not_sent_or_that_a_later_run_
         base = find_or_add_base(connection, "main", 7, "News")
         intent = Intent(IDENTITY, b"f" * 8, b"{}")
         for run_key in (first_run_key, second_run_key):
-            record_pending(ledger, run_key, base.key, [PendingReceipt(IDENTITY, ReceiptKind.SENT, "ann@x.org")])
+            record_pending_receipts(
+                ledger, run_key, base.key, [PendingReceipt(IDENTITY, ReceiptKind.SENT, "ann@x.org")]
+            )
         assert read_receipts(connection, first_run_key, FIRST_PLACE, 10)[0] == []
         ledger.mark_intended(base, first_run_key, [intent])
         ledger.mark_lost(base, [IDENTITY])
@@ -92,7 +94,7 @@ def test_the_receipts_of_a_base_name_move_to_the_base_with_the_id(ledger: Ledger
         run_key = start_receipt_run(ledger, "receipts-1")
         base = find_or_add_base(connection, "main", None, "News")
         ledger.mark_intended(base, run_key, [Intent(IDENTITY, b"f" * 8, b"{}")])
-        record_pending(ledger, run_key, base.key, [PendingReceipt(IDENTITY, ReceiptKind.SENT, "ann@x.org")])
+        record_pending_receipts(ledger, run_key, base.key, [PendingReceipt(IDENTITY, ReceiptKind.SENT, "ann@x.org")])
         merged_base = record_base_id(connection, base, 7, "News")
         ledger.mark_answered(merged_base, [(IDENTITY, 9)])
         assert [receipt.service_id for receipt in read_receipts(connection, run_key, FIRST_PLACE, 10)[0]] == [9]
@@ -103,10 +105,10 @@ def test_a_run_delivers_its_own_receipts_and_the_receipts_of_finished_runs(ledge
         base = find_or_add_base(connection, "main", 7, "News")
         keys = [start_receipt_run(ledger, f"receipts-{number}") for number in range(3)]
         for key in keys:
-            record_pending(ledger, key, base.key, [PendingReceipt(IDENTITY, ReceiptKind.KNOWN, "ann@x.org")])
+            record_pending_receipts(ledger, key, base.key, [PendingReceipt(IDENTITY, ReceiptKind.KNOWN, "ann@x.org")])
         finish_run(connection, keys[0], "aborted", 2.0)
         pending_runs = find_pending_runs(ledger, "main", "crm", keys[2])
         assert [run.run_key for run in pending_runs] == [keys[0], keys[2]]
         assert find_pending_runs(ledger, "main", "shop", 0) == []
-        delete_pending(connection, keys[0])
+        delete_pending_receipts(connection, keys[0])
         assert [run.run_key for run in find_pending_runs(ledger, "main", "crm", keys[2])] == [keys[2]]

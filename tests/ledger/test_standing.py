@@ -83,6 +83,6 @@ def test_entries_that_the_list_has_shown_are_read_from_any_identity_on(ledger: L
         identities = [bytes([number]) * 16 for number in range(9)]
         ledger.record_listed(base, "email", [(identity, identity[0] + 1) for identity in identities])
         assert ledger.find_shown_entries(base, b"", 4) == []
-        ledger.record_shown(base, [identities[1], identities[5]])
+        ledger.record_shown_identities(base, [identities[1], identities[5]])
         assert [entry.subscriber_id for entry in ledger.find_shown_entries(base, identities[3], 4)] == [6, 2]
         assert [entry.subscriber_id for entry in ledger.find_shown_entries(base, identities[8], 1)] == [2]

@@ -10,7 +10,7 @@ from sqlalchemy import text
 from connector.errors import LedgerError
 from connector.ledger.entries import ConfirmedEntry, Intent, Ledger
 from connector.ledger.records import finish_run, start_run
-from connector.ledger.schema import HOW_NUMBERS
+from connector.ledger.schema import CONFIRMATION_NUMBERS
 from connector.ledger.store import Base, StaleTransitionError
 from connector.states import ENTRY_STATE_MACHINE, Event, State
 from tests.ledger.transitions import (
@@ -60,22 +60,22 @@ def check_transition(ledger: Ledger, base: Base, state: State, transition: Trans
 SAME_FINGERPRINT = INTENT.fingerprint
 COLUMNS_AFTER_TRANSITION: dict[Transition, tuple[object, ...]] = {
     (State.NONE, Event.INTENDED): (None, None, SAME_FINGERPRINT, None, None, 1),
-    (State.NONE, Event.FOUND): (HOW_NUMBERS["found"], 7, None, None, None, 0),
-    (State.SENDING, Event.ANSWERED): (HOW_NUMBERS["created"], 7, SAME_FINGERPRINT, None, None, 1),
+    (State.NONE, Event.FOUND): (CONFIRMATION_NUMBERS["found"], 7, None, None, None, 0),
+    (State.SENDING, Event.ANSWERED): (CONFIRMATION_NUMBERS["created"], 7, SAME_FINGERPRINT, None, None, 1),
     (State.SENDING, Event.REFUSED): (None, None, SAME_FINGERPRINT, 422, "no", 1),
     (State.SENDING, Event.MISANSWERED): (None, 7, SAME_FINGERPRINT, None, "of another", 1),
     (State.SENDING, Event.LOST): (None, None, SAME_FINGERPRINT, None, None, 1),
     (State.SENDING, Event.DIED): (None, None, SAME_FINGERPRINT, None, None, 1),
-    (State.UNKNOWN, Event.FOUND): (HOW_NUMBERS["settled"], 7, SAME_FINGERPRINT, None, None, 1),
+    (State.UNKNOWN, Event.FOUND): (CONFIRMATION_NUMBERS["settled"], 7, SAME_FINGERPRINT, None, None, 1),
     (State.UNKNOWN, Event.ABSENT): (None, None, SAME_FINGERPRINT, None, None, 2),
     (State.UNKNOWN, Event.WITHHELD): (None, None, SAME_FINGERPRINT, None, None, 1),
     (State.UNKNOWN, Event.REFUSED): (None, None, SAME_FINGERPRINT, 200, "no", 1),
-    (State.HELD, Event.FOUND): (HOW_NUMBERS["settled"], 7, None, None, None, 1),
+    (State.HELD, Event.FOUND): (CONFIRMATION_NUMBERS["settled"], 7, None, None, None, 1),
     (State.HELD, Event.REOPENED): (None, None, SAME_FINGERPRINT, None, None, 1),
     (State.HELD, Event.DROPPED): (None, None, SAME_FINGERPRINT, 0, "given up", 1),
-    (State.HELD, Event.ACCEPTED): (HOW_NUMBERS["accepted"], 7, SAME_FINGERPRINT, None, None, 1),
+    (State.HELD, Event.ACCEPTED): (CONFIRMATION_NUMBERS["accepted"], 7, SAME_FINGERPRINT, None, None, 1),
     (State.REJECTED, Event.INTENDED): (None, None, SAME_FINGERPRINT, None, None, 2),
-    (State.REJECTED, Event.FOUND): (HOW_NUMBERS["found"], 7, None, None, None, 1),
+    (State.REJECTED, Event.FOUND): (CONFIRMATION_NUMBERS["found"], 7, None, None, None, 1),
     (State.REJECTED, Event.UNRESOLVED): (None, None, SAME_FINGERPRINT, None, None, 1),
 }
 """The columns `how`, subscriber id, fingerprint, status, message and attempts after each transition that keeps an
@@ -246,9 +246,9 @@ def test_only_a_confirmed_entry_gets_a_fingerprint(ledger: Ledger) -> None:
     with ledger.transaction():
         ledger.record_listed(base, "email", [(IDENTITY, 7)])
         ledger.record_reported(base, [(IDENTITY, b"g" * 8)], 5.0)
-        ledger.record_equal(base, [(IDENTITY, b"f" * 8)])
+        ledger.record_equal_rows(base, [(IDENTITY, b"f" * 8)])
     with pytest.raises(StaleTransitionError), ledger.transaction():
-        ledger.record_equal(base, [(OTHER_IDENTITY, b"g" * 8)])
+        ledger.record_equal_rows(base, [(OTHER_IDENTITY, b"g" * 8)])
     entry = read_entry(ledger, base)
     assert entry is not None
     assert (entry.fingerprint, entry.reported_fingerprint, entry.reported_at) == (b"f" * 8, None, None)

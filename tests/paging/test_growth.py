@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from connector.listing.evidence import plan_questions
-from connector.listing.findings import Answer, Suspect, decide_evidence, find_hidden
+from connector.listing.findings import Answer, Suspect, decide_evidence, find_hidden_classes
 from connector.paging.certificate import Certificate, CertificateReason, CertificateVerdict, EvidenceResult, Order
 from connector.service.wire import ListPage, ListQuery
 
@@ -105,7 +105,7 @@ def test_a_base_with_its_first_subscribers_is_hidden_only_if_the_list_hides_it(
     suspect = build_suspect(listed_ids, order, load_base_id=8)
     for hides_base_8 in (False, True):
         answers = answer_all(suspect, existing_ids, base_8_ids=added_ids, hides_base_8=hides_base_8)
-        assert (("base_id", 8) in find_hidden(suspect, answers)) is hides_base_8
+        assert (("base_id", 8) in find_hidden_classes(suspect, answers)) is hides_base_8
         findings = decide_evidence(suspect, answers)
         if size:  # if an empty list gets subscribers before the evidence is complete, the list is read again
             assert any(finding.evidence_result is EvidenceResult.CONTRADICTS for finding in findings) is hides_base_8
@@ -122,7 +122,7 @@ def test_a_base_that_grows_while_evidence_is_gathered_is_hidden_only_if_the_list
     listed_ids = ids[::-1] if order is Order.ID_DESC else ids
     for hides_base_8 in (False, True):
         answers = answer_all(suspect, listed_ids, hides_base_8=hides_base_8, added_per_answer=added_per_answer)
-        assert (("base_id", 8) in find_hidden(suspect, answers)) is hides_base_8
+        assert (("base_id", 8) in find_hidden_classes(suspect, answers)) is hides_base_8
 
 
 def test_look_ups_by_id_prove_the_end_of_a_list_only_if_the_filter_id_works() -> None:

@@ -236,7 +236,7 @@ def add_entry(ledger: Ledger, entry_case: str) -> None:
         elif entry_case != "sending":
             ledger.mark_lost(base, [digest])
         if entry_case == "shown":
-            ledger.record_shown(base, [digest])
+            ledger.record_shown_identities(base, [digest])
         if entry_case == "settled":
             ledger.mark_found(base, State.UNKNOWN, [(digest, 9)])
         if entry_case in ("withheld", "withheld without proof", "dropped", "accepted"):

@@ -115,7 +115,7 @@ def _count(truth: Truth) -> Counter[Key]:
     )
     counts["order", str(settings["order"])] += sum((call.operation, call.ending) == ("list", "200") for call in calls)
     counts.update(
-        {("setting", name): sum(call.has_left for call in calls) for name in _RARE_SETTINGS if name in settings}
+        {("setting", name): sum(call.was_sent for call in calls) for name in _RARE_SETTINGS if name in settings}
     )
     counts["error shape", str(settings["error_shape"])] += sum(call.ending[:1] in ("4", "5") for call in calls)
     return counts

@@ -158,7 +158,7 @@ class _ScenarioBuilder:
             settings["base_in_rows"] = "id"
         if scenario.has_wrong_answers or "hide" in settings or "result_window" in settings:
             return replace(scenario, settings=settings)
-        has_filters, existing_count = settings["filters"] != "ignored", len(scenario.existing_subscribers)
+        has_filters, existing_subscriber_count = settings["filters"] != "ignored", len(scenario.existing_subscribers)
         random_value = random.random()
         if random_value < 0.02:
             settings["provisional_ids"] = True
@@ -166,8 +166,9 @@ class _ScenarioBuilder:
             settings["hide"] = ["unconfirmed"]  # without the ledger, nothing shows who was created
         elif random_value < 0.06:
             settings["lost_shard"] = random.choice((0.05, 0.2, 0.5))
-        elif random_value < 0.1 and has_filters and existing_count >= 25:  # otherwise no request shows the subscribers
-            hidden_count = random.randint(1, existing_count - 10)
+        # Without filters, no request shows the hidden subscribers.
+        elif random_value < 0.1 and has_filters and existing_subscriber_count >= 25:
+            hidden_count = random.randint(1, existing_subscriber_count - 10)
             settings |= {"hide": ["old_ids"], "old_ids_below": 100_001 + hidden_count * int(str(settings["id_step"]))}
         elif random_value < 0.12 and has_filters:
             settings["hide"] = ["inactive", random.choice(("unspecified", "male"))]

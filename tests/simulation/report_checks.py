@@ -119,7 +119,7 @@ def every_changed_row_is_reported_with_its_fields(truth: Truth) -> Iterator[str]
         impossible_fields = {name for change in report.changes for name, _, _ in change.fields} - may_change
         equal_fields = [name for change in report.changes for name, earlier, later in change.fields if earlier == later]
         rows_without_fields = [
-            change for change in report.changes if not (change.fields or change.reason or change.is_known)
+            change for change in report.changes if not (change.fields or change.reason or change.is_reported_before)
         ]
         if impossible_fields or equal_fields or rows_without_fields:
             yield (
@@ -179,7 +179,7 @@ def no_person_reported_as_rejected_was_created_by_us(truth: Truth) -> Iterator[s
             if (state_change.earlier_state, state_change.later_state) == (State.HELD, State.REJECTED)
         }
         rejected_persons = _list_problems(truth, report, Outcome.REJECTED) - dropped_persons
-        visible_persons = {row for row in rejected_persons if not truth.is_hidden_by_spelling(run_result, row)}
+        visible_persons = {person for person in rejected_persons if not truth.is_hidden_by_spelling(run_result, person)}
         for person in sorted(visible_persons) if run_result.is_finished else ():
             our_subscribers = [
                 subscriber
@@ -305,7 +305,7 @@ def _count_sent_again(truth: Truth, run_result: RunResult) -> int:
         for call in truth.simulation.record.calls
         if (call.run_number, call.operation) == (run_result.number, "create")
     ]
-    sent_calls = Counter(call.person for call in calls if call.has_left and call.ending != "429")
+    sent_calls = Counter(call.person for call in calls if call.was_sent and call.ending != "429")
     return sum(((sent_calls - first_sends) & repeated_sends).values())
 
 

@@ -47,7 +47,7 @@ class Call:
     stored_subscribers: list[StoredSubscriber] = field(default_factory=list)
 
     @property
-    def has_left(self) -> bool:
+    def was_sent(self) -> bool:
         """Whether the request can reach the service."""
         return self.ending != "not sent"
 

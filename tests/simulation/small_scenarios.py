@@ -54,7 +54,7 @@ def build_small_scenarios() -> list[SmallScenario]:
             "look-ups by filter",
             8,
             (lost_answers, lost_answers),
-            existing_count=30,
+            existing_subscriber_count=30,
             settings={"max_limit": 7, "filters": "icase"},
         ),
     ]
@@ -68,7 +68,7 @@ def _build(
     is_by_name: bool = False,
     has_base: bool = True,
     refused_count: int = 0,
-    existing_count: int = 1,
+    existing_subscriber_count: int = 1,
     on_unknown: Literal["resend", "hold"] = "resend",
     settings: Mapping[str, object] | None = None,
     final_gap_s: float = 1.0,
@@ -102,7 +102,7 @@ def _build(
         ),
         has_base=has_base,
         existing_subscribers=tuple(
-            _build_existing_subscriber(number, is_by_name=is_by_name) for number in range(existing_count)
+            _build_existing_subscriber(number, is_by_name=is_by_name) for number in range(existing_subscriber_count)
         ),
     )
     return SmallScenario(name, scenario, len(fault_periods) - 1)

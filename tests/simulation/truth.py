@@ -42,7 +42,7 @@ class Truth:
     def find_calls(self, person: int, run_number: int | None = None) -> list[Call]:
         """Return the creates that were sent for a person, in their order, in all runs or in one run."""
         calls = self._calls.get(person, [])
-        return [call for call in calls if call.has_left and run_number in (None, call.run_number)]
+        return [call for call in calls if call.was_sent and run_number in (None, call.run_number)]
 
     def is_in_doubt(self, call: Call) -> bool:
         """Return whether the create may have had an effect (architecture 2), so that it must not be sent again at once.

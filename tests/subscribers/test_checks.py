@@ -18,10 +18,10 @@ from connector.subscribers.checks import (
     LARGEST_TEXT_LENGTH,
     TEXT,
     does_not_match,
-    is_date,
-    is_email,
-    is_sendable_zip,
-    is_short,
+    mark_dates,
+    mark_emails,
+    mark_sendable_zips,
+    mark_short,
 )
 from connector.subscribers.countries import find_country, list_whole_names, simplify
 from connector.subscribers.validation import build_listed_schema, read_phones
@@ -48,19 +48,19 @@ def is_valid(text: str) -> bool:
 
 @given(st.lists(ADDRESSES, max_size=5))
 def test_an_address_is_valid_exactly_if_the_library_email_validator_accepts_it(texts: list[str]) -> None:
-    assert is_email(build_cells(texts)).to_pylist() == [is_valid(text) for text in texts]
+    assert mark_emails(build_cells(texts)).to_pylist() == [is_valid(text) for text in texts]
 
 
 def test_a_missing_address_is_neither_valid_nor_invalid() -> None:
-    assert is_email(build_cells([None, "a@x.com", None, "é"])).to_pylist() == [None, True, None, False]
-    assert is_email(build_cells([])).to_pylist() == []
+    assert mark_emails(build_cells([None, "a@x.com", None, "é"])).to_pylist() == [None, True, None, False]
+    assert mark_emails(build_cells([])).to_pylist() == []
 
 
 def test_only_days_that_exist_are_dates() -> None:
     days = [date(1890, 1, 1) + timedelta(days=day) for day in range(220 * 366)]
     texts = [f"{year}-{month:02}-{day:02}" for year in range(1890, 2110) for month in range(14) for day in range(33)]
     real_days = {day.isoformat() for day in days}
-    assert is_date(build_cells(texts)).to_pylist() == [text in real_days for text in texts]
+    assert mark_dates(build_cells(texts)).to_pylist() == [text in real_days for text in texts]
 
 
 @given(
@@ -78,14 +78,14 @@ def test_a_control_character_is_found_anywhere_in_a_text(texts: list[str | None]
 @given(st.integers(-10, 2**64) | st.sampled_from([2**53 - 1, 2**53, 10**15, 10**16]))
 def test_a_zip_can_be_sent_if_every_json_reader_reads_the_same_number(number: int) -> None:
     is_exact = number >= 0 and str(int(float(number))) == str(number) and number < 2**53
-    assert is_sendable_zip(build_cells([str(number)])).to_pylist() == [is_exact]
+    assert mark_sendable_zips(build_cells([str(number)])).to_pylist() == [is_exact]
     if is_exact:
         assert json.loads(json.dumps(number)) == number
 
 
 @given(st.lists(st.none() | st.sampled_from(["x" * 10_000, "x" * 10_001, "é" * 10_000, "é" * 10_001, "", "a"])))
 def test_the_length_of_a_text_is_its_number_of_characters(texts: list[str | None]) -> None:
-    results = is_short(build_cells(texts)).to_pylist()
+    results = mark_short(build_cells(texts)).to_pylist()
     assert [is_valid is not False for is_valid in results] == [
         text is None or len(text) <= LARGEST_TEXT_LENGTH for text in texts
     ]
@@ -95,7 +95,7 @@ def test_the_length_of_a_text_is_its_number_of_characters(texts: list[str | None
     st.lists(st.none() | st.lists(st.sampled_from(["", "é" * 5_000, "x" * 5_001, "x"]), max_size=3)), st.integers(0, 2)
 )
 def test_the_length_limit_counts_all_tags_of_a_row_together(lists: list[list[str] | None], start: int) -> None:
-    results = is_short(pa.array(lists, pa.list_(pa.string())).slice(start)).to_pylist()
+    results = mark_short(pa.array(lists, pa.list_(pa.string())).slice(start)).to_pylist()
     assert [is_valid is not False for is_valid in results] == [
         sum(map(len, tags or [])) <= LARGEST_TEXT_LENGTH for tags in lists[start:]
     ]

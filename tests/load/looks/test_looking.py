@@ -221,14 +221,14 @@ def test_the_first_estimate_reads_one_page_unless_a_listing_came_before(tmp_path
     fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
     run_with_fake(fake_list, tmp_path, check_estimate)
 
-    async def list_first(session: Session) -> None:
+    async def list_account_first(session: Session) -> None:
         await list_account([session.access])
         query_count = len(fake_list.queries)
         assert await estimate_sweep(session.access) == SweepCost(query_count)
         assert len(fake_list.queries) == query_count
 
     fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
-    run_with_fake(fake_list, tmp_path / "again", list_first)
+    run_with_fake(fake_list, tmp_path / "again", list_account_first)
 
 
 def test_the_estimate_of_a_sweep_in_id_order_differs_by_at_most_one_request(tmp_path: Path) -> None:

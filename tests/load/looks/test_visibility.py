@@ -92,7 +92,7 @@ def test_a_sentinel_of_one_field_proves_nothing_for_another_field(tmp_path: Path
     fake_list, sentinel = FakeList(), build_sentinel(900.0, 1, "a@x.org")
     fake_list.add(1, "a@x.org")
 
-    def find_by(fields: list[str], folder: str) -> Visibility:
+    def find_sentinels_by(fields: list[str], folder: str) -> Visibility:
         return run_with_fake(
             fake_list,
             tmp_path / folder,
@@ -100,9 +100,9 @@ def test_a_sentinel_of_one_field_proves_nothing_for_another_field(tmp_path: Path
             sentinels=(sentinel,),
         )
 
-    assert find_by(["email"], "email").latest_sentinel_at == 900.0
-    assert find_by(["client_user_id"], "id").latest_sentinel_at == NO_SENTINEL
-    assert find_by(["client_user_id", "email"], "both").latest_sentinel_at == NO_SENTINEL
+    assert find_sentinels_by(["email"], "email").latest_sentinel_at == 900.0
+    assert find_sentinels_by(["client_user_id"], "id").latest_sentinel_at == NO_SENTINEL
+    assert find_sentinels_by(["client_user_id", "email"], "both").latest_sentinel_at == NO_SENTINEL
 
 
 def build_series(sentinel_count: int) -> tuple[Sentinel, ...]:
