@@ -333,11 +333,11 @@ def _test_mutations(copy: TreeCopy, mutations: Sequence[Mutation], times: Path, 
         started_at = time.monotonic()
         stages = choose_stages(copy.tree, mutation, seconds, limit_s)
         timeout_s = _TIMEOUT_FACTOR * sum(seconds[file] for stage in stages for file in stage) + _EXTRA_TIMEOUT_S
-        noticed_by = find_noticing_test(copy, mutation, stages, timeout_s)
+        noticing_test = find_noticing_test(copy, mutation, stages, timeout_s)
         change = apply_mutation((copy.tree / mutation.path).read_text(encoding="utf-8"), mutation)[1]
         tested_counts[mutation.area] += 1
-        noticed_counts[mutation.area] += noticed_by is not None
-        result = "SURVIVED" if noticed_by is None else f"noticed by {noticed_by}"
+        noticed_counts[mutation.area] += noticing_test is not None
+        result = "SURVIVED" if noticing_test is None else f"noticed by {noticing_test}"
         print(f"{mutation.name}  {change}\n    {result} ({time.monotonic() - started_at:.0f} s)", flush=True)
     print()
     for area in tested_counts:

@@ -31,5 +31,5 @@ class Creates:
 def read_creates(sandbox: SandboxProcess) -> Creates:
     """Return all creates since the sandbox was last emptied."""
     truth = sandbox.truth()
-    events = [event for event in truth["events"] if event["kind"] == "created"]
-    return Creates(tuple(event["at"] for event in events), len(truth["duplicates"]))
+    create_events = [event for event in truth["events"] if event["kind"] == "created"]
+    return Creates(tuple(event["at"] for event in create_events), len(truth["duplicates"]))

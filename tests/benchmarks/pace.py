@@ -137,9 +137,10 @@ class PaceMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class _SandboxCounts:
-    """The counts of the sandbox at the time `at`: successful creates, refused requests and received requests."""
+    """The counts of the sandbox at the time `counted_at`: successful creates, refused requests and received
+    requests."""
 
-    at: float
+    counted_at: float
     created_count: int
     refused_count: int
     received_count: int
@@ -160,7 +161,9 @@ def measure(
         client,
         limiter,
         retry_after,
-        (counts_after.created_count - counts_before.created_count) / (counts_after.at - counts_before.at) / RATE,
+        (counts_after.created_count - counts_before.created_count)
+        / (counts_after.counted_at - counts_before.counted_at)
+        / RATE,
         (counts_after.refused_count - counts_before.refused_count) / received_count if received_count else float("nan"),
         requests_inside["all"],
         requests_inside["told"],

@@ -121,13 +121,13 @@ def test_a_url_that_cannot_be_written_is_refused_without_its_password() -> None:
 def test_a_stop_while_an_object_is_uploaded_does_not_report_that_nothing_was_written(
     s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer, committing_states = open_writer(parse_destination(s3_bucket.url("a.csv"))), list[bool]()
+    writer, is_committing_values = open_writer(parse_destination(s3_bucket.url("a.csv"))), list[bool]()
     writer.prepare(build_start(build_run(0)))
-    monkeypatch.setattr(files, "put_file", lambda *_, **__: committing_states.append(writer.is_committing))
-    committing_states.append(writer.is_committing)
+    monkeypatch.setattr(files, "put_file", lambda *_, **__: is_committing_values.append(writer.is_committing))
+    is_committing_values.append(writer.is_committing)
     writer.publish(build_run(0))
 
-    assert committing_states == [False, True]
+    assert is_committing_values == [False, True]
 
 
 PEOPLE_BEFORE: list[list[Any]] = [[1, "Ann", 7], [2, "Ann", 7], [3, "Ann", 9]]

@@ -11,7 +11,7 @@ import pytest
 
 from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import Connector, count_stored, has_stored, wait_for
-from tests.pipelines.forked import Forked
+from tests.pipelines.forked import ForkedProcess
 from tests.pipelines.test_singer import BATCH_ROW_COUNT, JOB, ROW_COUNT
 
 LOAD_SCRIPT = f"""
@@ -51,7 +51,7 @@ def run_script() -> None:
     exec(sys.argv[1], {"__name__": "__main__"})
 
 
-def start_script(script: str, sandbox: SandboxProcess, folder: Path) -> Forked:
+def start_script(script: str, sandbox: SandboxProcess, folder: Path) -> ForkedProcess:
     (folder / "job.yaml").write_text(JOB)
     settings = {
         "RUNTIME__DLTHUB_TELEMETRY": "false",

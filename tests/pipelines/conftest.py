@@ -17,7 +17,7 @@ from connector.clock import Clock
 from connector.fields import normalise_email
 from connector.sandbox import SandboxProcess
 from tests.databases import open_postgres
-from tests.pipelines.forked import Forked
+from tests.pipelines.forked import ForkedProcess
 from tests.pipelines.hooks import WebhookReceiver, serve_webhook
 from tests.pipelines.in_process import run_in_process
 
@@ -75,9 +75,10 @@ class Connector:
         environ: Mapping[str, str | None] | None = None,
         stdin: str | bytes = "",
         **fork_options: Any,
-    ) -> Forked:
-        """Start a command in a fork. None removes a setting from the environment. `fork_options`: as for `Forked`."""
-        return Forked(list(map(str, arguments)), self.build_environ(environ), self.folder, stdin, **fork_options)
+    ) -> ForkedProcess:
+        """Start a command in a fork. None removes a setting from the environment. `fork_options` are options of
+        `ForkedProcess`."""
+        return ForkedProcess(list(map(str, arguments)), self.build_environ(environ), self.folder, stdin, **fork_options)
 
     def start_anew(self, *arguments: str | Path) -> subprocess.Popen[str]:
         """Start a command in a new process, like a user does. Its output streams are pipes."""
@@ -164,8 +165,8 @@ def count_stored(sandbox: SandboxProcess) -> Counter[str]:
 
 def list_stored(sandbox: SandboxProcess) -> dict[str, dict[str, Any]]:
     """Return the subscribers that creates have stored, by email."""
-    events = [event["subscriber"] for event in sandbox.truth()["events"] if event["kind"] == "created"]
-    return {subscriber["Email"]: subscriber for subscriber in events}
+    created_subscribers = [event["subscriber"] for event in sandbox.truth()["events"] if event["kind"] == "created"]
+    return {subscriber["Email"]: subscriber for subscriber in created_subscribers}
 
 
 def list_activity(connector: Connector) -> dict[str, bool]:
@@ -177,7 +178,7 @@ def find_messages(result: CommandResult, expected_text: str) -> list[str]:
     return [message for message in result.report["messages"] if expected_text in message]
 
 
-def wait_for_result(process: Forked) -> CommandResult:
+def wait_for_result(process: ForkedProcess) -> CommandResult:
     """Wait for the end of a command, and return its result."""
     stdout, stderr = process.communicate()
     assert "Traceback" not in stderr, stderr

@@ -33,7 +33,7 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["pytest", __name__, "tests.pipelines.warmed"])
 
 
-class Forked:
+class ForkedProcess:
     """A process of `python -m pipelines` with arguments, an environment and a folder. The exit of the context waits for
     the end of the process."""
 

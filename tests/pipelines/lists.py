@@ -27,8 +27,8 @@ def write_lists(
 
 def count_by_base(sandbox: SandboxProcess) -> Counter[tuple[int, str]]:
     """Return the number of creates of each address in each base (by id), by the truth log of the sandbox."""
-    events = [event for event in sandbox.truth()["events"] if event["kind"] == "created"]
-    return Counter((event["base_id"], normalise_email(event["subscriber"]["Email"])) for event in events)
+    create_events = [event for event in sandbox.truth()["events"] if event["kind"] == "created"]
+    return Counter((event["base_id"], normalise_email(event["subscriber"]["Email"])) for event in create_events)
 
 
 def write_parts(folder: Path, *files: tuple[str, ...]) -> Path:

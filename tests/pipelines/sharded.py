@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.pipelines.conftest import CommandResult, Connector, count_stored, write_csv
-from tests.pipelines.forked import Forked
+from tests.pipelines.forked import ForkedProcess
 
 PEOPLE_COUNT = 600
 KILL_TEST_PEOPLE_COUNT = int(os.environ.get("CONNECTOR_TEST_ENGINE_PEOPLE", "1500"))
@@ -40,12 +40,12 @@ def write_job(folder: Path, *more_lines: str, person_count: int = PEOPLE_COUNT) 
     (folder / "job.yaml").write_text("\n".join([JOB, *more_lines]))
 
 
-def start_shard(connector: Connector, index: int, count: int, *options: str) -> Forked:
+def start_shard(connector: Connector, index: int, count: int, *options: str) -> ForkedProcess:
     """Start the sync of one shard."""
     return connector.start("sync", "job.yaml", "--shard", f"{index}/{count}", "--output", "json", *options)
 
 
-def close_process(process: Forked) -> CommandResult:
+def close_process(process: ForkedProcess) -> CommandResult:
     """Wait for the end of a command, and return its result."""
     with process:
         stdout, stderr = process.communicate()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.pipelines.conftest import Connector, wait_for
-from tests.pipelines.forked import Forked
+from tests.pipelines.forked import ForkedProcess
 
 
 def run_on_terminal(
@@ -29,7 +29,7 @@ def run_on_terminal(
         termios.tcsetattr(terminal, termios.TCSANOW, attributes)
         os.write(controller, early_input.encode())
     environ = connector.build_environ({"COLUMNS": "80", "TERM": "dumb"})
-    process = Forked(list(map(str, arguments)), environ, connector.folder, terminal=os.ttyname(terminal))
+    process = ForkedProcess(list(map(str, arguments)), environ, connector.folder, terminal=os.ttyname(terminal))
     wait_for(lambda: process.poll() is not None or select.select([controller], [], [], 0)[0] != [])
     os.close(terminal)
     output, is_answered = b"", False

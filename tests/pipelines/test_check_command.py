@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.pipelines.conftest import Connector, write_csv
-from tests.pipelines.forked import Forked
+from tests.pipelines.forked import ForkedProcess
 from tests.pipelines.leftovers import record_lag_of_list
 
 LOAD_JOB = """
@@ -85,7 +85,7 @@ def test_a_ledger_without_write_permission_fails_the_check(connector: Connector,
     (tmp_path / "job.yaml").write_text(LOAD_JOB)
     assert connector.run("sync", "job.yaml").code == 0
     (tmp_path / "state" / "ledger.db").chmod(0o400)
-    with Forked(
+    with ForkedProcess(
         ["check", "job.yaml", "--output", "json"], os.environ | connector.environ, tmp_path, is_unprivileged=True
     ) as process:
         stdout, _ = process.communicate()

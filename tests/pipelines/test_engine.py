@@ -22,7 +22,7 @@ from tests.pipelines.dask_processes import (
     read_address,
     run_dask,
 )
-from tests.pipelines.forked import Forked
+from tests.pipelines.forked import ForkedProcess
 from tests.pipelines.sharded import (
     ENGINE_FAULTS,
     FAULTS,
@@ -40,7 +40,7 @@ from tests.pipelines.sharded import (
 
 def start(
     connector: Connector, *options: str, workers: int = 2, environ: Mapping[str, str | None] | None = None
-) -> Forked:
+) -> ForkedProcess:
     command = ("sync", "job.yaml", "--engine", "dask", "--workers", str(workers), "--output", "json")
     return connector.start(*command, *options, environ=environ)
 

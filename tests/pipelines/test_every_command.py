@@ -15,7 +15,7 @@ from connector.ledger.opening import open_ledger
 from connector.sandbox import SandboxProcess
 from pipelines.cli import COMMANDS
 from tests.pipelines.conftest import Connector, wait_for, write_addresses
-from tests.pipelines.forked import Forked
+from tests.pipelines.forked import ForkedProcess
 from tests.pipelines.virtual_time import skip_waits
 
 SOURCE = "source: {file: {path: people.csv}}\n"
@@ -138,7 +138,7 @@ def run(restored_connector: Connector, condition: str, command: str) -> tuple[in
     count_before = count_requests(sandbox)
     if condition == "Ctrl-C":
         sandbox.switch(latency_ms=1000)
-    process = Forked(
+    process = ForkedProcess(
         arguments,
         restored_connector.build_environ(),
         restored_connector.folder,
@@ -164,7 +164,7 @@ def read_identities(restored_connector: Connector) -> set[bytes]:
         return {identity for (identity,) in database.execute("SELECT identity FROM entry")}
 
 
-def list_expected(condition: str, command: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def list_expected_codes_and_texts(condition: str, command: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Return the correct exit codes, and texts of which a message of a failure must contain one."""
     sends_requests = command in REQUEST_COMMANDS
     match condition:
@@ -221,7 +221,7 @@ def test_a_bad_condition_is_reported_and_leaves_the_state_intact(
     else:
         code, stdout, stderr = run(restored_connector, bad_condition, command)
     print(f"CASE {bad_condition} | {command} -> {code}\n{stdout}{stderr}")
-    expected_codes, expected_texts = list_expected(bad_condition, command)
+    expected_codes, expected_texts = list_expected_codes_and_texts(bad_condition, command)
     output = stdout + stderr
     assert code in expected_codes, output
     assert not any(fault in output for fault in ("Traceback", "a fault of the program", "Errno")), output

@@ -9,7 +9,7 @@ import pytest
 
 from tests.databases import DATABASE_OPENERS
 from tests.pipelines.conftest import Connector, list_stored, write_csv
-from tests.pipelines.forked import Forked
+from tests.pipelines.forked import ForkedProcess
 from tests.pipelines.test_exports_of_others import SAMPLE_PATHS
 
 PEOPLE = ("Kontakt;Naam;Geslacht;Geboren", "ann@x.org;Dr. Ann Lee;V;31-01-1990", "bob@x.org;Bob Vos;M;01-02-1985")
@@ -132,7 +132,7 @@ def test_a_folder_without_permission_is_named(connector: Connector, tmp_path: Pa
     (tmp_path / "folder").chmod(0)
     tmp_path.chmod(0o500)
     arguments, environ = command.split(), os.environ | connector.environ
-    with Forked(arguments, environ, tmp_path, has_reader=True, is_unprivileged=True) as process:
+    with ForkedProcess(arguments, environ, tmp_path, has_reader=True, is_unprivileged=True) as process:
         _, stderr = process.communicate()
     for name in (".", "closed", "folder"):
         (tmp_path / name).chmod(0o700)

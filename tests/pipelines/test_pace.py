@@ -9,7 +9,7 @@ import pytest
 from connector.ledger.opening import open_ledger
 from tests.pipelines.conftest import Connector, wait_for_result, write_addresses
 from tests.pipelines.emails.test_mail_command import write_job as write_mail_job
-from tests.pipelines.forked import Forked
+from tests.pipelines.forked import ForkedProcess
 from tests.pipelines.planned import JOB, write_job
 
 
@@ -81,7 +81,7 @@ def test_an_export_under_a_limit_needs_no_ledger(connector: Connector, tmp_path:
         ledger_bytes = ledger_path.exists() and ledger_path.read_bytes()
         connector.sandbox.switch(**LIMIT_SWITCHES)
         environ = os.environ | connector.environ | {"CONNECTOR_LEDGER": url}
-        with Forked(
+        with ForkedProcess(
             ["export", "people.parquet", "--output", "json"], environ, tmp_path, is_unprivileged=True
         ) as process:
             result = wait_for_result(process)

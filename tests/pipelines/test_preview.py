@@ -194,9 +194,9 @@ def test_unused_columns_that_look_like_fields_are_named(connector: Connector, tm
     options = ("--base-id", "7") if command == "plan" else ()
     messages = connector.run_json(command, people, *options).report["messages"]
     (message,) = [message for message in messages if "look like fields" in message]
-    expected_columns = ", ".join(f"{column} ({field})" for column, field in FIELD_BY_COLUMN.items())
+    expected_columns_text = ", ".join(f"{column} ({field})" for column, field in FIELD_BY_COLUMN.items())
     assert message.startswith(
-        f"columns not used that look like fields: {expected_columns}. Nothing fills these fields."
+        f"columns not used that look like fields: {expected_columns_text}. Nothing fills these fields."
     )
     column_by_field = {field: column for column, field in FIELD_BY_COLUMN.items()}
     options = (

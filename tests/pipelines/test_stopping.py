@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from tests.databases import open_postgres
 from tests.pipelines.conftest import INTO_NEWS, ROOT, CommandResult, Connector, wait_for, wait_for_result, write_csv
-from tests.pipelines.forked import Forked
+from tests.pipelines.forked import ForkedProcess
 from tests.pipelines.planned import count_requests, write_job
 
 ENDLESS_PROGRAM = """
@@ -45,13 +45,13 @@ def test_a_second_signal_ends_even_a_run_whose_ledger_does_not_answer() -> None:
     assert "Traceback" not in stderr
 
 
-def send_two_signals(process: Forked) -> None:
+def send_two_signals(process: ForkedProcess) -> None:
     """Send two signals at once: the process receives both before it acts on the first."""
     for signal_number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
         process.send_signal(signal_number)
 
 
-def wait_for_stopped_result(process: Forked) -> CommandResult:
+def wait_for_stopped_result(process: ForkedProcess) -> CommandResult:
     """Wait for the end of a stopped command, and return its result."""
     result = wait_for_result(process)
     assert result.code in (128 + signal.SIGINT, 128 + signal.SIGTERM)

@@ -10,7 +10,7 @@ from email.message import EmailMessage
 from typing import Any
 
 from connector.sandbox import SandboxProcess
-from tests.pipelines.forked import Forked
+from tests.pipelines.forked import ForkedProcess
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def list_recipients(sandbox: SandboxProcess) -> list[str]:
     return [received_email.message["To"].addresses[0].addr_spec for received_email in read_outbox(sandbox)]
 
 
-def interrupt_twice(process: Forked) -> tuple[str, str]:
+def interrupt_twice(process: ForkedProcess) -> tuple[str, str]:
     """Send two signals, and return stdout and stderr. The second signal ends a run that waits for answers."""
     os.kill(process.pid, signal.SIGINT)
     time.sleep(0.3)
