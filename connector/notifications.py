@@ -1,6 +1,6 @@
 """Sends the alerts of runs to the webhooks of their jobs.
 
-A failed alert does not change the run. The next run of the job sends the alert again.
+A failed alert does not change the run. The next run of the job sends the alert again, if the state folder can be used.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ async def send_alert(notify: Notify | None, report: Report, state_dir: Path | No
     try:
         return await stop.until_stopped(_record_and_send(notify, report, state_dir, stop.clock))
     except RunAborted:
-        return ["A signal interrupted the job's alert. The next run of the job sends the alert again."]
+        return [f"A signal interrupted the job's alert. {_describe_next_attempt(state_dir)}"]
     except Exception as error:  # noqa: BLE001 - a failed alert changes nothing of the run
         return [f"The job's alert could not be sent: {describe_fault(error)}"]
 
@@ -77,9 +77,13 @@ async def _record_and_send(notify: Notify, report: Report, state_dir: Path | Non
             write_record(path, last_run, alerts)
     if problem_text is None:
         return []
-    return [
-        f"The job's alert failed {_MAX_ATTEMPTS} times: {problem_text}. The next run of the job sends the alert again."
-    ]
+    return [f"The job's alert failed {_MAX_ATTEMPTS} times: {problem_text}. {_describe_next_attempt(state_dir)}"]
+
+
+def _describe_next_attempt(state_dir: Path | None) -> str:
+    if state_dir is None:
+        return "No later run sends the alert again, because the state folder cannot be used."
+    return "The next run of the job sends the alert again."
 
 
 async def _post_alert(webhook: Webhook, alert: Alert, clock: Clock) -> str | None:

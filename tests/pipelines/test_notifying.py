@@ -121,6 +121,17 @@ def test_a_failed_alert_of_a_quiet_run_that_is_ok_is_named(
     assert result.stderr.startswith("The job's alert failed 3 times")
 
 
+def test_a_failed_alert_without_a_state_folder_is_not_announced_for_the_next_run(
+    connector: Connector, tmp_path: Path, webhook_receiver: WebhookReceiver
+) -> None:
+    write_job(tmp_path, webhook_receiver)
+    webhook_receiver.answers = [500, 500, 500]
+    result = sync(connector, CONNECTOR_STATE_DIR=str(tmp_path / "people.csv" / "state"))
+    assert result.is_refused
+    assert "No later run sends the alert again, because the state folder cannot be used." in result.stderr
+    assert len(webhook_receiver.posts) == 3
+
+
 def test_a_run_that_the_lock_of_another_run_prevents_sends_an_alert(
     connector: Connector, tmp_path: Path, webhook_receiver: WebhookReceiver
 ) -> None:
