@@ -70,7 +70,7 @@ def test_targets_of_other_programs_and_complete_exports_are_left_unchanged(s3_bu
     assert writer.find_last_row_count({}) == len(PEOPLE)
     assert writer.find_last_row_count({"base_id": 7}) is None, "the last export had other filters"
     writer.discard()
-    with pytest.raises(RunAborted, match="created by another program"):
+    with pytest.raises(RunAborted, match="Another program has created"):
         publish(target, PEOPLE[:1], 2, verdict=CertificateVerdict.INCOMPLETE)
     assert count_last_export(target) == len(PEOPLE)
 
