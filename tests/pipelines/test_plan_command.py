@@ -132,7 +132,7 @@ def test_a_plan_compares_the_list_with_the_subscribers_that_the_ledger_knows(
     write_csv(tmp_path / "people.csv", "email,name", *rows)
     result = plan(connector, job)
     assert result.code == 3
-    assert "ledger contradicts: " in result.stderr
+    assert "ledger: contradicts: " in result.stderr, result.stderr
 
 
 def test_the_rows_of_a_large_file_come_in_its_order(connector: Connector, tmp_path: Path) -> None:
