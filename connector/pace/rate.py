@@ -124,6 +124,7 @@ class RateController:
         self._ramp: _Ramp | None = None  # None in the search
         self._ramp_s = 0.0  # time of sending since the ramp began
         self._stretch, self._last = _Stretch(), _Stretch()  # the present stretch, and the one before the last refusal
+        self._is_measured = False  # a refusal has counted in this run
         self._is_undecided = False  # `_decide` has not run for the last refusal
         self._has_recovered = True  # a request was served since the last refusal, or the refusal was chance
         self._refused_in_row = 0
@@ -149,6 +150,11 @@ class RateController:
         sent_s = max(self._left_at - self._stretch.began_at, 1 / self.rate)
         low = max(self._ramp.low, min(self._stretch.served / (sent_s + self._pause_s), self._ramp.high))
         return Found(low, max(self._ramp.high, self.rate), self._pause_s, self._window_s)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether this run has measured the limit: by a refusal that counts, or by a rate beyond the earlier limit."""
+        return self._is_measured or (self._ramp is not None and self.rate > self._ramp.high)
 
     def admit(self, now: float) -> float:
         """Return 0 if a request may leave, and count it as sent; otherwise the seconds to wait."""
@@ -212,7 +218,8 @@ class RateController:
         if self._ramp is None:  # the rate has grown far beyond the mean rate that was served
             stretch.rate = min(self.rate, _FIRST_END * max(stretch.served, 1) / stretch.sent_s)
         self._last, self._stretch = stretch, _Stretch()
-        self._is_undecided, self._has_recovered = True, False
+        self._is_measured = self._is_undecided = True
+        self._has_recovered = False
 
     def _leave(self, at: float) -> None:
         """Record that a request leaves at `at`, and set the time of the next one."""

@@ -386,7 +386,7 @@ async def _run_with_ledger(
     with ledger.transaction() as connection:
         ended_at = clock.now().timestamp()
         finish_run(connection, key, report.status, ended_at, rows_read)
-        if pace.rate.found is not None:
+        if pace.rate.is_measured and pace.rate.found is not None:
             record_found_limit(connection, plan.settings.account, pace.rate.found.scale(plan.shard.count), ended_at)
         if has_finished and not plan.is_planned:
             problems.record_in_ledger(ledger, ended_at)

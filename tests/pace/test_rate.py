@@ -197,6 +197,17 @@ def test_a_limit_that_was_found_long_ago_slows_a_run_only_for_seconds(rate: floa
     assert count(trips, rate, 0, 30).goodput >= 0.25
 
 
+def test_daily_runs_without_a_refusal_leave_the_limit_that_was_found_as_it_is() -> None:
+    found, found_on = Found(95.0, 105.0, 30.0, 0.0), 0
+    for day in range(1, 21):
+        controller = RateController(found=found, age_s=86_400.0 * (day - found_on))
+        assert controller.rate >= 20
+        run(RateAlone(controller), World("bucket", [(0, inf)], TRIP_S), 1, seed=day)
+        if controller.is_measured:
+            assert controller.found is not None
+            found, found_on = controller.found, day
+
+
 def test_pages_before_the_first_refusal_allow_at_most_twice_their_own_rate() -> None:
     controller = RateController()
     for number in range(600):  # ten pages a second, which the search does not slow down
