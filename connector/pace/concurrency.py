@@ -2,13 +2,14 @@
 
 How it works. Requests are counted in rounds. The mean round-trip time of a round is compared with the least mean of any
 round. While the mean stays near the least, and the limit is what holds requests back, the limit grows: it doubles until
-the first slow round, and grows by a tenth after that. In a slow round, requests wait for each other somewhere. Then the
-limit falls to the number that would hardly wait (Little's law: the same rate at the least time). If fewer requests per
-second are served after such a fall, the requests did not wait for each other: the service has become slower. Then the
-mean of the present round is the new least.
+the first slow round or refusal, and grows by a tenth after that. In a slow round, requests wait for each other
+somewhere. Then the limit falls to the number that would hardly wait (Little's law: the same rate at little more than
+the least time). If fewer requests per second are served after such a fall, the requests did not wait for each other:
+the service has become slower. Then the mean of the present round is the new least.
 
-A refusal or a failure halves the limit while the limit doubles, and reduces it by a quarter later. After refusals the
-limit grows only after several good rounds: four times as many for each refusal, half as many after each growth.
+For requests of the list, a refusal or a failure halves the limit while the limit doubles, and reduces it by a quarter
+later. After refusals the limit grows only after several good rounds: four times as many for each refusal (at most 16),
+half as many after each growth.
 """
 
 from math import inf
@@ -24,10 +25,8 @@ _GROWTH = 0.1
 _FEWEST_IN_ROUND = 16
 _SHORTEST_ROUND_S = 0.1
 _MOST_ROUNDS_TO_GROW = 16
-_HALF, _THREE_QUARTERS = (
-    0.5,
-    0.75,
-)  # after a doubling, half the limit was right before; after growth by a tenth, the limit is nearly right
+# After a doubling, half the limit was right before. After growth by a tenth, the limit is nearly right.
+_HALF, _THREE_QUARTERS = 0.5, 0.75
 
 
 class ConcurrencyLimit:
@@ -65,7 +64,7 @@ class ConcurrencyLimit:
     def record_answer(self, sent_at: float, now: float, in_flight: int) -> None:
         """Record the answer to an attempt that left at `sent_at` (s). `in_flight` is the number of requests in flight
         when the answer came, this one included."""
-        if sent_at < self._began_at:  # sent in an earlier round, under another limit
+        if sent_at < self._began_at:  # sent in an earlier round
             return
         if not self._answer_count:
             self._first_at = now
@@ -79,7 +78,7 @@ class ConcurrencyLimit:
     def record_refused(self, sent_at: float, now: float) -> None:
         """Reduce the limit because an attempt that left at `sent_at` (s) was refused or failed.
 
-        Attempts that left before the last reduction are ignored.
+        Attempts that left before the present round began are ignored.
         """
         if sent_at < self._began_at:
             return

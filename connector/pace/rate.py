@@ -2,29 +2,32 @@
 
 One idea: how often to probe follows from what a refusal costs (docs/explanation/pace.md). Until a limit shows, the rate
 doubles (the search). After that the rate runs in ramps: from a guess between the bounds of the limit to the upper
-bound, then ever faster, until a refusal gives the bounds of the next ramp.
+bound, then from slow to ever faster, until a refusal gives the bounds of the next ramp.
 
-1. Cost. A refusal costs its pause, a round trip and the refused requests. A ramp over a bracket of width `w` loses half
-   of `w` of its time. Both cost the same if the ramp takes two costs / `w`: a narrow bracket is crossed slowly and a
-   wide one fast. A ramp takes at most 20 costs.
+1. Cost. A refusal costs its pause, a round trip and the refused requests. A ramp over bounds of width `w` = ln(upper /
+   lower) loses half of `w` of its time. Both cost the same if the ramp takes two costs / `w`: close bounds are crossed
+   slowly and distant ones fast. A ramp takes at most 20 costs, counted as at least 2 s each; two windows may be longer.
 2. Bounds. The upper bound is the refused rate; in the search, at most twice the mean rate. The lower bound counts the
-   served requests: a pause saves up no more than its time is worth, and no more than the stretch that was served
-   fewest. The ramp begins at the geometric mean of both. If more than five requests behind the refused one were
-   served, the rate of serving them is a bound as well.
+   served requests: a pause saves up no more than its time is worth, and is taken to save up no more than the stretch
+   that was served fewest. The ramp begins at the geometric mean of both. If more than five requests behind the refused
+   one were served, the rate of serving them is a bound as well.
 3. Windows. A limiter may count requests in windows as long as the longest pause. Then a ramp takes at least two
    windows. If everything is refused for longer than the pause, the rate of the last window is known.
 4. Chance. A refusal by chance costs its pause and leaves the rate as it is. A limit refuses requests in clusters, and
    chance refuses single ones. So in the search, the requests in flight behind a refused one tell chance from a limit.
    In a ramp near the limit they do not. There, a single refusal below the lower bound is evidence of chance. After
-   evidence, refusals without a cluster count as chance until ten of them came without new evidence.
+   evidence, a refusal counts as chance if at least three requests behind it were served, and three times as many as
+   refused, until the tenth refusal without new evidence.
 5. Doubt. With few requests in flight, chance looks like a limit. So if an earlier stretch was served more requests than
    a limit at the refused rate allows, the search begins again, once for each such stretch. The limit is certain when
-   ten refusals in a row contradict nothing, or when at least half of the requests behind a refused one are refused.
+   ten refusals in a row contradict nothing, or when at least three requests behind a refused one are refused, and no
+   fewer than are served.
 
-A stretch begins after a refusal that counts and ends with the next one. `record_refused` ends the stretch. During the
-pause the rate stays, and answers to the requests in flight behind the refused one are counted. The first request after
-the pause makes `_decide` choose: chance, a new search or a ramp. A ramp begins to rise when one request has been served
-(`_recover`). While everything is refused, single requests leave.
+A stretch ends with a refusal that has a pause, or with the third excess one without a pause (the sixth while chance is
+expected). `record_refused` ends the stretch. During the pause the rate stays, and answers to the requests in flight
+behind the refused one are counted. The first request after the pause makes `_decide` choose: chance, a new search or a
+ramp. A ramp begins to rise when one request has been served (`_recover`). After five refusals in a row, single requests
+leave, at most one a second.
 
 Rates are measured between the times at which requests were sent, in seconds of a clock that does not go back. Pure: the
 time `now` comes in.
@@ -37,21 +40,22 @@ from math import exp, inf, log, ulp
 _FIRST_RATE = 20.0  # requests/s; most services serve these for the moment that the first doublings take
 _GROWTH = 0.42  # in the search, an answer raises the rate by this share: two answers double the rate
 _BUSY_GAPS = 4  # requests leave as fast as they may if the gap between two is at most this many times 1 / rate
-_FIRST_END = 2.0  # times the mean rate of the search: the end of the first ramp, because the search began slowly
+_FIRST_END = 2.0  # times the mean rate of the search: the end of a ramp after a search, because the search began slowly
 _LONGEST_RAMP_COSTS = 20.0  # then a refusal takes 1/21 of the time; longer ramps find a raised limit late
-_LEAST_COST_S = 2.0  # least cost for the longest ramp: if less, a limit of 5/s without pauses refuses more than 3 %
-_SHORTEST_S = 0.3  # least cost for the shortest ramp
+# A cost counts as at least this in the longest ramp. If less, a limit of 5/s without pauses refuses more than 3 %.
+_LEAST_CAP_COST_S = 2.0
+_LEAST_COST_S = 0.3  # a cost counts as at least this in the length of a ramp
 _ROOM = 0.015  # a ramp begins at least this share below its end; half of it is the unit of the excess over the end
-_PROBE_S = 2.0  # beyond its end, the excess of a ramp grows e-fold in this time
+_PROBE_S = 2.0  # in this time, or in a window if longer, the excess over the end of a ramp grows e-fold
 _LONGEST_WINDOW_S = 61.0  # of services; if everything is refused for longer, the service is out of order
 _WINDOW_ROOM = 0.1  # a ramp after a full window ends this share above the mean rate of the window
-_REFUSALS = 3  # refusals that show a limit: without a pause, or behind a refused request
+_REFUSALS = 3  # requests that tell the cause: refusals without a pause, or answers behind a refused request
 _TOLERATED, _TOLERATED_CHANCE = 0.01, 0.2  # refusals for each served request that do not count: of a limit, of chance
 _SURE = 0.9  # share of the rate served behind a refusal at which a ramp may begin: a sample is not exact
-_FEW = 5  # requests that prove nothing: a window may allow them beyond its rate
+_FEW = 5  # requests that prove nothing, and refusals in a row after which only single requests leave
 _SERVED_BETWEEN = 8.0  # without a pause, chance serves at least this many requests for each one that it refuses
 _BELOW = 0.95  # a refusal below this share of the lower bound contradicts the bound, which may be a little too high
-_LONGEST_CHANCE_PAUSE_S = 10.0  # a refusal with a longer pause counts as a limit's: a wrong guess costs the pause again
+_LIMIT_PAUSE_S = 10.0  # a refusal with at least this pause counts as a limit's: a wrong guess costs the pause again
 _PATIENCE = 10  # refusals without evidence that end the expectation of chance, or that make a limit certain
 _SLACK_S = 0.005  # a sender that wakes up late makes up for this much at once: one turn of the event loop
 _HALVED_IN_S = 86_400.0  # a day halves the low end of an earlier limit: limits change with contracts
@@ -93,18 +97,18 @@ class _Ramp:
 
 @dataclass(slots=True)
 class _Stretch:
-    """The requests between two refusals that count. The fields from `refused_at` on describe the refusal at the end."""
+    """The requests between two refusals that count. The fields from `refused_sent_at` on are about the second one."""
 
     began_at: float = inf  # when the first request left; after a limit's refusal, the first one that was served
     served: int = 0
     excess: float = 0.0  # refusals beyond the tolerated share
     served_before: int = 0  # requests served before the first refusal of `excess`
-    refused_at: float = inf  # when the refused request left
-    rate: float = 1.0  # the refused rate (requests/s)
+    refused_sent_at: float = inf  # when the refused request left
+    rate: float = 1.0  # when the refusal arrived (requests/s); after a search at most twice the mean rate
     sent_s: float = 1.0
-    filled_s: float = 1.0  # time in which the limiter has allowed `served`
-    served_behind: int = 0  # requests in flight behind the refused one
-    refused_behind: int = 0
+    filled_s: float = 1.0  # the longest time in which the limiter may have saved up for `served`
+    served_behind: int = 0  # served, of the requests in flight behind the refused one
+    refused_behind: int = 0  # refused, of the same requests
 
 
 class RateController:
@@ -123,18 +127,23 @@ class RateController:
         self._old_answers_until = -inf  # answers to requests that left before this time belong to the last refusal
         self._ramp: _Ramp | None = None  # None in the search
         self._ramp_s = 0.0  # time of sending since the ramp began
-        self._stretch, self._last = _Stretch(), _Stretch()  # the present stretch, and the one before the last refusal
+        self._stretch, self._ended = _Stretch(), _Stretch()  # the present stretch, and the one before the last refusal
         self._is_measured = False  # a refusal has counted in this run
         self._is_undecided = False  # `_decide` has not run for the last refusal
-        self._has_recovered = True  # a request was served since the last refusal, or the refusal was chance
+        self._has_recovered = (
+            True  # since the last refusal, a request was served or a search began, or the refusal was chance
+        )
         self._refused_in_row = 0
-        self._fewest = inf  # requests served in the stretch that was served fewest: a pause saves up no more
+        self._fewest_served = inf  # requests of the stretch that was served fewest: a pause is taken to save up no more
         self._pause_s = self._window_s = 0.0  # as in `Found`
-        self._chance_below = 0.0  # requests/s: the highest lower bound since the limit was seen to fall
-        self._chance_for = 0  # refusals without evidence of chance until chance is not expected; 0: it is not
-        self._most: _Stretch | None = None  # the stretch after a short pause that was served most
-        self._is_after_pause = False  # the present stretch began after a short pause
-        self._agreed = 0  # refusals in a row that contradict no earlier stretch
+        self._proved_rate = 0.0  # requests/s: the highest lower bound since the limit was seen to fall
+        self._chance_left = 0  # refusals without evidence of chance until chance is not expected; 0: it is not
+        self._most_served: _Stretch | None = (
+            None  # the stretch after a short pause that was served most since the last contradiction
+        )
+        self._is_after_short_pause = False  # the present stretch began after a short pause
+        # Refusals in a row, after short pauses, that contradict no earlier stretch. With ten, the limit stays certain.
+        self._agreement_count = 0
         if found is not None:
             self._pause_s, self._window_s = found.pause_s, found.window_s
             least = min(_FIRST_RATE, _LEAST_SHARE * found.low)
@@ -142,7 +151,8 @@ class RateController:
 
     @property
     def found(self) -> Found | None:
-        """The limit as known now, or None while no limit has shown. A refusal whose pause runs counts."""
+        """The limit as known now, or None in a search, also in one that doubt has begun. A refusal whose pause runs
+        counts."""
         if self._is_undecided:
             self._decide()
         if self._ramp is None:
@@ -184,23 +194,23 @@ class RateController:
         """Record that a request sent at `sent_at` got an answer other than a refusal for its rate."""
         self._trip_s += 0.1 * (now - sent_at - self._trip_s)
         if sent_at < self._old_answers_until:
-            self._last.served_behind += sent_at > self._last.refused_at
+            self._ended.served_behind += sent_at > self._ended.refused_sent_at
             return
         if not self._has_recovered:
             self._recover(sent_at)
         self._stretch.served += 1
         self._refused_in_row = 0
-        tolerated = _TOLERATED_CHANCE if self._ramp is None or self._chance_for else _TOLERATED
+        tolerated = _TOLERATED_CHANCE if self._ramp is None or self._chance_left else _TOLERATED
         self._stretch.excess = max(self._stretch.excess - tolerated, 0.0)
         if self._ramp is None and self._is_busy:  # a round trip at most triples a high rate
             self.rate = min(self.rate + min(_GROWTH * self.rate, 2 / self._trip_s), self._ceiling)
 
     def record_refused(self, sent_at: float, now: float, retry_after_s: float | None = None) -> None:
         """Record that a request sent at `sent_at` was refused for its rate. No request leaves for `retry_after_s`."""
-        pause_s, last, stretch = retry_after_s or 0.0, self._last, self._stretch
+        pause_s, last, stretch = retry_after_s or 0.0, self._ended, self._stretch
         self._paused_until = max(self._paused_until, now + pause_s)
         if sent_at < self._old_answers_until:
-            last.refused_behind += sent_at > last.refused_at
+            last.refused_behind += sent_at > last.refused_sent_at
             return
         self._refused_in_row += 1
         if not self._has_recovered:
@@ -209,15 +219,17 @@ class RateController:
         if not stretch.excess:
             stretch.served_before = stretch.served
         stretch.excess += 1
-        if not pause_s and stretch.excess < (2 * _REFUSALS if self._chance_for else _REFUSALS):
+        if not pause_s and stretch.excess < (2 * _REFUSALS if self._chance_left else _REFUSALS):
             return
         self._pause_s, self._old_answers_until = pause_s, max(now, self._paused_until)
-        stretch.refused_at, stretch.rate = sent_at, self.rate
+        stretch.refused_sent_at, stretch.rate = sent_at, self.rate
         stretch.sent_s = max(sent_at - stretch.began_at, 1 / self.rate)
-        stretch.filled_s = max(stretch.sent_s + pause_s, sent_at - last.refused_at)  # with the longer of both pauses
+        stretch.filled_s = max(
+            stretch.sent_s + pause_s, sent_at - last.refused_sent_at
+        )  # with the longer of both pauses
         if self._ramp is None:  # the rate has grown far beyond the mean rate that was served
             stretch.rate = min(self.rate, _FIRST_END * max(stretch.served, 1) / stretch.sent_s)
-        self._last, self._stretch = stretch, _Stretch()
+        self._ended, self._stretch = stretch, _Stretch()
         self._is_measured = self._is_undecided = True
         self._has_recovered = False
 
@@ -244,72 +256,74 @@ class RateController:
 
     def _decide(self) -> None:
         """Take the last refusal for chance, begin a search, or begin a ramp."""
-        last, rate_behind, self._is_undecided = self._last, 0.0, False
-        if last.served_behind > _FEW and self._left_at > last.refused_at:
-            rate_behind = (last.served_behind - 1) / (self._left_at - last.refused_at)
-        is_short = 0 < self._pause_s < _LONGEST_CHANCE_PAUSE_S
-        if is_short and self._is_contradicted():
+        last, rate_behind, self._is_undecided = self._ended, 0.0, False
+        if last.served_behind > _FEW and self._left_at > last.refused_sent_at:
+            rate_behind = (last.served_behind - 1) / (self._left_at - last.refused_sent_at)
+        is_short = 0 < self._pause_s < _LIMIT_PAUSE_S
+        if is_short and self._judge_doubt():
             self._ramp, self._has_recovered = None, True
-        elif self._is_chance(is_short, rate_behind):
+        elif self._judge_chance(is_short, rate_behind):
             self._has_recovered = True
         else:
             self._window_s = max(self._window_s, min(self._pause_s, _LONGEST_WINDOW_S))
-            self._begin_ramp(*self._bound(rate_behind))
+            self._begin_ramp(*self._find_ends(rate_behind))
         if self._has_recovered:
             self._refused_in_row = 0
-        self._is_after_pause = is_short
+        self._is_after_short_pause = is_short
 
-    def _bound(self, rate_behind: float) -> tuple[float, float]:
+    def _find_ends(self, rate_behind: float) -> tuple[float, float]:
         """Return the rates between which the next ramp runs (requests/s)."""
-        last = self._last
-        self._fewest = min(self._fewest, last.served)
+        last = self._ended
+        self._fewest_served = min(self._fewest_served, last.served)
         proved = max(last.served, 1) / last.filled_s  # the service serves at least one request after a pause
-        if last.sent_s >= self._pause_s:  # then saved-up requests served the windows of the begin and of the end
-            proved = max(proved, (last.served - 2 * self._fewest) / last.sent_s)
+        if (
+            last.sent_s >= self._pause_s
+        ):  # then saved-up requests explain a part of `served`: before the first, and in the last window
+            proved = max(proved, (last.served - 2 * self._fewest_served) / last.sent_s)
         return max((proved * last.rate) ** 0.5, _SURE * rate_behind), max(last.rate, rate_behind)
 
-    def _is_contradicted(self) -> bool:
+    def _judge_doubt(self) -> bool:
         """Return whether an earlier stretch was served more than a limit at the refused rate allows."""
-        last, most = self._last, self._most
+        last, most = self._ended, self._most_served
         if last.refused_behind >= max(_REFUSALS, last.served_behind):
-            self._agreed = _PATIENCE  # a cluster: the limit is certain
-        if self._agreed >= _PATIENCE or not self._is_after_pause:
+            self._agreement_count = _PATIENCE  # a cluster: the limit is certain
+        if self._agreement_count >= _PATIENCE or not self._is_after_short_pause:
             return False
         if most is None or last.served > most.served:
-            self._most = last
+            self._most_served = last
         if self._ramp is None or most is None:
             return False
         allowed = last.served + _FEW + last.rate * max(most.sent_s - last.sent_s, 0.0)
         is_contradicted = most.served > allowed
         if is_contradicted:  # once: the limit may have fallen, and then each later stretch is served less
-            self._most = None
-        self._agreed = 0 if is_contradicted else self._agreed + 1
+            self._most_served = None
+        self._agreement_count = 0 if is_contradicted else self._agreement_count + 1
         return is_contradicted
 
-    def _is_chance(self, is_short: bool, rate_behind: float) -> bool:
+    def _judge_chance(self, is_short: bool, rate_behind: float) -> bool:
         """Return whether the last refusal is taken for chance, and record the evidence."""
-        last = self._last
+        last = self._ended
         are_most_served = is_short and last.served_behind >= max(_REFUSALS, 3 * last.refused_behind)
         if self._ramp is None:  # the rate doubles, so a limit refuses most requests behind the refused one
             if are_most_served:
-                self._chance_for = _PATIENCE
+                self._chance_left = _PATIENCE
             return are_most_served
         if self._pause_s:
             is_single = are_most_served and not last.refused_behind
         else:
             is_single = last.served - last.served_before >= _SERVED_BETWEEN * last.excess
-        is_below = last.rate < _BELOW * self._chance_below
+        is_below = last.rate < _BELOW * self._proved_rate
         if is_below and not is_single:
-            self._chance_below = 0.0  # the limit has fallen
-        self._chance_for = _PATIENCE if is_below and is_single else max(self._chance_for - 1, 0)
-        self._chance_below = max(self._chance_below, (last.served - _FEW) / last.filled_s, rate_behind)
-        return are_most_served and self._chance_for > 0
+            self._proved_rate = 0.0  # the limit has fallen
+        self._chance_left = _PATIENCE if is_below and is_single else max(self._chance_left - 1, 0)
+        self._proved_rate = max(self._proved_rate, (last.served - _FEW) / last.filled_s, rate_behind)
+        return are_most_served and self._chance_left > 0
 
     def _recover(self, sent_at: float) -> None:
         """Begin the stretch, because a request that left at `sent_at` is the first one served since the refusal. Begin
         a ramp at the rate of a window if everything was refused until the window ended."""
         self._has_recovered, self._stretch.began_at = True, sent_at
-        last, paused_s = self._last, sent_at - self._last.refused_at
+        last, paused_s = self._ended, sent_at - self._ended.refused_sent_at
         is_too_long = self._refused_in_row >= _FEW and self._pause_s + 1.0 < paused_s < _LONGEST_WINDOW_S
         if is_too_long and last.served > _FEW:  # fewer requests fill no window: the service was out of order
             mean = last.served / (last.sent_s + paused_s)
@@ -318,10 +332,9 @@ class RateController:
 
     def _begin_ramp(self, low: float, high: float) -> None:
         low = min(low, (1 - _ROOM) * high)
-        high = max(high, (1 + _ROOM) * low)
         self.rate = min(low, self._ceiling)
         width = log(high / low)
         cost_s = self._pause_s + self._trip_s + (1 if self._pause_s else _REFUSALS) / self.rate
-        longest_s = _LONGEST_RAMP_COSTS * max(cost_s, _LEAST_COST_S)
-        length_s = max(min(2 * max(cost_s, _SHORTEST_S) / min(width, 1.0), longest_s), 2 * self._window_s)
+        longest_s = _LONGEST_RAMP_COSTS * max(cost_s, _LEAST_CAP_COST_S)
+        length_s = max(min(2 * max(cost_s, _LEAST_COST_S) / min(width, 1.0), longest_s), 2 * self._window_s)
         self._ramp, self._ramp_s = _Ramp(low, high, length_s, max(_PROBE_S, self._window_s)), 0.0

@@ -1,6 +1,6 @@
 """Distinguishes refusals that may pass (a limit, maintenance, a quota) from refusals of rows (architecture 4.8). Pure.
 
-A *row of refusals* is a sequence of refusals of one kind without another answer between them.
+A *series* has refusals of one kind and no other answer in between. Refusals of the rate (429) do not count.
 """
 
 from collections import Counter, deque
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from math import inf
 
 LEAST_ALIKE = 20
-"""The length of a row of refusals that may pass: by mistake, people rarely spoil so many source rows in succession."""
+"""The length of a series of refusals that may pass: people rarely spoil so many source rows in succession."""
 
 _AMONG = 40
 _MOST_OF_THEM = 30  # refusals among 40 answers: a limit refuses this many at four times its rate
-_TRIES = 3  # refused creates that are sent again while other creates are accepted
+_TRIES = 3  # refusals of creates that were sent again: then the kind is final
 
 _LONGEST_S = 60.0
 """Seconds that a run continues to try: a restart of the service and a window of a minute end within a minute."""
@@ -33,8 +33,9 @@ class _Slowed:
 
 
 class PassingRefusals:
-    """The kinds of refusals of one run, by status and words. A kind may pass once 20 refusals in a row, or 30 of 40
-    answers, have followed an accepted create. A kind has passed once a refused create was sent again and accepted.
+    """The kinds of refusals of one run, by status and words. A kind may pass after a Retry-After, after a hint of the
+    caller (`suspect`), or, once a create was accepted, after a series of 20 refusals or 30 of the latest 40 answers. A
+    kind has passed once a refused create was sent again and accepted.
 
     `earlier` are the kinds that an earlier run has met already. All times are monotonic, in seconds.
     """
@@ -53,11 +54,11 @@ class PassingRefusals:
         self._tries = Counter[str]()
         self._has_accepted = False
         self._latest: deque[str] = deque(maxlen=_AMONG)  # kinds of the latest answers, "" for others
-        self._kind, self._count, self._since = "", 0, inf  # the present row of refusals, and when it became 20 long
+        self._kind, self._count, self._since = "", 0, inf  # the present series, and when it became 20 long
 
     @property
     def count(self) -> int:
-        """The length of the present row of refusals of one kind."""
+        """The length of the present series of refusals."""
         return self._count
 
     def may_pass(self, kind: str) -> bool:
@@ -95,8 +96,8 @@ class PassingRefusals:
         """Record a refusal, and return whether it may pass. `is_again`: the same create got such a refusal before.
 
         A kind is believed in three cases. (a) For a minute all creates were refused, and the create was sent again or
-        an earlier run has met the kind. (b) Creates were sent again and refused three times. (c) Most of 40 creates
-        at the reduced pace were refused, while others were accepted.
+        an earlier run has met the kind. (b) Creates were sent again and refused three times. (c) Of at
+        least 40 creates at the reduced pace, more were refused than accepted. A kind that has passed is never believed.
         """
         self._latest.append(kind)
         if not self._has_accepted or kind in self._believed:
@@ -127,5 +128,5 @@ class PassingRefusals:
         return self._tries[kind] >= _TRIES or (slowed is not None and slowed.is_no_better)
 
     def has_lasted(self, now: float) -> bool:
-        """Return whether the present row of refusals has lasted for a minute since its 20th refusal."""
+        """Return whether the present series has lasted for a minute since its 20th refusal."""
         return now - self._since >= _LONGEST_S

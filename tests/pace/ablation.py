@@ -22,41 +22,41 @@ from tests.pace.matrix import (
 
 
 class _WithoutMean(RateController):
-    def _bound(self, rate_behind: float) -> tuple[float, float]:
-        low, high = super()._bound(rate_behind)
+    def _find_ends(self, rate_behind: float) -> tuple[float, float]:
+        low, high = super()._find_ends(rate_behind)
         return low**2 / high, high  # the geometric mean of this bound and `high` is `low`
 
 
 class _WithoutFewest(RateController):
-    def _bound(self, rate_behind: float) -> tuple[float, float]:
-        self._fewest = inf
-        return super()._bound(rate_behind)
+    def _find_ends(self, rate_behind: float) -> tuple[float, float]:
+        self._fewest_served = inf
+        return super()._find_ends(rate_behind)
 
 
 class _WithoutRateBehind(RateController):
-    def _bound(self, rate_behind: float) -> tuple[float, float]:
-        return super()._bound(0.0)
+    def _find_ends(self, rate_behind: float) -> tuple[float, float]:
+        return super()._find_ends(0.0)
 
 
 class _WithoutChance(RateController):
-    def _is_chance(self, is_short: bool, rate_behind: float) -> bool:
+    def _judge_chance(self, is_short: bool, rate_behind: float) -> bool:
         return False
 
 
 class _WithoutChanceInRamps(RateController):
-    def _is_chance(self, is_short: bool, rate_behind: float) -> bool:
-        return self._ramp is None and super()._is_chance(is_short, rate_behind)
+    def _judge_chance(self, is_short: bool, rate_behind: float) -> bool:
+        return self._ramp is None and super()._judge_chance(is_short, rate_behind)
 
 
 class _WithoutDoubt(RateController):
-    def _is_contradicted(self) -> bool:
+    def _judge_doubt(self) -> bool:
         return False
 
 
 class _WithoutCertainty(RateController):
-    def _is_contradicted(self) -> bool:
-        self._agreed = min(self._agreed, 0)
-        return super()._is_contradicted()
+    def _judge_doubt(self) -> bool:
+        self._agreement_count = min(self._agreement_count, 0)
+        return super()._judge_doubt()
 
 
 @contextmanager
@@ -76,8 +76,8 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
     ("windows are not recognised", RateController, "_LONGEST_WINDOW_S", 0.0),
     ("a ramp lasts at most 5 pauses", RateController, "_LONGEST_RAMP_COSTS", 5.0),
     ("a ramp lasts at most 60 pauses", RateController, "_LONGEST_RAMP_COSTS", 60.0),
-    ("the longest ramp counts a pause in its real length", RateController, "_LEAST_COST_S", 0.0),
-    ("a short ramp counts a pause in its real length", RateController, "_SHORTEST_S", 0.0),
+    ("the longest ramp counts a pause in its real length", RateController, "_LEAST_CAP_COST_S", 0.0),
+    ("a short ramp counts a pause in its real length", RateController, "_LEAST_COST_S", 0.0),
     ("one refusal, not three, shows a limit or chance", RateController, "_REFUSALS", 1),
     ("requests behind a refused one do not measure the rate", _WithoutRateBehind, "_REFUSALS", 3),
     ("the first ramp ends at the mean rate of the search", RateController, "_FIRST_END", 1.0),
@@ -87,7 +87,7 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
     ("a limit that is not certain is not doubted", _WithoutDoubt, "_REFUSALS", 3),
     ("each limit is doubted, even if it is certain", _WithoutCertainty, "_REFUSALS", 3),
     ("two refusals end the expectation of random refusals and the doubt", RateController, "_PATIENCE", 2),
-    ("random refusals may have pauses of any length", RateController, "_LONGEST_CHANCE_PAUSE_S", 1e9),
+    ("random refusals may have pauses of any length", RateController, "_LIMIT_PAUSE_S", 1e9),
 )
 
 
