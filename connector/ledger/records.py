@@ -13,7 +13,7 @@ from connector.errors import ConfigurationError
 from connector.fields import LARGEST_ID, fold_base_name
 from connector.ledger.schema import CONFIRMATION_NUMBERS, IDENTITY_FIELDS, IS_UNFINISHED_SQL
 from connector.ledger.store import Base, make_storable, make_storable_or_none
-from connector.pace.rate import Found
+from connector.pace.rate import FoundLimit
 from connector.states import State, find_traits, list_states_sql
 from connector.subscribers.identity import Suppression
 
@@ -106,14 +106,14 @@ def record_lag(connection: Connection, account: str, lag_s: float) -> None:
     connection.execute(_SET_LAG, {"account": make_storable(account), "lag": lag_s})
 
 
-def read_found_limit(connection: Connection, account: str) -> tuple[Found, float] | None:
+def read_found_limit(connection: Connection, account: str) -> tuple[FoundLimit, float] | None:
     """Return the rate limit of the account that a run has found last, and the end of this run (Unix seconds). Return
     None if no run has found a limit."""
     row = connection.execute(_READ_FOUND_LIMIT, {"account": make_storable(account)}).first()
-    return None if row is None else (Found(*row[:4]), row[4])
+    return None if row is None else (FoundLimit(*row[:4]), row[4])
 
 
-def record_found_limit(connection: Connection, account: str, found_limit: Found, measured_at: float) -> None:
+def record_found_limit(connection: Connection, account: str, found_limit: FoundLimit, measured_at: float) -> None:
     """Record the rate limit of the account that a run has found. `measured_at` is the end of the run (Unix seconds)."""
     connection.execute(_SET_FOUND_LIMIT, {"account": make_storable(account), **asdict(found_limit), "at": measured_at})
 

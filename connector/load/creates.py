@@ -173,7 +173,7 @@ class Creator:
         elif answer.status != TOO_MANY_REQUESTS:
             kind = refusal_kind(answer.status, answer.message)
             if answer.retry_after_s is not None:
-                passing_refusals.record_limit(kind)
+                passing_refusals.suspect(kind)
             now = self._session.clock.monotonic()
             return replace(
                 answer, may_pass=passing_refusals.record_refused(kind, sent_at, now, is_again=kind == previous_kind)

@@ -7,7 +7,7 @@ Pure: each time is an argument, in seconds of a monotonic clock.
 from math import inf
 
 from connector.pace.concurrency import ConcurrencyLimit
-from connector.pace.rate import Found, RateController
+from connector.pace.rate import FoundLimit, RateController
 
 _FAILURES = 10  # failures in a row that open the breaker; a restart of the service cuts off all requests in flight
 _FIRST_WAIT_S = 1.0
@@ -95,7 +95,7 @@ class Pace:
         self,
         max_rate: float = inf,
         max_concurrency: int = 1,
-        found: Found | None = None,
+        found: FoundLimit | None = None,
         age_s: float = 0.0,
     ) -> None:
         """`max_rate` (requests/s) and `max_concurrency` (requests in flight) are ceilings. `found` is the limit that an

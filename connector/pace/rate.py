@@ -63,7 +63,7 @@ _LEAST_SHARE = 0.25  # of the low end of an earlier limit, however old the limit
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundLimit:
     """A limit as a run has found it: the rates `low` and `high` of the next ramp (requests/s), the pause that a refusal
     costs (s), and the longest window that the limiter may count in (s)."""
 
@@ -72,7 +72,7 @@ class Found:
     pause_s: float
     window_s: float
 
-    def scale(self, factor: float) -> "Found":
+    def scale(self, factor: float) -> "FoundLimit":
         """Return the limit multiplied by `factor`: from one shard's limit to that of all shards, or back."""
         return replace(self, low=self.low * factor, high=self.high * factor)
 
@@ -117,7 +117,7 @@ class RateController:
     `found` is the limit that an earlier run found `age_s` seconds ago.
     """
 
-    def __init__(self, ceiling: float = inf, found: Found | None = None, age_s: float = 0.0) -> None:
+    def __init__(self, ceiling: float = inf, found: FoundLimit | None = None, age_s: float = 0.0) -> None:
         self.rate = min(_FIRST_RATE, ceiling)  # requests/s
         self._ceiling = ceiling
         self._trip_s = 0.1  # mean round trip of served requests
@@ -135,7 +135,7 @@ class RateController:
         )
         self._refused_in_row = 0
         self._fewest_served = inf  # requests of the stretch that was served fewest: a pause is taken to save up no more
-        self._pause_s = self._window_s = 0.0  # as in `Found`
+        self._pause_s = self._window_s = 0.0  # as in `FoundLimit`
         self._proved_rate = 0.0  # requests/s: the highest lower bound since the limit was seen to fall
         self._chance_left = 0  # refusals without evidence of chance until chance is not expected; 0: it is not
         self._most_served: _Stretch | None = (
@@ -150,7 +150,7 @@ class RateController:
             self._begin_ramp(max(found.low * 0.5 ** (max(age_s, 0.0) / _HALVED_IN_S), least), found.high)
 
     @property
-    def found(self) -> Found | None:
+    def found(self) -> FoundLimit | None:
         """The limit as known now, or None in a search, also in one that doubt has begun. A refusal whose pause runs
         counts."""
         if self._is_undecided:
@@ -159,7 +159,7 @@ class RateController:
             return None
         sent_s = max(self._left_at - self._stretch.began_at, 1 / self.rate)
         low = max(self._ramp.low, min(self._stretch.served / (sent_s + self._pause_s), self._ramp.high))
-        return Found(low, max(self._ramp.high, self.rate), self._pause_s, self._window_s)
+        return FoundLimit(low, max(self._ramp.high, self.rate), self._pause_s, self._window_s)
 
     @property
     def is_measured(self) -> bool:

@@ -79,12 +79,8 @@ class PassingRefusals:
         if refused:
             self.passed.add(refused)
 
-    def record_limit(self, kind: str) -> None:
-        """Record a refusal with a Retry-After: refusals of the kind may pass."""
-        self.suspect(kind)
-
     def suspect(self, kind: str) -> None:
-        """Record that refusals of this kind may pass, unless the kind is believed."""
+        """Record that refusals of this kind may pass, for example after a Retry-After, unless the kind is believed."""
         if kind not in self._believed:
             self._suspect.add(kind)
 

@@ -10,16 +10,16 @@ from connector.clock import system_clock
 from connector.control import Stop
 from connector.ledger.opening import open_ledger, start_pace
 from connector.ledger.records import record_found_limit
-from connector.pace.rate import Found
+from connector.pace.rate import FoundLimit
 from connector.service.settings import Service, Token
 from connector.settings import Settings
 from tests.ledger.places import build_file_url
 from tests.ledger.test_versions import write_meta
 
-FIRST_LIMIT, SECOND_LIMIT = Found(5.0, 6.0, 1.0, 0.0), Found(50.0, 60.0, 1.0, 0.5)
+FIRST_LIMIT, SECOND_LIMIT = FoundLimit(5.0, 6.0, 1.0, 0.0), FoundLimit(50.0, 60.0, 1.0, 0.5)
 
 
-def record_limits(url: str, *limits: Found) -> None:
+def record_limits(url: str, *limits: FoundLimit) -> None:
     now = system_clock().now().timestamp()
     with open_ledger(url) as ledger:
         for limit in limits:
@@ -27,7 +27,7 @@ def record_limits(url: str, *limits: Found) -> None:
                 record_found_limit(connection, "main", limit, now)
 
 
-def read_initial_limit(url: str, account: str = "main") -> Found | None:
+def read_initial_limit(url: str, account: str = "main") -> FoundLimit | None:
     settings = Settings(Service("http://127.0.0.1:1", Token("t")), account, Path(), url)
     pace = asyncio.run(start_pace(settings, float("inf"), system_clock(), Stop()))
     return pace.rate.found

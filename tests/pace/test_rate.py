@@ -5,7 +5,7 @@ from math import inf
 
 import pytest
 
-from connector.pace.rate import Found, RateController
+from connector.pace.rate import FoundLimit, RateController
 from tests.pace.clients import RateAlone
 from tests.pace.measures import count
 from tests.pace.world import World, run
@@ -178,7 +178,7 @@ def test_a_run_that_begins_during_an_outage_continues_at_the_limit_of_the_last_r
     retry_after_s: float | None,
 ) -> None:
     world = World("bucket", [(0, 1e-6), (2, 100)], TRIP_S, retry_after_s=retry_after_s)
-    found = Found(95, 105, retry_after_s or 0.0, 0)
+    found = FoundLimit(95, 105, retry_after_s or 0.0, 0)
 
     trips = run(RateAlone(RateController(found=found)), world, 40, seed=1)
 
@@ -189,7 +189,7 @@ def test_a_run_that_begins_during_an_outage_continues_at_the_limit_of_the_last_r
 @pytest.mark.parametrize("days", [7, 30, 3650])
 @pytest.mark.parametrize("rate", [2.0, 100.0])
 def test_a_limit_that_was_found_long_ago_slows_a_run_only_for_seconds(rate: float, days: int, pause_s: float) -> None:
-    found = Found(0.95 * rate, 1.05 * rate, pause_s, 0)
+    found = FoundLimit(0.95 * rate, 1.05 * rate, pause_s, 0)
     client = RateAlone(RateController(found=found, age_s=days * 86_400.0))
 
     trips = run(client, World("bucket", [(0, rate)], TRIP_S, retry_after_s=pause_s or None), 30, seed=1)
@@ -198,7 +198,7 @@ def test_a_limit_that_was_found_long_ago_slows_a_run_only_for_seconds(rate: floa
 
 
 def test_daily_runs_without_a_refusal_leave_the_limit_that_was_found_as_it_is() -> None:
-    found, found_on = Found(95.0, 105.0, 30.0, 0.0), 0
+    found, found_on = FoundLimit(95.0, 105.0, 30.0, 0.0), 0
     for day in range(1, 21):
         controller = RateController(found=found, age_s=86_400.0 * (day - found_on))
         assert controller.rate >= 20
