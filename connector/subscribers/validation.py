@@ -144,9 +144,7 @@ ID = _build_pattern_check("id", checks.DECIMAL_ID_PATTERN, b".", NEEDLESS_DECIMA
 ZIP_CHECK = _build_text_check(
     "zip", mark_sendable_zips, "cannot be sent: the service takes numbers only, without leading zeros"
 )
-EMAIL_CHECK = _build_text_check(
-    "email", mark_emails, "is not an email address: write one address without a name, such as ann@example.com"
-)
+EMAIL_CHECK = _build_text_check("email", mark_emails, "is not one complete email address, such as ann@example.com")
 FLAG_CHECK = _build_reader_check(
     "flag",
     partial(translate_cells, value_by_text=FLAGS),
