@@ -14,7 +14,7 @@ import idna
 
 
 class Kind(StrEnum):
-    """The kind of a field's values. Types and checks depend on the kind, never on a single field."""
+    """The kind of a field's values. Types and most checks depend on the kind and not on a single field."""
 
     NUMBER = "number"  # int
     FLAG = "boolean"  # bool

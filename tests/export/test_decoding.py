@@ -103,7 +103,7 @@ def choose_valid_values(kind: Kind) -> st.SearchStrategy[str]:
             return st.lists(STRINGS, max_size=3).map(lambda tags: f"[{','.join(tags)}]")
         case Kind.DATE:
             return st.dates().map(lambda day: f'"{day}"') | st.just('""')
-        case _:
+        case Kind.TEXT | Kind.NULLABLE_TEXT | Kind.EMAIL | Kind.GENDER | Kind.COUNTRY | Kind.ZIP:
             return STRINGS
 
 

@@ -53,7 +53,9 @@ def open_destination(
     name = f"esp_{next(_SCHEMA_NUMBERS)}"
     server.run(f"create schema {name}")
     request.addfinalizer(lambda: server.run(f"drop schema {name} cascade"))
-    return parse_destination(build_url(server, database_format), **({"schema": name} | options))
+    destination = parse_destination(build_url(server, database_format), **({"schema": name} | options))
+    assert destination.format is database_format
+    return destination
 
 
 def build_url(server: Database, database_format: Format) -> str:
