@@ -31,7 +31,7 @@ EVE@example.com,Eva,Fox,true,Initech
 job: crm
 source: {file: {path: people.csv}}
 subscriber: {base: {name: Newsletter}}
-load: {quiet_period: 1s}
+load: {quiet_period: 1s, max_concurrency: 1}
 """,
     "news.yaml": """\
 job: news
