@@ -128,19 +128,17 @@ class RateController:
         self._ramp: _Ramp | None = None  # None in the search
         self._ramp_s = 0.0  # time of sending since the ramp began
         self._stretch, self._ended = _Stretch(), _Stretch()  # the present stretch, and the one before the last refusal
-        self._is_measured = False  # a refusal has counted in this run
+        self._is_measured = False  # a refusal in this run was not taken for chance
         self._is_undecided = False  # `_decide` has not run for the last refusal
-        self._has_recovered = (
-            True  # since the last refusal, a request was served or a search began, or the refusal was chance
-        )
+        # Since the last refusal, a request was served or a search began, or the refusal was chance.
+        self._has_recovered = True
         self._refused_in_row = 0
         self._fewest_served = inf  # requests of the stretch that was served fewest: a pause is taken to save up no more
         self._pause_s = self._window_s = 0.0  # as in `FoundLimit`
         self._proved_rate = 0.0  # requests/s: the highest lower bound since the limit was seen to fall
         self._chance_left = 0  # refusals without evidence of chance until chance is not expected; 0: it is not
-        self._most_served: _Stretch | None = (
-            None  # the stretch after a short pause that was served most since the last contradiction
-        )
+        # The stretch after a short pause that was served most since the last contradiction.
+        self._most_served: _Stretch | None = None
         self._is_after_short_pause = False  # the present stretch began after a short pause
         # Refusals in a row, after short pauses, that contradict no earlier stretch. With ten, the limit stays certain.
         self._agreement_count = 0
@@ -163,7 +161,10 @@ class RateController:
 
     @property
     def is_measured(self) -> bool:
-        """Whether this run has measured the limit: by a refusal that counts, or by a rate beyond the earlier limit."""
+        """Whether this run has measured the limit: by a refusal that was not chance, or by a rate beyond the earlier
+        limit."""
+        if self._is_undecided:
+            self._decide()
         return self._is_measured or (self._ramp is not None and self.rate > self._ramp.high)
 
     def admit(self, now: float) -> float:
@@ -207,10 +208,10 @@ class RateController:
 
     def record_refused(self, sent_at: float, now: float, retry_after_s: float | None = None) -> None:
         """Record that a request sent at `sent_at` was refused for its rate. No request leaves for `retry_after_s`."""
-        pause_s, last, stretch = retry_after_s or 0.0, self._ended, self._stretch
+        pause_s, ended, stretch = retry_after_s or 0.0, self._ended, self._stretch
         self._paused_until = max(self._paused_until, now + pause_s)
         if sent_at < self._old_answers_until:
-            last.refused_behind += sent_at > last.refused_sent_at
+            ended.refused_behind += sent_at > ended.refused_sent_at
             return
         self._refused_in_row += 1
         if not self._has_recovered:
@@ -224,14 +225,12 @@ class RateController:
         self._pause_s, self._old_answers_until = pause_s, max(now, self._paused_until)
         stretch.refused_sent_at, stretch.rate = sent_at, self.rate
         stretch.sent_s = max(sent_at - stretch.began_at, 1 / self.rate)
-        stretch.filled_s = max(
-            stretch.sent_s + pause_s, sent_at - last.refused_sent_at
-        )  # with the longer of both pauses
+        # With the longer of both pauses.
+        stretch.filled_s = max(stretch.sent_s + pause_s, sent_at - ended.refused_sent_at)
         if self._ramp is None:  # the rate has grown far beyond the mean rate that was served
             stretch.rate = min(self.rate, _FIRST_END * max(stretch.served, 1) / stretch.sent_s)
         self._ended, self._stretch = stretch, _Stretch()
-        self._is_measured = self._is_undecided = True
-        self._has_recovered = False
+        self._is_undecided, self._has_recovered = True, False
 
     def _leave(self, at: float) -> None:
         """Record that a request leaves at `at`, and set the time of the next one."""
@@ -256,9 +255,9 @@ class RateController:
 
     def _decide(self) -> None:
         """Take the last refusal for chance, begin a search, or begin a ramp."""
-        last, rate_behind, self._is_undecided = self._ended, 0.0, False
-        if last.served_behind > _FEW and self._left_at > last.refused_sent_at:
-            rate_behind = (last.served_behind - 1) / (self._left_at - last.refused_sent_at)
+        ended, rate_behind, self._is_undecided = self._ended, 0.0, False
+        if ended.served_behind > _FEW and self._left_at > ended.refused_sent_at:
+            rate_behind = (ended.served_behind - 1) / (self._left_at - ended.refused_sent_at)
         is_short = 0 < self._pause_s < _LIMIT_PAUSE_S
         if is_short and self._judge_doubt():
             self._ramp, self._has_recovered = None, True
@@ -267,34 +266,34 @@ class RateController:
         else:
             self._window_s = max(self._window_s, min(self._pause_s, _LONGEST_WINDOW_S))
             self._begin_ramp(*self._find_ends(rate_behind))
+            self._is_measured = True
         if self._has_recovered:
             self._refused_in_row = 0
         self._is_after_short_pause = is_short
 
     def _find_ends(self, rate_behind: float) -> tuple[float, float]:
         """Return the rates between which the next ramp runs (requests/s)."""
-        last = self._ended
-        self._fewest_served = min(self._fewest_served, last.served)
-        proved = max(last.served, 1) / last.filled_s  # the service serves at least one request after a pause
-        if (
-            last.sent_s >= self._pause_s
-        ):  # then saved-up requests explain a part of `served`: before the first, and in the last window
-            proved = max(proved, (last.served - 2 * self._fewest_served) / last.sent_s)
-        return max((proved * last.rate) ** 0.5, _SURE * rate_behind), max(last.rate, rate_behind)
+        ended = self._ended
+        self._fewest_served = min(self._fewest_served, ended.served)
+        proved = max(ended.served, 1) / ended.filled_s  # the service serves at least one request after a pause
+        # Saved-up requests explain a part of `served`: before the first, and in the last window.
+        if ended.sent_s >= self._pause_s:
+            proved = max(proved, (ended.served - 2 * self._fewest_served) / ended.sent_s)
+        return max((proved * ended.rate) ** 0.5, _SURE * rate_behind), max(ended.rate, rate_behind)
 
     def _judge_doubt(self) -> bool:
         """Return whether an earlier stretch was served more than a limit at the refused rate allows."""
-        last, most = self._ended, self._most_served
-        if last.refused_behind >= max(_REFUSALS, last.served_behind):
+        ended, most = self._ended, self._most_served
+        if ended.refused_behind >= max(_REFUSALS, ended.served_behind):
             self._agreement_count = _PATIENCE  # a cluster: the limit is certain
         if self._agreement_count >= _PATIENCE or not self._is_after_short_pause:
             return False
-        if most is None or last.served > most.served:
-            self._most_served = last
+        if most is None or ended.served > most.served:
+            self._most_served = ended
         if self._ramp is None or most is None:
             return False
-        allowed = last.served + _FEW + last.rate * max(most.sent_s - last.sent_s, 0.0)
-        is_contradicted = most.served > allowed
+        allowed_count = ended.served + _FEW + ended.rate * max(most.sent_s - ended.sent_s, 0.0)
+        is_contradicted = most.served > allowed_count
         if is_contradicted:  # once: the limit may have fallen, and then each later stretch is served less
             self._most_served = None
         self._agreement_count = 0 if is_contradicted else self._agreement_count + 1
@@ -302,33 +301,34 @@ class RateController:
 
     def _judge_chance(self, is_short: bool, rate_behind: float) -> bool:
         """Return whether the last refusal is taken for chance, and record the evidence."""
-        last = self._ended
-        are_most_served = is_short and last.served_behind >= max(_REFUSALS, 3 * last.refused_behind)
+        ended = self._ended
+        are_most_served = is_short and ended.served_behind >= max(_REFUSALS, 3 * ended.refused_behind)
         if self._ramp is None:  # the rate doubles, so a limit refuses most requests behind the refused one
             if are_most_served:
                 self._chance_left = _PATIENCE
             return are_most_served
         if self._pause_s:
-            is_single = are_most_served and not last.refused_behind
+            is_single = are_most_served and not ended.refused_behind
         else:
-            is_single = last.served - last.served_before >= _SERVED_BETWEEN * last.excess
-        is_below = last.rate < _BELOW * self._proved_rate
+            is_single = ended.served - ended.served_before >= _SERVED_BETWEEN * ended.excess
+        is_below = ended.rate < _BELOW * self._proved_rate
         if is_below and not is_single:
             self._proved_rate = 0.0  # the limit has fallen
         self._chance_left = _PATIENCE if is_below and is_single else max(self._chance_left - 1, 0)
-        self._proved_rate = max(self._proved_rate, (last.served - _FEW) / last.filled_s, rate_behind)
+        self._proved_rate = max(self._proved_rate, (ended.served - _FEW) / ended.filled_s, rate_behind)
         return are_most_served and self._chance_left > 0
 
     def _recover(self, sent_at: float) -> None:
         """Begin the stretch, because a request that left at `sent_at` is the first one served since the refusal. Begin
         a ramp at the rate of a window if everything was refused until the window ended."""
         self._has_recovered, self._stretch.began_at = True, sent_at
-        last, paused_s = self._ended, sent_at - self._ended.refused_sent_at
+        ended, paused_s = self._ended, sent_at - self._ended.refused_sent_at
         is_too_long = self._refused_in_row >= _FEW and self._pause_s + 1.0 < paused_s < _LONGEST_WINDOW_S
-        if is_too_long and last.served > _FEW:  # fewer requests fill no window: the service was out of order
-            mean = last.served / (last.sent_s + paused_s)
+        if is_too_long and ended.served > _FEW:  # fewer requests fill no window: the service was out of order
+            mean = ended.served / (ended.sent_s + paused_s)
             self._window_s = max(self._window_s, paused_s)
             self._begin_ramp(mean, (1 + _WINDOW_ROOM) * mean)
+            self._is_measured = True
 
     def _begin_ramp(self, low: float, high: float) -> None:
         low = min(low, (1 - _ROOM) * high)
