@@ -6,7 +6,7 @@ a survey follows: the flow plans all rows and sends nothing. Then the rows are l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing, closing, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
@@ -204,9 +204,9 @@ class _Load:
             future_messages = [*self._increment_run.describe_future_values()]
             run.report.messages += future_messages
             run.is_attention_needed |= bool(future_messages)
-        if not plan.rows.has_activity_rule or self._remarks.consent_columns:  # of a plan: a load would be refused
-            run.is_attention_needed = True
-        run.report.messages += [*run.tally.messages, *run.tally.row_messages, *self._list_messages(loads)]
+        refusals = [*self._remarks.explain_refusal(has_activity_rule=plan.rows.has_activity_rule)]  # only of a plan
+        run.is_attention_needed |= bool(refusals)
+        run.report.messages += [*run.tally.messages, *run.tally.row_messages, *self._list_messages(loads, refusals)]
 
     async def _load_guarded(self, guard: LoadGuard) -> BaseLoads:
         """Plan all rows first. Load them only if no guard stops the run."""
@@ -360,7 +360,7 @@ class _Load:
                 build_unused_problem(prepared_chunk.chunk, difference, self._plan.rows.rules.identity)
             )
 
-    def _list_messages(self, loads: BaseLoads) -> Iterator[str]:
+    def _list_messages(self, loads: BaseLoads, refusals: Sequence[str]) -> Iterator[str]:
         """Yield messages that add to the counts."""
         tally = self._run.tally
         yield from describe_opt_outs(tally, self._run.rows.drift_path)
@@ -375,10 +375,7 @@ class _Load:
         auxiliary_verb = "would be " if self._plan.is_planned else ""
         if tally.outcomes[Outcome.CREATED] and (created_message := loads.describe_created_bases()) is not None:
             yield f"{auxiliary_verb}{created_message}"
-        if not self._plan.rows.has_activity_rule:
-            yield f"an import of these rows is refused: {MISSING_ACTIVITY_MESSAGE}"
-        for problem in explain_consent(self._remarks.consent_columns):
-            yield f"an import of these rows is refused: {problem}"
+        yield from refusals
         yield from loads.describe_unlisted_confirmed()
         yield from describe_reactivated(tally, is_planned=self._plan.is_planned)
         yield from describe_leftovers(tally)

@@ -88,9 +88,8 @@ class LoadPlan(RunPlan):
     increment: Increment | None = None
     guard: LoadGuard | None = None
     fails_on_new_only: bool = False  # only new problems make the run partial
-    is_own_source: bool = (
-        False  # the source is the job's complete source, so the row counts of consecutive runs are comparable
-    )
+    # The source is the job's complete source, so the row counts of consecutive runs are comparable.
+    is_own_source: bool = False
 
     @property
     def is_whole(self) -> bool:

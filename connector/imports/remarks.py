@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from connector.load.session import Leftover, Tally
-from connector.subscribers.headers import find_name_column, find_useful_columns
+from connector.subscribers.headers import explain_consent, find_name_column, find_useful_columns
 from connector.subscribers.mapping import Reinterpretation
 from connector.subscribers.preparation import PreparedChunk
 from connector.subscribers.rules import FieldMapping
@@ -53,6 +53,12 @@ class Remarks:
         self.consent_columns += [
             column for column in prepared_chunk.consent_columns if column not in self.consent_columns
         ]
+
+    def explain_refusal(self, *, has_activity_rule: bool) -> Iterator[str]:
+        """Yield a message for each reason why a load of these rows is refused."""
+        reasons = [] if has_activity_rule else [MISSING_ACTIVITY_MESSAGE]
+        for reason in [*reasons, *explain_consent(self.consent_columns)]:
+            yield f"an import of these rows is refused: {reason}"
 
     def describe_cells(self, mapping: FieldMapping) -> Iterator[str]:
         """Yield a message for each kind of cell that is not sent unchanged."""

@@ -178,9 +178,8 @@ def read_addresses(text: str) -> list[str]:
     text = re.sub(r"\([^()@]*\)|^[='\"\s]+", "", unicodedata.normalize("NFKC", text))
     for address_part in re.split(r"[;,|\n]", text):
         bracket_match = re.fullmatch(r".*<([^<>]*)>\s*", address_part)
-        if (
-            bracket_match is None and "@" not in address_part and "<" in text
-        ):  # a part of a name: Lee, Ann <ann@example.com>
+        # A part of a name: Lee, Ann <ann@example.com>.
+        if bracket_match is None and "@" not in address_part and "<" in text:
             continue
         for word in (address_part if bracket_match is None else bracket_match[1]).split():
             address = re.sub(r"(?i)^mailto:([^?]*).*$", r"\1", word.strip("\"'<>()[]").rstrip(".:!"))

@@ -32,9 +32,8 @@ class LookupMethod(StrEnum):
 
     FILTER = "filter"
     SWEEP = "sweep"
-    FILTER_AS_SENT = (
-        "filter as sent"  # by filters, with the text as sent and its normal form, and not in other capitals
-    )
+    # By filters, with the text as sent and its normal form, and not in other capitals.
+    FILTER_AS_SENT = "filter as sent"
     NONE = "none"
 
 

@@ -39,9 +39,8 @@ class IdSet:
             return contained_mask
         smallest_id, largest_id = ids.min(), ids.max()
         for sorted_array in self._sorted_arrays:
-            if (
-                sorted_array[0] <= largest_id and sorted_array[-1] >= smallest_id
-            ):  # in id order, a page overlaps at most one run
+            # In id order, a page overlaps at most one of these arrays.
+            if sorted_array[0] <= largest_id and sorted_array[-1] >= smallest_id:
                 contained_mask |= mark_contained(sorted_array, ids)
         return contained_mask
 

@@ -142,12 +142,16 @@ def import_command(
             # If a column of consents is not mapped, the command does not ask, because the import below refuses the
             # file.
             if not source_rows.consent_columns and not _confirm(planned_report, output):
-                write = write_stderr if output.is_json else write_stdout
-                write("Nothing was sent.\n")
+                _tell("Nothing was sent.\n", output)
                 if output.is_json:
                     finish(planned_report, output)
                 return
         finish(run(is_planned=is_dry), output)
+
+
+def _tell(text: str, output: Output) -> None:
+    """Write a text for the person at the terminal: to stderr if stdout carries JSON."""
+    (write_stderr if output.is_json else write_stdout)(text)
 
 
 def _confirm(report: Report, output: Output) -> bool:
@@ -163,8 +167,7 @@ def _confirm(report: Report, output: Output) -> bool:
         f"Create {count(created_count, 'subscriber')} in {'base ' if base.startswith('id ') else ''}{base} "
         f"({activity.get('active', 0):,} active, {activity.get('inactive', 0):,} inactive)? This cannot be undone."
     )
-    write = write_stderr if output.is_json else write_stdout
-    write(make_visible(question))
+    _tell(make_visible(question), output)
     termios.tcflush(sys.stdin, termios.TCIFLUSH)  # drop input that was typed before the question appeared
     # The question was written before, because click would write it in UTF-8 to a terminal in ASCII.
     return click.confirm("", default=False, err=output.is_json)

@@ -3,7 +3,7 @@ no ledger."""
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from connector.clock import Clock
 from connector.errors import ConfigurationError, ConnectorError
 from connector.fields import BY_NAME, NAMES
 from connector.imports.plan import RowsPlan
-from connector.imports.remarks import MISSING_ACTIVITY_MESSAGE, Remarks, describe_unmapped
+from connector.imports.remarks import Remarks, describe_unmapped
 from connector.imports.suppression import read_suppression
 from connector.load.candidates import read_rows
 from connector.load.session import SAMPLE_COUNT
@@ -22,7 +22,6 @@ from connector.rows import PlannedChunk
 from connector.runs.report import Report, Status, end_report, start_report
 from connector.runs.row_files import RejectsFile, build_invalid_problems, build_malformed_problem, build_unused_problem
 from connector.spooled_rows import SpooledRows
-from connector.subscribers.headers import explain_consent
 from connector.subscribers.preparation import PreparedChunk
 
 _MAX_EXAMPLES = 3  # examples of a kind of fault, with different values
@@ -114,9 +113,9 @@ def run_validation(plan: RowsPlan, rejects: Path | None, clock: Clock) -> Valida
         report.rejects_file = file.path
         report.messages += [file.failure] if reason and file.failure else []
         reason = reason or file.failure
-    report.messages += _list_messages(plan, validation)
-    is_refused = not plan.has_activity_rule or bool(validation.remarks.consent_columns)
-    status: Status = "aborted" if reason else "partial" if counts["invalid"] or is_refused else "ok"
+    refusals = [*validation.remarks.explain_refusal(has_activity_rule=plan.has_activity_rule)]
+    report.messages += _list_messages(plan, validation, refusals)
+    status: Status = "aborted" if reason else "partial" if counts["invalid"] or refusals else "ok"
     end_report(report, status, clock.now(), reason)
     return validation
 
@@ -207,12 +206,9 @@ def _add_findings(prepared_chunk: PreparedChunk, plan: RowsPlan, validation: Val
             finding.add_example(int(chunk.numbers[int(str(index))]), _CELL_SEPARATOR.join(map(str, row)))
 
 
-def _list_messages(plan: RowsPlan, validation: Validation) -> Iterator[str]:
-    """Yield messages that add to the counts."""
+def _list_messages(plan: RowsPlan, validation: Validation, refusals: Sequence[str]) -> Iterator[str]:
+    """Yield messages that add to the counts. `refusals` are reasons why an import of the rows is refused."""
     yield from validation.remarks.messages
-    if not plan.has_activity_rule:
-        yield f"an import of these rows is refused: {MISSING_ACTIVITY_MESSAGE}"
-    for problem in explain_consent(validation.remarks.consent_columns):
-        yield f"an import of these rows is refused: {problem}"
+    yield from refusals
     yield from validation.remarks.describe_cells(plan.mapping)
     yield from describe_unmapped(plan.mapping, plan.unmapped_columns)
