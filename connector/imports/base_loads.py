@@ -22,15 +22,15 @@ from connector.states import State
 from connector.subscribers.rules import BaseColumn, RowBases
 from connector.texts import agree, count
 
-_MAX_BASES = 1000  # bases in the cells of a column; a column with more texts is probably not a column of bases
+_MAX_BASES = 1000  # largest number of bases in the cells of a column; a column with more texts probably names no bases
 
 _MAX_BASES_IN_MESSAGE = 20
-_LOOK_UP_COUNT = 3  # look-ups with quiet periods between them; the third look-up can prove absence
+_LOOK_UP_COUNT = 3  # look-ups with quiet periods between them; the third one can prove absence
 
 
 def choose_bases(ledger: Ledger, account: str, base_id: int | None, base_name: str | None) -> list[Base]:
-    """Return the account's bases with this id or name; all bases if neither is set. Raises ConfigurationError if the
-    ledger knows no such base.
+    """Return the account's bases with this id or name. Return all bases if neither is set. Raises ConfigurationError if
+    the ledger knows no such base.
 
     Call this function inside a transaction.
     """
@@ -178,9 +178,9 @@ class BaseLoads:
         return f"created in {counts_text}" + (f", {len(other_loads)} other bases: {other_count}" if other_loads else "")
 
     async def describe_newcomers(self) -> str | None:
-        """Return a message about subscribers that another program has created in the bases after this run's listing.
-        Return None without such subscribers. Send a request only if this run has created a subscriber. Raises as `load`
-        does."""
+        """Return a message about subscribers that another program has created in the bases after this run's listing, or
+        None. Send a request only if this run has created a subscriber. Raises as `load` does.
+        """
         if self.mode is not RunMode.LOAD or not any(base_load.created_count for base_load in self._base_loads):
             return None
         if not (newcomer_count := await self._account.count_newcomers()):
@@ -193,8 +193,9 @@ class BaseLoads:
         )
 
     async def describe_unlisted_create(self) -> tuple[str, bool] | None:
-        """Return a message if the list does not show the last subscriber that this run has created, and whether a
-        person must look at the service. Raises as `load` does."""
+        """Return a message if the list lacks the last subscriber that this run has created. Also return whether a
+        person must look at the service. Raises as `load` does.
+        """
         created_loads = [base_load for base_load in self._base_loads if base_load.created_count]
         if self.mode is not RunMode.LOAD or not created_loads:
             return None

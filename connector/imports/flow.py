@@ -67,8 +67,9 @@ def _explain_guards(
 ) -> str | None:
     """Return a message with all guards that stop the run, or None if the run may continue.
 
-    `source_row_count` includes the rows of other shards. `last_row_count` is the row count of the last whole run, or
-    None if the two counts are not comparable. `may_be_empty`: the run reads only new rows.
+    `source_row_count` includes the rows of other shards. `last_row_count` is the row count of the last run that read
+    the whole source, or None if both counts are not comparable. `may_be_empty`: the source may be empty, because the
+    run reads only new rows.
     """
     guard_messages = list(_check_guards(guard, tally, source_row_count, last_row_count, may_be_empty))
     return f"{'; '.join(guard_messages)}. {_NOTHING_CHANGED}" if guard_messages else None
@@ -204,7 +205,7 @@ class _Load:
             future_messages = [*self._increment_run.describe_future_values()]
             run.report.messages += future_messages
             run.is_attention_needed |= bool(future_messages)
-        refusals = [*self._remarks.explain_refusal(has_activity_rule=plan.rows.has_activity_rule)]  # only of a plan
+        refusals = [*self._remarks.explain_refusal(has_activity_rule=plan.rows.has_activity_rule)]  # only for a plan
         run.is_attention_needed |= bool(refusals)
         run.report.messages += [*run.tally.messages, *run.tally.row_messages, *self._list_messages(loads, refusals)]
 
@@ -214,7 +215,7 @@ class _Load:
         await self._apply_guards()
         run.reason = run.reason or run.rows.failure
         if not run.is_running:
-            outcomes = run.tally.outcomes  # the run ends after its survey, so the planned creates count as unsent
+            outcomes = run.tally.outcomes  # the planned creates count as unsent, because the run ends after its survey
             outcomes[Outcome.UNSENT] += outcomes.pop(Outcome.CREATED, 0)
             return survey
         run.reset_counts_and_files()

@@ -28,7 +28,7 @@ class Increment:
     """An incremental source of a job."""
 
     job: str
-    digest: bytes  # of the source and the target: the job has a cursor for each digest
+    digest: bytes  # digest of the source and the target; the job has a cursor for each digest
     source: IncrementalSource
     start: CursorValue  # the value at which the first run begins
     lookback_s: float  # a run begins this much before the cursor
@@ -83,8 +83,8 @@ class IncrementRun:
     def choose_cursor(self) -> CursorValue | None:
         """Return the new value of the cursor after all rows were read, or None if the cursor does not move.
 
-        A run with --full may move the cursor back, which corrects a cursor in the future. If the run read from a later
-        value than the default start value, the cursor does not move, because rows before this value were not read. A
+        A run with --full may move the cursor back, which corrects a cursor in the future. If `since` is later than the
+        default start value, the cursor does not move, because the run has not read the rows between both values. A
         value in the future does not move the cursor.
         """
         largest_value = self._increment.source.watch.largest_value

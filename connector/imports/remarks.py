@@ -1,5 +1,6 @@
-"""Messages that add to the counts of a load: about the reading of a file, about values that were not sent, and about
-columns with numbers instead of texts (a phone number without its plus sign, a zip code without its leading zero)."""
+"""Messages of a load about its file, about values that were not sent, and about columns with numbers instead of texts
+(a phone number without its plus sign, a zip code without its leading zero).
+"""
 
 import shlex
 from collections import Counter
@@ -31,10 +32,10 @@ _TEXT_FIELDS = ("phone", "client_user_id", "address_zip")
 class Remarks:
     """The messages of the source, and counts for messages. `add_chunk` adds the messages and counts of a chunk."""
 
-    messages: list[str] = field(default_factory=list)  # of the source
+    messages: list[str] = field(default_factory=list)  # messages of the source
     omitted_zip_count: int = 0
     yearless_count: int = 0  # birthdays without a year
-    reinterpreted_counts: Counter[Reinterpretation] = field(default_factory=Counter)  # numbers of cells
+    reinterpreted_counts: Counter[Reinterpretation] = field(default_factory=Counter)  # number of cells by kind
     number_cells: Counter[str] = field(default_factory=Counter)  # cells of a workbook with a number, by column
     consent_columns: list[str] = field(default_factory=list)  # unmapped consent columns (connector.subscribers.headers)
 

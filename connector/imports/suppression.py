@@ -40,7 +40,7 @@ class SuppressionPlan:
 
 @dataclass(slots=True)
 class _ListContents:
-    """What has been read of a suppression list: identities, and the numbers of rows without an identity."""
+    """The identities of a suppression list, and the numbers of rows without an identity."""
 
     digests: list[Digests] = field(default_factory=lambda: [join_digests((), IDENTITY_BYTES)])
     empty_rows: list[int] = field(default_factory=list)  # numbers of rows with an empty cell
@@ -139,7 +139,7 @@ def _read_chunk(list_contents: _ListContents, chunk: Chunk, plan: SuppressionPla
     mapped_frame, null_positions = (
         mapped_chunk.frame,
         mapped_chunk.null_positions,
-    )  # a person must decide the meaning of N/A here
+    )  # a person must decide what N/A means here
     validation_result = validate_rows(mapped_frame, ValidationRules(identity=plan.field), today=date.max)
     values = validation_result.subscribers[plan.field]
     list_contents.digests.append(compute_identities(values, plan.field))

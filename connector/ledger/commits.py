@@ -93,7 +93,7 @@ class Commits:
         """Run all functions that still wait, on the thread of the caller."""
         while self._running is not None or self._queue:
             if self._running is not None:
-                # Wait here, so that an interruption of this thread gives no caller an answer.
+                # This call is outside the `try`, so that an interruption of this thread gives no caller an answer.
                 self._running.result.exception()
                 running_request, self._running = self._running, None
                 _set_answer(running_request.request, running_request.result.result)
@@ -140,7 +140,7 @@ class Commits:
 
         def finish_running(result: "Future[Any]") -> None:
             if self._running is not None and self._running.result is result:
-                # In other cases, `drain` has already answered the request.
+                # If the request is gone, `drain` has already answered it.
                 self._running = None
                 _set_answer(request, result.result)
                 self._start_next()
@@ -287,7 +287,7 @@ class LedgerWriter:
 def open_commits(ledger: Ledger) -> Iterator[Commits]:
     """Yield a queue of functions with its own thread. At the end of the context, run the functions that still wait."""
     with ThreadPoolExecutor(1, thread_name_prefix="connector commits") as thread:
-        thread.submit(lambda: None).result()  # if the thread cannot start, this fails here and not in a transaction
+        thread.submit(lambda: None).result()  # a thread that cannot start fails here, and not in a transaction
         commits = Commits(ledger, thread)
         try:
             yield commits

@@ -81,7 +81,7 @@ def back_up_ledger(url: str, target: Path) -> Backup:
     _refuse_existing(targets)
     counts, partial_files = list[int | None](), list[PartialFile]()
     with ExitStack() as stack:
-        mode = "rw"  # in this mode, SQLite rolls back the unfinished transaction of a killed process
+        mode = "rw"  # with this mode, SQLite rolls back the unfinished transaction of a killed process
         for source, path in zip(sources, targets, strict=True):
             if source.is_file():
                 partial_files.append(stack.enter_context(PartialFile(path)))
@@ -251,7 +251,7 @@ def _refuse_filled_tables(connection: Connection, name: str) -> None:
 
 
 def _copy_tables(source: Connection, target: Connection, tables: MetaData) -> None:
-    """Copy all rows, and set the next key of each table in the target to follow the copied keys."""
+    """Copy all rows. In the target, the keys of new rows then continue after the copied keys."""
     existing_names = set(inspect(source).get_table_names())
     for table in tables.sorted_tables:
         if table in (meta, email_meta) or table.name not in existing_names:
@@ -260,7 +260,7 @@ def _copy_tables(source: Connection, target: Connection, tables: MetaData) -> No
         for batch in rows.partitions(_BATCH_ROWS):
             target.execute(insert(table), [dict(row) for row in batch])
         _set_next_key(target, table)
-    if tables is emails_metadata:  # a restore has set this time, at which campaigns were closed
+    if tables is emails_metadata:  # a restore records this time, because it closes all campaigns
         restored_query = select(email_meta).where(email_meta.c.name == "restored_at")
         for row in source.execute(restored_query).mappings():
             target.execute(insert(email_meta).values(**row))

@@ -113,7 +113,7 @@ def open_emails(url: str, *, may_create: bool = True) -> Iterator[EmailLog]:
         if not may_create:
             with email_log.transaction():
                 is_history_missing = not email_log.has_campaign_history()
-            if is_history_missing:  # in version 0.2.0, a single email also created the tables
+            if is_history_missing:  # version 0.2.0 also created the tables for a single email
                 raise build_missing_ledger_error(f"{email_log.name} that has ever recorded a campaign")
         yield email_log
 
@@ -154,7 +154,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_MAX_READS = 5  # maximum number of reads of a file that changes meanwhile
+_MAX_READS = 5  # maximum number of attempts to read a file that changes during the reading
 READ_BUSY_TIMEOUT_S = 10.0  # a writer that opens or closes the ledger blocks other connections during a checkpoint
 
 
@@ -201,8 +201,8 @@ class OpenEntries:
 
 
 def count_open_entries(url: str, *, may_be_new: bool = True) -> list[OpenEntries]:
-    """Count the entries that are neither CONFIRMED nor dropped by a person. This needs no lock, and also works during a
-    run or after a run was killed.
+    """Count the entries that are neither CONFIRMED nor dropped by a person. The function takes no lock, and also works
+    during a run or after a kill.
 
     A missing ledger has no entries. Raises LedgerError if the ledger cannot be read, or is missing without
     `may_be_new`. Raises ConfigurationError if the URL is invalid or its driver is missing.

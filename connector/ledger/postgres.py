@@ -73,7 +73,7 @@ _FIND_SCHEMA = text(
 # The session then uses only this schema, because the lock is for one schema.
 _SET_SEARCH_PATH = text("SELECT set_config('search_path', quote_ident(:schema), false)")
 _SESSION_SETTINGS = (
-    "SET SESSION synchronous_commit = on",  # an intent is on the disk before its request leaves
+    "SET SESSION synchronous_commit = on",  # each intent must be on the disk before its request leaves
     "SET SESSION idle_in_transaction_session_timeout = '60s'",  # a process that hangs cannot keep its lease forever
     "SET SESSION lock_timeout = '30s'",  # a lock of another client on a table ends the run instead of blocking it
 )
@@ -87,8 +87,9 @@ _KEEPALIVE_OPTIONS = {
 _TRY_LOCK = text("SELECT pg_try_advisory_lock(:key)")
 _RELEASE_LOCK = text("SELECT pg_advisory_unlock(:key)")
 _SESSION_END_S = 1.0
-"""The seconds that a session may keep its locks and its transaction after its end. The server needs some time to see
-that a session was closed or its process was killed."""
+"""The seconds for which an ended session may still keep its locks and its transaction. The server needs some time to
+see that a session was closed or its process was killed.
+"""
 
 _FIND_HOLDER = text(
     "SELECT application_name, pid, backend_start FROM pg_locks JOIN pg_stat_activity USING (pid) "
@@ -135,7 +136,7 @@ def _connect(url: URL, name: str) -> Connection:
     default_options = {name: value for name, value in default_options.items() if name not in url.query}
     options = {
         "application_name": _APPLICATION_PREFIX + describe_holder(),
-        "client_encoding": "utf8",  # if the server has no encoding, SQLAlchemy could otherwise not read the version
+        "client_encoding": "utf8",  # otherwise SQLAlchemy cannot read the version of a server without an encoding
         "prepare_threshold": _PREPARE_THRESHOLD,
     }
     try:
@@ -213,7 +214,7 @@ def hold_campaigns(connection: Connection, schema: str, ledger: str) -> HoldCamp
 
 
 _ended_tokens = set[str]()
-"""The tokens of leases that this process no longer needs, also if their release did not reach the server."""
+"""The tokens of leases that this process no longer needs. Their release may have failed to reach the server."""
 
 lease_metadata = MetaData()
 

@@ -92,7 +92,7 @@ def end_problems(ledger: Ledger, account: str, job: str, keys: Collection[Proble
 
 
 def end_problems_at(ledger: Ledger, row_digests: Collection[bytes]) -> None:
-    """Delete the problems, of any job, whose rows were last seen at these places."""
+    """Delete the problems of any job whose rows have these digests of run, file and row number."""
     ledger.store.write(_DELETE_AT_PLACES, {}, [(row_digest,) for row_digest in row_digests])
 
 

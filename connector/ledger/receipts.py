@@ -1,8 +1,7 @@
-"""The outbox of receipts. It has the subscribers of a run until their receipts are at the destination.
-
-A subscriber gets into the outbox in the transaction that makes its create durable. So if a run is killed, the next run
-delivers its receipts. The outcome of a receipt is read from the entry when the receipt is delivered. Call every
-function inside a transaction.
+"""The outbox of receipts. It has the subscribers of a run until their receipts are at the destination. The transaction
+that makes a create durable also adds its subscriber to the outbox. If a run is killed, the next run delivers the
+receipts. The outcome of a receipt is read from the entry when the receipt is delivered. Call every function inside a
+transaction.
 """
 
 from collections.abc import Sequence

@@ -35,7 +35,7 @@ def find_or_add_base(connection: Connection, account: str, service_id: int | Non
     values = {"account": make_storable(account), "id": service_id, "name": stored_name, **_fold_name(stored_name)}
     query = _FIND_BASES_BY_NAME if service_id is None else _FIND_BASE_BY_ID
     rows = connection.execute(query, values).all()
-    if not rows and connection.dialect.name != "sqlite":  # the run of another shard may be adding the base
+    if not rows and connection.dialect.name != "sqlite":  # another shard may be adding the base at the same time
         connection.execute(_LOCK_BASES)
         rows = connection.execute(query, values).all()
     ids = sorted({row.service_id for row in rows if row.service_id is not None})
@@ -78,7 +78,7 @@ def record_base_id(connection: Connection, base: Base, service_id: int, name: st
             _MOVE_RECEIPTS,
             _DELETE_BASE,
         ):
-            # Of two entries of one identity, the more certain entry stays.
+            # If both bases have an entry of one identity, the more certain entry stays.
             connection.execute(statement, {"old": key, "new": known_base.key})
     return Base(known_base.key, known_base.account, service_id, stored_name)
 
@@ -119,7 +119,7 @@ def record_found_limit(connection: Connection, account: str, found_limit: FoundL
 
 
 def _fold_name(name: str | None) -> dict[str, str | None]:
-    """Return the normal form of the name, and the different normal form that ledgers from before December 2026 have."""
+    """Return the normal form of the name, and the normal form in ledgers from before December 2026."""
     if name is None:
         return {"folded": None, "folded_before": None}
     return {"folded": fold_base_name(name), "folded_before": name.strip().casefold()}

@@ -1,6 +1,5 @@
-"""The ledger's tables. CHECK constraints hold for every entry.
-
-A run upgrades a ledger of an older version if it can. Any other version is refused.
+"""The ledger's tables, with CHECK constraints for every entry. A run upgrades a ledger of an older version if possible.
+Any other version is refused.
 """
 
 from collections.abc import Mapping
@@ -34,7 +33,7 @@ from connector.fields import IDENTITY_RULE
 from connector.states import EmailState, State, list_states_sql
 from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES
 
-SCHEMA_VERSION = 4  # increases with every change of the columns and constraints
+SCHEMA_VERSION = 4  # increased with every change of the columns and constraints
 EMAILS_VERSION = 1  # the version of the tables of emails
 _OLDEST_UPGRADABLE_VERSION = 1  # version 1 lacks entry.opted_out, 2 lacks problems, and 3 lacks receipts
 SOURCE_BYTES = 16  # length of the digest that identifies an incremental source
@@ -207,7 +206,7 @@ problem = Table(
 )
 
 receipt = Table(
-    "receipt",  # an outbox: a line stays until its receipt is at the destination
+    "receipt",  # the outbox; a line is deleted when its receipt is at the destination
     metadata,
     Column("run_key", Integer, ForeignKey(run.c.run_key), primary_key=True),
     Column("base_key", Integer, primary_key=True),

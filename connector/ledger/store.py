@@ -73,13 +73,14 @@ class Base:
 
     @property
     def is_known_whole(self) -> bool:
-        """Whether Id and name are known. Then no other line of the ledger can be the same base."""
+        """Whether Id and name are known. If they are known, no other line of the ledger can be the same base."""
         return self.service_id is not None and self.name is not None
 
 
 class StaleTransitionError(LedgerError):
-    """The error of an entry that was not in the old state of a state transition. Either another process wrote, or the
-    code is wrong."""
+    """An entry was not in the old state of a state transition. Either another process has changed the ledger, or the
+    code has a bug.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +118,9 @@ class Lease:
         self.extend(requested_at)
 
     def extend(self, requested_at: float) -> None:
-        """Set `valid_until` for a lease that was taken or renewed by a request to the server at `asked_at`
-        (monotonic)."""
+        """Set `valid_until` for a lease that was taken or renewed by a request to the server at `requested_at`
+        (monotonic).
+        """
         self.valid_until = requested_at + LEASE_S - _LEASE_MARGIN_S
 
     def record_run(self, connection: Connection, run_key: int) -> None:
@@ -158,7 +160,7 @@ class Store:
         """
         if self.connection.invalidated:
             raise build_error(self.name, "the connection to the ledger was lost")
-        with translate_errors(self.name), self._begin():  # `begin` itself may fail in the database
+        with translate_errors(self.name), self._begin():  # `begin` may also fail in the database
             yield self.connection
 
     def _begin(self) -> AbstractContextManager[object]:
@@ -287,7 +289,7 @@ _RenderedSql = tuple[str, tuple[str, ...], tuple[str, ...]]
 """The SQL, the names of the shared values before the values of the rows, and the names after them."""
 
 
-@lru_cache(maxsize=256)  # each statement needs an item for each number of rows (a power of two) that is in use
+@lru_cache(maxsize=256)  # one item for each statement and each number of rows (a power of two)
 def _render_values(batch: Batch, row_count: int) -> _RenderedSql:
     """Return the statement for this number of rows, in the form of SQLite's driver."""
     row_marks = f"({', '.join('?' for _ in batch.types.split())})"

@@ -37,12 +37,13 @@ from connector.states import State
 from connector.subscribers.identity import split_digests
 
 _LARGEST_SMALL_CHUNK = 2_000
-"""Rows of the largest chunk that is processed in the order of the source. A larger chunk is processed in the order of
-the identities' digests, which is the order of the ledger. Then a create touches far fewer pages of the ledger, and
-takes half the time (measured: 16 µs instead of 28, and 22 instead of 43 among 300,000 entries)."""
+"""The largest number of rows that are processed in the order of the source. A larger chunk is sorted by digest, like
+the ledger. Then a create touches far fewer pages of the ledger, and takes half the time (measured: 16 µs instead of 28,
+and 22 instead of 43 among 300,000 entries).
+"""
 
 _MAX_REPORT_AGE_S = 7 * 86_400.0
-"""Seconds after its report for which a change is assumed to persist (architecture 4.12)."""
+"""Seconds for which a reported change needs no new comparison (architecture 4.12)."""
 
 
 @dataclass(slots=True)
@@ -52,7 +53,7 @@ class SortedChunk:
     planned_chunk: PlannedChunk
     create_states: dict[int, State]  # indexes of the rows to create, with the states of their entries
     held_entries: dict[int, Entry]  # by index of the row: its HELD or REJECTED entry
-    is_outdated: bool = False  # whether a later look-up may have found subscribers of these rows
+    is_outdated: bool = False  # whether a look-up after the sorting may have found subscribers of these rows
 
 
 class Loader:
@@ -70,11 +71,10 @@ class Loader:
         )
         self.settler = Settler(session, mode, self._outcomes, self._refusals, self._send_candidates)
         self._mistaken_ids = MistakenIds(session)
-        self._is_free_of_conflicts = False  # whether no unresolved entry can be of a new row (`_settle_conflicts`)
+        self._is_free_of_conflicts = False  # whether no unresolved entry can belong to a new row (`_settle_conflicts`)
 
     async def begin(self, *, refuses_misanswered_base: bool = True) -> None:
-        """Check that the ledger's base and account are the right ones, and choose the earlier refusals that this run
-        sends again.
+        """Verify the base and the account, and choose the earlier refusals that this run sends again.
 
         Raises RunAborted (EmptiedError, ListFailed) if the run cannot continue. With `refuses_misanswered_base`, raises
         ConfigurationError if the service answered a create in this base with another base.
@@ -83,7 +83,7 @@ class Loader:
         if refuses_misanswered_base:
             refuse_misanswered_base(session.journal.base)
         await self.settler.read_lag()
-        session.access.unverified_entries = await verify_account(session)  # a sweep verifies these
+        session.access.unverified_entries = await verify_account(session)  # a sweep must show one of these
         await self._refusals.choose_retried_refusals()
         self._outcomes.add_earlier_refusals(
             session.retried_refusals, self._refusals.find_recent_identities(session.retried_refusals.values())
@@ -295,7 +295,7 @@ class Loader:
         await session.journal.execute(lambda ledger: ledger.clear_opt_outs(base, ended_identities))
 
     def _find_expired_rows(self, planned_chunk: PlannedChunk, indexes: Collection[int]) -> list[int]:
-        """Return the indexes of rows whose existence check expired before they were sent."""
+        """Return the indexes of unsent rows whose look-up has expired."""
         stale_identities = self._outcomes.pop_stale_identities()
         if not stale_identities:
             return []
@@ -303,7 +303,7 @@ class Loader:
         return [index for index, identity in zip(indexes, identities, strict=True) if identity in stale_identities]
 
     def _add_unresolved(self, planned_chunk: PlannedChunk, entries: Mapping[int, Entry]) -> None:
-        """Add rows whose entries are unknown. All of them are settled before one of them is sent."""
+        """Add rows whose entries are unknown. The run settles all of them before it sends one of them again."""
         session = self._session
         session.tally.add_started(len(entries))
         changed_rows: dict[int, UnresolvedCreate] = {}
@@ -331,8 +331,9 @@ class Loader:
     def _fetch_while_known(
         self, planned_chunk: PlannedChunk, stream: CandidateStream, base: Base
     ) -> FetchItems[Candidate]:
-        """Return a function that returns candidates of the stream, as long as the look-up is fresh and the base is the
-        base of the look-up."""
+        """Return a function that returns the next candidates, and none after the look-up has expired or an answer has
+        changed the base.
+        """
 
         async def fetch(max_count: int) -> list[Candidate]:
             limits, current_base = self._session.limits, self._session.journal.base
@@ -351,8 +352,8 @@ class Loader:
     async def _settle_conflicts(self) -> None:
         """Settle unresolved entries that may be a new row's subscriber, or raise RunAborted.
 
-        Such an entry may have another identity field (email, client_user_id). Or the ledger may have this base twice:
-        once with only its id, and once with only its name.
+        Such an entry has another identity field (email, client_user_id), or the ledger has this base twice: once with
+        only its id, and once with only its name.
         """
         session = self._session
         if self._is_free_of_conflicts:
@@ -367,7 +368,7 @@ class Loader:
                         "resolve them. A row of this run may have the same subscriber, so no further row was sent. "
                         "Run again later"
                     )
-                session.tally.add_row_message(  # a plan cannot know how a load will settle the entries
+                session.tally.add_row_message(  # only a load settles the entries
                     "an earlier run with another identity field left unresolved creates. A load resolves them first, "
                     "and may then find that some of the planned rows exist"
                 )

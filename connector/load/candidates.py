@@ -19,7 +19,7 @@ from connector.service.wire import decode_subscriber, encode_subscriber, plan_en
 from connector.states import State
 from connector.subscribers.identity import split_digests
 
-_READ_BATCH_ROWS = 1024  # rows that are read from their columns together: enough for speed, few enough for memory
+_READ_BATCH_ROWS = 1024  # number of rows that are read from their columns at once
 
 RUN_ENDING_STATUSES = frozenset({401, 403, 404, 405})
 """Statuses that end the run if the first create is refused with them, because the cause is the token or the address."""
@@ -31,7 +31,7 @@ class Candidate:
 
     intent: Intent
     sent_values: dict[str, object]
-    read_source: Callable[[], Row] = lambda: Row(0, "", (), ())  # an entry of an earlier run has no row
+    read_source: Callable[[], Row] = lambda: Row(0, "", (), ())  # default: an entry of an earlier run, without a row
     entry_state: State = State.NONE  # the state before the create: NONE, REJECTED, or UNKNOWN and proved absent
     earlier_refusal: tuple[int, str] | None = None  # the status and the message of an earlier refusal of this create
     valid_until: float = inf  # the time (monotonic) until which the look-up is fresh (architecture 4.7)
@@ -85,8 +85,7 @@ def find_omissions(planned_chunk: PlannedChunk, indexes: Sequence[int], identity
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """Some rows of a chunk. Each row is a tuple in the order of `columns`. The other lists have one item for each
-    row."""
+    """Some rows of a chunk. Each row is a tuple in the order of `columns`. The other lists have one item per row."""
 
     columns: list[str]
     rows: list[tuple[object, ...]]
@@ -97,8 +96,9 @@ class _Cells:
 
 
 class CandidateStream:
-    """The chosen rows of a chunk as candidates. Only a few candidates are built at a time, because an answer may show
-    the base's Id meanwhile."""
+    """The chosen rows of a chunk as candidates. The candidates are built a few at a time, because later candidates
+    contain the base's Id if an answer has shown the Id.
+    """
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class CandidateStream:
 
 
 class CandidateList:
-    """Candidates without a chunk. A candidate may be fetched until its existence check expires."""
+    """Candidates without a chunk. A candidate may be fetched until its look-up expires."""
 
     def __init__(self, candidates: Sequence[Candidate], monotonic: Callable[[], float]) -> None:
         self._candidates, self._monotonic = candidates, monotonic
@@ -176,8 +176,9 @@ class CandidateList:
         return self._candidates[self._fetched_count :]
 
     async def fetch(self, max_count: int) -> list[Candidate]:
-        """Return the next candidates, at most `max_count`. Return an empty list at the end, or after their existence
-        check has expired."""
+        """Return the next candidates, at most `max_count`. Return an empty list at the end, or after their look-up has
+        expired.
+        """
         candidates = self._candidates[self._fetched_count : self._fetched_count + max_count]
         if candidates and self._monotonic() > candidates[0].valid_until:
             return []

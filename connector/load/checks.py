@@ -34,7 +34,9 @@ _GUARD_COUNT = 4  # known subscribers that are looked up to verify the account
 _MAX_SHOWN_BASES = 3  # bases of a run in which a created subscriber is looked up at the end
 _MAX_SHOWN_DUPLICATES = 20  # subscribers in the message about subscribers that exist twice
 _LOOK_UP_TIME_SHARES = (0.0, 0.1, 1.0)
-"""Times of the look-ups after the answer, as shares of the quiet period. Most lists lag by less than three seconds."""
+"""Times of the look-ups of the first new subscriber, as shares of the quiet period after the answer. Most lists lag by
+less than three seconds.
+"""
 
 
 def refuse_misanswered_base(base: Base) -> None:
@@ -55,8 +57,9 @@ def refuse_misanswered_base(base: Base) -> None:
 
 
 def refuse_similar_base(session: Session) -> None:
-    """Raise ConfigurationError if the list does not show the base that the job names, and shows a base with a similar
-    name: a service that confuses such names would create subscribers in that other base."""
+    """Raise ConfigurationError if the list shows a base with a similar name, and not the base that the job names. A
+    service that confuses the names would create subscribers in the wrong base.
+    """
     requested_base_name, stats = session.access.requested_base_name, session.access.state.stats
     if session.journal.base.service_id is not None or requested_base_name is None or stats is None:
         return
@@ -112,7 +115,7 @@ async def verify_account(session: Session) -> tuple[ConfirmedEntry, ...]:
     known_entries = list(dict.fromkeys([*shown_entries, *more_entries]))
     is_listed = await _ask_for_any(session, known_entries)
     if is_listed is False and await find_hidden_base(session.access):
-        return tuple(shown_entries)  # the filter Id shows no subscriber of a hidden base
+        return tuple(shown_entries)  # if the list hides the base, the filter Id also hides its subscribers
     if is_listed is False and await _is_id_filter_working(session):
         await wait_until_listed(session.access, shown_entries)
         is_listed = await _ask_for_any(session, known_entries)
@@ -242,8 +245,9 @@ async def find_unlisted_create(session: Session) -> Sentinel | None:
 
 
 def describe_unlisted_create(session: Session, last_sentinel: Sentinel, created_count: int) -> tuple[str, bool]:
-    """Return a message about the created rows whose last new subscriber the list does not show, and whether a person
-    must look at the service. A person need not look before the largest lag on record has passed."""
+    """Return a message about new subscribers whose last one is not on the list, and whether a person must look at the
+    service. Before the largest lag on record has passed, no person needs to look.
+    """
     age_s = session.clock.monotonic() - last_sentinel.confirmed_at
     first_sentence = (
         f"The service answered {count(created_count, 'create')} with an Id, and the list does not show the last new "

@@ -33,14 +33,14 @@ from connector.service.wire import (
 from connector.states import Event, State
 from connector.texts import agree, count
 
-_MAX_UNKNOWN_CANARIES = 3  # the run ends after this number of first creates without a usable answer
-_MAX_REFUSED_CANARIES = 20  # the run ends after this number of first creates with refusals of one kind
-_MAX_EXISTING = 3  # the run ends after this number of answers with subscribers that existed before
+_MAX_UNKNOWN_CANARIES = 3  # the run ends if this number of its first creates got no usable answer
+_MAX_REFUSED_CANARIES = 20  # the run ends if this number of its first creates got refusals of one kind
+_MAX_EXISTING = 3  # the run ends after this number of answers with existing subscribers
 # The number of first creates that are sent in small rounds. The first round has one create. Each later round has a
 # quarter of the number of earlier creates, but at least one.
 _CAREFUL_CREATE_COUNT = 512
 _PLAN_BATCH_SIZE = 1024  # candidates of a plan between two checks for signals
-_MAX_LOST_IN_A_ROW = 100  # unreadable answers in a row, which is more than a short fault of a server causes
+_MAX_LOST_IN_A_ROW = 100  # creates in a row without a readable answer; a short fault of a server causes fewer
 _TRANSITION_BY_REASON = {
     GiveUpReason.STOPPED: Transition(Event.NOT_SENT, message=GiveUpReason.STOPPED.value),
     GiveUpReason.STALE: Transition(Event.NOT_SENT, message=GiveUpReason.STALE.value, is_stale=True),
@@ -57,7 +57,7 @@ class Creator:
     """Sends the candidates of one base, and records the result of each create in `outcomes`. It is the `Delivery` of
     its `Sender`."""
 
-    max_intents = 256  # intents in a commit: 14 µs for each create, against 22 to 32 µs with 64 intents
+    max_intents = 256  # intents in one commit: a create then takes 14 µs, against 22 to 32 µs with 64 intents
 
     def __init__(self, session: Session, outcomes: Outcomes) -> None:
         self.is_proved = False  # whether the service has accepted a create of this base in this run
@@ -67,7 +67,7 @@ class Creator:
         # The number of creates that have ended after the last answer with an existing subscriber.
         self._ended_count_since_existing = 0
         self._all_ended_event = asyncio.Event()
-        # By identity, the creates that got a 429 and are sent again.
+        # The creates that got a 429 and are sent again, by identity.
         self._limited_transitions: dict[bytes, Transition] = {}
         self._answered_base: tuple[int, str] | None = None  # the base in the answer to the first accepted create
         policy, control = session.policy, session.control
@@ -162,8 +162,9 @@ class Creator:
         return answer
 
     def _mark_passing_refusal(self, candidate: Candidate, answer: Created | Refused) -> Created | Refused:
-        """Return the answer, with `may_pass` set if it is a refusal that may pass. A 429 does not set it, and does not
-        interrupt a series of refusals."""
+        """Return the answer, with `may_pass` set if it is a refusal that may pass. A 429 does not set `may_pass`, and
+        does not end a series of refusals.
+        """
         passing_refusals, sent_at = self._session.passing_refusals, candidate.sent_at
         previous_kind = "" if candidate.earlier_refusal is None else refusal_kind(*candidate.earlier_refusal)
         if isinstance(answer, Created):
@@ -227,8 +228,8 @@ class Creator:
     def give_up(self, candidate: Candidate, reason: GiveUpReason) -> None:
         """Record the end of a create without an answer.
 
-        A create that got a 429 before is never NOT_SENT: it is REFUSED, or LOST if its existence check has expired, so
-        that this run settles it (architecture 4.8).
+        A create that got a 429 before is never NOT_SENT: it is REFUSED, or LOST if its look-up has expired, so that
+        this run settles it (architecture 4.8).
         """
         transition, refusal = _TRANSITION_BY_REASON[reason], self._limited_transitions.get(candidate.intent.identity)
         if refusal is not None and transition.event is Event.NOT_SENT:
@@ -236,8 +237,9 @@ class Creator:
         self.finish(candidate, transition)
 
     async def commit_results(self) -> None:
-        """Make the recorded state transitions durable. If only the base's name was known, move its entries to the base
-        in the answer."""
+        """Make the recorded state transitions durable. If the run knew only the name of the base, move the entries to
+        the base in the answer.
+        """
         journal = self._session.journal
         if self._answered_base not in (None, (journal.base.service_id, journal.base.name)):
             await journal.record_base_id(*self._answered_base)
@@ -434,7 +436,7 @@ def classify_answer(
 def _has_same_base(answer: Created, base: Base, requested_base_name: str | None) -> bool | None:
     """Return whether the answer has the base of the request, or None if the answer shows no base to compare.
 
-    Compare the Id if the run knows it, and the name if the job gives a name. A base with another name is another base.
+    Compare the Id if the run knows it, and the name if the job gives a name.
     """
     service_id, name = answer.read("base_id"), answer.read("base_name")
     is_same_id = is_same_name = None
@@ -458,8 +460,9 @@ def _has_same_identity(answer: Created, candidate: Candidate) -> bool | None:
 
 
 def choose_recorded_transition(candidate: Candidate, transition: Transition) -> Transition:
-    """Return the state transition to record. The entry of a create that never left is usually deleted. An entry that
-    was UNKNOWN or REJECTED before goes back to this state, with its body, for a later run (architecture 4.4)."""
+    """Return the state transition to record. If a create never left, its entry is usually deleted. An entry that was
+    UNKNOWN or REJECTED before the create returns to this state and keeps its body for a later run (architecture 4.4).
+    """
     if transition.event is Event.NOT_SENT and candidate.entry_state is State.UNKNOWN:
         return replace(transition, event=Event.LOST)
     if transition.event is Event.NOT_SENT and candidate.earlier_refusal is not None:

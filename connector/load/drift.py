@@ -34,12 +34,13 @@ from connector.subscribers.identity import FINGERPRINT_BYTES
 
 # Largest number of rows that are looked up by Id. A listing is cheaper for more rows: a page has 1,000 subscribers.
 _MAX_ROWS_BY_ID = 100
-_COMMIT_ROWS = 2_000  # rows that share a commit
+_COMMIT_ROWS = 2_000  # rows in one commit
 
 _EQUAL, _DIFFERENT = 1, 2  # results of the comparison of a row; 0: not compared
 _ACTIVE, _INACTIVE, _OTHER_SUBSCRIBER, _GONE = 1, 2, 3, 4
-"""The activity that the service shows for a subscriber. `_OTHER`: the Id has another base or identity now. `_GONE`: the
-list has no such subscriber. 0: not known."""
+"""The activity that the service shows for a subscriber. `_OTHER_SUBSCRIBER`: the Id now has another base or identity.
+`_GONE`: the list lacks the subscriber. 0: not known.
+"""
 
 _UNREAD_ROW = Row(0, "", (), ())  # the row of an opt-out that this run has not read
 _NEVER_COMPARED_FIELDS = frozenset({"id", "base_id", "base_name"})
@@ -92,8 +93,9 @@ def report_uncompared_rows(waiting_rows: WaitingRows, tally: Tally, reason: str)
 
 
 def _report_uncompared(waiting_row: WaitingRow, tally: Tally, reason: str) -> None:
-    """Report a row that was not compared, although its subscriber exists. Unless the row is the first row of the
-    subscriber, the row differs from the last create."""
+    """Report a row that was not compared, although its subscriber exists. The row counts as changed, unless no earlier
+    row of the subscriber was sent.
+    """
     if waiting_row.reason is CompareReason.OPTED_OUT:
         _report_opt_out(waiting_row, tally, reason=reason)
     elif waiting_row.reason in (CompareReason.FIRST, CompareReason.LIMITED):
@@ -136,12 +138,12 @@ class _Comparison:
         self._compared_mask = np.zeros(len(waiting_rows), dtype=bool)  # rows that this run compares
         self._difference_indexes = np.full(len(waiting_rows), -1, dtype=np.int64)  # the index in `_differences`
         self._activities = np.zeros(len(waiting_rows), dtype=np.int8)
-        # for rows whose entries are opt-outs: the job that recorded the opt-out
+        # The job that recorded the opt-out, for rows whose entries are opt-outs.
         self._opt_out_jobs: dict[int, str] = {}
-        self._opt_out_texts: dict[int, str] = {}  # for rows with an opt-out: the identity or the Id in the service
+        self._opt_out_texts: dict[int, str] = {}  # the identity or the Id in the service, for rows with an opt-out
         self._differences = SpooledValues()
         self._reason = "the list did not show the subscriber"
-        self._is_compared_with_list = False  # whether rows are compared with the list, and not with look-ups
+        self._is_compared_with_list = False  # whether the list was read (False: look-ups by Id)
         self._ids: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)  # ids of the subscribers to compare, ascending
         # The index of the row for each of `_ids`.
         self._row_indexes: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
@@ -228,8 +230,9 @@ class _Comparison:
         return True
 
     async def _may_miss_opt_outs(self) -> bool:
-        """Return whether the list must be read, because look-ups by Id did not show the subscribers of some inactive
-        rows: the list may show a subscriber as active, or prove that an opt-out is over."""
+        """Return whether look-ups by Id did not show the subscribers of some inactive rows. Then the list must be read:
+        the list may show such a subscriber as active, or prove that an opt-out is over.
+        """
         unseen_indexes = [
             index
             for index in self._row_indexes.tolist()

@@ -32,7 +32,7 @@ class LookupMethod(StrEnum):
 
     FILTER = "filter"
     SWEEP = "sweep"
-    # By filters, with the text as sent and its normal form, and not in other capitals.
+    # By filters, with the text as sent and its normal form, but not with other capitals.
     FILTER_AS_SENT = "filter as sent"
     NONE = "none"
 
@@ -50,8 +50,8 @@ class KeysCost:
     """The cost of look-ups by filter for some keys."""
 
     request_count: int  # including controls
-    unprovable_count: int = 0  # keys for which no filter is known to work
-    has_other_spellings: bool = False  # whether absence of some keys needs look-ups in other capitals
+    unprovable_count: int = 0  # keys whose absence no filter is known to prove
+    has_other_spellings: bool = False  # whether some keys must also be looked up in other capitals
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +142,9 @@ async def choose_lookup_method(
 
 @dataclass(frozen=True, slots=True)
 class LookupPart:
-    """A part of a look-up: keys in one base, with their result. `only_as_sent`: some keys were not looked up in other
-    capitals, although a proof of their absence needs this."""
+    """A part of a look-up: keys in one base, with their result. `only_as_sent`: some keys should also be looked up in
+    other capitals, and were not.
+    """
 
     access: ListAccess
     keys: Sequence[LookupKey]
@@ -235,8 +236,8 @@ async def try_look_up_by_filters(access: ListAccess, keys: Sequence[LookupKey], 
     """Look the keys up by filters. `remaining_count` is the number of keys that remain to be looked up, including
     these.
 
-    After a failure the result is inconclusive, and the run does not use the filters of these fields again: a service
-    may fail at one unusual text."""
+    If the look-up fails, return an inconclusive result, and use the filters of these fields no more in this run. A
+    service may fail at one unusual text."""
     started_at = access.clock.monotonic()
     try:
         return await look_up_by_filters(access, keys, remaining_count=remaining_count)
@@ -271,8 +272,7 @@ def _shows_latest_sentinel(access: ListAccess, result: LookupResult) -> bool:
 
 
 def _join_results(first_result: LookupResult, second_result: LookupResult) -> LookupResult:
-    """Join two results. If look-ups prove identities absent, the result has only the sentinels that each of these
-    look-ups showed."""
+    """Join two results. If both prove identities absent, keep only the sentinels that both showed."""
     sentinel_sets = [result.seen_sentinels for result in (first_result, second_result) if result.absent_identities]
     return LookupResult(
         {**first_result.found_ids, **second_result.found_ids},

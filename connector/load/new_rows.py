@@ -1,8 +1,8 @@
 """Checks of rows that a load is about to create: no inactive subscriber is created as active, and no subscriber is
 created under a second client_user_id (architecture 4.7).
 
-pandas writes `42.0` for the id `42`, and Excel drops the zeros of `00042`. Another program may give everybody a new id.
-The ledger and the list do not know such an id, so its row would create the subscriber a second time.
+pandas writes `42.0` for the id `42`, and Excel drops the zeros of `00042`. Another program may replace all ids. The
+ledger and the list do not know the new id, so its row would create the subscriber a second time.
 """
 
 import re
@@ -39,8 +39,9 @@ def list_other_spellings(text: str) -> list[str]:
 
 
 def find_inactive_indexes(session: Session, planned_chunk: PlannedChunk, indexes: Sequence[int]) -> list[int]:
-    """Return the indexes of rows that say active and whose identities the list shows as inactive. If the job does not
-    suppress such rows, return an empty list, and record their identities to be counted."""
+    """Return the indexes of active rows whose identities the list shows as inactive. If the job does not suppress such
+    rows, only record their identities for the report, and return an empty list.
+    """
     if not indexes or "is_active" not in planned_chunk.subscribers:
         return []
     inactive_identities = session.access.inactive_identities
@@ -101,8 +102,8 @@ class MistakenIds:
     async def _find_spellings(self, ids: Sequence[str], *, is_listed: bool) -> dict[str, str]:
         """Return the ids that are another spelling of a known id, each with the known id.
 
-        `is_listed`: a listing has recorded the base's subscribers in the ledger. Without it, also look the plain
-        spellings of unusual ids up.
+        `is_listed`: a listing has recorded the base's subscribers in the ledger. If `is_listed` is false, also look up
+        the plain spellings of unusual ids.
         """
         spellings = {text: list_other_spellings(text) for text in ids}
         if not any(spellings.values()):

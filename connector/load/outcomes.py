@@ -35,14 +35,16 @@ class UnresolvedCreate:
     message: str = ""  # the message of the last answer
     is_of_this_run: bool = False  # whether this run sent the create, after a look-up had shown the subscriber absent
     valid_until: float = -inf  # the time until which a create may rely on the last look-up of the subscriber
-    is_refused: bool = False  # whether the last attempt got a refusal; in this run: a 429, or a refusal that may pass
+    # Whether the last attempt was refused; in this run: with a 429, or for a cause that may pass.
+    is_refused: bool = False
     is_rejected_in_ledger: bool = False
     """Whether the entry is REJECTED in the ledger. The next look-up makes the entry UNKNOWN."""
     first_missed_at: float | None = None  # the beginning of the first look-up that did not find the subscriber
     uncounted_attempt_count: int = 0
-    """The number of attempts in the ledger that do not count towards the largest number of attempts: attempts of
-    earlier runs, attempts that were not sent, and attempts that got a 429."""
-    newer_candidate: Candidate | None = None  # the create of the row, if the row has changed since the last attempt
+    """The number of recorded attempts that do not count for the limit of attempts: those of earlier runs, those that
+    were not sent, and those that got a 429.
+    """
+    newer_candidate: Candidate | None = None  # the next create, if the row has changed since the last attempt
     attempt_count: int | None = None
     """The ledger's number of attempts at the last look-up. A larger number means that another load of the run has sent
     the create again."""
@@ -67,15 +69,16 @@ class UnresolvedCreate:
         return refusal_kind(self.status or 0, self.message) if self.is_refused else ""
 
     def restart(self, candidate: Candidate, transition: Transition, now: float) -> None:
-        """Record another attempt of this run that was lost or limited, and restart all times. After an attempt that was
-        not sent, restart no time, because only another look-up is due."""
+        """Record another attempt of this run that was lost or limited, and restart all times. If the attempt was not
+        sent, keep the times, because the entry needs only another look-up.
+        """
         self.newer_candidate = None  # the ledger now has the newer create
         self.attempt_count = None if self.attempt_count is None else self.attempt_count + 1
         if transition.event is Event.NOT_SENT:
             self.uncounted_attempt_count += 1
             return
         self.is_of_this_run = True
-        self.is_refused = self.is_rejected_in_ledger = transition.is_limited  # both False after a lost attempt
+        self.is_refused = self.is_rejected_in_ledger = transition.is_limited  # a lost attempt sets both to False
         self.uncounted_attempt_count += transition.is_limited and not transition.may_pass
         self.valid_until = candidate.valid_until
         self.attempt_ended_at, self.first_missed_at = now, None
@@ -106,8 +109,10 @@ class _HeldRow:
 
 
 class Outcomes:
-    """Records the outcomes of the rows of one base in the tally of the run. Call `close` in any case, so that the
-    outcomes sum up to the rows read. Only this class adds and removes items of `unresolved_creates` (by identity)."""
+    """Records the outcomes of the rows of one base in the tally of the run. Call `close` in any case, so that the sum
+    of the outcomes is the number of rows read. Only this class adds and removes items of `unresolved_creates` (by
+    identity).
+    """
 
     def __init__(self, session: Session, mode: RunMode) -> None:
         self._session, self._mode = session, mode
@@ -136,7 +141,7 @@ class Outcomes:
                 is_refused=True,
                 first_missed_at=None
                 if identity in recent_identities
-                else -inf,  # not recent: two quiet periods have passed, so one look-up is enough
+                else -inf,  # for other entries, two quiet periods have passed, so one look-up is enough
             )
         held_rows, self._held_rows = self._held_rows, []
         for held_row in held_rows:
@@ -146,7 +151,7 @@ class Outcomes:
                 self._held_rows.append(held_row)
 
     def reopen_passing_refusals(self) -> None:
-        """Make held rows unresolved if their refusal may pass. Then they are settled like rows that got a 429."""
+        """Make held rows unresolved if their refusal may pass. The run then settles them like rows that got a 429."""
         passing_refusals, held_rows, self._held_rows = self._session.passing_refusals, self._held_rows, []
         for kind, count in Counter(held_row.kind for held_row in held_rows).items():
             if kind and count >= LEAST_ALIKE:
@@ -227,8 +232,7 @@ class Outcomes:
                 assert_never(transition.event)
 
     def _record_second_attempt(self, candidate: Candidate, transition: Transition) -> None:
-        """Record the result of a create that was sent again after its first attempt was proved to have had no
-        effect."""
+        """Record the result of a create that was sent again, because its first attempt was proved to have no effect."""
         tally, identity = self._session.tally, candidate.intent.identity
         if transition.event is not Event.NOT_SENT:
             tally.settled_absent_count += 1
@@ -260,8 +264,7 @@ class Outcomes:
                 assert_never(transition.event)
 
     def pop_stale_identities(self) -> set[bytes]:
-        """Return the identities that were not sent because their existence check expired, and remove them from this
-        object."""
+        """Remove and return the identities that were not sent because their look-up expired."""
         stale_identities, self._stale_identities = self._stale_identities, set()
         return stale_identities
 
@@ -351,8 +354,9 @@ class Outcomes:
                 session.tally.report_problem(replace(problem, attempt_count=attempt_count))
 
     async def _report_resolved(self) -> None:
-        """Report the unresolved entries that are no longer UNKNOWN. If the ledger has joined two rows of one base, a
-        listing may have shown the subscribers, or the load of the other row got refusals."""
+        """Report the unresolved entries that are no longer UNKNOWN. If the ledger has joined two records of one base, a
+        listing of the other record or its creates may have changed the entries.
+        """
         for identity, entry in (await self._session.journal.find_entries(list(self.unresolved_creates))).items():
             match entry.state:
                 case State.CONFIRMED:
@@ -438,7 +442,8 @@ class Outcomes:
 
     def record_not_created(self, identity: bytes, event: FinalAbsenceEvent, attempt_count: int) -> None:
         """Record that this run does not send the create of an unresolved entry again, although no look-up found the
-        subscriber. `attempts` is the number of creates."""
+        subscriber. `attempt_count` is the number of creates.
+        """
         tally, unresolved_create = self._session.tally, self.unresolved_creates.pop(identity)
         row, message = unresolved_create.row, unresolved_create.message
         tally.settled_absent_count += not unresolved_create.unprovable_reason
@@ -516,8 +521,9 @@ def _build_rejected_problem(source: Row, status: int | None, message: str) -> Pr
 
 
 def _find_reason(entry: Entry, row: LoadRow) -> CompareReason | None:
-    """Return the reason to compare a row with a CONFIRMED entry with the service, or None if the row has not changed
-    after it was sent."""
+    """Return the reason to compare a row whose entry is CONFIRMED with the service, or None if the row is as it was
+    sent.
+    """
     if row.fingerprint in (b"", entry.fingerprint):
         return None
     return CompareReason.FIRST if entry.fingerprint is None else CompareReason.CHANGED

@@ -44,7 +44,7 @@ from connector.states import State
 from connector.subscribers.identity import digest_identity
 
 _NEVER, _ALWAYS = float("-inf"), float("inf")
-_ABSENT_LOOK_UPS = 5  # look-ups of identities that the listing lacks; 5 more if one of them exists
+_ABSENT_LOOK_UPS = 5  # number of listed-as-absent identities that are looked up; 5 more if one of them exists
 _ABSENT_SAMPLE_ROWS = 400  # rows of a chunk from which the identities for these look-ups are chosen
 
 
@@ -60,7 +60,7 @@ class BasePresence:
         self._chunk: PlannedChunk | None = None  # the covered chunk; None: a listing covers every chunk
         self.listing_rows: SweptRows | None = None  # the listing whose subscribers were recorded
         self.unlisted_count = 0  # confirmed subscribers of the base that the last complete listing lacks
-        self._may_be_hidden = session.policy.looks_up_first  # True until `find_hidden_base` has a result
+        self._may_be_hidden = session.policy.looks_up_first  # until `find_hidden_base` has a result
 
     @property
     def access(self) -> ListAccess:
@@ -75,8 +75,8 @@ class BasePresence:
     def covers(self, planned_chunk: PlannedChunk) -> bool:
         """Return whether a fresh look-up covers every row of this chunk.
 
-        If the answer to a create has shown the Id of the base, no look-up covers a row until the list was asked for
-        this Id, because the list may hide the base."""
+        After the answer to a create has shown the Id of the base, no look-up covers a row until the run has asked the
+        list for this Id, because the list may hide the base."""
         is_undecided = self._may_be_hidden and not self.is_hidden
         if is_undecided and self.session.journal.base.service_id is not None:
             return False
@@ -113,7 +113,7 @@ class BasePresence:
         record only the later parts."""
         counts = await record_base(self.access, listing.rows, first_part=first_part)
         if first_part:
-            return  # the counts of a renewal are wrong, because its pages overlap
+            return  # a renewal has no right counts, because its pages overlap
         self.listing_rows = listing.rows
         if listing.is_complete:
             self.unlisted_count = counts.unlisted_count
@@ -161,7 +161,7 @@ class AccountPresence:
         self.bases: list[BasePresence] = []
         self._has_many_bases = has_many_bases
         self._listing: Listing | None = None  # the last complete listing, as long as it can be used or renewed
-        self._filter_request_count = 0  # requests of all look-ups by filter so far, to compare with those of a listing
+        self._filter_request_count = 0  # requests of all look-ups by filter so far; a listing may need fewer
         self._listing_duration_s: float | None = None  # set if a listing took longer than `load.fresh`
 
     async def look_up(self, tasks: Sequence[LookupTask]) -> None:
@@ -232,8 +232,9 @@ class AccountPresence:
     # By a listing
 
     def _is_listing_fresh(self, tasks: Sequence[LookupTask]) -> bool:
-        """Return whether the listing can serve these bases without a renewal: the listing is fresh, and none of the
-        bases has used it before."""
+        """Return whether the listing is fresh, and none of these bases has used the listing before. Then the listing
+        needs no renewal.
+        """
         listing = self._listing
         if listing is None or any(task.base.listing_rows is listing.rows for task in tasks):
             return False

@@ -28,14 +28,14 @@ class EarlierRefusals:
         self._session = session
         self._refusing_runs: dict[int, RefusingRun] = {}  # by the key of the run
         self._recent_after = float("-inf")  # Unix seconds
-        self._recent_identities = set[bytes]()  # refused so recently that a later run must look them up once more
+        self._recent_identities = set[bytes]()  # refused recently, so a later run must look them up again
 
     async def choose_retried_refusals(self) -> None:
         """Choose the base's refusals that this run sends again, and move them to UNKNOWN. Raises LedgerError.
 
         If many entries share a kind of refusal, choose one refusal of this kind, and withhold the others until its
-        create is accepted. Of other kinds, choose every refusal that is not final. A load after its survey keeps the
-        choice of the survey.
+        create is accepted. Of other kinds, choose every refusal that is not final. If a survey came before this load,
+        keep the choice of the survey.
         """
         session, base = self._session, self._session.journal.base
         self._recent_after = session.clock.now().timestamp() - 2 * session.access.expected_lag_s
@@ -80,7 +80,7 @@ class EarlierRefusals:
     async def release_withheld(self, *, is_resending_all: bool = False) -> dict[bytes, Refusal]:
         """Move the withheld refusals whose kind has passed to UNKNOWN, and return them by identity. Raises LedgerError.
 
-        With `is_resending_all`, move the refusals that are not final, too, because a person wants all of them sent
+        With `is_resending_all`, also move the refusals that are not final, because a person wants all of them sent
         again. Leave out entries that this run has moved meanwhile.
         """
         session, base = self._session, self._session.journal.base
@@ -120,8 +120,9 @@ class EarlierRefusals:
         return run is not None and (run.ended_at is None or run.ended_at > self._recent_after)
 
     def is_unchecked(self, identity: bytes, entry: Entry) -> bool:
-        """Return whether this run must look the refused subscriber up: the run that recorded the refusal ended before
-        its look-up, or made its look-up so early that the list may have lagged."""
+        """Return whether this run must look the refused subscriber up: the refusing run ended before its look-up, or
+        its look-up was so early that the list may have lagged.
+        """
         run = self._find_run(entry)
         if run is None or (run.has_finished and entry.reported_fingerprint is not None):
             return False
@@ -155,7 +156,7 @@ class EarlierRefusals:
 
 
 def _is_unchanged(refusal: Refusal, entry: Entry | None) -> bool:
-    """Return whether the entry is still REJECTED by the same refusal."""
+    """Return whether the entry still has this refusal."""
     if entry is None or entry.state is not State.REJECTED:
         return False
     return (entry.status, entry.message or "", entry.run_key) == (refusal.status, refusal.message, refusal.run_key)

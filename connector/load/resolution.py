@@ -32,7 +32,7 @@ from connector.load.session import RunMode, Session
 from connector.service.wire import encode_subscriber
 from connector.states import Event, FinalAbsenceEvent, State
 
-_MAX_ATTEMPTS = 5  # creates of one identity, each lost and proved absent: at 2 % loss, a chance of 3 in a billion
+_MAX_ATTEMPTS = 5  # creates of one identity; at 2 % loss, the chance that all of them are lost is 3 in a billion
 # the beginning of the message, before the refusal's message
 _PROVED_MESSAGE = "look-ups showed that no attempt took effect"
 _PAUSE_S = 1.0  # seconds to wait after a create was refused again
@@ -63,7 +63,7 @@ class Settler:
         self.outcomes, self.refusals, self.send_candidates = outcomes, refusals, create
         self._last_result: LookupResult  # the result of the last part of the last look-up
         self._look_up = _LookUp({}, 0.0)
-        self._selected_identities: Collection[bytes] | None = None  # of the entries to settle; None: all entries
+        self._selected_identities: Collection[bytes] | None = None  # to settle; None: all entries
         self._is_resending_held = False
 
     async def read_lag(self) -> None:
@@ -74,7 +74,8 @@ class Settler:
 
     def select_entries(self, identities: Collection[bytes] | None, *, is_resending_held: bool) -> None:
         """Settle only the entries with these identities from now on (None: all entries). With `is_resending_held`, also
-        send creates again that an earlier run with `on_unknown: hold` has left."""
+        resend creates that an earlier run with `on_unknown: hold` has left.
+        """
         self._selected_identities, self._is_resending_held = identities, is_resending_held
 
     @property
@@ -134,7 +135,7 @@ class Settler:
             fruitless_count = 0 if look_up.absent_entries or look_up.found_count else fruitless_count + 1
             is_due = bool(
                 look_up.absent_entries
-            )  # look again without a wait, because the list may already show these creates
+            )  # look up again without a wait, because the list may already show these creates
 
     async def _look_up_once(self) -> None:
         """Settle the entries that one look-up finds. Send nothing: the other entries stay unknown."""
@@ -188,7 +189,7 @@ class Settler:
             if unresolved_create.attempt_count not in (None, entry.attempt_count):
                 unresolved_create.attempt_ended_at, unresolved_create.first_missed_at = found_at, None
             unresolved_create.attempt_count = entry.attempt_count
-            if not unresolved_create.is_of_this_run:  # earlier attempts, such as of runs that died, do not count
+            if not unresolved_create.is_of_this_run:  # attempts of earlier runs do not count
                 unresolved_create.uncounted_attempt_count = entry.attempt_count
             unknown_entries.append(entry)
         return unknown_entries
@@ -214,7 +215,7 @@ class Settler:
     def _needs_second_sweep(self, entry: UnfinishedEntry) -> bool:
         """Return whether the entry got a 429, and only the last sweep showed a later create.
 
-        Such a create counts after two sweeps in a row have shown it (`read_visibility`)."""
+        A create counts as visible after two sweeps in a row have shown it (`read_visibility`)."""
         unresolved_create, session = self.outcomes.unresolved_creates[entry.identity], self._session
         if not unresolved_create.is_limited or self._last_result.is_by_filter:
             return False
@@ -241,7 +242,7 @@ class Settler:
                 continue
             unresolved_create = self.outcomes.unresolved_creates[entry.identity]
             if entry.identity not in result.absent_identities:
-                unresolved_create.first_missed_at = None  # two conclusive look-ups in a row are required
+                unresolved_create.first_missed_at = None  # absence needs two conclusive look-ups in a row
             elif (
                 unresolved_create.first_missed_at is None
                 and result.started_at >= unresolved_create.attempt_ended_at + self._session.policy.quiet_period_s
@@ -340,7 +341,7 @@ class Settler:
         entries_by_event: dict[FinalAbsenceEvent | Literal[Event.ABSENT] | None, list[UnfinishedEntry]] = {}
         for entry in absent_entries:
             entries_by_event.setdefault(self._choose_event(entry), []).append(entry)
-        for entry in entries_by_event.get(Event.REFUSED, ()):  # the new message also gives the refusal another kind
+        for entry in entries_by_event.get(Event.REFUSED, ()):  # the new message has another kind of refusal
             unresolved_create = outcomes.unresolved_creates[entry.identity]
             if not self._session.passing_refusals.is_believed(unresolved_create.kind):
                 unresolved_create.message = (
@@ -372,8 +373,7 @@ class Settler:
         await self._reject_final_refusals(entries_to_send, base)
 
     def _choose_event(self, entry: UnfinishedEntry) -> FinalAbsenceEvent | Literal[Event.ABSENT] | None:
-        """Return the event for an absent entry, or None if only the job with the suppression list may decide the
-        event."""
+        """Return the event for an absent entry, or None if only the job with the suppression list may choose it."""
         session, unresolved_create = self._session, self.outcomes.unresolved_creates[entry.identity]
         if entry.suppressing_job not in (None, session.job):
             return None

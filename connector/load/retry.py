@@ -32,7 +32,7 @@ class RetrySelection:
     """The entries to retry."""
 
     run_id: str | None = None  # only entries that this run sent last; None: of any run
-    is_rejected: bool = False  # rejected entries, too, and not only unknown and held entries
+    is_rejected: bool = False  # whether rejected entries are also retried
     held_decision: HeldDecision = "leave"
 
     @property
@@ -65,7 +65,7 @@ async def retry_entries(session: Session, settler: Settler, selection: RetrySele
         await retry.prepare_entries(state)
     await settler.settle(is_releasing=False)
     while not session.control.is_stopping and await settler.release_refusals():
-        await retry.add_unknown_entries()  # the released refusals are rows of this retry, too
+        await retry.add_unknown_entries()  # the released refusals are also rows of this retry
         await settler.settle(is_releasing=False)
     if selection.is_rejected and not session.control.is_stopping:
         await retry.send_rejected_rows()
@@ -78,7 +78,7 @@ class _Retry:
     def __init__(self, session: Session, settler: Settler, selection: RetrySelection) -> None:
         self._session, self._settler, self._selection = session, settler, selection
         self._row_numbers: Iterator[int] = count(1)
-        self._dropped_identities = set[bytes]()  # entries that this retry has dropped are not sent as rejected entries
+        self._dropped_identities = set[bytes]()  # this retry has dropped these entries, and does not send them
         # A retry of rejected entries settles all entries, because no create may leave before all entries are settled.
         self._selected_identities: set[bytes] | None = (
             None if selection.run_id is None or selection.is_rejected else set()
@@ -86,8 +86,9 @@ class _Retry:
         settler.select_entries(self._selected_identities, is_resending_held=selection.held_decision == "resend")
 
     async def prepare_entries(self, state: State) -> None:
-        """Prepare the retry of the entries in this state. Unknown entries are added to the entries to settle. Held
-        entries are decided. Rejected entries are left to `send_rejected_rows`."""
+        """Prepare the retry of the entries in this state. Unknown entries are settled later, held entries are decided
+        now, and `send_rejected_rows` sends rejected entries.
+        """
         match state:
             case State.UNKNOWN:
                 await self.add_unknown_entries()

@@ -26,7 +26,7 @@ from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES, Su
 
 _SHORTEST_FRESH_S = 1.0  # the least `load.fresh`; a smaller value is raised to this value
 _MIN_ROWS_FOR_SHARE = 100  # the least number of rows for which the share of a guard is computed
-_MIN_ROWS_IF_ALL_COUNT = 10  # this number of rows is enough if all of them count against the guard
+_MIN_ROWS_IF_ALL_COUNT = 10  # enough rows if all of them count against the guard
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A row that differs from its subscriber in the service, or may differ."""
+    """A row whose values differ, or may differ, from its subscriber in the service."""
 
     row: Row
     identity: str = field(repr=False)  # the text in the source
@@ -98,10 +98,10 @@ class Leftover(Enum):
 class CompareReason(IntEnum):
     """The reason to compare a row with the service."""
 
-    CHANGED = 0  # the row differs from the row that was sent
+    CHANGED = 0  # the row has changed after it was sent
     REPORTED = 1  # the row has a difference that an earlier run has reported
     FIRST = 2  # the row is the first row of a subscriber that existed before
-    LIMITED = 3  # this run's create got a 429, and the list shows the subscriber: equal values prove the create
+    LIMITED = 3  # this run's create got a 429, and the list shows the subscriber; equal values prove the create
     OPTED_OUT = 4  # an earlier run has recorded an opt-out; the row has an outcome, or this run has not read the row
 
 
@@ -212,7 +212,7 @@ class Tally:
     settled_found_count: int = 0  # unknown creates whose subscriber was found
     settled_absent_count: int = 0  # unknown creates whose subscriber was proved absent
     leftovers: Counter[Leftover] = field(default_factory=Counter)
-    """The number of unresolved entries of earlier runs without a row in this run, except created and found ones."""
+    """The number of entries of earlier runs that this run left unresolved and has read no row for, by their result."""
     active_count: int = 0  # created rows that are active
     samples: list[dict[str, object]] = field(default_factory=list)  # the values of the first few creates, by field name
     reactivated_count: int = 0  # rows created as active whose identities the list shows as inactive
@@ -324,7 +324,7 @@ class LoadPolicy(ListPolicy):
     max_rate: float = inf  # requests/s
     on_unknown: Literal["resend", "hold"] = "resend"
     grace_s: float = 8.0  # for requests in flight when a run is stopped; `docker stop` kills after 10 s
-    looks_up_first: bool = True  # look before creating (architecture 4.7); `load.look: none` turns it off
+    looks_up_first: bool = True  # whether creates need a look-up (architecture 4.7); False: `load.look: none`
 
     def find_expiry(self, started_at: float) -> float:
         """Return the time (monotonic) until which a create may rely on a look-up that started at `started_at`."""
@@ -376,7 +376,7 @@ class Limits:
     max_creates: int | None = None  # largest number of creates
     max_rejected: float | None = None  # largest share of answered creates that may be rejected, 0 to 1
     sent_count: int = 0  # creates that were sent, or are about to be sent
-    answered_count: int = 0  # creates that were answered
+    answered_count: int = 0  # creates with an answer
     rejected_count: int = 0  # creates that were rejected
 
     def compute_sendable_row_count(self, row_count: int) -> int:
@@ -426,7 +426,7 @@ class Canaries:
     """The results of the first creates of a run (architecture 4.9). After a create was accepted in any base, each base
     has its own results."""
 
-    unknown_entries: set[tuple[int, bytes]] = field(default_factory=set)  # the key of the base, and the identity
+    unknown_entries: set[tuple[int, bytes]] = field(default_factory=set)  # key of the base, and identity
     refusal_counts: Counter[str] = field(default_factory=Counter)  # the number of refusals of each kind
     lost_count: int = 0  # requests in a row without a usable answer
     is_answered: bool = False  # whether a create was accepted
@@ -434,7 +434,9 @@ class Canaries:
     shown_base_count: int = 0  # bases in which a created subscriber was looked up at the end of the load
     first_sentinel: Sentinel | None = None  # the first subscriber that the run has created
     look_up_delays_s: list[float] = field(default_factory=lambda: [0.0, 2.0, 10.0, 30.0])
-    """Times after the answer at which the first subscriber is looked up, until the list shows the subscriber."""
+    """Times (seconds after the answer) at which the first new subscriber is looked up, until the list shows this
+    subscriber.
+    """
 
 
 @dataclass(slots=True)
@@ -446,8 +448,8 @@ class Session:
     policy: LoadPolicy
     tally: Tally
     job: str = ""  # name of the job, whose earlier creates this run may send again
-    suppression: Suppression | None = None  # the job's list: its identities are not sent again
-    pace: Pace | None = None  # of the run; None: only `policy` limits the run
+    suppression: Suppression | None = None  # identities on the job's suppression list are not sent again
+    pace: Pace | None = None  # pace of the run; None: only `policy` limits the run
     canaries: Canaries = field(default_factory=Canaries)  # of the run
     limits: Limits = field(default_factory=Limits)  # of the run
     waiting_rows: WaitingRows = field(default_factory=WaitingRows)  # of the run: rows to be compared with the service
