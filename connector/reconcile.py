@@ -129,7 +129,7 @@ class Comparison(CloseableResource):
 
     @property
     def bases(self) -> Sequence[ListedBase]:
-        """The bases that have a listed subscriber."""
+        """The bases with a listed subscriber."""
         return list(self._bases)
 
     def _insert_pending(self) -> None:

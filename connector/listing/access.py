@@ -89,9 +89,9 @@ IDENTITY_PATHS = tuple((name, BY_NAME[name].path[0]) for name in IDENTITIES)
 
 _MASK_CHARACTERS = "*•…"  # characters with which a service masks a part of an address
 
-_SENTINEL_COUNT = 1000  # the latest confirmed creates: absence needs a visible later sentinel (architecture 4.5 c)
-_SAMPLE_COUNT = 3  # samples of a class: a filter fails only if it finds none of them, as one or two may have vanished
-_CLASS_COUNT = 500  # spelling classes with samples; a subscriber of another class has no control, and needs a sweep
+_SENTINEL_COUNT = 1000  # number of latest sentinels that a run keeps (architecture 4.5 c)
+_SAMPLE_COUNT = 3  # samples of each class; a filter fails only if it finds none of them, because one may have vanished
+_CLASS_COUNT = 500  # number of spelling classes with samples; a look-up in any other class needs a sweep
 _ONE_MOMENT_REASONS = frozenset({CertificateReason.ONE_ANSWER, CertificateReason.TWO_SWEEPS})
 """Reasons of a certificate whose reading shows the list as it was at one moment."""
 
@@ -114,11 +114,12 @@ class LookupKey:
 
 @dataclass(frozen=True, slots=True)
 class LookupResult:
-    """The result of one look-up. The look-up is inconclusive for an identity in neither `found_ids` nor
-    `absent_identities`."""
+    """The result of one look-up. For an identity that neither `found_ids` nor `absent_identities` has, the look-up is
+    inconclusive.
+    """
 
     found_ids: Mapping[bytes, tuple[int, ...]]  # by identity: the ids of the base's subscribers, in ascending order
-    absent_identities: frozenset[bytes]  # identities that are not in the answer, although the answer is whole
+    absent_identities: frozenset[bytes]  # identities that a whole answer does not show
     seen_sentinels: frozenset["Sentinel"]
     """The sentinels that the look-up showed. A look-up by filters asks only for the latest sentinels."""
     lag_s: float  # a lower bound of the list's lag; 0: no sign of a lag
@@ -377,9 +378,9 @@ def read_visibility(
     certificate: Certificate,
     started_at: float,
 ) -> Visibility:
-    """Return the sentinels that the list shows for certain after a sweep, and the lag that the sweep proves. `seen_ids`
-    are the ids of the sentinels that the sweep showed. `previous_seen_ids` are the ids of the sentinels that the
-    previous sweep showed.
+    """Return the sentinels that a sweep proves to be visible, and the lag that the sweep proves. `seen_ids` are the ids
+    of the sentinels that the sweep showed. `previous_seen_ids` are the ids of the sentinels that the previous sweep
+    showed.
 
     Pages are read one after another. So a sweep in id order may show a sentinel on a late page, and lack an older
     subscriber. This happens if the service begins to show both after the page of the older subscriber was read. Shifted

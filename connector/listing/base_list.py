@@ -38,7 +38,7 @@ from connector.texts import count
 
 logger = logging.getLogger(__name__)
 
-_COMMIT_ROWS = 20_000  # listed subscribers that share a commit
+_COMMIT_ROWS = 20_000  # listed subscribers in one commit
 _COMPARED_ENTRIES = 20_000  # confirmed entries that are compared with a listing: enough to notice one in a thousand
 MAX_SHOWN_RECORDS = 8
 """The largest number of subscribers of a look-up that are recorded as shown. Later runs recognise the account by them

@@ -102,7 +102,7 @@ def _classify_answer(name: str, value: object, page: ListPage, *, is_found: bool
     has_only_matches = page.total_count is not None and page.total_count <= len(page.subscribers)
     if not is_found and (has_only_matches or not page.subscribers):
         return ControlResult.BROKEN
-    # The page may be full before the subscriber of the trial.
+    # A full page may lack the subscriber of the trial.
     if have_requested_values({name: value}, page.subscribers):
         return ControlResult.EXACT
     # If a field has only two or three values, a filter that lists another value does not filter.

@@ -183,8 +183,9 @@ def _choose_bases(suspect: Suspect) -> list[int]:
 
 
 def _plan_recount(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
-    """Return questions that repeat the counts of the first partition whose parts exceed the whole, in the opposite
-    order."""
+    """Return questions that count a partition again, in the opposite order: the first partition whose parts exceed the
+    whole list.
+    """
     for name in CLASS_FIELDS:
         rounds = read_rounds(suspect, name, answers)
         if rounds and decide_partition(suspect, name, answers) is None:
@@ -225,11 +226,10 @@ def _plan_combinations(suspect: Suspect, answers: Sequence[Answer]) -> list[Ques
 
 
 def combine_classes(classes: Sequence[HiddenClass], min_size: int = 1) -> list[tuple[HiddenClass, ...]]:
-    """Return each combination of at least `min_size` of these classes, the small combinations first. The classes of a
-    combination are of different filters.
-
-    If all values of a filter are among the classes, and `min_size` is more than one, each combination has one of these
-    values: every subscriber has one of them."""
+    """Return the combinations of at least `min_size` of these classes, the small combinations first. A combination has
+    at most one class of each filter. If `classes` has all values of a filter and `min_size` is more than one, each
+    combination has a value of this filter, because every subscriber has such a value.
+    """
     names = list(dict.fromkeys(name for name, _ in classes))
     choices = list[list[HiddenClass | None]]()
     for name in names:

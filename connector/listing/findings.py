@@ -265,8 +265,8 @@ def decide_partition(suspect: Suspect, name: str, answers: Sequence[Answer]) -> 
 def _find_too_few(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[object]:
     """Return the values of a partition of which the reading has too few rows.
 
-    As long as no class has been read separately, return no value if the reading has more than a few rows of such a
-    value: a window cuts the list off, and the list hides no class."""
+    Before a class has been read separately, return no value if the reading has more than a few rows of one: then a
+    window has cut the list off, and no class is hidden."""
     if unlisted_values := _find_unlisted_values(suspect, name, answers):
         return unlisted_values
     counts, listed_counts = _read_part_counts(suspect, name, answers)[-1], suspect.class_counts.get(name, {})
@@ -279,7 +279,7 @@ def _find_too_few(suspect: Suspect, name: str, answers: Sequence[Answer]) -> lis
 def _find_unlisted_values(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[object]:
     """Return the values of a partition that no listed row has, although requests for the value show subscribers.
 
-    The requests for the other values need no answer: one class alone shows that the list hides the class.
+    Missing answers for other values do not matter, because one answer is enough to show that the list hides its class.
     """
     listed_counts = suspect.class_counts.get(name, {})
     part_answers = [
@@ -393,9 +393,9 @@ def _decide_combinations(suspect: Suspect, answers: Sequence[Answer]) -> Finding
 
 
 def _decide_totals(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
-    """Return the finding about the TotalCounts of the run, or None if the TotalCounts are no evidence.
-
-    A list that does not change has left subscribers out if its TotalCount is much larger at another time."""
+    """Return the finding about the TotalCounts of the run, or None if the TotalCounts prove nothing. If an unchanged
+    list has a much larger TotalCount at another time, the list has left subscribers out.
+    """
     certificate = suspect.certificate
     last_total = certificate.total_last
     whole_answers = [answer for answer in answers if answer.question.topic is Topic.WHOLE]
@@ -465,8 +465,9 @@ def _has_grown_at_end(suspect: Suspect, answers: Sequence[Answer]) -> bool:
 
 
 def _decide_rows(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
-    """Return the finding of the rows in the answers of counts, or None if the rows are no evidence. Several unlisted
-    ids between listed ids contradict the list, because newcomers have ids beyond the end."""
+    """Return the finding of the rows in the answers to counting questions, or None if the rows prove nothing. Several
+    unlisted ids between listed ids contradict the list, because newcomers have ids beyond the end.
+    """
     if len(suspect.ids) < 2:
         return None
     smallest_id, largest_id = int(suspect.ids[0]), int(suspect.ids[-1])
@@ -486,7 +487,7 @@ def _decide_rows(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
 
 
 def _compute_jump(total_count: int) -> float:
-    """Return the smallest change of TotalCount that cannot happen between two requests if the pages show no change."""
+    """Return the smallest change of TotalCount that is too large for two requests while the pages do not change."""
     return max(_JUMP_ROWS, _JUMP_SHARE * total_count)
 
 

@@ -74,7 +74,7 @@ class FilterCheck:
 async def check_filters(
     access: ListAccess, classes: Collection[SpellingClass], *, tries_case: bool = False, is_repeated: bool = False
 ) -> FilterCheck:
-    """Return the results of the controls of these classes; with `with_case`, also whether the filter by email ignores
+    """Return the results of the controls of these classes; with `tries_case`, also whether the filter by email ignores
     case.
 
     In a run, a filter is tried once for each class, and once with a made-up value. With `is_repeated`, classes that

@@ -38,7 +38,7 @@ from connector.service.wire import (
     read_field,
 )
 
-_OFFSET_INDEPENDENT_STATUSES = frozenset({401, 403, 405, 408, 409, 429})  # refusals for another reason than the offset
+_OFFSET_INDEPENDENT_STATUSES = frozenset({401, 403, 405, 408, 409, 429})  # refusals that the offset cannot have caused
 _REDIRECT_STATUSES = range(300, 400)
 
 NO_WHOLE_ID_MESSAGE = (
@@ -207,8 +207,9 @@ class ReadPage(Generic[Rows]):
 async def read_pages(
     fetcher: "PageFetcher[Rows]", pager: Pager, row_form: RowForm[Rows], concurrency_limit: ConcurrencyLimit
 ) -> AsyncGenerator[ReadPage[Rows], None]:
-    """Fetch every page that `pager` asks for, with at most as many in flight as `limit` allows, and yield the pages.
-    Raises ListFailed."""
+    """Fetch every page that `pager` asks for, with at most as many in flight as `concurrency_limit` allows, and yield
+    the pages. Raises ListFailed.
+    """
     await fetcher.request_pages(_choose_pages(pager, concurrency_limit), is_unchanging=pager.is_unchanging)
     while (page := pager.decide_next()) is not None:
         try:

@@ -130,7 +130,7 @@ async def read_list(
     only to a request for the class are read separately, and passed to the sink after the last sweep.
 
     - `query.limit` is the size of a page; `query.offset` must be 0 (ValueError).
-    - `form` is the form of the sink's rows, by default wire objects.
+    - `row_form` is the form of the sink's rows, by default wire objects.
     - `now` returns the time with its zone; `monotonic` returns seconds, which measure the latency.
     - `max_concurrency`: at most this many requests are in flight, and at most MAX_IN_FLIGHT.
     - `reads_ahead`: fetch pages ahead while the list does not change, as far as latency and refusals allow.
@@ -345,7 +345,7 @@ class PageDispatcher(Generic[Rows]):
     row_count: int = 0
     dropped_count: int = 0
     class_counts: dict[str, Counter[object]] = field(default_factory=dict)
-    """The number of rows of each class, by field name and value, of matching and other rows."""
+    """The number of rows of each class, by field name and value. Rows that the filters leave out also count."""
 
     def __post_init__(self) -> None:
         self.missing_ids = self.expected_ids

@@ -129,8 +129,8 @@ class Certificate:
     ] = field(default_factory=dict)
     hidden: Annotated[
         tuple[HiddenClass, ...],
-        "Classes that the list shows only to a request for the class: values by filter. A complete reading has read "
-        "them separately.",
+        "Hidden classes, as values by filter: the list shows them only to a request for the class. A complete reading "
+        "has read them separately.",
         dict[str, list[Any]],
     ] = ()
     unlisted_ids: tuple[int, ...] = ()  # the reading lacks these subscribers, and a look-up by Id showed them

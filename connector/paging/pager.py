@@ -186,7 +186,7 @@ class Pager:
         return CertificateReason.TOTAL_COUNT if has_wrong_count else CertificateReason.CHANGING
 
     def _decide_wrong_count(self, proving_reason: CertificateReason) -> CertificateReason:
-        """Return the reason of a reading with this proof, if only TotalCount contradicts the proof."""
+        """Return the reason for the verdict if only TotalCount contradicts this proof."""
         if not self._ignores_total_count:
             return CertificateReason.TOTAL_COUNT
         self._total_count_check = TotalCountCheck.IGNORED

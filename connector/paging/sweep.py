@@ -235,7 +235,8 @@ class Sweep:
             if self._phase is not _Phase.HEAD:
                 self.changes.record_overlap(overlap, previous_total, total_count)
                 self._inserted_count += max(0, overlap.rank_shift - overlap.appeared_before_count)
-                # If as many subscribers appear as vanish, TotalCount does not change. So the head is read again.
+                # TotalCount does not change if one subscriber appears for each that vanishes. So the head is read
+                # again.
                 self._is_head_known = False
         elif overlap.kind is OverlapKind.BEHIND:
             self.changes.is_exact = False
@@ -306,7 +307,8 @@ class Sweep:
             return (
                 max(page.end_offset, page.offset + self._limit) if self._phase is _Phase.PAST_END else page.end_offset
             )
-        if self._phase is _Phase.PAST_END:  # go further each time that a growing list had rows past the expected end
+        # Go further each time, because a growing list had rows past the expected end.
+        if self._phase is _Phase.PAST_END:
             return page.end_offset + min((1 << self._missed_end_count) - 1, self._limit // 2)
         offset = page.offset + page.rows_to_next_page
         if page.total_count is not None and page.total_count >= page.end_offset and len(page.ids) > _LAST_PAGE_ROWS:

@@ -51,9 +51,8 @@ ANSWER_FATES: dict[Fault | None, AnswerFate] = {
 
 
 class FaultDraw:
-    """Draws the fault of each request, or no fault. One random number decides.
-
-    A fault is drawn with its probability from the requests that have no earlier fault.
+    """Draws the fault of each request, or no fault. One random number decides. Each fault has its probability among the
+    requests that have no earlier fault.
     """
 
     def __init__(self, settings: SandboxSettings) -> None:

@@ -254,7 +254,7 @@ class SubscriberList:
         if settings.past_end in ("400", "404") and start >= row_count and start:
             raise RejectedError("There is no such page", int(settings.past_end))
         stop = min(start + query.limit, row_count)
-        if settings.order == "shuffled":  # a page of a random order is a random sample
+        if settings.order == "shuffled":  # in a random order, a page is a random sample
             page_ids = random.sample(ids, max(0, stop - start))
         elif settings.order == "id_desc":
             page_ids = ids[max(0, len(ids) - stop) : max(0, len(ids) - start)][::-1]

@@ -174,7 +174,7 @@ class Sandbox:
         self.limiter = build_limiter(settings.limiter, settings.rate, settings.burst, settings.window_ms / 1000)
 
     def execute(self, operation: str, request: Request, answer_fate: AnswerFate) -> Response:
-        """Execute a request. `answer_fate` is what becomes of its answer.
+        """Execute a request. `answer_fate` says whether its answer is sent.
 
         Raise RejectedError if the request breaks a rule, and OSError if the disk is full and nothing was stored.
         """
@@ -532,7 +532,7 @@ class Service:
                 response = self._build_error(
                     int(sandbox.random.choice(settings.executed_statuses)), "This is not possible"
                 )
-            case Fault.WRONG_ANSWER if is_change and operation == "create":  # as if two requests were mixed up
+            case Fault.WRONG_ANSWER if is_change and operation == "create":  # as if the service mixed up two requests
                 root = orjson.loads(response.body)
                 root["Subscriber"]["Email"] = "somebody.else@example.net"
                 response = Response(response.status, orjson.dumps(root))

@@ -130,9 +130,9 @@ class SubscriberStore:
         }
         self._visible_ids: dict[int | None, list[int]] = {None: []}  # sorted ids of each base (None: of all bases)
         self._hidden_ids: set[int] = set()
-        # a heap of (time, id): the time at which the list shows a hidden subscriber
+        # A heap of (time, id). At this time, the list begins to show the hidden subscriber.
         self._show_heap: list[tuple[float, int]] = []
-        # the time at which the list first showed a subscriber that a replica may not show yet
+        # By id: the time at which the list first showed a subscriber that a replica may not show yet.
         self._shown_at_by_id: dict[int, float] = {}
         self._next_id = FIRST_ID
 

@@ -24,7 +24,9 @@ if sys.platform != "win32":
 
 
 class AnswerFate(StrEnum):
-    """What became of the answer to an executed request. The value of a member is its name in the truth log."""
+    """The fate of the answer to an executed request: whether and how it was sent. The value of a member is its name in
+    the truth log.
+    """
 
     ANSWERED = "answered"
     CUT = "cut"  # the request was executed, and no byte of the answer was sent

@@ -366,7 +366,7 @@ def build_mask(secret: str) -> MaskMessage:
     """
     if len(secret) < _MIN_MASKED_LENGTH:
         return str
-    token_forms = [secret]  # a text in a message may be the unescaped secret
+    token_forms = [secret]  # the unescaped secret comes first
     for _ in range(_MAX_ESCAPES):
         token_forms.append(_unescape(token_forms[-1], unquote))
     long_token_forms = [re.escape(token_form) for token_form in token_forms if len(token_form) >= _MIN_MASKED_LENGTH]

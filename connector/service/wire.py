@@ -328,8 +328,9 @@ def encode_subscriber(values: Mapping[str, object], plan: EncodingPlan = _FULL_P
 
 
 def decode_subscriber(subscriber_object: Mapping[str, Any]) -> dict[str, object]:
-    """Return the values of one subscriber by field name. `wire` is the object of the service's JSON. A value that is
-    absent or null is None."""
+    """Return the values of one subscriber by field name. `subscriber_object` is the object of the service's JSON. A
+    value that is absent or null is None.
+    """
     return {name: read_field(subscriber_object, name) for name in NAMES}
 
 
@@ -361,8 +362,8 @@ def _convert_to_type(name: str, value: object, expected_type: type) -> object:
 
 
 def find_altered_fields(sent_values: Mapping[str, object], subscriber_object: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the sent fields whose values differ in `wire`, the subscriber in the answer (architecture
-    4.13). The names are in the order of the field table.
+    """Return the names of the sent fields whose values differ in `subscriber_object`, the subscriber in the answer
+    (architecture 4.13). The names are in the order of the field table.
 
     By the normalisation rules of service-api.md 2.1, a Zip as a number is equal to a Zip as a text, and an empty State,
     Line3 or Gender is equal to a missing value. If a base is sent with its id and its name, only the id is compared.
