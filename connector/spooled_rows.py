@@ -94,13 +94,13 @@ class Conflicts:
         usable_indices = np.flatnonzero(
             ~rows.duplicate_mask & (rows.inactive_mask | ~np.isin(rows.identities, blocked_identities))
         )
-        # Inactive rows come first.
+        # The first row of each subscriber is used, so inactive rows come first.
         usable_indices = usable_indices[
             np.lexsort((~rows.inactive_mask[usable_indices], rows.subscriber_digests[usable_indices]))
         ]
         _, first_indices = np.unique(rows.subscriber_digests[usable_indices], return_index=True)
         used_rows = self._used_rows = rows.select(usable_indices[first_indices])
-        # Subscribers with a row that does not say inactive.
+        # An inactive row overrules other rows only if the subscriber has a row that does not say inactive.
         subscribers_not_inactive = np.unique(rows.subscriber_digests[~rows.inactive_mask])
         overruling_row_mask = used_rows.inactive_mask & np.isin(used_rows.subscriber_digests, subscribers_not_inactive)
         unused_mask = ~rows.inactive_mask & ~np.isin(rows.subscriber_digests, used_rows.subscriber_digests)

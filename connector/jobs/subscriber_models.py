@@ -66,8 +66,7 @@ class PhoneForm(BaseModel):
     )
     otherwise: Literal["reject", "keep"] = Field(
         default="reject",
-        description="What to do with a number that is not valid there. reject: the row is invalid; keep: send the "
-        "number as it is.",
+        description="What to do with an invalid number. reject: the row is invalid; keep: send the number as it is.",
     )
 
 

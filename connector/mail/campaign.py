@@ -103,9 +103,10 @@ def _read_value(report: Mapping[str, Any], *keys: str) -> object:
     return value
 
 
-_MAX_UNKNOWN_BEFORE_FIRST = 3  # unknown emails in a row that end a run before the service has accepted an email
-_MAX_UNKNOWN_IN_ROW = 5  # unknown emails in a row that end a run after the service has accepted an email
-_MAX_REFUSED_BETWEEN_ACCEPTED = 20  # refused emails for one reason, with no accepted email in between, that end a run
+_MAX_UNKNOWN_BEFORE_FIRST = 3  # this number of unknown emails in a row ends a run that has sent no email
+_MAX_UNKNOWN_IN_ROW = 5  # this number of unknown emails in a row ends a run that has sent an email
+# This number of refusals for one reason, with no accepted email in between, ends a run.
+_MAX_REFUSED_BETWEEN_ACCEPTED = 20
 _REDIRECT_STATUSES = range(300, 400)
 
 
@@ -372,8 +373,9 @@ class CampaignSender:
             )
 
     def _commit(self, function: Callable[[EmailLog], T]) -> T:
-        """Record all stored outcomes and call `step` in one transaction. Return the result of `step`. The commit blocks
-        the event loop, because it takes less time than a switch to a thread."""
+        """Record all stored outcomes and call `function` in one transaction. Return the result of `function`. The
+        commit blocks the event loop, because it takes less time than a switch to a thread.
+        """
         outcomes = self._unrecorded_outcomes
         with self._email_log.transaction():
             self._email_log.mark_accepted(self._campaign, outcomes.accepted_emails)

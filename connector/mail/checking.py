@@ -136,7 +136,7 @@ class MailCheck:
     outcomes: Counter[MailOutcome] = field(default_factory=Counter)
     messages: list[str] = field(default_factory=list)
     read_count: int = 0
-    inactive_count: int = 0  # suppressed rows of addresses that a column of any row shows as inactive
+    inactive_count: int = 0  # suppressed rows whose address is inactive by a column of this or another row
     suppression: Suppression | None = None
 
 

@@ -102,7 +102,7 @@ def _find_reason(
         return "another_cause"
     if has_new_problems:
         return "new_problems"
-    if report["status"] == "ok":  # known problems, of a job with fail_on: new
+    if report["status"] == "ok":  # the job has fail_on: new, and all problems are known
         return None
     # `abs`, because a clock that was set back must not prevent reminders.
     return "reminder" if abs(now - previous_run.alerted_at) >= _REMINDER_INTERVAL_S else None

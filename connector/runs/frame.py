@@ -95,8 +95,8 @@ class RunPlan:
     job_path: Path | None = None
     wait_s: float = 0.0  # the time to wait for another run that holds the ledger
     shard: Shard = WHOLE  # the shard of identities to which the run is limited
-    is_full: bool = False  # compare rows again that earlier runs have reported as changed
-    is_planned: bool = False  # only read the ledger, and write no rejects file
+    is_full: bool = False  # whether rows that earlier runs have reported as changed are compared again
+    is_planned: bool = False  # whether the run only reads the ledger, and writes no rejects file
     rows_path: Path | None = None  # path of the file with each row of a plan
     receipts: Destination | None = None  # the destination of receipts, or None if the run writes no receipts
 
@@ -290,7 +290,7 @@ class Run:
             await compare_waiting_rows(sessions, self.waiting_rows, is_full=self.frame.plan.is_full)
 
     def reset_counts_and_files(self) -> None:
-        """Reset all counts and files, because all rows were only surveyed until now, and the load begins."""
+        """Reset all counts and files after the survey, because the load counts the rows again."""
         self.tally.reset_row_counts()
         self.rows.restart()
 
@@ -346,7 +346,7 @@ async def run_in_frame(frame: Frame, work: Work, stop: Stop, on_begin: ReceiveDe
             end_report(report, "locked" if stop.signal is None else "stopped", stop.clock.now(), str(error))
         except LedgerError as error:
             if report.finished_at is None or report.exit_code in (0, 1):
-                # In other cases, the run has already ended with this error or a worse one.
+                # A run with another exit code has already ended with this error or a worse one.
                 end_report(report, "aborted", stop.clock.now(), str(error))
     return report
 

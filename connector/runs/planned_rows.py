@@ -44,7 +44,7 @@ class PlannedRows(CloseableResource, RowRecorder):
     def __init__(self, path: Path | None, identity: str, findings: RowFindings | None = None) -> None:
         self._path, self._identity = path, identity
         self.findings = findings or RowFindings()
-        self._identities: dict[_RowKey, str] = {}  # texts; only of valid rows that have no outcome
+        self._identities: dict[_RowKey, str] = {}  # text of the identity, for valid rows without an outcome
         self._lines: dict[_RowKey, list[object]] = {}
         self._values = SpooledValues()
         self._line_count = 0  # number of lines in the temporary file
@@ -60,7 +60,7 @@ class PlannedRows(CloseableResource, RowRecorder):
         self.findings.add_opt_out(opt_out)
 
     def begin_chunk(self, prepared_chunk: PreparedChunk) -> None:
-        """Write the lines of the previous chunk in order, and record the rows of this chunk."""
+        """Write the lines of the previous chunk in the order of the rows, and begin the lines of this chunk."""
         if self._path is None:
             return
         self._write_lines()

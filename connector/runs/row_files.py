@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 
 _WORKBOOK_SUFFIXES = (".xlsx", ".xlsm", ".xls")
 
-_MAX_EXAMPLES = 3  # for each cause
+_MAX_EXAMPLES = 3  # examples of each cause
 _MAX_CAUSES = 30  # limited, because the service may use a different message for each refusal
 _MAX_CELL_LENGTH = 60
 _LINE_PREFIX = re.compile(r"^line \d+: ")
@@ -88,7 +88,7 @@ class RowFindings:
                 message = _QUOTED_TEXT.sub("'…'", _LINE_PREFIX.sub("", problem.message))
             key = str(problem.outcome), name, code, message
             if key not in self._causes and len(self._causes) >= _MAX_CAUSES:
-                key = str(problem.outcome), "", "", "other causes, each of few rows"
+                key = str(problem.outcome), "", "", "other causes, each with few rows"
             cause_keys = ("outcome", "field", "code", "message")
             cause = self._causes.setdefault(key, dict(zip(cause_keys, key, strict=True)) | {"rows": 0, "examples": []})
             cause["rows"] += 1

@@ -46,7 +46,8 @@ _MAX_CHUNK_ROWS = 50_000
 _MIN_BLOCK_BYTES, _MAX_BLOCK_BYTES = 1 << 16, 1 << 23
 _MAX_RECORD_BYTES = 1 << 20  # a thousand times the record of a subscriber
 _MAX_SHOWN_BYTES = 1 << 16  # the rejects file shows only the beginning of a longer record
-_DECODED_PIECE_BYTES = 1 << 16  # a piece is decoded at a time: Python copies all later bytes at each invalid byte
+# Bytes that are decoded at a time, because Python copies all later bytes at each invalid byte.
+_DECODED_PIECE_BYTES = 1 << 16
 # Codes of faults after which a record may contain other lines of the file.
 _FAULTS_WITH_OTHER_LINES = (
     "stray_quote",
@@ -64,7 +65,9 @@ _Failures = dict[int, tuple[str, str]]
 @dataclass(frozen=True, slots=True)
 class ParsedBlock:
     """A block after parsing. `table` has the rows as large_string columns. `indices` has the index of each row's
-    record. `failures` has the malformed records. Blank lines and lines of only delimiters are in neither of them."""
+    record. `failures` has the malformed records. Blank lines and lines of only delimiters are in neither `table` nor
+    `failures`.
+    """
 
     table: pa.Table
     indices: npt.NDArray[np.int64]

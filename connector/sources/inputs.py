@@ -46,7 +46,7 @@ _DOCUMENT_PARTS = {
     "content.xml",
 }
 
-_MAX_UNPACKING_FACTOR = 500  # usual: 10 for a list of subscribers, 270 for numbered addresses; a zip bomb has 1,000
+_MAX_UNPACKING_FACTOR = 500  # a list of subscribers unpacks to 10 times its size, a zip bomb to 1,000 times
 _ALWAYS_ALLOWED_BYTES = 1 << 26  # 64 MiB: a short file that repeats one line is not a zip bomb
 _UNPACKING_ERRORS = (OSError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 IDENTITY_BYTES = 16  # with 128 bits, the chance that two of 10 million identities collide is 1 in 10^24
-FINGERPRINT_BYTES = 8  # few, because a fingerprint is compared only with the earlier fingerprint of the same subscriber
+FINGERPRINT_BYTES = 8  # 8 are enough: a fingerprint is compared only with the last fingerprint of the same subscriber
 FINGERPRINT_FORMAT = b"fingerprint-1"
 
 # All ASCII characters that str.strip removes.

@@ -160,8 +160,8 @@ class Interruption:
 
 
 _MIN_BATCH_ROWS = 16_384
-"""The number of rows from which a batch is written. Such a batch takes a few MB of memory, and the overhead of one
-batch is small."""
+"""A batch is written when it has at least this number of rows. It takes a few MB of memory, and its overhead is small.
+"""
 
 
 @dataclass(frozen=True, slots=True)

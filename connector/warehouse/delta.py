@@ -163,7 +163,7 @@ class DeltaWriter:
                 partition_by=list(self._partition_by) or None,
                 description=_DESCRIPTION_PREFIX + self._mode,
                 commit_properties=properties,
-                schema_mode=None if table is None else "merge",  # columns that the user has added stay, without values
+                schema_mode=None if table is None else "merge",  # keep columns that the user has added, without values
                 storage_options=_read_storage_options(self._location),
             )
             changes = RowChanges(inserted_count=run.row_count)

@@ -174,7 +174,7 @@ class DuckdbDatabase:
         insert_sql = f"INSERT INTO {table} ({columns}) SELECT {selected_sql} FROM {_ROWS_NAME}"  # noqa: S608 - names, quoted
         self.connection.register(_ROWS_NAME, pa.RecordBatchReader.from_batches(rows.schema, rows.read()))
         row_count = self.run(Statement(insert_sql, shared_values))
-        # Not after an error: in an aborted transaction, this statement would also fail, and hide the first error.
+        # There is no `finally`: in an aborted transaction, this statement would also fail, and hide the first error.
         self.connection.unregister(_ROWS_NAME)
         return row_count
 

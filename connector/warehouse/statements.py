@@ -88,10 +88,10 @@ RUN_COLUMNS: Mapping[str, Column] = {
     "total_first": Column(ColumnKind.WHOLE_NUMBER, "TotalCount of the first answer. NULL without a TotalCount."),
     "total_last": Column(ColumnKind.WHOLE_NUMBER, "TotalCount of the last answer. NULL without a TotalCount."),
     "appeared": Column(
-        ColumnKind.WHOLE_NUMBER, "Smallest number of subscribers that the list gained during the reading."
+        ColumnKind.WHOLE_NUMBER, "At least this many subscribers appeared on the list during the reading."
     ),
     "vanished": Column(
-        ColumnKind.WHOLE_NUMBER, "Smallest number of subscribers that the list lost during the reading."
+        ColumnKind.WHOLE_NUMBER, "At least this many subscribers vanished from the list during the reading."
     ),
     "rows_read": Column(ColumnKind.WHOLE_NUMBER, "Number of subscribers that the last sweep found."),
     "rows_written": Column(ColumnKind.WHOLE_NUMBER, "Number of subscribers in the export, changed or not."),

@@ -127,7 +127,7 @@ def import_command(
         time_limit_s=time_limit_s,
         is_planned=is_dry or is_asking,
     )
-    # The preview and the load read the same spooled rows. So the load creates exactly the rows of the preview.
+    # The preview and the load read the same rows from the disk. So the load creates exactly the rows of the preview.
     with SpooledRows(plan.rows.source, plan.rows.rules.identity) as source_rows:
 
         def run(*, is_planned: bool) -> Report:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # Metrics
 
 
-_READABLE_BY_ALL = 0o644  # the exporter is another user, and the file has only counts and names of jobs
+_READABLE_BY_ALL = 0o644  # the exporter runs as another user, and the file has only counts and names of jobs
 _BEGINNING = b"# HELP connector_"
 
 _HELP = {
@@ -234,7 +234,7 @@ def run_flow(
                 stop.stop_after(time_limit_s)
             return await flow(stop, progress)
 
-    gc.freeze()  # modules that are loaded now are never garbage
+    gc.freeze()  # the modules that are loaded now are never garbage
     # Reference counting frees nearly all objects of a run. To search them for garbage took 50 of the 360 µs of a
     # create.
     gc.set_threshold(50_000, 20, 20)
@@ -329,7 +329,7 @@ def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> 
     from connector.notifications import send_alert
 
     async def notify(report: Report) -> list[str]:
-        with stop_on_signals(get_clock()) as stop:  # a signal stops only the alert, so that the report is shown
+        with stop_on_signals(get_clock()) as stop:  # a signal stops only the alert, and the report is still shown
             return await send_alert(job.notify, report, settings.state_dir, stop)
 
     report = run_flow(flow, output, settings.time_limit_s)

@@ -33,13 +33,13 @@ from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import ExportStart
 from pipelines.flows.validate import run_validation
 
-_MAX_ROWS = 100  # rows of the source show a wrong mapping
+_MAX_ROWS = 100  # rows of the source that are checked; these are enough to show a wrong mapping
 _ATTEMPT_COUNT, _MAX_RETRY_S = 2, 5.0  # few attempts and short waits, because a person waits for the result
 
 
 _FILTERS = ("email", "client_user_id")
 _CLASSES = {"is_active": "active and inactive", "gender": "male, female and other"}
-_MIN_VALUE_LENGTH = 5  # characters of a value that is also tried without its first and last character
+_MIN_VALUE_LENGTH = 5  # only a value of this length is also tried without its first and last character
 
 
 class CheckItem(TypedDict):

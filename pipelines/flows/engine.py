@@ -108,7 +108,7 @@ def digest_job(path: Path) -> str:
 async def run_sharded(sync: ShardedSync, options: EngineOptions, stop: Stop, progress: Progress) -> Report:
     """Sync all shards by the engine, and return one report of them.
 
-    Raises ConfigurationError and SourceError before anything is sent; a run that has begun always ends in a report.
+    Raises ConfigurationError and SourceError before anything is sent. A run that has begun always ends with a report.
     """
     plan = sync.plan(os.environ, WHOLE)
     plan.rows.source.close()
@@ -196,7 +196,7 @@ async def _run_shard(shard_result: _ShardResult, sync: ShardedSync, client: Clie
     future = client.submit(_sync_shard_in_worker, sync, shard_result.shard, key, key=key, pure=False)
     try:
         shard_result.report, shard_result.error = await future
-        future.release()  # otherwise Dask would run the task again if the worker that holds the result dies
+        future.release()  # otherwise Dask would repeat the task if the worker with the result dies
         shard_result.attempt_count = len(await client.get_events(key))
     except (Exception, asyncio.CancelledError) as error:  # Dask has its own errors, such as KilledWorker
         if isinstance(error, asyncio.CancelledError) and not future.cancelled():
@@ -225,7 +225,7 @@ async def _open_client(options: EngineOptions) -> AsyncIterator[Client]:
     import dask
 
     with TemporaryDirectory(prefix="connector-engine-", ignore_cleanup_errors=True) as folder:
-        dask.config.set(_configure(folder))  # before distributed is imported, which begins to log
+        dask.config.set(_configure(folder))  # before the import of distributed, which begins to log
         from distributed import Client, LocalCluster, Security
 
         async with AsyncExitStack() as stack:
@@ -283,7 +283,7 @@ def _configure(folder: str) -> dict[str, Any]:
         "logging": dict.fromkeys(("distributed", "distributed.client", "tornado", "bokeh"), "critical"),
         "distributed.deploy.lost-worker-timeout": "1000 days",  # Dask would drop a worker that dies twice
         "distributed.scheduler.allowed-failures": _MAX_WORKER_DEATHS,
-        "distributed.scheduler.no-workers-timeout": "60s",  # a worker that dies is back within seconds
+        "distributed.scheduler.no-workers-timeout": "60s",  # a worker that died is started again within seconds
         "distributed.worker.multiprocessing-method": "forkserver",
         "temporary-directory": folder,
     }

@@ -177,7 +177,8 @@ class SourceRows:
         """Return the number of the base of each row, or -1 for a row without a base."""
         if bases is None:
             return np.zeros(row_count, dtype=np.int64)
-        number_by_base_index = np.full(len(bases.bases) + 1, -1, dtype=np.int64)  # the last element is for the index -1
+        # The last element is for rows without a base (index -1).
+        number_by_base_index = np.full(len(bases.bases) + 1, -1, dtype=np.int64)
         for index in np.unique(bases.indices[bases.indices >= 0]).tolist():
             number_by_base_index[index] = self._compared_bases.find_number(bases.bases[index])
         if isinstance(self._plan.rows.base, BaseColumn):

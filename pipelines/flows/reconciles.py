@@ -42,7 +42,7 @@ from pipelines.flows.reconcile_sides import (
 )
 from pipelines.report.differences import DifferenceFile, Differences
 
-_CONNECTIONS = 4  # a list is read page after page
+_CONNECTIONS = 4  # few, because a list is read page after page
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ _REPORT_BEGINNING = re.compile(
 """Matches the beginning of a file that the connector wrote: an HTML page, or the JSON of a run, of several runs, or of
 a command without a run."""
 
-_SLASH = re.compile(r"(?<=\w)/")  # inside of a path
+_SLASH = re.compile(r"(?<=\w)/")  # a slash inside of a path
 _OPTION = re.compile(r"(?<!\S)(--[a-z][a-z-]*)")
 
 _STATUS_MESSAGES = {
@@ -75,7 +75,7 @@ _DIFFERENCES = {
     "vanished": "confirmed by an earlier run, and no longer in the service",
 }
 _LISTED_RUN_COUNT = 10  # latest runs of a job in the table; older runs are only bars
-_MIN_BAR_HEIGHT = 12  # per cent, so that the bar of a run without rows is visible, too
+_MIN_BAR_HEIGHT = 12  # per cent; so the bar of a run without rows is also visible
 _DONE_OUTCOMES = ("created", "written", "sent")
 _MAX_CAUSES = 12
 

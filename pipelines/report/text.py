@@ -1,4 +1,4 @@
-"""A report and runs on record as text; the progress of a run, on one line of a terminal or in the log."""
+"""Shows reports, recorded runs and explanations as text, and the progress of a run on a terminal or in the log."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ def list_facts(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "Took", _show_length(report)
     if report.get("run_id"):
         yield "Run", report["run_id"]
-    requests = []  # such as `6,000 create (12 limited, 3 failed)`
+    requests = []  # for example `6,000 create (12 limited, 3 failed)`
     for name, counts in (report.get("requests") or {}).items():
         results = ", ".join(f"{number:,} {result}" for result, number in counts.items() if number and result != "sent")
         if counts["sent"]:
