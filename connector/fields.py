@@ -9,6 +9,7 @@ import unicodedata
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from typing import assert_never
 
 import idna
 
@@ -28,6 +29,27 @@ class Kind(StrEnum):
     DATE = "date"  # YYYY-MM-DD
 
 
+class Content(StrEnum):
+    """The content of a field's cells in sources. It decides which texts of spreadsheets and programs are corrected or
+    refused."""
+
+    PLAIN = "plain"  # a text, or a value that its kind checks
+    NAME = "name"  # any word, also a word that programs write for a missing value or for "yes"
+    DIGITS = "digits"  # mostly digits: spreadsheets treat such a text as a number and change it
+    ID = "id"  # an id of another system: also mostly digits, but any text is possible
+    FREE = "free"  # any text, also a list or an object as JSON
+
+    @property
+    def is_digits(self) -> bool:
+        """Whether the texts are mostly digits."""
+        match self:
+            case Content.DIGITS | Content.ID:
+                return True
+            case Content.PLAIN | Content.NAME | Content.FREE:
+                return False
+        assert_never(self)
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """A field of a subscriber: `name` is its column name everywhere, `path` its keys in the service's JSON."""
@@ -35,6 +57,7 @@ class Field:
     name: str
     path: tuple[str, ...]
     kind: Kind
+    content: Content
     rule: str
     is_sent: bool = True
 
@@ -45,58 +68,37 @@ class Field:
 
 
 FIELDS: tuple[Field, ...] = (
-    Field("id", ("Id",), Kind.NUMBER, "Number that the service assigns. It is never sent.", is_sent=False),
-    Field(
-        "base_id",
-        ("Base", "Id"),
-        Kind.NUMBER,
-        "Id of the base. A row needs base_id or base_name; with both, base_id counts.",
-    ),
-    Field("base_name", ("Base", "Name"), Kind.TEXT, "Name of the base. A row needs base_id or base_name."),
-    Field("is_active", ("IsActive",), Kind.FLAG, "true or false. Without a value, the service stores false."),
-    Field("email", ("Email",), Kind.EMAIL, "Email address."),
-    Field("first_name", ("FirstName",), Kind.TEXT, "Any text."),
-    Field("last_name", ("LastName",), Kind.TEXT, "Any text."),
-    Field("gender", ("Gender",), Kind.GENDER, "male or female. Empty: not specified."),
-    Field("phone", ("Phone",), Kind.TEXT, "Any text."),
-    Field("tags", ("Tags",), Kind.TAGS, "List of texts."),
-    Field("client_user_id", ("ClientUserId",), Kind.TEXT, "Id of the subscriber in your own system."),
-    Field("custom_field1", ("CustomField1",), Kind.TEXT, "Any text."),
-    Field("custom_field2", ("CustomField2",), Kind.TEXT, "Any text."),
-    Field("custom_field3", ("CustomField3",), Kind.TEXT, "Any text."),
-    Field("address_country", ("Address", "Country"), Kind.COUNTRY, "Two-letter code of ISO 3166-1, such as DE."),
-    Field("address_city", ("Address", "City"), Kind.TEXT, "Any text."),
-    Field(
-        "address_state",
-        ("Address", "State"),
-        Kind.NULLABLE_TEXT,
-        "Any text. The service returns null as an empty text.",
-    ),
-    Field(
-        "address_zip",
-        ("Address", "Zip"),
-        Kind.ZIP,
-        "A number when it is sent, a text when it is read. See `subscriber.zip`.",
-    ),
-    Field("address_line1", ("Address", "Line1"), Kind.TEXT, "Any text."),
-    Field("address_line2", ("Address", "Line2"), Kind.TEXT, "Any text."),
-    Field(
-        "address_line3",
-        ("Address", "Line3"),
-        Kind.NULLABLE_TEXT,
-        "Any text. The service returns null as an empty text.",
-    ),
-    Field("birthday", ("Birthday",), Kind.DATE, "Date: YYYY-MM-DD."),
-)
-
-DIGIT_FIELDS = frozenset({"phone", "client_user_id", "address_zip"})
-"""Fields whose texts are mostly digits. Spreadsheets treat such texts as numbers and change them."""
-
-NAME_FIELDS = frozenset({"first_name", "last_name", "address_city"})
-"""Fields of names. A name may be any word, also a word that programs write for a missing value or for "yes"."""
-
-FREE_FIELDS = frozenset({"custom_field1", "custom_field2", "custom_field3"})
-"""Fields that may have any text, also a list or an object as JSON."""
+    Field("id", ("Id",), Kind.NUMBER, Content.PLAIN,
+          "Number that the service assigns. It is never sent.", is_sent=False),
+    Field("base_id", ("Base", "Id"), Kind.NUMBER, Content.PLAIN,
+          "Id of the base. A row needs base_id or base_name; with both, base_id counts."),
+    Field("base_name", ("Base", "Name"), Kind.TEXT, Content.PLAIN,
+          "Name of the base. A row needs base_id or base_name."),
+    Field("is_active", ("IsActive",), Kind.FLAG, Content.PLAIN,
+          "true or false. Without a value, the service stores false."),
+    Field("email", ("Email",), Kind.EMAIL, Content.PLAIN, "Email address."),
+    Field("first_name", ("FirstName",), Kind.TEXT, Content.NAME, "Any text."),
+    Field("last_name", ("LastName",), Kind.TEXT, Content.NAME, "Any text."),
+    Field("gender", ("Gender",), Kind.GENDER, Content.PLAIN, "male or female. Empty: not specified."),
+    Field("phone", ("Phone",), Kind.TEXT, Content.DIGITS, "Any text."),
+    Field("tags", ("Tags",), Kind.TAGS, Content.PLAIN, "List of texts."),
+    Field("client_user_id", ("ClientUserId",), Kind.TEXT, Content.ID, "Id of the subscriber in your own system."),
+    Field("custom_field1", ("CustomField1",), Kind.TEXT, Content.FREE, "Any text."),
+    Field("custom_field2", ("CustomField2",), Kind.TEXT, Content.FREE, "Any text."),
+    Field("custom_field3", ("CustomField3",), Kind.TEXT, Content.FREE, "Any text."),
+    Field("address_country", ("Address", "Country"), Kind.COUNTRY, Content.PLAIN,
+          "Two-letter code of ISO 3166-1, such as DE."),
+    Field("address_city", ("Address", "City"), Kind.TEXT, Content.NAME, "Any text."),
+    Field("address_state", ("Address", "State"), Kind.NULLABLE_TEXT, Content.PLAIN,
+          "Any text. The service returns null as an empty text."),
+    Field("address_zip", ("Address", "Zip"), Kind.ZIP, Content.DIGITS,
+          "A number when it is sent, a text when it is read. See `subscriber.zip`."),
+    Field("address_line1", ("Address", "Line1"), Kind.TEXT, Content.PLAIN, "Any text."),
+    Field("address_line2", ("Address", "Line2"), Kind.TEXT, Content.PLAIN, "Any text."),
+    Field("address_line3", ("Address", "Line3"), Kind.NULLABLE_TEXT, Content.PLAIN,
+          "Any text. The service returns null as an empty text."),
+    Field("birthday", ("Birthday",), Kind.DATE, Content.PLAIN, "Date: YYYY-MM-DD."),
+)  # fmt: skip
 
 NAMES: tuple[str, ...] = tuple(field.name for field in FIELDS)
 BY_NAME: dict[str, Field] = {field.name: field for field in FIELDS}

@@ -11,12 +11,13 @@ import json
 import weakref
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, assert_never, overload
 from uuid import uuid4
 
 import pyarrow as pa
 
 from connector.errors import ConfigurationError, RunAborted
+from connector.fields import FIELDS, Kind
 from connector.library.threads import (
     ServiceOptions,
     make_token,
@@ -158,12 +159,21 @@ def build_frame(table: pa.Table) -> pd.DataFrame:
     checked_frame: pd.DataFrame = schema.remove_columns(
         [name for name in schema.columns if name not in frame]
     ).validate(frame)
-    # pandas cannot write these Arrow types as JSON or to Excel.
-    if "tags" in checked_frame:
-        tags = [None if texts is None else tuple(texts) for texts in table["tags"].to_pylist()]
-        checked_frame["tags"] = pd.Series(tags, index=checked_frame.index, dtype=object)
-    if "birthday" in checked_frame:
-        checked_frame["birthday"] = checked_frame["birthday"].astype("datetime64[s]")
+    for field in FIELDS:
+        if field.name not in checked_frame:
+            continue
+        match field.kind:  # pandas cannot write the Arrow types of tags and dates as JSON or to Excel
+            case Kind.TAGS:
+                tags = [None if texts is None else tuple(texts) for texts in table[field.name].to_pylist()]
+                checked_frame[field.name] = pd.Series(tags, index=checked_frame.index, dtype=object)
+            case Kind.DATE:
+                checked_frame[field.name] = checked_frame[field.name].astype("datetime64[s]")
+            case Kind.NUMBER | Kind.FLAG | Kind.TEXT | Kind.NULLABLE_TEXT | Kind.EMAIL:
+                pass
+            case Kind.GENDER | Kind.COUNTRY | Kind.ZIP:
+                pass
+            case _:
+                assert_never(field.kind)
     checked_frame["_exported_at"] = checked_frame["_exported_at"].astype("datetime64[us, UTC]").dt.tz_localize(None)
     return checked_frame
 

@@ -23,7 +23,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.fields import BY_NAME, DIGIT_FIELDS, FREE_FIELDS, NAME_FIELDS, Kind, wire_name
+from connector.fields import BY_NAME, Content, Kind, wire_name
 from connector.outcomes import Fault
 from connector.subscribers.checks import TEXT, has_any, map_distinct, normalize_texts, read_cells
 from connector.subscribers.rules import ColumnRule, FieldMapping, require_columns
@@ -85,7 +85,7 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
         cells, reinterpreted_field_cells = _apply_steps(cells, rule, name, today)
         reinterpreted_cells |= reinterpreted_field_cells
         if (
-            name in NAME_FIELDS
+            BY_NAME[name].content is Content.NAME
             and (unclear_positions := reinterpreted_field_cells.get(Reinterpretation(name, _NAME_OR_NULL))) is not None
         ):
             lone_positions = _find_lone_nulls(frame, rule.columns, unclear_positions)
@@ -210,21 +210,18 @@ _HTML_CODES = re.compile(_HTML_CODE)
 def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> tuple[pa.Array, ReinterpretedCells]:
     """Apply the steps of a rule to the column of the field `name`, and replace empty cells by null. Also return the
     positions of cells with HTML codes, and of cells with a word for a missing value."""
-    kind, reinterpreted_cells, is_from_source = (
-        BY_NAME[name].kind,
-        ReinterpretedCells(),
-        rule.value is None and name not in FREE_FIELDS,
-    )
-    if is_from_source and name != "client_user_id":
+    kind, content, reinterpreted_cells = BY_NAME[name].kind, BY_NAME[name].content, ReinterpretedCells()
+    is_from_source = rule.value is None and content is not Content.FREE
+    if is_from_source and content is not Content.ID:
         cells, decoded_positions = _decode_html(cells, excluded_pattern=_LIST_PATTERN if kind is Kind.TAGS else None)
         reinterpreted_cells |= {Reinterpretation(name, ""): decoded_positions} if len(decoded_positions) else {}
     if rule.is_trimmed:
-        cells = _trim_cells(cells, is_code=_holds_code_values(kind) or name in DIGIT_FIELDS)
+        cells = _trim_cells(cells, is_code=_holds_code_values(kind) or content.is_digits)
     if pc.any(pc.starts_with(cells, "'")).as_py():
-        guarded_pattern = _GUARDED_DIGITS if name in DIGIT_FIELDS else _GUARDED_EMAIL if kind is Kind.EMAIL else GUARDED
+        guarded_pattern = _GUARDED_DIGITS if content.is_digits else _GUARDED_EMAIL if kind is Kind.EMAIL else GUARDED
         cells = pc.replace_substring_regex(cells, guarded_pattern, r"\1")
     if has_any(cells, b'"'):
-        quoted_pattern = _FORMULA_TEXT if name in FREE_FIELDS or kind is Kind.TAGS else _QUOTED_TEXT
+        quoted_pattern = _FORMULA_TEXT if content is Content.FREE or kind is Kind.TAGS else _QUOTED_TEXT
         cells = pc.replace_substring_regex(cells, quoted_pattern, r"\1")
     if name == "phone" and has_any(cells, b".,"):
         cells = pc.replace_substring_regex(cells, r"^([+-]?[0-9]{5,})[.,]0+$", r"\1")

@@ -1,14 +1,15 @@
 """Validates mapped rows by a pandera schema, and converts the columns of valid rows to their types.
 
-`KINDS` has the checks and types of each kind of field. `list_checks` adds the checks of single fields and of the job.
-If a row fails a check, the name of the check is the code of the fault, and the error of the check is the message for a
-person.
+`find_kind_rules` returns the checks and types of a kind of field. `list_checks` adds the checks of texts and of the
+job. If a row fails a check, the name of the check is the code of the fault, and the error of the check is the message
+for a person.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache, partial
+from typing import assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +21,10 @@ from pandera.errors import SchemaErrors
 
 from connector.fields import (
     BY_NAME,
-    DIGIT_FIELDS,
     FIELDS,
-    FREE_FIELDS,
-    NAME_FIELDS,
     NAMES,
     SENT_FIELDS,
+    Content,
     Field,
     Kind,
     wire_name,
@@ -191,49 +190,70 @@ class KindRules:
 
 _COMMON_CHECKS = KindRules().checks
 
-KINDS: dict[Kind, KindRules] = {
-    Kind.NUMBER: KindRules(listed_type=_WHOLE_NUMBER),
-    Kind.FLAG: KindRules(
-        (*_COMMON_CHECKS, FLAG_CHECK),
-        partial(translate_cells, value_by_text=FLAGS),
-        sent_type=_BOOLEAN,
-        listed_type=_BOOLEAN,
-    ),
-    Kind.TEXT: KindRules(),
-    Kind.NULLABLE_TEXT: KindRules(),
-    Kind.EMAIL: KindRules((*_COMMON_CHECKS, CODE_CHECK, EMAIL_CHECK)),
-    Kind.GENDER: KindRules((*_COMMON_CHECKS, GENDER_CHECK), partial(translate_cells, value_by_text=GENDERS)),
-    Kind.TAGS: KindRules((*_COMMON_CHECKS, CODE_CHECK), sent_type=TAGS, listed_type=TAGS),
-    Kind.COUNTRY: KindRules((*_COMMON_CHECKS, COUNTRY_CHECK), partial(map_distinct, convert=find_country)),
-    Kind.ZIP: KindRules(reader=read_zips, sent_type=_WHOLE_NUMBER),
-    Kind.DATE: KindRules((*_COMMON_CHECKS, DATE_CHECK), listed_type=pd.ArrowDtype(pa.date32())),
-}
+
+def find_kind_rules(kind: Kind) -> KindRules:
+    """Return the rules of a kind of field."""
+    match kind:
+        case Kind.NUMBER:
+            return KindRules(listed_type=_WHOLE_NUMBER)
+        case Kind.FLAG:
+            reader = partial(translate_cells, value_by_text=FLAGS)
+            return KindRules((*_COMMON_CHECKS, FLAG_CHECK), reader, sent_type=_BOOLEAN, listed_type=_BOOLEAN)
+        case Kind.TEXT | Kind.NULLABLE_TEXT:
+            return KindRules()
+        case Kind.EMAIL:
+            return KindRules((*_COMMON_CHECKS, CODE_CHECK, EMAIL_CHECK))
+        case Kind.GENDER:
+            return KindRules((*_COMMON_CHECKS, GENDER_CHECK), partial(translate_cells, value_by_text=GENDERS))
+        case Kind.TAGS:
+            return KindRules((*_COMMON_CHECKS, CODE_CHECK), sent_type=TAGS, listed_type=TAGS)
+        case Kind.COUNTRY:
+            return KindRules((*_COMMON_CHECKS, COUNTRY_CHECK), partial(map_distinct, convert=find_country))
+        case Kind.ZIP:
+            return KindRules((*_COMMON_CHECKS, SPOILED_CHECK), read_zips, sent_type=_WHOLE_NUMBER)
+        case Kind.DATE:
+            return KindRules((*_COMMON_CHECKS, DATE_CHECK), listed_type=pd.ArrowDtype(pa.date32()))
+    assert_never(kind)
 
 
 def list_checks(field: Field, rules: ValidationRules, today: date) -> list[pandera.Check]:
-    """Return the checks of a field: the checks of its kind, and the checks that depend on its name, on the job or on
+    """Return the checks of a field: the checks of its kind, and the checks that depend on its content, on the job or on
     the date of today."""
-    field_checks = list(KINDS[field.kind].checks)
-    if field.kind is Kind.DATE:
-        field_checks.append(_build_text_check("lifetime", partial(mark_in_lifetime, today=today), _LIFETIME_MESSAGE))
-    if field.kind in (Kind.TEXT, Kind.NULLABLE_TEXT) and field.name not in FREE_FIELDS:
-        field_checks.append(LIST_CHECK)
-        if field.name != "client_user_id":
-            field_checks.append(CODE_CHECK)
-        elif rules.identity != "client_user_id":
-            # An id that is the identity may already exist in the service, so only its create is refused.
-            field_checks.append(ID)
-    if field.name in NAME_FIELDS:
-        field_checks.append(CONVERTED_CHECK)
-    if field.name in DIGIT_FIELDS:
-        field_checks.append(SPOILED_CHECK)
-    if field.kind is Kind.ZIP and rules.zip == "reject":
-        field_checks.append(ZIP_CHECK)
+    field_checks = list(find_kind_rules(field.kind).checks)
+    match field.kind:
+        case Kind.TEXT | Kind.NULLABLE_TEXT:
+            field_checks += _list_text_checks(field.content, rules)
+        case Kind.DATE:
+            check_lifetime = partial(mark_in_lifetime, today=today)
+            field_checks.append(_build_text_check("lifetime", check_lifetime, _LIFETIME_MESSAGE))
+        case Kind.ZIP:
+            field_checks += [ZIP_CHECK] if rules.zip == "reject" else []
+        case Kind.NUMBER | Kind.FLAG | Kind.EMAIL | Kind.GENDER | Kind.TAGS | Kind.COUNTRY:
+            pass
+        case _:
+            assert_never(field.kind)
     if field.name == "phone" and rules.e164 is not None and rules.e164.otherwise == "reject":
         field_checks.append(
             _build_reader_check("phone", partial(read_phones, region=rules.e164.region), _PHONE_MESSAGE)
         )
     return field_checks
+
+
+def _list_text_checks(content: Content, rules: ValidationRules) -> list[pandera.Check]:
+    match content:
+        case Content.FREE:
+            return []
+        case Content.PLAIN:
+            return [LIST_CHECK, CODE_CHECK]
+        case Content.NAME:
+            return [LIST_CHECK, CODE_CHECK, CONVERTED_CHECK]
+        case Content.DIGITS:
+            return [LIST_CHECK, CODE_CHECK, SPOILED_CHECK]
+        case Content.ID:
+            # An id that is the identity may already exist in the service, so only its create is refused.
+            id_checks = [] if rules.identity == "client_user_id" else [ID]
+            return [LIST_CHECK, *id_checks, SPOILED_CHECK]
+    assert_never(content)
 
 
 @lru_cache(maxsize=8)  # all chunks of a run have the same schema
@@ -261,7 +281,8 @@ def build_listed_schema() -> pandera.DataFrameSchema:
     A value of another type is converted if its meaning stays the same. Other columns are allowed.
     """
     columns = {
-        field.name: pandera.Column(KINDS[field.kind].listed_type, nullable=True, coerce=True) for field in FIELDS
+        field.name: pandera.Column(find_kind_rules(field.kind).listed_type, nullable=True, coerce=True)
+        for field in FIELDS
     }
     return pandera.DataFrameSchema(columns, name="subscribers as listed")
 
@@ -274,9 +295,9 @@ class ValidRows:
     """The valid rows of a chunk, and the faults of the invalid rows.
 
     The index of `subscribers` has the positions (from 0) of the rows in the chunk. Its column types are
-    `KINDS.sent_type`. A missing value is not sent. `faults` are in the order of positions, and then of the field table.
-    `omitted_zip_positions` are the positions of valid rows whose zip code is not sent. `yearless_positions` are the
-    positions of valid rows whose birthday is not sent, because the birthday has no year.
+    `KindRules.sent_type`. A missing value is not sent. `faults` are in the order of positions, and then of the field
+    table. `omitted_zip_positions` are the positions of valid rows whose zip code is not sent. `yearless_positions` are
+    the positions of valid rows whose birthday is not sent, because the birthday has no year.
     """
 
     subscribers: pd.DataFrame
@@ -342,7 +363,7 @@ def _convert_columns(rows: pd.DataFrame, rules: ValidationRules) -> tuple[pd.Dat
     """Return the valid rows with typed columns, and the index labels of the rows without their zip code."""
     columns = {}
     for name in rows.columns:
-        kind = KINDS[BY_NAME[name].kind]
+        kind = find_kind_rules(BY_NAME[name].kind)
         columns[name] = rows[name]
         if kind.reader is not None:
             values = kind.reader(read_cells(rows[name])).to_pandas(types_mapper=lambda _, dtype=kind.sent_type: dtype)
