@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
+from typing import assert_never
 
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.fields import BaseRef, fold_base_name
-from connector.ledger.entries import Ledger
+from connector.ledger.entries import Ledger, UnfinishedEntry
 from connector.ledger.records import find_job_of_run, find_or_add_base, list_bases
 from connector.ledger.store import Base
 from connector.load.base_load import Loader, SortedChunk
@@ -313,13 +314,20 @@ class BaseLoads:
         ]
 
     def _has_unsettled(self, ledger: Ledger, base: Base) -> bool:
-        rejected_entries = ledger.find_unfinished_entries(base, State.REJECTED)
-        entries_to_send_again = [
-            entry for entry in rejected_entries if not entry.is_final or len(rejected_entries) >= LEAST_ALIKE
-        ]
         if ledger.find_opt_outs(base, self._run.frame.job):
             return True
-        run_ids = {
-            entry.run_id for entry in [*ledger.find_unfinished_entries(base, State.UNKNOWN), *entries_to_send_again]
-        }
+        run_ids = {entry.run_id for state in State for entry in _find_entries_to_settle(ledger, base, state)}
         return any(find_job_of_run(ledger.connection, run_id) == self._run.frame.job for run_id in run_ids)
+
+
+def _find_entries_to_settle(ledger: Ledger, base: Base, state: State) -> list[UnfinishedEntry]:
+    """Return the entries of the base in this state that a load settles, also without their rows."""
+    match state:
+        case State.UNKNOWN:
+            return ledger.find_unfinished_entries(base, state)
+        case State.REJECTED:
+            entries = ledger.find_unfinished_entries(base, state)
+            return [entry for entry in entries if not entry.is_final or len(entries) >= LEAST_ALIKE]
+        case State.HELD | State.SENDING | State.CONFIRMED | State.NONE:
+            return []  # a person decides about HELD entries, and no entry in another state waits for a run
+    assert_never(state)

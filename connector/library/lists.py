@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import weakref
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, assert_never, overload
 from uuid import uuid4
@@ -73,9 +74,6 @@ class ListFilters(TypedDict, total=False):
 
 class ListOptions(ListFilters, ServiceOptions, total=False):
     """The filters and columns of the list, and the service."""
-
-
-_FILTER_NAMES = ("id", "base_id", "client_user_id", "email", "is_active", "first_name", "last_name", "gender")
 
 
 @overload
@@ -229,7 +227,8 @@ def _read_stored_sweep(options: ListOptions, chunksize: int | None) -> tuple[Sto
     refuse_unknown_options(options, ListOptions)
     if chunksize is not None and chunksize < 1:
         raise ConfigurationError(f"chunksize must be at least 1, not {chunksize}.")
-    filters: dict[str, Any] = {name: value for name, value in options.items() if name in _FILTER_NAMES}
+    filter_names = {field.name for field in fields(ListQuery)}
+    filters: dict[str, Any] = {name: value for name, value in options.items() if name in filter_names}
     query = ListQuery(**filters | ({"gender": ""} if filters.get("gender") == "unspecified" else {}))
     sweep = StoredSweep(select_columns(check_columns(options.get("columns"))))
     service = read_service(
