@@ -28,27 +28,61 @@ subscribers, the cause is most often a wrong token or filter."""
 class Format(StrEnum):
     """The kinds of destinations."""
 
-    EXCEL = "excel"
     PARQUET = "parquet"
     CSV = "csv"
     JSON_LINES = "jsonl"
-    DUCKDB = "duckdb"
+    EXCEL = "excel"
     SQLITE = "sqlite"
+    DUCKDB = "duckdb"
     POSTGRESQL = "postgresql"
     MYSQL = "mysql"
     SQL = "sql"  # any other database with an SQLAlchemy dialect
     DELTA = "delta"
 
 
-_FORMAT_BY_SUFFIX = {
-    ".parquet": Format.PARQUET,
-    ".csv": Format.CSV,
-    ".jsonl": Format.JSON_LINES,
-    ".xlsx": Format.EXCEL,
-}
-"""The formats of files. All other formats are databases or tables."""
+@dataclass(frozen=True, slots=True)
+class FormatTraits:
+    """The properties of a format.
 
-_COMPRESSED_FORMATS = (Format.PARQUET, Format.EXCEL)  # these formats compress their files themselves
+    - `modes`: the modes in which an export can write the format.
+    - `suffix`: the suffix of the files, or "" if the destination is a table.
+    - `is_compressed`: the files are compressed without gzip.
+    - `can_have_receipts`: receipts can be written in this format.
+    """
+
+    modes: tuple[Mode, ...]
+    suffix: str
+    is_compressed: bool
+    can_have_receipts: bool
+
+
+def find_format_traits(destination_format: Format) -> FormatTraits:
+    """Return the properties of a format."""
+    match destination_format:
+        case Format.PARQUET:
+            return FormatTraits((Mode.REPLACE,), ".parquet", is_compressed=True, can_have_receipts=True)
+        case Format.CSV:
+            return FormatTraits((Mode.REPLACE,), ".csv", is_compressed=False, can_have_receipts=True)
+        case Format.JSON_LINES:
+            return FormatTraits((Mode.REPLACE,), ".jsonl", is_compressed=False, can_have_receipts=True)
+        case Format.EXCEL:
+            return FormatTraits((Mode.REPLACE,), ".xlsx", is_compressed=True, can_have_receipts=False)
+        case Format.SQL:
+            modes: tuple[Mode, ...] = (Mode.REPLACE, Mode.APPEND)
+        case Format.DELTA:  # a Delta table itself keeps its earlier versions
+            modes = (Mode.REPLACE, Mode.APPEND, Mode.UPSERT)
+        case Format.SQLITE | Format.DUCKDB | Format.POSTGRESQL | Format.MYSQL:
+            modes = tuple(Mode)
+        case _:
+            assert_never(destination_format)
+    return FormatTraits(modes, "", is_compressed=False, can_have_receipts=True)
+
+
+_FORMAT_BY_SUFFIX = {
+    find_format_traits(file_format).suffix: file_format
+    for file_format in Format
+    if find_format_traits(file_format).suffix
+}
 _GZIP_SUFFIX = ".gz"
 
 
@@ -125,7 +159,7 @@ class Destination:
     @property
     def is_database(self) -> bool:
         """Whether the destination is a table of a database, or a Delta table."""
-        return self.format not in _FORMAT_BY_SUFFIX.values()
+        return not find_format_traits(self.format).suffix
 
     @property
     def is_standard_output(self) -> bool:
@@ -252,7 +286,7 @@ def parse_receipts(text: str, *, table: str = RECEIPTS, schema: str | None = Non
             destination = Destination(_find_file_format(text, None), path, table, schema)
     except ConfigurationError as error:
         raise ConfigurationError(f"Receipts cannot be written. {error}") from None
-    if destination.is_standard_output or destination.format is Format.EXCEL:
+    if destination.is_standard_output or not find_format_traits(destination.format).can_have_receipts:
         raise ConfigurationError(
             f"Receipts cannot be written to {destination}. Name a table, or a folder ending in .parquet, .csv or "
             ".jsonl."
@@ -305,7 +339,7 @@ def _find_file_format(text: str, option: str | None) -> Format:
         file_format = Format.CSV
     elif file_format is None and option is not None:
         file_format = Format(option)
-    if file_format is None or (is_packed and file_format in _COMPRESSED_FORMATS):
+    if file_format is None or (is_packed and find_format_traits(file_format).is_compressed):
         suffix = name.suffix  # not the whole text, because it may be a mistyped URL with a password
         is_secret = not is_store_url(text) and any(character in text for character in "@:=")
         is_plain = suffix[1:].isalnum() and len(suffix) < 9 and not is_secret
@@ -392,7 +426,7 @@ def _refuse_useless_options(destination: Destination, file_format: str | None, *
         if is_refused:
             option = "--no-run-columns" if key == "run_columns" else f"--{key.replace('_', '-')}"
             raise ConfigurationError(f"{destination} does not take {option} (in a job: {key}). Leave this option out.")
-    modes = _list_modes(destination.format)
+    modes = find_format_traits(destination.format).modes
     if destination.mode not in modes:
         raise ConfigurationError(
             f"{destination} does not take --mode {destination.mode} (in a job: mode). Possible: {', '.join(modes)}."
@@ -402,20 +436,6 @@ def _refuse_useless_options(destination: Destination, file_format: str | None, *
         raise ConfigurationError(
             f"The table is partitioned by {', '.join(missing_columns)}: add {missing_columns[0]} to the columns."
         )
-
-
-def _list_modes(destination_format: Format) -> Sequence[Mode]:
-    """Return the modes in which an export can write this format."""
-    match destination_format:
-        case Format.PARQUET | Format.CSV | Format.JSON_LINES | Format.EXCEL:
-            return (Mode.REPLACE,)
-        case Format.SQL:
-            return (Mode.REPLACE, Mode.APPEND)
-        case Format.DELTA:  # a Delta table itself keeps its earlier versions
-            return (Mode.REPLACE, Mode.APPEND, Mode.UPSERT)
-        case Format.DUCKDB | Format.SQLITE | Format.POSTGRESQL | Format.MYSQL:
-            return tuple(Mode)
-    assert_never(destination_format)
 
 
 def _check_file_path(path: Path) -> None:

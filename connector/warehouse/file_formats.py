@@ -81,6 +81,9 @@ class ParquetFormat:
         finally:
             self._writer.close()
 
+    def discard(self) -> None:
+        self._writer.close()  # Arrow's writers hold the file until they are closed
+
     def _write_row_group(self) -> None:
         tables, row_count, self._unwritten_tables, self._unwritten_rows = (
             self._unwritten_tables,
@@ -141,6 +144,9 @@ class CsvFormat:
     def close(self, run: ExportRun | None) -> None:
         self._writer.close()
 
+    def discard(self) -> None:
+        self._writer.close()  # Arrow's writers hold the file until they are closed
+
     @staticmethod
     def is_of_export(file: BinaryIO) -> bool:
         try:
@@ -189,6 +195,9 @@ class JsonLinesFormat:
     def close(self, run: ExportRun | None) -> None:
         """Do nothing, because nothing follows the last line."""
 
+    def discard(self) -> None:
+        """Do nothing, because the caller closes the file."""
+
     @staticmethod
     def is_of_export(file: BinaryIO) -> bool:
         try:
@@ -229,8 +238,7 @@ class ExcelFormat:
 
     def close(self, run: ExportRun | None) -> None:
         if run is None:
-            self._sheet.discard()
-            return
+            raise ValueError("a workbook needs a run")  # `find_format_traits` refuses receipts in workbooks
         self._sheet.close({
             "connector_run": run.run_id,
             "connector_exported_at": run.exported_at.isoformat(),
@@ -238,6 +246,9 @@ class ExcelFormat:
             "connector_filters": _compute_filters_digest(run.filters),
             "connector_rows": str(run.row_count),
         })  # fmt: skip
+
+    def discard(self) -> None:
+        self._sheet.discard()
 
     @staticmethod
     def is_of_export(file: BinaryIO) -> bool:

@@ -34,7 +34,11 @@ class FileFormat(Protocol):
         """Write rows."""
 
     def close(self, run: ExportRun | None) -> None:
-        """Write the end of the file, and also the run if the format has a place for it. The file stays open."""
+        """Write the end of the file, and also the run if the format has a place for it. The file stays open. Receipts
+        have no run."""
+
+    def discard(self) -> None:
+        """Stop writing, because the file is not used."""
 
     @staticmethod
     def is_of_export(file: BinaryIO) -> bool:
@@ -280,7 +284,7 @@ class FileWriter:
         self._rows_writer = self._gzip_file = None
         with suppress(OSError, ValueError, pa.ArrowException):
             if rows_writer is not None:
-                rows_writer.close(None)  # Arrow's writers hold the file until they are closed
+                rows_writer.discard()
         with suppress(OSError, ValueError):
             if gzip_file is not None:
                 gzip_file.close()

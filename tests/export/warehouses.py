@@ -11,13 +11,16 @@ import pytest
 import sqlalchemy as sa
 
 from connector.databases import build_engine
-from connector.warehouse.destination import Destination, Format, parse_destination
+from connector.warehouse.destination import Destination, Format, find_format_traits, parse_destination
+from connector.warehouse.runs import Mode
 from tests.databases import Database
 from tests.export.readers import build_target
 
 SERVER_FORMATS = (Format.POSTGRESQL, Format.MYSQL, Format.SQL)
 DATABASE_FORMATS = (Format.SQLITE, Format.DUCKDB, *SERVER_FORMATS)
-MERGING_FORMATS = (Format.SQLITE, Format.DUCKDB, Format.POSTGRESQL, Format.MYSQL)
+MERGING_FORMATS = tuple(
+    database_format for database_format in DATABASE_FORMATS if Mode.HISTORY in find_format_traits(database_format).modes
+)
 DATABASE_FILE_FORMATS = (Format.SQLITE, Format.DUCKDB)
 FILE_FORMATS = (Format.PARQUET, Format.CSV, Format.JSON_LINES, Format.EXCEL)
 
