@@ -40,7 +40,7 @@ class RequestLimiter:
     @property
     def max_in_flight(self) -> int:
         """The number of requests that may be in flight at once."""
-        return self._concurrency.allowed
+        return self._concurrency.allowed_count
 
     async def acquire_slot(self) -> bool:
         """Wait for a slot. Return False, without a slot, if the run must stop."""
@@ -70,7 +70,7 @@ class RequestLimiter:
 
     def wake_waiting(self) -> None:
         """Wake the caller that waits in `acquire_slot`, if a slot is free."""
-        if self._in_flight_count < self._concurrency.allowed:
+        if self._in_flight_count < self._concurrency.allowed_count:
             self._may_have_room.set()
 
     def record_answer(self, answer: Answer, sent_at: float) -> None:
@@ -117,7 +117,7 @@ class RequestLimiter:
     def _try_acquire(self) -> float:
         """Return 0 if a slot was acquired, so that a request must leave now. Else return the seconds to wait, or inf if
         the caller must wait for the next answer."""
-        if self._in_flight_count >= self._concurrency.allowed:
+        if self._in_flight_count >= self._concurrency.allowed_count:
             return inf
         wait_s = self._find_wait(self._control.clock.monotonic())
         self._in_flight_count += wait_s <= 0

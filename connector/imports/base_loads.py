@@ -16,7 +16,7 @@ from connector.load.lookups import look_up_keys
 from connector.load.presence import AccountPresence, BasePresence
 from connector.load.session import RunMode, Session
 from connector.outcomes import Outcome
-from connector.pace.refusals import LEAST_ALIKE
+from connector.pace.refusals import SERIES_LENGTH
 from connector.rows import PlannedChunk
 from connector.runs.frame import Run
 from connector.states import State
@@ -327,7 +327,7 @@ def _find_entries_to_settle(ledger: Ledger, base: Base, state: State) -> list[Un
             return ledger.find_unfinished_entries(base, state)
         case State.REJECTED:
             entries = ledger.find_unfinished_entries(base, state)
-            return [entry for entry in entries if not entry.is_final or len(entries) >= LEAST_ALIKE]
+            return [entry for entry in entries if not entry.is_final or len(entries) >= SERIES_LENGTH]
         case State.HELD | State.SENDING | State.CONFIRMED | State.NONE:
             return []  # a person decides about HELD entries, and no entry in another state waits for a run
     assert_never(state)

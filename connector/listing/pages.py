@@ -231,7 +231,7 @@ async def read_pages(
 
 def _choose_pages(pager: Pager, concurrency_limit: ConcurrencyLimit) -> list[PageRequest]:
     page = pager.decide_next()
-    return [] if page is None else [page, *pager.decide_pages_ahead(concurrency_limit.allowed - 1)]
+    return [] if page is None else [page, *pager.decide_pages_ahead(concurrency_limit.allowed_count - 1)]
 
 
 def read_ids(row_form: RowForm[Rows], list_page: ListPage[Rows]) -> IdArray:

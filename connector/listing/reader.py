@@ -156,8 +156,8 @@ async def read_list(
     )
     concurrency_limit = ConcurrencyLimit(
         min(max_concurrency, MAX_IN_FLIGHT),
-        first=_FIRST_IN_FLIGHT,
-        least=_FIRST_IN_FLIGHT,
+        first_limit=_FIRST_IN_FLIGHT,
+        lowest_by_latency=_FIRST_IN_FLIGHT,
         fewest_in_round=_MIN_PAGES_PER_ROUND,
     )
 
@@ -193,7 +193,7 @@ async def read_list(
         seed=draw(_SEED_BYTES),
         absent_values=draw_absent_values(sent_filters, draw),
     )
-    answers = await gather_answers(request_page, suspect, concurrency_limit.allowed)
+    answers = await gather_answers(request_page, suspect, concurrency_limit.allowed_count)
     certificate = replace(certificate, unshown_classes=tuple(list_unshown(suspect, answers)))
     classes = dict.fromkeys([*known_hidden_classes, *find_hidden_classes(suspect, answers)])
     suspect = replace(suspect, hidden_classes=tuple(class_ for class_ in classes if class_[0] not in sent_filters))
@@ -209,7 +209,14 @@ async def read_list(
                 sink, row_form, build_row_matcher(filters), combination, listed_id_set, dispatcher.class_counts
             )
             reading = await _read_part(
-                request_page, read_sweeps, suspect, part_dispatcher, largest_total, concurrency_limit.allowed, now, draw
+                request_page,
+                read_sweeps,
+                suspect,
+                part_dispatcher,
+                largest_total,
+                concurrency_limit.allowed_count,
+                now,
+                draw,
             )
             certificate = replace(certificate, pages=certificate.pages + reading.page_count)
             if new_classes := [class_ for class_ in reading.hidden_classes if class_ not in suspect.hidden_classes]:
@@ -226,7 +233,9 @@ async def read_list(
                 pending_combinations.append(())
         ids = listed_id_set.to_array()
         unlisted_entry_ids = [] if find_unlisted_entries is None else await find_unlisted_entries(ids)
-        answers += await ask_unlisted_entries(request_page, unlisted_entry_ids, answers, concurrency_limit.allowed)
+        answers += await ask_unlisted_entries(
+            request_page, unlisted_entry_ids, answers, concurrency_limit.allowed_count
+        )
         certificate = replace(certificate, distinct=len(ids), hidden=suspect.hidden_classes)
         suspect = replace(suspect, certificate=certificate, ids=ids)
     findings = [*decide_evidence(suspect, answers), *problems]

@@ -17,7 +17,7 @@ from connector.load.candidates import RUN_ENDING_STATUSES, Candidate, describe_b
 from connector.load.outcomes import Outcomes
 from connector.load.session import Canaries, Session
 from connector.pace.pace import Pace
-from connector.pace.refusals import LEAST_ALIKE
+from connector.pace.refusals import SERIES_LENGTH
 from connector.sender import FetchItems, GiveUpReason, Sender
 from connector.service.answers import is_about_row, refusal_kind
 from connector.service.wire import (
@@ -174,7 +174,7 @@ class Creator:
         elif answer.status != TOO_MANY_REQUESTS:
             kind = refusal_kind(answer.status, answer.message)
             if answer.retry_after_s is not None:
-                passing_refusals.suspect(kind)
+                passing_refusals.mark_passing(kind)
             now = self._session.clock.monotonic()
             return replace(
                 answer, may_pass=passing_refusals.record_refused(kind, sent_at, now, is_again=kind == previous_kind)
@@ -277,7 +277,7 @@ class Creator:
         """End the run if, after accepted creates, all answers of a minute are refusals of one kind. If the service
         refuses the token, end the run after 20 refusals in a row."""
         session = self._session
-        if transition.status == UNAUTHENTICATED and session.passing_refusals.count >= LEAST_ALIKE:
+        if transition.status == UNAUTHENTICATED and session.passing_refusals.count >= SERIES_LENGTH:
             session.control.request_stop(
                 f"the service accepted creates, then refused the last {session.passing_refusals.count:,} with "
                 f"status 401 ({transition.message or 'no message'}). Nothing more was sent. Check the token, then "

@@ -17,7 +17,7 @@ from connector.ledger.receipts import ReceiptKind
 from connector.load.candidates import Candidate, build_row, describe_held_row
 from connector.load.session import CompareReason, Leftover, Problem, RunMode, Session
 from connector.outcomes import Outcome
-from connector.pace.refusals import LEAST_ALIKE
+from connector.pace.refusals import SERIES_LENGTH
 from connector.rows import LoadRow, Row
 from connector.service.answers import is_about_row, refusal_kind
 from connector.states import Event, FinalAbsenceEvent, State
@@ -154,8 +154,8 @@ class Outcomes:
         """Make held rows unresolved if their refusal may pass. The run then settles them like rows that got a 429."""
         passing_refusals, held_rows, self._held_rows = self._session.passing_refusals, self._held_rows, []
         for kind, count in Counter(held_row.kind for held_row in held_rows).items():
-            if kind and count >= LEAST_ALIKE:
-                passing_refusals.suspect(kind)
+            if kind and count >= SERIES_LENGTH:
+                passing_refusals.mark_passing(kind)
         for held_row in held_rows:
             if held_row.refused_at is None or not passing_refusals.may_pass(held_row.kind):
                 self._held_rows.append(held_row)

@@ -15,7 +15,7 @@ from connector.ledger.records import RefusingRun, find_refusing_runs
 from connector.listing.access import LookupKey
 from connector.load.lookups import look_up_all
 from connector.load.session import Session
-from connector.pace.refusals import LEAST_ALIKE
+from connector.pace.refusals import SERIES_LENGTH
 from connector.rows import LoadRow
 from connector.service.answers import is_about_row, refusal_kind
 from connector.states import State
@@ -62,7 +62,7 @@ class EarlierRefusals:
         for refusal in refusals:
             refusals_by_kind[refusal_kind(refusal.status, refusal.message)].append(refusal)
         for kind, similar_refusals in refusals_by_kind.items():
-            is_shared = len(similar_refusals) >= LEAST_ALIKE and not is_about_row(
+            is_shared = len(similar_refusals) >= SERIES_LENGTH and not is_about_row(
                 similar_refusals[0].status, similar_refusals[0].message
             )
             if is_shared:

@@ -14,14 +14,14 @@ half as many after each growth.
 
 from math import inf
 
-_FIRST = 16.0
-_LEAST = 1.0
-_NEAR = 1.15  # a mean up to this many times the least mean lets the limit grow
-_LONG = 1.25  # a mean above this many times the least mean makes a round slow
-_TOLERATED_S = 0.003  # a round trip on loopback varies by milliseconds with the work of this process
-_MUCH_FEWER = 0.8  # share of the limit before a fall, below which the effect of the fall is measured
-_LESS = 0.85  # share of the requests served before a fall, below which the service has become slower
-_GROWTH = 0.1
+_FIRST_LIMIT = 16.0
+_LOWEST_LIMIT = 1.0
+_GOOD_ROUND_FACTOR = 1.15  # a mean up to this many times the least mean lets the limit grow
+_SLOW_ROUND_FACTOR = 1.25  # a mean above this many times the least mean makes a round slow
+_TOLERANCE_S = 0.003  # a round trip on loopback varies by milliseconds with the work of this process
+_LARGE_FALL_SHARE = 0.8  # share of the limit before a fall, below which the effect of the fall is measured
+_SLOWER_SERVICE_SHARE = 0.85  # share of the requests served before a fall, below which the service has become slower
+_GROWTH_SHARE = 0.1
 _FEWEST_IN_ROUND = 16
 _SHORTEST_ROUND_S = 0.1
 _MOST_ROUNDS_TO_GROW = 16
@@ -30,25 +30,26 @@ _HALF, _THREE_QUARTERS = 0.5, 0.75
 
 
 class ConcurrencyLimit:
-    """A limit of requests in flight: `allowed`, which begins at `first` and never exceeds `ceiling`.
+    """A limit of requests in flight: `allowed_count`, which begins at `first_limit` and never exceeds `ceiling`.
 
-    Latency alone does not reduce the limit below `least`; refusals do. A round has at least `fewest_in_round` answers.
+    Latency alone does not reduce the limit below `lowest_by_latency`; refusals do. A round has at least
+    `fewest_in_round` answers.
     """
 
     def __init__(
         self,
         ceiling: int,
         *,
-        first: float = _FIRST,
-        least: float = _LEAST,
+        first_limit: float = _FIRST_LIMIT,
+        lowest_by_latency: float = _LOWEST_LIMIT,
         fewest_in_round: int = _FEWEST_IN_ROUND,
     ) -> None:
-        self._ceiling = max(float(ceiling), _LEAST)
-        self._allowed = min(first, self._ceiling)
-        self._least = min(least, self._ceiling)
+        self._ceiling = max(float(ceiling), _LOWEST_LIMIT)
+        self._limit = min(first_limit, self._ceiling)
+        self._lowest_by_latency = min(lowest_by_latency, self._ceiling)
         self._fewest_in_round = fewest_in_round
         self._rounds_to_grow = 1  # rounds that must go well before the limit grows; more after each refusal
-        self._rounds_well = 0
+        self._good_round_count = 0
         self._is_doubling = True
         self._least_s = inf  # the least mean round-trip time of any round
         self._before_fall: tuple[float, float] | None = None  # the limit, and the requests served per second
@@ -57,9 +58,9 @@ class ConcurrencyLimit:
         self._answer_count, self._sum_s, self._most_in_flight = 0, 0.0, 0
 
     @property
-    def allowed(self) -> int:
+    def allowed_count(self) -> int:
         """The limit, at least 1."""
-        return int(self._allowed)
+        return int(self._limit)
 
     def record_answer(self, sent_at: float, now: float, in_flight: int) -> None:
         """Record the answer to an attempt that left at `sent_at` (s). `in_flight` is the number of requests in flight
@@ -71,7 +72,7 @@ class ConcurrencyLimit:
         self._answer_count += 1
         self._sum_s += now - sent_at
         self._most_in_flight = max(self._most_in_flight, in_flight)
-        is_full = self._answer_count >= max(self._fewest_in_round, self._allowed / 2)
+        is_full = self._answer_count >= max(self._fewest_in_round, self._limit / 2)
         if is_full and now - self._began_at >= _SHORTEST_ROUND_S:
             self._end_round(self._sum_s / self._answer_count, now)
 
@@ -82,36 +83,36 @@ class ConcurrencyLimit:
         """
         if sent_at < self._began_at:
             return
-        reduced = self._allowed * (_HALF if self._is_doubling else _THREE_QUARTERS)
+        reduced_limit = self._limit * (_HALF if self._is_doubling else _THREE_QUARTERS)
         self._is_doubling, self._before_fall = False, None
-        self._rounds_to_grow, self._rounds_well = min(4 * self._rounds_to_grow, _MOST_ROUNDS_TO_GROW), 0
-        self._allowed = max(_LEAST, min(reduced, self._allowed - 1))
+        self._rounds_to_grow, self._good_round_count = min(4 * self._rounds_to_grow, _MOST_ROUNDS_TO_GROW), 0
+        self._limit = max(_LOWEST_LIMIT, min(reduced_limit, self._limit - 1))
         self._begin_round(now)
 
     def _begin_round(self, now: float) -> None:
         self._began_at, self._answer_count, self._sum_s, self._most_in_flight = now, 0, 0.0, 0
 
     def _end_round(self, mean_s: float, now: float) -> None:
-        is_binding = self._most_in_flight >= 0.9 * int(self._allowed)
+        is_binding = self._most_in_flight >= 0.9 * int(self._limit)
         served_per_s = (self._answer_count - 1) / max(now - self._first_at, _SHORTEST_ROUND_S / 100)
         self._begin_round(now)
         self._least_s = min(self._least_s, mean_s)
-        if self._before_fall is not None and self._allowed < _MUCH_FEWER * self._before_fall[0]:
-            if is_binding and served_per_s < _LESS * self._before_fall[1]:
+        if self._before_fall is not None and self._limit < _LARGE_FALL_SHARE * self._before_fall[0]:
+            if is_binding and served_per_s < _SLOWER_SERVICE_SHARE * self._before_fall[1]:
                 self._least_s = mean_s
             self._before_fall = None
-        if mean_s > _LONG * self._least_s + _TOLERATED_S:
+        if mean_s > _SLOW_ROUND_FACTOR * self._least_s + _TOLERANCE_S:
             self._is_doubling = False
-            self._before_fall = self._before_fall or (self._allowed, served_per_s)
-            reduced = self._allowed * (_NEAR * self._least_s + _TOLERATED_S) / mean_s
-            self._allowed = max(reduced, min(self._least, self._allowed))
-        elif is_binding and mean_s <= _NEAR * self._least_s + _TOLERATED_S:
-            self._grow()
+            self._before_fall = self._before_fall or (self._limit, served_per_s)
+            reduced_limit = self._limit * (_GOOD_ROUND_FACTOR * self._least_s + _TOLERANCE_S) / mean_s
+            self._limit = max(reduced_limit, min(self._lowest_by_latency, self._limit))
+        elif is_binding and mean_s <= _GOOD_ROUND_FACTOR * self._least_s + _TOLERANCE_S:
+            self._grow_limit()
 
-    def _grow(self) -> None:
-        self._rounds_well += 1
-        if self._rounds_well < self._rounds_to_grow:
+    def _grow_limit(self) -> None:
+        self._good_round_count += 1
+        if self._good_round_count < self._rounds_to_grow:
             return
-        self._rounds_to_grow, self._rounds_well = max(1, self._rounds_to_grow // 2), 0
-        grown = 2 * self._allowed if self._is_doubling else self._allowed + max(1.0, _GROWTH * self._allowed)
-        self._allowed = min(grown, self._ceiling)
+        self._rounds_to_grow, self._good_round_count = max(1, self._rounds_to_grow // 2), 0
+        grown_limit = 2 * self._limit if self._is_doubling else self._limit + max(1.0, _GROWTH_SHARE * self._limit)
+        self._limit = min(grown_limit, self._ceiling)

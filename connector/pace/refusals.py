@@ -7,35 +7,39 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from math import inf
 
-LEAST_ALIKE = 20
+SERIES_LENGTH = 20
 """The length of a series of refusals that may pass: people rarely spoil so many source rows in succession."""
 
-_AMONG = 40
-_MOST_OF_THEM = 30  # refusals among 40 answers: a limit refuses this many at four times its rate
-_TRIES = 3  # refusals of creates that were sent again: then the kind is final
+_SAMPLE_SIZE = 40
+_SAMPLE_REFUSAL_COUNT = 30  # refusals among 40 answers: a limit refuses this many at four times its rate
+_MAX_REFUSED_RETRIES = 3  # refusals of creates that were sent again: then the kind is final
 
-_LONGEST_S = 60.0
+_MAX_TRIAL_S = 60.0
 """Seconds that a run continues to try: a restart of the service and a window of a minute end within a minute."""
 
 
 @dataclass(slots=True)
-class _Slowed:
+class _ReducedPaceCounts:
     """The results of the creates that left after the pace was reduced for a kind of refusal."""
 
     since: float
-    accepted: int = 0
-    refused: int = 0
+    accepted_count: int = 0
+    refused_count: int = 0
 
     @property
     def is_no_better(self) -> bool:
         """Whether most creates are still refused while others are accepted: the refusals are about the rows."""
-        return self.accepted > 0 and self.accepted + self.refused >= _AMONG and self.refused > self.accepted
+        return (
+            self.accepted_count > 0
+            and self.accepted_count + self.refused_count >= _SAMPLE_SIZE
+            and self.refused_count > self.accepted_count
+        )
 
 
 class PassingRefusals:
     """The kinds of refusals of one run, by status and words. A kind may pass after a Retry-After, after a hint of the
-    caller (`suspect`), or, once a create was accepted, after a series of 20 refusals or 30 of the latest 40 answers. A
-    kind has passed once a refused create was sent again and accepted.
+    caller (`mark_passing`), or, once a create was accepted, after a series of 20 refusals or 30 of the latest 40
+    answers. A kind has passed once a refused create was sent again and accepted.
 
     `earlier` are the kinds that an earlier run has met already. All times are monotonic, in seconds.
     """
@@ -49,11 +53,11 @@ class PassingRefusals:
         self.earlier: set[str] = set()
         self.passed: set[str] = set()
         self._suspect: set[str] = set()
-        self._slowed: dict[str, _Slowed] = {}
+        self._slowed: dict[str, _ReducedPaceCounts] = {}
         self._believed: set[str] = set()
         self._tries = Counter[str]()
         self._has_accepted = False
-        self._latest: deque[str] = deque(maxlen=_AMONG)  # kinds of the latest answers, "" for others
+        self._latest: deque[str] = deque(maxlen=_SAMPLE_SIZE)  # kinds of the latest answers, "" for others
         self._kind, self._count, self._since = "", 0, inf  # the present series, and when it became 20 long
 
     @property
@@ -69,17 +73,17 @@ class PassingRefusals:
         """Return whether this run has tried refusals of this kind long enough to take them for final."""
         return kind in self._believed
 
-    def record_accepted(self, sent_at: float, refused: str = "") -> None:
-        """Record that a create was accepted. `refused` is the kind of an earlier refusal of the same create."""
+    def record_accepted(self, sent_at: float, refused_kind: str = "") -> None:
+        """Record that a create was accepted. `refused_kind` is the kind of an earlier refusal of the same create."""
         self._has_accepted = True
-        for slowed in self._slowed.values():
-            slowed.accepted += sent_at > slowed.since
+        for counts in self._slowed.values():
+            counts.accepted_count += sent_at > counts.since
         self._latest.append("")
         self.end_series()
-        if refused:
-            self.passed.add(refused)
+        if refused_kind:
+            self.passed.add(refused_kind)
 
-    def suspect(self, kind: str) -> None:
+    def mark_passing(self, kind: str) -> None:
         """Record that refusals of this kind may pass, for example after a Retry-After, unless the kind is believed."""
         if kind not in self._believed:
             self._suspect.add(kind)
@@ -104,13 +108,13 @@ class PassingRefusals:
             self._kind = kind
         self._count += 1
         self._tries[kind] += is_again and kind in self._suspect
-        if self._count >= LEAST_ALIKE:
+        if self._count >= SERIES_LENGTH:
             self._since = min(self._since, now)
-        if self._count >= LEAST_ALIKE or self._latest.count(kind) >= _MOST_OF_THEM:
+        if self._count >= SERIES_LENGTH or self._latest.count(kind) >= _SAMPLE_REFUSAL_COUNT:
             self._suspect.add(kind)
-            self._slowed.setdefault(kind, _Slowed(now))
+            self._slowed.setdefault(kind, _ReducedPaceCounts(now))
         if kind in self._slowed:
-            self._slowed[kind].refused += sent_at > self._slowed[kind].since
+            self._slowed[kind].refused_count += sent_at > self._slowed[kind].since
         if kind not in self.passed and self._has_failed(kind, now, is_again=is_again):
             self._suspect.discard(kind)
             self._believed.add(kind)
@@ -118,11 +122,11 @@ class PassingRefusals:
         return self.may_pass(kind)
 
     def _has_failed(self, kind: str, now: float, *, is_again: bool) -> bool:
-        if self._count >= LEAST_ALIKE:
+        if self._count >= SERIES_LENGTH:
             return self.has_lasted(now) and (is_again or kind in self.earlier)
-        slowed = self._slowed.get(kind)
-        return self._tries[kind] >= _TRIES or (slowed is not None and slowed.is_no_better)
+        counts = self._slowed.get(kind)
+        return self._tries[kind] >= _MAX_REFUSED_RETRIES or (counts is not None and counts.is_no_better)
 
     def has_lasted(self, now: float) -> bool:
         """Return whether the present series has lasted for a minute since its 20th refusal."""
-        return now - self._since >= _LONGEST_S
+        return now - self._since >= _MAX_TRIAL_S

@@ -16,7 +16,7 @@ from itertools import groupby
 from pathlib import Path
 
 from connector.pace.rate import RateController
-from tests.pace.ablation import HEAD, RULES, write_rule
+from tests.pace.ablation import RULES, RULES_TABLE_HEAD, format_rule_row
 from tests.pace.chance import measure_chance
 from tests.pace.matrix import (
     ALONE,
@@ -27,45 +27,54 @@ from tests.pace.matrix import (
     SHARED,
     Cell,
     Measurements,
-    average,
+    compute_means,
     list_cells,
     list_chance_cells,
     measure,
     play,
     read_promise,
 )
-from tests.pace.others import Aimd, CubicRetry
+from tests.pace.others import AimdController, CubicController
 
-_PLAYS = {5.0: 12, 50.0: 12, 500.0: 4}  # plays of each cell: with fewer requests, chance has more influence
-_CHANCE_PLAYS = 24
-_HEAD = """# The pace, cell by cell
+# Plays of each cell. With fewer requests, chance has more influence.
+_PLAY_COUNT_BY_RATE = {5.0: 12, 50.0: 12, 500.0: 4}
+_CHANCE_PLAY_COUNT = 24
+_PAGE_HEAD = """# The pace, cell by cell
 
 This page is for you if you want every measurement of [the pace](pace.md). `python -m tests.pace` wrote the page.
 The limits are {rates} requests/s. Each cell is the mean of {plays} plays, and each chance cell of {chance_plays}.
 """
-_FASTEST_ALONE = "At {fastest:g} requests/s, only the cells without another client and with 20 ms latency are played.\n"
-_MISSES = "These cells do not keep their promise (`tests/pace/matrix.py:read_promise`):"
-_NO_MISSES = "All played cells keep their promise (`tests/pace/matrix.py:read_promise`)."
-_RULES = """What each rule is worth: one play of the cells at 5 and 50/s and 20 ms, of six cells at 500/s and of 11
+_FASTEST_ALONE_NOTE = (
+    "At {fastest:g} requests/s, only the cells without another client and with 20 ms latency are played.\n"
+)
+_MISSES_HEADING = "These cells do not keep their promise (`tests/pace/matrix.py:read_promise`):"
+_NO_MISSES_TEXT = "All played cells keep their promise (`tests/pace/matrix.py:read_promise`)."
+_RULES_INTRODUCTION = """\
+What each rule is worth: one play of the cells at 5 and 50/s and 20 ms, of six cells at 500/s and of 11
 cells at 50/s with 300 ms, and of the chance cells (mean, least, below 85 %). "Beside" is the least goodput at 50/s and
 300 ms beside another client, with pauses of 5 and 30 s."""
-_WIDTH, _HEIGHT, _LEFT, _TOP = 36, 22, 150, 40
+_SQUARE_WIDTH, _SQUARE_HEIGHT, _LEFT_MARGIN, _TOP_MARGIN = 36, 22, 150, 40
 
-Result = tuple[Cell, Measurements]
-
-
-def play_cell(cell: Cell, plays: int | None = None) -> Result:
-    """Return the cell with the mean of its plays. `plays` replaces the usual number of plays."""
-    seeds = range(1, 1 + (plays or _PLAYS[cell.rate]))
-    return cell, average([measure(cell, play(cell, RateController(), seed)) for seed in seeds])
+CellResult = tuple[Cell, Measurements]
 
 
-def write_others(cells: Sequence[Cell]) -> str:
+def play_cell(cell: Cell, play_count: int | None = None) -> CellResult:
+    """Return the cell with the mean of its plays. `play_count` replaces the usual number of plays."""
+    seeds = range(1, 1 + (play_count or _PLAY_COUNT_BY_RATE[cell.rate]))
+    return cell, compute_means([measure(cell, play(cell, RateController(), seed)) for seed in seeds])
+
+
+def format_other_controllers(cells: Sequence[Cell]) -> str:
     """Return a Markdown table with the mean and the smallest goodput of each controller, for each pause."""
-    lines = [f"| goodput: mean, least | {' | '.join(map(write_pause, PAUSES))} |", f"|---|{'---|' * len(PAUSES)}"]
-    for name, build in (("this one", RateController), ("AIMD", Aimd), ("botocore, adaptive", CubicRetry)):
+    lines = [f"| goodput: mean, least | {' | '.join(map(format_pause, PAUSES))} |", f"|---|{'---|' * len(PAUSES)}"]
+    for name, build_controller in (
+        ("this one", RateController),
+        ("AIMD", AimdController),
+        ("botocore, adaptive", CubicController),
+    ):
         goodputs = [
-            [measure(cell, play(cell, build())).goodput for cell in cells if cell.pause_s == pause] for pause in PAUSES
+            [measure(cell, play(cell, build_controller())).goodput for cell in cells if cell.pause_s == pause]
+            for pause in PAUSES
         ]
         lines.append(
             f"| {name} | {' | '.join(f'{sum(values) / len(values):.2f}, {min(values):.2f}' for values in goodputs)} |"
@@ -73,109 +82,124 @@ def write_others(cells: Sequence[Cell]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_pause(pause_s: float | None) -> str:
+def format_pause(pause_s: float | None) -> str:
     """Return the text of a pause for a heading."""
     return "none" if pause_s is None else "date" if pause_s < 0 else f"{pause_s:g} s"
 
 
-def write_limiter(cell: Cell) -> str:
+def format_limiter(cell: Cell) -> str:
     """Return the text of a cell's limiter for the first column of a table."""
-    return f"{cell.kind}, {f'{cell.span_s:g} s' if cell.span_s else 'two tokens'}"
+    return f"{cell.limiter_kind}, {f'{cell.span_s:g} s' if cell.span_s else 'two tokens'}"
 
 
-def write_table(results: Sequence[Result]) -> str:
+def format_table(results: Sequence[CellResult]) -> str:
     """Return a Markdown table with the range of the results of each limiter and pause, over all rates and round
     trips."""
     lines = [
         "| limiter | Retry-After | goodput alone | beside a client | refused after a halving | doubled used (s) |",
         "|---|---|---|---|---|---|",
     ]
-    for (limiter, pause), group in groupby(results, key=lambda result: (write_limiter(result[0]), result[0].pause_s)):
+    for (limiter, pause), group in groupby(results, key=lambda result: (format_limiter(result[0]), result[0].pause_s)):
         cells = list(group)
-        alone = [measurements.goodput for cell, measurements in cells if cell.scene == ALONE]
-        beside = [measurements.beside for cell, measurements in cells if cell.scene == SHARED]
-        exceeded = [measurements.exceeded for cell, measurements in cells if cell.scene == CHANGED]
-        used = [measurements.used_s for cell, measurements in cells if cell.scene == CHANGED]
+        steady_goodputs = [measurements.goodput for cell, measurements in cells if cell.scene == ALONE]
+        goodputs_beside_client = [
+            measurements.goodput_beside_client for cell, measurements in cells if cell.scene == SHARED
+        ]
+        refused_shares = [measurements.refused_after_halving for cell, measurements in cells if cell.scene == CHANGED]
+        doubled_used_times_s = [measurements.doubled_used_s for cell, measurements in cells if cell.scene == CHANGED]
         lines.append(
-            f"| {limiter} | {write_pause(pause)} | {min(alone):.3f} to {max(alone):.3f} | "
-            f"{min(beside):.2f} to {max(beside):.2f} | {max(exceeded):.1%} | {min(used):.0f} to {max(used):.0f} |"
+            f"| {limiter} | {format_pause(pause)} | {min(steady_goodputs):.3f} to {max(steady_goodputs):.3f} | "
+            f"{min(goodputs_beside_client):.2f} to {max(goodputs_beside_client):.2f} | {max(refused_shares):.1%} | "
+            f"{min(doubled_used_times_s):.0f} to {max(doubled_used_times_s):.0f} |"
         )
     return "\n".join(lines) + "\n"
 
 
-def write_summary(results: Sequence[Result]) -> str:
+def format_summary(results: Sequence[CellResult]) -> str:
     """Return a Markdown table of the cells with a steady limit: goodput, first minute and refusals, by Retry-After."""
     lines = [
         "| Retry-After | cells | goodput: mean, least | first minute: mean, least, below 70 % | refused: most, > 3 % |",
         "|---|---|---|---|---|",
     ]
-    alone = [(cell, measurements) for cell, measurements in results if cell.scene == ALONE]
+    steady_results = [(cell, measurements) for cell, measurements in results if cell.scene == ALONE]
     for pause in (*PAUSES, "all"):
-        pause_measurements = [measurements for cell, measurements in alone if pause in (cell.pause_s, "all")]
-        goodput, first = (
+        pause_measurements = [measurements for cell, measurements in steady_results if pause in (cell.pause_s, "all")]
+        goodputs, first_minute_goodputs = (
             [measurements.goodput for measurements in pause_measurements],
-            [measurements.first for measurements in pause_measurements],
+            [measurements.first_minute_goodput for measurements in pause_measurements],
         )
-        refused = [measurements.refused for measurements in pause_measurements]
+        refused_shares = [measurements.refused_share for measurements in pause_measurements]
         lines.append(
-            f"| {pause if isinstance(pause, str) else write_pause(pause)} | {len(pause_measurements)} "
-            f"| {sum(goodput) / len(pause_measurements):.3f}, {min(goodput):.3f} "
-            f"| {sum(first) / len(pause_measurements):.3f}, {min(first):.3f}, {sum(share < 0.7 for share in first)} "
-            f"| {max(refused):.1%}, {sum(share > 0.03 for share in refused)} |"
+            f"| {pause if isinstance(pause, str) else format_pause(pause)} | {len(pause_measurements)} "
+            f"| {sum(goodputs) / len(pause_measurements):.3f}, {min(goodputs):.3f} "
+            f"| {sum(first_minute_goodputs) / len(pause_measurements):.3f}, {min(first_minute_goodputs):.3f}, "
+            f"{sum(share < 0.7 for share in first_minute_goodputs)} "
+            f"| {max(refused_shares):.1%}, {sum(share > 0.03 for share in refused_shares)} |"
         )
     return "\n".join(lines) + "\n"
 
 
-def write_chance(results: Sequence[tuple[Cell, tuple[float, float, int]]]) -> str:
+def format_chance_table(results: Sequence[tuple[Cell, tuple[float, float, int]]]) -> str:
     """Return a Markdown table with the served requests of each chance cell, as a share of the bound."""
     lines = ["| cell | of the bound | first minute | sent inside a pause |", "|---|---|---|---|"]
-    lines += [f"| {cell} | {served:.3f} | {first:.3f} | {inside} |" for cell, (served, first, inside) in results]
+    lines += [
+        f"| {cell} | {served_share:.3f} | {first_minute_share:.3f} | {sent_in_pause_count} |"
+        for cell, (served_share, first_minute_share, sent_in_pause_count) in results
+    ]
     return "\n".join(lines) + "\n"
 
 
-def play_chance(cell: Cell) -> tuple[Cell, tuple[float, float, int]]:
+def play_chance_cell(cell: Cell) -> tuple[Cell, tuple[float, float, int]]:
     """Return the chance cell with the mean of its plays."""
-    plays = [measure_chance(cell, RateController(), seed) for seed in range(1, 1 + _CHANCE_PLAYS)]
-    served, first = (sum(results[index] for results in plays) / len(plays) for index in (0, 1))
-    return cell, (served, first, sum(results[2] for results in plays))
+    play_results = [measure_chance(cell, RateController(), seed) for seed in range(1, 1 + _CHANCE_PLAY_COUNT)]
+    served_share, first_minute_share = (
+        sum(play_result[index] for play_result in play_results) / len(play_results) for index in (0, 1)
+    )
+    return cell, (served_share, first_minute_share, sum(play_result[2] for play_result in play_results))
 
 
-def write_misses(results: Sequence[Result]) -> str:
+def format_misses(results: Sequence[CellResult]) -> str:
     """Return a Markdown list of the cells that break their promise."""
     lines = [
         f"- {cell}: {'; '.join(misses)}"
         for cell, measurements in results
         if (misses := read_promise(cell).list_misses(cell, measurements))
     ]
-    return "\n".join([_MISSES, "", *lines] if lines else [_NO_MISSES]) + "\n"
+    return "\n".join([_MISSES_HEADING, "", *lines] if lines else [_NO_MISSES_TEXT]) + "\n"
 
 
-def draw(results: Sequence[Result]) -> str:
+def draw_picture(results: Sequence[CellResult]) -> str:
     """Return an SVG picture with a line for each limiter and a group of squares for each pause. A square is green if
     the limit is used, and red if much of the limit is unused."""
-    alone = [result for result in results if result[0].scene == ALONE]
-    limiters = list(dict.fromkeys(write_limiter(cell) for cell, _ in alone))
-    number = len({(cell.rate, cell.trip_s) for cell, _ in alone})
-    group_width = number * _WIDTH + 10
-    parts = []
-    for index, pause in enumerate(PAUSES):
-        parts.append(f'<text x="{_LEFT + index * group_width}" y="30">Retry-After {write_pause(pause)}</text>')
-    for line, limiter in enumerate(limiters):
-        y = _TOP + line * _HEIGHT
-        parts.append(f'<text x="4" y="{y + 15}">{limiter}</text>')
-        for index, pause in enumerate(PAUSES):
+    steady_results = [result for result in results if result[0].scene == ALONE]
+    limiters = list(dict.fromkeys(format_limiter(cell) for cell, _ in steady_results))
+    column_count = len({(cell.rate, cell.round_trip_s) for cell, _ in steady_results})
+    group_width = column_count * _SQUARE_WIDTH + 10
+    elements = []
+    for pause_index, pause in enumerate(PAUSES):
+        elements.append(
+            f'<text x="{_LEFT_MARGIN + pause_index * group_width}" y="30">Retry-After {format_pause(pause)}</text>'
+        )
+    for limiter_index, limiter in enumerate(limiters):
+        y = _TOP_MARGIN + limiter_index * _SQUARE_HEIGHT
+        elements.append(f'<text x="4" y="{y + 15}">{limiter}</text>')
+        for pause_index, pause in enumerate(PAUSES):
             cells = [
-                measurements for cell, measurements in alone if write_limiter(cell) == limiter and cell.pause_s == pause
+                measurements
+                for cell, measurements in steady_results
+                if format_limiter(cell) == limiter and cell.pause_s == pause
             ]
-            for column, measurements in enumerate(cells):
-                x = _LEFT + index * group_width + column * _WIDTH
+            for column_index, measurements in enumerate(cells):
+                x = _LEFT_MARGIN + pause_index * group_width + column_index * _SQUARE_WIDTH
                 share = min(max((measurements.goodput - 0.7) / 0.3, 0.0), 1.0)
                 fill = f"hsl({120 * share:.0f},55%,65%)"
-                parts.append(f'<rect x="{x}" y="{y}" width="{_WIDTH - 2}" height="{_HEIGHT - 2}" fill="{fill}"/>')
-                parts.append(f'<text x="{x + 4}" y="{y + 14}">{100 * measurements.goodput:.0f}</text>')
-    width, height = _LEFT + len(PAUSES) * group_width, _TOP + len(limiters) * _HEIGHT + 4
+                elements.append(
+                    f'<rect x="{x}" y="{y}" width="{_SQUARE_WIDTH - 2}" height="{_SQUARE_HEIGHT - 2}" fill="{fill}"/>'
+                )
+                elements.append(f'<text x="{x + 4}" y="{y + 14}">{100 * measurements.goodput:.0f}</text>')
+    width, height = _LEFT_MARGIN + len(PAUSES) * group_width, _TOP_MARGIN + len(limiters) * _SQUARE_HEIGHT + 4
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
-    return head + 'font-size="11">\n' + "\n".join(parts) + "\n</svg>\n"
+    return head + 'font-size="11">\n' + "\n".join(elements) + "\n</svg>\n"
 
 
 def main() -> None:
@@ -192,31 +216,33 @@ def main() -> None:
     parser.add_argument("--to", type=Path, default=Path("docs"))
     options = parser.parse_args()
     if options.others:
-        cells = [cell for cell in list_cells() if (cell.trip_s, cell.scene) == (ROUND_TRIPS_S[0], ALONE)]
-        print(write_others([cell for cell in cells if cell.rate in options.rates]))
+        cells = [cell for cell in list_cells() if (cell.round_trip_s, cell.scene) == (ROUND_TRIPS_S[0], ALONE)]
+        print(format_other_controllers([cell for cell in cells if cell.rate in options.rates]))
         return
     options.to.mkdir(parents=True, exist_ok=True)
-    fastest = max(options.rates)
+    highest_rate = max(options.rates)
     cells = [cell for cell in list_cells() if cell.rate in options.rates]
     if options.fastest_alone:
         cells = [
-            cell for cell in cells if cell.rate < fastest or (cell.trip_s, cell.scene) == (ROUND_TRIPS_S[0], ALONE)
+            cell
+            for cell in cells
+            if cell.rate < highest_rate or (cell.round_trip_s, cell.scene) == (ROUND_TRIPS_S[0], ALONE)
         ]
-    order = list(dict.fromkeys((write_limiter(cell), cell.pause_s) for cell in list_cells()))
+    row_order = list(dict.fromkeys((format_limiter(cell), cell.pause_s) for cell in list_cells()))
     with ProcessPoolExecutor(2) as pool:
-        results = list(pool.map(partial(play_cell, plays=options.plays), cells, chunksize=4))
-        chance = list(pool.map(play_chance, list_chance_cells()))
-        rules = HEAD + "\n".join(pool.map(write_rule, range(len(RULES)))) + "\n"
-    results.sort(key=lambda result: order.index((write_limiter(result[0]), result[0].pause_s)))
-    plays = options.plays or ", ".join(str(_PLAYS[rate]) for rate in options.rates)
+        results = list(pool.map(partial(play_cell, play_count=options.plays), cells, chunksize=4))
+        chance_results = list(pool.map(play_chance_cell, list_chance_cells()))
+        rules_table = RULES_TABLE_HEAD + "\n".join(pool.map(format_rule_row, range(len(RULES)))) + "\n"
+    results.sort(key=lambda result: row_order.index((format_limiter(result[0]), result[0].pause_s)))
+    play_counts = options.plays or ", ".join(str(_PLAY_COUNT_BY_RATE[rate]) for rate in options.rates)
     rates = ", ".join(f"{rate:g}" for rate in options.rates)
-    head = _HEAD.format(rates=rates, plays=plays, chance_plays=_CHANCE_PLAYS)
+    head = _PAGE_HEAD.format(rates=rates, plays=play_counts, chance_plays=_CHANCE_PLAY_COUNT)
     if options.fastest_alone:
-        head += _FASTEST_ALONE.format(fastest=fastest)
-    table = f"{head}\n{write_summary(results)}\n{write_chance(chance)}\n{write_table(results)}\n"
-    table += f"{write_misses(results)}\n{_RULES}\n\n{rules}"
-    (options.to / "pace-table.md").write_text(table, encoding="utf-8")
-    (options.to / "pace.svg").write_text(draw(results), encoding="utf-8")
+        head += _FASTEST_ALONE_NOTE.format(fastest=highest_rate)
+    page_text = f"{head}\n{format_summary(results)}\n{format_chance_table(chance_results)}\n{format_table(results)}\n"
+    page_text += f"{format_misses(results)}\n{_RULES_INTRODUCTION}\n\n{rules_table}"
+    (options.to / "pace-table.md").write_text(page_text, encoding="utf-8")
+    (options.to / "pace.svg").write_text(draw_picture(results), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ from connector.pace.rate import RateController
 from tests.pace.chance import measure_chance
 from tests.pace.matrix import (
     ALONE,
-    DATE,
-    END_S,
+    CHANGE_END_S,
+    DATE_PAUSE,
     LIMITERS,
     SHARED,
     Cell,
@@ -27,7 +27,7 @@ class _WithoutMean(RateController):
         return low**2 / high, high  # the geometric mean of this bound and `high` is `low`
 
 
-class _WithoutFewest(RateController):
+class _WithoutFewestServed(RateController):
     def _find_ends(self, rate_behind: float) -> tuple[float, float]:
         self._fewest_served = inf
         return super()._find_ends(rate_behind)
@@ -61,18 +61,18 @@ class _WithoutCertainty(RateController):
 
 @contextmanager
 def _set_constant(name: str, value: float) -> Iterator[None]:
-    before = getattr(rate, name)
+    previous_value = getattr(rate, name)
     setattr(rate, name, value)
     try:
         yield
     finally:
-        setattr(rate, name, before)
+        setattr(rate, name, previous_value)
 
 
 RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
     ("all rules", RateController, "_REFUSALS", 3),
     ("a ramp begins at the lower bound, not at the geometric mean", _WithoutMean, "_REFUSALS", 3),
-    ("the ramp with the fewest served requests gives no lower bound", _WithoutFewest, "_REFUSALS", 3),
+    ("the ramp with the fewest served requests gives no lower bound", _WithoutFewestServed, "_REFUSALS", 3),
     ("windows are not recognised", RateController, "_LONGEST_WINDOW_S", 0.0),
     ("a ramp lasts at most 5 pauses", RateController, "_LONGEST_RAMP_COSTS", 5.0),
     ("a ramp lasts at most 60 pauses", RateController, "_LONGEST_RAMP_COSTS", 60.0),
@@ -91,37 +91,60 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
 )
 
 
-HEAD = """| rules | goodput: mean, least, < 85 % | first: mean, < 70 % | refused > 3 % | beside: least | chance |
+RULES_TABLE_HEAD = """\
+| rules | goodput: mean, least, < 85 % | first: mean, < 70 % | refused > 3 % | beside: least | chance |
 |---|---|---|---|---|---|
 """
 
 
-def write_rule(index: int) -> str:
+def format_rule_row(index: int) -> str:
     """Return a row of a Markdown table with the results of a sample of cells without one rule.
 
     The sample: the cells at 5 and 50 requests/s with 20 ms latency, six cells at 500/s, eleven cells at 50/s with
     300 ms, the cells at 50/s with 300 ms beside another client, and chance cells."""
-    name, build, constant, value = RULES[index]
-    alone = [cell for cell in list_cells() if cell.scene == ALONE and cell.trip_s == 0.02 and cell.rate <= 50]
-    alone += [Cell(kind, span_s, 5.0, 500.0, 0.3) for kind, span_s in (LIMITERS[0], LIMITERS[5], LIMITERS[8])]
-    alone += [Cell("sliding window", 1.0, None, 500.0, 0.02)]
-    alone += [Cell("fixed window", 10.0, 1.0, 500.0, 0.3), Cell("sliding window", 60.0, DATE, 500.0, 0.3)]
-    alone += [Cell(kind, span_s, None, 50.0, 0.3) for kind, span_s in LIMITERS]
-    shared = [Cell(kind, span_s, pause_s, 50.0, 0.3, SHARED) for kind, span_s in LIMITERS for pause_s in (5.0, 30.0)]
-    chance = [cell for cell in list_chance_cells() if cell.status == 429]
-    with _set_constant(constant, value):
-        beside = min(measure(cell, play(cell, build(), length_s=END_S[SHARED])).beside for cell in shared)
-        return f"| {name} | {_describe(alone, build)} | {beside:.2f} | {_describe_chance(chance, build)} |"
+    name, build_controller, constant_name, value = RULES[index]
+    steady_cells = [
+        cell for cell in list_cells() if cell.scene == ALONE and cell.round_trip_s == 0.02 and cell.rate <= 50
+    ]
+    steady_cells += [Cell(kind, span_s, 5.0, 500.0, 0.3) for kind, span_s in (LIMITERS[0], LIMITERS[5], LIMITERS[8])]
+    steady_cells += [Cell("sliding window", 1.0, None, 500.0, 0.02)]
+    steady_cells += [Cell("fixed window", 10.0, 1.0, 500.0, 0.3), Cell("sliding window", 60.0, DATE_PAUSE, 500.0, 0.3)]
+    steady_cells += [Cell(kind, span_s, None, 50.0, 0.3) for kind, span_s in LIMITERS]
+    shared_cells = [
+        Cell(kind, span_s, pause_s, 50.0, 0.3, SHARED) for kind, span_s in LIMITERS for pause_s in (5.0, 30.0)
+    ]
+    chance_cells = [cell for cell in list_chance_cells() if cell.status == 429]
+    with _set_constant(constant_name, value):
+        lowest_shared_goodput = min(
+            measure(cell, play(cell, build_controller(), length_s=CHANGE_END_S[SHARED])).goodput_beside_client
+            for cell in shared_cells
+        )
+        return (
+            f"| {name} | {_format_results(steady_cells, build_controller)} | {lowest_shared_goodput:.2f} | "
+            f"{_format_chance_results(chance_cells, build_controller)} |"
+        )
 
 
-def _describe(cells: list[Cell], build: Callable[[], RateController]) -> str:
-    measurements = [measure(cell, play(cell, build())) for cell in cells]
-    goodput, first = [result.goodput for result in measurements], [result.first for result in measurements]
-    lost, refused = sum(share < 0.85 for share in goodput), sum(result.refused > 0.03 for result in measurements)
-    mean = f"{sum(goodput) / len(goodput):.3f}, {min(goodput):.3f}, {lost}"
-    return f"{mean} | {sum(first) / len(first):.3f}, {sum(share < 0.7 for share in first)} | {refused}"
+def _format_results(cells: list[Cell], build_controller: Callable[[], RateController]) -> str:
+    measurements = [measure(cell, play(cell, build_controller())) for cell in cells]
+    goodputs, first_minute_goodputs = (
+        [result.goodput for result in measurements],
+        [result.first_minute_goodput for result in measurements],
+    )
+    low_goodput_count, high_refusal_count = (
+        sum(share < 0.85 for share in goodputs),
+        sum(result.refused_share > 0.03 for result in measurements),
+    )
+    goodput_cells = f"{sum(goodputs) / len(goodputs):.3f}, {min(goodputs):.3f}, {low_goodput_count}"
+    return (
+        f"{goodput_cells} | {sum(first_minute_goodputs) / len(first_minute_goodputs):.3f}, "
+        f"{sum(share < 0.7 for share in first_minute_goodputs)} | {high_refusal_count}"
+    )
 
 
-def _describe_chance(cells: list[Cell], build: Callable[[], RateController]) -> str:
-    served = [measure_chance(cell, build(), seed=1)[0] for cell in cells]
-    return f"{sum(served) / len(served):.3f}, {min(served):.3f}, {sum(share < 0.85 for share in served)}"
+def _format_chance_results(cells: list[Cell], build_controller: Callable[[], RateController]) -> str:
+    served_shares = [measure_chance(cell, build_controller(), seed=1)[0] for cell in cells]
+    return (
+        f"{sum(served_shares) / len(served_shares):.3f}, {min(served_shares):.3f}, "
+        f"{sum(share < 0.85 for share in served_shares)}"
+    )

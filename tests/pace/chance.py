@@ -1,22 +1,22 @@
 """The bound of a chance cell: the result of a client that knows the limit, obeys pauses, and otherwise sends at the
 limit."""
 
-from tests.pace.matrix import CHANCE_S, FIRST_S, NO_LIMIT, Cell, Controller, Played, play
+from tests.pace.matrix import CHANCE_PLAY_LENGTH_S, FIRST_MINUTE_S, NO_LIMIT, Cell, Controller, PlayCounts, play
 
 
-class Informed:
+class InformedClient:
     """A client that knows the rate (requests/s) and the depth (requests) of the bucket. It sends whenever the bucket
     has a token."""
 
-    def __init__(self, rate: float, depth: float) -> None:
-        self._rate, self._depth, self._tokens = rate, depth, depth
+    def __init__(self, rate: float, bucket_size: float) -> None:
+        self._rate, self._bucket_size, self._tokens = rate, bucket_size, bucket_size
         self._filled_at, self._paused_until = 0.0, 0.0
 
     def admit(self, now: float) -> float:
         """Return 0 if a request may leave now, otherwise the seconds to wait."""
         if now < self._paused_until:
             return self._paused_until - now
-        self._tokens = min(self._depth, self._tokens + (now - self._filled_at) * self._rate)
+        self._tokens = min(self._bucket_size, self._tokens + (now - self._filled_at) * self._rate)
         self._filled_at = now
         if self._tokens < 1 - 1e-9:
             return (1 - self._tokens) / self._rate
@@ -32,14 +32,20 @@ class Informed:
         self._paused_until = max(self._paused_until, now + (retry_after_s or 0.0))
 
 
-def measure_chance(cell: Cell, controller: Controller, seed: int, length_s: int = CHANCE_S) -> tuple[float, float, int]:
+def measure_chance(
+    cell: Cell, controller: Controller, seed: int, length_s: int = CHANCE_PLAY_LENGTH_S
+) -> tuple[float, float, int]:
     """Return the served requests of the controller as a share of the bound, in the whole time and in the first minute.
     Also return the number of requests that the controller sent inside a pause."""
-    depth = 1e9 if cell.kind == NO_LIMIT else round(cell.rate * cell.span_s)
-    bound = play(cell, Informed(cell.rate, depth), seed, length_s)
-    played = play(cell, controller, seed, length_s)
-    return _share(played, bound, length_s), _share(played, bound, FIRST_S), played.inside
+    bucket_size = 1e9 if cell.limiter_kind == NO_LIMIT else round(cell.rate * cell.span_s)
+    informed_counts = play(cell, InformedClient(cell.rate, bucket_size), seed, length_s)
+    play_counts = play(cell, controller, seed, length_s)
+    return (
+        _compute_share(play_counts, informed_counts, length_s),
+        _compute_share(play_counts, informed_counts, FIRST_MINUTE_S),
+        play_counts.sent_in_pause_count,
+    )
 
 
-def _share(played: Played, bound: Played, seconds: int) -> float:
-    return sum(played.served[:seconds]) / sum(bound.served[:seconds])
+def _compute_share(play_counts: PlayCounts, informed_counts: PlayCounts, seconds: int) -> float:
+    return sum(play_counts.served_counts[:seconds]) / sum(informed_counts.served_counts[:seconds])

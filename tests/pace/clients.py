@@ -8,45 +8,45 @@ from connector.pace.rate import RateController
 
 
 @dataclass(slots=True)
-class RateAlone:
+class RateOnlyClient:
     """A client that only the rate controller limits."""
 
-    rate: RateController = field(default_factory=RateController)
-    allowed: float = inf
+    rate_controller: RateController = field(default_factory=RateController)
+    max_in_flight: float = inf
 
     def admit(self, now: float) -> float:
-        return self.rate.admit(now)
+        return self.rate_controller.admit(now)
 
-    def note_list(self, now: float) -> None:
-        self.rate.reserve(now)
+    def record_list_request(self, now: float) -> None:
+        self.rate_controller.reserve(now)
 
-    def record_served(self, sent_at: float, now: float, _under_way: int) -> None:
-        self.rate.record_served(sent_at, now)
+    def record_served(self, sent_at: float, now: float, _in_flight: int) -> None:
+        self.rate_controller.record_served(sent_at, now)
 
     def record_refused(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
-        self.rate.record_refused(sent_at, now, retry_after_s)
+        self.rate_controller.record_refused(sent_at, now, retry_after_s)
 
 
 @dataclass(slots=True)
-class Both:
+class LoadClient:
     """A client with the rate controller and the limit of requests in flight, like a load."""
 
-    rate: RateController = field(default_factory=RateController)
-    concurrency: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit(512))
+    rate_controller: RateController = field(default_factory=RateController)
+    concurrency_limit: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit(512))
 
     @property
-    def allowed(self) -> float:
-        return self.concurrency.allowed
+    def max_in_flight(self) -> float:
+        return self.concurrency_limit.allowed_count
 
     def admit(self, now: float) -> float:
-        return self.rate.admit(now)
+        return self.rate_controller.admit(now)
 
-    def note_list(self, now: float) -> None:
-        self.rate.reserve(now)
+    def record_list_request(self, now: float) -> None:
+        self.rate_controller.reserve(now)
 
-    def record_served(self, sent_at: float, now: float, under_way: int) -> None:
-        self.rate.record_served(sent_at, now)
-        self.concurrency.record_answer(sent_at, now, under_way)
+    def record_served(self, sent_at: float, now: float, in_flight: int) -> None:
+        self.rate_controller.record_served(sent_at, now)
+        self.concurrency_limit.record_answer(sent_at, now, in_flight)
 
     def record_refused(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
-        self.rate.record_refused(sent_at, now, retry_after_s)
+        self.rate_controller.record_refused(sent_at, now, retry_after_s)

@@ -18,31 +18,31 @@ LIMITERS = (
     *(("fixed window", window_s) for window_s in (1.0, 10.0, 60.0)),
     *(("sliding window", window_s) for window_s in (1.0, 10.0, 60.0)),
 )
-DATE = -1.0  # a Retry-After with the date at which the limiter serves again, in whole seconds
-PAUSES = (None, 1.0, 5.0, 30.0, DATE)
+DATE_PAUSE = -1.0  # a Retry-After with the date at which the limiter serves again, in whole seconds
+PAUSES = (None, 1.0, 5.0, 30.0, DATE_PAUSE)
 RATES = (5.0, 50.0, 500.0)
 ROUND_TRIPS_S = (0.02, 0.3)
 ALONE, SHARED, CHANGED = "alone", "shared", "changed"
 SCENES = (ALONE, SHARED, CHANGED)
 
-LENGTH_S = 1800
-BEGIN_S = 900
-END_S = {"shared": 1350, "changed": 1080}  # end of the other client, and of the halved limit
-FIRST_S = 60
+PLAY_LENGTH_S = 1800
+CHANGE_BEGIN_S = 900
+CHANGE_END_S = {"shared": 1350, "changed": 1080}  # end of the other client, and of the halved limit
+FIRST_MINUTE_S = 60
 """Seconds of the first minute of a first run."""
-CHANCE_S = 300
+CHANCE_PLAY_LENGTH_S = 300
 """The length of a play of a chance cell, in seconds. 2,000 creates take 22 s, so the search for the limit counts as
 well."""
-CHANCES = (0.001, 0.01, 0.05)
+RANDOM_REFUSAL_SHARES = (0.001, 0.01, 0.05)
 STATUSES = (429, 503)
 NO_LIMIT = "no limit"
-FASTEST = 1000.0  # requests/s that the client of a chance cell can send
-_UNKNOWN = 16.0  # the largest ratio of the first refused rate to the limit
+MAX_CLIENT_RATE = 1000.0  # requests/s that the client of a chance cell can send
+_MAX_RATE_FACTOR = 16.0  # the largest ratio of the first refused rate to the limit
 _SEARCH_S = 0.2  # seconds until the first refusal of a client that doubles 20 requests/s
-_OTHERS = 1 / 3  # the share of the limit that another client uses
-_LATE_S = 0.001  # the largest delay of a sender's timer
-_STALLS = 0.001  # the share of the requests that leave late
-_JITTER = 0.1  # the jitter as a share of the time of the answer
+_OTHER_CLIENT_SHARE = 1 / 3  # the share of the limit that another client uses
+_MAX_TIMER_DELAY_S = 0.001  # the largest delay of a sender's timer
+_STALL_SHARE = 0.001  # the share of the requests that leave late
+_JITTER_SHARE = 0.1  # the jitter as a share of the time of the answer
 
 
 class Controller(Protocol):
@@ -62,175 +62,223 @@ class Controller(Protocol):
 class Cell:
     """A limiter, the pause of its refusals, the limit (requests/s), the round trip, and the events during the play.
 
-    `chance` is the share of requests that is refused at random with `status`, before the limiter counts them.
+    `random_refusal_share` is the share of requests that is refused at random with `status`, before the limiter counts
+    them.
     """
 
-    kind: str
+    limiter_kind: str
     span_s: float
     pause_s: float | None
     rate: float
-    trip_s: float
+    round_trip_s: float
     scene: str = ALONE
-    chance: float = 0.0
+    random_refusal_share: float = 0.0
     status: int = 429
 
     def __str__(self) -> str:
-        span = "" if self.kind == NO_LIMIT else " two tokens" if self.span_s == TWO_TOKENS else f" {self.span_s:g} s"
-        pause = {None: "none", DATE: "date"}.get(self.pause_s, f"{self.pause_s} s")
-        scene = f"{self.chance:.1%} refused with {self.status}" if self.chance else self.scene
-        return f"{self.kind}{span}, pause {pause}, {self.rate:g}/s, {1000 * self.trip_s:g} ms, {scene}"
+        span = (
+            ""
+            if self.limiter_kind == NO_LIMIT
+            else " two tokens"
+            if self.span_s == TWO_TOKENS
+            else f" {self.span_s:g} s"
+        )
+        pause = {None: "none", DATE_PAUSE: "date"}.get(self.pause_s, f"{self.pause_s} s")
+        scene = (
+            f"{self.random_refusal_share:.1%} refused with {self.status}" if self.random_refusal_share else self.scene
+        )
+        return f"{self.limiter_kind}{span}, pause {pause}, {self.rate:g}/s, {1000 * self.round_trip_s:g} ms, {scene}"
 
     @property
-    def cost_s(self) -> float:
+    def expected_pause_s(self) -> float:
         """The pause after a refusal in seconds. For a date, the longest pause that is known before the play."""
-        if self.pause_s == DATE:
-            return self.span_s if self.kind == "fixed window" else 1.0
+        if self.pause_s == DATE_PAUSE:
+            return self.span_s if self.limiter_kind == "fixed window" else 1.0
         return self.pause_s or 0.0
 
-    def build(self, rate: float) -> RateLimiter:
+    def build_limiter(self, rate: float) -> RateLimiter:
         """Return the limiter with this limit."""
-        if self.kind == NO_LIMIT:
+        if self.limiter_kind == NO_LIMIT:
             return Unlimited()
-        if self.kind == "bucket":
+        if self.limiter_kind == "bucket":
             return Bucket(rate, max(2, round(rate * self.span_s)))
-        return (FixedWindow if self.kind == "fixed window" else SlidingWindow)(rate, self.span_s)
+        return (FixedWindow if self.limiter_kind == "fixed window" else SlidingWindow)(rate, self.span_s)
 
 
 def list_cells() -> Iterator[Cell]:
     """Yield all cells of the matrix."""
-    for (kind, span_s), pause_s, rate, trip_s, scene in product(LIMITERS, PAUSES, RATES, ROUND_TRIPS_S, SCENES):
-        yield Cell(kind, span_s, pause_s, rate, trip_s, scene)
+    for (limiter_kind, span_s), pause_s, rate, round_trip_s, scene in product(
+        LIMITERS, PAUSES, RATES, ROUND_TRIPS_S, SCENES
+    ):
+        yield Cell(limiter_kind, span_s, pause_s, rate, round_trip_s, scene)
 
 
 def list_chance_cells() -> Iterator[Cell]:
     """Yield the cells with random refusals, without a limit or with a bucket of 500 requests/s."""
-    for chance, status, pause_s, has_limit in product(CHANCES, STATUSES, (None, 1.0, 5.0), (False, True)):
-        kind, span_s, rate = ("bucket", 1.0, 500.0) if has_limit else (NO_LIMIT, 0.0, FASTEST)
-        yield Cell(kind, span_s, pause_s, rate, ROUND_TRIPS_S[0], chance=chance, status=status)
+    for random_refusal_share, status, pause_s, has_limit in product(
+        RANDOM_REFUSAL_SHARES, STATUSES, (None, 1.0, 5.0), (False, True)
+    ):
+        limiter_kind, span_s, rate = ("bucket", 1.0, 500.0) if has_limit else (NO_LIMIT, 0.0, MAX_CLIENT_RATE)
+        yield Cell(
+            limiter_kind,
+            span_s,
+            pause_s,
+            rate,
+            ROUND_TRIPS_S[0],
+            random_refusal_share=random_refusal_share,
+            status=status,
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class PlayCounts:
     """The counts of a play by the second of sending: served requests, refused requests, the longest pause (s), and
-    served requests of the other client. `inside` is the number of requests that left inside a known pause."""
+    served requests of the other client. `sent_in_pause_count` is the number of requests that left inside a known
+    pause."""
 
-    served: list[int]
-    refused: list[int]
-    paused: list[float]
-    other_served: list[int]
-    inside: int
+    served_counts: list[int]
+    refused_counts: list[int]
+    longest_pauses_s: list[float]
+    other_served_counts: list[int]
+    sent_in_pause_count: int
 
 
 def play(
-    cell: Cell, controller: Controller, seed: int = 1, length_s: int = LENGTH_S, *, stall_s: float = 0.0
-) -> Played:
+    cell: Cell, controller: Controller, seed: int = 1, length_s: int = PLAY_LENGTH_S, *, stall_s: float = 0.0
+) -> PlayCounts:
     """Send all requests that the controller allows for `length_s` seconds. One request in a thousand leaves up to
     `stall_s` late."""
     random = Random(seed).random
-    half_s, back_s, jitter_s = cell.trip_s / 2, cell.trip_s / 2, _JITTER * cell.trip_s / 2
-    served, refused, other_served = [0] * (length_s + 1), [0] * (length_s + 1), [0] * (length_s + 1)
-    paused = [0.0] * (length_s + 1)
+    half_s, back_s, jitter_s = cell.round_trip_s / 2, cell.round_trip_s / 2, _JITTER_SHARE * cell.round_trip_s / 2
+    served_counts, refused_counts, other_served_counts = (
+        [0] * (length_s + 1),
+        [0] * (length_s + 1),
+        [0] * (length_s + 1),
+    )
+    longest_pauses_s = [0.0] * (length_s + 1)
     arrivals: deque[float] = deque()
     answers: list[tuple[float, float, float]] = []  # heap: answered at, sent at, pause or mark
     served_mark, failed_mark = -2.0, -3.0
-    gap_s = 1 / FASTEST if cell.chance else 0.0
+    gap_s = 1 / MAX_CLIENT_RATE if cell.random_refusal_share else 0.0
     offset = 100.0 * random()  # the start of the limiter's clock
-    limiter = cell.build(cell.rate)
-    change_at = float(BEGIN_S) if cell.scene == CHANGED else inf
-    other_at = float(BEGIN_S) if cell.scene == SHARED else inf
+    limiter = cell.build_limiter(cell.rate)
+    change_at = float(CHANGE_BEGIN_S) if cell.scene == CHANGED else inf
+    other_client_at = float(CHANGE_BEGIN_S) if cell.scene == SHARED else inf
     send_at, paused_until, inside = 0.0, -1.0, 0
     while True:
         arrive_at = arrivals[0] + half_s if arrivals else inf
         answer_at = answers[0][0] if answers else inf
-        now = min(send_at, arrive_at, answer_at, other_at)
+        now = min(send_at, arrive_at, answer_at, other_client_at)
         if now > length_s:
-            return Played(served[:-1], refused[:-1], paused[:-1], other_served[:-1], inside)
+            return PlayCounts(
+                served_counts[:-1], refused_counts[:-1], longest_pauses_s[:-1], other_served_counts[:-1], inside
+            )
         if now >= change_at:
-            limiter = cell.build(cell.rate / 2 if change_at == BEGIN_S else cell.rate)
-            change_at = END_S[CHANGED] if change_at == BEGIN_S else inf
+            limiter = cell.build_limiter(cell.rate / 2 if change_at == CHANGE_BEGIN_S else cell.rate)
+            change_at = CHANGE_END_S[CHANGED] if change_at == CHANGE_BEGIN_S else inf
         if now == answer_at:
             _, sent_at, pause_s = heappop(answers)
             if pause_s == served_mark:
                 controller.record_served(sent_at, now)
-                served[int(sent_at)] += 1
+                served_counts[int(sent_at)] += 1
             elif pause_s == failed_mark:
                 controller.record_served(sent_at, now)  # like `RequestLimiter` for a 503 without Retry-After
             else:
-                refused[int(sent_at)] += 1
+                refused_counts[int(sent_at)] += 1
                 if pause_s < 0:
                     controller.record_refused(sent_at, now, None)
                 else:
                     paused_until = max(paused_until, now + pause_s)
-                    paused[int(sent_at)] = max(paused[int(sent_at)], pause_s)
+                    longest_pauses_s[int(sent_at)] = max(longest_pauses_s[int(sent_at)], pause_s)
                     controller.record_refused(sent_at, now, pause_s)
         elif now == arrive_at:
             sent_at = arrivals.popleft()
-            at = now + offset
-            is_chance = cell.chance > 0 and random() < cell.chance
-            wait_s = 0.0 if is_chance else limiter.admit(at)
+            limiter_now = now + offset
+            is_chance = cell.random_refusal_share > 0 and random() < cell.random_refusal_share
+            wait_s = 0.0 if is_chance else limiter.admit(limiter_now)
             back_at, pause_s = now + back_s + jitter_s * random(), -1.0  # answers may overtake each other
             if is_chance:
                 pause_s = cell.pause_s if cell.pause_s is not None else failed_mark if cell.status == 503 else -1.0
             elif wait_s <= 0:
                 pause_s = served_mark
-            elif cell.pause_s == DATE:
-                pause_s = max(ceil(at + wait_s) - offset - back_at, 0.0)
+            elif cell.pause_s == DATE_PAUSE:
+                pause_s = max(ceil(limiter_now + wait_s) - offset - back_at, 0.0)
             elif cell.pause_s is not None:
                 pause_s = cell.pause_s
             heappush(answers, (back_at, sent_at, pause_s))
         elif now == send_at:
             wait_s = controller.admit(now)
             if wait_s > 0:
-                send_at = now + wait_s + _LATE_S * random()
-                if stall_s and random() < _STALLS:
+                send_at = now + wait_s + _MAX_TIMER_DELAY_S * random()
+                if stall_s and random() < _STALL_SHARE:
                     send_at += stall_s * random()
             else:
                 arrivals.append(now)
                 send_at = now + gap_s
                 inside += now < paused_until - 1e-6
         else:
-            other_served[int(now)] += limiter.admit(now + offset) <= 0
-            other_at = now + (0.5 + random()) / (cell.rate * _OTHERS)
-            if other_at >= END_S[SHARED]:
-                other_at = inf
+            other_served_counts[int(now)] += limiter.admit(now + offset) <= 0
+            other_client_at = now + (0.5 + random()) / (cell.rate * _OTHER_CLIENT_SHARE)
+            if other_client_at >= CHANGE_END_S[SHARED]:
+                other_client_at = inf
 
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
     """The measurements of a cell. Goodput is the share of the allowed requests that were served.
 
-    `goodput` and `refused`: the goodput and the share of refused requests in a steady state. `beside`: the goodput
-    while another client uses a third. `exceeded`: the share of refused requests after the limit was halved. `used_s`:
-    the seconds until a doubled limit was used. `first`: the goodput of the first minute, as a share of the best goodput
-    that is certain for a client that does not know the limit. `inside`: the number of requests inside a pause.
+    `goodput` and `refused_share`: the goodput and the share of refused requests in a steady state.
+    `goodput_beside_client`: the goodput while another client uses a third. `refused_after_halving`: the share of
+    refused requests after the limit was halved. `doubled_used_s`: the seconds until a doubled limit was used.
+    `first_minute_goodput`: the goodput of the first minute, as a share of the best goodput that is certain for a client
+    that does not know the limit. `sent_in_pause_count`: the number of requests inside a pause.
     """
 
     goodput: float
-    refused: float
-    beside: float
-    exceeded: float
-    used_s: float
-    first: float
-    inside: float
+    refused_share: float
+    goodput_beside_client: float
+    refused_after_halving: float
+    doubled_used_s: float
+    first_minute_goodput: float
+    sent_in_pause_count: float
 
 
-def measure(cell: Cell, played: Played) -> Measurements:
+def measure(cell: Cell, play_counts: PlayCounts) -> Measurements:
     """Return the measurements of a play. The state is steady after 300 s and 20 pauses."""
-    begin = min(int(300 + 20 * cell.cost_s), BEGIN_S - 1)
-    end = LENGTH_S if cell.scene == ALONE else BEGIN_S
-    served, refused = sum(played.served[begin:end]), sum(played.refused[begin:end])
-    goodput = served / (cell.rate * (end - begin))
-    beside, exceeded, used_s = goodput, 0.0, 0.0
+    begin_s = min(int(300 + 20 * cell.expected_pause_s), CHANGE_BEGIN_S - 1)
+    end_s = PLAY_LENGTH_S if cell.scene == ALONE else CHANGE_BEGIN_S
+    served_count, refused_count = (
+        sum(play_counts.served_counts[begin_s:end_s]),
+        sum(play_counts.refused_counts[begin_s:end_s]),
+    )
+    goodput = served_count / (cell.rate * (end_s - begin_s))
+    goodput_beside_client, refused_after_halving, doubled_used_s = goodput, 0.0, 0.0
     if cell.scene == SHARED:
-        since, until = BEGIN_S + int(30 + 2 * cell.cost_s), END_S[SHARED]
-        beside = sum(played.served[since:until]) / (cell.rate * (until - since) - sum(played.other_served[since:until]))
+        since_s, until_s = CHANGE_BEGIN_S + int(30 + 2 * cell.expected_pause_s), CHANGE_END_S[SHARED]
+        goodput_beside_client = sum(play_counts.served_counts[since_s:until_s]) / (
+            cell.rate * (until_s - since_s) - sum(play_counts.other_served_counts[since_s:until_s])
+        )
     if cell.scene == CHANGED:
-        exceeded, used_s = _find_exceeded(played, cell), _find_used(played, cell)
-    first = min(sum(played.served[:FIRST_S]) / (cell.rate * FIRST_S) / find_first_bound(cell), 1.0)  # at most 1
-    return Measurements(goodput, refused / max(served + refused, 1), beside, exceeded, used_s, first, played.inside)
+        refused_after_halving, doubled_used_s = (
+            _find_refused_after_halving(play_counts, cell),
+            _find_doubled_used_s(play_counts, cell),
+        )
+    first_refusal_s = min(
+        sum(play_counts.served_counts[:FIRST_MINUTE_S]) / (cell.rate * FIRST_MINUTE_S) / find_first_minute_bound(cell),
+        1.0,
+    )  # at most 1
+    return Measurements(
+        goodput,
+        refused_count / max(served_count + refused_count, 1),
+        goodput_beside_client,
+        refused_after_halving,
+        doubled_used_s,
+        first_refusal_s,
+        play_counts.sent_in_pause_count,
+    )
 
 
-def find_first_bound(cell: Cell) -> float:
+def find_first_minute_bound(cell: Cell) -> float:
     """Return the best goodput of the first minute that is certain for a client that does not know the limit.
 
     The first refusal shows only that the limit lies within a factor of the refused rate. Without another refusal, the
@@ -238,20 +286,30 @@ def find_first_bound(cell: Cell) -> float:
     more refusals: two ramps after equal pauses give (n2 - n1) / (t2 - t1). The first refusal does not count, because
     the limiter was fresh. The limiter allows a burst at the start and after each pause.
     """
-    span_s = cell.span_s if cell.kind != "bucket" else max(cell.span_s, 2 / cell.rate)
-    saved_s = min(span_s, cell.cost_s)
-    factor = max(_UNKNOWN, 1 + cell.cost_s / max(span_s, _SEARCH_S))  # n requests in t s allow limits from n / (t + p)
-    once_s, known_s = FIRST_S - cell.cost_s, max(FIRST_S - 3 * cell.cost_s, 0.0)  # without the pauses
-    if known_s:
-        known_s += saved_s
-    return min((span_s + saved_s + max(once_s / (1 + log(factor)), known_s)) / FIRST_S, 1.0)
+    span_s = cell.span_s if cell.limiter_kind != "bucket" else max(cell.span_s, 2 / cell.rate)
+    saved_s = min(span_s, cell.expected_pause_s)
+    factor = max(
+        _MAX_RATE_FACTOR, 1 + cell.expected_pause_s / max(span_s, _SEARCH_S)
+    )  # n requests in t s allow limits from n / (t + p)
+    after_one_pause_s, after_three_pauses_s = (
+        FIRST_MINUTE_S - cell.expected_pause_s,
+        max(FIRST_MINUTE_S - 3 * cell.expected_pause_s, 0.0),
+    )  # without the pauses
+    if after_three_pauses_s:
+        after_three_pauses_s += saved_s
+    return min(
+        (span_s + saved_s + max(after_one_pause_s / (1 + log(factor)), after_three_pauses_s)) / FIRST_MINUTE_S, 1.0
+    )
 
 
-def average(measurements: Sequence[Measurements]) -> Measurements:
+def compute_means(measurements: Sequence[Measurements]) -> Measurements:
     """Return the mean of several plays. A doubled limit that is never used counts as used at the end."""
     means = {
-        key.name: sum(min(getattr(result, key.name), LENGTH_S) for result in measurements) / len(measurements)
-        for key in fields(Measurements)
+        measurement.name: sum(
+            min(getattr(play_measurements, measurement.name), PLAY_LENGTH_S) for play_measurements in measurements
+        )
+        / len(measurements)
+        for measurement in fields(Measurements)
     }
     return Measurements(**means)
 
@@ -261,24 +319,30 @@ class Promise:
     """The bounds of a cell: the smallest goodput, the largest share of refused requests in a steady state and after a
     halving, and the longest time (s) until a doubled limit is used."""
 
-    goodput: float
-    refused: float
-    exceeded: float
-    used_s: float
+    min_goodput: float
+    max_refused_share: float
+    max_refused_after_halving: float
+    max_doubled_used_s: float
 
     def list_misses(self, cell: Cell, measurements: Measurements) -> list[str]:
         """Return a text for each bound that the measurements of the cell break."""
         misses = []
-        if cell.scene == ALONE and measurements.goodput < self.goodput - _ROUNDING:
-            misses.append(f"goodput {measurements.goodput:.1%} of {self.goodput:.0%}")
-        if cell.scene == ALONE and measurements.refused > self.refused + _ROUNDING:
-            misses.append(f"refused {measurements.refused:.1%}, {self.refused:.0%} promised")
-        if measurements.exceeded > self.exceeded + _ROUNDING:
-            misses.append(f"refused after a halving {measurements.exceeded:.1%}, {self.exceeded:.0%} promised")
-        if measurements.used_s > self.used_s:
-            misses.append(f"doubled limit used after {measurements.used_s:.0f} s, {self.used_s:.0f} s promised")
-        if measurements.inside:
-            misses.append(f"{measurements.inside:g} sent inside a pause")
+        if cell.scene == ALONE and measurements.goodput < self.min_goodput - _ROUNDING:
+            misses.append(f"goodput {measurements.goodput:.1%} of {self.min_goodput:.0%}")
+        if cell.scene == ALONE and measurements.refused_share > self.max_refused_share + _ROUNDING:
+            misses.append(f"refused {measurements.refused_share:.1%}, {self.max_refused_share:.0%} promised")
+        if measurements.refused_after_halving > self.max_refused_after_halving + _ROUNDING:
+            misses.append(
+                f"refused after a halving {measurements.refused_after_halving:.1%}, "
+                f"{self.max_refused_after_halving:.0%} promised"
+            )
+        if measurements.doubled_used_s > self.max_doubled_used_s:
+            misses.append(
+                f"doubled limit used after {measurements.doubled_used_s:.0f} s, {self.max_doubled_used_s:.0f} s "
+                "promised"
+            )
+        if measurements.sent_in_pause_count:
+            misses.append(f"{measurements.sent_in_pause_count:g} sent inside a pause")
         return misses
 
 
@@ -288,30 +352,32 @@ _ROUNDING = 0.0005
 def read_promise(cell: Cell) -> Promise:
     """Return the promise of a cell (docs/pace.md). A doubled limit is found within two ramps of 20 pauses each, or
     within six windows."""
-    window_s = cell.span_s if cell.kind != "bucket" else 0.0
+    window_s = cell.span_s if cell.limiter_kind != "bucket" else 0.0
     return Promise(0.85, 0.03, 0.10, max(90.0, 40 * (cell.pause_s or 0.0), 6 * window_s))
 
 
-_STRETCH_S = 10
+_MIN_PERIOD_S = 10
 
 
-def _find_exceeded(played: Played, cell: Cell) -> float:
+def _find_refused_after_halving(play_counts: PlayCounts, cell: Cell) -> float:
     """Return the share of refused requests after the client had time to notice the halved limit.
 
     This time begins at the first refusal after the halving, because a limiter may first allow a burst. It is half a
     minute or two windows, whichever is longer, and two pauses."""
-    end = END_S[CHANGED]
-    first = next((second for second in range(BEGIN_S, end) if played.refused[second]), end)
-    windows_s = 2 * cell.span_s if cell.kind != "bucket" else 0.0
-    since = min(int(first + max(30, windows_s) + 2 * played.paused[first]), end)
-    refused = sum(played.refused[since:end])
-    return refused / max(refused + sum(played.served[since:end]), 1)
+    end_s = CHANGE_END_S[CHANGED]
+    first_refusal_s = next(
+        (second for second in range(CHANGE_BEGIN_S, end_s) if play_counts.refused_counts[second]), end_s
+    )
+    windows_s = 2 * cell.span_s if cell.limiter_kind != "bucket" else 0.0
+    since_s = min(int(first_refusal_s + max(30, windows_s) + 2 * play_counts.longest_pauses_s[first_refusal_s]), end_s)
+    refused_count = sum(play_counts.refused_counts[since_s:end_s])
+    return refused_count / max(refused_count + sum(play_counts.served_counts[since_s:end_s]), 1)
 
 
-def _find_used(played: Played, cell: Cell) -> float:
+def _find_doubled_used_s(play_counts: PlayCounts, cell: Cell) -> float:
     """Return the seconds from the doubling to the first period in which nine tenths of the doubled limit are used."""
-    length_s = max(_STRETCH_S, int(cell.span_s) if cell.kind != "bucket" else 0)
-    for begin in range(END_S[CHANGED], LENGTH_S - length_s):
-        if sum(played.served[begin : begin + length_s]) >= 0.9 * cell.rate * length_s:
-            return begin - END_S[CHANGED]
+    length_s = max(_MIN_PERIOD_S, int(cell.span_s) if cell.limiter_kind != "bucket" else 0)
+    for begin_s in range(CHANGE_END_S[CHANGED], PLAY_LENGTH_S - length_s):
+        if sum(play_counts.served_counts[begin_s : begin_s + length_s]) >= 0.9 * cell.rate * length_s:
+            return begin_s - CHANGE_END_S[CHANGED]
     return inf

@@ -3,34 +3,38 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tests.pace.world import Trip
+from tests.pace.world import AnsweredRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class PeriodCounts:
     """The requests of a period: the numbers of served and refused requests, and the number that the limit allows."""
 
-    served: int
-    refused: int
-    allowed: float
+    served_count: int
+    refused_count: int
+    allowed_count: float
 
     @property
     def goodput(self) -> float:
         """The served requests as a share of the allowed requests."""
-        return self.served / self.allowed
+        return self.served_count / self.allowed_count
 
     @property
-    def refusals(self) -> float:
+    def refused_share(self) -> float:
         """The refused requests as a share of the sent requests."""
-        return self.refused / max(1, self.served + self.refused)
+        return self.refused_count / max(1, self.served_count + self.refused_count)
 
 
-def count(trips: Iterable[Trip], rate: float, since: float, until: float) -> Count:
-    """Return the count of the requests that were sent from `since` to before `until` (s). `rate` is the limit."""
-    answers = [trip.is_served for trip in trips if since <= trip.sent_at < until]
-    return Count(sum(answers), len(answers) - sum(answers), rate * (until - since))
+def count_requests(requests: Iterable[AnsweredRequest], rate: float, since_s: float, until_s: float) -> PeriodCounts:
+    """Return the count of the requests that were sent from `since_s` to before `until_s` (s). `rate` is the limit."""
+    answers = [request.is_served for request in requests if since_s <= request.sent_at < until_s]
+    return PeriodCounts(sum(answers), len(answers) - sum(answers), rate * (until_s - since_s))
 
 
-def add(counts: Sequence[Count]) -> Count:
+def add_counts(counts: Sequence[PeriodCounts]) -> PeriodCounts:
     """Return the sum of several counts."""
-    return Count(sum(x.served for x in counts), sum(x.refused for x in counts), sum(x.allowed for x in counts))
+    return PeriodCounts(
+        sum(period_counts.served_count for period_counts in counts),
+        sum(x.refused_count for x in counts),
+        sum(x.allowed_count for x in counts),
+    )

@@ -9,7 +9,7 @@ _MAX_IN_FLIGHT = 64
 _WAIT_S = 0.001  # seconds until a request that waits for a free place may leave
 
 
-class Aimd:
+class AimdController:
     """Raises the rate by one request/s in each second without a refusal, and halves the rate after a refusal (RFC 5681,
     with seconds in place of round trips)."""
 
@@ -35,14 +35,14 @@ class Aimd:
             self._rate, self._cut_at = max(self._rate / 2, 0.5), max(now, self._paused_until)
 
 
-class CubicRetry:
+class CubicController:
     """The adaptive retry mode of botocore (botocore/retries/adaptive.py and throttling.py). A refusal lowers the rate
     to seven tenths of the measured rate. Then the rate follows the curve of CUBIC, up to twice the measured rate."""
 
     def __init__(self) -> None:
         self._is_limiting, self._in_flight = False, 0
         self._highest_rate, self._failed_at = 0.0, 0.0
-        self._measured_rate, self._count, self._bucket_at = 0.0, 0, 0.0
+        self._measured_rate, self._answer_count, self._bucket_at = 0.0, 0, 0.0
         self._rate, self._tokens, self._filled_at, self._paused_until = 1.0, 0.0, 0.0, 0.0
 
     def admit(self, now: float) -> float:
@@ -52,7 +52,7 @@ class CubicRetry:
         if now < self._paused_until:
             return self._paused_until - now
         if self._is_limiting:
-            self._fill(now)
+            self._fill_bucket(now)
             if self._tokens < 1 - 1e-9:
                 return (1 - self._tokens) / self._rate
             self._tokens -= 1
@@ -61,31 +61,31 @@ class CubicRetry:
 
     def record_served(self, _sent_at: float, now: float) -> None:
         """Record that a request was served."""
-        self._measure(now)
+        self._measure_rate(now)
         zero_s = (self._highest_rate * 0.3 / 0.4) ** (1 / 3)
-        self._set(now, 0.4 * (now - self._failed_at - zero_s) ** 3 + self._highest_rate)
+        self._set_rate(now, 0.4 * (now - self._failed_at - zero_s) ** 3 + self._highest_rate)
 
     def record_refused(self, _sent_at: float, now: float, retry_after_s: float | None) -> None:
         """Record that a request was refused because of the rate."""
-        self._measure(now)
+        self._measure_rate(now)
         self._paused_until = max(self._paused_until, now + (retry_after_s or 0.0))
         self._highest_rate = min(self._measured_rate, self._rate) if self._is_limiting else self._measured_rate
         self._failed_at, self._is_limiting = now, True
-        self._set(now, 0.7 * self._highest_rate)
+        self._set_rate(now, 0.7 * self._highest_rate)
 
-    def _measure(self, now: float) -> None:
+    def _measure_rate(self, now: float) -> None:
         self._in_flight -= 1
-        self._count += 1
+        self._answer_count += 1
         bucket_at = floor(2 * now) / 2
         if bucket_at > self._bucket_at:
-            self._measured_rate = 0.8 * self._count / (bucket_at - self._bucket_at) + 0.2 * self._measured_rate
-            self._count, self._bucket_at = 0, bucket_at
+            self._measured_rate = 0.8 * self._answer_count / (bucket_at - self._bucket_at) + 0.2 * self._measured_rate
+            self._answer_count, self._bucket_at = 0, bucket_at
 
-    def _fill(self, now: float) -> None:
+    def _fill_bucket(self, now: float) -> None:
         self._tokens = min(max(self._rate, 1.0), self._tokens + (now - self._filled_at) * self._rate)
         self._filled_at = now
 
-    def _set(self, now: float, rate: float) -> None:
-        self._fill(now)
+    def _set_rate(self, now: float, rate: float) -> None:
+        self._fill_bucket(now)
         self._rate = max(min(rate, 2 * self._measured_rate), 0.5)
         self._tokens = min(self._tokens, max(self._rate, 1.0))

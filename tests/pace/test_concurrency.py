@@ -8,100 +8,102 @@ import pytest
 from connector.pace.concurrency import ConcurrencyLimit
 
 
-def answer(limit: ConcurrencyLimit, trip_s: float, number: int, *, since: float = 0.0, share: float = 1.0) -> float:
-    """Record `number` answers, each after `trip_s`, with `share` of the limit in flight. Return the time of the last
-    answer."""
-    now = since
-    for _ in range(number):
-        under_way = max(1, int(share * limit.allowed))
-        now += trip_s / under_way
-        limit.record_answer(now - trip_s, now, under_way)
+def record_answers(
+    limit: ConcurrencyLimit, round_trip_s: float, answer_count: int, *, start_time: float = 0.0, used_share: float = 1.0
+) -> float:
+    """Record `answer_count` answers, each after `round_trip_s`, with `used_share` of the limit in flight. Return the
+    time of the last answer."""
+    now = start_time
+    for _ in range(answer_count):
+        in_flight = max(1, int(used_share * limit.allowed_count))
+        now += round_trip_s / in_flight
+        limit.record_answer(now - round_trip_s, now, in_flight)
     return now
 
 
 @pytest.mark.parametrize(("ceiling", "expected"), [(0, 1), (1, 1), (10, 10), (64, 16), (512, 16)])
 def test_the_limit_begins_at_the_ceiling_or_at_16(ceiling: int, expected: int) -> None:
-    assert ConcurrencyLimit(ceiling).allowed == expected
+    assert ConcurrencyLimit(ceiling).allowed_count == expected
 
 
 @pytest.mark.parametrize("ceiling", [1, 5, 100, 512])
 def test_the_limit_grows_to_the_ceiling_and_not_above_while_answers_stay_fast(ceiling: int) -> None:
-    limit, now, highest = ConcurrencyLimit(ceiling), 0.0, 0
+    limit, now, highest_limit = ConcurrencyLimit(ceiling), 0.0, 0
 
     for _ in range(200):
-        now = answer(limit, 0.1, 50, since=now)
-        highest = max(highest, limit.allowed)
+        now = record_answers(limit, 0.1, 50, start_time=now)
+        highest_limit = max(highest_limit, limit.allowed_count)
 
-    assert limit.allowed == highest == ceiling
+    assert limit.allowed_count == highest_limit == ceiling
 
 
 def test_the_limit_doubles_until_a_round_is_slow_and_then_grows_by_a_tenth() -> None:
     limit = ConcurrencyLimit(10_000)
 
-    now = answer(limit, 0.1, 1000)
-    doubled = limit.allowed
-    now = answer(limit, 0.2, 1000, since=now, share=0.5)  # a round with slow answers
-    before = limit.allowed
-    answer(limit, 0.1, 8 * before, since=now)
+    now = record_answers(limit, 0.1, 1000)
+    doubled_limit = limit.allowed_count
+    now = record_answers(limit, 0.2, 1000, start_time=now, used_share=0.5)  # a round with slow answers
+    limit_before = limit.allowed_count
+    record_answers(limit, 0.1, 8 * limit_before, start_time=now)
 
-    assert doubled >= 512
-    assert 1.2 * before < limit.allowed <= 1.8 * before
+    assert doubled_limit >= 512
+    assert 1.2 * limit_before < limit.allowed_count <= 1.8 * limit_before
 
 
 def test_the_limit_does_not_grow_while_half_of_it_is_unused() -> None:
     limit = ConcurrencyLimit(512)
 
-    answer(limit, 0.1, 10_000, share=0.5)
+    record_answers(limit, 0.1, 10_000, used_share=0.5)
 
-    assert limit.allowed == 16
+    assert limit.allowed_count == 16
 
 
 @pytest.mark.parametrize("factor", [1.5, 4, 100, 10_000])
 def test_the_limit_falls_while_round_trips_are_slow_and_stays_at_one_or_more(factor: float) -> None:
-    limit, lowest = ConcurrencyLimit(512), 512
-    now = answer(limit, 0.1, 1000)
-    before = limit.allowed
+    limit, lowest_limit = ConcurrencyLimit(512), 512
+    now = record_answers(limit, 0.1, 1000)
+    limit_before = limit.allowed_count
 
     for _ in range(200):
-        now = answer(limit, 0.1 * factor, 50, since=now, share=0.5)
-        lowest = min(lowest, limit.allowed)
+        now = record_answers(limit, 0.1 * factor, 50, start_time=now, used_share=0.5)
+        lowest_limit = min(lowest_limit, limit.allowed_count)
 
-    assert 1 <= lowest <= before / min(factor, 1.2)
+    assert 1 <= lowest_limit <= limit_before / min(factor, 1.2)
 
 
 @pytest.mark.parametrize("noise_s", [0.0, 0.002])
 def test_milliseconds_of_noise_on_short_trips_do_not_lower_the_limit(noise_s: float) -> None:
     limit = ConcurrencyLimit(128)
-    now = answer(limit, 0.002, 5000)
+    now = record_answers(limit, 0.002, 5000)
 
-    answer(limit, 0.002 + noise_s, 5000, since=now)
+    record_answers(limit, 0.002 + noise_s, 5000, start_time=now)
 
-    assert limit.allowed == 128
+    assert limit.allowed_count == 128
 
 
 def test_answers_to_requests_of_an_earlier_round_do_not_count() -> None:
     limit = ConcurrencyLimit(128)
-    now = answer(limit, 0.1, 5000)
+    now = record_answers(limit, 0.1, 5000)
 
     for number in range(1000):
-        limit.record_answer(now - 50, now + number / 1000, limit.allowed)
+        limit.record_answer(now - 50, now + number / 1000, limit.allowed_count)
 
-    assert limit.allowed == 128
+    assert limit.allowed_count == 128
 
 
 def test_a_service_that_became_slower_gets_the_same_limit_again() -> None:
     """With fewer requests in flight, the service serves less. So the requests did not delay each other."""
     limit = ConcurrencyLimit(128)
-    now = answer(limit, 0.05, 5000)
+    now = record_answers(limit, 0.05, 5000)
 
-    answer(limit, 0.2, 5000, since=now)
+    record_answers(limit, 0.2, 5000, start_time=now)
 
-    assert limit.allowed == 128
+    assert limit.allowed_count == 128
 
 
 def build_page_limit() -> ConcurrencyLimit:
     """Return the limit for pages of the list. It begins at eight, and a round has at least four answers."""
-    return ConcurrencyLimit(32, first=8, least=5, fewest_in_round=4)
+    return ConcurrencyLimit(32, first_limit=8, lowest_by_latency=5, fewest_in_round=4)
 
 
 @dataclass(slots=True)
@@ -113,29 +115,29 @@ class PageService:
     capacity: int = 1000
     refuses_above: int = 1000
 
-    def fetch(self, limit: ConcurrencyLimit, pages: int) -> tuple[float, int]:
+    def fetch(self, limit: ConcurrencyLimit, page_count: int) -> tuple[float, int]:
         """Fetch pages in virtual time within the limit. Return the seconds, and the number of refused requests."""
-        now, refused, answered = 0.0, 0, 0
+        now, refused_count, answered_count = 0.0, 0, 0
         in_flight: list[tuple[float, float, bool]] = []  # (time of the answer, time of sending, whether refused)
-        free_at = [0.0] * self.capacity
-        while answered < pages:
-            while len(in_flight) < limit.allowed:
+        free_times = [0.0] * self.capacity
+        while answered_count < page_count:
+            while len(in_flight) < limit.allowed_count:
                 if len(in_flight) >= self.refuses_above:
                     heapq.heappush(in_flight, (now + 0.01, now, True))
                     continue
-                done_at = max(now, heapq.heappop(free_at)) + self.latency_s
-                heapq.heappush(free_at, done_at)
+                done_at = max(now, heapq.heappop(free_times)) + self.latency_s
+                heapq.heappush(free_times, done_at)
                 heapq.heappush(in_flight, (done_at, now, False))
-            at, sent_at, is_refused = in_flight[0]
-            now = at
+            event_at, sent_at, is_refused = in_flight[0]
+            now = event_at
             if is_refused:
-                refused += 1
+                refused_count += 1
                 limit.record_refused(sent_at, now)
             else:
-                answered += 1
+                answered_count += 1
                 limit.record_answer(sent_at, now, len(in_flight))
             heapq.heappop(in_flight)
-        return now, refused
+        return now, refused_count
 
 
 def test_many_pages_of_a_slow_service_are_soon_fetched_at_once() -> None:
@@ -143,7 +145,7 @@ def test_many_pages_of_a_slow_service_are_soon_fetched_at_once() -> None:
 
     took_s, _ = PageService(latency_s=0.3).fetch(limit, 200)
 
-    assert limit.allowed == 32
+    assert limit.allowed_count == 32
     assert took_s < 200 * 0.3 / 20
 
 
@@ -154,17 +156,17 @@ def test_pages_do_not_wait_in_a_queue_of_a_service_with_a_small_capacity(capacit
     took_s, _ = PageService(0.1, capacity=capacity).fetch(limit, 400)
 
     assert took_s < 1.05 * 400 * 0.1 / capacity
-    assert 5 <= limit.allowed <= max(5, 2 * capacity)
+    assert 5 <= limit.allowed_count <= max(5, 2 * capacity)
 
 
 @pytest.mark.parametrize("refuses_above", [1, 2, 3, 10])
 def test_a_service_that_refuses_pages_is_kept_busy_and_seldom_refuses(refuses_above: int) -> None:
     limit = build_page_limit()
 
-    took_s, refused = PageService(0.1, refuses_above=refuses_above).fetch(limit, 400)
+    took_s, refused_count = PageService(0.1, refuses_above=refuses_above).fetch(limit, 400)
 
-    assert limit.allowed <= refuses_above + 1
-    assert refused < 40
+    assert limit.allowed_count <= refuses_above + 1
+    assert refused_count < 40
     assert took_s < 2 * 400 * 0.1 / refuses_above
 
 
@@ -173,4 +175,4 @@ def test_a_refusal_of_a_request_from_before_the_last_fall_does_not_count() -> No
     limit.record_refused(0.0, 1.0)
     limit.record_refused(0.5, 1.1)
 
-    assert limit.allowed == 4
+    assert limit.allowed_count == 4

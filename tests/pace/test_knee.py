@@ -5,61 +5,63 @@ from statistics import median
 
 import pytest
 
-from tests.pace.clients import Both
-from tests.pace.measures import add, count
-from tests.pace.world import Trip, World, run
+from tests.pace.clients import LoadClient
+from tests.pace.measures import add_counts, count_requests
+from tests.pace.world import AnsweredRequest, LimitedService, run
 
 SEEDS = range(1)
 # Seconds until the capacity is found, and the median round trip after that, as a multiple of the round trip without
 # load. With a capacity of four, even the first requests wait, so the shortest known round trip is too long. Measured:
 # 1.5, 1.6, 1.9.
-PROMISED = (10.0, 1.5)
-OF_FOUR = {0.02: (10.0, 1.7), 0.1: (10.0, 1.8), 0.5: (25.0, 2.2)}
+PROMISED_TIMES = (10.0, 1.5)
+TIMES_FOR_CAPACITY_FOUR = {0.02: (10.0, 1.7), 0.1: (10.0, 1.8), 0.5: (25.0, 2.2)}
 # Round trip (s), capacity, and seconds until a change is followed. The time is ten seconds, or longer if a round of
 # sixteen answers takes long. Measured with six seeds: 12 and 45.
-FOLLOWED = [(0.02, 20, 10.0), (0.05, 50, 10.0), (0.1, 20, 15.0), (0.5, 20, 50.0)]
+CHANGE_CASES = [(0.02, 20, 10.0), (0.05, 50, 10.0), (0.1, 20, 15.0), (0.5, 20, 50.0)]
 
 
-def read_capacity(world: World) -> float:
+def read_capacity(service: LimitedService) -> float:
     """Return the capacity in requests/s. The service works on a request for half of its round trip."""
-    return world.capacity / (world.rtt_s / 2)
+    return service.capacity / (service.rtt_s / 2)
 
 
-def select_answered(trips: list[Trip], since: float, until: float) -> list[Trip]:
-    return [trip for trip in trips if since <= trip.answered_at < until]
+def select_answered(requests: list[AnsweredRequest], since_s: float, until_s: float) -> list[AnsweredRequest]:
+    return [request for request in requests if since_s <= request.answered_at < until_s]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("rtt_s", "capacity"), [(0.02, 4), (0.02, 20), (0.1, 20), (0.1, 100), (0.5, 4), (0.5, 20)])
 def test_a_service_is_kept_busy_without_a_queue(rtt_s: float, capacity: int, seed: int) -> None:
-    world = World("bucket", [(0, inf)], rtt_s, capacity=capacity)
-    found_s, patience = OF_FOUR[rtt_s] if capacity == 4 else PROMISED
+    service = LimitedService("bucket", [(0, inf)], rtt_s, capacity=capacity)
+    found_s, max_round_trip_factor = TIMES_FOR_CAPACITY_FOUR[rtt_s] if capacity == 4 else PROMISED_TIMES
     length_s = max(4.0, 20 * rtt_s)
 
-    trips = select_answered(run(Both(), world, found_s + length_s, seed), found_s, found_s + length_s)
+    requests = select_answered(run(LoadClient(), service, found_s + length_s, seed), found_s, found_s + length_s)
 
-    assert len(trips) >= 0.95 * read_capacity(world) * length_s
-    assert median(trip.answered_at - trip.sent_at for trip in trips) <= patience * rtt_s
+    assert len(requests) >= 0.95 * read_capacity(service) * length_s
+    assert median(request.answered_at - request.sent_at for request in requests) <= max_round_trip_factor * rtt_s
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(("rtt_s", "capacity", "within_s"), FOLLOWED)
+@pytest.mark.parametrize(("rtt_s", "capacity", "change_limit_s"), CHANGE_CASES)
 def test_a_service_that_becomes_four_times_slower_and_fast_again_is_kept_busy(
-    rtt_s: float, capacity: int, within_s: float, seed: int
+    rtt_s: float, capacity: int, change_limit_s: float, seed: int
 ) -> None:
-    slow, fast, end = (part * 2 * within_s for part in (1, 2, 3))
-    world = World("bucket", [(0, inf)], rtt_s, capacity=capacity, rtt_steps=[(slow, 4 * rtt_s), (fast, rtt_s)])
+    slow_from_s, fast_from_s, end_s = (period_number * 2 * change_limit_s for period_number in (1, 2, 3))
+    service = LimitedService(
+        "bucket", [(0, inf)], rtt_s, capacity=capacity, rtt_steps=[(slow_from_s, 4 * rtt_s), (fast_from_s, rtt_s)]
+    )
 
-    trips = run(Both(), world, end, seed)
+    requests = run(LoadClient(), service, end_s, seed)
 
-    for since, factor in ((0, 1), (slow, 4), (fast, 1)):
-        busy = select_answered(trips, since + within_s, since + 2 * within_s)
-        assert len(busy) >= 0.9 * read_capacity(world) / factor * within_s
+    for since_s, factor in ((0, 1), (slow_from_s, 4), (fast_from_s, 1)):
+        requests_after_change = select_answered(requests, since_s + change_limit_s, since_s + 2 * change_limit_s)
+        assert len(requests_after_change) >= 0.9 * read_capacity(service) / factor * change_limit_s
 
 
 def test_a_thousand_requests_a_second_over_half_a_second_leave_room_in_flight() -> None:
-    world = World("bucket", [(0, 1000)], rtt_s=0.5)
+    service = LimitedService("bucket", [(0, 1000)], rtt_s=0.5)
 
-    steady = add([count(run(Both(), world, 91, seed), 1000, 70, 90) for seed in SEEDS])
-    assert steady.goodput >= 0.93  # measured with 32 seeds: 0.96
-    assert steady.refusals <= 0.02
+    steady_counts = add_counts([count_requests(run(LoadClient(), service, 91, seed), 1000, 70, 90) for seed in SEEDS])
+    assert steady_counts.goodput >= 0.93  # measured with 32 seeds: 0.96
+    assert steady_counts.refused_share <= 0.02

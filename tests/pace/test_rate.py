@@ -6,30 +6,31 @@ from math import inf
 import pytest
 
 from connector.pace.rate import FoundLimit, RateController
-from tests.pace.clients import RateAlone
-from tests.pace.measures import count
-from tests.pace.world import World, run
+from tests.pace.clients import RateOnlyClient
+from tests.pace.measures import count_requests
+from tests.pace.world import LimitedService, run
 
-TRIP_S = 0.1
+ROUND_TRIP_S = 0.1
 IDLE_S = 600.0
 BURST_S = 0.006  # seconds that a sender may catch up after it wakes up late
 
 
-def settle(rate: float, seconds: float = 30.0) -> RateController:
+def find_limit(rate: float, seconds: float = 30.0) -> RateController:
     """Return a controller that has found the rate of a bucket within `seconds`."""
-    client = RateAlone()
-    run(client, World("bucket", [(0, rate)], TRIP_S), seconds, seed=1)
-    assert 0.5 * rate <= client.rate.rate <= 1.25 * rate  # the controller may be probing, or a ramp has just begun
-    return client.rate
+    client = RateOnlyClient()
+    run(client, LimitedService("bucket", [(0, rate)], ROUND_TRIP_S), seconds, seed=1)
+    # the controller may be probing, or a ramp has just begun
+    assert 0.5 * rate <= client.rate_controller.rate <= 1.25 * rate
+    return client.rate_controller
 
 
 def count_admitted(controller: RateController, now: float) -> int:
     """Return the number of requests that leave at this moment."""
-    number = 0
+    request_count = 0
     while controller.admit(now) == 0:
-        number += 1
-        assert number < 10_000
-    return number
+        request_count += 1
+        assert request_count < 10_000
+    return request_count
 
 
 @pytest.mark.parametrize("now", [0.0, 123.4, 1e7])
@@ -44,20 +45,20 @@ def test_the_second_request_waits_by_the_first_rate_or_by_the_ceiling(now: float
 @pytest.mark.parametrize("ceiling", [0.5, 5.0, 300.0])
 @pytest.mark.parametrize("limit", [inf, 100.0])
 def test_the_ceiling_is_never_exceeded(ceiling: float, limit: float) -> None:
-    client = RateAlone(RateController(ceiling))
+    client = RateOnlyClient(RateController(ceiling))
 
-    trips = run(client, World("bucket", [(0, limit)], TRIP_S), 60, seed=1)
+    requests = run(client, LimitedService("bucket", [(0, limit)], ROUND_TRIP_S), 60, seed=1)
 
     for second in range(59):
-        sent_count = sum(second <= trip.sent_at < second + 1 for trip in trips)
+        sent_count = sum(second <= request.sent_at < second + 1 for request in requests)
         assert sent_count <= ceiling * (1 + BURST_S) + 1
-    assert client.rate.rate <= ceiling
-    assert count(trips, min(ceiling, limit), 20, 59).goodput >= 0.95
+    assert client.rate_controller.rate <= ceiling
+    assert count_requests(requests, min(ceiling, limit), 20, 59).goodput >= 0.95
 
 
 @pytest.mark.parametrize("rate", [5.0, 100.0, 2000.0])
 def test_a_sender_that_was_idle_does_not_catch_up(rate: float) -> None:
-    controller = settle(rate)
+    controller = find_limit(rate)
 
     assert count_admitted(controller, 30.0 + IDLE_S) <= 1 + 1.1 * rate * BURST_S
 
@@ -67,17 +68,17 @@ def test_the_rate_does_not_grow_while_few_requests_are_sent_and_no_limit_is_know
 
     for second in range(1000):
         assert controller.admit(second) == 0
-        controller.record_served(second, second + TRIP_S)
+        controller.record_served(second, second + ROUND_TRIP_S)
 
     assert controller.rate <= 30  # the first answer counts, because nothing shows yet that few requests are sent
 
 
 def test_the_rate_does_not_grow_beyond_a_known_limit_while_few_requests_are_sent() -> None:
-    controller = settle(100)
+    controller = find_limit(100)
 
     for second in range(31, 1031):
         assert controller.admit(second) == 0
-        controller.record_served(second, second + TRIP_S)
+        controller.record_served(second, second + ROUND_TRIP_S)
 
     assert controller.rate <= 1.4 * 100
 
@@ -85,48 +86,52 @@ def test_the_rate_does_not_grow_beyond_a_known_limit_while_few_requests_are_sent
 def test_refusals_of_requests_from_before_a_cut_do_not_cut_the_rate_again() -> None:
     cut_times = list[float]()
 
-    class Watched(RateAlone):
+    class RecordingClient(RateOnlyClient):
         def admit(self, now: float) -> float:
-            before = self.rate.rate
+            previous_rate = self.rate_controller.rate
             wait_s = super().admit(now)
-            if self.rate.rate < before:
+            if self.rate_controller.rate < previous_rate:
                 cut_times.append(now)
             return wait_s
 
-    trip_s = 1.0
-    trips = run(Watched(), World("bucket", [(0, 100)], trip_s), 15, seed=1)
+    round_trip_s = 1.0
+    requests = run(RecordingClient(), LimitedService("bucket", [(0, 100)], round_trip_s), 15, seed=1)
 
-    late = [trip for trip in trips if trip.sent_at < cut_times[0] < trip.answered_at and not trip.is_served]
-    assert len(late) > 50, "the refusals of half a second arrive after the cut"
-    assert all(later - earlier >= 0.9 * trip_s for earlier, later in pairwise(cut_times))
+    late_refusals = [
+        request
+        for request in requests
+        if request.sent_at < cut_times[0] < request.answered_at and not request.is_served
+    ]
+    assert len(late_refusals) > 50, "the refusals of half a second arrive after the cut"
+    assert all(next_cut_at - cut_at >= 0.9 * round_trip_s for cut_at, next_cut_at in pairwise(cut_times))
 
 
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_a_limit_that_falls_to_a_quarter_and_rises_again_is_obeyed_and_used(seed: int) -> None:
-    client = RateAlone()
-    world = World("bucket", [(0, 100), (30, 25), (60, 100)], TRIP_S)
+    client = RateOnlyClient()
+    service = LimitedService("bucket", [(0, 100), (30, 25), (60, 100)], ROUND_TRIP_S)
 
-    trips = run(client, world, 150, seed)
+    requests = run(client, service, 150, seed)
 
-    assert count(trips, 100, 20, 30).goodput > 0.95
-    assert 0.95 < count(trips, 25, 40, 60).goodput < 1.05
-    assert count(trips, 100, 125, 149).goodput > 0.95
+    assert count_requests(requests, 100, 20, 30).goodput > 0.95
+    assert 0.95 < count_requests(requests, 25, 40, 60).goodput < 1.05
+    assert count_requests(requests, 100, 125, 149).goodput > 0.95
 
 
 @pytest.mark.parametrize("pause_s", [0.5, 30.0, 3600.0])
 def test_no_request_leaves_within_a_pause_and_one_request_leaves_at_its_end(pause_s: float) -> None:
-    controller = settle(100)
+    controller = find_limit(100)
     controller.record_refused(29.9, 30.0, pause_s)
 
-    for part in (0.0, 0.3, 0.99):
-        now = 30.0 + part * pause_s
+    for pause_share in (0.0, 0.3, 0.99):
+        now = 30.0 + pause_share * pause_s
         assert controller.admit(now) == pytest.approx(30.0 + pause_s - now)
     assert 1 <= count_admitted(controller, 30.0 + pause_s) <= 2
 
 
 @pytest.mark.parametrize("is_limit_known", [False, True])
 def test_a_page_that_is_due_inside_a_pause_waits_for_its_end(is_limit_known: bool) -> None:
-    controller = settle(100) if is_limit_known else RateController()
+    controller = find_limit(100) if is_limit_known else RateController()
     controller.record_refused(29.9, 30.0, retry_after_s=5.0)
 
     assert 31.0 + controller.reserve(31.0) >= 35.0
@@ -135,23 +140,23 @@ def test_a_page_that_is_due_inside_a_pause_waits_for_its_end(is_limit_known: boo
 @pytest.mark.parametrize("pause_s", [0.5, 1.0, 30.0])
 def test_a_refusal_before_any_request_is_served_delays_each_later_request_by_about_its_pause(pause_s: float) -> None:
     controller, now = RateController(), 0.0
-    for number in range(4):
+    for index in range(4):
         pause_ended_at = now
         while (wait_s := controller.admit(now)) > 0:
             now += wait_s
-        assert number == 0 or now - pause_ended_at <= max(pause_s, 1.0) + TRIP_S
-        controller.record_refused(now, now + TRIP_S, pause_s)
-        now += TRIP_S + pause_s
+        assert index == 0 or now - pause_ended_at <= max(pause_s, 1.0) + ROUND_TRIP_S
+        controller.record_refused(now, now + ROUND_TRIP_S, pause_s)
+        now += ROUND_TRIP_S + pause_s
 
 
 def test_while_all_requests_are_refused_one_probe_leaves_each_second_until_one_is_served() -> None:
-    world = World("bucket", [(0, 100), (30, 1e-6), (150, 100)], TRIP_S)
+    service = LimitedService("bucket", [(0, 100), (30, 1e-6), (150, 100)], ROUND_TRIP_S)
 
-    trips = run(RateAlone(), world, 170, seed=1)
+    requests = run(RateOnlyClient(), service, 170, seed=1)
 
-    assert 90 <= count(trips, 100, 35, 150).refused <= 120
-    assert count(trips, 100, 150, 152).served >= 1
-    assert count(trips, 100, 152, 170).goodput >= 0.2
+    assert 90 <= count_requests(requests, 100, 35, 150).refused_count <= 120
+    assert count_requests(requests, 100, 150, 152).served_count >= 1
+    assert count_requests(requests, 100, 152, 170).goodput >= 0.2
 
 
 def test_a_thousand_refusals_in_a_row_leave_a_probe_each_second() -> None:
@@ -159,30 +164,30 @@ def test_a_thousand_refusals_in_a_row_leave_a_probe_each_second() -> None:
     for _ in range(1100):
         while (wait_s := controller.admit(now)) > 0:
             now += wait_s
-        controller.record_refused(now, now + TRIP_S)
-        now += TRIP_S
+        controller.record_refused(now, now + ROUND_TRIP_S)
+        now += ROUND_TRIP_S
 
     assert 0 < controller.admit(now) <= 1
 
 
 def test_the_rate_recovers_soon_after_a_short_outage() -> None:
-    world = World("bucket", [(0, 100), (30, 1e-6), (33, 100)], TRIP_S)
+    service = LimitedService("bucket", [(0, 100), (30, 1e-6), (33, 100)], ROUND_TRIP_S)
 
-    trips = run(RateAlone(), world, 90, seed=1)
+    requests = run(RateOnlyClient(), service, 90, seed=1)
 
-    assert count(trips, 100, 35, 90).goodput >= 0.75
+    assert count_requests(requests, 100, 35, 90).goodput >= 0.75
 
 
 @pytest.mark.parametrize("retry_after_s", [None, 1.0])
 def test_a_run_that_begins_during_an_outage_continues_at_the_limit_of_the_last_run(
     retry_after_s: float | None,
 ) -> None:
-    world = World("bucket", [(0, 1e-6), (2, 100)], TRIP_S, retry_after_s=retry_after_s)
+    service = LimitedService("bucket", [(0, 1e-6), (2, 100)], ROUND_TRIP_S, retry_after_s=retry_after_s)
     found = FoundLimit(95, 105, retry_after_s or 0.0, 0)
 
-    trips = run(RateAlone(RateController(found=found)), world, 40, seed=1)
+    requests = run(RateOnlyClient(RateController(found=found)), service, 40, seed=1)
 
-    assert count(trips, 100, 10, 40).goodput >= 0.5
+    assert count_requests(requests, 100, 10, 40).goodput >= 0.5
 
 
 @pytest.mark.parametrize("pause_s", [0.0, 1.0, 30.0])
@@ -190,11 +195,13 @@ def test_a_run_that_begins_during_an_outage_continues_at_the_limit_of_the_last_r
 @pytest.mark.parametrize("rate", [2.0, 100.0])
 def test_a_limit_that_was_found_long_ago_slows_a_run_only_for_seconds(rate: float, days: int, pause_s: float) -> None:
     found = FoundLimit(0.95 * rate, 1.05 * rate, pause_s, 0)
-    client = RateAlone(RateController(found=found, age_s=days * 86_400.0))
+    client = RateOnlyClient(RateController(found=found, age_s=days * 86_400.0))
 
-    trips = run(client, World("bucket", [(0, rate)], TRIP_S, retry_after_s=pause_s or None), 30, seed=1)
+    requests = run(
+        client, LimitedService("bucket", [(0, rate)], ROUND_TRIP_S, retry_after_s=pause_s or None), 30, seed=1
+    )
 
-    assert count(trips, rate, 0, 30).goodput >= 0.25
+    assert count_requests(requests, rate, 0, 30).goodput >= 0.25
 
 
 def test_daily_runs_without_a_refusal_leave_the_limit_that_was_found_as_it_is() -> None:
@@ -202,7 +209,7 @@ def test_daily_runs_without_a_refusal_leave_the_limit_that_was_found_as_it_is() 
     for day in range(1, 21):
         controller = RateController(found=found, age_s=86_400.0 * (day - found_on))
         assert controller.rate >= 20
-        run(RateAlone(controller), World("bucket", [(0, inf)], TRIP_S), 1, seed=day)
+        run(RateOnlyClient(controller), LimitedService("bucket", [(0, inf)], ROUND_TRIP_S), 1, seed=day)
         if controller.is_measured:
             assert controller.found is not None
             found, found_on = controller.found, day
@@ -210,9 +217,9 @@ def test_daily_runs_without_a_refusal_leave_the_limit_that_was_found_as_it_is() 
 
 def test_pages_before_the_first_refusal_allow_at_most_twice_their_own_rate() -> None:
     controller = RateController()
-    for number in range(600):  # ten pages a second, which the search does not slow down
-        assert controller.reserve(number / 10) == 0
-        controller.record_served(number / 10, number / 10 + TRIP_S)
+    for page_index in range(600):  # ten pages a second, which the search does not slow down
+        assert controller.reserve(page_index / 10) == 0
+        controller.record_served(page_index / 10, page_index / 10 + ROUND_TRIP_S)
     assert controller.rate < 100, "a sender of creates would begin at this rate"
     controller.record_refused(60.0, 60.1, retry_after_s=5.0)
     assert controller.reserve(65.2) >= 0
@@ -237,8 +244,8 @@ def test_a_random_refusal_does_not_raise_the_lower_bound_of_a_limit() -> None:
     now = sent_at[-1] + 1.2
     for _ in range(150):
         now = send(now)
-        controller.record_served(now, now + TRIP_S)
-    controller.record_refused(send(now), now + TRIP_S, retry_after_s=2.5)
+        controller.record_served(now, now + ROUND_TRIP_S)
+    controller.record_refused(send(now), now + ROUND_TRIP_S, retry_after_s=2.5)
 
     assert controller.found is not None
     assert controller.found.low == pytest.approx((150 / 5.5 * 50) ** 0.5, rel=0.1)  # the mean of the bounds

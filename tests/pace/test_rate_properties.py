@@ -8,7 +8,7 @@ from hypothesis import example, given, strategies as st
 
 from connector.pace.rate import RateController
 
-HAIR_S = 2e-9
+TIME_TOLERANCE_S = 2e-9
 EventKind = Literal["admit", "served", "refused"]
 Event = tuple[EventKind, float, int, float | None]
 """The kind, the seconds after the last event, the index of the request, and the pause of a refusal."""
@@ -20,7 +20,7 @@ ceilings = st.sampled_from([inf, 1e4, 100.0, 1.0, 0.01])
 
 
 @dataclass(slots=True)
-class Played:
+class PlayedController:
     """The state of a played controller: the requests in flight by their times, and the end of the pause."""
 
     controller: RateController
@@ -29,7 +29,7 @@ class Played:
     pause_ends_at: float = -inf
     sent_times: list[float] = field(default_factory=list)
 
-    def play(self, event: Event) -> None:
+    def apply_event(self, event: Event) -> None:
         kind, delay_s, index, pause_s = event
         self.now += delay_s
         if kind == "admit":
@@ -54,7 +54,7 @@ class Played:
         assert isfinite(wait_s)
         assert wait_s >= 0
         if not wait_s:
-            assert self.now >= self.pause_ends_at - HAIR_S
+            assert self.now >= self.pause_ends_at - TIME_TOLERANCE_S
             self.sent_times.append(self.now)
 
 
@@ -63,20 +63,20 @@ class Played:
 @example([("admit", 0.1, 0, None), ("refused", 0.1, 0, 1.0)] * 50, 100.0, 0.0)
 @example([("admit", 0.0, 0, None), ("served", 0.0, 0, None)] * 100, inf, 1e6)
 def test_no_wait_is_negative_no_rate_exceeds_the_ceiling_and_each_pause_is_obeyed(
-    events_in_order: list[Event], ceiling: float, begun_at: float
+    events_in_order: list[Event], ceiling: float, start_time: float
 ) -> None:
-    played = Played(RateController(ceiling), ceiling, begun_at)
+    played_controller = PlayedController(RateController(ceiling), ceiling, start_time)
 
     for event in events_in_order:
-        played.play(event)
+        played_controller.apply_event(event)
 
 
 @given(st.lists(events, max_size=200))
 def test_a_sender_that_waits_as_long_as_it_must_may_send(events_in_order: list[Event]) -> None:
     """A sender that waits as long as it must may send after at most five waits."""
-    played = Played(RateController(), inf)
+    played_controller = PlayedController(RateController(), inf)
 
     for event in events_in_order:
-        played.play(event)
+        played_controller.apply_event(event)
 
-    assert 0 in [played.wait() for _ in range(5)]
+    assert 0 in [played_controller.wait() for _ in range(5)]

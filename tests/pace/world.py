@@ -11,29 +11,29 @@ from typing import Protocol
 
 from connector.sandbox.faults import RateLimiter, build_limiter
 
-SHARED = "shared"  # a bucket that another client uses as well
-_OTHERS = 0.5  # the requests of the other client as a share of our limit
-_JITTER = 0.05
-_WINDOWS_BEGIN_WITHIN_S = 60.0
-_HAIR_S = 1e-12
+SHARED_BUCKET = "shared"  # a bucket that another client uses as well
+_OTHER_CLIENT_SHARE = 0.5  # the requests of the other client as a share of our limit
+_JITTER_SHARE = 0.05
+_MAX_WINDOW_OFFSET_S = 60.0
+_TIME_TOLERANCE_S = 1e-12
 
-_Happening = Callable[[float, float], None]  # the arguments: now, and the time when the request was sent
+_HandleEvent = Callable[[float, float], None]  # the arguments: now, and the time when the request was sent
 
 
 class Client(Protocol):
     """The methods of a client that the world calls."""
 
     @property
-    def allowed(self) -> float:
+    def max_in_flight(self) -> float:
         """The largest number of requests in flight."""
 
     def admit(self, now: float) -> float:
         """Return 0 if a request may leave now, otherwise the seconds to wait."""
 
-    def note_list(self, now: float) -> None:
+    def record_list_request(self, now: float) -> None:
         """Record that a request of another kind has left."""
 
-    def record_served(self, sent_at: float, now: float, under_way: int) -> None:
+    def record_served(self, sent_at: float, now: float, in_flight: int) -> None:
         """Record that a request was served."""
 
     def record_refused(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
@@ -41,37 +41,38 @@ class Client(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """A service with a limit of `kind`. `steps` has the times and rates of the limit ((s, requests/s), the first at 0).
+class LimitedService:
+    """A service with a limit of `kind`. `rate_steps` has the times and rates of the limit ((s, requests/s), the first
+    at 0).
 
     `rtt_s` is the round trip of a request that does not wait, and `rtt_steps` has later values ((s, s)). The service
     works on at most `capacity` requests at once, for the second half of their round trip. Other requests wait.
-    `faulty` is the share of requests that is refused at random. At each time of `lists_at`, the client also sends a
-    request of another kind, which the same limit counts if `are_lists_limited`.
+    `random_refusal_share` is the share of requests that is refused at random. At each time of `list_request_times`, the
+    client also sends a request of another kind, which the same limit counts if `limits_list_requests`.
     """
 
     kind: str
-    steps: Sequence[tuple[float, float]]
+    rate_steps: Sequence[tuple[float, float]]
     rtt_s: float
     window_s: float = 1.0
     retry_after_s: float | None = None
     capacity: float = inf
-    faulty: float = 0.0
+    random_refusal_share: float = 0.0
     rtt_steps: Sequence[tuple[float, float]] = ()
-    lists_at: Sequence[float] = ()
-    are_lists_limited: bool = True
+    list_request_times: Sequence[float] = ()
+    limits_list_requests: bool = True
 
-    def build(self, rate: float) -> RateLimiter:
+    def build_limiter_at(self, rate: float) -> RateLimiter:
         """Return the limiter with this rate."""
         if rate == inf:
             return build_limiter("bucket", 0, 0, self.window_s)
-        if self.kind == SHARED:
-            return build_limiter("bucket", rate * (1 + _OTHERS), 0, self.window_s)
+        if self.kind == SHARED_BUCKET:
+            return build_limiter("bucket", rate * (1 + _OTHER_CLIENT_SHARE), 0, self.window_s)
         return build_limiter(self.kind, rate, 0, self.window_s)
 
 
 @dataclass(frozen=True, slots=True)
-class Trip:
+class AnsweredRequest:
     """One request: the times of its sending and its answer (s), and whether the request was served."""
 
     sent_at: float
@@ -79,107 +80,112 @@ class Trip:
     is_served: bool
 
 
-def run(client: Client, world: World, seconds: float, seed: int) -> list[Trip]:
-    """Let the client send for `seconds`. Return its trips in the order of their answers."""
-    return _Run(client, world, seconds, random.Random(seed)).play()
+def run(client: Client, service: LimitedService, length_s: float, seed: int) -> list[AnsweredRequest]:
+    """Let the client send for `length_s`. Return its requests in the order of their answers."""
+    return _Simulation(client, service, length_s, random.Random(seed)).run()
 
 
-class _Run:
-    def __init__(self, client: Client, world: World, seconds: float, rng: random.Random) -> None:
-        self._client, self._world, self._seconds, self._random = client, world, seconds, rng
-        self._offset = rng.uniform(0, _WINDOWS_BEGIN_WITHIN_S)
-        self._steps, self._rtt_steps = deque(world.steps), deque(world.rtt_steps)
-        self._rtt_s = world.rtt_s
-        self._events: list[tuple[float, int, _Happening, float]] = []
-        self._number = count()
-        self._under_way = 0
-        self._worked_on = 0
-        self._waiting: deque[float] = deque()
-        self._due = inf
-        self._trips: list[Trip] = []
+class _Simulation:
+    def __init__(self, client: Client, service: LimitedService, length_s: float, rng: random.Random) -> None:
+        self._client, self._service, self._length_s, self._random = client, service, length_s, rng
+        self._offset = rng.uniform(0, _MAX_WINDOW_OFFSET_S)
+        self._rate_steps, self._rtt_steps = deque(service.rate_steps), deque(service.rtt_steps)
+        self._rtt_s = service.rtt_s
+        self._events: list[tuple[float, int, _HandleEvent, float]] = []
+        self._event_numbers = count()
+        self._in_flight_count = 0
+        self._worked_on_count = 0
+        self._queued_sent_times: deque[float] = deque()
+        self._send_due_at = inf
+        self._answered_requests: list[AnsweredRequest] = []
 
-    def play(self) -> list[Trip]:
-        self._take_step()
+    def run(self) -> list[AnsweredRequest]:
+        self._apply_rate_step()
         self._send(0.0)
-        if self._world.kind == SHARED:
-            self._add(0.0, self._on_other)
-        for at in self._world.lists_at:
-            self._add(at, self._on_list)
+        if self._service.kind == SHARED_BUCKET:
+            self._schedule(0.0, self._on_other_client_request)
+        for scheduled_at in self._service.list_request_times:
+            self._schedule(scheduled_at, self._on_list_request)
         while self._events:
-            now, _, happen, sent_at = heapq.heappop(self._events)
-            if now > self._seconds:
+            now, _, handle_event, sent_at = heapq.heappop(self._events)
+            if now > self._length_s:
                 break
-            while self._steps and now >= self._steps[0][0]:
-                self._take_step()
+            while self._rate_steps and now >= self._rate_steps[0][0]:
+                self._apply_rate_step()
             while self._rtt_steps and now >= self._rtt_steps[0][0]:
                 _, self._rtt_s = self._rtt_steps.popleft()
-            happen(now, sent_at)
-        return self._trips
+            handle_event(now, sent_at)
+        return self._answered_requests
 
-    def _take_step(self) -> None:
-        _, self._rate = self._steps.popleft()
-        self._limiter = self._world.build(self._rate)
+    def _apply_rate_step(self) -> None:
+        _, self._current_limit = self._rate_steps.popleft()
+        self._limiter = self._service.build_limiter_at(self._current_limit)
 
-    def _add(self, at: float, happen: _Happening, sent_at: float = 0.0) -> None:
-        heapq.heappush(self._events, (at, next(self._number), happen, sent_at))
+    def _schedule(self, scheduled_at: float, handle_event: _HandleEvent, sent_at: float = 0.0) -> None:
+        heapq.heappush(self._events, (scheduled_at, next(self._event_numbers), handle_event, sent_at))
 
     def _send(self, now: float) -> None:
         """Send all requests that may leave now, and plan the next request."""
-        while self._under_way < self._client.allowed:
+        while self._in_flight_count < self._client.max_in_flight:
             wait_s = self._client.admit(now)
             if wait_s > 0:
-                self._plan(now, now + wait_s)
+                self._schedule_sending(now, now + wait_s)
                 return
-            self._under_way += 1
-            self._add(now + self._rtt_s / 2, self._on_arrival, now)
+            self._in_flight_count += 1
+            self._schedule(now + self._rtt_s / 2, self._on_arrival, now)
 
-    def _plan(self, now: float, due: float) -> None:
-        """Plan to send at the time `due`, unless this is planned already."""
-        if not now < self._due <= due + _HAIR_S:
-            self._due = due
-            self._add(due, self._on_due)
+    def _schedule_sending(self, now: float, due_at: float) -> None:
+        """Plan to send at the time `due_at`, unless this is planned already."""
+        if not now < self._send_due_at <= due_at + _TIME_TOLERANCE_S:
+            self._send_due_at = due_at
+            self._schedule(due_at, self._on_due)
 
     def _on_due(self, now: float, _sent_at: float) -> None:
-        if now == self._due:  # otherwise a later plan has replaced this plan
+        if now == self._send_due_at:  # otherwise a later plan has replaced this plan
             self._send(now)
 
     def _on_arrival(self, now: float, sent_at: float) -> None:
-        is_faulty = self._world.faulty > 0 and self._random.random() < self._world.faulty
+        is_faulty = (
+            self._service.random_refusal_share > 0 and self._random.random() < self._service.random_refusal_share
+        )
         if is_faulty or self._limiter.admit(now + self._offset) > 0:
-            self._add(now + self._draw_way_back(), self._on_refused, sent_at)
-        elif self._worked_on < self._world.capacity:
-            self._work_on(now, sent_at)
+            self._schedule(now + self._draw_return_time(), self._on_refused, sent_at)
+        elif self._worked_on_count < self._service.capacity:
+            self._begin_work(now, sent_at)
         else:
-            self._waiting.append(sent_at)
+            self._queued_sent_times.append(sent_at)
 
-    def _work_on(self, now: float, sent_at: float) -> None:
-        self._worked_on += 1
-        self._add(now + self._draw_way_back(), self._on_served, sent_at)
+    def _begin_work(self, now: float, sent_at: float) -> None:
+        self._worked_on_count += 1
+        self._schedule(now + self._draw_return_time(), self._on_served, sent_at)
 
-    def _draw_way_back(self) -> float:
-        return self._rtt_s / 2 * self._random.uniform(1 - _JITTER, 1 + _JITTER)
+    def _draw_return_time(self) -> float:
+        return self._rtt_s / 2 * self._random.uniform(1 - _JITTER_SHARE, 1 + _JITTER_SHARE)
 
     def _on_served(self, now: float, sent_at: float) -> None:
-        self._worked_on -= 1
-        if self._waiting:
-            self._work_on(now, self._waiting.popleft())
-        self._client.record_served(sent_at, now, self._under_way)
-        self._end_trip(Trip(sent_at, now, True))
+        self._worked_on_count -= 1
+        if self._queued_sent_times:
+            self._begin_work(now, self._queued_sent_times.popleft())
+        self._client.record_served(sent_at, now, self._in_flight_count)
+        self._end_request(AnsweredRequest(sent_at, now, True))
 
     def _on_refused(self, now: float, sent_at: float) -> None:
-        self._client.record_refused(sent_at, now, self._world.retry_after_s)
-        self._end_trip(Trip(sent_at, now, False))
+        self._client.record_refused(sent_at, now, self._service.retry_after_s)
+        self._end_request(AnsweredRequest(sent_at, now, False))
 
-    def _on_other(self, now: float, _sent_at: float) -> None:
+    def _on_other_client_request(self, now: float, _sent_at: float) -> None:
         self._limiter.admit(now + self._offset)
-        self._add(now + self._random.uniform(0.5, 1.5) / (self._rate * _OTHERS), self._on_other)
+        self._schedule(
+            now + self._random.uniform(0.5, 1.5) / (self._current_limit * _OTHER_CLIENT_SHARE),
+            self._on_other_client_request,
+        )
 
-    def _on_list(self, now: float, _sent_at: float) -> None:
-        self._client.note_list(now)
-        if self._world.are_lists_limited:
+    def _on_list_request(self, now: float, _sent_at: float) -> None:
+        self._client.record_list_request(now)
+        if self._service.limits_list_requests:
             self._limiter.admit(now + self._offset)
 
-    def _end_trip(self, trip: Trip) -> None:
-        self._under_way -= 1
-        self._trips.append(trip)
-        self._send(trip.answered_at)
+    def _end_request(self, request: AnsweredRequest) -> None:
+        self._in_flight_count -= 1
+        self._answered_requests.append(request)
+        self._send(request.answered_at)

@@ -8,7 +8,7 @@ their reasons.
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from connector.pace.refusals import LEAST_ALIKE
+from connector.pace.refusals import SERIES_LENGTH
 from connector.states import ENTRY_STATE_MACHINE, State
 from tests.simulation import report_checks
 from tests.simulation.simulation import EntryValues
@@ -265,7 +265,7 @@ def no_person_is_lost(truth: Truth) -> Iterator[str]:
             if is_plain or not truth.is_list_unreadable:
                 wrongly_rejected.append(person)
     if not truth.has_passing_refusals or (
-        len(wrongly_rejected) >= LEAST_ALIKE and not truth.simulation.scenario.settings.get("required")
+        len(wrongly_rejected) >= SERIES_LENGTH and not truth.simulation.scenario.settings.get("required")
     ):
         yield from (f"person {person} counts as rejected without a reason" for person in wrongly_rejected)
 
