@@ -251,7 +251,7 @@ class BaseLoads:
                 return base_load
         survey_load = self._survey._loads_by_reference.get(base_ref) if self._survey is not None else None
         session = self._run.open_session(base, base_ref.name) if survey_load is None else survey_load.session
-        session.limits, session.journal.base = self._run.limits, base
+        session.journal.base = base
         presence = BasePresence(session, self._account) if survey_load is None else survey_load.loader.presence
         base_load = _BaseLoad(session, Loader(session, self.mode, presence))
         self._loads_by_reference[base_ref] = base_load
@@ -263,7 +263,6 @@ class BaseLoads:
     @contextmanager
     def _attribute_to_base(self, base_load: _BaseLoad) -> Iterator[None]:
         """Add the rows that the body creates to the counts of this load, and add the name of the base to errors."""
-        self._run.session = base_load.session
         created_count_before = self._run.tally.outcomes[Outcome.CREATED]
         try:
             yield

@@ -27,7 +27,7 @@ from connector.imports.suppression import read_suppression
 from connector.ledger.entries import Ledger
 from connector.ledger.records import find_or_add_base, find_rows_read
 from connector.ledger.store import Base
-from connector.load.session import Limits, LoadGuard, RunMode, Tally, exceeds_share
+from connector.load.session import LoadGuard, RunMode, Tally, exceeds_share
 from connector.outcomes import Outcome
 from connector.progress import Progress
 from connector.runs.frame import Frame, Run, run_in_frame
@@ -220,7 +220,7 @@ class _Load:
             return survey
         run.reset_counts_and_files()
         self._remarks = Remarks()
-        run.limits = Limits(guard.max_creates, guard.max_rejected)  # the service may have changed since the survey
+        run.limits.begin(guard.max_creates, guard.max_rejected)
         return await self._run_mode(RunMode.LOAD, survey)
 
     async def _run_mode(self, mode: RunMode, survey: BaseLoads | None = None) -> BaseLoads:

@@ -152,15 +152,6 @@ def find_latest_time(sentinels: Collection[Sentinel]) -> float:
     return max((sentinel.confirmed_at for sentinel in sentinels), default=float("-inf"))
 
 
-@dataclass(slots=True)
-class ListLag:
-    """The latest sentinels of all bases of a run, and the largest lag of the list on record for the account
-    (architecture 4.5 c)."""
-
-    sentinels: deque[Sentinel] = field(default_factory=lambda: deque(maxlen=_SENTINEL_COUNT))
-    largest_lag_s: float = 0.0
-
-
 @dataclass(frozen=True, slots=True)
 class ListedSubscriber:
     """A subscriber on the list, with the text of one field as the service has it."""
@@ -261,6 +252,8 @@ class ShownSubscribers:
 class LookupState:
     """Facts that all look-ups of a run share, in every base. A base that the account's list hides has its own state."""
 
+    sentinels: deque[Sentinel] = field(default_factory=lambda: deque(maxlen=_SENTINEL_COUNT))
+    largest_lag_s: float = 0.0  # the largest lag of the list on record for the account (architecture 4.5 c)
     stats: ListStats | None = None
     unusable_fields: set[str] = field(default_factory=set)  # the service ignores or refuses the filters of these fields
     usable_fields: set[str] = field(default_factory=set)  # the filters of these fields list nobody for a made-up value
@@ -328,7 +321,6 @@ class ListAccess:
     """The name of the base, if the job gives no id of the base. Answers must have this name."""
     inactive_identities: InactiveIdentities = field(default_factory=InactiveIdentities)  # of all bases of the run
     draw: Callable[[int], bytes] = os.urandom  # returns this many random bytes; simulations pass their own function
-    lag: ListLag = field(default_factory=ListLag)  # shared by all bases of the run
     state: LookupState = field(default_factory=LookupState)  # shared by all bases of the run
     unverified_entries: tuple[ConfirmedEntry, ...] = ()
     known_ids: KnownIds = field(default_factory=KnownIds)  # shared by all bases of the run
@@ -342,12 +334,12 @@ class ListAccess:
     @property
     def sentinels(self) -> deque[Sentinel]:
         """The latest subscribers that this run has confirmed."""
-        return self.lag.sentinels
+        return self.state.sentinels
 
     @property
     def expected_lag_s(self) -> float:
         """Seconds after which the list should show a create: a quiet period, or the largest lag on record."""
-        return max(self.policy.quiet_period_s, self.lag.largest_lag_s)
+        return max(self.policy.quiet_period_s, self.state.largest_lag_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from connector.fields import BY_NAME
-from connector.listing.access import ListAccess, ListLag, LookupState
+from connector.listing.access import ListAccess, LookupState
 from connector.listing.base_reader import BaseReader, build_reader
 from connector.listing.controls import RequestPage, have_requested_values
 from connector.listing.evidence import ask_combinations, ask_together, combine_classes
@@ -64,8 +64,9 @@ async def find_hidden_base(access: ListAccess, *, is_swept: bool = False) -> boo
     sentinels = [sentinels_by_id[row["Id"]] for row in rows if row["Id"] in sentinels_by_id]
     for sentinel in sentinels:
         access.sentinels.remove(sentinel)
-    access.lag = ListLag(deque(sentinels, maxlen=access.sentinels.maxlen), access.lag.largest_lag_s)
     access.state = LookupState(
+        sentinels=deque(sentinels, maxlen=access.sentinels.maxlen),
+        largest_lag_s=state.largest_lag_s,
         base_id=service_id,
         unusable_fields={"email", "client_user_id"},
         shown_subscribers=state.shown_subscribers,

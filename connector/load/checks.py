@@ -253,7 +253,7 @@ def describe_unlisted_create(session: Session, last_sentinel: Sentinel, created_
         f"The service answered {count(created_count, 'create')} with an Id, and the list does not show the last new "
         f"subscriber (Id {last_sentinel.subscriber_id}) {age_s:.0f} s after that answer."
     )
-    if age_s < session.access.lag.largest_lag_s:
+    if age_s < session.access.state.largest_lag_s:
         last_sentence = "The largest lag on record is longer, so the list need not show the newest subscribers yet"
         return f"{first_sentence} {last_sentence}", False
     message = (

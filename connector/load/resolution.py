@@ -68,9 +68,9 @@ class Settler:
 
     async def read_lag(self) -> None:
         """Read the largest lag of the account's list that earlier runs recorded. Raises LedgerError."""
-        account, lag = self._session.journal.base.account, self._session.access.lag
+        account, state = self._session.journal.base.account, self._session.access.state
         lag_s = await self._session.journal.execute(lambda ledger: read_largest_lag(ledger.connection, account))
-        lag.largest_lag_s = max(lag.largest_lag_s, lag_s)
+        state.largest_lag_s = max(state.largest_lag_s, lag_s)
 
     def select_entries(self, identities: Collection[bytes] | None, *, is_resending_held: bool) -> None:
         """Settle only the entries with these identities from now on (None: all entries). With `is_resending_held`, also
@@ -272,11 +272,11 @@ class Settler:
         def update_ledger(ledger: Ledger) -> None:
             ledger.mark_found(base, State.UNKNOWN, created_pairs)
             ledger.mark_found(base, State.UNKNOWN, foreign_pairs, is_ours=False)
-            if result.lag_s > access.lag.largest_lag_s:
+            if result.lag_s > access.state.largest_lag_s:
                 record_lag(ledger.connection, base.account, result.lag_s)
 
         await self._session.journal.execute(update_ledger)
-        access.lag.largest_lag_s = max(access.lag.largest_lag_s, result.lag_s)
+        access.state.largest_lag_s = max(access.state.largest_lag_s, result.lag_s)
 
     # Absence
 
@@ -327,7 +327,7 @@ class Settler:
         if session.has_confirmed_after(unresolved_create.attempt_ended_at):
             sentinels = class_sentinels & result.seen_sentinels if class_sentinels else result.seen_sentinels
             return find_latest_time(sentinels) > unresolved_create.attempt_ended_at
-        return result.started_at >= unresolved_create.attempt_ended_at + 2 * session.access.lag.largest_lag_s
+        return result.started_at >= unresolved_create.attempt_ended_at + 2 * session.access.state.largest_lag_s
 
     async def end_look_up(self) -> None:
         """Send the entries again that are proved absent, or suppress, hold or reject them.

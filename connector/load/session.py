@@ -379,6 +379,11 @@ class Limits:
     answered_count: int = 0  # creates with an answer
     rejected_count: int = 0  # creates that were rejected
 
+    def begin(self, max_creates: int | None, max_rejected: float | None) -> None:
+        """Set the limits, and begin to count. Call this method after the survey, which counts the creates as well."""
+        self.max_creates, self.max_rejected = max_creates, max_rejected
+        self.sent_count = self.answered_count = self.rejected_count = 0
+
     def compute_sendable_row_count(self, row_count: int) -> int:
         """Return the number of rows, at most `row_count`, that may still be sent."""
         return row_count if self.max_creates is None else max(0, min(row_count, self.max_creates - self.sent_count))

@@ -29,7 +29,7 @@ from connector.ledger.records import (
 )
 from connector.ledger.schema import meta
 from connector.ledger.store import Base, Store
-from connector.listing.access import KnownIds, ListAccess, ListLag, LookupState
+from connector.listing.access import KnownIds, ListAccess, LookupState
 from connector.load.checks import describe_duplicates
 from connector.load.drift import compare_waiting_rows, report_uncompared_rows
 from connector.load.session import Canaries, Limits, LoadPolicy, Session, Tally, WaitingRows
@@ -143,7 +143,6 @@ class Run:
     progress_meter: ProgressMeter = field(init=False)
     retrier: Retrier = field(default_factory=Retrier)
     canaries: Canaries = field(default_factory=Canaries)
-    lag: ListLag = field(default_factory=ListLag)
     lookup_state: LookupState = field(default_factory=LookupState)
     known_ids: KnownIds = field(default_factory=KnownIds)
     inactive_identities: InactiveIdentities = field(default_factory=InactiveIdentities)
@@ -154,7 +153,6 @@ class Run:
     is_attention_needed: bool = False  # whether a message makes the run partial
     suppression: Suppression | None = None
     ledger_writers: list[LedgerWriter] = field(default_factory=list)  # the ledger writers of all sessions
-    session: Session | None = None  # the session of the base that is loaded now
     on_end: Callable[[], Iterable[str]] = tuple  # returns messages; called in the transaction that records the end
     expected_row_count: float | None = None  # the number of rows of the source, or an estimate; None: not known
     is_row_count_estimated: bool = False
@@ -171,11 +169,10 @@ class Run:
             self.frame.plan.policy,
             asked_name,
             self.inactive_identities,
-            lag=self.lag,
             state=self.lookup_state,
             known_ids=self.known_ids,
         )
-        self.session = Session(
+        session = Session(
             access,
             self.frame.plan.policy,
             self.tally,
@@ -188,8 +185,8 @@ class Run:
             self.client.passing_refusals,
             source_job=self.frame.job,
         )
-        self.ledger_writers.append(self.session.journal)
-        return self.session
+        self.ledger_writers.append(session.journal)
+        return session
 
     async def deliver_receipts(self) -> None:
         """Write the receipts of the run, and the receipts of killed runs of the job. After a signal, the next run
@@ -296,10 +293,11 @@ class Run:
 
     def describe(self) -> str:
         """Return a text for a person about the current state of the run."""
-        activity = self.stop.describe() if self.session or self.tally.read_count else "starting"
+        is_loading = bool(self.ledger_writers)
+        activity = self.stop.describe() if is_loading or self.tally.read_count else "starting"
         if (quiet_s := self.client.quiet_until - self.clock.monotonic()) > _MIN_SHOWN_PAUSE_S:
             activity = f"waiting {quiet_s:.0f} s: the service has asked for a pause"
-        done_count = self.tally.outcomes.total() if self.session else self.tally.read_count
+        done_count = self.tally.outcomes.total() if is_loading else self.tally.read_count
         meter_text = self.progress_meter.describe(
             done_count, self.expected_row_count, is_estimate=self.is_row_count_estimated
         )
