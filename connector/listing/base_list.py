@@ -1,13 +1,8 @@
-"""Looks subscribers up by reading the whole list: all subscribers of the bases, or the subscribers of some keys.
-
-A complete listing in id order can be renewed: reading goes on from the last known row of the listing, if all new rows
-come after that row (architecture 4.7).
-"""
+"""Looks subscribers up by reading the whole list: all subscribers of the bases, or the subscribers of some keys."""
 
 import logging
 from array import array
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -23,16 +18,18 @@ from connector.listing.access import (
     ListStats,
     LookupKey,
     LookupResult,
+    LookupState,
     read_activity,
     read_visibility,
 )
 from connector.listing.base_reader import SweptRows, build_reader, may_be_in_base
-from connector.listing.pages import ListFailed, PageSink, fetch_page
+from connector.listing.pages import PageSink
 from connector.listing.reader import read_list
+from connector.listing.renewal import ListEnd
 from connector.listing.requests import try_unlisted
 from connector.paging.certificate import Certificate, CertificateReason, Order
 from connector.paging.overlap import IdArray
-from connector.service.wire import MAX_LIMIT, ListPage, ListQuery
+from connector.service.wire import ListQuery
 from connector.subscribers.identity import IDENTITY_BYTES
 from connector.texts import count
 
@@ -58,14 +55,6 @@ class EmptiedError(RunAborted):
             "(connector forget). Do not begin a new ledger while the service may only hide them, for example "
             "until they confirm: a run with a new ledger would create them again"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class ListEnd:
-    """The end of a complete listing in ascending id order: the last id, and the number of rows."""
-
-    last_id: int
-    row_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,11 +239,7 @@ class _WatchingSink:
 
 
 async def _sweep(
-    accesses: Sequence[ListAccess],
-    sink: PageSink,
-    watched_ids: frozenset[int],
-    *,
-    is_repeated: bool = False,
+    accesses: Sequence[ListAccess], sink: PageSink, watched_ids: frozenset[int]
 ) -> tuple[Certificate, frozenset[int]]:
     """Read the list that the accesses share, and update their state. Return the certificate, and the `watched_ids` that
     the list showed.
@@ -262,39 +247,32 @@ async def _sweep(
     Raises EmptiedError if a complete list shows none of the unverified entries of a base (architecture 4.10). If the
     list may not show these entries yet, read it once more after the time at which it must show them.
     """
+    certificate, seen_ids = await _read_and_record(accesses, sink, watched_ids)
+    if certificate.is_complete and await _wait_for_unverified(accesses):
+        certificate, seen_ids = await _read_and_record(accesses, sink, watched_ids)
+    unverified_counts = [len(access.unverified_entries) for access in accesses if access.unverified_entries]
+    if certificate.is_complete and unverified_counts:
+        raise EmptiedError(unverified_counts[0])
+    return certificate, seen_ids
+
+
+async def _wait_for_unverified(accesses: Sequence[ListAccess]) -> bool:
+    """Wait until the list must show the unverified entries of all bases. Return whether a wait was needed."""
+    waits = [await wait_until_listed(access, access.unverified_entries) for access in accesses]
+    return any(waits)
+
+
+async def _read_and_record(
+    accesses: Sequence[ListAccess], sink: PageSink, watched_ids: frozenset[int]
+) -> tuple[Certificate, frozenset[int]]:
+    """Read the list once, and record the reading in the state that the accesses share. Return the certificate, and the
+    `watched_ids` that the list showed."""
     access = accesses[0]
-    state, sentinel_ids = access.state, frozenset(sentinel.subscriber_id for sentinel in access.sentinels)
-    now = access.clock.monotonic()
-    earlier_total = None  # TotalCount shortly before this reading
-    if state.stats is not None and now <= state.stats.read_at + access.policy.fresh_s:
-        earlier_total = state.stats.total_count
-    watching_sink = _WatchingSink(sink, accesses, watched_ids | sentinel_ids, ListStats(now))
-    base_ids = [
-        other_access.journal.base.service_id
-        for other_access in accesses
-        if other_access.journal.base.service_id is not None
-    ]
-    read_whole_list = partial(
-        read_list,
-        access.client,
-        access.retrier,
-        ListQuery(base_id=state.base_id),
-        watching_sink,
-        now=access.clock.now,
-        max_concurrency=access.policy.max_concurrency,
-        reads_ahead=False,
-        ignore_total_count=access.policy.ignores_total_count,
-        allow_truncated=access.policy.allow_truncated,
-        find_unlisted_entries=partial(_find_unlisted_entries, accesses),
-        base_ids=base_ids,
-        known_hidden_classes=state.hidden_classes,
-        earlier_total=earlier_total,
-        draw=access.draw,
-    )
-    certificate = await access.control.until_stopped(read_whole_list())
-    if certificate.total_last == 0 and not certificate.is_complete:
-        # Either other runs have created the first subscribers meanwhile, or an answer was wrong. Read the list again.
-        certificate = await access.control.until_stopped(read_whole_list())
+    sentinel_ids = frozenset(sentinel.subscriber_id for sentinel in access.sentinels)
+    watching_sink = _WatchingSink(sink, accesses, watched_ids | sentinel_ids, ListStats(access.clock.monotonic()))
+    service_ids = [base_access.journal.base.service_id for base_access in accesses]
+    base_ids = [service_id for service_id in service_ids if service_id is not None]
+    certificate = await _read_shared_list(accesses, watching_sink, base_ids)
     if access.policy.identity == "email" and certificate.distinct and "email" not in watching_sink.stats.shown_fields:
         raise ConfigurationError(
             f"The list shows no email of its {count(certificate.distinct, 'subscriber')}, so the connector cannot find "
@@ -305,30 +283,59 @@ async def _sweep(
     logger.info("look-up: the list was read, %(distinct)d subscribers in %(pages)d pages, %(verdict)s", log_values)
     await access.control.until_stopped(try_unlisted(access, certificate.unlisted_ids))
     seen_ids = frozenset(watching_sink.seen_ids)
-    state.swept_sentinel_ids, state.is_list_unreadable = seen_ids & sentinel_ids, not certificate.is_complete
-    state.swept_activity_values = watching_sink.activity_values
-    state.unreadable_reason = describe_unreadable(certificate)
+    _record_reading(access.state, certificate, watching_sink, seen_ids & sentinel_ids, base_ids)
+    return certificate, seen_ids & watched_ids
+
+
+async def _read_shared_list(
+    accesses: Sequence[ListAccess], sink: _WatchingSink, base_ids: Sequence[int]
+) -> Certificate:
+    """Read the list. If the reading is incomplete and the TotalCount is 0, read the list once more."""
+    access, stats = accesses[0], accesses[0].state.stats
+    earlier_total = None  # TotalCount shortly before this reading
+    if stats is not None and sink.stats.read_at <= stats.read_at + access.policy.fresh_s:
+        earlier_total = stats.total_count
+    read_whole_list = partial(
+        read_list,
+        access.client,
+        access.retrier,
+        ListQuery(base_id=access.state.base_id),
+        sink,
+        now=access.clock.now,
+        max_concurrency=access.policy.max_concurrency,
+        reads_ahead=False,
+        ignore_total_count=access.policy.ignores_total_count,
+        allow_truncated=access.policy.allow_truncated,
+        find_unlisted_entries=partial(_find_unlisted_entries, accesses),
+        base_ids=base_ids,
+        known_hidden_classes=access.state.hidden_classes,
+        earlier_total=earlier_total,
+        draw=access.draw,
+    )
+    certificate = await access.control.until_stopped(read_whole_list())
+    if certificate.total_last == 0 and not certificate.is_complete:
+        # Either other runs have created the first subscribers meanwhile, or an answer was wrong. Read the list again.
+        certificate = await access.control.until_stopped(read_whole_list())
+    return certificate
+
+
+def _record_reading(
+    state: LookupState,
+    certificate: Certificate,
+    sink: _WatchingSink,
+    seen_sentinel_ids: frozenset[int],
+    base_ids: Sequence[int],
+) -> None:
+    """Record the facts of a reading. The evidence of the reading counted the subscribers of the bases `base_ids`."""
+    state.swept_sentinel_ids, state.swept_activity_values = seen_sentinel_ids, sink.activity_values
+    state.is_list_unreadable, state.unreadable_reason = not certificate.is_complete, describe_unreadable(certificate)
     state.are_classes_known |= certificate.is_complete
     state.hidden_classes = tuple(dict.fromkeys([*state.hidden_classes, *certificate.hidden]))
     state.unshown_classes = certificate.unshown_classes
-    is_unchanged = certificate.total_first == certificate.total_last and not (
-        certificate.appeared or certificate.vanished
-    )
-    state.swept_base_ids = frozenset(base_ids if certificate.is_complete and is_unchanged else ())
-    watching_sink.stats.total_count, watching_sink.stats.request_count = certificate.total_last, certificate.pages
-    state.stats = watching_sink.stats
-    unverified_accesses = [other_access for other_access in accesses if other_access.unverified_entries]
-    if certificate.is_complete and unverified_accesses:
-        has_waited = not is_repeated and any(
-            [
-                await wait_until_listed(other_access, other_access.unverified_entries)
-                for other_access in unverified_accesses
-            ]
-        )
-        if not has_waited:
-            raise EmptiedError(len(unverified_accesses[0].unverified_entries))
-        return await _sweep(accesses, sink, watched_ids, is_repeated=True)
-    return certificate, seen_ids & watched_ids
+    has_changed = certificate.total_first != certificate.total_last or certificate.appeared or certificate.vanished
+    state.swept_base_ids = frozenset(base_ids if certificate.is_complete and not has_changed else ())
+    sink.stats.total_count, sink.stats.request_count = certificate.total_last, certificate.pages
+    state.stats = sink.stats
 
 
 async def wait_until_listed(access: ListAccess, entries: Sequence[ConfirmedEntry]) -> bool:
@@ -391,109 +398,3 @@ def describe_unreadable(certificate: Certificate) -> str:
             "load.ignore_total_count in the job)"
         )
     return f"the list could not be read whole ({certificate.reason})"
-
-
-_OVERLAP_ROWS = 16  # the number of known rows that the first page repeats
-_OVERLAP_DIVISOR = 20  # a page repeats 1/20 of the previous page (connector.paging)
-_STEPS_BACK = 8  # steps of doubling length: if more than 2,000 rows have vanished, the whole list is read again
-
-
-async def list_newcomers(access: ListAccess, end: ListEnd) -> Sequence[dict[str, Any]]:
-    """Return the subscribers that one page shows after the end of a listing in ascending id order. Return no subscriber
-    if the service does not return the page. Raises RunAborted if the run must stop."""
-    access.control.activity = "looking for subscribers of other programs"
-    page = None
-    with suppress(ListFailed):
-        page = await _fetch_offset(access, max(0, end.row_count - _OVERLAP_ROWS))
-    ids = _read_ascending(page)
-    is_joined = page is not None and ids is not None and len(ids) and ids[0] <= end.last_id
-    return [row for row in page.subscribers if row["Id"] > end.last_id] if page is not None and is_joined else []
-
-
-async def extend_listing(accesses: Sequence[ListAccess], end: ListEnd, sink: PageSink) -> ListEnd | None:
-    """Read on from shortly before the end of a listing in ascending id order, and add the subscribers to `sink`. Return
-    the new end, or None if the new end is not certain.
-
-    The new end is not certain in these cases:
-
-    - The pages do not overlap, or are not in ascending order.
-    - The pages lack the latest subscriber of this run that the list should show by now.
-    - The list has grown by more subscribers than the pages show after the old end. Then some new subscribers have
-      smaller ids, and only a full reading shows them.
-
-    Raises as `list_account` does.
-    """
-    access = accesses[0]
-    access.control.activity = "reading the end of the list for new subscribers"
-    for other_access in accesses:
-        await other_access.journal.flush()
-    offset, page = await _find_overlapping_page(access, end)
-    seen_ids, last_id = set[int](), end.last_id
-    while page is not None:
-        ids = _read_ascending(page)
-        if ids is None or (end.row_count and (not len(ids) or ids[0] > last_id)):
-            return None
-        sink.receive_rows(page.subscribers)
-        access.known_ids.add_shown_ids(ids.tolist())
-        seen_ids.update(ids.tolist())
-        is_full = len(ids) >= (page.limit or MAX_LIMIT)
-        if (not len(ids) or ids[-1] <= last_id) and not is_full:
-            is_whole = page.total_count is not None and page.total_count <= offset + len(ids)
-            newcomer_count = sum(subscriber_id > end.last_id for subscriber_id in seen_ids)
-            row_count = offset + len(ids)
-            is_certain = (
-                is_whole
-                and row_count - end.row_count <= newcomer_count  # if not, some newcomers are before the old end
-                and _shows_latest_sentinel(access, end, seen_ids)
-            )
-            return ListEnd(last_id, row_count) if is_certain else None
-        last_id = max(last_id, int(ids[-1]))
-        offset += max(1, len(ids) - max(1, len(ids) // _OVERLAP_DIVISOR))
-        page = await _fetch_offset(access, offset)
-    return None
-
-
-async def _find_overlapping_page(access: ListAccess, end: ListEnd) -> tuple[int, ListPage | None]:
-    """Return the offset and the page that begins with a known row, or (0, None) if no page does. Step back, because
-    rows before the end may have vanished. The first page of a list that was empty always counts as overlapping."""
-    for doubling_count in range(_STEPS_BACK):
-        offset = max(0, end.row_count - (_OVERLAP_ROWS << doubling_count))
-        page = await _fetch_offset(access, offset)
-        ids = _read_ascending(page)
-        if not end.row_count or (ids is not None and len(ids) and ids[0] <= end.last_id):
-            return offset, page
-        if not offset:
-            break
-    return 0, None
-
-
-def _shows_latest_sentinel(access: ListAccess, end: ListEnd, seen_ids: set[int]) -> bool:
-    """Return whether `seen_ids` has the latest sentinel that the list must show by now after the end. Return True if no
-    sentinel must show there."""
-    latest_confirmed_at = access.clock.monotonic() - access.expected_lag_s
-    sentinel_ids = [
-        sentinel.subscriber_id
-        for sentinel in access.sentinels
-        if sentinel.confirmed_at < latest_confirmed_at and sentinel.subscriber_id > end.last_id
-    ]
-    return not sentinel_ids or sentinel_ids[-1] in seen_ids
-
-
-async def _fetch_offset(access: ListAccess, offset: int) -> ListPage | None:
-    """Return the page at this offset, or None if the service refuses the offset, as some services do past the end."""
-    query = ListQuery(offset=offset, base_id=access.state.base_id)
-    try:
-        return await access.control.until_stopped(fetch_page(access.client, access.retrier, query))
-    except ListFailed as failure:
-        if failure.is_query_refused:
-            return None
-        raise
-
-
-def _read_ascending(page: ListPage | None) -> IdArray | None:
-    """Return the ids of a page, or None if they do not ascend or are not whole numbers."""
-    ids = [] if page is None else [row.get("Id") for row in page.subscribers]
-    if not all(type(subscriber_id) is int for subscriber_id in ids):
-        return None
-    id_array = np.array(ids, dtype=np.int64)
-    return id_array if (np.diff(id_array) > 0).all() else None

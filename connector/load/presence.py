@@ -18,15 +18,14 @@ from connector.listing.access import KeyGroup, ListAccess, LookupKey, store_show
 from connector.listing.base_list import (
     MAX_SHOWN_RECORDS,
     Listing,
-    extend_listing,
     list_account,
-    list_newcomers,
     record_base,
 )
 from connector.listing.base_reader import SweptRows, build_reader
 from connector.listing.hidden import find_hidden_base, record_hidden_classes
 from connector.listing.lookup import count_requests
 from connector.listing.pages import ListFailed
+from connector.listing.renewal import extend_listing, list_newcomers
 from connector.listing.requests import find_rows_by_filters
 from connector.load.candidates import describe_base
 from connector.load.lookups import (

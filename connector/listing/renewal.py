@@ -1,0 +1,127 @@
+"""Renews a complete listing in id order: reads on from shortly before the end of the listing, if all new rows come
+after its last row (architecture 4.7)."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from connector.listing.access import ListAccess
+from connector.listing.pages import ListFailed, PageSink, fetch_page
+from connector.paging.overlap import IdArray
+from connector.service.wire import MAX_LIMIT, ListPage, ListQuery
+
+_OVERLAP_ROWS = 16  # the number of known rows that the first page repeats
+_OVERLAP_DIVISOR = 20  # a page repeats 1/20 of the previous page (connector.paging)
+_STEPS_BACK = 8  # steps of doubling length: if more than 2,000 rows have vanished, the whole list is read again
+
+
+@dataclass(frozen=True, slots=True)
+class ListEnd:
+    """The end of a complete listing in ascending id order: the last id, and the number of rows."""
+
+    last_id: int
+    row_count: int
+
+
+async def list_newcomers(access: ListAccess, end: ListEnd) -> Sequence[dict[str, Any]]:
+    """Return the subscribers that one page shows after the end of a listing in ascending id order. Return no subscriber
+    if the service does not return the page. Raises RunAborted if the run must stop."""
+    access.control.activity = "looking for subscribers of other programs"
+    page = None
+    with suppress(ListFailed):
+        page = await _fetch_offset(access, max(0, end.row_count - _OVERLAP_ROWS))
+    ids = _read_ascending(page)
+    is_joined = page is not None and ids is not None and len(ids) and ids[0] <= end.last_id
+    return [row for row in page.subscribers if row["Id"] > end.last_id] if page is not None and is_joined else []
+
+
+async def extend_listing(accesses: Sequence[ListAccess], end: ListEnd, sink: PageSink) -> ListEnd | None:
+    """Read on from shortly before the end of a listing in ascending id order, and add the subscribers to `sink`. Return
+    the new end, or None if the new end is not certain.
+
+    The new end is not certain in these cases:
+
+    - The pages do not overlap, or are not in ascending order.
+    - The pages lack the latest subscriber of this run that the list should show by now.
+    - The list has grown by more subscribers than the pages show after the old end. Then some new subscribers have
+      smaller ids, and only a full reading shows them.
+
+    Raises ListFailed if the service does not return a page, and RunAborted if the run must stop.
+    """
+    access = accesses[0]
+    access.control.activity = "reading the end of the list for new subscribers"
+    for other_access in accesses:
+        await other_access.journal.flush()
+    offset, page = await _find_overlapping_page(access, end)
+    seen_ids, last_id = set[int](), end.last_id
+    while page is not None:
+        ids = _read_ascending(page)
+        if ids is None or (end.row_count and (not len(ids) or ids[0] > last_id)):
+            return None
+        sink.receive_rows(page.subscribers)
+        access.known_ids.add_shown_ids(ids.tolist())
+        seen_ids.update(ids.tolist())
+        is_full = len(ids) >= (page.limit or MAX_LIMIT)
+        if (not len(ids) or ids[-1] <= last_id) and not is_full:
+            is_whole = page.total_count is not None and page.total_count <= offset + len(ids)
+            newcomer_count = sum(subscriber_id > end.last_id for subscriber_id in seen_ids)
+            row_count = offset + len(ids)
+            is_certain = (
+                is_whole
+                and row_count - end.row_count <= newcomer_count  # if not, some newcomers are before the old end
+                and _shows_latest_sentinel(access, end, seen_ids)
+            )
+            return ListEnd(last_id, row_count) if is_certain else None
+        last_id = max(last_id, int(ids[-1]))
+        offset += max(1, len(ids) - max(1, len(ids) // _OVERLAP_DIVISOR))
+        page = await _fetch_offset(access, offset)
+    return None
+
+
+async def _find_overlapping_page(access: ListAccess, end: ListEnd) -> tuple[int, ListPage | None]:
+    """Return the offset and the page that begins with a known row, or (0, None) if no page does. Step back, because
+    rows before the end may have vanished. The first page of a list that was empty always counts as overlapping."""
+    for doubling_count in range(_STEPS_BACK):
+        offset = max(0, end.row_count - (_OVERLAP_ROWS << doubling_count))
+        page = await _fetch_offset(access, offset)
+        ids = _read_ascending(page)
+        if not end.row_count or (ids is not None and len(ids) and ids[0] <= end.last_id):
+            return offset, page
+        if not offset:
+            break
+    return 0, None
+
+
+def _shows_latest_sentinel(access: ListAccess, end: ListEnd, seen_ids: set[int]) -> bool:
+    """Return whether `seen_ids` has the latest sentinel that the list must show by now after the end. Return True if no
+    sentinel must show there."""
+    latest_confirmed_at = access.clock.monotonic() - access.expected_lag_s
+    sentinel_ids = [
+        sentinel.subscriber_id
+        for sentinel in access.sentinels
+        if sentinel.confirmed_at < latest_confirmed_at and sentinel.subscriber_id > end.last_id
+    ]
+    return not sentinel_ids or sentinel_ids[-1] in seen_ids
+
+
+async def _fetch_offset(access: ListAccess, offset: int) -> ListPage | None:
+    """Return the page at this offset, or None if the service refuses the offset, as some services do past the end."""
+    query = ListQuery(offset=offset, base_id=access.state.base_id)
+    try:
+        return await access.control.until_stopped(fetch_page(access.client, access.retrier, query))
+    except ListFailed as failure:
+        if failure.is_query_refused:
+            return None
+        raise
+
+
+def _read_ascending(page: ListPage | None) -> IdArray | None:
+    """Return the ids of a page, or None if they do not ascend or are not whole numbers."""
+    ids = [] if page is None else [row.get("Id") for row in page.subscribers]
+    if not all(type(subscriber_id) is int for subscriber_id in ids):
+        return None
+    id_array = np.array(ids, dtype=np.int64)
+    return id_array if (np.diff(id_array) > 0).all() else None
