@@ -179,7 +179,9 @@ def stop_on_signals(clock: Clock) -> Iterator[Stop]:
         os.write(2, f"connector: {message}\n".encode())
         os._exit(128 + signal_number)
 
-    previous_handlers = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous_handlers = {
+        signal_number: signal.signal(signal_number, handle) for signal_number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield stop
     finally:

@@ -57,14 +57,14 @@ class _DriverMessage:
 
     text: str
     state: str | None = None
-    number: int | None = None
+    error_number: int | None = None
     is_written_by_user: bool = False
 
     @property
     def code(self) -> str:
         """The code as it is shown in a message, or an empty text."""
-        if self.number is not None:
-            return f" (error {self.number})"
+        if self.error_number is not None:
+            return f" (error {self.error_number})"
         return f" (SQLSTATE {self.state})" if self.state else ""
 
 
@@ -77,7 +77,7 @@ def describe_error(error: BaseException) -> str:
         return _WITHHELD_MESSAGE + message.code
     line = (message.text.strip() or type(error).__name__).splitlines()[0]
     if _is_harmless(error, message, line):
-        return line + (message.code if message.number is not None else "")
+        return line + (message.code if message.error_number is not None else "")
     return _mask_values(line, has_quotes=_find_package(error) in _QUOTING_DRIVERS) + message.code
 
 
@@ -118,8 +118,8 @@ def _is_written_by_user(state: str | None, routine: str | None) -> bool:
 def _is_harmless(error: BaseException, message: _DriverMessage, line: str) -> bool:
     """Return whether the line contains no values of rows."""
     kind, package = type(error).__name__, _find_package(error)
-    if message.number is not None:
-        return message.number in _HARMLESS_MYSQL
+    if message.error_number is not None:
+        return message.error_number in _HARMLESS_MYSQL
     if message.state is not None:
         is_constraint = message.state[:2] == _CONSTRAINT_STATE and package in ("psycopg", "pg8000")
         return is_constraint or message.state[:2] in _HARMLESS_STATES

@@ -116,9 +116,9 @@ class SheetFile:
         self._sheet.write(b"</sheetData></worksheet>")
         self._sheet.close()
         entries = "".join(
-            f'<property fmtid="{_FORMAT_ID}" pid="{number}" name={quoteattr(name)}>'
+            f'<property fmtid="{_FORMAT_ID}" pid="{property_id}" name={quoteattr(name)}>'
             f"<vt:lpwstr>{escape(value)}</vt:lpwstr></property>"
-            for number, (name, value) in enumerate(properties.items(), start=2)  # 0 and 1 are reserved
+            for property_id, (name, value) in enumerate(properties.items(), start=2)  # 0 and 1 are reserved
         )
         content = f'{_XML_HEAD}<Properties xmlns="{_CUSTOM_NS}" xmlns:vt="{_VALUES_NS}">{entries}</Properties>'
         self._archive.writestr(_PROPERTIES, content)
@@ -150,9 +150,9 @@ def read_properties(file: BinaryIO) -> dict[str, str]:
 def name_column(index: int) -> str:
     """Return the letters of a column by its index (from 0). The index 27 gives `AB`."""
     letters = ""
-    number = index + 1
-    while number:
-        number, letter = divmod(number - 1, 26)
+    column_number = index + 1
+    while column_number:
+        column_number, letter = divmod(column_number - 1, 26)
         letters = chr(65 + letter) + letters
     return letters
 

@@ -183,10 +183,10 @@ class Conflicts:
         more_message = f" and {len(records) - _MAX_SHOWN_ROWS:,} more" if len(records) > _MAX_SHOWN_ROWS else ""
         if len(file_names) > 1:
             return (
-                ", ".join(f"row {number:,} of {file_names[file_index]}" for file_index, number in shown_records)
+                ", ".join(f"row {row_number:,} of {file_names[file_index]}" for file_index, row_number in shown_records)
                 + more_message
             )
-        numbers = ", ".join(f"{number:,}" for _, number in shown_records)
+        numbers = ", ".join(f"{row_number:,}" for _, row_number in shown_records)
         return f"{agree(len(records), 'row', 'rows')} {numbers}{more_message}"
 
 

@@ -126,9 +126,9 @@ def write_people(path: Path, data: DemoData) -> None:
         for person in data.file_people
     ]  # fmt: skip
     second_rows = [[cells[0].upper(), *cells[1:]] for cells in rows[: data.duplicate_count]]
-    for number in range(data.invalid_count):
-        email, birthday = ("not an address", "") if number % 2 else (f"spoilt{number}@example.com", "1990-02-30")
-        rows.insert(number * 7, [email, *[""] * 11, birthday])
+    for index in range(data.invalid_count):
+        email, birthday = ("not an address", "") if index % 2 else (f"spoilt{index}@example.com", "1990-02-30")
+        rows.insert(index * 7, [email, *[""] * 11, birthday])
     with path.open("w", encoding="utf-8-sig", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(

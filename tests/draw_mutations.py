@@ -90,12 +90,12 @@ class Mutation:
     path: str
     function: str
     kind: str
-    number: int
+    change_number: int
 
     @property
     def name(self) -> str:
         """The name of the mutation, which stays the same when other functions change."""
-        return f"{self.path}:{self.function} {self.kind} {self.number}"
+        return f"{self.path}:{self.function} {self.kind} {self.change_number}"
 
     def rank(self, seed: int) -> bytes:
         """Return the digest by which mutations are drawn."""
@@ -182,7 +182,7 @@ def apply_mutation(text: str, mutation: Mutation) -> tuple[str, str]:
     changes_of_kind = (
         change for change in find_changes(tree) if (change.function, change.kind) == (mutation.function, mutation.kind)
     )
-    change = next(islice(changes_of_kind, mutation.number, None))
+    change = next(islice(changes_of_kind, mutation.change_number, None))
     old_text = " ".join(ast.unparse(change.node).split())
     change.apply()
     change_words = {"condition": "negated", "step": "removed", "exit": "removed"}

@@ -35,8 +35,8 @@ def main() -> None:
     items = [item for item in list_items() if item[0].startswith(arguments.under)]
     drawn_items = Random(arguments.seed).sample(items, min(arguments.count, len(items)))
     print(f"{len(drawn_items)} of {len(items)} items, seed {arguments.seed}")
-    for number, (location, text) in enumerate(drawn_items, start=1):
-        print(f"\n[{number}] {location}\n{text}")
+    for item_number, (location, text) in enumerate(drawn_items, start=1):
+        print(f"\n[{item_number}] {location}\n{text}")
 
 
 def list_texts() -> list[tuple[str, str]]:

@@ -64,7 +64,8 @@ def test_new_problems_cause_an_alert_and_known_problems_cause_no_alert() -> None
 
 def test_more_invalid_rows_of_a_command_without_recorded_problems_cause_an_alert() -> None:
     reports = [
-        build_report("partial", command="mail", rows={"read": 9, "invalid": number}) for number in (3, 3, 4, 2, 3)
+        build_report("partial", command="mail", rows={"read": 9, "invalid": invalid_count})
+        for invalid_count in (3, 3, 4, 2, 3)
     ]
     assert decide_all(reports, HOUR_S) == ["failure", None, "new_problems", None, "new_problems"]
 

@@ -50,7 +50,7 @@ def test_two_shards_overlap_unless_they_differ_and_have_the_same_count() -> None
 
 
 def test_the_parts_of_a_limit_add_up_to_the_limit() -> None:
-    parts = {number: [Shard(index, 4).divide(number) for index in range(1, 5)] for number in (0, 1, 4, 11)}
+    parts = {total: [Shard(index, 4).divide(total) for index in range(1, 5)] for total in (0, 1, 4, 11)}
     assert parts == {0: [0, 0, 0, 0], 1: [1, 0, 0, 0], 4: [1, 1, 1, 1], 11: [3, 3, 3, 2]}
 
 
@@ -60,15 +60,15 @@ def test_the_text_of_a_shard_is_read_as_the_same_shard() -> None:
 
 
 def test_a_record_is_in_one_shard_and_a_valid_record_in_the_shard_of_its_identity() -> None:
-    emails = [f" Person{number}@Example.com" for number in range(60)] + ["", "no address", "person5@example.com"]
-    frame = pd.DataFrame({"mail": emails, "name": [f"Ann {number}" for number in range(63)]}, dtype="str")
-    malformed_rows = tuple(MalformedRow(100 + number, None, f"a,b,{number}", "ragged", "") for number in range(9))
+    emails = [f" Person{index}@Example.com" for index in range(60)] + ["", "no address", "person5@example.com"]
+    frame = pd.DataFrame({"mail": emails, "name": [f"Ann {index}" for index in range(63)]}, dtype="str")
+    malformed_rows = tuple(MalformedRow(100 + index, None, f"a,b,{index}", "ragged", "") for index in range(9))
     chunk = Chunk(frame, np.arange(1, 64), malformed_rows, "people.csv")
     mapping = FieldMapping({"email": ColumnRule("mail"), "first_name": ColumnRule("name")})
     rules = ValidationRules(required=frozenset({"first_name"}))
     shards = [Shard(index, 4) for index in range(1, 5)]
     parts = [select_shard(chunk, mapping, rules, shard, today=date(2026, 11, 25)) for shard in shards]
-    assert sorted(number for part in parts for number in part.numbers.tolist()) == list(range(1, 64))
+    assert sorted(record_number for part in parts for record_number in part.numbers.tolist()) == list(range(1, 64))
     assert sorted(row.number for part in parts for row in part.malformed) == [row.number for row in malformed_rows]
     for shard, part in zip(shards, parts, strict=True):
         valid_emails = [cell for cell in part.frame["mail"] if "@" in cell]

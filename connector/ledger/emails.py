@@ -142,7 +142,7 @@ class EmailLog:
     def count_sent(self, campaign: Campaign) -> dict[str, int]:
         """Return the number of sent emails by run id. A run whose emails were not sent has the number 0."""
         rows = self.connection.execute(_COUNT_SENT, {"campaign": campaign.key, "sent": EmailState.SENT})
-        return {run_id: int(number) for run_id, number in rows}
+        return {run_id: int(email_count) for run_id, email_count in rows}
 
     def find_last_start(self, campaign: Campaign) -> str:
         """Return the start of the campaign's latest run, or "" if no run is recorded."""

@@ -484,7 +484,7 @@ class Ledger:
         )
 
 
-_FIELD_BY_NUMBER = {number: field for field, number in IDENTITY_FIELDS.items()}
+_FIELD_BY_NUMBER = {field_number: field for field, field_number in IDENTITY_FIELDS.items()}
 _STATE_BY_NUMBER = tuple(State)  # by the number of the state; `State(number)` would take twice as long
 
 

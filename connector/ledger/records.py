@@ -386,8 +386,8 @@ def find_details(connection: Connection, identities: Sequence[bytes]) -> list[En
     ]
 
 
-_FIELD_BY_NUMBER = {number: field for field, number in IDENTITY_FIELDS.items()}
-_CONFIRMATION_BY_NUMBER = {number: name for name, number in CONFIRMATION_NUMBERS.items()}
+_FIELD_BY_NUMBER = {field_number: field for field, field_number in IDENTITY_FIELDS.items()}
+_CONFIRMATION_BY_NUMBER = {confirmation_number: name for name, confirmation_number in CONFIRMATION_NUMBERS.items()}
 
 # The statement looks up each base by the primary key of `entry`, because no index begins with the identity.
 _FIND_DETAILS = text(

@@ -343,10 +343,10 @@ MOVED_TO_KEY = "moved_to"
 
 def is_upgradable(version: Mapping[str, str]) -> bool:
     """Return whether this is the version (the content of a table `meta`) of an older ledger that a run can upgrade."""
-    number = version.get("schema_version", "")
+    version_number = version.get("schema_version", "")
     is_upgradable_number = (
-        number.isdecimal()
-        and _OLDEST_UPGRADABLE_VERSION <= int(number) < SCHEMA_VERSION
+        version_number.isdecimal()
+        and _OLDEST_UPGRADABLE_VERSION <= int(version_number) < SCHEMA_VERSION
         and MOVED_TO_KEY not in version
     )
     return is_upgradable_number and version.get("identity_rule") == str(IDENTITY_RULE)

@@ -302,7 +302,7 @@ def _render_arrays(batch: Batch) -> _RenderedSql:
     server does not have to parse."""
     types = batch.types.split()
     arrays = ", ".join(f"CAST(%b AS {type_name}[])" for type_name in types)
-    columns = ", ".join(f"column{number}" for number, _ in enumerate(types, 1))
+    columns = ", ".join(f"column{column_number}" for column_number, _ in enumerate(types, 1))
     return _render(batch, "%s", f"unnest({arrays}) AS item ({columns})")
 
 

@@ -356,11 +356,11 @@ def _load_job(job: _JobFile) -> Job:
     return job if isinstance(job, Job) else load_job(Path(job), os.environ)
 
 
-def _check_number(name: str, number: Any) -> int | None:
+def _check_number(name: str, value: Any) -> int | None:
     """Return the number as an int. NumPy's whole numbers are allowed. Raises ConfigurationError for other values."""
-    if number is not None and (isinstance(number, bool) or not isinstance(number, Integral) or number < 1):
-        raise ConfigurationError(f"{name} must be a whole number from 1, not {number!r}")
-    return None if number is None else int(number)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or value < 1):
+        raise ConfigurationError(f"{name} must be a whole number from 1, not {value!r}")
+    return None if value is None else int(value)
 
 
 def _check_wait(wait_s: float) -> float:

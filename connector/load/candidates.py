@@ -67,7 +67,9 @@ def extract_rows(chunk: Chunk, positions: Sequence[int]) -> list[Row]:
     cells = [pa.array(frame[name], pa.string(), from_pandas=True).to_pylist() for name in columns]
     rows_of_cells = zip(*cells, strict=True) if columns else [()] * len(positions)
     row_numbers = chunk.numbers[list(positions)].tolist()
-    return [Row(number, chunk.name, columns, row) for number, row in zip(row_numbers, rows_of_cells, strict=True)]
+    return [
+        Row(row_number, chunk.name, columns, row) for row_number, row in zip(row_numbers, rows_of_cells, strict=True)
+    ]
 
 
 def find_omissions(planned_chunk: PlannedChunk, indexes: Sequence[int], identity: str) -> list[Omission | None]:
@@ -78,8 +80,8 @@ def find_omissions(planned_chunk: PlannedChunk, indexes: Sequence[int], identity
     zips = planned_chunk.omitted_zips.reindex(identity_texts.index)
     row_numbers, name = planned_chunk.chunk.numbers[identity_texts.index.to_numpy()].tolist(), planned_chunk.chunk.name
     return [
-        None if pd.isna(zip_text) else Omission(Row(number, name, (), ()), str(identity_text), str(zip_text))
-        for zip_text, identity_text, number in zip(zips.tolist(), identity_texts.tolist(), row_numbers, strict=True)
+        None if pd.isna(zip_text) else Omission(Row(row_number, name, (), ()), str(identity_text), str(zip_text))
+        for zip_text, identity_text, row_number in zip(zips.tolist(), identity_texts.tolist(), row_numbers, strict=True)
     ]
 
 
@@ -132,7 +134,7 @@ class CandidateStream:
         self._fetched_count = end
         name, value = ("base_id", base.service_id) if base.service_id is not None else ("base_name", base.name)
         base_reference: dict[str, object] = {name: value}
-        return [self._build(number, base_reference, valid_until) for number in range(begin, end)]
+        return [self._build(index, base_reference, valid_until) for index in range(begin, end)]
 
     def _read_cells(self, begin: int, end: int) -> _Cells:
         planned_chunk, indexes = self._planned_chunk, list(self._indexes[begin:end])

@@ -156,11 +156,11 @@ class WaitingRows:
 
     def read(self, index: int) -> WaitingRow:
         """Return the waiting row with this index (0 = first)."""
-        number, file, name, values = self._values.read(index)
+        row_number, file, name, values = self._values.read(index)
         begin = index * (IDENTITY_BYTES + FINGERPRINT_BYTES)
         identity = bytes(self._digests[begin : begin + IDENTITY_BYTES])
         fingerprint = bytes(self._digests[begin + IDENTITY_BYTES : begin + IDENTITY_BYTES + FINGERPRINT_BYTES])
-        row = LoadRow(Row(number, file, (), ()), identity, name, fingerprint, values)
+        row = LoadRow(Row(row_number, file, (), ()), identity, name, fingerprint, values)
         return WaitingRow(self._owners[self._owner_indexes[index]], row, CompareReason(self._reasons[index]))
 
     def clear(self) -> None:

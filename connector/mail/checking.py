@@ -119,7 +119,7 @@ class MailRows(CloseableResource):
             rows = (
                 self._values.read(index) for index in range(first_index, min(first_index + batch_size, self.row_count))
             )
-            yield [Row(number, file, tuple(columns), tuple(cells)) for number, file, columns, cells in rows]
+            yield [Row(row_number, file, tuple(columns), tuple(cells)) for row_number, file, columns, cells in rows]
 
     def close(self) -> None:
         """Delete the rows."""

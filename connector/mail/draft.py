@@ -154,9 +154,9 @@ class _Reader(HTMLParser):
 
     def _mark_item(self) -> str:
         indent = "\xa0\xa0" * min(max(len(self._list_numbers) - 1, 0), _MAX_LIST_DEPTH)
-        if self._list_numbers and (number := self._list_numbers[-1]) is not None:
-            self._list_numbers[-1] = number + 1
-            return f"{indent}{number + 1}. "
+        if self._list_numbers and (item_number := self._list_numbers[-1]) is not None:
+            self._list_numbers[-1] = item_number + 1
+            return f"{indent}{item_number + 1}. "
         return f"{indent}* "
 
 

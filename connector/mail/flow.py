@@ -323,7 +323,7 @@ def _end_report(run: _Run, reason: str | None) -> None:
     except UncountedError as error:
         report.rows, reason = error.rows, f"{reason or 'a fault of the program'}; also, {error}"
     is_partial = run.has_unread_recipients or any(
-        number for outcome, number in run.check.outcomes.items() if needs_person(outcome)
+        row_count for outcome, row_count in run.check.outcomes.items() if needs_person(outcome)
     )
     status: Status = "aborted" if reason is not None else "partial" if is_partial else "ok"
     end_run(report, run.stop, status, ended_at, reason)
@@ -358,8 +358,8 @@ async def preview(plan: MailPlan, folder: Path, email_count: int, stop: Stop, pr
             report.messages += dict.fromkeys(check.messages)
             return end_run(report, stop, "aborted", clock.now(), str(error))
         outcomes = Counter(check.outcomes) + await asyncio.to_thread(_predict_outcomes, plan, spool, check)
-        for number, (row,) in enumerate(islice(spool.read(1), email_count), start=1):
-            with create_private(folder / f"{number:04d}.eml") as file:  # only the owner can read the file
+        for email_number, (row,) in enumerate(islice(spool.read(1), email_count), start=1):
+            with create_private(folder / f"{email_number:04d}.eml") as file:  # only the owner can read the file
                 file.write(format_eml(plan.texts.compose(row, now)))
     report.rows = count_mail_rows(check.read_count, outcomes)
     report.messages += [*dict.fromkeys(check.messages), *faults]

@@ -91,7 +91,9 @@ def _find_reason(
         return None if previous_run.cause is None else "recovery"
     has_new_problems = report["problems"]["new"] > 0
     if report["command"] not in _COMMANDS_WITH_PROBLEMS:
-        has_new_problems = any(number > previous_run.problems.get(kind, 0) for kind, number in problems.items())
+        has_new_problems = any(
+            problem_count > previous_run.problems.get(kind, 0) for kind, problem_count in problems.items()
+        )
     if previous_run.cause is None:
         return "failure" if report["status"] != "ok" or has_new_problems else None
     if cause == _ROW_PROBLEMS and has_new_problems:
@@ -131,8 +133,11 @@ def _count_problems(report: Mapping[str, Any]) -> dict[str, int]:
     """Return the number of problems by kind: rows that need a person, opt-outs, and differences of a reconciliation."""
     rows, differences = report["rows"], report.get("differences") or {}
     problems = {kind: rows.get(kind, 0) for kind in OUTCOMES_FOR_A_PERSON}
-    problems |= {"opt_outs": report["opt_outs"], **{kind: number or 0 for kind, number in differences.items()}}
-    return {kind: number for kind, number in problems.items() if number}
+    problems |= {
+        "opt_outs": report["opt_outs"],
+        **{kind: problem_count or 0 for kind, problem_count in differences.items()},
+    }
+    return {kind: problem_count for kind, problem_count in problems.items() if problem_count}
 
 
 _TITLES: Mapping[AlertReason, str] = {
@@ -160,8 +165,10 @@ def write_alert(reason: AlertReason, last_run: LastRun, report: Mapping[str, Any
     title = f"{_TITLES[reason]} (since {last_run.since[:10]})" if reason == "reminder" else _TITLES[reason]
     name = f"{report['command']} {report['job']}"
     lines = [f"{title}: {name} {_ENDING_BY_STATUS[status]}."]
-    counts_text = ", ".join(f"{number:,} {outcome}" for outcome, number in rows.items() if number)
-    counts_text += "".join(f", {number or 0:,} {kind}" for kind, number in (report.get("differences") or {}).items())
+    counts_text = ", ".join(f"{row_count:,} {outcome}" for outcome, row_count in rows.items() if row_count)
+    counts_text += "".join(
+        f", {difference_count or 0:,} {kind}" for kind, difference_count in (report.get("differences") or {}).items()
+    )
     if counts_text:
         lines.append(f"Rows: {counts_text.removeprefix(', ')}.")
     lines += _describe_problems(report["problems"])

@@ -66,13 +66,13 @@ class PlannedRows(CloseableResource, RowRecorder):
         self._write_lines()
         chunk = prepared_chunk.chunk
         identities = prepared_chunk.valid_chunk.subscribers[self._identity]
-        keys = [(chunk.name, number) for number in chunk.numbers[identities.index].tolist()]
+        keys = [(chunk.name, row_number) for row_number in chunk.numbers[identities.index].tolist()]
         self._identities |= dict(zip(keys, identities.tolist(), strict=True))
 
     def write_row_numbers(self, outcome: Outcome, file: str, row_numbers: Sequence[int]) -> None:
         """Add rows that would have this outcome. No person needs to look at these rows."""
-        for number in row_numbers:
-            self._add((file, number), [outcome, "", "", ""])
+        for row_number in row_numbers:
+            self._add((file, row_number), [outcome, "", "", ""])
 
     def write_created(self, row: Row, sent_values: Mapping[str, object]) -> None:
         """Add the values that would be sent to the line of a row that would be created."""
@@ -109,13 +109,13 @@ class PlannedRows(CloseableResource, RowRecorder):
     def _add(
         self, key: _RowKey, cells: list[object], fields_text: str = "", service: str = "", source: str = ""
     ) -> None:
-        file, number = key
+        file, row_number = key
         if key in self._lines:  # a duplicate that differs from the used row is reported twice
             identity = str(self._lines[key][ROWS_COLUMNS.index("identity")])
         else:
             identity = self._identities.pop(key, "")
             identity = normalise_identity(self._identity, identity) if identity else ""
-        self._lines[key] = [number, file, *cells, identity, fields_text, service, source]
+        self._lines[key] = [row_number, file, *cells, identity, fields_text, service, source]
 
     def _write_lines(self) -> None:
         lines, self._lines = self._lines, {}
@@ -130,8 +130,8 @@ class PlannedRows(CloseableResource, RowRecorder):
         path, self._path = self._path, None
         if path is None:
             return
-        for file, number in list(self._identities):
-            self.write_row_numbers(Outcome.UNSENT, file, [number])
+        for file, row_number in list(self._identities):
+            self.write_row_numbers(Outcome.UNSENT, file, [row_number])
         self._write_lines()
         try:
             with io.TextIOWrapper(create_private(path), "utf-8", "backslashreplace", newline="") as target:

@@ -194,6 +194,6 @@ class ProblemLog:
             self._unstored_counts[key.kind] += 1
 
 
-def _digest_row_position(run_id: str, file: str, number: object) -> bytes:
+def _digest_row_position(run_id: str, file: str, row_number: object) -> bytes:
     """Return the digest of the place of a row: its run, file and number. A rejects file has these values in columns."""
-    return digest_text(f"{run_id}\0{file}\0{number}")
+    return digest_text(f"{run_id}\0{file}\0{row_number}")

@@ -293,8 +293,8 @@ def end_report(report: Report, status: Status, ended_at: datetime, reason: str |
     report.status, report.finished_at = status, max(ended_at, report.started_at)
     if reason is not None:
         report.messages.insert(0, reason)
-    rows = {name: number for name, number in report.rows.items() if number}
-    counts_text = "".join(f", {number:,} {name}" for name, number in rows.items())
+    rows = {name: row_count for name, row_count in report.rows.items() if row_count}
+    counts_text = "".join(f", {row_count:,} {name}" for name, row_count in rows.items())
     values = {"status": status, "rows": rows, "run_id": report.run_id, "counted": counts_text}
     logger.info("run ends: %(status)s%(counted)s (%(run_id)s)", values)
     return report

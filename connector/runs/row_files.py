@@ -289,8 +289,8 @@ class CorrectedRejects(CloseableResource):
             uncorrected_rows = frame[uncorrected_mask]
             message = "is not corrected yet: write the cells of {!r} into their columns"
             malformed_rows = [
-                MalformedRow(int(number), None, raw, code or "ragged", message.format(raw))
-                for number, raw, code in zip(
+                MalformedRow(int(row_number), None, raw_record, code or "ragged", message.format(raw_record))
+                for row_number, raw_record, code in zip(
                     chunk.numbers[uncorrected_mask], uncorrected_rows["_raw"], uncorrected_rows["_code"], strict=True
                 )
             ]

@@ -55,8 +55,8 @@ def draw_people(random: Random) -> Iterator[Person]:
     ClientUserIds count from 1.
     """
     taken_emails: set[str] = set()
-    for number in count(1):
-        yield _draw_person(random, number, taken_emails)
+    for index in count(1):
+        yield _draw_person(random, index, taken_emails)
 
 
 @cache
@@ -164,9 +164,9 @@ def _list_templates() -> list[tuple[bytes, bytes, bytes, bytes]]:
     The templates make it fast to write the pages of a list with a million subscribers.
     """
     templates = []
-    for number, person in enumerate(_list_people()):
+    for index, person in enumerate(_list_people()):
         subscriber = {
-            "IsActive": number % 10 > 0,
+            "IsActive": index % 10 > 0,
             "Email": f"{person.latin_name}.{_PLACEHOLDER}@example.net",
             "FirstName": person.first_name,
             "LastName": person.last_name,
@@ -174,16 +174,16 @@ def _list_templates() -> list[tuple[bytes, bytes, bytes, bytes]]:
             "Phone": f"+31{_PLACEHOLDER}",
             "Tags": person.tags,
             "ClientUserId": f"seed-{_PLACEHOLDER}",
-            "CustomField1": f"level {number % 9}",
+            "CustomField1": f"level {index % 9}",
             "Address": {
                 "Country": person.country,
                 "City": person.city,
                 "State": person.state,
-                "Zip": str(10_000 + 20 * number),
-                "Line1": f"Main Street {number % 997}",
+                "Zip": str(10_000 + 20 * index),
+                "Line1": f"Main Street {index % 997}",
                 "Line3": "",
             },
-            "Birthday": f"{1940 + number % 67}-{1 + number % 12:02}-{1 + number % 28:02}",
+            "Birthday": f"{1940 + index % 67}-{1 + index % 12:02}-{1 + index % 28:02}",
         }
         part_1, part_2, part_3, part_4 = orjson.dumps(subscriber).split(_PLACEHOLDER.encode())
         templates.append((b"," + part_1[1:], part_2, part_3, part_4))

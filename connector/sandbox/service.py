@@ -99,15 +99,17 @@ class Sandbox:
         self.truth = TruthLog(None if data is None else data / "journal.jsonl", wall_clock)
         self._first_settings = settings
         self._set_start_state()
-        for number, line in enumerate(self.truth.lines, start=1):
+        for line_number, line in enumerate(self.truth.lines, start=1):
             try:
                 event = orjson.loads(line)
                 self._apply_event(event)
-                is_event = event["sequence"] == number
+                is_event = event["sequence"] == line_number
             except (ValueError, KeyError, TypeError):
                 is_event = False
             if not is_event:
-                raise ValueError(f"line {number} of the sandbox's journal is not event {number}: the file is damaged")
+                raise ValueError(
+                    f"line {line_number} of the sandbox's journal is not event {line_number}: the file is damaged"
+                )
 
     def _set_start_state(self) -> None:
         """Set all data to their values at the start, except the outbox and the truth log."""

@@ -69,8 +69,8 @@ class Bases:
             name = name or ""
             if base_name_matching not in self._ids:
                 self._ids[base_name_matching] = {
-                    fold_base_name(known_name, base_name_matching): number
-                    for number, known_name in reversed(self._names.items())
+                    fold_base_name(known_name, base_name_matching): base_id_of_name
+                    for base_id_of_name, known_name in reversed(self._names.items())
                 }
             base_id = self._ids[base_name_matching].get(fold_base_name(name, base_name_matching))
             if base_id is None:

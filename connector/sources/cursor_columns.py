@@ -188,7 +188,7 @@ def build_check_sql(
         select_sql = f"SELECT count(*), min(c), 0 FROM connector_rows WHERE {condition}"
     else:
         return None
-    names_sql = ", ".join("c" if name == column else f"c{number}" for number, name in enumerate(columns))
+    names_sql = ", ".join("c" if name == column else f"c{column_index}" for column_index, name in enumerate(columns))
     return f"WITH connector_rows ({names_sql}) AS (\n{rows_sql}\n) {select_sql}"
 
 

@@ -104,8 +104,8 @@ class DuckdbSource(CloseableResource):
         self.columns = name_columns(relation.columns)
         cursor = None if self._watch is None else self._watch.column
         column_sqls = [
-            f"#{number}" if name == cursor else _build_column_sql(number, kind)
-            for number, (name, kind) in enumerate(zip(self.columns, relation.types, strict=True), 1)
+            f"#{column_number}" if name == cursor else _build_column_sql(column_number, kind)
+            for column_number, (name, kind) in enumerate(zip(self.columns, relation.types, strict=True), 1)
         ]
         self._cast_indices = [index for index, column in enumerate(column_sqls) if not column.startswith("#")]
         self._lossy_indices = [

@@ -153,7 +153,7 @@ def count_filled(cells: Sequence[str]) -> int:
 def name_columns(names: Sequence[str]) -> tuple[str, ...]:
     """Return the names, trimmed and unique. An empty name is replaced by `column N` (from 1), and a second `Email` by
     `Email (2)`."""
-    trimmed_names = [name.strip() or f"column {number}" for number, name in enumerate(names, start=1)]
+    trimmed_names = [name.strip() or f"column {column_number}" for column_number, name in enumerate(names, start=1)]
     trimmed_set, unique_names = set(trimmed_names), []
     used_names: set[str] = set()
     for name in trimmed_names:

@@ -106,31 +106,31 @@ class JsonLinesSource(CloseableResource):
     def _build_chunk(self, lines: list[tuple[int, bytes]], used_columns: Collection[str] | None) -> Chunk:
         rows: dict[int, dict[str, object]] = {}
         faults: dict[int, tuple[str, str]] = {}
-        for number, text in lines:
+        for line_number, text in lines:
             try:
                 parsed_object = load_object(text)
-                rows[number] = read_row(parsed_object, text)
+                rows[line_number] = read_row(parsed_object, text)
             except ValueError as error:
-                faults[number] = ("json", str(error))
+                faults[line_number] = ("json", str(error))
                 continue
             for key in find_repeated_keys(text, parsed_object):
                 if used_columns is None or any(key in (name, *name.split(".")) for name in used_columns):
                     problem_text = f"has the key {key} more than once: keep the right value, delete the others"
-                    faults[number] = ("json", problem_text)
+                    faults[line_number] = ("json", problem_text)
         row_numbers = np.array(list(rows), dtype=np.int64)
         text_columns = [build_texts(format_list_items([row.get(key) for row in rows.values()])) for key in self._keys]
         for index, problem_text in find_problems(
             self.columns, [problems for _, problems in text_columns], used_columns
         ).items():
             faults[int(row_numbers[index])] = ("encoding", problem_text)
-        for number, row in rows.items() if used_columns is not None and self._mixed_columns else ():
+        for line_number, row in rows.items() if used_columns is not None and self._mixed_columns else ():
             if problem_of_object := self._find_unread_object(row, frozenset(used_columns or ())):
-                faults[number] = ("json", problem_of_object)
+                faults[line_number] = ("json", problem_of_object)
         row_mask = np.isin(row_numbers, list(faults), invert=True)
         malformed_rows = tuple(
-            MalformedRow(number, number, show_bytes(text), *faults[number])
-            for number, text in lines
-            if number in faults
+            MalformedRow(line_number, line_number, show_bytes(text), *faults[line_number])
+            for line_number, text in lines
+            if line_number in faults
         )
         table = pa.table([array for array, _ in text_columns], names=list(self.columns)).filter(pa.array(row_mask))
         return Chunk(build_frame(table), row_numbers[row_mask], malformed_rows, self.name)

@@ -82,7 +82,7 @@ class WorkbookSource(CloseableResource):
         title_row_count, rows = 0, [[format_value(_format_duration(cell)) for cell in cells] for _, cells in first_rows]
         if sum(count_filled(cells) > 1 for cells in rows) > len(rows) / 2:  # most rows have more than one filled cell
             title_row_count = count_title_rows(rows)
-            if any(number in errors for number, _ in first_rows[: title_row_count + 1]):
+            if any(row_number in errors for row_number, _ in first_rows[: title_row_count + 1]):
                 title_row_count = 0
         messages = (
             [f"{location}: titles above its header were left out (rows: {title_row_count})"] if title_row_count else []
@@ -126,28 +126,28 @@ class WorkbookSource(CloseableResource):
     def _build_chunk(self, rows: Sequence[Row], used_columns: Collection[str] | None) -> Chunk:
         width = len(self.columns)
         malformed_rows, good_rows = [], []
-        for number, cells in rows:
-            if (problem := self._find_error(number, used_columns)) is not None:
+        for row_number, cells in rows:
+            if (problem := self._find_error(row_number, used_columns)) is not None:
                 fault = ("error_cell", problem)
             elif any(cell != "" for cell in [*cells[: self._span.start], *cells[self._span.stop :]]):
                 fault = ("ragged", "has a cell outside the columns that the header names")
             else:
-                good_rows.append((number, cells[self._span]))
+                good_rows.append((row_number, cells[self._span]))
                 continue
             names = [f"column {column}" for column in range(1, len(cells) + 1)]
             names[self._span] = self.columns[: len(names[self._span])]
             shown_cells = show_record(names, [_format_duration(cell) for cell in cells])
-            malformed_rows.append(MalformedRow(number, None, shown_cells, *fault))
+            malformed_rows.append(MalformedRow(row_number, None, shown_cells, *fault))
         columns = list(zip(*(cells for _, cells in good_rows), strict=True)) or [()] * width
         columns += [("",) * len(good_rows)] * (width - len(columns))  # the columns of the header that have no cells
         text_arrays = [build_texts([_format_duration(cell) for cell in cells])[0] for cells in columns]
         frame = build_frame(pa.table(text_arrays, names=list(self.columns)))
-        row_numbers = np.array([number for number, _ in good_rows], dtype=np.int64)
+        row_numbers = np.array([row_number for row_number, _ in good_rows], dtype=np.int64)
         number_counts = {
             name: sum(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells)
             for name, cells in zip(self.columns, columns, strict=True)
         }
-        number_cells = {name: number for name, number in number_counts.items() if number}
+        number_cells = {name: cell_count for name, cell_count in number_counts.items() if cell_count}
         return Chunk(frame, row_numbers, tuple(malformed_rows), self.name, number_cells=number_cells)
 
     def _find_error(self, row_number: int, used_columns: Collection[str] | None) -> str | None:
@@ -256,7 +256,9 @@ def _find_errors(file: BinaryIO, sheet: str, name: str) -> tuple[dict[int, dict[
             if match:
                 row, letters = int(match["row"]), match["column"]
                 if letters not in column_by_letters:
-                    column_by_letters[letters] = reduce(lambda number, letter: number * 26 + letter - 64, letters, 0)
+                    column_by_letters[letters] = reduce(
+                        lambda column_number, letter: column_number * 26 + letter - 64, letters, 0
+                    )
                 column = column_by_letters[letters]
             if not tag[2].endswith(b"/"):  # a tag without content is an empty cell with a format
                 last_row, last_column = max(last_row, row), max(last_column, column)
@@ -323,8 +325,8 @@ def _read_rows(sheet: "CalamineSheet") -> Iterator[Row]:
     """Yield each row, also empty rows at the beginning. Add the empty columns before the first cell, which the library
     leaves out."""
     omitted_columns = sheet.start[1] if sheet.start else 0
-    for number, cells in enumerate(sheet.iter_rows(), start=1):
-        yield number, [*[""] * omitted_columns, *cells]
+    for row_number, cells in enumerate(sheet.iter_rows(), start=1):
+        yield row_number, [*[""] * omitted_columns, *cells]
 
 
 def _is_filled(row: Row) -> bool:

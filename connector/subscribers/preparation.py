@@ -346,7 +346,7 @@ def find_possible_identities(records: Sequence[MalformedRow], identity: str) -> 
         for text in _IDENTITY_TEXTS[identity].findall(record.raw_record)
     ]
     identities = pd.Series([text for text, _ in texts], dtype="str")
-    record_numbers = np.array([number for _, number in texts], dtype=np.int64)
+    record_numbers = np.array([record_number for _, record_number in texts], dtype=np.int64)
     return compute_identities(identities, identity), record_numbers
 
 

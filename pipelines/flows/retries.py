@@ -163,19 +163,21 @@ class _Retry:
                 yield f"Nothing to do: no selected entry is {states}. {other_entries} unknown or held"
             else:
                 yield f"Nothing to do: the ledger has no {states} create of the account {self._plan.settings.account}"
-        for job, number in sorted(self._owner_jobs.items()):
+        for job, altered_count in sorted(self._owner_jobs.items()):
             yield (
-                f"{count(number, 'entry', 'entries')} of the job {job} cannot be sent again without the suppression "
+                f"{count(altered_count, 'entry', 'entries')} of the job {job} cannot be sent again without the "
+                "suppression "
                 "list of the job. Run the job, or run connector retry --job with the job file"
             )
         if remaining_bases:
             yield f"The run ended before it retried the entries of {describe_bases(remaining_bases)}"
         if has_held_entries and self._plan.selection.held_decision == "leave":
             yield "Held entries wait for your decision. For the commands, run connector status"
-        for account, number in sorted(self._other_accounts.items()):
+        for account, altered_count in sorted(self._other_accounts.items()):
             entries = (
-                f"{count(number, 'entry', 'entries')} of another account of this ledger {agree(number, 'is', 'are')}"
+                f"{count(altered_count, 'entry', 'entries')} of another account of this ledger "
+                f"{agree(altered_count, 'is', 'are')}"
             )
             yield f"{entries} unknown or held: {account}"
-        for name, number in sorted(run.tally.altered_fields.items()):
-            yield f"the service stored another {name} than was sent, for {count(number, 'created subscriber')}"
+        for name, altered_count in sorted(run.tally.altered_fields.items()):
+            yield f"the service stored another {name} than was sent, for {count(altered_count, 'created subscriber')}"

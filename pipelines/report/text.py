@@ -85,8 +85,8 @@ def show_report(report: Mapping[str, Any], console: PlainConsole, *, title: str 
     table = Table(show_header=False)
     table.add_column("what")
     table.add_column("how many", justify="right")
-    for name, number in list_rows(report):
-        table.add_row(name, number)
+    for name, count_text in list_rows(report):
+        table.add_row(name, count_text)
         # A validation does not know which subscribers exist.
         counted_outcome = "created" if "created" in report["rows"] else "valid"
         is_counted = name in (counted_outcome, _PLANNED_NAMES.get(counted_outcome))
@@ -96,9 +96,9 @@ def show_report(report: Mapping[str, Any], console: PlainConsole, *, title: str 
     if opt_outs := report.get("opt_outs"):
         new_count = ((report.get("problems") or {}).get("kinds", {}).get("opted_out") or {}).get("new", 0)
         table.add_row("opted out, still active", f"{opt_outs:,}" + (f" ({new_count:,} new)" if new_count else ""))
-    for name, number in (report.get("settled") or {}).items():
-        if number:
-            table.add_row(f"settled: {name}", f"{number:,}")
+    for name, count_text in (report.get("settled") or {}).items():
+        if count_text:
+            table.add_row(f"settled: {name}", f"{count_text:,}")
     if certificate := report.get("certificate"):
         table.add_row("certificate", f"{certificate['verdict']} ({certificate['reason']})")
     for name in ("request_id", "message_id"):
@@ -156,8 +156,8 @@ def _show_samples(samples: Sequence[Mapping[str, object]], console: PlainConsole
     console.print(f"The first {count(len(samples), 'subscriber')} as they would be sent:", highlight=False)
     for indexes in tables:
         table = Table("field", *(str(index + 1) for index in indexes))
-        for number, name in enumerate(names):
-            table.add_row(name, *(Text(columns[index][number], overflow="fold") for index in indexes))
+        for row_index, name in enumerate(names):
+            table.add_row(name, *(Text(columns[index][row_index], overflow="fold") for index in indexes))
         console.print(table)
 
 
@@ -188,7 +188,7 @@ def show_runs(runs: Sequence[Mapping[str, Any]], console: PlainConsole) -> None:
         line = Text(f"{run['run_id']}  {started_at:%Y-%m-%d %H:%M:%S} UTC  {_show_length(run):>9}  ")
         line.append(f"{run['status']:8}", STYLES.get(run["status"], "red"))
         console.print(line.append(f"  {run['command']} {run['job']}".rstrip()), soft_wrap=True, highlight=False)
-        rows = ", ".join(_join_row(name, number) for name, number in list_rows(run))
+        rows = ", ".join(_join_row(name, count_text) for name, count_text in list_rows(run))
         if rows and (any(run["rows"].values()) or not run.get("messages")):
             console.write_text(f"    {rows}", indent=4)
         if run["status"] in ("usage", "aborted", "locked") and run.get("messages"):
@@ -245,13 +245,16 @@ def list_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield each outcome of a run's rows with its number. Outcomes without rows are left out, except those of
     `_ALWAYS_SHOWN`."""
     rows, kinds = report.get("rows") or {}, (report.get("problems") or {}).get("kinds", {})
-    for name, number in rows.items():
+    for name, row_count in rows.items():
         new_count = sum(kinds[kind]["new"] for kind in (name, *_FURTHER_KINDS.get(name, ())) if kind in kinds)
-        if number or name in _ALWAYS_SHOWN:
+        if row_count or name in _ALWAYS_SHOWN:
             name = _PLANNED_NAMES.get(name, name) if report.get("planned") else name
-            yield name, f"{number:,}" + (f" ({new_count:,} new)" if new_count and report["command"] == "sync" else "")
+            yield (
+                name,
+                f"{row_count:,}" + (f" ({new_count:,} new)" if new_count and report["command"] == "sync" else ""),
+            )
         if name == "read" and report.get("planned") and "created" in rows:
-            yield "valid", f"{number - rows['invalid'] - rows['duplicate'] - rows['suppressed']:,}"
+            yield "valid", f"{row_count - rows['invalid'] - rows['duplicate'] - rows['suppressed']:,}"
 
 
 def list_files(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -273,7 +276,11 @@ def list_facts(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "Run", report["run_id"]
     requests = []  # for example `6,000 create (12 limited, 3 failed)`
     for name, counts in (report.get("requests") or {}).items():
-        results = ", ".join(f"{number:,} {result}" for result, number in counts.items() if number and result != "sent")
+        results = ", ".join(
+            f"{request_count:,} {result}"
+            for result, request_count in counts.items()
+            if request_count and result != "sent"
+        )
         if counts["sent"]:
             requests.append(f"{counts['sent']:,} {name}{f' ({results})' if results else ''}")
     if requests:
@@ -309,10 +316,10 @@ def _show_differences(report: Mapping[str, Any], console: PlainConsole) -> None:
     table = Table("difference")
     table.add_column("how many", justify="right")
     table.add_column("such as", overflow="fold")
-    for kind, number in report["differences"].items():
+    for kind, difference_count in report["differences"].items():
         examples = ", ".join(map(str, report["examples"][kind]))
         examples_text = f"{'rows' if kind == 'missing' else 'ids'} {examples}" if examples else ""
-        table.add_row(kind, "not known" if number is None else f"{number:,}", examples_text)
+        table.add_row(kind, "not known" if difference_count is None else f"{difference_count:,}", examples_text)
         if kind == "missing":
             for state, state_count in report["missing_by_ledger"].items():
                 table.add_row(f"  ledger: {state}", f"{state_count:,}", "")

@@ -76,9 +76,9 @@ class MeasurementSeries:
 def open_destinations(folder: Path, exit_stack: ExitStack) -> dict[str, TargetFactory | str]:
     """Return, for each destination by name, a function that makes targets, or the reason why it is left out."""
     factories: dict[str, TargetFactory | str] = {
-        "DuckDB": lambda number: Target("DuckDB", f"duckdb:///{folder}/{number}.duckdb", "subscribers"),
-        "Parquet": lambda number: Target("Parquet", f"{folder}/{number}.parquet"),
-        "SQLite": lambda number: Target("SQLite", f"sqlite:///{folder}/{number}.db", "subscribers"),
+        "DuckDB": lambda export_number: Target("DuckDB", f"duckdb:///{folder}/{export_number}.duckdb", "subscribers"),
+        "Parquet": lambda export_number: Target("Parquet", f"{folder}/{export_number}.parquet"),
+        "SQLite": lambda export_number: Target("SQLite", f"sqlite:///{folder}/{export_number}.db", "subscribers"),
     }
     for name, open_database in (("PostgreSQL", open_postgres), ("MariaDB", open_mariadb)):
         try:
@@ -94,7 +94,7 @@ def open_destinations(folder: Path, exit_stack: ExitStack) -> dict[str, TargetFa
 
 
 def _build_factory(name: str, url: str) -> TargetFactory:
-    return lambda number: Target(name, url, f"subscribers_{number}")
+    return lambda export_number: Target(name, url, f"subscribers_{export_number}")
 
 
 def run_round(
@@ -221,7 +221,7 @@ def _build_table_row(series: MeasurementSeries) -> tuple[str, ...]:
     median = series.median
     numbers = (median.per_s, median.peak_mb, median.cpu_us_per_row)
     number_formats = zip(("{:,.0f}", "{:.0f}", "{:.1f}"), numbers, strict=True)
-    return (series.name, *(format_number(number_format, number) for number_format, number in number_formats))
+    return (series.name, *(format_number(number_format, value) for number_format, value in number_formats))
 
 
 def build_promises(series_by_name: dict[str, MeasurementSeries], row_count: int) -> list[Promise]:

@@ -29,9 +29,9 @@ def promise_at_most(label: str, bound: float, measured_value: float, number_form
     return _build_promise(label, "<=", bound, measured_value, number_format, is_kept=measured_value <= bound)
 
 
-def format_number(number_format: str, number: float) -> str:
+def format_number(number_format: str, value: float) -> str:
     """Return the number in this format, or a dash for NaN."""
-    return "-" if math.isnan(number) else number_format.format(number)
+    return "-" if math.isnan(value) else number_format.format(value)
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -76,7 +76,7 @@ class Tab:
     """A tab of the browser."""
 
     socket: aiohttp.ClientWebSocketResponse
-    number: int = 0
+    message_number: int = 0
 
     async def show(self, url: str, width: int, scheme: str) -> PageView:
         """Open the page, wait until it is loaded, and measure it."""
@@ -107,10 +107,10 @@ class Tab:
         self, method: str, result: dict[str, Any] | None = None, **parameters: object
     ) -> list[dict[str, Any]]:
         """Send a command, and return the events that came before its answer."""
-        self.number += 1
-        await self.socket.send_json({"id": self.number, "method": method, "params": parameters})
+        self.message_number += 1
+        await self.socket.send_json({"id": self.message_number, "method": method, "params": parameters})
         events: list[dict[str, Any]] = []
-        while (event := json.loads((await self.socket.receive(60)).data)).get("id") != self.number:
+        while (event := json.loads((await self.socket.receive(60)).data)).get("id") != self.message_number:
             events.append(event)
         assert "error" not in event, event
         if result is not None:

@@ -55,7 +55,7 @@ def check_backgrounds(views: dict[tuple[int, str], PageView]) -> None:
 
 
 def test_reports_fit_every_screen(connector: Connector, tmp_path: Path, chromium: str) -> None:
-    rows = [f"person{number}@example.com,Ann" for number in range(200)]
+    rows = [f"person{index}@example.com,Ann" for index in range(200)]
     path = write_csv(
         tmp_path / f"{LONG_NAME}.csv", "email,first_name", *rows, f"{LONG_NAME}@{LONG_NAME},Ann", "1,2,3,4"
     )

@@ -156,7 +156,7 @@ def test_a_foreign_tap_and_a_foreign_target_move_each_subscriber_once(sandbox: S
     run_connector = open_environment(folder, sandbox, f"{ROOT}[singer]", name="own")
     run_tap = open_environment(folder, sandbox, "tap-jsonl", name="tap")
     run_target = open_environment(folder, sandbox, "target-jsonl", "setuptools", name="target")
-    people = [{"email": f"p{number}@example.com", "first_name": f"P{number}"} for number in range(1000)]
+    people = [{"email": f"p{index}@example.com", "first_name": f"P{index}"} for index in range(1000)]
     (folder / "people.jsonl").write_text("".join(json.dumps(person) + "\n" for person in people))
     (folder / "tap.json").write_text('{"path": "people.jsonl", "stream_name": "contacts", "primary_keys": ["email"]}')
     (folder / "target.json").write_text('{"job": "job.yaml", "batch_size_rows": 300}')

@@ -112,14 +112,14 @@ def test_an_export_waits_until_another_export_has_published(table: Destination) 
 def test_first_exports_that_begin_together_have_different_numbers(table: Destination) -> None:
     barrier, failures = threading.Barrier(3), []
 
-    def run(number: int) -> None:
+    def run(export_number: int) -> None:
         barrier.wait(30)
         try:
-            finish_export(begin_export(table, number), number)
+            finish_export(begin_export(table, export_number), export_number)
         except RunAborted as error:
             failures.append(str(error))
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in (1, 2, 3)]
+    threads = [threading.Thread(target=run, args=(export_number,)) for export_number in (1, 2, 3)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -324,9 +324,9 @@ def test_a_reader_never_sees_a_part_of_an_export(table: Destination) -> None:
     reader = threading.Thread(target=read_until_finished)
     reader.start()
     try:
-        for number in range(2, 6):
+        for export_number in range(2, 6):
             has_read.clear()
-            publish(table, [build_person(index, f"v{number}") for index in range(PERSON_COUNT)], number)
+            publish(table, [build_person(index, f"v{export_number}") for index in range(PERSON_COUNT)], export_number)
             assert has_read.wait(30)
     finally:
         is_finished.set()

@@ -89,7 +89,8 @@ def test_a_filtered_upsert_marks_only_subscribers_that_match_the_filter(tmp_path
     url = f"delta://{tmp_path / 'lake'}"
     target = parse_destination(url, mode="upsert")
     people = [
-        build_person(number, "O'Neil", Base={"Id": base, "Name": "x"}) for number, base in ((1, 7), (2, 7), (3, 8))
+        build_person(subscriber_id, "O'Neil", Base={"Id": base, "Name": "x"})
+        for subscriber_id, base in ((1, 7), (2, 7), (3, 8))
     ]
     publish(target, people, 1)
     publish(target, people[:1], 2, filters={"base_id": 7, "first_name": "O'Neil"})
@@ -121,8 +122,8 @@ def test_values_of_every_field_are_equal_in_duckdb_pandas_and_pyarrow(tmp_path: 
 
 
 def test_each_export_is_one_commit_with_its_run_and_certificate(url: str) -> None:
-    for mode, number in (("append", 1), ("append", 2)):
-        publish(parse_destination(url, mode=mode), [build_person(1)], number, filters={"base_id": 7})
+    for mode, export_number in (("append", 1), ("append", 2)):
+        publish(parse_destination(url, mode=mode), [build_person(1)], export_number, filters={"base_id": 7})
     assert open_table(url).version() == 1
     last_export = list_exports(url)[0]
     assert (last_export["run_id"], last_export["mode"], last_export["rows"], last_export["filters"]) == (

@@ -273,7 +273,7 @@ def test_the_error_of_an_export_whose_row_is_refused_shows_no_value(table: Desti
     run_sql(table, *_RULES_SQL[table.format])
 
     with pytest.raises((ConfigurationError, RunAborted), match="unchanged") as error_info:
-        publish(table, [build_person(number, Email=SECRET_EMAIL) for number in (2, 3)], 2)
+        publish(table, [build_person(subscriber_id, Email=SECRET_EMAIL) for subscriber_id in (2, 3)], 2)
     assert SECRET_EMAIL not in str(error_info.value)
     assert error_info.value.__cause__ is None
     assert error_info.value.__suppress_context__
@@ -287,7 +287,7 @@ def test_an_interrupted_copy_logs_no_value(
     table: Destination, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By default, psycopg logs an error at the end of a COPY together with the current row of the server."""
-    people = [build_person(number, Email=SECRET_EMAIL) for number in range(200_000)]
+    people = [build_person(index, Email=SECRET_EMAIL) for index in range(200_000)]
     write = PostgresDatabase._format_csv
     termination_results: list[object] = []
 

@@ -165,7 +165,7 @@ def test_values_of_a_frame_are_the_values_of_the_creates(sandbox: SandboxProcess
 def test_a_list_that_shrank_is_refused_until_max_shrink_allows_it(
     sandbox: SandboxProcess, file_or_table: Destination
 ) -> None:
-    people: list[dict[str, object]] = [{"base_id": 7, "email": f"p{number}@example.com"} for number in range(10)]
+    people: list[dict[str, object]] = [{"base_id": 7, "email": f"p{index}@example.com"} for index in range(10)]
     create(sandbox, *people)
     export(sandbox, file_or_table)
     table_before = read_exported_table(file_or_table)
@@ -185,7 +185,7 @@ def test_a_list_that_shrank_is_refused_until_max_shrink_allows_it(
 def test_an_export_is_compared_with_the_last_export_of_the_same_filters(
     sandbox: SandboxProcess, tmp_path: Path, target: str
 ) -> None:
-    create(sandbox, *({"base_id": 1 + number % 4, "email": f"p{number}@example.com"} for number in range(16)))
+    create(sandbox, *({"base_id": 1 + index % 4, "email": f"p{index}@example.com"} for index in range(16)))
     destination = parse_destination(target.format(tmp_path))
     export(sandbox, destination, max_shrink=0.5)
     for base in (1, 2):

@@ -29,8 +29,8 @@ def build_person(subscriber_id: int, name: str | None = "Ann", **more_fields: An
     return {"Id": subscriber_id, "FirstName": name, "Tags": ["a", "b"], **more_fields}
 
 
-def build_day_time(number: float) -> datetime:
-    return EXPORT_TIME + timedelta(days=number)
+def build_day_time(day_number: float) -> datetime:
+    return EXPORT_TIME + timedelta(days=day_number)
 
 
 def publish(
@@ -171,10 +171,12 @@ SMALL_CHANGES: list[tuple[str, object, object]] = [
 def test_the_smallest_change_of_a_value_makes_a_new_version(table: Destination) -> None:
     """The database itself may ignore case, accents, or trailing blanks in comparisons."""
     people_before = [
-        build_person(number) | {field: old_value} for number, (field, old_value, _) in enumerate(SMALL_CHANGES, 1)
+        build_person(subscriber_id) | {field: old_value}
+        for subscriber_id, (field, old_value, _) in enumerate(SMALL_CHANGES, 1)
     ]
     people_after = [
-        build_person(number) | {field: new_value} for number, (field, _, new_value) in enumerate(SMALL_CHANGES, 1)
+        build_person(subscriber_id) | {field: new_value}
+        for subscriber_id, (field, _, new_value) in enumerate(SMALL_CHANGES, 1)
     ]
     publish(table, [*people_before, build_person(99, "É", Email="É")], 1)
     row_changes = publish(table, [*people_after, build_person(99, "É", Email="É")], 2)
@@ -326,39 +328,39 @@ def read_documented_query() -> str:
 @parametrize_table(MERGING_FORMATS, "history")
 def test_the_documented_query_returns_each_day_of_a_history(table: Destination) -> None:
     people_by_day, query = {}, read_documented_query()
-    for number in range(1, 6):
+    for day_number in range(1, 6):
         people = {  # on each day, some subscribers are new, some are gone, and some have changed
-            index: f"v{(number + index) // (1 + index % 4)}"
+            index: f"v{(day_number + index) // (1 + index % 4)}"
             for index in range(1, 30)
-            if (index * number) % 7 and index % 5 != number % 5
+            if (index * day_number) % 7 and index % 5 != day_number % 5
         }
-        people_by_day[number] = people
+        people_by_day[day_number] = people
         publish(
             table,
             [build_person(index, name, Birthday="1990-01-01") for index, name in people.items()],
-            number,
+            day_number,
         )
 
     time_cast_sql = (
         "cast('{}' as timestamptz)" if table.format in (Format.DUCKDB, Format.POSTGRESQL, Format.SQL) else "'{}'"
     )
-    for number, people in people_by_day.items():
-        time_text = build_day_time(number).isoformat(" ")
+    for day_number, people in people_by_day.items():
+        time_text = build_day_time(day_number).isoformat(" ")
         moment_sql = time_cast_sql.replace(
             "{}", time_text.removesuffix("+00:00") if table.format in (Format.MYSQL, Format.SQLITE) else time_text
         )
         state = run_sql(table, query.replace(":moment", moment_sql))
-        assert sorted(state) == sorted(people.items()), number
+        assert sorted(state) == sorted(people.items()), day_number
 
 
 @parametrize_table(MERGING_FORMATS, "upsert")
 def test_large_ids_and_odd_characters_are_stored_unchanged(table: Destination) -> None:
     name = "😀 'q' \\ \\' \"d\" %s :x {y} \n\t\x7f"
-    for number in (1, 2):
+    for run_number in (1, 2):
         publish(
             table,
             [build_person(2**63 - 1, name, Tags=[name, ""]), build_person(-(2**63), name, Birthday="0001-01-01")],
-            number,
+            run_number,
         )
 
     rows = run_sql(table, "select id, first_name, birthday from {}subscribers order by id")

@@ -26,7 +26,7 @@ ServePage = Callable[[int, int, RequestFilters], ListAnswer]
 
 
 def serve_correctly(offset: int, limit: int, filters: RequestFilters) -> ListAnswer:
-    rows = [{"Id": number, "FirstName": "Ann"} for number in LISTED_IDS[offset : offset + limit]]
+    rows = [{"Id": subscriber_id, "FirstName": "Ann"} for subscriber_id in LISTED_IDS[offset : offset + limit]]
     return {"TotalCount": len(LISTED_IDS), "Offset": offset, "Limit": limit, "Subscribers": rows}
 
 
@@ -58,7 +58,7 @@ def serve_half_pages(offset: int, limit: int, filters: RequestFilters) -> ListAn
 
 def serve_id_twice(offset: int, limit: int, filters: RequestFilters) -> ListAnswer:
     """List the subscriber with Id 31 a second time after Id 200, with another name."""
-    rows = [{"Id": number, "FirstName": "Ann"} for number in LISTED_IDS]
+    rows = [{"Id": subscriber_id, "FirstName": "Ann"} for subscriber_id in LISTED_IDS]
     rows.insert(200, {"Id": 31, "FirstName": "Bob"})
     return {**serve_correctly(offset, limit, filters), "TotalCount": 251, "Subscribers": rows[offset : offset + limit]}
 
@@ -223,8 +223,13 @@ def serve_filtered(build_filter: Callable[[dict[str, str]], Callable[[dict[str, 
     """Return a service with 250 people. `build_filter` gets the filters of a request, and returns a function that
     selects the people."""
     people = [
-        {"Id": number, "Email": f"p{number}@x.org", "IsActive": number % 2 == 0, "Base": {"Id": 7 + number % 3}}
-        for number in LISTED_IDS
+        {
+            "Id": subscriber_id,
+            "Email": f"p{subscriber_id}@x.org",
+            "IsActive": subscriber_id % 2 == 0,
+            "Base": {"Id": 7 + subscriber_id % 3},
+        }
+        for subscriber_id in LISTED_IDS
     ]
     people[40]["Email"] = "p+40@x.org"
 
@@ -280,7 +285,10 @@ def test_each_value_of_a_flag_filter_is_tested_separately() -> None:
 
     certificate, ids = read_ids(serve_list, ListQuery(limit=100, is_active=True))
 
-    assert (certificate.is_complete, ids) == (True, [number for number in LISTED_IDS if number % 2 == 0])
+    assert (certificate.is_complete, ids) == (
+        True,
+        [subscriber_id for subscriber_id in LISTED_IDS if subscriber_id % 2 == 0],
+    )
     assert certificate.filters["controls"] == {"is_active": "broken"}
 
 
@@ -313,5 +321,5 @@ def test_a_request_has_at_most_one_filter() -> None:
     certificate, ids = read_ids(serve_list, ListQuery(limit=100, base_id=7, is_active=False))
 
     assert certificate.is_complete
-    assert ids == [number for number in LISTED_IDS if number % 3 == 0 and number % 2]
+    assert ids == [subscriber_id for subscriber_id in LISTED_IDS if subscriber_id % 3 == 0 and subscriber_id % 2]
     assert all(len(names) <= 1 for names in filter_names_by_request)

@@ -117,7 +117,7 @@ def test_the_error_of_a_connection_that_is_lost_during_a_copy_shows_the_loss(pos
 
 
 def test_the_error_of_changes_that_exceed_the_memory_of_duckdb_names_the_remedy(tmp_path: Path) -> None:
-    path, people = tmp_path / "w.duckdb", [build_person(number) for number in range(20_000)]
+    path, people = tmp_path / "w.duckdb", [build_person(index) for index in range(20_000)]
     table = parse_destination(f"duckdb:///{path}", mode="history")
     publish(table, people, 1)
     database = DuckdbDatabase(path, memory="16MB")
@@ -139,6 +139,6 @@ def test_the_error_of_changes_that_exceed_the_memory_of_duckdb_names_the_remedy(
 def test_an_export_to_duckdb_leaves_no_other_file_in_the_folder(tmp_path: Path) -> None:
     """A log or a temporary folder of DuckDB would contain subscribers, and other users might read the log."""
     table = parse_destination(f"duckdb:///{tmp_path}/w.duckdb")
-    for number in (1, 2):
-        publish(table, [build_person(1)], number)
+    for export_number in (1, 2):
+        publish(table, [build_person(1)], export_number)
         assert [path.name for path in tmp_path.iterdir()] == ["w.duckdb"]

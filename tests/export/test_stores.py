@@ -47,11 +47,11 @@ def kill_export() -> Iterator[RunExport]:
 
 @pytest.mark.parametrize("name", FILE_NAMES)
 def test_an_object_has_the_same_bytes_as_a_local_file(s3_bucket: Bucket, tmp_path: Path, name: str) -> None:
-    for number in (1, 2):  # the second export replaces the first
-        publish(parse_destination(str(tmp_path / name)), PEOPLE[number:], number)
-        publish(parse_destination(s3_bucket.url(f"deep/{name}")), PEOPLE[number:], number)
+    for export_number in (1, 2):  # the second export replaces the first
+        publish(parse_destination(str(tmp_path / name)), PEOPLE[export_number:], export_number)
+        publish(parse_destination(s3_bucket.url(f"deep/{name}")), PEOPLE[export_number:], export_number)
         assert s3_bucket.read() == {f"deep/{name}": (tmp_path / name).read_bytes()}
-        publish(parse_destination(f"memory://trial/{name}"), PEOPLE[number:], number)
+        publish(parse_destination(f"memory://trial/{name}"), PEOPLE[export_number:], export_number)
         assert fsspec.filesystem("memory").cat_file(f"trial/{name}") == (tmp_path / name).read_bytes()
     assert s3_bucket.list_uploads() == []
 

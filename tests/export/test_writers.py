@@ -196,7 +196,7 @@ def test_a_disk_that_fills_up_leaves_the_last_export_unchanged(file: Destination
     written_table = export_tables(file, MIXED_TABLE)
     random_source = random.Random(7)
     people = [
-        {**FULL_SUBSCRIBER, "Id": number, "FirstName": random_source.randbytes(200).hex()} for number in range(1000)
+        {**FULL_SUBSCRIBER, "Id": index, "FirstName": random_source.randbytes(200).hex()} for index in range(1000)
     ]
     writer, limits_before = open_writer(file), resource.getrlimit(resource.RLIMIT_FSIZE)
     writer.prepare(build_start(build_run(1000)))
@@ -306,8 +306,8 @@ def test_any_text_is_read_back_unchanged(
             for first_name, last_name, tags in rows
         ]
     subscriber_objects = [
-        {"Id": number, "FirstName": first_name, "LastName": last_name, "Tags": tags}
-        for number, (first_name, last_name, tags) in enumerate(rows)
+        {"Id": index, "FirstName": first_name, "LastName": last_name, "Tags": tags}
+        for index, (first_name, last_name, tags) in enumerate(rows)
     ]
     written_table = export_tables(file, build_test_table(*subscriber_objects))
 

@@ -81,7 +81,7 @@ while not select.select([sys.stdin], [], [], 0)[0]:
 
 def test_a_backup_during_writing_has_all_commits_up_to_one_moment(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    targets = [tmp_path / f"backup-{number}.db" for number in range(BACKUP_COUNT)]
+    targets = [tmp_path / f"backup-{index}.db" for index in range(BACKUP_COUNT)]
     with run_writer(path) as writer:
         entry_counts = [back_up_ledger(build_file_url(path), target).entry_count or 0 for target in targets[:-1]]
         wait_for(lambda: len(read_subscriber_ids(path)) > entry_counts[0])
@@ -203,7 +203,7 @@ def test_a_missing_ledger_or_a_file_that_is_not_a_ledger_is_not_copied(tmp_path:
 
 def test_the_copy_of_a_damaged_ledger_is_removed(source: Path, tmp_path: Path) -> None:
     with open_ledger(build_file_url(source)) as ledger, ledger.transaction():
-        subscribers = [(number.to_bytes(16, "big"), number) for number in range(5000)]
+        subscribers = [(index.to_bytes(16, "big"), index) for index in range(5000)]
         ledger.record_listed(find_or_add_base(ledger.connection, "account", 8, None), "email", subscribers)
     with source.open("r+b") as file:
         file.seek(20 * 4096)
@@ -226,7 +226,7 @@ def test_a_full_disk_leaves_nothing_at_the_target(source: Path, tmp_path: Path) 
         "except LedgerError as error:\n    print(error)"
     )
     with open_ledger(build_file_url(source)) as ledger, ledger.transaction():
-        people = [(number.to_bytes(16, "big"), number) for number in range(5000)]
+        people = [(index.to_bytes(16, "big"), index) for index in range(5000)]
         ledger.record_listed(find_or_add_base(ledger.connection, "account", 8, None), "email", people)
     arguments = [sys.executable, "-c", script, build_file_url(source), str(folder / "backup.db")]
     result = subprocess.run(arguments, capture_output=True, text=True, check=True)

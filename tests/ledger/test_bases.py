@@ -31,13 +31,13 @@ STATES_BY_STRENGTH = (State.CONFIRMED, State.UNKNOWN, State.HELD, State.REJECTED
 
 
 def test_the_id_of_a_base_name_merges_the_two_records_of_the_base(ledger: Ledger) -> None:
-    for number, (state_by_name, state_by_id) in enumerate(product(STATES_BY_STRENGTH, repeat=2)):
+    for index, (state_by_name, state_by_id) in enumerate(product(STATES_BY_STRENGTH, repeat=2)):
         expected = min(state_by_name, state_by_id, key=STATES_BY_STRENGTH.index)
-        base_by_name, base_by_id = add_base(ledger, None, f"News {number}"), add_base(ledger, number)
+        base_by_name, base_by_id = add_base(ledger, None, f"News {index}"), add_base(ledger, index)
         bring_to_state(ledger, base_by_name, state_by_name)
         bring_to_state(ledger, base_by_id, state_by_id)
         with ledger.transaction() as connection:
-            learned_base = record_base_id(connection, base_by_name, number, f"News {number}")
+            learned_base = record_base_id(connection, base_by_name, index, f"News {index}")
         assert read_entry_state(ledger, learned_base) is expected, (state_by_name, state_by_id)
         assert read_body(ledger, learned_base) == (None if expected in (State.CONFIRMED, State.NONE) else INTENT.body)
 

@@ -26,8 +26,8 @@ def source(tmp_path: Path) -> str:
     url = build_file_url(tmp_path / "state" / "ledger.db")
     with open_ledger(url) as ledger:
         begin_run(ledger)
-        for number, state in enumerate(state for state in EVENTS_TO_STATE if state is not State.NONE):
-            bring_to_state(ledger, add_base(ledger, number + 1, f"Base {number}"), state)
+        for index, state in enumerate(state for state in EVENTS_TO_STATE if state is not State.NONE):
+            bring_to_state(ledger, add_base(ledger, index + 1, f"Base {index}"), state)
     with open_emails(url) as log:
         move_email_to(log, add_campaign(log), EmailState.SENDING)
     return url

@@ -32,8 +32,8 @@ def fill_ledger(path: Path, entry_count: int = 5000, *, is_finished: bool = True
                 finish_run(connection, run, "ok", 1.0)
 
 
-def build_identity(number: int) -> bytes:
-    return number.to_bytes(16, "big")
+def build_identity(person_number: int) -> bytes:
+    return person_number.to_bytes(16, "big")
 
 
 def overwrite_the_middle(path: Path) -> None:

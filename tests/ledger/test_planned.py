@@ -212,7 +212,7 @@ def test_a_plan_that_exceeds_its_memory_leaves_no_file(tmp_path: Path, monkeypat
         connection.exec_driver_sql("PRAGMA cache_size = 10")
         news = list_bases(connection, ACCOUNT)[0]
         identities = [
-            (number.to_bytes(16, "big"), number) for number in range(1, 5_000)
+            (index.to_bytes(16, "big"), index) for index in range(1, 5_000)
         ]  # more entries than fit into the cache
         planned_ledger.record_listed(news, "email", identities)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["ledger.db", "ledger.db.lock"]

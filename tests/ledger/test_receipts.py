@@ -103,7 +103,7 @@ def test_the_receipts_of_a_base_name_move_to_the_base_with_the_id(ledger: Ledger
 def test_a_run_delivers_its_own_receipts_and_the_receipts_of_finished_runs(ledger: Ledger) -> None:
     with ledger.transaction() as connection:
         base = find_or_add_base(connection, "main", 7, "News")
-        keys = [start_receipt_run(ledger, f"receipts-{number}") for number in range(3)]
+        keys = [start_receipt_run(ledger, f"receipts-{index}") for index in range(3)]
         for key in keys:
             record_pending_receipts(ledger, key, base.key, [PendingReceipt(IDENTITY, ReceiptKind.KNOWN, "ann@x.org")])
         finish_run(connection, keys[0], "aborted", 2.0)

@@ -19,15 +19,15 @@ def ledger(ledger_url: str) -> Iterator[Ledger]:
 
 
 def add_entries(ledger: Ledger, base: Base, run_key: int, numbers: range) -> list[bytes]:
-    identities = [bytes([number]) * 16 for number in numbers]
+    identities = [bytes([person_number]) * 16 for person_number in numbers]
     ledger.mark_intended(base, run_key, [Intent(identity, b"f" * 8, b"{}") for identity in identities])
     return identities
 
 
 def test_the_job_of_a_run_is_found_by_the_id_of_the_run(ledger: Ledger) -> None:
     with ledger.transaction() as connection:
-        for number in range(4):
-            start_run(connection, f"run-{number}", f"job-{number}", "sync", float(number))
+        for index in range(4):
+            start_run(connection, f"run-{index}", f"job-{index}", "sync", float(index))
         assert find_job_of_run(connection, "run-2") == "job-2"
         assert find_job_of_run(connection, "run") is None
 
@@ -80,7 +80,7 @@ def test_entries_that_the_list_has_shown_are_read_from_any_identity_on(ledger: L
     with ledger.transaction() as connection:
         start_run(connection, "run", "crm", "sync", 0.0)
         base = find_or_add_base(connection, "here", 7, "News")
-        identities = [bytes([number]) * 16 for number in range(9)]
+        identities = [bytes([index]) * 16 for index in range(9)]
         ledger.record_listed(base, "email", [(identity, identity[0] + 1) for identity in identities])
         assert ledger.find_shown_entries(base, b"", 4) == []
         ledger.record_shown_identities(base, [identities[1], identities[5]])

@@ -35,8 +35,8 @@ def test_the_tested_transitions_are_exactly_the_transitions_of_the_state_table()
 
 
 def test_a_transition_in_the_table_changes_the_state_and_any_other_changes_nothing(ledger: Ledger) -> None:
-    for number, (state, transition) in enumerate(product(State, TRANSITION_CALLS)):
-        check_transition(ledger, add_base(ledger, number), state, transition)
+    for index, (state, transition) in enumerate(product(State, TRANSITION_CALLS)):
+        check_transition(ledger, add_base(ledger, index), state, transition)
 
 
 def check_transition(ledger: Ledger, base: Base, state: State, transition: Transition) -> None:
@@ -86,8 +86,8 @@ def test_a_transition_sets_and_clears_the_columns_of_an_entry(ledger: Ledger) ->
     columns = text(
         "SELECT how, subscriber_id, fingerprint, status, message, attempts FROM entry WHERE base_key = :base_key"
     )
-    for number, transition in enumerate(TRANSITION_CALLS):
-        base = add_base(ledger, number)
+    for index, transition in enumerate(TRANSITION_CALLS):
+        base = add_base(ledger, index)
         bring_to_state(ledger, base, transition[0])
         with ledger.transaction() as connection:
             TRANSITION_CALLS[transition](ledger, base)
@@ -100,8 +100,8 @@ def test_a_transition_sets_and_clears_the_columns_of_an_entry(ledger: Ledger) ->
 
 
 def test_a_transition_changes_only_its_own_entries_in_their_base(ledger: Ledger) -> None:
-    for number, transition in enumerate(TRANSITION_CALLS):
-        check_other_entries(ledger, add_base(ledger, 2 * number), add_base(ledger, 2 * number + 1), transition)
+    for index, transition in enumerate(TRANSITION_CALLS):
+        check_other_entries(ledger, add_base(ledger, 2 * index), add_base(ledger, 2 * index + 1), transition)
 
 
 def check_other_entries(ledger: Ledger, base: Base, other_base: Base, transition: Transition) -> None:
@@ -256,10 +256,10 @@ def test_only_a_confirmed_entry_gets_a_fingerprint(ledger: Ledger) -> None:
 
 def test_more_identities_than_one_statement_can_have_are_found_and_moved(ledger: Ledger) -> None:
     base = add_base(ledger)
-    identities = [number.to_bytes(16, "big") for number in range(2500)]
+    identities = [index.to_bytes(16, "big") for index in range(2500)]
     with ledger.transaction():
         ledger.mark_intended(base, RUN, [Intent(identity, b"f" * 8, b"{}") for identity in identities])
-        ledger.mark_answered(base, [(identity, number) for number, identity in enumerate(identities)])
+        ledger.mark_answered(base, [(identity, subscriber_id) for subscriber_id, identity in enumerate(identities)])
         entries = ledger.find_entries(base, identities)
         assert [entries[identity].subscriber_id for identity in identities] == list(range(2500))
         ledger.mark_forgotten(base, State.CONFIRMED, identities)
@@ -269,7 +269,7 @@ def test_more_identities_than_one_statement_can_have_are_found_and_moved(ledger:
 def test_a_row_is_equal_only_to_a_confirmed_entry_with_the_same_fingerprint(ledger: Ledger) -> None:
     base = add_base(ledger)
     sent_person, changed_person, listed_person, refused_person, unknown_person, unrecorded_person = (
-        bytes([number]) * 16 for number in range(6)
+        bytes([index]) * 16 for index in range(6)
     )
     with ledger.transaction():
         ledger.mark_intended(
@@ -331,8 +331,8 @@ def test_an_error_of_the_database_shows_no_data_of_a_person(ledger: Ledger) -> N
 
 
 def test_any_message_of_the_service_can_be_stored(ledger: Ledger) -> None:
-    for number, message in enumerate(("a\0b", "half \ud83d of a pair", "\x00\udcff", "plain, é, 😀 and \\x00")):
-        base = add_base(ledger, number)
+    for index, message in enumerate(("a\0b", "half \ud83d of a pair", "\x00\udcff", "plain, é, 😀 and \\x00")):
+        base = add_base(ledger, index)
         bring_to_state(ledger, base, State.SENDING)
         with ledger.transaction():
             ledger.mark_refused(base, State.SENDING, [(IDENTITY, 400, message)])

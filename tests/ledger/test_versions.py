@@ -108,7 +108,7 @@ def record_statements(ledger: Ledger) -> Iterator[list[tuple[str, Any]]]:
 def test_the_queries_for_unfinished_entries_read_no_confirmed_entry(ledger: Ledger) -> None:
     base = add_base(ledger)
     with ledger.transaction() as connection:
-        ledger.record_listed(base, "email", [(number.to_bytes(16, "big"), number) for number in range(1, ENTRY_COUNT)])
+        ledger.record_listed(base, "email", [(index.to_bytes(16, "big"), index) for index in range(1, ENTRY_COUNT)])
     bring_to_state(ledger, base, State.UNKNOWN)
     is_sqlite = ledger.is_file
     with ledger.transaction() as connection:

@@ -285,9 +285,9 @@ def test_a_report_raises_for_a_run_that_ended_early(status: Any, error_type: typ
 
 
 def test_imports_in_an_event_loop_and_in_threads_change_nothing_in_the_process(folder: Path) -> None:
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {signal_number: signal.getsignal(signal_number) for signal_number in (signal.SIGINT, signal.SIGTERM)}
     policy, thread_count = asyncio.get_event_loop_policy(), threading.active_count()
-    frame = pd.DataFrame({"email": [f"person{number}@example.com" for number in range(20)]})
+    frame = pd.DataFrame({"email": [f"person{index}@example.com" for index in range(20)]})
 
     async def run_notebook_cell() -> Report:
         return Library().import_file(frame, base_id=7, active=True)
@@ -302,7 +302,7 @@ def test_imports_in_an_event_loop_and_in_threads_change_nothing_in_the_process(f
     for thread in import_threads:
         thread.join()
     assert [report.rows["created"] for report in reports] == [20, 0, 0]
-    assert {number: signal.getsignal(number) for number in handlers} == handlers
+    assert {signal_number: signal.getsignal(signal_number) for signal_number in handlers} == handlers
     assert (asyncio.get_event_loop_policy(), threading.active_count()) == (policy, thread_count)
 
 

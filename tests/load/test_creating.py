@@ -19,8 +19,8 @@ from tests.load.sessions import BASE, VirtualTime, build_session, compute_identi
 CREATE_COUNT = 5
 
 
-def build_candidate(number: int, valid_until: float = float("inf")) -> Candidate:
-    email = f"person{number}@x.org"
+def build_candidate(candidate_number: int, valid_until: float = float("inf")) -> Candidate:
+    email = f"person{candidate_number}@x.org"
     sent_fields: dict[str, object] = {"base_id": BASE, "email": email}
     intent = Intent(compute_identity(email), b"f" * 8, encode_subscriber(sent_fields))
     return Candidate(intent, sent_fields, entry_state=State.NONE, valid_until=valid_until)
@@ -85,14 +85,17 @@ def create_all(
 def test_a_refusal_that_needs_a_request_for_the_list_delays_no_other_create(tmp_path: Path) -> None:
     """After the refusal, the connector requests the list. The service answers this request after all creates were
     sent."""
-    candidates = [build_candidate(number) for number in range(CREATE_COUNT)]
+    candidates = [build_candidate(index) for index in range(CREATE_COUNT)]
     transitions = create_all(tmp_path, candidates, {"person2@x.org": Refused(403, "no")})
     assert sorted(move.event for move in transitions.values()) == sorted([Event.ANSWERED] * 4 + [Event.REFUSED])
 
 
 @pytest.mark.parametrize("index", [0, 2])  # the canary, and a later create
 def test_a_create_that_was_not_sent_in_time_is_looked_up_again(tmp_path: Path, index: int) -> None:
-    candidates = [build_candidate(number, valid_until=VirtualTime().now + 30) for number in range(CREATE_COUNT)]
+    candidates = [
+        build_candidate(candidate_number, valid_until=VirtualTime().now + 30)
+        for candidate_number in range(CREATE_COUNT)
+    ]
     email = f"person{index}@x.org"
     transitions = create_all(tmp_path, candidates, {email: NotSent("connection refused")})
     assert (transitions[email].event, transitions[email].is_stale) == (Event.NOT_SENT, True)

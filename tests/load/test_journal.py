@@ -69,7 +69,7 @@ def test_the_run_fails_with_a_full_disk_although_a_stop_cancels_the_waiting_task
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commit of the next intents fails once, and the stop of the run cancels the task that waits for the commit."""
-    candidates = [build_candidate(number) for number in range(400)]
+    candidates = [build_candidate(index) for index in range(400)]
     transitions: dict[str, Transition] = {}
 
     async def create(ledger: Ledger, commits: Commits) -> None:

@@ -205,7 +205,7 @@ def test_look_ups_a_quiet_period_apart_settle_an_unknown_entry(
     observed_settler.look_ups = list(look_ups)
     unresolved_create = None if attempt_ended_at is None else UnresolvedCreate(attempt_ended_at=attempt_ended_at)
     observed_settler.settle(confirmed_at=confirmed_at, unresolved_create=unresolved_create)
-    assert observed_settler.look_up_times == [1000.0 + QUIET_S * number for number in range(look_up_count)]
+    assert observed_settler.look_up_times == [1000.0 + QUIET_S * index for index in range(look_up_count)]
     assert observed_settler.state is {(): State.CONFIRMED, (Event.FOUND,): State.CONFIRMED}.get(
         tuple(events), State.UNKNOWN
     )

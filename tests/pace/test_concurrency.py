@@ -85,8 +85,8 @@ def test_answers_to_requests_of_an_earlier_round_do_not_count() -> None:
     limit = ConcurrencyLimit(128)
     now = record_answers(limit, 0.1, 5000)
 
-    for number in range(1000):
-        limit.record_answer(now - 50, now + number / 1000, limit.allowed_count)
+    for index in range(1000):
+        limit.record_answer(now - 50, now + index / 1000, limit.allowed_count)
 
     assert limit.allowed_count == 128
 

@@ -151,7 +151,7 @@ def test_a_row_of_only_early_sweeps_counts_as_vanished_and_a_row_of_only_late_sw
 def test_a_list_that_changes_in_every_sweep_is_incomplete_after_five_sweeps() -> None:
     rows = list(range(300))
     np.random.default_rng(1).shuffle(rows)
-    changes = {number: insert(299, 1000 + number) for number in range(3, 100, 4)}
+    changes = {index: insert(299, 1000 + index) for index in range(3, 100, 4)}
 
     certificate, _, _ = read_list(rows, changes)
 

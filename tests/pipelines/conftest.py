@@ -51,7 +51,7 @@ class CommandResult:
     @property
     def rows(self) -> dict[str, int]:
         """The row counts of the report that are not 0."""
-        return {name: number for name, number in self.report["rows"].items() if number}
+        return {name: row_count for name, row_count in self.report["rows"].items() if row_count}
 
 
 @dataclass

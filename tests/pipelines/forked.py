@@ -86,10 +86,10 @@ class ForkedProcess:
         """Return `returncode`, like Popen does."""
         return self.returncode
 
-    def send_signal(self, number: int) -> None:
+    def send_signal(self, signal_number: int) -> None:
         """Send a signal to the process if it runs."""
         if self.returncode is None:
-            os.kill(self.pid, number)
+            os.kill(self.pid, signal_number)
 
     def kill(self) -> None:
         """Kill the process."""
@@ -184,8 +184,8 @@ def _run_for_client(client: socket.socket, programs: Mapping[str, Callable[[], N
 def _run_as_program(
     arguments: list[str], environ: dict[str, str], folder: str, streams: list[_Stream], program: Callable[[], None]
 ) -> None:
-    for number, stream in enumerate(streams):
-        os.dup2(stream.descriptor, number)
+    for index, stream in enumerate(streams):
+        os.dup2(stream.descriptor, index)
         os.close(stream.descriptor)
     _run(arguments, environ, folder, program)
 

@@ -33,6 +33,6 @@ def count_by_base(sandbox: SandboxProcess) -> Counter[tuple[int, str]]:
 
 def write_parts(folder: Path, *files: tuple[str, ...]) -> Path:
     """Write a job that reads these files in turn. The rows of each file are one chunk."""
-    for number, rows in enumerate(files):
-        write_csv(folder / f"part{number}.csv", "email,list", *rows)
+    for index, rows in enumerate(files):
+        write_csv(folder / f"part{index}.csv", "email,list", *rows)
     return write_lists(folder, base="{column: list}", path="part*.csv")

@@ -11,7 +11,7 @@ NEWS = "--base-name News"
 
 
 def write_people(folder: Path, *activities: str) -> Path:
-    lines = [f"person{number}@x.org,k{number},{activity}" for number, activity in enumerate(activities)]
+    lines = [f"person{index}@x.org,k{index},{activity}" for index, activity in enumerate(activities)]
     return write_csv(folder / "people.csv", "email,client_user_id,is_active", *lines)
 
 

@@ -148,13 +148,13 @@ def test_a_service_that_hides_new_subscribers_or_gives_provisional_ids_is_not_ta
     is_unseen_expected = "hide" in switches and filters == "exact"
     assert connector.import_file(write_addresses(tmp_path / "people.csv", 20)).code == int(is_unseen_expected)
     time.sleep(0.3)  # the pause is longer than the quiet period
-    for number in (21, 22, 22):
+    for person_count in (21, 22, 22):
         count_before = sandbox.stats()["subscribers"]
-        result = connector.import_file(write_addresses(tmp_path / "people.csv", number))
+        result = connector.import_file(write_addresses(tmp_path / "people.csv", person_count))
         created_count = sandbox.stats()["subscribers"] - count_before
         expected_code = int(is_unseen_expected and created_count > 0)
         assert (result.code, result.rows.get("created", 0)) == (expected_code, created_count), result.stderr
-        assert sandbox.stats()["subscribers"] == 30 + number
+        assert sandbox.stats()["subscribers"] == 30 + person_count
 
 
 def test_a_base_whose_subscribers_are_all_hidden_is_loaded_with_a_warning(connector: Connector, tmp_path: Path) -> None:
@@ -174,8 +174,8 @@ def test_subscribers_with_new_ids_are_found_by_their_identities(connector: Conne
     path = write_addresses(tmp_path / "people.csv", 20)
     assert connector.import_file(path).code == 0
     connector.sandbox.reset()
-    for number in reversed(range(20)):
-        create_in_service(connector.sandbox, f"person{number}@example.com")
+    for person_number in reversed(range(20)):
+        create_in_service(connector.sandbox, f"person{person_number}@example.com")
     result = connector.import_file(path)
     assert (result.code, result.rows) == (0, {"read": 20, "exists": 20}), result.stderr
 
@@ -184,6 +184,6 @@ def test_a_move_of_all_subscribers_to_another_base_ends_the_run(connector: Conne
     path = write_addresses(tmp_path / "people.csv", 20)
     assert connector.import_file(path).code == 0
     connector.sandbox.switch(merge_by="Email", merge_within="account")
-    for number in range(20):
-        create_in_service(connector.sandbox, f"person{number}@example.com", {"Name": "Other"})
+    for index in range(20):
+        create_in_service(connector.sandbox, f"person{index}@example.com", {"Name": "Other"})
     assert has_found_another_account(connector.import_file(path))

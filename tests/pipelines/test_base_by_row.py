@@ -99,7 +99,7 @@ def test_a_base_that_the_service_refuses_rejects_only_its_own_rows(connector: Co
 def test_a_reason_to_end_the_run_names_its_base_and_leaves_the_others_unsent(
     connector: Connector, tmp_path: Path
 ) -> None:
-    rows = [f"person{number}@x.org,{'news' if number % 5 == 0 else 'old'}" for number in range(50)]
+    rows = [f"person{index}@x.org,{'news' if index % 5 == 0 else 'old'}" for index in range(50)]
     base = f"{{column: list, values: {{news: 7, old: {TOO_LARGE}, shop: 9}}}}"
     job = write_lists(tmp_path, *rows, "last@x.org,shop", "more@x.org,shop", base=base)
     result = connector.run_json("sync", job)
@@ -108,13 +108,13 @@ def test_a_reason_to_end_the_run_names_its_base_and_leaves_the_others_unsent(
 
 
 def test_the_guard_of_rejected_rows_counts_the_rows_of_all_bases(connector: Connector, tmp_path: Path) -> None:
-    rows = [f"person{number}@x.org,{'old' if number < 10 else 'news'}" for number in range(100)]
+    rows = [f"person{index}@x.org,{'old' if index < 10 else 'news'}" for index in range(100)]
     base = f"{{column: list, values: {{news: 7, old: {TOO_LARGE}}}}}"
     result = connector.run_json(
         "sync", write_lists(tmp_path, *rows, base=base, more_keys="guard: {max_rejected: 10%}\n")
     )
     assert (result.code, result.rows) == (1, {"read": 100, "created": 90, "rejected": 10})
-    rows = [f"more{number}@x.org,{'old' if number < 11 else 'news'}" for number in range(100)]
+    rows = [f"more{index}@x.org,{'old' if index < 11 else 'news'}" for index in range(100)]
     result = connector.run_json(
         "sync", write_lists(tmp_path, *rows, base=base, more_keys="guard: {max_rejected: 10%}\n")
     )
@@ -125,7 +125,7 @@ def test_the_guard_of_rejected_rows_counts_the_rows_of_all_bases(connector: Conn
 def test_a_column_with_more_than_1000_bases_ends_the_run_before_the_first_create(
     connector: Connector, tmp_path: Path
 ) -> None:
-    job = write_lists(tmp_path, *(f"p{number}@x.org,{number + 1}" for number in range(1001)), base="{column: list}")
+    job = write_lists(tmp_path, *(f"p{index}@x.org,{index + 1}" for index in range(1001)), base="{column: list}")
     result = connector.run_json("sync", job)
     assert (result.code, result.rows) == (3, {"read": 1001, "unsent": 1001})
     assert "subscriber.base.values" in result.report["messages"][0]
@@ -149,7 +149,7 @@ def test_another_map_of_the_bases_has_its_own_cursor(connector: Connector, tmp_p
 
 def test_max_rate_and_max_concurrency_hold_for_all_bases_together(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(latency_ms=40)
-    rows = [f"person{number}@x.org,{number % 3 + 1}" for number in range(120)]
+    rows = [f"person{index}@x.org,{index % 3 + 1}" for index in range(120)]
     job = write_lists(tmp_path, *rows, base="{column: list}")
     job.write_text(job.read_text(encoding="utf-8").replace("200ms", "200ms, max_rate: 60, max_concurrency: 3"))
     result = connector.run_json("sync", job)
@@ -162,7 +162,7 @@ def test_max_rate_and_max_concurrency_hold_for_all_bases_together(connector: Con
 def test_unknown_creates_of_all_bases_are_resolved_at_once(connector: Connector, tmp_path: Path) -> None:
     sandbox = connector.sandbox
     sandbox.switch(latency_ms=100, list_lag_ms=300)
-    rows = [f"person{number}@x.org,{base}" for number in range(15) for base in range(1, 9)]
+    rows = [f"person{index}@x.org,{base}" for index in range(15) for base in range(1, 9)]
     job = write_lists(tmp_path, *rows, base="{column: list}")
     job.write_text(job.read_text(encoding="utf-8").replace("200ms", "600ms, max_concurrency: 8"), encoding="utf-8")
     with connector.start("sync", job, "--output", "json") as process:
@@ -178,7 +178,7 @@ def test_unknown_creates_of_all_bases_are_resolved_at_once(connector: Connector,
 
 def test_creates_whose_answers_were_lost_count_for_their_own_bases(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(drop_after=0.5)
-    rows = [f"person{number}@x.org,{name}" for number in range(10) for name in ("news", "shop")]
+    rows = [f"person{index}@x.org,{name}" for index in range(10) for name in ("news", "shop")]
     result = connector.run_json("sync", write_lists(tmp_path, *rows))
     assert result.rows == {"read": 20, "created": 20}, result.stderr
     assert result.report["settled"]["found"] > 0
@@ -217,10 +217,10 @@ def test_a_subscriber_confirmed_in_another_base_shows_that_the_list_lags(connect
 def test_the_report_names_each_base_that_has_duplicates(connector: Connector, tmp_path: Path) -> None:
     """Both bases have the same number of duplicates."""
     rows = ("ann@x.org,news", "ann@x.org,shop")
-    for number in range(2):
+    for index in range(2):
         job = write_lists(tmp_path, *rows)
         job.write_text(job.read_text().replace("load: {", "load: {look: none, "))
-        connector.run_json("sync", job, environ={"CONNECTOR_STATE_DIR": str(tmp_path / f"state{number}")})
+        connector.run_json("sync", job, environ={"CONNECTOR_STATE_DIR": str(tmp_path / f"state{index}")})
     result = connector.run_json("sync", write_lists(tmp_path, *rows, "eve@x.org,news", "eve@x.org,shop"))
     duplicate_messages = [message for message in result.report["messages"] if "more than once already: 1" in message]
     assert [message.partition(" more")[0][-4:] for message in duplicate_messages] == ["id 7", "id 9"], result.stderr

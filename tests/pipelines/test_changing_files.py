@@ -17,7 +17,7 @@ from connector.sources.files import open_file, open_files
 from tests.pipelines.conftest import Connector, count_stored, wait_for, write_addresses
 from tests.stores import Bucket
 
-CSV_ROWS = "".join(f"person{number}@example.com,Ann,true\n" for number in range(50))
+CSV_ROWS = "".join(f"person{index}@example.com,Ann,true\n" for index in range(50))
 CSV_HEADER = "email,first_name,is_active\n"
 
 
@@ -120,8 +120,8 @@ def upload_slowly(file_path: Path) -> Iterator[None]:
 
     def write() -> None:
         with file_path.open("a", encoding="utf-8", buffering=1) as file:
-            for number in count():
-                for text in (f"late{number}@example.co", "m,Ann,Lee,true\n"):
+            for row_number in count():
+                for text in (f"late{row_number}@example.co", "m,Ann,Lee,true\n"):
                     file.write(text)
                     file.flush()
                     if is_finished.wait(0.005):

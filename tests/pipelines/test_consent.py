@@ -83,7 +83,7 @@ def test_an_import_as_inactive_needs_no_mapping_of_the_column(connector: Connect
 def test_an_unsubscription_in_a_late_row_ends_the_load_before_the_first_create(
     connector: Connector, tmp_path: Path
 ) -> None:
-    rows = [f"p{number}@x.org,customer" for number in range(32_000)]
+    rows = [f"p{index}@x.org,customer" for index in range(32_000)]
     rows[31_000] = "p31000@x.org,unsubscribed"
     people = write_csv(tmp_path / "people.csv", "email,status", *rows)
     result = connector.run_json("import", people, "--base-id", "7", "--active", "--limit", "32000")

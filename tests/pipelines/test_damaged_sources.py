@@ -12,12 +12,12 @@ import pytest
 
 from tests.pipelines.conftest import Connector
 
-ROWS = "".join(f"p{number}@x.org,Pat,yes\n" for number in range(40_000))
+ROWS = "".join(f"p{index}@x.org,Pat,yes\n" for index in range(40_000))
 HEADER = "email,first_name,is_active\n"
 
 
 def damage_parquet(path: Path) -> None:
-    pd.DataFrame({"email": [f"p{number}@x.org" for number in range(1000)], "is_active": True}).to_parquet(path)
+    pd.DataFrame({"email": [f"p{index}@x.org" for index in range(1000)], "is_active": True}).to_parquet(path)
     content = bytearray(path.read_bytes())
     content[200:400] = bytes(200)
     path.write_bytes(content)

@@ -63,7 +63,7 @@ def test_an_inactive_row_has_precedence_over_the_active_rows_of_its_subscriber(
 
 
 def test_a_row_in_a_later_chunk_has_precedence_over_the_first(connector: Connector, tmp_path: Path) -> None:
-    rows = [f"p{number}@x.org,Pat,DE,yes" for number in range(32_000)]
+    rows = [f"p{index}@x.org,Pat,DE,yes" for index in range(32_000)]
     write_people(tmp_path, *rows, "p5@x.org,Pat,DE,no", "P31999@X.org,Pat,DE,no", "p7@x.org,Paul,FR,yes")
     job = write_job(tmp_path, more_keys="guard: {max_creates: 10}")
     for options, created_count in ((["--limit", "8"], 7), (["--limit", "2"], 0)):
@@ -158,7 +158,7 @@ def test_an_invalid_row_prevents_creates_of_its_identity_in_both_of_its_bases(
 
 
 def test_a_malformed_row_prevents_the_create_in_every_shard(tmp_path: Path) -> None:
-    rows = [row for number in range(20) for row in (f"p{number}@x.org,Pat,DE,yes", f"p{number}@x.org,no")]
+    rows = [row for index in range(20) for row in (f"p{index}@x.org,Pat,DE,yes", f"p{index}@x.org,no")]
     write_people(tmp_path, *rows)
     mapping = FieldMapping({"email": ColumnRule(column="email"), "is_active": ColumnRule(column="active")})
     planned_count = 0
@@ -211,7 +211,7 @@ def test_an_inactive_row_in_any_of_several_files_has_precedence(connector: Conne
 
 
 def test_a_limit_ends_the_reading_if_no_column_holds_the_activity(connector: Connector, tmp_path: Path) -> None:
-    rows = [f"p{number}@x.org,Pat,DE,yes" for number in range(32_000)]
+    rows = [f"p{index}@x.org,Pat,DE,yes" for index in range(32_000)]
     write_people(tmp_path, *rows, '"never closed', *rows)
     arguments = ("import", tmp_path / "people.csv", "--base-name", "News", "--quiet-period", "100ms")
     refused_result = connector.run_json(*arguments, "--active", "--map", "is_active=")

@@ -80,7 +80,7 @@ def test_killed_workers_lose_and_repeat_no_create_and_the_report_is_correct(
             break
         result, _kill_count = sync_with_kills(postgres_connector, rng)
     create_counts = count_stored(postgres_connector.sandbox)
-    assert {address: number for address, number in create_counts.items() if number > 1} == {}
+    assert {address: create_count for address, create_count in create_counts.items() if create_count > 1} == {}
     # A person must decide about unknown and rejected subscribers.
     undecided_count = sum(result.rows.get(name, 0) for name in ("unknown", "rejected"))
     existing_count = result.rows.get("exists", 0)  # created by an earlier command

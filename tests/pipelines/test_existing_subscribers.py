@@ -16,8 +16,8 @@ CUSTOMER_COUNT = 30
 
 def create_customers(connector: Connector, first_number: int) -> None:
     """Create 30 of the 40 people in another base of the account."""
-    for number in range(first_number, first_number + CUSTOMER_COUNT):
-        create_in_service(connector.sandbox, f"person{number}@example.com", {"Name": "Customers"})
+    for index in range(first_number, first_number + CUSTOMER_COUNT):
+        create_in_service(connector.sandbox, f"person{index}@example.com", {"Name": "Customers"})
 
 
 def count_moved(connector: Connector) -> int:
@@ -83,7 +83,7 @@ def test_a_moved_subscriber_whose_answer_was_lost_does_not_count_as_created(
 
 def test_rows_that_overwrite_a_subscriber_with_the_same_phone_are_held(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(merge_by="Phone")
-    rows = [f"new{number}@example.com,3161234567{number % 10},true" for number in range(20)]
+    rows = [f"new{index}@example.com,3161234567{index % 10},true" for index in range(20)]
     result = connector.import_file(write_csv(tmp_path / "people.csv", "email,phone,is_active", *rows))
     assert (result.code, result.rows["unknown"]) == (3, count_moved(connector)), result.stderr
     assert result.rows["created"] == 20 - result.rows["unknown"] - result.rows.get("unsent", 0)
@@ -91,7 +91,7 @@ def test_rows_that_overwrite_a_subscriber_with_the_same_phone_are_held(connector
 
 def test_one_merged_row_does_not_prevent_other_creates(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(merge_by="Phone")
-    rows = [f"new{number}@example.com,3161234567{max(number, 1)},true" for number in range(20)]
+    rows = [f"new{index}@example.com,3161234567{max(index, 1)},true" for index in range(20)]
     result = connector.import_file(write_csv(tmp_path / "people.csv", "email,phone,is_active", *rows))
     assert (result.code, result.rows) == (1, {"read": 20, "created": 19, "unknown": 1}), result.stderr
     assert retry(connector, "--held", "accept").rows == {"read": 1, "exists": 1}

@@ -40,7 +40,8 @@ def add_people(folder: Path, *numbers: int) -> None:
     with closing(sqlite3.connect(folder / "crm.db")) as crm_database, crm_database:
         crm_database.execute("create table if not exists people (email, number)")
         crm_database.executemany(
-            "insert into people values (?, ?)", [(f"p{number}@x.org", number) for number in numbers]
+            "insert into people values (?, ?)",
+            [(f"p{person_number}@x.org", person_number) for person_number in numbers],
         )
 
 
@@ -64,7 +65,7 @@ def test_more_invalid_rows_than_allowed_stop_the_run(connector: Connector, tmp_p
     second_result = connector.run_json("sync", job)
     assert (second_result.code, second_result.rows) == (1, {"read": 100, "invalid": 10, "created": 90})
     rejected_row_numbers = [row["_row"] for row in read_rejects(second_result)]
-    assert rejected_row_numbers == [str(number) for number in range(92, 102)], (
+    assert rejected_row_numbers == [str(index) for index in range(92, 102)], (
         "each row once, although the survey reads the rows, too"
     )
 

@@ -121,12 +121,12 @@ def test_a_hidden_class_is_requested_if_all_listed_subscribers_have_the_same_cla
     fill(connector, people)
     hide_classes(connector, hidden_classes)
     connector.sandbox.switch(max_limit=5, filters="icase")  # so that filters take fewer requests than a sweep
-    for number in range(60):
-        create_in_service(connector.sandbox, f"other{number}@x.org", {"Id": base_of_others}, IsActive=True)
+    for index in range(60):
+        create_in_service(connector.sandbox, f"other{index}@x.org", {"Id": base_of_others}, IsActive=True)
     result = load(connector, people)
     assert (result.code, result.rows) == (0, {"read": 2, "exists": 2}), result.report["messages"]
     connector.sandbox.switch(drop_after=1)
-    rows = [f"new{number}@x.org,male,{str(is_active).lower()}" for number in range(2)]
+    rows = [f"new{index}@x.org,male,{str(is_active).lower()}" for index in range(2)]
     lost_result = load(connector, write_csv(tmp_path / "new.csv", "email,gender,is_active", *rows))
     assert (lost_result.code, lost_result.rows) == (0, {"read": 2, "created": 2}), lost_result.report["messages"]
     assert set(count_stored(connector.sandbox).values()) == {1}
@@ -215,8 +215,8 @@ def test_an_export_reads_a_hidden_class_and_marks_nobody_as_deleted(
     arguments = "export", f"sqlite:///{tmp_path}/out.db", "--table", "people", "--mode", mode
     assert connector.run_json(*arguments).code == 0
     connector.sandbox.switch(duplicates="upsert")
-    for number in range(8):
-        create_in_service(connector.sandbox, f"person{number}@example.com", {"Id": 7}, IsActive=False)
+    for index in range(8):
+        create_in_service(connector.sandbox, f"person{index}@example.com", {"Id": 7}, IsActive=False)
     connector.sandbox.switch(duplicates="accept", hide="inactive")
     result = connector.run_json(*arguments)
     certificate = result.report["certificate"]
@@ -305,7 +305,7 @@ def test_a_duplicate_in_a_base_that_is_hidden_in_two_ways_is_named(
     """No request without the base's Id shows a subscriber, and only the answer to the first create has the Id."""
     add_other_people(connector, other_person_count)
     existing_ids = [
-        create_in_service(connector.sandbox, f"person{number}@example.com", IsActive=False) for number in range(5)
+        create_in_service(connector.sandbox, f"person{index}@example.com", IsActive=False) for index in range(5)
     ]
     hide_classes(connector, "inactive,base")
     result = load(connector, write_addresses(tmp_path / "people.csv", 5), "--base-name News")

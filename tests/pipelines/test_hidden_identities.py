@@ -12,7 +12,9 @@ ROWS_WITHOUT_EMAIL, MASKED_EMAILS = {"rows_omit": "Email"}, {"emails_in_rows": "
 def load(connector: Connector, numbers: range, identity: str, *options: str) -> CommandResult:
     """Import people whose only value is the identity."""
     value_template = "person{}@example.com" if identity == "email" else "{}"
-    path = write_csv(connector.folder / "people.csv", identity, *(value_template.format(number) for number in numbers))
+    path = write_csv(
+        connector.folder / "people.csv", identity, *(value_template.format(person_number) for person_number in numbers)
+    )
     return connector.run_json(
         "import", path, "--base-id", "7", "--active", "--identity", identity, "--quiet-period", "200ms", *options
     )
@@ -88,7 +90,7 @@ def test_a_client_user_id_that_the_service_shows_as_a_number_is_the_same_identit
 
 
 def test_a_create_answered_with_another_identity_does_not_count_as_an_arrival(connector: Connector) -> None:
-    rows = [f"person{number}{'+tag' if number % 2 else ''}@example.com" for number in range(200, 210)]
+    rows = [f"person{index}{'+tag' if index % 2 else ''}@example.com" for index in range(200, 210)]
     connector.sandbox.seed(FEW_OTHER_PEOPLE, base_id=7)
     connector.sandbox.switch(alter_identity=True)
     path = write_csv(connector.folder / "people.csv", "email", *rows)

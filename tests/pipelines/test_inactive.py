@@ -137,7 +137,7 @@ def test_the_option_is_refused_without_look_ups(connector: Connector, tmp_path: 
 def test_subscribers_that_the_list_hides_as_inactive_are_not_created_as_active(
     connector: Connector, tmp_path: Path
 ) -> None:
-    emails = [f"person{number}@x.org" for number in range(40)]
+    emails = [f"person{index}@x.org" for index in range(40)]
     unsubscribe(connector, *emails)
     connector.sandbox.seed(MANY_OTHER_PEOPLE, base_id=50)
     connector.sandbox.switch(hide="inactive", filters="icase", max_limit=10)

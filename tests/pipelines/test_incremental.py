@@ -227,7 +227,7 @@ def test_a_value_beyond_tomorrow_does_not_move_the_cursor_and_makes_the_run_part
 
 
 def test_a_large_id_is_not_taken_for_a_time(connector: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path, *((f"p{number}", number) for number in range(1, 9)), ("large", 2903299200))
+    write_people(tmp_path, *((f"p{index}", index) for index in range(1, 9)), ("large", 2903299200))
     result = connector.run_json("sync", write_job(tmp_path, start="0"))
     assert result.code == 0
     assert "the cursor stands at 2903299200 now" in result.report["messages"]

@@ -57,7 +57,7 @@ def test_a_cursor_moves_only_at_the_end_of_a_run(connector: Connector, tmp_path:
     """All rows have the same time, and no look-back reads them again, so a row that one run misses would be lost."""
     sandbox, job = connector.sandbox, write_job(tmp_path, crm_database, cursor_keys="lookback: 0s")
     sandbox.switch(latency_ms=20)
-    add_people(crm_database, [f"first-{number}" for number in range(60)])
+    add_people(crm_database, [f"first-{index}" for index in range(60)])
     for subscriber_count in (1, 30, 60):
         kill_in_the_middle(connector, job, subscriber_count)
     result = connector.run_json("sync", job)

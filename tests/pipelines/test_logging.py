@@ -22,7 +22,7 @@ SEND_COMMAND = "send --to ann.lee@x.org --from a@example.com --subject vip-guest
 
 
 def write_people(folder: Path) -> Path:
-    rows = [f"ann{number}@secret-domain.org,Annabel{number}" for number in range(12)]
+    rows = [f"ann{index}@secret-domain.org,Annabel{index}" for index in range(12)]
     return write_csv(folder / "people.csv", "email,first_name", *rows)
 
 

@@ -20,7 +20,7 @@ SpellId = Callable[[int], str]
 
 
 def import_ids(connector: Connector, folder: Path, spell_id: SpellId) -> CommandResult:
-    rows = [f"{spell_id(number)},Lee,true" for number in PEOPLE_NUMBERS]
+    rows = [f"{spell_id(person_number)},Lee,true" for person_number in PEOPLE_NUMBERS]
     path = write_csv(folder / "people.csv", "client_user_id,last_name,is_active", *rows)
     return connector.import_file(path, "--identity", "client_user_id")
 
@@ -38,8 +38,10 @@ def check_refused(result: CommandResult, spell_known_id: SpellId, spell_row_id: 
 def test_ids_in_another_spelling_than_the_list_has_are_refused(
     connector: Connector, tmp_path: Path, spell_known_id: SpellId, spell_row_id: SpellId
 ) -> None:
-    for number in PEOPLE_NUMBERS:
-        create_in_service(connector.sandbox, None, ClientUserId=spell_known_id(number), LastName="Lee", IsActive=True)
+    for person_number in PEOPLE_NUMBERS:
+        create_in_service(
+            connector.sandbox, None, ClientUserId=spell_known_id(person_number), LastName="Lee", IsActive=True
+        )
     check_refused(import_ids(connector, tmp_path, spell_row_id), spell_known_id, spell_row_id)
     assert import_ids(connector, tmp_path, spell_known_id).rows == {"read": 10, "exists": 10}
 
@@ -54,8 +56,8 @@ def test_ids_in_another_spelling_than_an_earlier_run_has_sent_are_refused(connec
 def test_ids_in_an_unusual_spelling_are_looked_up_by_filters(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.seed(2000, base_name="News")
     connector.sandbox.switch(max_limit=10)
-    for number in (41, 42):
-        create_in_service(connector.sandbox, None, ClientUserId=str(number))
+    for person_number in (41, 42):
+        create_in_service(connector.sandbox, None, ClientUserId=str(person_number))
     path = write_csv(tmp_path / "people.csv", "client_user_id,is_active", "42.0,true", "43.0,true")
     result = connector.run_json("import", path, "--base-id", "1", "--active", "--identity", "client_user_id")
     assert (result.code, result.rows) == (1, {"read": 2, "invalid": 2}), result.stderr
@@ -67,8 +69,8 @@ def test_ids_in_an_unusual_spelling_are_looked_up_by_filters(connector: Connecto
 def test_an_id_with_needless_decimals_exists_if_the_service_has_the_same_spelling(
     connector: Connector, tmp_path: Path
 ) -> None:
-    for number in (41, 42):
-        create_in_service(connector.sandbox, None, ClientUserId=f"{number}.0", IsActive=True)
+    for person_number in (41, 42):
+        create_in_service(connector.sandbox, None, ClientUserId=f"{person_number}.0", IsActive=True)
     path = write_csv(tmp_path / "people.csv", "client_user_id,is_active", "41.0,true", "42.0,true", "43.0,true")
     result = connector.import_file(path, "--identity", "client_user_id")
     assert (result.code, result.rows) == (1, {"read": 3, "exists": 2, "invalid": 1}), result.stderr
@@ -96,26 +98,30 @@ def test_a_new_id_of_an_email_that_is_in_the_base_is_refused(
     if look_up == "filters":
         connector.sandbox.seed(2000, base_name="News")
         connector.sandbox.switch(max_limit=10)
-    for number in range(3):
-        create_in_service(connector.sandbox, f"Person{number}@example.com", ClientUserId=f"old-{number}")
+    for index in range(3):
+        create_in_service(connector.sandbox, f"Person{index}@example.com", ClientUserId=f"old-{index}")
         create_in_service(
-            connector.sandbox, f"person{number + 3}@example.com", {"Name": "Other"}, ClientUserId=f"old-{number}"
+            connector.sandbox, f"person{index + 3}@example.com", {"Name": "Other"}, ClientUserId=f"old-{index}"
         )
-    rows = [f"new-{number},person{number}@example.com,true" for number in range(6)]
+    rows = [f"new-{person_number},person{person_number}@example.com,true" for person_number in range(6)]
     path = write_csv(tmp_path / "people.csv", "client_user_id,email,is_active", *rows)
     options = ("--base-id", "1", "--active", "--identity", "client_user_id", "--quiet-period", "200ms")
     result = connector.run_json("import", path, *options)
     assert (result.code, result.rows) == (1, {"read": 6, "created": 3, "invalid": 3}), result.stderr
     messages = [row["_message"] for row in read_rejects(result)]
-    assert all(f"'person{number}@example.com' is in the base" in messages[number] for number in range(3))
-    assert look_up == "filters" or all(f"'old-{number}'" in messages[number] for number in range(3))
+    assert all(
+        f"'person{person_number}@example.com' is in the base" in messages[person_number] for person_number in range(3)
+    )
+    assert look_up == "filters" or all(
+        f"'old-{person_number}'" in messages[person_number] for person_number in range(3)
+    )
     assert "example.com" not in result.stderr
     second_result = connector.run_json("import", path, *options)
     assert second_result.rows == {"read": 6, "exists": 3, "invalid": 3}
 
 
 def test_two_new_ids_may_share_an_email(connector: Connector, tmp_path: Path) -> None:
-    rows = [f"{number},family{number // 2}@example.com,true" for number in range(10)]
+    rows = [f"{index},family{index // 2}@example.com,true" for index in range(10)]
     path = write_csv(tmp_path / "people.csv", "client_user_id,email,is_active", *rows)
     for outcome in ("created", "exists"):
         result = connector.import_file(path, "--identity", "client_user_id")

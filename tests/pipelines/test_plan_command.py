@@ -65,7 +65,7 @@ def test_a_plan_reports_every_outcome_and_changes_nothing(connector: Connector, 
     ]  # fmt: skip
     outcomes_by_row = {int(row["_row"]): (row["_outcome"], row["identity"]) for row in rows}
     assert len(rows) == len(outcomes_by_row) == 10
-    assert [outcomes_by_row[number] for number in sorted(outcomes_by_row)] == [
+    assert [outcomes_by_row[row_number] for row_number in sorted(outcomes_by_row)] == [
         ("exists", "same@x.org"), ("changed", "other@x.org"), ("rejected", "refused@x.org"), ("created", "new@x.org"),
         ("changed", "there@x.org"), ("invalid", ""), ("duplicate", "new@x.org"), ("duplicate", "new@x.org"),
         ("suppressed", "gone@x.org"), ("unknown", "lost@x.org"),
@@ -140,7 +140,7 @@ def test_the_rows_of_a_large_file_come_in_its_order(connector: Connector, tmp_pa
     people = write_addresses(tmp_path / "people.csv", 5000)
     plan(connector, people, "--base-name", "News", "--rows", tmp_path / "rows.csv")
     outcomes = read_outcomes(tmp_path / "rows.csv")
-    assert list(outcomes) == [str(number) for number in range(2, 5002)]
+    assert list(outcomes) == [str(index) for index in range(2, 5002)]
     assert list(outcomes.values()) == ["exists"] * 1000 + ["created"] * 4000
 
 
@@ -222,7 +222,7 @@ def test_each_row_of_a_messy_source_ends_as_planned(connector: Connector, tmp_pa
             outcome: {row["_row"] for row in rows if row["_outcome"] == outcome} for outcome in plan_result.rows
         }
         assert {outcome: len(row_numbers) for outcome, row_numbers in rows_by_outcome.items() if row_numbers} == {
-            outcome: number for outcome, number in plan_result.rows.items() if outcome != "read"
+            outcome: row_count for outcome, row_count in plan_result.rows.items() if outcome != "read"
         }
         assert rows_by_outcome["invalid"] == {
             row["_row"] for row in read_rejects(sync_result) if row["_outcome"] == "invalid"

@@ -72,7 +72,7 @@ def test_a_yes_creates_the_shown_subscribers_of_a_file_that_changes_before_the_a
         if change_kind == "deleted":
             people.unlink()
             return
-        write_csv(people, *(f"late{number}@x.org,Eve,yes,Bonn" for number in range(50)))
+        write_csv(people, *(f"late{index}@x.org,Eve,yes,Bonn" for index in range(50)))
 
     code, output = import_on_terminal(connector, people, "y", before_answer=change_source)
     assert code == 1, output
@@ -136,7 +136,7 @@ def test_an_import_with_json_or_quiet_asks_on_a_terminal(
 
 
 def test_plan_and_validate_show_the_figures_and_the_values_of_the_preview(connector: Connector, tmp_path: Path) -> None:
-    more_people = ("ann@x.org,Anna,yes,Köln", *(f"p{number}@x.org,Pat,no,Bonn" for number in range(5)))
+    more_people = ("ann@x.org,Anna,yes,Köln", *(f"p{index}@x.org,Pat,no,Bonn" for index in range(5)))
     people = write_csv(tmp_path / "people.csv", *PEOPLE, *more_people)
     validation_result = connector.run_json("validate", people)
     plan_result = connector.run_json("plan", people, "--base-name", "News")
@@ -163,7 +163,7 @@ def test_plan_and_validate_show_the_figures_and_the_values_of_the_preview(connec
 
 
 def test_the_preview_breaks_no_value_on_a_narrow_terminal(connector: Connector, tmp_path: Path) -> None:
-    emails = [f"a.rather.long.address{number}@example.com" for number in range(5)]
+    emails = [f"a.rather.long.address{index}@example.com" for index in range(5)]
     people = write_csv(tmp_path / "people.csv", "email", *emails)
     output = connector.run("validate", people, "--active", environ={"COLUMNS": "80"}).stdout
     assert [email for email in emails if email not in output] == []

@@ -114,7 +114,7 @@ def test_the_corrected_row_of_a_rejects_file_ends_its_problem(connector: Connect
     path = Path(result.report["rejects_file"])
     with path.open(encoding="utf-8", newline="") as file:
         lines = list(csv.reader(file))
-    index = next(number for number, line in enumerate(lines) if line[0] == "no address")
+    index = next(line_index for line_index, line in enumerate(lines) if line[0] == "no address")
     lines[index][0] = "cy@x.org"
     corrected_path = connector.folder / "corrected.csv"
     with corrected_path.open("w", encoding="utf-8", newline="") as file:

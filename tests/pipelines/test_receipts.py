@@ -134,7 +134,7 @@ def test_each_outcome_has_its_evidence(connector: Connector, tmp_path: Path) -> 
 
 def test_the_receipt_of_a_compared_row_shows_how_the_row_was_compared(connector: Connector, tmp_path: Path) -> None:
     destination = Destination("sqlite", tmp_path, "")
-    people = [f"person{number}@x.org,Ann," for number in range(101)]
+    people = [f"person{index}@x.org,Ann," for index in range(101)]
     sync(connector, destination.to, "erased@x.org,Ann,", *people)
     erase_oldest(connector.sandbox, Email="erased@x.org")
     changed_result = sync(connector, destination.to, "erased@x.org,Anna,")

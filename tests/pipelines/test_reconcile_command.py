@@ -66,7 +66,7 @@ def test_exactly_the_differences_that_the_test_has_made_are_found(
 ) -> None:
     sandbox, base = connector.sandbox, {"Id": 7} if job_text is JOB_BY_ID else {"Name": "News"}
     job = write_job(tmp_path) if job_text is None else write_job(tmp_path, text=job_text)
-    names = {f"person{number}@x.org": f"Ann {number}" for number in range(30)}
+    names = {f"person{index}@x.org": f"Ann {index}" for index in range(30)}
     write_people(tmp_path, names, is_sql=job_text is JOB_BY_SQL)
     assert connector.run_json("sync", job).rows == {"read": 30, "created": 30}
     create_in_service(sandbox, "elsewhere@x.org", {"Name": "Shop"})
@@ -156,7 +156,7 @@ def test_zips_are_compared_by_the_zip_rule_of_the_job(
     fields = "email: email, address_zip: zip, address_state: state, address_line3: line, is_active: {value: true}"
     job_text = JOB_BY_ID.replace("email: email, first_name: name, is_active: {value: true}", fields)
     job = write_job(tmp_path, text=job_text.replace("base: {id: 7}", f"base: {{id: 7}}, zip: {zip_rule}"))
-    people = [f"person{number}@x.org,{zip_code},," for number, zip_code in enumerate(zips)]
+    people = [f"person{index}@x.org,{zip_code},," for index, zip_code in enumerate(zips)]
     write_csv(tmp_path / "people.csv", "email,zip,state,line", *people)
     if service_fields:
         create_in_service(connector.sandbox, "person0@x.org", {"Id": 7}, IsActive=True, **service_fields)
@@ -173,7 +173,7 @@ def test_missing_rows_are_reported_with_the_state_of_the_ledger(connector: Conne
     write_csv(tmp_path / "people.csv", "email,name", "there@x.org,Ann", "refused@x.org,")
     assert connector.run_json("sync", job).rows == {"read": 2, "created": 1, "rejected": 1}
     connector.sandbox.switch(drop_before=1)
-    write_csv(tmp_path / "people.csv", "email,name", *(f"lost{number}@x.org,L" for number in range(3)))
+    write_csv(tmp_path / "people.csv", "email,name", *(f"lost{index}@x.org,L" for index in range(3)))
     assert connector.run_json("sync", job).rows == {"read": 3, "unknown": 3}
     connector.sandbox.switch(drop_before=0)
     rows = ["there@x.org,Ann", "refused@x.org,", "lost0@x.org,L", "new@x.org,N"]
@@ -206,7 +206,7 @@ def test_invalid_duplicate_and_suppressed_rows_count_as_present(connector: Conne
 
 def test_an_incomplete_list_shows_nobody_as_missing_or_extra(connector: Connector, tmp_path: Path) -> None:
     sandbox, job = connector.sandbox, write_job(tmp_path)
-    write_people(tmp_path, {f"person{number}@x.org": "Ann" for number in range(50)})
+    write_people(tmp_path, {f"person{index}@x.org": "Ann" for index in range(50)})
     connector.run_json("sync", job)
     create_in_service(sandbox, "stranger@x.org")
     sandbox.switch(order="shuffled", max_limit=10)
@@ -222,11 +222,11 @@ def test_an_incomplete_list_shows_nobody_as_missing_or_extra(connector: Connecto
 
 def test_an_incomplete_list_shows_duplicates_and_drift(connector: Connector, tmp_path: Path) -> None:
     sandbox, job = connector.sandbox, write_job(tmp_path)
-    write_people(tmp_path, {f"person{number}@x.org": "Ann" for number in range(20)})
+    write_people(tmp_path, {f"person{index}@x.org": "Ann" for index in range(20)})
     connector.run_json("sync", job)
-    for number in range(20):
-        create_in_service(sandbox, f"person{number}@x.org")
-    write_people(tmp_path, {f"person{number}@x.org": "Anna" for number in range(20)})
+    for index in range(20):
+        create_in_service(sandbox, f"person{index}@x.org")
+    write_people(tmp_path, {f"person{index}@x.org": "Anna" for index in range(20)})
     sandbox.switch(max_total=5)
     result = reconcile(connector, job)
     assert result.report["certificate"]["reason"] == "total_count"
@@ -239,7 +239,7 @@ def test_a_list_that_changes_during_the_reading_causes_no_wrong_difference(
     connector: Connector, tmp_path: Path
 ) -> None:
     sandbox, job = connector.sandbox, write_job(tmp_path)
-    write_people(tmp_path, {f"person{number}@x.org": "Ann" for number in range(60)})
+    write_people(tmp_path, {f"person{index}@x.org": "Ann" for index in range(60)})
     connector.run_json("sync", job)
     sandbox.switch(max_limit=10, churn_insert=1, churn_delete=1, churn_where="middle", id_step=5)
     result = reconcile(connector, job)
@@ -255,7 +255,7 @@ def test_a_list_that_changes_during_the_reading_causes_no_wrong_difference(
 def test_a_reconciliation_waits_for_the_largest_lag_on_record(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(list_lag_ms=2500)
     job = write_job(tmp_path)
-    write_people(tmp_path, {f"person{number}@x.org": "Ann" for number in range(30)})
+    write_people(tmp_path, {f"person{index}@x.org": "Ann" for index in range(30)})
     assert connector.run_json("sync", job).code == 1  # the list does not show the new subscribers yet
     record_lag_of_list(connector, 2.7)
     assert reconcile(connector, job).report["differences"] == NO_DIFFERENCES
@@ -263,7 +263,7 @@ def test_a_reconciliation_waits_for_the_largest_lag_on_record(connector: Connect
 
 def test_a_reconciliation_beside_a_load_reports_the_load(connector: Connector, tmp_path: Path) -> None:
     sandbox, job = connector.sandbox, write_job(tmp_path)
-    write_people(tmp_path, {f"person{number}@x.org": "Ann" for number in range(300)})
+    write_people(tmp_path, {f"person{index}@x.org": "Ann" for index in range(300)})
     sandbox.switch(latency_ms=100)
     with connector.start("import", tmp_path / "people.csv", "--job", job, "--max-concurrency", "2") as load_process:
         wait_for(lambda: sandbox.stats()["subscribers"] >= 10)

@@ -27,7 +27,7 @@ def test_a_few_creates_that_are_executed_twice_are_named_at_the_end_of_the_run(
     assert connector.import_file(write_addresses(path, 5)).code == 0
     connector.sandbox.switch(repeat=0.2, seed=3)
     result = connector.import_file(write_addresses(path, 60))
-    duplicate_count = sum(number == 2 for number in count_stored(connector.sandbox).values())
+    duplicate_count = sum(create_count == 2 for create_count in count_stored(connector.sandbox).values())
     assert (result.code, duplicate_count > 1) == (1, True), result.stderr
     assert f"{duplicate_count} subscribers of this run are in the service twice" in result.stderr
 

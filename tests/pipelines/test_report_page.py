@@ -51,7 +51,7 @@ def read_text(page: str) -> str:
 def test_the_page_of_an_import_shows_the_run_its_problems_and_the_next_step(
     connector: Connector, tmp_path: Path
 ) -> None:
-    rows = [f"person{number}@example.com,Ann" for number in range(20)]
+    rows = [f"person{index}@example.com,Ann" for index in range(20)]
     invalid_rows = ["secret.lady@hidden,Ann", "another.lady@hidden,Ann", "one,cell,too many"]
     path = write_csv(tmp_path / "<b>people & co.csv", "email,first_name", *rows, *invalid_rows)
     result = connector.import_file(path, "--report", "run.html", "--max-rate", "400")

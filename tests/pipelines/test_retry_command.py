@@ -171,7 +171,7 @@ def test_a_retry_confirms_held_entries_that_the_list_shows(connector: Connector,
     assert (result.code, result.rows) == (1, {"read": 3, "exists": 1, "unknown": 2})
     assert result.report["settled"]["found"] == 1
     assert {(row["_code"], row["email"]) for row in read_rejects(result)} == {
-        ("held", f"person{number}@example.com") for number in (1, 2)
+        ("held", f"person{person_number}@example.com") for person_number in (1, 2)
     }
     assert any("wait for your decision" in message for message in result.report["messages"])
     assert count_stored(sandbox) == {"person0@example.com": 1}

@@ -60,7 +60,7 @@ SLOW_SETTINGS = settings(suppress_health_check=[HealthCheck.function_scoped_fixt
 def add_addresses(people: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the people with different addresses."""
     hosts = ("example.com", "bücher.example", "παράδειγμα.gr")
-    return [person | {"email": f"Person+{number}@{hosts[number % 3]}"} for number, person in enumerate(people)]
+    return [person | {"email": f"Person+{index}@{hosts[index % 3]}"} for index, person in enumerate(people)]
 
 
 def convert_to_listed_values(people: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

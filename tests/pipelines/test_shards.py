@@ -100,7 +100,7 @@ def test_killed_shards_that_run_again_lose_and_repeat_no_create(postgres_connect
     assert {process.code for process in results} <= {0, 1}, [process.stderr for process in results]
     assert sum_rows(results)["read"] == KILL_TEST_PEOPLE_COUNT + 5
     create_counts, rows = count_stored(postgres_connector.sandbox), sum_rows(results)
-    assert {address: number for address, number in create_counts.items() if number > 1} == {}
+    assert {address: create_count for address, create_count in create_counts.items() if create_count > 1} == {}
     assert len(create_counts) + rows.get("unknown", 0) + rows.get("rejected", 0) >= KILL_TEST_PEOPLE_COUNT
     assert kill_count > 0
 
@@ -118,7 +118,7 @@ def test_a_run_that_stops_beyond_its_lease_repeats_no_create_of_another_run(
         wait_for(partial(has_stored, postgres_connector.sandbox, created_count + 1))
         refused_count = postgres_connector.sandbox.stats()["faults"].get("refuse", 0)
         postgres_connector.sandbox.switch(refuse=1, refuse_retry_after_s=retry_after_s)
-        wait_for(lambda number=refused_count: postgres_connector.sandbox.stats()["faults"].get("refuse", 0) > number)  # type: ignore[misc]
+        wait_for(lambda count=refused_count: postgres_connector.sandbox.stats()["faults"].get("refuse", 0) > count)  # type: ignore[misc]
         postgres_connector.sandbox.switch(refuse=0)
     time.sleep(0.5)
     os.kill(paused_process.pid, signal.SIGSTOP)

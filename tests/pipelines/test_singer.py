@@ -36,8 +36,8 @@ def write_stream(numbers: Sequence[int], *, stream: str = "contacts", **more_val
     """Return a tap's messages: the schema, a record for each number, and a STATE with the last number."""
     records = [
         {"type": "RECORD", "stream": stream,
-         "record": {"number": number, "mail": f"p{number}@example.com", "first": f"P{number}"} | more_values}
-        for number in numbers
+         "record": {"number": index, "mail": f"p{index}@example.com", "first": f"P{index}"} | more_values}
+        for index in numbers
     ]  # fmt: skip
     return [SCHEMA | {"stream": stream}, *records, {"type": "STATE", "value": {"last": numbers[-1]}}]
 

@@ -117,7 +117,7 @@ def test_a_suppression_list_that_shrank_by_half_is_refused_until_the_guard_allow
     job = write_job(tmp_path)
 
     def sync(list_length: int, *options: str) -> CommandResult:
-        write_csv(tmp_path / "gone.csv", "address", *(f"person{number}@example.com" for number in range(list_length)))
+        write_csv(tmp_path / "gone.csv", "address", *(f"person{index}@example.com" for index in range(list_length)))
         return connector.run_json("sync", job, *options)
 
     assert sync(200).rows == {"read": 200, "suppressed": 200}

@@ -124,7 +124,7 @@ def test_values_of_the_list_are_compared_without_a_change() -> None:
         )
         comparison.receive_rows([])
         comparison.receive_rows(
-            [build_subscriber(number, email, news) for number, email in enumerate([None, "", " ", 5], 4)]
+            [build_subscriber(subscriber_id, email, news) for subscriber_id, email in enumerate([None, "", " ", 5], 4)]
         )
         comparison.receive_rows(
             [build_subscriber(1, "bob@x.org", "no base"), build_subscriber(2, "ANN@x.org", news, Address="none")]
@@ -138,7 +138,7 @@ def test_values_of_the_list_are_compared_without_a_change() -> None:
     assert [(line["difference"], line["identity"], line["ids"], line["field"]) for line in lines] == [
         ("drifted", "ann@x.org", "2", "first_name"), ("drifted", "ann@x.org", "2", "address_city"),
         ("drifted", "ann@x.org", "2", "tags"), ("duplicated", "ANN@x.org", "2; 3", ""),
-        *[("extra", "", str(number), "") for number in range(4, 8)],
+        *[("extra", "", str(index), "") for index in range(4, 8)],
     ]  # fmt: skip
 
 

@@ -122,8 +122,8 @@ def test_a_seeded_subscriber_is_listed_and_found_like_a_created_subscriber(clien
     for field in ("FirstName", "Gender"):
         matching_people = [member for member in people if member[field] == person[field]]
         assert client.read_page(limit=1000, **{field: person[field]})["Subscribers"] == matching_people
-    for number in (0, 400, "0123", "²"):  # seeded ids begin at 100,001
-        assert client.read_page(ClientUserId=f"seed-{number}")["TotalCount"] == 0
+    for requested_id in (0, 400, "0123", "²"):  # seeded ids begin at 100,001
+        assert client.read_page(ClientUserId=f"seed-{requested_id}")["TotalCount"] == 0
     client.sandbox.switch(filters="partial")
     assert client.read_page(Email=f"{person['Id']}@EXAMPLE")["Subscribers"] == [person]
     client.sandbox.switch(duplicates="reject_409")

@@ -68,11 +68,17 @@ def test_a_switch_sets_how_several_filters_combine(people: SandboxClient) -> Non
 @pytest.mark.parametrize("filters", [{}, {"BaseId": 1}, {"IsActive": 1}])
 def test_a_list_is_in_ascending_or_descending_order_of_ids(client: SandboxClient, filters: dict[str, object]) -> None:
     client.sandbox.seed(95)
-    ids = [number for offset in range(0, 100, 10) for number in client.list_ids(offset=offset, limit=10, **filters)]
+    ids = [
+        subscriber_id
+        for offset in range(0, 100, 10)
+        for subscriber_id in client.list_ids(offset=offset, limit=10, **filters)
+    ]
     assert ids == sorted(ids)
     client.sandbox.switch(order="id_desc")
     assert [
-        number for offset in range(0, 100, 10) for number in client.list_ids(offset=offset, limit=10, **filters)
+        subscriber_id
+        for offset in range(0, 100, 10)
+        for subscriber_id in client.list_ids(offset=offset, limit=10, **filters)
     ] == ids[::-1]
 
 

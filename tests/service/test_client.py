@@ -202,8 +202,8 @@ def test_a_page_that_waits_for_the_end_of_a_pause_is_recorded_as_sent_after_the_
             sent_times.append(sent_at)
 
     async def send_two_list_requests() -> float:
-        async def begin_pause(number: int) -> None:
-            if number == 1:  # the second page waits
+        async def begin_pause(wait_number: int) -> None:
+            if wait_number == 1:  # the second page waits
                 client.quiet_until = recorded_waits.clock.monotonic() + 30.0
 
         recorded_waits = RecordedWaits(begin_pause)

@@ -240,11 +240,11 @@ async def test_the_client_opens_only_the_allowed_connections() -> None:
 async def test_a_cancelled_request_leaves_no_answer_for_the_next_request() -> None:
     async def answer_first_late(connection: Connection) -> None:
         while await connection.read_request():
-            number = len(connection.server.requests)
-            if number == 1:
+            request_count = len(connection.server.requests)
+            if request_count == 1:
                 has_arrived.set()
                 await may_answer.wait()
-            await connection.write(build_response(f"answer {number}".encode()))
+            await connection.write(build_response(f"answer {request_count}".encode()))
 
     has_arrived, may_answer = asyncio.Event(), asyncio.Event()
     async with serve(answer_first_late) as server, open_transport(build_service(server.base_url)) as transport:

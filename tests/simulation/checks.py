@@ -34,9 +34,10 @@ def no_person_is_stored_twice_by_our_creates(truth: Truth) -> Iterator[str]:
             for subscriber in truth.find_created_by_us(person)
             if subscriber.call and not subscriber.is_update
         }
-        for number in sorted(stored_by_number)[:-1]:
-            if truth.is_covered(stored_by_number[number]):
-                yield f"person {person} was stored by {len(stored_by_number)} creates: by {number} and later creates"
+        for call_number in sorted(stored_by_number)[:-1]:
+            if truth.is_covered(stored_by_number[call_number]):
+                create_count = len(stored_by_number)
+                yield f"person {person} was stored by {create_count} creates: by {call_number} and later creates"
 
 
 def no_create_is_sent_for_a_person_whom_the_list_showed_before(truth: Truth) -> Iterator[str]:
@@ -279,8 +280,8 @@ def _is_rejected_without_reason(truth: Truth, person: int, entry: EntryValues) -
     state_changes = [
         state_change
         for run_result in truth.simulation.run_results
-        for number, state_change in run_result.state_changes
-        if number == person
+        for commit_number, state_change in run_result.state_changes
+        if commit_number == person
     ]
     if any(
         (state_change.earlier_state, state_change.later_state) == (State.HELD, State.REJECTED)

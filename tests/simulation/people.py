@@ -35,13 +35,13 @@ class People:
 
     def add(self, random: Random, *, accepted_from: int = 0, twin_person: Person | None = None) -> Person:
         """Add and return a person. With `twin_person`, the ids of the two persons differ only in their case."""
-        number = len(self.persons) + 1
-        client_user_id = f"u{number}"
+        person_number = len(self.persons) + 1
+        client_user_id = f"u{person_number}"
         if twin_person is not None and twin_person.client_user_id.upper() not in self._number_by_client_user_id:
             client_user_id = twin_person.client_user_id.upper()
-        person = Person(number, _spell(number, random), client_user_id, accepted_from)
-        self.persons[number] = person
-        self._number_by_client_user_id[client_user_id] = number
+        person = Person(person_number, _spell(person_number, random), client_user_id, accepted_from)
+        self.persons[person_number] = person
+        self._number_by_client_user_id[client_user_id] = person_number
         return person
 
     def find_person(self, subscriber_object: Mapping[str, Any]) -> int:
@@ -53,8 +53,8 @@ class People:
         return int(match[0]) if match and int(match[0]) in self.persons else 0
 
 
-def _spell(number: int, random: Random) -> tuple[str, ...]:
-    local_part = random.choice(_LOCAL_PARTS).format(n=number)
+def _spell(person_number: int, random: Random) -> tuple[str, ...]:
+    local_part = random.choice(_LOCAL_PARTS).format(n=person_number)
     domain = random.choice(_DOMAINS)
     address = f"{local_part}@{domain}"
     spellings = [address, address.lower(), address.upper(), f" {address}"]

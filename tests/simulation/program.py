@@ -67,7 +67,9 @@ class Report(RowRecorder):
 
     def describe(self) -> str:
         """Return the counts and the reason in one line."""
-        counts_text = ", ".join(f"{number} {outcome}" for outcome, number in self.tally.outcomes.items() if number)
+        counts_text = ", ".join(
+            f"{row_count} {outcome}" for outcome, row_count in self.tally.outcomes.items() if row_count
+        )
         ending = "; stopped" * self.is_stopped + (f"; {self.reason}" if self.reason else "")
         return f"{self.tally.read_count} read: {counts_text}{ending}"
 
@@ -87,7 +89,7 @@ class _Run(Run):
 class Program:
     """One run of the job. Call `run` only once."""
 
-    number: int
+    run_number: int
     ledger: Ledger
     commits: Commits
     sender: RequestSender
@@ -205,7 +207,7 @@ class Program:
             at = self.timeline.read_wall()
             is_holding = policy.on_unknown == "hold"
             run_key = start_run(
-                connection, f"run-{self.number}", JOB, "sync", at, suppressing_job, is_holding=is_holding
+                connection, f"run-{self.run_number}", JOB, "sync", at, suppressing_job, is_holding=is_holding
             )
         access = ListAccess(
             self.control,

@@ -90,7 +90,8 @@ class _ScenarioBuilder:
         """Draw all parts and return the draft of the scenario."""
         job_runs = [self._draw_run() for _ in range(self._faulty_run_count)]
         chunks = [
-            self._write_rows(self._choose_persons(number), number) for number in range(1, self._faulty_run_count + 1)
+            self._write_rows(self._choose_persons(run_number), run_number)
+            for run_number in range(1, self._faulty_run_count + 1)
         ]
         if self._naming != "both" and self._random.random() < 0.3:
             job_runs.append(replace(self._draw_run(), fault_period=None, foreign_creates=(), retry=self._draw_retry()))
@@ -508,8 +509,10 @@ class _ScenarioBuilder:
             return job_runs
         field, suppressed_persons = self._people.identity, set[int]()
         for run_index, job_run in enumerate(job_runs):
-            suppressed_persons |= {number for number in self._people.persons if self._random.random() < 0.15}
-            persons = [self._people.persons[number] for number in sorted(suppressed_persons)]
+            suppressed_persons |= {
+                person_number for person_number in self._people.persons if self._random.random() < 0.15
+            }
+            persons = [self._people.persons[person_number] for person_number in sorted(suppressed_persons)]
             texts = [person.spellings[0] if field == "email" else person.client_user_id for person in persons]
             suppression = Suppression(JOB, field, [digest_identity(field, text) for text in texts])
             job_runs[run_index] = replace(

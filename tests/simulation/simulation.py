@@ -90,10 +90,10 @@ class Simulation:
             bases.add(BASE_ID, self.scenario.base_name)
         for subscriber_object in self.scenario.existing_subscribers:
             self.service.create_by_other_program(subscriber_object)
-        for number, job_run in enumerate(self.scenario.job_runs, 1):
+        for run_number, job_run in enumerate(self.scenario.job_runs, 1):
             self._wait_before(job_run)
             self._change_ledger(job_run)
-            self._run(number, job_run)
+            self._run(run_number, job_run)
         self.timeline.advance_to(self.timeline.now_s + _FINAL_WAIT_S)
         self.base_id = next((base_id for base_id, name in bases.items() if name == self.scenario.base_name), None)
 
@@ -123,30 +123,32 @@ class Simulation:
             self._copy_before_run = self._store.copy()
             self.record.add_line(self.timeline.now_s, f"the ledger is {job_run.ledger_accident}")
 
-    def _run(self, number: int, job_run: JobRun) -> None:
+    def _run(self, run_number: int, job_run: JobRun) -> None:
         started_at, ending, entries_before = self.timeline.now_s, job_run.ending, self._read_ledger()
         largest_lag_s = self._store.read_largest_lag()
-        self.record.add_line(started_at, f"--- run {number} starts")
+        self.record.add_line(started_at, f"--- run {run_number} starts")
         self._durable_states = {person: entry.state for person, entry in entries_before.items()}
         process_state = ProcessState(ending.kill_at_step, ending.kill_at_commit, ending.kills_after_commit)
         process_state.on_commit = self._record_commit
         process = Process(self.timeline, process_state)
         network = Network(
-            self.timeline, self.service, process_state, partial(self._begin_call, number),
-            self._create_random("way", number), self.scenario.timeout_s,
+            self.timeline, self.service, process_state, partial(self._begin_call, run_number),
+            self._create_random("way", run_number), self.scenario.timeout_s,
         )  # fmt: skip
         timers = self._start_faults(job_run, network)
         with self._ledgers.open(self._store, process_state, job_run.shard) as ledger:
             disk = SlowDisk(self.timeline, process_state, self.scenario.commit_s)
             commits = Commits(ledger, disk)
-            random = self._create_random("program", number)
-            program = Program(number, ledger, commits, network, self.timeline, self.scenario.policy, job_run, random)
+            random = self._create_random("program", run_number)
+            program = Program(
+                run_number, ledger, commits, network, self.timeline, self.scenario.policy, job_run, random
+            )
             timers += self._time_ending(ending, process_state, program)
             report = process.run(program.run())
         for timer in timers:
             timer.cancel()
         self._end_faults(job_run, network)
-        self._record_run(number, job_run, started_at, report, process_state, entries_before, largest_lag_s)
+        self._record_run(run_number, job_run, started_at, report, process_state, entries_before, largest_lag_s)
 
     def _start_faults(self, job_run: JobRun, network: Network) -> list[Timer]:
         """Start the faults of the run now or at their time. Return the timers that start or end the faults."""
@@ -196,18 +198,18 @@ class Simulation:
             person = self.scenario.people.find_person(orjson.loads(request.body)["Subscriber"])
         query = " ".join(f"{name}={value}" for name, value in request.query)
         calls = self.record.calls
-        now, number = self.timeline.now_s, len(calls) + 1
+        now, call_number = self.timeline.now_s, len(calls) + 1
         person_text = f" of person {person}" if person else ""
-        self.record.add_line(now, f"request {number}: {request.operation}{person_text} {query}")
-        call = Call(number, run_number, request.operation, person, query, now, self.record.add_line)
+        self.record.add_line(now, f"request {call_number}: {request.operation}{person_text} {query}")
+        call = Call(call_number, run_number, request.operation, person, query, now, self.record.add_line)
         call.has_intent = request.operation != "create" or self._durable_states.get(person) is State.SENDING
         calls.append(call)
         return call
 
-    def _record_commit(self, number: int) -> None:
+    def _record_commit(self, commit_number: int) -> None:
         """Record the changes of entries in this commit, with their persons."""
         now = self.timeline.now_s
-        self.record.add_line(now, f"ledger: commit {number}")
+        self.record.add_line(now, f"ledger: commit {commit_number}")
         for state_change in self._store.pop_state_changes():
             person = self._persons.get(state_change.identity, 0)
             self._state_changes.append((person, state_change))
@@ -219,7 +221,7 @@ class Simulation:
 
     def _record_run(
         self,
-        number: int,
+        run_number: int,
         job_run: JobRun,
         started_at: float,
         report: Report | None,
@@ -232,7 +234,7 @@ class Simulation:
         entries_after = self._read_ledger()
         self.run_results.append(
             RunResult(
-                number,
+                run_number,
                 job_run,
                 started_at,
                 now,
@@ -247,7 +249,7 @@ class Simulation:
         description = "the process was killed" if report is None else report.describe()
         self.record.add_line(
             now,
-            f"--- run {number} ends after {process_state.step_count} steps, {process_state.commit_count} commits: "
+            f"--- run {run_number} ends after {process_state.step_count} steps, {process_state.commit_count} commits: "
             f"{description}",
         )
 

@@ -80,8 +80,8 @@ def _build(
     that the service refuses them.
     """
     people, random = People("email"), Random(seed)
-    for number in range(1, 8):
-        people.add(random, accepted_from=99 if number <= refused_count else 0)
+    for index in range(1, 8):
+        people.add(random, accepted_from=99 if index <= refused_count else 0)
     rows = [
         Cells(person.number, random.choice(person.spellings), "", "Ann", "" if person.accepted_from else "Lee")
         for person in people.persons.values()
@@ -102,13 +102,13 @@ def _build(
         ),
         has_base=has_base,
         existing_subscribers=tuple(
-            _build_existing_subscriber(number, is_by_name=is_by_name) for number in range(existing_subscriber_count)
+            _build_existing_subscriber(index, is_by_name=is_by_name) for index in range(existing_subscriber_count)
         ),
     )
     return SmallScenario(name, scenario, len(fault_periods) - 1)
 
 
-def _build_existing_subscriber(number: int, *, is_by_name: bool) -> Mapping[str, object]:
+def _build_existing_subscriber(subscriber_number: int, *, is_by_name: bool) -> Mapping[str, object]:
     """Return a subscriber of the base, or of another base if the job must create its base."""
-    letters = "".join(chr(ord("a") + int(digit)) for digit in str(number))
+    letters = "".join(chr(ord("a") + int(digit)) for digit in str(subscriber_number))
     return {"Base": {"Id": 9 if is_by_name else BASE_ID}, "Email": f"{letters}@y.org", "LastName": "Stranger"}

@@ -54,16 +54,16 @@ def kill_at_each_point(
 
 
 @pytest.mark.parametrize(
-    ("number", "small_scenario"),
+    ("scenario_number", "small_scenario"),
     list(enumerate(SMALL_SCENARIOS)),
     ids=[small_scenario.name for small_scenario in SMALL_SCENARIOS],
 )
 def test_the_runs_after_a_kill_fulfil_every_claim(
-    number: int, small_scenario: SmallScenario, record_property: Callable[[str, object], None]
+    scenario_number: int, small_scenario: SmallScenario, record_property: Callable[[str, object], None]
 ) -> None:
     """The processes of each scenario are killed in one of three ways, in turn. A long run of this test tries all
     ways."""
-    for ending_name in ENDINGS if _IS_LONG_RUN else [list(ENDINGS)[-number % len(ENDINGS)]]:
+    for ending_name in ENDINGS if _IS_LONG_RUN else [list(ENDINGS)[-scenario_number % len(ENDINGS)]]:
         point_distance = 1 if _IS_LONG_RUN else _POINT_DISTANCES[ending_name]
         kills = list(kill_at_each_point(small_scenario, ending_name, point_distance, Ledgers()))
         record_property("killed", json.dumps([small_scenario.name, ending_name, len(kills)]))
@@ -74,7 +74,7 @@ def test_the_runs_after_a_kill_fulfil_every_claim(
 def test_a_run_that_a_second_signal_ends_fulfils_every_claim() -> None:
     """The second signal follows the first signal at once. The tried times are 80 ms apart (in a long run 20 ms)."""
     ledgers, small_scenario = Ledgers(), SMALL_SCENARIOS[0]
-    moments_s = [0.02 * number for number in range(1, 50, 1 if _IS_LONG_RUN else 4)]
+    moments_s = [0.02 * index for index in range(1, 50, 1 if _IS_LONG_RUN else 4)]
     endings = [RunEnding(first_signal_at_s=moment_s, second_signal_at_s=moment_s + 0.001) for moment_s in moments_s]
     results = [simulate(small_scenario.build_killed(ending, is_source_kept=True), ledgers) for ending in endings]
     assert [fault for result in results for fault in result.contradictions] == []

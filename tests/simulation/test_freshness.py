@@ -30,7 +30,8 @@ def build_scenario(
     for _ in range(person_count):
         people.add(Random(3))
     people.persons = {
-        number: replace(person, spellings=(f"{number}@x.org",)) for number, person in people.persons.items()
+        person_number: replace(person, spellings=(f"{person_number}@x.org",))
+        for person_number, person in people.persons.items()
     }
     rows = [Cells(person.number, person.spellings[0], "", "Ann", "Lee") for person in people.persons.values()]
     prepared_runs = prepare_runs([Source([rows])] * len(job_runs), "email")
@@ -130,7 +131,7 @@ def build_slow_list(**settings: object) -> Scenario:
     """Return a scenario in which a page takes ten seconds, and the whole list takes longer than `load.fresh`."""
     scenario = build_scenario(20, [JobRun((), 1.0), JobRun((), 100.0)], latency_ms=10_000, max_concurrency=1)
     existing_subscribers = tuple(
-        {"Base": {"Id": BASE_ID}, "Email": f"stranger@y{number}.org", "LastName": "S"} for number in range(120)
+        {"Base": {"Id": BASE_ID}, "Email": f"stranger@y{index}.org", "LastName": "S"} for index in range(120)
     )
     all_settings = {**scenario.settings, "max_limit": 20, **settings}
     return replace(scenario, settings=all_settings, existing_subscribers=existing_subscribers)

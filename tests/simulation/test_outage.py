@@ -32,7 +32,8 @@ def simulate_runs(fault_period: FaultPeriod, person_count: int = PERSON_COUNT, m
     for _ in range(person_count):
         people.add(Random(3))
     people.persons = {
-        number: replace(person, spellings=(f"{number}@x.org",)) for number, person in people.persons.items()
+        person_number: replace(person, spellings=(f"{person_number}@x.org",))
+        for person_number, person in people.persons.items()
     }
     rows = [Cells(person.number, person.spellings[0], "", "Ann", "Lee") for person in people.persons.values()]
     prepared_chunks = prepare_runs([Source([rows])] * 2, "email")

@@ -22,7 +22,7 @@ def _describe_scenario(scenario: Scenario) -> list[str]:
         f"{person.accepted_from}"
         for person in scenario.people.persons.values()
     ]
-    lines += [f"run {number}: {_describe_run(job_run)}" for number, job_run in enumerate(scenario.job_runs, 1)]
+    lines += [f"run {run_number}: {_describe_run(job_run)}" for run_number, job_run in enumerate(scenario.job_runs, 1)]
     return lines
 
 

@@ -38,7 +38,7 @@ def test_without_a_map_digits_are_the_id_of_a_base_and_other_texts_its_name() ->
 
 
 def test_the_message_of_a_fault_shows_the_allowed_values() -> None:
-    rule = BaseColumn("list", {f"list{number}": BaseRef(service_id=number + 1) for number in range(12)})
+    rule = BaseColumn("list", {f"list{index}": BaseRef(service_id=index + 1) for index in range(12)})
     _, faults = read_bases(pd.DataFrame({"list": ["?"]}), rule)
     assert "the column list must hold one of list0, list1, " in faults[0].message
     assert faults[0].message.endswith("list9 and 2 more")

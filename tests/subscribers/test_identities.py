@@ -228,7 +228,7 @@ def test_a_suppression_list_contains_an_identity_in_any_spelling_of_its_field() 
             assert suppression.build_mask(frame).tolist() == [is_held]
 
 
-VALUES = st.sampled_from([f"person{number}@example.com" for number in range(12)])
+VALUES = st.sampled_from([f"person{index}@example.com" for index in range(12)])
 
 
 @given(st.lists(VALUES), st.lists(st.none() | VALUES))

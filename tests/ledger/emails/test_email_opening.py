@@ -44,9 +44,9 @@ def test_the_ledger_and_the_emails_can_be_created_in_either_order(ledger_url: st
 
 
 def test_threads_that_create_the_ledger_of_emails_together_use_the_same_ledger(ledger_url: str) -> None:
-    def add(number: int) -> int:
+    def add(campaign_number: int) -> int:
         with open_emails(ledger_url) as email_log:
-            return add_campaign(email_log, f"campaign {number}").key
+            return add_campaign(email_log, f"campaign {campaign_number}").key
 
     with ThreadPoolExecutor(8) as pool:
         keys = list(pool.map(add, range(16)))
@@ -167,7 +167,7 @@ def test_emails_of_a_run_that_was_killed_in_a_commit_are_unknown_and_are_not_sen
     if ledger_url.startswith("sqlite"):  # the journal has the unfinished transaction
         file = find_file(ledger_url)
         assert file.with_name(f"{file.name}-journal").exists()
-    people = [number.to_bytes(16, "big") for number in range(300)]
+    people = [index.to_bytes(16, "big") for index in range(300)]
     with open_emails(ledger_url) as email_log, email_log.hold_campaign("account", "welcome", wait_s=60.0) as campaign:
         with email_log.transaction():
             assert email_log.mark_died(campaign) == 299
@@ -177,7 +177,9 @@ def test_emails_of_a_run_that_was_killed_in_a_commit_are_unknown_and_are_not_sen
             )
             unsettled_emails = email_log.read_unsettled_emails(campaign)
         assert (counts[EmailState.SENT], counts[EmailState.UNKNOWN]) == (1, 299)
-        assert [email.address for email in unsettled_emails] == [f"p{number}@example.com" for number in range(1, 300)]
+        assert [email.address for email in unsettled_emails] == [
+            f"p{campaign_number}@example.com" for campaign_number in range(1, 300)
+        ]
         for person in (people[0], people[1]):
             with pytest.raises(LedgerError, match="1 of 1 entries"), email_log.transaction():
                 email_log.mark_intended(campaign, "run-2", [(person, "p@example.com")], intended_at=3.0)

@@ -101,8 +101,8 @@ def test_an_email_has_the_values_of_its_state(email_log: EmailLog, campaign: Cam
         EmailState.UNKNOWN: (None, None, None, None, None),
         EmailState.REFUSED: (None, None, None, 422, "no"),
     }
-    for number, (state, values) in enumerate(values_by_state.items()):
-        state_campaign = add_campaign(email_log, f"campaign {number}")
+    for index, (state, values) in enumerate(values_by_state.items()):
+        state_campaign = add_campaign(email_log, f"campaign {index}")
         bring_to_state(email_log, state_campaign, state)
         assert read_email_entry(email_log, state_campaign) == EmailEntry(state, *values, RUN)
         with email_log.transaction():
@@ -121,7 +121,9 @@ def test_a_call_with_the_same_recipient_twice_is_refused(email_log: EmailLog, ca
 
 def test_an_unsettled_email_has_its_address_and_time(email_log: EmailLog, campaign: Campaign) -> None:
     with email_log.transaction():
-        people = [(bytes([number]) * 16, f"p{number}@example.com") for number in (9, 1, 5, 3)]
+        people = [
+            (bytes([recipient_number]) * 16, f"p{recipient_number}@example.com") for recipient_number in (9, 1, 5, 3)
+        ]
         email_log.mark_intended(campaign, RUN, people, intended_at=3.5)
         email_log.mark_lost(campaign, [people[0][0]])
         email_log.mark_refused(campaign, [(people[1][0], 422, "spam")])

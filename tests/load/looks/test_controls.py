@@ -36,8 +36,8 @@ def check(
 
 def build_list_with_plus() -> FakeList:
     fake_list = FakeList(build_other_people(5))
-    for number in (11, 12, 13):
-        fake_list.add(number, f"p+{number}@x.org")
+    for sentinel_number in (11, 12, 13):
+        fake_list.add(sentinel_number, f"p+{sentinel_number}@x.org")
     return fake_list
 
 
@@ -69,7 +69,7 @@ def test_another_listed_subscriber_is_tried_if_the_control_has_vanished(tmp_path
 
     fake_list.on_request = remove_first_people
     assert check(fake_list, tmp_path, PLUS_CLASS).passed_classes == {PLUS_CLASS}
-    assert [fake_list.count_requests(f"p+{number}@x.org") for number in (11, 12, 13)] == [1, 1, 1]
+    assert [fake_list.count_requests(f"p+{sentinel_number}@x.org") for sentinel_number in (11, 12, 13)] == [1, 1, 1]
 
 
 def test_a_class_fails_if_the_filter_does_not_find_three_listed_subscribers(tmp_path: Path) -> None:
@@ -77,7 +77,12 @@ def test_a_class_fails_if_the_filter_does_not_find_three_listed_subscribers(tmp_
     fake_list.add(14, "p+14@x.org")
     fake_list.choose_answer = lambda query: ListPage([], 0, 0, 1000) if "p+1" in (query.email or "") else None
     assert check(fake_list, tmp_path, PLUS_CLASS).failed_classes == {PLUS_CLASS}
-    assert [fake_list.count_requests(f"p+{number}@x.org") for number in (11, 12, 13, 14)] == [1, 1, 1, 0]
+    assert [fake_list.count_requests(f"p+{sentinel_number}@x.org") for sentinel_number in (11, 12, 13, 14)] == [
+        1,
+        1,
+        1,
+        0,
+    ]
 
 
 def test_a_class_fails_if_the_filter_lists_another_id_than_the_control_has(tmp_path: Path) -> None:
@@ -111,7 +116,7 @@ def test_the_run_no_longer_uses_a_filter_that_lists_subscribers_for_a_made_up_va
 def test_a_filter_is_not_usable_if_the_answer_to_a_made_up_value_is_refused_or_has_no_total_count(
     tmp_path: Path,
 ) -> None:
-    fake_list = FakeList(build_other_people(5), choose_total=lambda number: None)
+    fake_list = FakeList(build_other_people(5), choose_total=lambda match_count: None)
     assert check(fake_list, tmp_path, PLAIN_CLASS) == FilterCheck(failed_classes=frozenset({PLAIN_CLASS}))
     refusal = Refused(400, "no address")
     fake_list = FakeList(
@@ -158,7 +163,7 @@ def test_a_class_that_stops_working_fails_for_the_rest_of_the_run(tmp_path: Path
 
 
 def build_sentinels(*texts: str) -> tuple[Sentinel, ...]:
-    return tuple(build_sentinel(900.0 + number, 100 + number, text) for number, text in enumerate(texts))
+    return tuple(build_sentinel(900.0 + index, 100 + index, text) for index, text in enumerate(texts))
 
 
 def test_the_first_control_is_a_sentinel_by_its_text_as_sent(tmp_path: Path) -> None:
@@ -176,7 +181,7 @@ def test_a_sentinel_that_the_list_does_not_show_by_its_id_decides_nothing(tmp_pa
         fake_list, tmp_path, PLUS_CLASS, sentinels=build_sentinels("late+1@x.org", "late+2@x.org", "late+3@x.org")
     )
     assert (set(result.passed_classes), result.seen_sentinels) == ({PLUS_CLASS}, ())
-    assert [fake_list.count_requests(f"late+{number}@x.org") for number in (1, 2, 3)] == [1, 1, 0]
+    assert [fake_list.count_requests(f"late+{sentinel_number}@x.org") for sentinel_number in (1, 2, 3)] == [1, 1, 0]
 
 
 def test_no_class_fails_if_the_list_only_lags(tmp_path: Path) -> None:
@@ -236,8 +241,8 @@ def test_a_filter_ignores_case_if_each_case_finds_the_other_case(tmp_path: Path)
         (with_capitals, matches_text_or_lower_text, False),
         ([], matches_in_any_case, False),
     ]
-    for number, (people, text_match, is_case_insensitive) in enumerate(cases):
-        result = check(FakeList(people, text_match), tmp_path / str(number), PLAIN_CLASS, with_case=True)
+    for index, (people, text_match, is_case_insensitive) in enumerate(cases):
+        result = check(FakeList(people, text_match), tmp_path / str(index), PLAIN_CLASS, with_case=True)
         assert result.is_case_insensitive is is_case_insensitive, text_match
 
 

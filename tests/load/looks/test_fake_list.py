@@ -35,9 +35,9 @@ def describe_answer(page: object) -> tuple[object, ...]:
 def test_the_fake_list_answers_as_the_sandbox_does(sandbox: SandboxProcess, tmp_path: Path, filters: str) -> None:
     sandbox.switch(filters=filters)
     fake_list = FakeList(text_match=MATCHES[filters])
-    for number, email in enumerate(EMAILS):
-        subscriber = SandboxClient(sandbox).create(email, base={"Id": 7}, ClientUserId=f"C{number}").json["Subscriber"]
-        fake_list.add(subscriber["Id"], email, client=f"C{number}")
+    for index, email in enumerate(EMAILS):
+        subscriber = SandboxClient(sandbox).create(email, base={"Id": 7}, ClientUserId=f"C{index}").json["Subscriber"]
+        fake_list.add(subscriber["Id"], email, client=f"C{index}")
     queries = (*QUERIES, ListQuery(id=fake_list.people[2]["Id"])) if filters != "ignored" else QUERIES
 
     async def request_pages(session: Session) -> Sequence[object]:

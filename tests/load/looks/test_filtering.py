@@ -82,8 +82,8 @@ def test_a_base_that_is_known_only_by_its_name_is_compared_by_name(tmp_path: Pat
 def test_a_row_without_the_id_of_its_base_ends_the_run(tmp_path: Path, base: object) -> None:
     fake_list = FakeList(build_other_people(5))
     fake_list.people += [
-        {"Id": number, "Base": base, "Email": email}
-        for number, email in enumerate(["ann@x.org", "bob@x.org", "bob@x.org"], 50)
+        {"Id": subscriber_id, "Base": base, "Email": email}
+        for subscriber_id, email in enumerate(["ann@x.org", "bob@x.org", "bob@x.org"], 50)
     ]
     with pytest.raises(ConfigurationError, match="does not show the base of a subscriber with its Id"):
         look_up(fake_list, tmp_path, "ann@x.org", "bob@x.org", "eve@x.org")
@@ -94,7 +94,7 @@ def test_the_run_ends_if_two_batches_show_two_bases_with_the_name(tmp_path: Path
     fake_list.add(50, "p0@x.org", base={"Id": 8, "Name": "News"})
     fake_list.add(51, "p500@x.org", base={"Id": 7, "Name": "News"})
     with pytest.raises(ConfigurationError, match="several bases"):
-        look_up(fake_list, tmp_path, *(f"p{number}@x.org" for number in range(501)), base_id=None, name="News")
+        look_up(fake_list, tmp_path, *(f"p{index}@x.org" for index in range(501)), base_id=None, name="News")
 
 
 def test_only_keys_of_a_failed_class_stay_inconclusive(tmp_path: Path) -> None:
@@ -154,8 +154,8 @@ def test_no_listed_subscriber_is_absent_if_the_service_lowers_domains_and_compar
     fake_list = FakeList(build_other_people(5) + build_other_people(3, 20, "Anna{}@crowd.org"))
     sent_emails = [f"{name}@{domain}" for name in ("ann", "Bob") for domain in ("x.org", "X.org")]
     listed_emails = [f"is.there.{email}" for email in sent_emails]
-    for number, email in enumerate(listed_emails):
-        fake_list.add(100 + number, store_email(email))
+    for index, email in enumerate(listed_emails):
+        fake_list.add(100 + index, store_email(email))
     result = look_up(fake_list, tmp_path, *sent_emails, *listed_emails)
     assert set(result.found_ids) == compute_identities(*listed_emails)
     assert result.absent_identities == compute_identities("ann@x.org", "bob@x.org")
@@ -194,7 +194,7 @@ def test_partial_matches_prove_absence_only_if_they_fit_one_page(
 
 
 def test_a_filter_that_fails_within_a_batch_proves_no_absence_in_the_batch(tmp_path: Path) -> None:
-    people = [f"p{number}@x.org" for number in range(900)]
+    people = [f"p{index}@x.org" for index in range(900)]
     fake_list = FakeList(build_other_people(5))
     fake_list.choose_answer = lambda query: (
         ListPage([], 0, 0, 1000) if len(fake_list.queries) > 500 and query.email else None
@@ -299,7 +299,7 @@ def test_count_requests_predicts_the_number_of_requests(ignores_case: bool, tmp_
     )
     fake_list.add(100, "wit@x.org")
     keys = [build_key(f"{start}{index}@x.org") for index in range(150) for start in ("p", "P", "p+")]
-    keys += [build_key(f"k{number}", "client_user_id") for number in range(50)]
+    keys += [build_key(f"k{subscriber_id}", "client_user_id") for subscriber_id in range(50)]
 
     async def look_up_and_count(session: Session) -> None:
         await read_stats(session.access)

@@ -21,7 +21,7 @@ def test_a_stopped_run_ends_its_look_ups_and_sends_no_more_requests(tmp_path: Pa
     async def look_up_and_stop(session: Session) -> None:
         fake_list.on_request = lambda query: session.control.event.set() if query.email == "p7@x.org" else None
         with pytest.raises(RunAborted, match="stopped"):
-            await look_up_by_filters(session.access, [build_key(f"p{number}@x.org") for number in range(200)])
+            await look_up_by_filters(session.access, [build_key(f"p{index}@x.org") for index in range(200)])
         query_count = len(fake_list.queries)
         await asyncio.sleep(0)
         assert (len(fake_list.queries), fake_list.in_flight_count) == (query_count, 0)

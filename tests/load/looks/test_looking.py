@@ -107,7 +107,7 @@ def test_after_an_inconclusive_sweep_the_run_uses_filters_first(tmp_path: Path) 
     shuffle_list(fake_list)
 
     async def look_up_twice(session: Session) -> None:
-        keys = [build_key("ann@x.org"), *(build_key(f"bob{number}@x.org") for number in range(50))]
+        keys = [build_key("ann@x.org"), *(build_key(f"bob{index}@x.org") for index in range(50))]
         for _ in range(2):
             result = await look_up_all(session.access, keys)
             assert set(result.found_ids) == {keys[0].identity}
@@ -232,8 +232,8 @@ def test_the_first_estimate_reads_one_page_unless_a_listing_came_before(tmp_path
 
 
 def test_the_estimate_of_a_sweep_in_id_order_differs_by_at_most_one_request(tmp_path: Path) -> None:
-    for number in (0, 1, 999, 1000, 1001, 5000, LONG_LIST_COUNT):
-        fake_list = FakeList(build_other_people(number))
+    for subscriber_count in (0, 1, 999, 1000, 1001, 5000, LONG_LIST_COUNT):
+        fake_list = FakeList(build_other_people(subscriber_count))
 
         async def check_estimate(session: Session) -> tuple[int | None, int]:
             estimated_count = (await estimate_sweep(session.access)).request_count
@@ -241,9 +241,9 @@ def test_the_estimate_of_a_sweep_in_id_order_differs_by_at_most_one_request(tmp_
             await list_account([session.access])
             return estimated_count, len(fake_list.queries)  # noqa: B023
 
-        estimated_count, request_count = run_with_fake(fake_list, tmp_path / str(number), check_estimate)
+        estimated_count, request_count = run_with_fake(fake_list, tmp_path / str(subscriber_count), check_estimate)
         assert estimated_count is not None
-        assert request_count - 1 <= estimated_count <= request_count + 1, number
+        assert request_count - 1 <= estimated_count <= request_count + 1, subscriber_count
 
 
 def test_the_estimate_counts_the_keys_for_which_no_filter_is_known_to_work(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_the_estimate_counts_the_keys_for_which_no_filter_is_known_to_work(tmp_p
 
 
 def test_a_list_without_a_total_count_has_no_estimate(tmp_path: Path) -> None:
-    fake_list = FakeList(build_other_people(LONG_LIST_COUNT), choose_total=lambda number: None)
+    fake_list = FakeList(build_other_people(LONG_LIST_COUNT), choose_total=lambda match_count: None)
     assert run_with_fake(fake_list, tmp_path, lambda session: estimate_sweep(session.access)) == SweepCost(None)
 
 
@@ -274,8 +274,8 @@ def test_simultaneous_look_ups_have_separate_results(tmp_path: Path) -> None:
         return await asyncio.gather(*(look_up_all(session.access, [key]) for key in build_keys(20)))
 
     results = run_with_fake(fake_list, tmp_path, look_up_at_once)
-    assert [bool(result.found_ids) for result in results] == [number == 3 for number in range(20)]
-    assert all(len(result.absent_identities) == 1 for number, result in enumerate(results) if number != 3)
+    assert [bool(result.found_ids) for result in results] == [index == 3 for index in range(20)]
+    assert all(len(result.absent_identities) == 1 for index, result in enumerate(results) if index != 3)
     assert all(query.offset == 0 for query in fake_list.queries if query != ListQuery(query.offset, query.limit))
 
 

@@ -33,11 +33,11 @@ KEYS = ("k{}", "K{}", "1234{}", "007{}", "a/b {}")
 def fill(sandbox: SandboxProcess, *, base: int = BASE, numbers: tuple[int, ...] = (1, 3)) -> dict[str, int]:
     """Create numbers 1 and 3 of each class, with an email and a client_user_id. Return their ids by email."""
     ids = {}
-    for number in numbers:
+    for key_number in numbers:
         for index, text in enumerate(TEXTS):
-            key = KEYS[index % len(KEYS)].format(f"{number}-{index}")
-            reply = SandboxClient(sandbox).create(text.format(number), base={"Id": base}, ClientUserId=key)
-            ids[text.format(number)] = reply.json["Subscriber"]["Id"]
+            key = KEYS[index % len(KEYS)].format(f"{key_number}-{index}")
+            reply = SandboxClient(sandbox).create(text.format(key_number), base={"Id": base}, ClientUserId=key)
+            ids[text.format(key_number)] = reply.json["Subscriber"]["Id"]
     return ids
 
 
@@ -68,10 +68,10 @@ def test_client_user_ids_are_found_only_in_their_own_case(
     sandbox.switch(filters=filters)
     listed_keys, absent_keys = (
         [
-            build_key(KEYS[index % len(KEYS)].format(f"{number}-{index}"), "client_user_id")
+            build_key(KEYS[index % len(KEYS)].format(f"{key_number}-{index}"), "client_user_id")
             for index in range(len(TEXTS))
         ]
-        for number in (1, 2)
+        for key_number in (1, 2)
     )
     other_case = build_key("k1-1", "client_user_id")  # K1-1 is another subscriber
 

@@ -95,12 +95,12 @@ def test_at_most_16_and_at_most_max_concurrency_look_ups_are_in_flight(
     max_concurrency: int, max_in_flight_count: int, tmp_path: Path
 ) -> None:
     fake_list = FakeList()
-    for number in range(100):
-        fake_list.add(number, f"p{number}@x.org")
+    for index in range(100):
+        fake_list.add(index, f"p{index}@x.org")
 
     async def look_up_all(session: Session) -> list[AnswerRows]:
         return await look_up_together(
-            session.access, [partial(look_up, session.access, "email", f"p{number}@x.org") for number in range(100)]
+            session.access, [partial(look_up, session.access, "email", f"p{index}@x.org") for index in range(100)]
         )
 
     answers = run_with_fake(fake_list, tmp_path, look_up_all, max_concurrency=max_concurrency)

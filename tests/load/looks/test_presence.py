@@ -33,8 +33,8 @@ def build_presences(session: Session, *other_base_ids: int) -> list[BasePresence
 
 def add_to_bases(fake_list: FakeList, *base_ids: int) -> None:
     """Add one subscriber to each of these bases: ann1@x.org to the first base, ann2@x.org to the second base."""
-    for number, base_id in enumerate(base_ids, start=1):
-        fake_list.add(50_000 + number, f"ann{number}@x.org", base={"Id": base_id, "Name": f"Base {base_id}"})
+    for base_number, base_id in enumerate(base_ids, start=1):
+        fake_list.add(50_000 + base_number, f"ann{base_number}@x.org", base={"Id": base_id, "Name": f"Base {base_id}"})
 
 
 def test_one_sweep_serves_the_bases_of_a_chunk_and_of_later_chunks(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_one_sweep_serves_the_bases_of_a_chunk_and_of_later_chunks(tmp_path: Pat
 
 def pad_texts(*texts: str) -> Sequence[str]:
     """Return the texts and ten other texts, so that a sweep is cheaper than filters."""
-    return [*texts, *(f"new{number}@x.org" for number in range(10))]
+    return [*texts, *(f"new{index}@x.org" for index in range(10))]
 
 
 def test_one_sweep_looks_up_a_few_keys_in_many_bases(tmp_path: Path) -> None:

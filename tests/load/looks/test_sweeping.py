@@ -199,8 +199,8 @@ def test_a_listing_that_shows_no_unverified_entry_ends_the_run_and_records_nothi
 @pytest.mark.parametrize("is_sorted_by_email", [False, True])
 def test_a_listing_counts_the_identities_that_have_several_ids(tmp_path: Path, is_sorted_by_email: bool) -> None:
     fake_list = FakeList(build_other_people(3000))
-    for number, email in enumerate(("a@x.org", "A@x.org", "a@X.org", "b@x.org", "b@x.org", "c@x.org")):
-        fake_list.add(5000 + number, email)
+    for index, email in enumerate(("a@x.org", "A@x.org", "a@X.org", "b@x.org", "b@x.org", "c@x.org")):
+        fake_list.add(5000 + index, email)
     fake_list.add(6000, "c@x.org", base={"Id": 8, "Name": "Shop"})
     if is_sorted_by_email:  # the list is read by two sweeps, and a subscriber of both sweeps is not doubled
         fake_list.sort_people = lambda people: sorted(

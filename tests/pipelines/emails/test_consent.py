@@ -84,7 +84,7 @@ def test_an_unsubscription_in_a_late_row_makes_its_column_suppress_earlier_rows(
     mailer: Connector, tmp_path: Path
 ) -> None:
     """The header of the column does not mention subscriptions. Only a word in a late row does."""
-    people = [f"p{number}@example.net,P,1,{'inactive' if number == 0 else 'open'}" for number in range(32_000)]
+    people = [f"p{index}@example.net,P,1,{'inactive' if index == 0 else 'open'}" for index in range(32_000)]
     write_csv(tmp_path / "people.csv", "email,first,order,state", *people, "last@example.net,L,1,unsubscribed")
     result = mailer.run_json("mail", "mail.yaml", "--preview", "1")
     assert result.rows["suppressed"] == 2, result.stderr
@@ -144,11 +144,11 @@ def test_no_email_is_sent_if_the_list_does_not_show_inactive_subscribers(
 
 
 def test_recipients_without_a_listed_activity_get_no_email_and_are_counted(mailer: Connector, tmp_path: Path) -> None:
-    people = [f"p{number}@example.net,{'true' if number else 'false'}" for number in range(9)]
+    people = [f"p{index}@example.net,{'true' if index else 'false'}" for index in range(9)]
     write_csv(tmp_path / "base.csv", "email,is_active", *people)
     create_elsewhere(mailer, tmp_path / "base.csv", "--base-id", "7")
     mailer.sandbox.switch(activity="omit_some", filters="ignored")
-    write_csv(tmp_path / "people.csv", "email,first,order", *(f"p{number}@example.net,P,1" for number in range(9)))
+    write_csv(tmp_path / "people.csv", "email,first,order", *(f"p{index}@example.net,P,1" for index in range(9)))
     result = mailer.run_json("mail", "mail.yaml")
     create_events = [event for event in mailer.sandbox.truth()["events"] if event["kind"] == "created"]
     emails_without_activity = {event["subscriber"]["Email"] for event in create_events if event["id"] % 3 == 0}
@@ -160,7 +160,7 @@ def test_recipients_without_a_listed_activity_get_no_email_and_are_counted(maile
 def test_a_campaign_from_an_export_suppresses_inactive_subscribers_by_the_exported_column(
     mailer: Connector, tmp_path: Path
 ) -> None:
-    people_rows = [f"p{number}@example.net,Pat,{'false' if number < 20 else 'true'}" for number in range(120)]
+    people_rows = [f"p{index}@example.net,Pat,{'false' if index < 20 else 'true'}" for index in range(120)]
     people = write_csv(tmp_path / "base.csv", "email,first_name,is_active", *people_rows)
     assert mailer.run_json("import", people, "--base-id", "7").rows == {"read": 120, "created": 120}
     assert mailer.run_json("export", "exported.csv").rows == {"read": 120, "written": 120}
@@ -168,4 +168,4 @@ def test_a_campaign_from_an_export_suppresses_inactive_subscribers_by_the_export
     write_job(tmp_path, mail, source={"file": {"path": "exported.csv"}}, skip_inactive=False)
     result = mailer.run_json("mail", "mail.yaml")
     assert (result.code, result.rows) == (0, {"read": 120, "suppressed": 20, "sent": 100}), result.stderr
-    assert sorted(list_recipients(mailer.sandbox)) == sorted(f"p{number}@example.net" for number in range(20, 120))
+    assert sorted(list_recipients(mailer.sandbox)) == sorted(f"p{index}@example.net" for index in range(20, 120))

@@ -87,7 +87,7 @@ def test_each_row_is_sent_its_own_email_once(mailer: Connector, tmp_path: Path) 
 
 
 def test_no_email_is_sent_with_an_empty_or_shrunken_suppression_list(mailer: Connector, tmp_path: Path) -> None:
-    people = [f"p{number}@example.net,P,{number}" for number in range(40)]
+    people = [f"p{index}@example.net,P,{index}" for index in range(40)]
     write_csv(tmp_path / "people.csv", "email,first,order", *people)
     write_job(tmp_path, suppress={"file": {"path": "gone.csv", "column": "email"}})
 
@@ -99,11 +99,11 @@ def test_no_email_is_sent_with_an_empty_or_shrunken_suppression_list(mailer: Con
     assert mailer.run_json("mail", "mail.yaml").is_refused
     write_suppression_list(40)
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 40, "suppressed": 40}
-    for number in (0, 20):
-        write_suppression_list(number)
+    for person_number in (0, 20):
+        write_suppression_list(person_number)
         assert mailer.run_json("mail", "mail.yaml").is_refused
         assert mailer.run_json(
-            "mail", "mail.yaml", "--preview", "1", "--preview-dir", tmp_path / f"of {number}"
+            "mail", "mail.yaml", "--preview", "1", "--preview-dir", tmp_path / f"of {person_number}"
         ).is_refused
     assert list_recipients(mailer.sandbox) == []
     write_suppression_list(30)
@@ -376,7 +376,7 @@ def test_a_second_signal_ends_the_run_with_a_report_of_unknown_emails(bulk_maile
 
     assert process.returncode == 130
     assert "Traceback" not in stderr
-    rows = {name: number for name, number in json.loads(stdout)["rows"].items() if number}
+    rows = {name: row_count for name, row_count in json.loads(stdout)["rows"].items() if row_count}
     assert rows == {"read": 600, "already_sent": 3, "unknown": 1, "unsent": 596}
 
 

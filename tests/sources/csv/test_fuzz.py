@@ -86,7 +86,7 @@ def test_any_text_has_the_same_numbered_records_in_blocks_of_any_size(text: str,
         unsplit_records, split_records = read_all(path, None), read_all(path, chunk_bytes)
     assert unsplit_records == split_records
     if not isinstance(unsplit_records, str):
-        numbers = {number for number, _ in unsplit_records}
+        numbers = {record_number for record_number, _ in unsplit_records}
         assert len(numbers) == len(unsplit_records)
         assert 1 not in numbers
         assert max(numbers, default=1) <= 1 + len(text.splitlines())
@@ -98,9 +98,9 @@ def test_any_text_has_the_same_numbered_records_in_blocks_of_any_size(text: str,
 def test_a_record_has_the_number_that_another_csv_reader_counts(records: list[str], chunk_bytes: int) -> None:
     lines = ["x,y", *records]
     expected_rows = [
-        (number, cells)
-        for number, cells in enumerate(csv.reader(io.StringIO("\n".join(lines) + "\n", newline="")), 1)
-        if number > 1 and "".join(cells).strip()
+        (record_number, cells)
+        for record_number, cells in enumerate(csv.reader(io.StringIO("\n".join(lines) + "\n", newline="")), 1)
+        if record_number > 1 and "".join(cells).strip()
     ]
     with TemporaryDirectory() as folder:
         path = Path(folder) / "people.csv"

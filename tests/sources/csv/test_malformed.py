@@ -56,11 +56,11 @@ def test_a_byte_that_is_not_text_rejects_its_row_only_in_a_used_column(
         ):
             chunks = list(source.chunks(columns))
             emails = [row for chunk in chunks for row in chunk.frame["email"].tolist()]
-            numbers = [number for chunk in chunks for number in chunk.numbers.tolist()]
+            numbers = [record_number for chunk in chunks for record_number in chunk.numbers.tolist()]
             assert emails == [f"{letter}@x.org" for letter in people]
             assert numbers == ["abcd".index(letter) + 2 for letter in people]
             assert [row.number for chunk in chunks for row in chunk.malformed] == [
-                number for number in (2, 3, 4, 5) if number not in numbers
+                record_number for record_number in (2, 3, 4, 5) if record_number not in numbers
             ]
 
 
@@ -179,7 +179,7 @@ def test_malformed_rows_are_in_the_chunk_of_the_rows_around_them(tmp_path: Path)
     content = "a,b\n" + "".join("1,\n" if n % 10_000 else "ragged\n" for n in range(1, 120_001))
     chunks = read(write(tmp_path, content), chunk_bytes=1 << 20)
     assert max(len(chunk.frame) for chunk in chunks) == 50_000
-    numbers = [number for chunk in chunks for number in chunk.numbers.tolist()]
+    numbers = [record_number for chunk in chunks for record_number in chunk.numbers.tolist()]
     assert sorted(numbers + [row.number for chunk in chunks for row in chunk.malformed]) == list(range(2, 120_002))
     for earlier_chunk, later_chunk in pairwise(chunks):
         assert max(row.number for row in earlier_chunk.malformed) < min(later_chunk.numbers)

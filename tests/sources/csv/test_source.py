@@ -22,7 +22,7 @@ def test_a_cell_is_read_as_unchanged_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8", "shift_jis"])
 def test_a_character_across_the_border_of_two_chunks_is_read_correctly(tmp_path: Path, encoding: str) -> None:
-    rows = [[str(number), "山田" * 20_000] for number in range(5)]
+    rows = [[str(index), "山田" * 20_000] for index in range(5)]
     path = write(tmp_path, ("a,b\n" + "".join(f"{a},{b}\n" for a, b in rows)).encode(encoding))
     chunks = read(path, encoding=encoding, chunk_bytes=1000)
     assert [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()] == rows
@@ -43,9 +43,9 @@ def test_a_row_has_the_number_that_a_spreadsheet_program_shows_for_it(tmp_path: 
     for line_above in ("", "sep=,\r\n"):
         chunks = read(write(tmp_path, line_above + "\r\n".join(rows)), chunk_bytes=chunk_bytes)
         names = {
-            number: name
+            record_number: name
             for chunk in chunks
-            for number, name in zip(chunk.numbers.tolist(), chunk.frame["name"], strict=True)
+            for record_number, name in zip(chunk.numbers.tolist(), chunk.frame["name"], strict=True)
         }
         assert names == {4: "row 4", 7: "row 7", 10: "row 10"}
         assert [(row.number, row.raw_record) for chunk in chunks for row in chunk.malformed] == [(9, "row 9,a,b")]

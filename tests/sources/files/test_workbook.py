@@ -126,7 +126,7 @@ def test_a_sheet_that_is_formatted_to_its_last_row_is_read(tmp_path: Path) -> No
     output = io.BytesIO()
     with xlsxwriter.Workbook(output) as workbook:
         worksheet, bold_format = workbook.add_worksheet(), workbook.add_format({"bold": True})
-        worksheet.write_row(0, 0, ["email", *(f"column{number}" for number in range(20))])
+        worksheet.write_row(0, 0, ["email", *(f"column{index}" for index in range(20))])
         worksheet.write_string(1, 0, "a@x.org")
         worksheet.write_blank(1_048_575, 0, None, bold_format)
     assert [row[0] for row in read_rows(write(tmp_path, "a.xlsx", output.getvalue()))] == ["a@x.org"]
@@ -293,7 +293,7 @@ def test_a_workbook_whose_zip_directory_has_wrong_sizes_is_refused(tmp_path: Pat
     path = tmp_path / "a.xlsx"
     with xlsxwriter.Workbook(path) as workbook:
         worksheet = workbook.add_worksheet()
-        worksheet.write_column(0, 0, ["email", *(f"person{number}@example.com" for number in range(1000))])
+        worksheet.write_column(0, 0, ["email", *(f"person{index}@example.com" for index in range(1000))])
     content = path.read_bytes()
     with zipfile.ZipFile(path) as archive:
         size = archive.getinfo("xl/sharedStrings.xml").file_size

@@ -73,7 +73,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
 
 
 def fill_table(database: Database, sql_type: str, values: Sequence[str]) -> None:
-    rows = ", ".join(f"({number}, {value})" for number, value in enumerate(values))
+    rows = ", ".join(f"({index}, {value})" for index, value in enumerate(values))
     database.run(
         "drop table if exists t", f"create table t (id integer, v {sql_type})", f"insert into t values {rows}"
     )  # fmt: skip
@@ -85,13 +85,13 @@ def read_ids(database: Database, start: str, *, is_table: bool = True) -> list[s
     source_options = {"table": "t"} if is_table else {"query": "select * from t where v >= :cursor"}
     with IncrementalSource(database.url, column="v", kind=kind, **source_options) as source:
         source.set_start(parse_cursor(start, kind))
-        ids = [str(number) for chunk in source.chunks() for number in chunk.frame["id"]]
+        ids = [str(row_id) for chunk in source.chunks() for row_id in chunk.frame["id"]]
         assert source.watch.largest_value is not None
     return ids
 
 
 def test_a_column_type_is_compared_with_its_kinds_of_start_and_refused_with_the_other_kinds(database: Database) -> None:
-    for number, (sql_type, value, kinds) in enumerate(COLUMN_TYPES[database.kind]):
+    for index, (sql_type, value, kinds) in enumerate(COLUMN_TYPES[database.kind]):
         fill_table(database, sql_type, [value])
         for kind_index, (kind, start) in enumerate(START_BY_KIND.items()):
             if kind in kinds:
@@ -99,7 +99,7 @@ def test_a_column_type_is_compared_with_its_kinds_of_start_and_refused_with_the_
                     assert read_ids(database, start, is_table=is_table) == ["0"], (sql_type, value, start)
                 continue
             with pytest.raises((ConfigurationError, SourceError), match=REFUSAL):
-                read_ids(database, start, is_table=(number + kind_index) % 2 == 0)
+                read_ids(database, start, is_table=(index + kind_index) % 2 == 0)
         if CursorKind.TIMESTAMP in kinds:
             assert read_ids(database, START_WITH_ZONE) == ["0"], (sql_type, value)
 

@@ -37,8 +37,8 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     with DATABASE_OPENERS[kind]() as new_database:
         moment_type, plain_type = COLUMN_TYPES[kind]
         rows = [
-            f"({number}, '{time}{'' if kind == 'mariadb' else '+00:00'}', '{time}')"
-            for number, time in enumerate(MOMENTS)
+            f"({index}, '{time}{'' if kind == 'mariadb' else '+00:00'}', '{time}')"
+            for index, time in enumerate(MOMENTS)
         ]
         new_database.run(
             *(["set time_zone = '+00:00'"] if kind == "mariadb" else []),
@@ -60,18 +60,18 @@ def read_rows_from(
     source_options = {"table": "t"} if is_table else {"query": f"select * from t where {column} >= :cursor"}
     with IncrementalSource(database.url, column=column, kind=CursorKind.TIMESTAMP, **source_options) as source:
         source.set_start(parse_cursor(start, CursorKind.TIMESTAMP))
-        return sorted(int(number) for chunk in source.chunks() for number in chunk.frame["id"]), source
+        return sorted(int(row_id) for chunk in source.chunks() for row_id in chunk.frame["id"]), source
 
 
 def test_a_cursor_is_the_same_moment_for_both_columns_in_a_session_of_another_zone(database: Database) -> None:
-    for (number, moment_type), column, is_table, has_zone in product(
+    for (row_id, moment_type), column, is_table, has_zone in product(
         enumerate(MOMENTS), ("moment", "plain"), (True, False), (True, False)
     ):
         cursor_value = datetime.fromisoformat(moment_type)
         if has_zone:
             cursor_value = cursor_value.replace(tzinfo=UTC).astimezone(timezone(timedelta(hours=-5)))
         ids, source = read_rows_from(database, column, cursor_value.isoformat(), is_table=is_table)
-        assert ids == list(range(number, len(MOMENTS))), cursor_value
+        assert ids == list(range(row_id, len(MOMENTS))), cursor_value
         largest_value = source.watch.largest_value
         assert isinstance(largest_value, datetime)
         assert largest_value.replace(tzinfo=largest_value.tzinfo or UTC) == datetime(2026, 10, 25, 2, 10, tzinfo=UTC)

@@ -238,7 +238,7 @@ VALUES_AND_TEXTS: dict[str, list[tuple[str, str | None]]] = {
 
 def test_a_value_of_every_type_is_read_as_a_person_would_write_it(database: Database) -> None:
     expected_texts = VALUES_AND_TEXTS[database.kind]
-    query = "select " + ", ".join(f"{expression} as c{number}" for number, (expression, _) in enumerate(expected_texts))
+    query = "select " + ", ".join(f"{expression} as c{index}" for index, (expression, _) in enumerate(expected_texts))
     (row,) = read_all(open_sql(database.url, query=query))
     assert dict(zip((expression for expression, _ in expected_texts), row.values(), strict=True)) == dict(
         expected_texts
