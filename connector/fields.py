@@ -1,7 +1,7 @@
 """The table of the subscriber fields (service-api.md 2.1), and the normal form of identities and of names of bases.
 
 The pandera schemas, the JSON of the service, the columns of tables and the reference page follow from the table of
-fields. An identity is the normal form of an email or a client_user_id (architecture 3).
+fields. An identity is the normal form of an email or a client_user_id (docs/glossary.md).
 """
 
 import html

@@ -113,6 +113,7 @@ class BaseLoads:
     async def load(self, planned_chunk: PlannedChunk, bases: RowBases | None) -> None:
         """Load the rows of each base, in the order in which the bases first appear in the chunk.
 
+        Return after every create has ended, because no look-up may run beside open creates (architecture 4.7).
         `bases` has the base of each row (None: all rows are for one base). Raises RunAborted if the run cannot
         continue. Rows that the run has not reached are `unsent`.
         """

@@ -21,8 +21,7 @@ _OTHER_YEAR_DAY = date(2015, 6, 25)  # the same month, day and weekday in anothe
 
 
 def check_field_name(name: str) -> str:
-    """Return `name` if a row can fill the field (architecture 3). Raises ValueError. The message proposes a field
-    name."""
+    """Return `name` if a row can fill the field. Raises ValueError. The message proposes a field name."""
     if name in _SENT_NAMES:
         return name
     known_field = BY_NAME.get(_NAME_BY_WIRE_NAME.get(name.casefold(), name))

@@ -187,7 +187,7 @@ async def _try_filter(
 
 async def _try_spellings(request_page: RequestPage, name: str, sample: Sample) -> ControlResult:
     """Try the filter with a listed subscriber. Ask for an address in other capitals first, because capitals do not
-    distinguish addresses (architecture 3)."""
+    distinguish addresses (docs/glossary.md)."""
     if name != "email":
         return (await try_sample(request_page, name, sample)).control_result
     subscriber_id, value = sample

@@ -310,7 +310,7 @@ _DIGITS_PATTERN = re.compile(r"\d+")
 
 
 def refusal_kind(status: int, message: str) -> str:
-    """Return the kind of a refusal (architecture 3): the status, and the message in which the texts that differ between
+    """Return the kind of a refusal: the status, and the message in which the texts that differ between
     rows are masked.
 
     The masks are `'…'` for a quotation, `@` for an address, and `#` for an identifier or a number.

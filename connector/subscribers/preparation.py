@@ -287,7 +287,7 @@ def prepare_chunks(
 
 
 def _compute_subscriber_digests(identities: Digests, bases: RowBases | None) -> Digests:
-    """Return the digest of each row's subscriber. An identity in two bases is two subscribers (architecture 3)."""
+    """Return the digest of each row's subscriber. An identity in two bases is two subscribers."""
     if bases is None or not bases.bases:
         return identities
     base_digests = [digest_text(f"{base.service_id}:{base.name}") for base in bases.bases]
