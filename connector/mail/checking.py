@@ -79,7 +79,7 @@ async def read_inactive_addresses(client: Client, clock: Clock, stop: Stop) -> I
     Raises RunAborted if the list is incomplete or shows no email, and ConfigurationError if no row of the first page
     has an IsActive that can be read, or if the service refuses the token.
     """
-    sink, retrier, query = _InactiveAddressSink(), Retrier(), ListQuery(limit=MAX_LIMIT)
+    sink, retrier, query = _InactiveAddressSink(), Retrier(clock=clock), ListQuery(limit=MAX_LIMIT)
     try:
         rows = (await stop.until_stopped(fetch_page(client, retrier, query))).subscribers
         if rows and not any(isinstance(row.get("IsActive"), bool) for row in rows):

@@ -224,7 +224,9 @@ async def _send(run: _Run, email_log: EmailLog, campaign: Campaign, spool: MailR
     pace = await start_pace(plan.settings, max_rate, run.clock, run.stop, max_concurrency=max_concurrency)
     async with open_client(service) as client:
         run_id = run.report.run_id
-        mailer = CampaignSender(run.stop, email_log, campaign, run_id, client, Retrier(), run.on_result, pace, policy)
+        mailer = CampaignSender(
+            run.stop, email_log, campaign, run_id, client, Retrier(clock=run.clock), run.on_result, pace, policy
+        )
         progress_meter = ProgressMeter(run.clock.monotonic)
 
         def describe() -> str:

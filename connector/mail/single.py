@@ -64,7 +64,8 @@ async def _deliver(
     answer: Accepted | Refused | Ambiguous | NotSent
     async with open_client(build_service(settings, 1)) as client:
         try:
-            answer = await Retrier().send(lambda: client.send_email(encode_email(message)), client.counts["send"])
+            retrier = Retrier(clock=clock)
+            answer = await retrier.send(lambda: client.send_email(encode_email(message)), client.counts["send"])
         except asyncio.CancelledError:
             if stop.signal is None:
                 raise

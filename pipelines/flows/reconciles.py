@@ -192,7 +192,7 @@ class _Reconciliation:
 
         return await read_list(
             client,
-            Retrier(),
+            Retrier(clock=self._clock),
             ListQuery(),
             comparison,
             now=self._clock.now,
