@@ -225,6 +225,8 @@ def _advise_on_unfinished(run: Mapping[str, Any]) -> str:
     """Return the step after a run that did not finish."""
     run_name = _name_run(run)
     if run["command"] == "send":  # a send does not know whether an earlier send succeeded
+        if (run.get("rows") or {}).get("unsent"):
+            return f"{run_name} was {run['status']}, and the email was not sent. Run the same command again."
         return f"{run_name} was {run['status']}. Look whether the email arrived before you send it again."
     sentence = (
         f"{run_name} was {run['status']}. The connector repeats nothing that is on record. Run the same command again"

@@ -155,6 +155,8 @@ def test_an_email_that_was_not_sent_is_unsent(mailer: Connector, sandbox: Sandbo
     )
 
     assert (result.code, result.report["email"]["state"], result.rows) == (3, "unsent", {"read": 1, "unsent": 1})
+    status_line = mailer.run("status").stdout.splitlines()[-1]
+    assert status_line.endswith("was aborted, and the email was not sent. Run the same command again.")
 
 
 def test_a_second_signal_leaves_the_email_unknown(mailer: Connector) -> None:
