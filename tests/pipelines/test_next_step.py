@@ -13,6 +13,7 @@ source: {file: {path: people.csv}}
 subscriber:
   base: {name: News}
   fields: {email: email, first_name: first, is_active: {value: true}}
+load: {quiet_period: 100ms}
 """
 
 
@@ -107,7 +108,7 @@ def test_the_report_of_a_sync_advises_a_retry_with_its_job(connector: Connector,
 
 def test_held_creates_have_a_next_step_for_each_decision(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(drop_before=1.0)
-    (tmp_path / "crm.yaml").write_text(JOB + "load: {quiet_period: 100ms, on_unknown: hold}\n")
+    (tmp_path / "crm.yaml").write_text(JOB.replace("100ms", "100ms, on_unknown: hold"))
     write_csv(tmp_path / "people.csv", "email,first", "ann@example.com,Ann")
     connector.run("sync", "crm.yaml")  # it ends early, because the service answers nothing
     held_lines, status_lines = (

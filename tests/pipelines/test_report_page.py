@@ -126,6 +126,7 @@ def test_the_health_page_counts_jobs_and_links_to_the_report_of_each_run(connect
     (tmp_path / "crm.yaml").write_text(
         "job: crm\nsource: {file: {path: people.csv}}\n"
         "subscriber: {base: {name: News}, fields: {email: email, is_active: {value: true}}}\n"
+        "load: {quiet_period: 200ms}\n"
     )
     connector.import_file(tmp_path / "people.csv")
     run_id = connector.run_json("sync", "crm.yaml", "--report", "run.html").report["run_id"]
