@@ -8,9 +8,8 @@ bound, then from slow to ever faster, until a refusal gives the bounds of the ne
    lower) loses half of `w` of its time. Both cost the same if the ramp takes two costs / `w`: close bounds are crossed
    slowly and distant ones fast. A ramp takes at most 20 costs, counted as at least 2 s each; two windows may be longer.
 2. Bounds. The upper bound is the refused rate; in the search, at most twice the mean rate. The lower bound counts the
-   served requests: a pause saves up no more than its time is worth, and is taken to save up no more than the stretch
-   that was served fewest. The ramp begins at the geometric mean of both. If more than five requests behind the refused
-   one were served, the rate of serving them is a bound as well.
+   served requests: a pause saves up no more than its time is worth. The ramp begins at the geometric mean of both. If
+   more than five requests behind the refused one were served, the rate of serving them is a bound as well.
 3. Windows. A limiter may count requests in windows as long as the longest pause. Then a ramp takes at least two
    windows. If everything is refused for longer than the pause, the rate of the last window is known.
 4. Chance. A refusal by chance costs its pause and leaves the rate as it is. A limit refuses requests in clusters, and
@@ -54,7 +53,6 @@ _TOLERATED, _TOLERATED_CHANCE = 0.01, 0.2  # refusals for each served request th
 _SURE = 0.9  # share of the rate served behind a refusal at which a ramp may begin: a sample is not exact
 _FEW = 5  # requests that prove nothing, and refusals in a row after which only single requests leave
 _SERVED_BETWEEN = 8.0  # without a pause, chance serves at least this many requests for each one that it refuses
-_BELOW = 0.95  # a refusal below this share of the lower bound contradicts the bound, which may be a little too high
 _LIMIT_PAUSE_S = 10.0  # a refusal with at least this pause counts as a limit's: a wrong guess costs the pause again
 _PATIENCE = 10  # refusals without evidence that end the expectation of chance, or that make a limit certain
 _SLACK_S = 0.005  # a sender that wakes up late makes up for this much at once: one turn of the event loop
@@ -133,7 +131,6 @@ class RateController:
         # Since the last refusal, a request was served or a search began, or the refusal was chance.
         self._has_recovered = True
         self._refused_in_row = 0
-        self._fewest_served = inf  # requests of the stretch that was served fewest: a pause is taken to save up no more
         self._pause_s = self._window_s = 0.0  # as in `FoundLimit`
         self._proved_rate = 0.0  # requests/s: the highest lower bound since the limit was seen to fall
         self._chance_left = 0  # refusals without evidence of chance until chance is not expected; 0: it is not
@@ -274,11 +271,7 @@ class RateController:
     def _find_ends(self, rate_behind: float) -> tuple[float, float]:
         """Return the rates between which the next ramp runs (requests/s)."""
         ended = self._ended
-        self._fewest_served = min(self._fewest_served, ended.served)
         proved = max(ended.served, 1) / ended.filled_s  # the service serves at least one request after a pause
-        # Saved-up requests explain a part of `served`: before the first, and in the last window.
-        if ended.sent_s >= self._pause_s:
-            proved = max(proved, (ended.served - 2 * self._fewest_served) / ended.sent_s)
         return max((proved * ended.rate) ** 0.5, _SURE * rate_behind), max(ended.rate, rate_behind)
 
     def _judge_doubt(self) -> bool:
@@ -311,7 +304,7 @@ class RateController:
             is_single = are_most_served and not ended.refused_behind
         else:
             is_single = ended.served - ended.served_before >= _SERVED_BETWEEN * ended.excess
-        is_below = ended.rate < _BELOW * self._proved_rate
+        is_below = ended.rate < self._proved_rate
         if is_below and not is_single:
             self._proved_rate = 0.0  # the limit has fallen
         self._chance_left = _PATIENCE if is_below and is_single else max(self._chance_left - 1, 0)

@@ -51,8 +51,8 @@ _MISSES_HEADING = "These cells do not keep their promise (`tests/pace/matrix.py:
 _NO_MISSES_TEXT = "All played cells keep their promise (`tests/pace/matrix.py:read_promise`)."
 _RULES_INTRODUCTION = """\
 What each rule is worth: one play of the cells at 5 and 50/s and 20 ms, of six cells at 500/s and of 11
-cells at 50/s with 300 ms, and of the chance cells (mean, least, below 85 %). "Beside" is the least goodput at 50/s and
-300 ms beside another client, with pauses of 5 and 30 s."""
+cells at 50/s with 300 ms, and eight plays of each chance cell (mean, least, below 50 %). "Beside" is the least goodput
+at 50/s and 300 ms beside another client, with pauses of 5 and 30 s."""
 _SQUARE_WIDTH, _SQUARE_HEIGHT, _LEFT_MARGIN, _TOP_MARGIN = 36, 22, 150, 40
 
 CellResult = tuple[Cell, Measurements]

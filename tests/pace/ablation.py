@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from math import inf
 
 from connector.pace import rate
 from connector.pace.rate import RateController
@@ -25,12 +24,6 @@ class _WithoutMean(RateController):
     def _find_ends(self, rate_behind: float) -> tuple[float, float]:
         low, high = super()._find_ends(rate_behind)
         return low**2 / high, high  # the geometric mean of this bound and `high` is `low`
-
-
-class _WithoutFewestServed(RateController):
-    def _find_ends(self, rate_behind: float) -> tuple[float, float]:
-        self._fewest_served = inf
-        return super()._find_ends(rate_behind)
 
 
 class _WithoutRateBehind(RateController):
@@ -72,7 +65,6 @@ def _set_constant(name: str, value: float) -> Iterator[None]:
 RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
     ("all rules", RateController, "_REFUSALS", 3),
     ("a ramp begins at the lower bound, not at the geometric mean", _WithoutMean, "_REFUSALS", 3),
-    ("the ramp with the fewest served requests gives no lower bound", _WithoutFewestServed, "_REFUSALS", 3),
     ("windows are not recognised", RateController, "_LONGEST_WINDOW_S", 0.0),
     ("a ramp lasts at most 5 pauses", RateController, "_LONGEST_RAMP_COSTS", 5.0),
     ("a ramp lasts at most 60 pauses", RateController, "_LONGEST_RAMP_COSTS", 60.0),
@@ -81,7 +73,6 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
     ("one refusal, not three, shows a limit or chance", RateController, "_REFUSALS", 1),
     ("requests behind a refused one do not measure the rate", _WithoutRateBehind, "_REFUSALS", 3),
     ("the first ramp ends at the mean rate of the search", RateController, "_FIRST_END", 1.0),
-    ("a refusal just below the lower bound contradicts the bound", RateController, "_BELOW", 1.0),
     ("random refusals are not recognised", _WithoutChance, "_REFUSALS", 3),
     ("random refusals are recognised only while the rate doubles", _WithoutChanceInRamps, "_REFUSALS", 3),
     ("a limit that is not certain is not doubted", _WithoutDoubt, "_REFUSALS", 3),
@@ -90,6 +81,8 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
     ("random refusals may have pauses of any length", RateController, "_LIMIT_PAUSE_S", 1e9),
 )
 
+
+_CHANCE_PLAY_COUNT = 8  # of each chance cell, because a rule may help in few plays
 
 RULES_TABLE_HEAD = """\
 | rules | goodput: mean, least, < 85 % | first: mean, < 70 % | refused > 3 % | beside: least | chance |
@@ -143,8 +136,9 @@ def _format_results(cells: list[Cell], build_controller: Callable[[], RateContro
 
 
 def _format_chance_results(cells: list[Cell], build_controller: Callable[[], RateController]) -> str:
-    served_shares = [measure_chance(cell, build_controller(), seed=1)[0] for cell in cells]
+    seeds = range(1, 1 + _CHANCE_PLAY_COUNT)
+    served_shares = [measure_chance(cell, build_controller(), seed)[0] for cell in cells for seed in seeds]
     return (
         f"{sum(served_shares) / len(served_shares):.3f}, {min(served_shares):.3f}, "
-        f"{sum(share < 0.85 for share in served_shares)}"
+        f"{sum(share < 0.5 for share in served_shares)}"
     )
