@@ -72,5 +72,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Return the public names, also if they are not loaded."""
+    """Return the public names, even if they are not loaded."""
     return sorted({*globals(), *__all__})

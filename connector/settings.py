@@ -99,7 +99,8 @@ class Settings:
     @property
     def is_ledger_missing(self) -> bool:
         """Whether the ledger is in the state folder and does not exist, as for users who only export. This check does
-        not import SQLAlchemy, so that an export without a ledger does not wait for the import."""
+        not import SQLAlchemy, because an export without a ledger would wait for the import.
+        """
         return (
             self.ledger_url == _build_ledger_url(self.state_dir) and not (self.state_dir / _LEDGER_FILE_NAME).exists()
         )
@@ -194,8 +195,8 @@ def read_token(environ: Mapping[str, str]) -> Token:
     """Return the token of CONNECTOR_TOKEN, or of the file that CONNECTOR_TOKEN_FILE names. An empty variable has no
     effect.
 
-    Raises ConfigurationError if there is no token, if there are two, if the file cannot be read, or if the token has
-    characters that a header cannot have. The message contains no part of the token.
+    Raises ConfigurationError if no token or two tokens are set, if the file cannot be read, or if a header cannot
+    contain the token. The message contains no part of the token.
     """
     text, path = environ.get("CONNECTOR_TOKEN"), environ.get("CONNECTOR_TOKEN_FILE")
     if text and path:

@@ -138,7 +138,9 @@ class StoreObject(io.RawIOBase):
         return self._file.tell()
 
     def read_pieces(self, size: int) -> Iterator[bytes]:
-        """Yield the object in pieces of at most `size` bytes. Raises StoreError, also if the object ends too early."""
+        """Yield the object in pieces of at most `size` bytes. Raises StoreError, for example if the object ends too
+        early.
+        """
         read_bytes = 0
         while piece := self.read(size):
             read_bytes += len(piece)

@@ -1,9 +1,9 @@
 """Jinja2 templates over the columns of one row, for mappings and emails. They run in Jinja's sandbox, with limits of
 length.
 
-The author of a job writes the template. The author is trusted, also with loops. A row is not trusted, so the lengths of
-cells and of the text are limited, and a product (`'x' * n`, `a ** b`) is checked before it is computed. A template
-cannot use other templates.
+The author of a job writes the template. The author of a template is trusted, and may use loops. A row is not trusted,
+so the lengths of cells and of the text are limited, and a product (`'x' * n`, `a ** b`) is checked before it is
+computed. A template cannot use other templates.
 """
 
 from collections.abc import Collection, Mapping

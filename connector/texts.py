@@ -1,6 +1,6 @@
 """Functions for texts: words that agree with numbers, visible forms of hidden characters, and cells of spreadsheets.
 
-A header, the name of a file, a cell or a message of the service may contain escape sequences (ANSI), other control
+Headers, names of files, cells and messages of the service may contain escape sequences (ANSI), other control
 characters, or marks that change the direction of writing. Such a character could recolour or overwrite the text that a
 person reads. So an escape replaces each hidden character.
 """

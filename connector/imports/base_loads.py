@@ -85,7 +85,7 @@ class _BaseLoad:
 
 
 class BaseLoads:
-    """The loads of a run. Call `begin`, `load` for each chunk, and `settle`. Always call `close`, also after an error.
+    """The loads of a run. Call `begin`, `load` for each chunk, and `settle`. Always call `close`, even after an error.
 
     `survey` has the loads of the run's survey, which has planned all rows (None: no survey).
     """

@@ -51,9 +51,9 @@ class _ListContents:
 def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> tuple[Suppression, list[str]]:
     """Return the complete suppression list, and messages about it.
 
-    Raises SourceError if the list cannot be read to its end, ContentError if a row or a cell cannot be read,
-    ConfigurationError if the list is empty, lacks its column or has no identity, and RunAborted if `is_stopped` returns
-    True before the list was read.
+    Raises SourceError if the list cannot be read to its end, and ContentError if a row or a cell cannot be read. Raises
+    ConfigurationError if the list is empty, lacks its column or has no identity. Raises RunAborted if `is_stopped`
+    returns True before the list was read.
     """
     list_contents = _ListContents()
     with open_suppression(plan) as source:

@@ -130,8 +130,8 @@ def _describe_key(key: str, text: EmailText | None) -> str:
 def compose_file(file: MessageFile, now: datetime) -> Message:
     """Return the message of a message file. `now` is aware.
 
-    Raises ConfigurationError or MessageError for a file that is missing, too large or not a text, for an inline file
-    without an id, and for a message that breaks a rule.
+    Raises ConfigurationError or MessageError for a file that is missing, too large or not a text. Also raises one of
+    them for an inline file without an id, and for a message that breaks a rule.
     """
     return compose_message(
         now,

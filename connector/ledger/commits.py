@@ -307,7 +307,7 @@ def _set_answer(request: _Request, get_result: Callable[[], Any]) -> None:
 
 
 async def _wait_despite_cancellation(answer: "asyncio.Future[Any]") -> asyncio.CancelledError | None:
-    """Wait for the answer, also after a cancellation. Return the cancellation, or None."""
+    """Wait for the answer, even after a cancellation. Return the cancellation, or None."""
     cancellation = None
     while not answer.done():
         try:

@@ -137,8 +137,8 @@ def restore_ledger(url: str, source: Path, *, restored_at: datetime) -> Backup:
     """Copy the backup `source` and its emails to the ledger at `url`, which must not exist. All campaigns are closed.
     `restored_at` is an aware time.
 
-    Raises ConfigurationError if the ledger is not a file or exists, or `source` is not a ledger of this version, and
-    LedgerError if the ledger cannot be written.
+    Raises ConfigurationError if the ledger is not a file, if the ledger exists, or if `source` is not a ledger of this
+    version. Raises LedgerError if the ledger cannot be written.
     """
     location = parse_ledger_location(url)
     if not isinstance(location, Path):
@@ -196,8 +196,8 @@ def copy_ledger(url: str, target_url: str, *, copied_at: datetime) -> tuple[int,
 
     All rows are copied in one transaction. After the transaction, the copied ledger is closed. If the process is killed
     before the ledger is closed, a person can delete the copy and make it again. Raises ConfigurationError if a URL is
-    of another kind or the target is not empty, LockedError if a run holds one of the ledgers, and LedgerError if one of
-    the ledgers cannot be used.
+    of another kind or the target is not empty. Raises LockedError if a run holds one of the ledgers, and LedgerError if
+    one of the ledgers cannot be used.
     """
     source_location, target_location = parse_ledger_location(url), parse_ledger_location(target_url)
     if not isinstance(source_location, Path):

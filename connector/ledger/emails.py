@@ -240,7 +240,7 @@ def _build_rows(campaign: Campaign, recipients: Sequence[bytes]) -> list[tuple[i
 
 
 def _name_mark(kind: str, campaign: Campaign) -> str:
-    """Return the name of a line of `email_meta`, of at most 40 characters."""
+    """Return the name of a row of `email_meta`, of at most 40 characters."""
     key = f"{campaign.account}\0{campaign.name}".encode("utf-8", "backslashreplace")
     return f"{kind} {blake2b(key, digest_size=16).hexdigest()}"
 

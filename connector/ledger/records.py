@@ -202,7 +202,7 @@ def record_list_size(connection: Connection, table: Table, account: str, suppres
 
 
 def _name_list_line(account: str, suppression: Suppression) -> str:
-    """Return the name of the line of `meta` for the list of this account, job and field."""
+    """Return the name of the row of `meta` for the list of this account, job and field."""
     key = "\0".join((account, suppression.job, suppression.field)).encode("utf-8", "backslashreplace")
     return LIST_SIZE_PREFIX + blake2b(key, digest_size=16).hexdigest()
 

@@ -206,7 +206,7 @@ problem = Table(
 )
 
 receipt = Table(
-    "receipt",  # the outbox; a line is deleted when its receipt is at the destination
+    "receipt",  # the outbox; a row is deleted when its receipt is at the destination
     metadata,
     Column("run_key", Integer, ForeignKey(run.c.run_key), primary_key=True),
     Column("base_key", Integer, primary_key=True),
@@ -288,7 +288,7 @@ _VERSION_BY_TABLE = {
     table.name: {"schema_version": str(version), "identity_rule": str(IDENTITY_RULE)}
     for table, version in ((meta, SCHEMA_VERSION), (email_meta, EMAILS_VERSION))
 }
-"""The lines with the version in `meta` and in `email_meta`, by the name of the table."""
+"""The rows with the version in `meta` and in `email_meta`, by the name of the table."""
 
 
 def create_or_check(connection: Connection, name: str, *, may_create: bool) -> bool:
@@ -338,7 +338,7 @@ def read_version(connection: Connection, meta: Table = meta) -> dict[str, str]:
 
 
 MOVED_TO_KEY = "moved_to"
-"""The name of the line in `meta` that has the location of the ledger's copy. A ledger with this line is closed."""
+"""The name of the row in `meta` that has the location of the ledger's copy. A ledger with this row is closed."""
 
 
 def is_upgradable(version: Mapping[str, str]) -> bool:

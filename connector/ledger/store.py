@@ -73,7 +73,7 @@ class Base:
 
     @property
     def is_known_whole(self) -> bool:
-        """Whether Id and name are known. If they are known, no other line of the ledger can be the same base."""
+        """Whether Id and name are known. If they are known, no other row of the ledger can be the same base."""
         return self.service_id is not None and self.name is not None
 
 
@@ -167,25 +167,25 @@ class Store:
         return self.connection.begin() if self.lease is None else self.lease.renew_in_transaction(self.connection)
 
     def select(self, batch: Batch, shared_values: Mapping[str, Any], rows: Rows) -> Iterator[Sequence[Any]]:
-        """Yield all lines that the statement finds for these rows."""
+        """Yield all rows of the database that the statement finds for these rows."""
         for sql, values in _split_into_calls(self.connection, batch, shared_values, rows):
             yield from self.connection.exec_driver_sql(sql, values).all()
 
     def write(self, batch: Batch, shared_values: Mapping[str, Any], rows: Rows) -> int:
-        """Execute the statement for every row, and return the number of changed lines."""
+        """Execute the statement for every row, and return the number of changed rows of the database."""
         return sum(
             self.connection.exec_driver_sql(sql, values).rowcount
             for sql, values in _split_into_calls(self.connection, batch, shared_values, rows)
         )
 
     def change(self, batch: Batch, shared_values: Mapping[str, Any], rows: Rows) -> None:
-        """Execute the statement for every row. If a row has not changed one line, raise
+        """Execute the statement for every row. If a row has not changed one row of the database, raise
         StaleTransitionError, which rolls back the transaction."""
         refuse_stale(self.write(batch, shared_values, rows), len(rows))
 
 
 def refuse_stale(changed_count: int, expected_count: int) -> None:
-    """Raise StaleTransitionError if the number of changed lines is not the expected number."""
+    """Raise StaleTransitionError if the number of changed rows is not the expected number."""
     if changed_count != expected_count:
         raise StaleTransitionError(
             f"another program changed the ledger during this run: {expected_count - changed_count} of "

@@ -321,8 +321,9 @@ class Connector:
         *,
         is_writing: bool = True,
     ) -> LoadPlan:
-        """Return the plan to load these rows. Raises ConfigurationError, also for values of a wrong type, because
-        Python does not check types."""
+        """Return the plan to load these rows. Raises ConfigurationError. Values of a wrong type also raise this error,
+        because Python does not check types.
+        """
         arguments: dict[str, Any] = {**options}
         job_file = arguments.pop("job", None)
         for name in ("base_id", "limit"):

@@ -102,8 +102,8 @@ class LookupKey:
     `value` is the text as sent.
 
     A filter finds a subscriber of this connector by the text as sent or by its normal form. With `ignores_case`, the
-    subscriber is absent only if no filter finds the text in other capitals, because another program may have created
-    the subscriber.
+    subscriber is absent only if no filter finds the text in any upper or lower case, because another program may have
+    created the subscriber.
     """
 
     identity: bytes
@@ -259,7 +259,7 @@ class LookupState:
     usable_fields: set[str] = field(default_factory=set)  # the filters of these fields list nobody for a made-up value
     control_results: dict[SpellingClass, bool] = field(default_factory=dict)
     """For each class that was tried: whether the filter finds a subscriber of the class."""
-    is_case_insensitive: bool | None = None  # whether the filter by email finds other capitals; None: not tried
+    is_case_insensitive: bool | None = None  # whether the filter by email is case-insensitive; None: not tried
     multiple_match_fields: set[str] = field(default_factory=set)
     """Fields whose filters have listed several subscribers in one answer, so they do not return only the first
     match."""

@@ -26,8 +26,8 @@ class KnownSubscriber:
 async def find_known_subscriber(access: ListAccess, subscriber_id: int) -> KnownSubscriber | None:
     """Return the subscriber with this answered id if it existed before the create, else None. Record the id as known.
 
-    The subscriber existed before if the run's look-ups have shown the id, an entry of the account has the id, or the
-    answer to another create of the run contained the id."""
+    The subscriber existed before in three cases: the run's look-ups have shown the id, an entry of the account has the
+    id, or the answer to another create of the run contained the id."""
     known_ids = access.known_ids
     is_shown = known_ids.has_id(subscriber_id)
     known_ids.add_answered_id(subscriber_id)

@@ -84,8 +84,8 @@ async def list_account(
     The subscribers of `keys` are stored with their values, for a comparison. With `keeps_other_bases`, the subscribers
     of all other bases are also stored, because later rows may be for these bases.
 
-    Raises ListFailed if the service does not return its list, EmptiedError if the list shows none of the known
-    subscribers of a base, and RunAborted if a base is not the intended one or the run must stop.
+    Raises ListFailed if the service does not return its list, and EmptiedError if the list shows none of the known
+    subscribers of a base. Raises RunAborted if a base is not the intended one or the run must stop.
     """
     access, started_at = accesses[0], accesses[0].clock.monotonic()
     access.control.activity = "listing existing subscribers"

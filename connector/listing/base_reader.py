@@ -48,8 +48,8 @@ class BaseReader:
     `fields` are the identity fields to read (email, client_user_id). Inactive subscribers of every base are recorded in
     `inactive_identities`.
 
-    Raises ConfigurationError if several bases have the job's base name (trimmed and case-folded) or a row does not show
-    its base, and RunAborted if the base no longer has the job's base name.
+    Raises ConfigurationError if several bases have the job's base name (trimmed and case-folded), or if a row does not
+    show its base. Raises RunAborted if the base no longer has the job's base name.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class SweptRows:
     def receive_rows(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         """Keep the subscribers of a page.
 
-        Raises RunAborted if the disk is full, or if another base now has the name of a base of the run, and
+        Raises RunAborted if the disk is full, or if another base now has the name of a base of the run. Raises
         ConfigurationError if several bases have the name.
         """
         pairs_by_base: dict[ListedBase, list[tuple[bytes, int]]] = defaultdict(list)

@@ -186,8 +186,9 @@ async def _try_filter(
 
 
 async def _try_spellings(request_page: RequestPage, name: str, sample: Sample) -> ControlResult:
-    """Try the filter with a listed subscriber. Ask for an address in other capitals first, because capitals do not
-    distinguish addresses (docs/glossary.md)."""
+    """Try the filter with a listed subscriber. For an address, first change the case of the letters, because addresses
+    are compared without case (docs/glossary.md).
+    """
     if name != "email":
         return (await try_sample(request_page, name, sample)).control_result
     subscriber_id, value = sample

@@ -202,9 +202,9 @@ def _plan_recount(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]
 def _plan_combinations(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
     """Return questions for the bases of the load that no row shows, and for several classes at once.
 
-    If the list hides two classes, and every subscriber of the first class is also of the second class, no request for
-    the first class alone shows a subscriber. A class that a request has shown is combined only with bases that no
-    request has shown."""
+    The list may hide two classes, where all subscribers of the first class are also of the second class. Then no
+    request for the first class alone shows a subscriber. A class that a request has shown is combined only with bases
+    that no request has shown."""
     has_asked_combinations = any(answer.question.topic is Topic.COMBINATION for answer in answers)
     if has_asked_combinations or contradicts(suspect, answers):
         return []

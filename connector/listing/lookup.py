@@ -68,14 +68,14 @@ class FilterCheck:
     passed_classes: frozenset[SpellingClass] = frozenset()
     failed_classes: frozenset[SpellingClass] = frozenset()  # also the classes of a field whose filter is not usable
     seen_sentinels: tuple[Sentinel, ...] = ()
-    is_case_insensitive: bool = False  # whether the filter by email ignores case
+    is_case_insensitive: bool = False  # whether the filter by email is case-insensitive
 
 
 async def check_filters(
     access: ListAccess, classes: Collection[SpellingClass], *, tries_case: bool = False, is_repeated: bool = False
 ) -> FilterCheck:
-    """Return the results of the controls of these classes; with `tries_case`, also whether the filter by email ignores
-    case.
+    """Return the results of the controls of these classes; with `tries_case`, also whether the filter by email is
+    case-insensitive.
 
     In a run, a filter is tried once for each class, and once with a made-up value. With `is_repeated`, classes that
     have passed are tried again, because a filter may stop working in the middle of a run. Raises ListFailed.
@@ -173,8 +173,8 @@ def _find_sentinels(access: ListAccess, spelling_class: SpellingClass) -> Iterat
 
 
 async def _is_case_blind(access: ListAccess) -> bool | None:
-    """Return whether the filter by email finds listed emails by a text in the other case. Try emails with capitals, and
-    emails without. Return None if no such email is known.
+    """Return whether the filter by email is case-insensitive: it finds listed emails with capitals by their lower-case
+    text, and other listed emails by their upper-case text. Return None if no such email is known.
     """
     stats = access.state.stats
     if stats is None:
@@ -338,8 +338,8 @@ def count_requests(keys: Sequence[LookupKey]) -> int:
 class _Question:
     """A key, with the texts to ask for and the classes of the texts.
 
-    `needs_case_insensitive`: the email counts in any capitals, so only a filter that ignores case can prove absence.
-    `has_hidden_spellings`: the subscriber may have a spelling that no filter is known to find.
+    `needs_case_insensitive`: the email counts in any upper or lower case, so only a case-insensitive filter can prove
+    absence. `has_hidden_spellings`: the subscriber may have a spelling that no filter is known to find.
     """
 
     key: LookupKey

@@ -105,7 +105,8 @@ class Loader:
 
     async def sort_chunk(self, planned_chunk: PlannedChunk) -> SortedChunk:
         """Give an outcome to each row of the chunk whose outcome follows from the ledger. Call `hold_rows` later in any
-        case, also after an error."""
+        case, even after an error.
+        """
         row_count = len(planned_chunk.identities)
         is_in_order = row_count <= _LARGEST_SMALL_CHUNK
         indexes = list(range(row_count)) if is_in_order else np.argsort(planned_chunk.identities).tolist()

@@ -292,8 +292,9 @@ class Creator:
             )
 
     def _stop_on_faults(self, transition: Transition) -> None:
-        """End the run if too many answers in a row are unusable, if the service redirects, or if an answer has another
-        base or too many existing subscribers."""
+        """End the run if too many answers in a row are unusable, if the service redirects, if an answer has another
+        base, or if too many answers have existing subscribers.
+        """
         control, canaries = self._session.control, self._session.canaries
         if transition.is_known:
             self._stop_on_existing(transition)

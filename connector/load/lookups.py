@@ -32,7 +32,7 @@ class LookupMethod(StrEnum):
 
     FILTER = "filter"
     SWEEP = "sweep"
-    # By filters, with the text as sent and its normal form, but not with other capitals.
+    # By filters, with the text as sent and its normal form, but not in another upper or lower case.
     FILTER_AS_SENT = "filter as sent"
     NONE = "none"
 
@@ -51,7 +51,7 @@ class KeysCost:
 
     request_count: int  # including controls
     unprovable_count: int = 0  # keys whose absence no filter is known to prove
-    has_other_spellings: bool = False  # whether some keys must also be looked up in other capitals
+    has_other_spellings: bool = False  # whether some keys must also be looked up in upper or lower case
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ async def choose_lookup_method(
 @dataclass(frozen=True, slots=True)
 class LookupPart:
     """A part of a look-up: keys in one base, with their result. `only_as_sent`: some keys should also be looked up in
-    other capitals, and were not.
+    upper and lower case, and were not.
     """
 
     access: ListAccess

@@ -66,8 +66,8 @@ class MistakenIds:
     async def find_problems(
         self, planned_chunk: PlannedChunk, new_indexes: Sequence[int], listing_rows: SweptRows | None
     ) -> dict[int, tuple[str, str]]:
-        """Return the code and message of a problem for each new row whose subscriber probably exists in the base with
-        another client_user_id, by the index of the row.
+        """Find new rows whose subscribers probably exist in the base with another client_user_id. Return the code and
+        message of a problem for each such row, by the index of the row.
 
         `listing_rows` is the listing whose subscribers were recorded, or None if filters have looked the rows up.
         """

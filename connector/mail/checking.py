@@ -76,7 +76,7 @@ class _InactiveAddressSink:
 async def read_inactive_addresses(client: Client, clock: Clock, stop: Stop) -> InactiveIdentities:
     """Return the addresses that are inactive in the service.
 
-    Raises RunAborted if the list is incomplete or shows no email, and ConfigurationError if no row of the first page
+    Raises RunAborted if the list is incomplete or shows no email. Raises ConfigurationError if no row of the first page
     has an IsActive that can be read, or if the service refuses the token.
     """
     sink, retrier, query = _InactiveAddressSink(), Retrier(clock=clock), ListQuery(limit=MAX_LIMIT)
@@ -172,7 +172,7 @@ def check_rows(
     """Check every row of the source. Add the rows for which an email can be sent to the spool. `now` is the time of the
     run.
 
-    The results are written into `check`, also if an error is raised. Raises SourceError. Raises RunAborted if the run
+    The results are written into `check`, even if an error is raised. Raises SourceError. Raises RunAborted if the run
     must stop or the disk is full.
     """
     suppression = None

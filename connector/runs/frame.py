@@ -234,7 +234,7 @@ class Run:
         return self.reason is None and not self.stop.is_stopping
 
     async def finish_load(self, load: ClosableLoad, work: Coroutine[Any, Any, None]) -> None:
-        """Wait for the work with this load, and then close the load, also after an error. Store the reason if the work
+        """Wait for the work with this load, and then close the load, even after an error. Store the reason if the work
         ended early.
 
         Raises only a cancellation without a signal.
@@ -431,8 +431,9 @@ def _record_start(ledger: Ledger, frame: Frame, report: Report, clock: Clock) ->
 
 
 async def keep_lease(store: Store, renew: Callable[[], Awaitable[object]], stop: Stop) -> None:
-    """Renew the lease of the ledger again and again, also while the run does not use the ledger. End the run if the
-    lease is lost. `renew` executes one transaction of the store."""
+    """Renew the lease of the ledger again and again, even while the run does not use the ledger. End the run if the
+    lease is lost. `renew` executes one transaction of the store.
+    """
     if store.lease is None:
         return
     while True:

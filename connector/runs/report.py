@@ -177,7 +177,7 @@ class Report:
     opt_outs: Annotated[
         int,
         "Number of opt-outs: a row of the job says inactive, and the service shows the subscriber as active. Each run "
-        "counts all of them, also those whose rows it did not read.",
+        "counts all opt-outs, even if it did not read their rows.",
     ] = 0
     problems: Annotated[dict[str, Any], "Problems of the job.", Problems] = field(
         default_factory=lambda: {"new": 0, "open": 0, "kinds": {}}

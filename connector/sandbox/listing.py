@@ -107,7 +107,7 @@ def parse_query(text: str, settings: SandboxSettings) -> Query:
 def find_subscriber_ids(store: SubscriberStore, query: Query, settings: SandboxSettings) -> list[int]:
     """Return the ids of all subscribers that a query finds under these switches, in the order of the list.
 
-    With the switch `order` = email, the ids are in the order of the emails. In all other cases, the ids ascend, also
+    With the switch `order` = email, the ids are in the order of the emails. In all other cases, the ids ascend, even
     for `id_desc` and `shuffled`. The caller must not change the list.
     """
     if settings.uuids and any(filter_.name == "Id" for filter_ in query.filters):

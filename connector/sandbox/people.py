@@ -206,7 +206,7 @@ class SyntheticSubscribers:
 
     @property
     def ids(self) -> range:
-        """The ids of all subscribers of the block, also of removed subscribers."""
+        """The ids of all subscribers of the block, including removed subscribers."""
         return range(self.first_id, self.first_id + self.count * self.step, self.step)
 
     def email(self, subscriber_id: int) -> str:

@@ -360,7 +360,7 @@ _BACKSLASH_ESCAPE = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|(.?))", re.DOTALL)
 
 
 def build_mask(secret: str) -> MaskMessage:
-    """Return a function that replaces `secret` by `MASKED`, also if it is escaped for a URL, JSON or HTML.
+    """Return a function that replaces `secret` by `MASKED`, even if it is escaped for a URL, JSON or HTML.
 
     A message with an escaped secret is returned without any escapes.
     """

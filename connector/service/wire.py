@@ -66,8 +66,8 @@ class ListQuery:
     specified.
 
     numpy's integers, booleans and strings are converted to Python's, because listed values are compared by value and
-    type. Raises ConfigurationError for any other type, an offset below 0, a limit outside 1..1000, another gender, or a
-    text that is blank or cannot be encoded as UTF-8.
+    type. Raises ConfigurationError for any other type, an offset below 0, a limit outside 1..1000, or another gender.
+    Also raises ConfigurationError for a text that is blank or cannot be encoded as UTF-8.
     """
 
     offset: int = 0

@@ -288,9 +288,9 @@ def open_csv(
     - A quote closes before the end of its cell, or is ambiguous.
     - The record is longer than a MiB.
 
-    Blank lines (also with spaces and tabs) and lines with only the delimiters of the header are not records, but they
-    count: a record has the number of its row in a spreadsheet program, where the header is row 1. A quote within quotes
-    is written twice. A backslash has no special meaning.
+    Blank lines (some have spaces or tabs) and lines with only the delimiters of the header are not records. But they
+    count, so that a record has the row number of a spreadsheet program, in which the header is row 1. A quote within
+    quotes is written twice. A backslash has no special meaning.
 
     The `messages` of the first chunk name the parts that were left out, and a detected encoding. If the encoding is not
     certain, rows with bytes beyond ASCII are malformed. `chunk_bytes` is the size of a block (default: about 30,000

@@ -183,8 +183,9 @@ def find_latest_allowed(value: CursorValue, now: datetime) -> CursorValue | None
 
 
 def find_latest_allowed_unix(value: CursorValue | None, now: datetime) -> int | None:
-    """Return the end of tomorrow as a Unix time in the unit of this whole number (seconds to nanoseconds), or None if
-    the number is not a time between the year 2000 and that day."""
+    """Return the end of tomorrow as a Unix time in the unit of this whole number (seconds to nanoseconds). Return None
+    if the number is not a time between the year 2000 and the end of tomorrow.
+    """
     if not isinstance(value, int):
         return None
     end_of_tomorrow_s = int(_find_end_of_tomorrow(now).timestamp())

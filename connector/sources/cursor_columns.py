@@ -169,8 +169,9 @@ def build_check_sql(
     """Return the statement that counts the values that cannot be compared. `rows_sql` is a SELECT with the `columns`,
     and `column` has the values.
 
-    The row of the result has the number of such values, one of these values, and for SQLite the smallest offset from
-    UTC among the texts, in quarters of an hour. Return None if the type of the column is enough.
+    The row of the result has the number of such values, and one of these values as an example. For SQLite, it also has
+    the smallest offset from UTC among the texts, in quarters of an hour. Return None if the type of the column is
+    enough.
     """
     if database == "sqlite":
         offset_sql = _SQLITE_NUMBER_OFFSET if kind is CursorKind.INTEGER else _SQLITE_OFFSET

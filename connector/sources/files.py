@@ -75,7 +75,7 @@ class CheckedFile(CloseableResource):
             chunk = None
             try:
                 chunk = next(chunks, None)
-            finally:  # also after an error, because a file that another program truncates looks damaged
+            finally:  # even after an error, because a file that another program truncates looks damaged
                 if self._input.is_local or chunk is None:
                     # An object is checked only once, because each check is a request.
                     self._input.refuse_changed()

@@ -165,8 +165,8 @@ def open_workbook(source_input: Input, sheet: str | None) -> Source:
 
     The first filled row names the columns. Titles of a single cell may stand above it. Empty rows are skipped. Whole
     numbers have no `.0`, numbers have no exponent, dates are in ISO form, and booleans are `true` and `false`. A row
-    with an error (#N/A) is malformed, but an .xls file with an error is refused. Raises SourceError, also for an
-    OpenDocument spreadsheet (.ods) and for a workbook that is damaged or too large.
+    with an error (#N/A) is malformed, but an .xls file with an error is refused. Raises SourceError, for example for an
+    OpenDocument spreadsheet (.ods), and for a workbook that is damaged or too large.
     """
     import python_calamine  # imported here, because most files are not workbooks
 

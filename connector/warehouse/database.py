@@ -52,7 +52,7 @@ class Dialect:
     `types` has the SQL type of each kind of column. `quotes` open and close a name. `parameter_prefix` begins the name
     of a parameter. `catalog` and `default_schema` are written before the name of a table, and `temporary_prefix` before
     the name of a temporary table. Three fields are templates: `differs_template` (the condition that two values differ,
-    also if one is null), `bytes_template` (the bytes of a text) and `first_row_template` (a query for one row).
+    even if one is null), `bytes_template` (the bytes of a text) and `first_row_template` (a query for one row).
 
     - `can_undo_tables`: a rollback also undoes the creation of tables.
     - `can_cast_null`: null can be cast to the type of a column, so that wrong types show without rows.

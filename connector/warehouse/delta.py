@@ -118,8 +118,9 @@ class DeltaWriter:
         return find_last_row_count(self._target_state.runs, filters)
 
     def publish(self, run: ExportRun) -> RowChanges:
-        """Write the staged rows in one commit. Raises RunAborted, also if a later export was written meanwhile, and
-        CommitUnknown if the table cannot be read after a failure of the commit."""
+        """Write the staged rows in one commit. Raises RunAborted, for example if a later export was written meanwhile.
+        Raises CommitUnknown if the table cannot be read after a failure of the commit.
+        """
         if self._stage is None:
             raise ValueError("prepare() comes before publish()")
         with self._translate_errors():

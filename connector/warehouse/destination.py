@@ -215,8 +215,8 @@ def parse_destination(
     suffix does not show the format. `csv_dialect` is one of CSV_DIALECTS, and `delimiter` one of CSV_DELIMITERS.
     The other options have the meaning of the fields of Destination.
 
-    Raises ConfigurationError for a destination that cannot be written, such as an unknown suffix, a missing driver or
-    folder, or an option that the destination does not have. The message shows no password of a URL.
+    Raises ConfigurationError for a destination that cannot be written: its suffix is unknown, its driver or folder is
+    missing, or it does not have an option. The message shows no password of a URL.
     """
     url_match = _URL.fullmatch(text)
     scheme = url_match[1].lower() if url_match else ""
@@ -304,8 +304,9 @@ def split_suffix(path: Path) -> str:
 
 
 def _parse_delta(location: str) -> tuple[str | None, Path]:
-    """Return the URL (None for a folder) and the path of a Delta table. Raises ConfigurationError, also if the package
-    deltalake is missing."""
+    """Return the URL (None for a folder) and the path of a Delta table. Raises ConfigurationError, for example if the
+    package deltalake is missing.
+    """
     if find_spec("deltalake") is None:
         raise ConfigurationError(
             "A Delta table needs the package deltalake: run pip install 'subscriber-connector[delta]'."
@@ -367,7 +368,7 @@ def check_columns(names: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def _parse_server(text: str) -> "DatabaseUrl":
-    """Return the URL of a database server. Raises ConfigurationError, also for a missing driver."""
+    """Return the URL of a database server. Raises ConfigurationError, for example for a missing driver."""
     from connector.databases import build_engine, parse_url, show_url
 
     url = parse_url(text, "the destination")

@@ -182,8 +182,9 @@ def _guard_texts(table: pa.Table) -> pa.Table:
 
 
 class JsonLinesFormat:
-    """JSON Lines: one JSON object in each line. An object has every column, also if its value is null. Dates and times
-    are in ISO 8601. An export without rows is an empty file."""
+    """JSON Lines: one JSON object in each line. An object has every column, even if its value is null. Dates and times
+    are in ISO 8601. An export without rows is an empty file.
+    """
 
     def __init__(self, file: BinaryIO, schema: pa.Schema, options: FileOptions) -> None:
         self._file = file
@@ -216,7 +217,7 @@ class JsonLinesFormat:
 
 
 class ExcelFormat:
-    """An .xlsx workbook. Texts are cells of texts, also if they look like numbers or formulas. Tags are `a|b`, dates
+    """An .xlsx workbook. Texts are cells of texts, even if they look like numbers or formulas. Tags are `a|b`, dates
     are dates, and times are in UTC, rounded to the millisecond. An empty text and null are both an empty cell.
 
     The custom properties of the workbook, which have at most 255 characters each, contain the run.

@@ -1,7 +1,7 @@
-"""The interface of a destination, and the rules for the lines of `_connector_runs`. The functions have no side effects.
+"""The interface of a destination, and the rules for the rows of `_connector_runs`. The functions have no side effects.
 
 The connector writes a table that is new or empty, or for which `_connector_runs` has a finished run. When a run begins,
-it inserts its line, with the next number of its table. Exports to one table lock the first line of this table.
+it inserts its row, with the next number of its table. Exports to one table lock the first row of this table.
 """
 
 import json
@@ -137,7 +137,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """A line of `_connector_runs` that has a `finished_at`."""
+    """A row of `_connector_runs` that has a `finished_at`."""
 
     number: int
     run_id: str
@@ -166,9 +166,9 @@ class TargetState:
 def check_target(
     target_state: TargetState, table: str, columns: Sequence[str], mode: Mode, target_name: str, *, overwrite: bool
 ) -> None:
-    """Raise ConfigurationError for a table that the connector did not create, that has another name or another mode,
-    that lacks one of the export's `columns`, or that has referrers. `target_name` is the name of the table for
-    messages."""
+    """Raise ConfigurationError if the connector did not create the table, or if the table has another name, another
+    mode or referrers, or lacks one of the export's `columns`. `target_name` is the name of the table for messages.
+    """
     if target_state.stored_name is None:
         return
     if target_state.stored_name != table and not target_state.runs:
@@ -267,7 +267,7 @@ def format_filters(filters: Mapping[str, Any]) -> str:
 
 
 def describe_beginning(table: str, run_number: int, export_start: ExportStart, mode: Mode) -> dict[str, object]:
-    """Return the values of a line of `_connector_runs` when its run begins. Times are aware."""
+    """Return the values of a row of `_connector_runs` when its run begins. Times are aware."""
     return {
         "table_name": table,
         "number": run_number,
@@ -280,7 +280,7 @@ def describe_beginning(table: str, run_number: int, export_start: ExportStart, m
 
 
 def describe_end(run: ExportRun, changes: RowChanges) -> dict[str, object]:
-    """Return the values that a line of `_connector_runs` gets when its run publishes. Times are aware."""
+    """Return the values that a row of `_connector_runs` gets when its run publishes. Times are aware."""
     certificate = run.certificate
     return {
         "finished_at": run.finished_at,

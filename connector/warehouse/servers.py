@@ -45,8 +45,9 @@ _TYPE_BY_VALUE: Mapping[type, sa.types.TypeEngine[Any]] = {
 """SQL types of parameters, by the Python type of the value. Some drivers cannot infer them."""
 
 _RACE_CODES = ("42P06", "42P07", "42710", 1050, 1684)
-"""Codes of errors for a schema or table that already exists: SQLSTATEs of PostgreSQL (also for the row type), and
-numbers of MySQL for tables."""
+"""Codes of errors for a schema or table that already exists: SQLSTATEs of PostgreSQL (one of them for the row type of a
+table), and numbers of MySQL.
+"""
 
 
 class SqlalchemyDatabase:

@@ -208,14 +208,14 @@ class TableStatements:
         return Statement(f"SELECT {columns_sql} FROM {self.runs} WHERE {condition}", {"table_name": self._name.table})
 
     def insert_line(self, values: Values) -> Statement:
-        """Return the statement that adds a line to `_connector_runs`."""
+        """Return the statement that adds a row to `_connector_runs`."""
         parameters_sql = ", ".join(f"{self._dialect.parameter_prefix}{name}" for name in values)
         return Statement(
             f"INSERT INTO {self.runs} ({self._dialect.format_names(list(values))}) VALUES ({parameters_sql})", values
         )
 
     def update_line(self, run_number: int, values: Values) -> Statement:
-        """Return the statement that sets these values in the line of the run with this number."""
+        """Return the statement that sets these values in the row of the run with this number."""
         assignments_sql = ", ".join(
             f"{self._dialect.quote(name)} = {self._dialect.parameter_prefix}{name}" for name in values
         )
@@ -223,7 +223,7 @@ class TableStatements:
         return Statement(f"UPDATE {self.runs} SET {assignments_sql} WHERE {self._format_line_condition()}", values)
 
     def lock_line(self, run_number: int) -> Statement:
-        """Return the statement that locks the line of the run with this number and changes nothing."""
+        """Return the statement that locks the row of the run with this number and changes nothing."""
         return Statement(
             self._format_empty_update(self.runs, "job", self._format_line_condition()),
             self._list_line_values(run_number),

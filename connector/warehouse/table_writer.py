@@ -119,8 +119,9 @@ class TableWriter:
         return None if self._target_state is None else find_last_row_count(self._target_state.runs, filters)
 
     def publish(self, run: ExportRun) -> RowChanges:
-        """Write the staged rows in one transaction. Raises RunAborted, also if the table has newer rows. Raises
-        ConfigurationError if the table refuses a row."""
+        """Write the staged rows in one transaction. Raises RunAborted, for example if the table has newer rows. Raises
+        ConfigurationError if the table refuses a row.
+        """
         if self._stage is None:
             raise ValueError("prepare() comes before publish()")
         with self._translate_errors():
@@ -186,7 +187,7 @@ class TableWriter:
         return target_state
 
     def _insert_line(self, export_start: ExportStart) -> None:
-        """Insert the line of this run, with the table's next number."""
+        """Insert the row of this run, with the table's next number."""
         database = self._database
         with database.connect(self._interruption):
             self._make_tables(includes_target=False)
@@ -234,7 +235,7 @@ class TableWriter:
     def _lock(self) -> None:
         """Wait until no other export publishes to this table. Each export locks the first line of the table in
         `_connector_runs`."""
-        if self._database.run(self._statements.lock_line(1)) == 0:  # a user has deleted the first line
+        if self._database.run(self._statements.lock_line(1)) == 0:  # a user has deleted the first row
             ((lowest_number,),) = self._database.fetch(self._statements.select_lowest_number(), 1)
             if lowest_number is not None:
                 self._database.run(self._statements.lock_line(int(lowest_number)))
@@ -256,7 +257,7 @@ class TableWriter:
                 self._run_number, self._convert_times(describe_end(run, changes))
             )
             if database.run(update_line) == 0:
-                raise RunAborted(f"The line of this run in {RUNS} was deleted. Nothing was written. Run again.")
+                raise RunAborted(f"The row of this run in {RUNS} was deleted. Nothing was written. Run again.")
             failure: Exception | None = None
             try:
                 database.commit(interruption)
@@ -293,7 +294,7 @@ class TableWriter:
         except database.errors as error:
             raise CommitUnknown(
                 f"The connection was lost while {self} was being committed ({database.explain(error)}). The table has "
-                f"the new rows if the line of the run {run.run_id} in _connector_runs has a finished_at; otherwise the "
+                f"the new rows if the row of the run {run.run_id} in _connector_runs has a finished_at; otherwise the "
                 "table is unchanged."
             ) from None
 

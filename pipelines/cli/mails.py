@@ -117,7 +117,7 @@ def send_command(file: Path | None, is_dry: bool, eml: Path | None, output: Outp
 
 
 def _write_new(path: Path, content: bytes) -> None:
-    """Write a new file that only its owner can read. Raises ConfigurationError, also if the file exists."""
+    """Write a new file that only its owner can read. Raises ConfigurationError, for example if the file exists."""
     try:
         file = create_private(path)
     except FileExistsError:

@@ -135,7 +135,7 @@ class _Reconciliation:
             report.unmapped_columns = list(load.rows.unmapped_columns)
             with DifferenceFile(self._plan.to) as file:
                 report_differences(comparison, compared_bases.bases, identity, names, self.differences, file)
-                report.reconciled = self.differences.as_json()  # also if the file cannot be written
+                report.reconciled = self.differences.as_json()  # even if the file cannot be written
                 self.differences.file = file.publish()
                 report.reconciled = self.differences.as_json()
             if not is_certain:

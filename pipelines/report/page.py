@@ -172,8 +172,9 @@ def _name_report(report: Mapping[str, Any]) -> str:
 
 
 def _wrap(value: object) -> "markupsafe.Markup":
-    """Return the escaped text, with a place for a line break after each slash of a path or URL, and without a line
-    break inside of an option of a command. A browser would break words and options elsewhere."""
+    """Return the escaped text. A line may break after each slash of a path or URL, but not inside an option of a
+    command. Without these marks, a browser would break words and options elsewhere.
+    """
     from markupsafe import Markup
 
     texts = _OPTION.split(make_visible(str(value)))

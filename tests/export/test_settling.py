@@ -76,7 +76,7 @@ def test_a_lost_commit_is_checked_or_its_error_names_the_row_to_check(tmp_path: 
     assert read_rows(table) == [(1, "Ann", 1)]
     publish_with_lost_commit(table.path, is_committed=True)
     assert read_rows(table) == [(2, "Ann", 2)]
-    with pytest.raises(CommitUnknown, match=r"the line of the run run-2 .* has a finished_at; otherwise .* unchanged"):
+    with pytest.raises(CommitUnknown, match=r"the row of the run run-2 .* has a finished_at; otherwise .* unchanged"):
         publish_with_lost_commit(table.path, is_committed=True, is_reachable=False)
 
 

@@ -1,4 +1,4 @@
-"""`connector status` lists every start of a job, also if the run could not begin."""
+"""`connector status` lists every start of a job, even if the run could not begin."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -25,7 +25,7 @@ def write_workbook(path: Path, *rows: tuple[object, ...], header: tuple[object, 
             cell = workbook.active.cell(workbook.active.max_row, column_number)
             cell.value = value
             if isinstance(value, str):
-                cell.data_type = "s"  # also if the text begins with =
+                cell.data_type = "s"  # even if the text begins with =
     workbook.save(path)
     return path
 

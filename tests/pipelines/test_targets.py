@@ -86,7 +86,7 @@ def test_an_empty_file_and_an_earlier_export_are_replaced(connector: Connector, 
     connector.sandbox.seed(2, base_name="News")
     shrunk_result = connector.run_json("export", name)
     assert (shrunk_result.code, "90% fewer than the 20" in shrunk_result.stderr) == (3, True), (
-        "the guard counts the rows of the existing file, also if the file is compressed"
+        "the guard counts the rows of the existing file, even if the file is compressed"
     )
 
 

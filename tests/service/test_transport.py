@@ -260,7 +260,7 @@ async def test_a_cancelled_request_leaves_no_answer_for_the_next_request() -> No
         assert server.connection_count == 2
 
 
-# 5. The size of an answer is limited, also without Content-Length and with compression.
+# 5. The size of an answer is limited, even without Content-Length and with compression.
 
 
 def answer_without_end(head: bytes, chunk: bytes) -> Fault:

@@ -115,7 +115,7 @@ def no_create_in_doubt_is_repeated_with_on_unknown_hold(truth: Truth) -> Iterato
 
 
 def no_create_is_sent_for_a_suppressed_person(truth: Truth) -> Iterator[str]:
-    """Check that a run sends no create for the persons on its suppression list, also not for an unfinished entry."""
+    """Check that a run sends no create for the persons on its suppression list, even for an unfinished entry."""
     for run_result in truth.simulation.run_results:
         for person in sorted(run_result.job_run.suppressed_persons):
             for call in truth.find_calls(person, run_result.number):
@@ -126,7 +126,7 @@ def no_create_is_sent_for_a_suppressed_person(truth: Truth) -> Iterator[str]:
 
 
 def every_confirmed_person_is_stored_with_the_confirmed_id(truth: Truth) -> Iterator[str]:
-    """Check the confirmed ids after every run, also after a run that was killed.
+    """Check the confirmed ids after every run, even after a run that was killed.
 
     Exceptions: answers with a provisional Id, and a service that has stored nothing.
     """

@@ -1,7 +1,8 @@
 """Processes that are killed before or after a commit, or at a step. The next runs, which have no faults, end correctly.
 
 By default, a process is killed at every fifth commit and every 25th step. In a long run, it is killed at each commit
-and step. After every second kill the next run has the source; after the other kills it is a retry without the source.
+and step. After every second kill, the next run has the source. After the other kills, the next run is a retry without
+the source.
 """
 
 import json

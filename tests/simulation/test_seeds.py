@@ -46,7 +46,7 @@ def test_every_claim_holds_and_the_seeds_reach_every_phase_and_setting(
     assert coverage.list_missing_keys() == []
 
 
-def test_a_seed_has_the_same_story_twice() -> None:
+def test_two_simulations_of_a_seed_have_the_same_trace() -> None:
     ledgers = Ledgers()
     first_traces, second_traces = (
         [format_trace(result) for result in simulate_seeds(range(4), ledgers)] for _ in range(2)

@@ -191,7 +191,7 @@ def test_no_class_fails_if_the_list_only_lags(tmp_path: Path) -> None:
 
 def test_a_class_fails_if_the_list_shows_a_sentinel_by_its_id_and_not_by_its_text(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
-    fake_list.add(100, "WIT+NESS@X.ORG")  # the service stores the text in capitals, and its filter compares case
+    fake_list.add(100, "WIT+NESS@X.ORG")  # the service stores the text in capitals, and its filter is case-sensitive
     result = check(fake_list, tmp_path, PLUS_CLASS, sentinels=build_sentinels("wit+ness@x.org"))
     assert (set(result.passed_classes), set(result.failed_classes)) == (set(), {PLUS_CLASS})
 
@@ -218,7 +218,7 @@ def test_listed_subscribers_and_sentinels_are_controls(tmp_path: Path) -> None:
     assert run_with_fake(FakeList(build_other_people(5)), tmp_path, run_checks, **options) == [True, True, False, True]
 
 
-def test_a_filter_ignores_case_if_each_case_finds_the_other_case(tmp_path: Path) -> None:
+def test_a_filter_is_case_insensitive_if_lower_case_finds_upper_case_and_the_reverse(tmp_path: Path) -> None:
     def matches_lower_text(filter_text: str, stored_text: str) -> bool:
         return filter_text.lower() == stored_text
 
@@ -246,7 +246,7 @@ def test_a_filter_ignores_case_if_each_case_finds_the_other_case(tmp_path: Path)
         assert result.is_case_insensitive is is_case_insensitive, text_match
 
 
-def test_a_filter_that_compares_case_is_not_tried_again(tmp_path: Path) -> None:
+def test_a_case_sensitive_filter_is_not_tried_again(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5))
 
     async def run_checks(session: Session) -> int:

@@ -146,7 +146,9 @@ def test_a_key_is_looked_up_in_all_spellings_and_each_spelling_needs_a_control(t
     assert [fake_list.count_requests(text) for text in ("Ann@X.org", "Ann@x.org", "ann@x.org")] == [1, 1, 1]
 
 
-def test_no_listed_subscriber_is_absent_if_the_service_lowers_domains_and_compares_case(tmp_path: Path) -> None:
+def test_no_listed_subscriber_is_absent_if_the_service_lowers_domains_and_its_filter_is_case_sensitive(
+    tmp_path: Path,
+) -> None:
     def store_email(email: str) -> str:
         local, _, domain = email.partition("@")
         return f"{local}@{domain.lower()}"
@@ -223,7 +225,7 @@ def test_each_look_up_checks_the_controls_again(tmp_path: Path) -> None:
         (matches_partially, {"bob@x.org"}),
     ],
 )
-def test_only_a_filter_that_ignores_case_proves_a_key_absent_in_any_capitals(
+def test_only_a_case_insensitive_filter_proves_a_key_absent_in_any_capitals(
     text_match: TextMatch, absent_emails: set[str], tmp_path: Path
 ) -> None:
     fake_list = FakeList(
@@ -241,7 +243,7 @@ def test_only_a_filter_that_ignores_case_proves_a_key_absent_in_any_capitals(
         assert fake_list.count_requests("bob@x.org") == 0  # a look-up would prove nothing, so no request is sent
 
 
-def test_a_client_user_id_is_proved_absent_by_a_filter_that_compares_case(tmp_path: Path) -> None:
+def test_a_client_user_id_is_proved_absent_by_a_case_sensitive_filter(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5))
     fake_list.add(50, client="c50")
     keys = [build_key(text, "client_user_id", ignores_case=True) for text in ("c50", "c99")]

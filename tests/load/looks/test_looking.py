@@ -154,7 +154,7 @@ def test_a_look_up_fails_if_the_service_refuses_the_token_or_returns_no_list(
 
 
 def test_filters_that_do_not_find_the_sentinels_prove_no_absence(tmp_path: Path) -> None:
-    """The service stores new emails in capitals, its filter compares case, and older emails are in lower case."""
+    """The service stores new emails in capitals, its filter is case-sensitive, and older emails are in lower case."""
     fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
     fake_list.add(60_000, "WIT@X.ORG")
     fake_list.add(60_001, "LOST@X.ORG")

@@ -61,7 +61,7 @@ def test_listed_subscribers_are_found_and_others_are_proved_absent_with_any_filt
 
 
 @pytest.mark.parametrize("filters", ["exact", "icase", "partial"])
-def test_client_user_ids_are_found_only_in_their_own_case(
+def test_client_user_ids_are_found_only_with_the_same_capitals(
     sandbox: SandboxProcess, tmp_path: Path, filters: str
 ) -> None:
     fill(sandbox)
