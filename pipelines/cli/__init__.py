@@ -120,6 +120,15 @@ def cli(**_options: Any) -> None:
     Exit codes: 0 ok, 1 some rows need attention, 2 wrong usage or settings,
     3 ended early (run again), 4 locked by another run, 130 or 143 stopped.
 
+    \b
+    Words:
+      create                a request that creates one subscriber. The service
+                            can neither change nor delete the subscriber.
+      base                  a list of subscribers in the service
+      list                  all subscribers that the service shows
+      TotalCount            the service's own count of the subscribers on the list
+      ledger                the connector's record of all creates and emails
+
     For details: connector COMMAND --help. For a first look: connector demo.
 
     You can write the options below before or after the command.

@@ -49,6 +49,12 @@ def test_the_help_shows_each_command_once_with_a_whole_sentence(connector: Conne
     assert [line for line in lines if not line.endswith(".") or line.endswith("...")] == []
 
 
+def test_the_help_explains_the_words_that_all_commands_use(connector: Connector) -> None:
+    help_text = connector.run("--help").stdout
+    (words_text,) = re.findall(r"^  Words:\n((?:    .*\n)+)", help_text, re.MULTILINE)
+    assert re.findall(r"^    (\w+) +\S", words_text, re.MULTILINE) == ["create", "base", "list", "TotalCount", "ledger"]
+
+
 def find_fault(option: click.Option) -> str:
     """Return the fault of the help of an option, or ""."""
     if not isinstance(option, Option):
