@@ -27,7 +27,7 @@ from connector.listing.pages import PageSink
 from connector.listing.reader import read_list
 from connector.listing.renewal import ListEnd
 from connector.listing.requests import try_unlisted
-from connector.paging.certificate import Certificate, CertificateReason, Order
+from connector.paging.certificate import Certificate, CertificateReason, EvidenceResult, Order
 from connector.paging.overlap import IdArray
 from connector.service.wire import ListQuery
 from connector.subscribers.identity import IDENTITY_BYTES
@@ -376,15 +376,18 @@ def describe_unreadable(certificate: Certificate) -> str:
     if certificate.is_complete:
         return ""
     if certificate.reason is CertificateReason.CUT_OFF:
-        evidence = "; ".join(
-            f"{evidence_kind}: {finding_text}" for evidence_kind, finding_text in certificate.evidence.items()
+        prefix = f"{EvidenceResult.CONTRADICTS}: "
+        findings_text = "; ".join(
+            finding_text.removeprefix(prefix)
+            for finding_text in certificate.evidence.values()
+            if finding_text.startswith(prefix)
         )
-        return f"the list shows {certificate.distinct:,} subscribers and leaves others out ({evidence})"
+        return f"the list shows {certificate.distinct:,} subscribers and leaves others out ({findings_text})"
     if certificate.reason is CertificateReason.CUT_OFF_POSSIBLE:
         return (
-            f"the service may cut its list off: the list ends after {certificate.distinct:,} subscribers, a "
-            "size that result windows have, and no evidence shows whether the list goes on (if the list is "
-            "whole, run again with --allow-truncated, or with load.allow_truncated in the job)"
+            f"the service may cut its list off: {certificate.distinct:,} subscribers is a typical limit, and nothing "
+            "proves that the list is whole (if the list is whole, run again with --allow-truncated, or with "
+            "load.allow_truncated in the job)"
         )
     if certificate.reason is CertificateReason.TOTAL_COUNT:
         total_count = certificate.total_last

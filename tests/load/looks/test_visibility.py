@@ -1,11 +1,13 @@
 """The sentinels that look-ups show, and the lag of the list that they prove."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from connector.listing.access import Sentinel, Visibility, read_visibility
+from connector.listing.base_list import describe_unreadable
 from connector.listing.lookup import FilterCheck, find_visible_sentinels
 from connector.paging.certificate import Certificate, CertificateReason, CertificateVerdict, Order
 from connector.subscribers.identity import classify
@@ -172,3 +174,17 @@ def test_at_most_nine_requests_find_the_lag_of_a_list(tmp_path: Path, sentinel_c
     assert latest_sentinel_at >= shown_until - sentinel_count / 10 or latest_sentinel_at == NO_SENTINEL
     assert 0 < visibility.lag_s <= 1000.0 - shown_until + sentinel_count / 10
     assert len(fake_list.queries) <= 9
+
+
+def test_the_reason_that_a_list_proves_nothing_has_only_evidence_against_the_list() -> None:
+    evidence = {
+        "gender": "agrees: the classes have 40 subscribers",
+        "ledger": "contradicts: 3 of 4 subscribers that the list lacks exist",
+        "ids": "nothing",
+        "rows": "contradicts: another answer shows 2 unlisted ids between the listed ids",
+    }
+    certificate = replace(build_certificate(CertificateReason.CUT_OFF), distinct=1000, evidence=evidence)
+    assert describe_unreadable(certificate) == (
+        "the list shows 1,000 subscribers and leaves others out (3 of 4 subscribers that the list lacks exist; another "
+        "answer shows 2 unlisted ids between the listed ids)"
+    )
