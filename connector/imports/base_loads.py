@@ -1,5 +1,6 @@
 """Selects the bases of a command, and loads the rows of a run: one load for each base of the rows."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
@@ -214,13 +215,17 @@ class BaseLoads:
 
     def describe_unlisted_confirmed(self) -> Iterator[str]:
         """Yield a message for each base if the complete list of this run lacks confirmed subscribers of the base."""
+        job_path = self._run.frame.plan.job_path
+        command = "run connector reconcile with a job file"
+        if job_path is not None:
+            command = f"run: connector reconcile {shlex.quote(str(job_path))}"
         for base_load in self._base_loads:
             if unlisted_count := base_load.loader.presence.unlisted_count:
                 yield (
                     f"{describe_base(base_load.base)}: the list is complete and lacks "
                     f"{count(unlisted_count, 'subscriber')} that earlier runs have created or seen in the base. "
                     f"{agree(unlisted_count, 'Its row counts', 'Their rows count')} as existing. "
-                    f"To list {agree(unlisted_count, 'it', 'them')}, run connector reconcile"
+                    f"To list {agree(unlisted_count, 'it', 'them')}, {command}"
                 )
 
     def _split_by_base(

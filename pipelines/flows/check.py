@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shlex
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, replace
@@ -87,7 +88,7 @@ async def check(job_path: Path | None, environ: Mapping[str, str]) -> AsyncGener
         return
     yield CheckResult("configuration", f"account {settings.account}, state folder {settings.state_dir}")
     if job is not None and job.source is not None:
-        yield await _run_check("source", lambda: _read_source(job, settings))
+        yield await _run_check("source", lambda: _read_source(job, settings, job_path))
     async with aclosing(_check_service(settings)) as results:
         async for result in results:
             yield result
@@ -109,7 +110,7 @@ def _describe_failure(name: str, error: ConnectorError) -> CheckResult:
     return CheckResult(name, str(error), 2 if isinstance(error, ConfigurationError | SourceError) else 3)
 
 
-def _read_source(job: Job, settings: Settings) -> str:
+def _read_source(job: Job, settings: Settings, job_path: Path | None) -> str:
     if job.mail is not None:
         with plan_mail(job, settings, limit=_MAX_ROWS).source as source:
             rows = next((len(chunk.frame) for chunk in source.chunks()), 0)
@@ -121,7 +122,7 @@ def _read_source(job: Job, settings: Settings) -> str:
     read_text = f"{count(counts['read'], 'row')} read from the beginning"
     message = f"{read_text}, {counts['valid']:,} valid, {counts['invalid']:,} invalid"
     if not counts["valid"] and counts["invalid"]:
-        raise SourceError(f"{message}. To see why, run: connector validate JOB")
+        raise SourceError(f"{message}. To see why, run: connector validate {shlex.quote(str(job_path))}")
     return message
 
 

@@ -3,6 +3,7 @@
 differences from the list.
 """
 
+import shlex
 from collections.abc import Iterator, Sequence
 from datetime import date
 
@@ -149,9 +150,10 @@ class SourceRows:
         if self.row_counts["invalid"]:
             invalid_count = self.row_counts["invalid"]
             invalid_rows_text = f"{count(invalid_count, 'row')} {agree(invalid_count, 'is', 'are')}"
+            job = "JOB" if self._plan.job_path is None else shlex.quote(str(self._plan.job_path))
             yield (
-                f"{invalid_rows_text} invalid and {agree(invalid_count, 'was', 'were')} not compared. To see why, run "
-                "connector validate"
+                f"{invalid_rows_text} invalid and {agree(invalid_count, 'was', 'were')} not compared. To see why, run: "
+                f"connector validate {job}"
             )
         if self._unnamed_count:
             yield (

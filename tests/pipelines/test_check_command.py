@@ -58,7 +58,7 @@ def test_a_job_that_can_run_passes_each_check_and_changes_nothing(connector: Con
         ("job: crm\nsorce: x\n", {}, 2, "configuration", "did you mean source"),
         (LOAD_JOB.replace("people.csv", "gone.csv"), {}, 2, "source", "there is no such file"),
         (LOAD_JOB.replace("{email: email,", "{email: mail,"), {}, 2, "source", "mail"),
-        (LOAD_JOB.replace("people.csv", "bad.csv"), {}, 2, "source", "connector validate"),
+        (LOAD_JOB.replace("people.csv", "bad.csv"), {}, 2, "source", "connector validate job.yaml"),
         (LOAD_JOB, {"CONNECTOR_TOKEN": "wrong"}, 2, "service", "Check the token"),
         (LOAD_JOB, {"CONNECTOR_BASE_URL": "http://127.0.0.1:1"}, 3, "service", "Check the base URL"),
         (LOAD_JOB + "ledger: must_exist\n", {}, 3, "ledger", "there is no ledger at"),

@@ -28,7 +28,7 @@ def test_a_load_reports_the_number_of_confirmed_subscribers_that_its_list_lacks(
     assert (result.code, result.rows) == (0, {"read": 301, "exists": 300, "created": 1})
     (message,) = find_missing_messages(result)
     assert "News (id 1): the list is complete and lacks 30 subscribers" in message
-    assert message.endswith("run connector reconcile")
+    assert message.endswith("To list them, run connector reconcile with a job file")
     assert find_missing_messages(plan_result) == [message]
 
 
@@ -45,6 +45,7 @@ def test_a_load_into_several_bases_names_the_base_whose_subscribers_are_missing(
     assert result.rows == {"read": 42, "exists": 40, "created": 2}
     (message,) = find_missing_messages(result)
     assert "(id 7): the list is complete and lacks 5 subscribers" in message
+    assert message.endswith(f"To list them, run: connector reconcile {job}")
 
 
 def test_subscribers_that_the_list_need_not_show_yet_are_not_missing(connector: Connector, tmp_path: Path) -> None:
