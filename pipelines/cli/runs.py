@@ -40,8 +40,9 @@ def check_command(job_path: Path | None, output: Output) -> None:
     """
     import uvloop
 
-    from pipelines.flows.check import CheckResult, check
+    from pipelines.flows.check import CheckResult, advise_on_check, check
     from pipelines.report.console import PlainConsole
+    from pipelines.report.text import show_steps
 
     async def run() -> tuple[list[CheckResult], bool]:
         results, is_shown = [], True
@@ -56,6 +57,9 @@ def check_command(job_path: Path | None, output: Output) -> None:
 
     results, is_shown = uvloop.run(run())
     exit_code = max(result.exit_code for result in results)
+    if not output.is_json and not (output.is_quiet and not exit_code):
+        step = advise_on_check(job_path, exit_code, os.environ)
+        is_shown = output.show(partial(show_steps, [step])) and is_shown
     status = {0: "ok", 2: "usage", 3: "aborted"}[exit_code]
     report = {"status": status, "checks": [result.as_json() for result in results]}
     end(report, exit_code, output, is_shown=is_shown)

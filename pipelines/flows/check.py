@@ -97,6 +97,23 @@ async def check(job_path: Path | None, environ: Mapping[str, str]) -> AsyncGener
         yield await _run_check("destination", lambda: _prepare_destination(job, settings))
 
 
+def advise_on_check(job_path: Path | None, exit_code: int, environ: Mapping[str, str]) -> str:
+    """Return the next step after the checks. `exit_code` is the worst of the results."""
+    argument = "" if job_path is None else f" {shlex.quote(str(job_path))}"
+    if exit_code:
+        beginning = "Correct what failed. Then run" if exit_code == 2 else "Try again later"
+        return f"{beginning}: connector check{argument}"
+    if job_path is None:
+        return "To see what an import of a file would do, run: connector plan FILE --base-name NAME"
+    match load_job(job_path, environ).command:
+        case "export":
+            return f"To run the job, run: connector export{argument}"
+        case "mail":
+            return f"To see the emails, run: connector mail{argument} --preview 3"
+        case _:
+            return f"To see what the job would do, run: connector plan{argument}"
+
+
 async def _run_check(name: str, run_part: Callable[[], str]) -> CheckResult:
     """Return the result of a check. `run_part` runs the check in a thread, because drivers block signals, and returns a
     message."""

@@ -80,6 +80,33 @@ def test_a_failed_check_names_the_next_step(
     assert expected_text in failure_text
 
 
+@pytest.mark.parametrize(
+    ("arguments", "environ", "last_lines"),
+    [
+        ("job.yaml", {}, "Next: To see what the job would do, run:\n  connector plan job.yaml"),
+        ("export.yaml", {}, "Next: To run the job, run:\n  connector export export.yaml"),
+        ("mail.yaml", {}, "Next: To see the emails, run:\n  connector mail mail.yaml --preview 3"),
+        ("", {}, "Next: To see what an import of a file would do, run:\n  connector plan FILE --base-name NAME"),
+        ("gone.yaml", {}, "Next: Correct what failed. Then run:\n  connector check gone.yaml"),
+        ("job.yaml", {"CONNECTOR_BASE_URL": "http://127.0.0.1:1"}, "Next: Try again later:\n  connector check job.yaml"),
+        ("job.yaml --quiet", {}, ""),
+    ],
+)  # fmt: skip
+def test_the_last_line_of_a_check_is_the_next_command(
+    connector: Connector, arguments: str, environ: dict[str, str], last_lines: str
+) -> None:
+    write_csv(connector.folder / "people.csv", "email", "ann@x.org")
+    mail_job = "job: m\nsource: {file: {path: people.csv}}\nmail: {campaign: c, to: email, from: a@example.com, "
+    for name, job in {
+        "job.yaml": LOAD_JOB,
+        "export.yaml": EXPORT_JOB,
+        "mail.yaml": mail_job + "subject: Hi, text: {content: Hi}}\n",
+    }.items():
+        (connector.folder / name).write_text(job)
+    result = connector.run("check", *arguments.split(), environ=environ)
+    assert "\n".join(result.stdout.splitlines()[-2:]) == last_lines
+
+
 def test_a_ledger_without_write_permission_fails_the_check(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", "email", "ann@x.org")
     (tmp_path / "job.yaml").write_text(LOAD_JOB)
