@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _LOG_INTERVAL_S = 30.0
 _MAX_SAMPLE_LENGTH = 40  # characters of a value
+_MAX_BAD_ROWS = 3  # rows that need a person, in the text of a report
 _COLUMN_MARGIN = 3  # characters of a column of a table beside its text: two spaces and a line
 
 logger = logging.getLogger(__name__)
@@ -109,6 +110,8 @@ def show_report(report: Mapping[str, Any], console: PlainConsole, *, title: str 
     console.print(table)
     if "differences" in report:
         _show_differences(report, console)
+    for row_text in list_bad_rows(report):
+        console.write_text(row_text, indent=2)
     for name, path in list_files(report):
         console.write_text(f"{name}: {path}")
     if samples := report.get("samples"):
@@ -255,6 +258,21 @@ def list_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             )
         if name == "read" and report.get("planned") and "created" in rows:
             yield "valid", f"{row_count - rows['invalid'] - rows['duplicate'] - rows['suppressed']:,}"
+
+
+def list_bad_rows(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the first rows that need a person, from the examples in the report's `causes`: numbers and reasons, without
+    values. The entries of a retry have no row numbers."""
+    reasons_by_row: dict[tuple[str, int, str], list[str]] = {}
+    for cause in () if report["command"] == "retry" else report.get("causes") or ():
+        for example in cause["examples"]:
+            if example["row"]:
+                row = example["file"], example["row"], cause["outcome"]
+                reasons_by_row.setdefault(row, []).append(cause["message"])
+    has_several_files = len({file for file, _, _ in reasons_by_row}) > 1
+    for (file, number, outcome), reasons in sorted(reasons_by_row.items())[:_MAX_BAD_ROWS]:
+        file_text = f" of {file}" if has_several_files else ""
+        yield f"Row {number:,}{file_text} ({outcome}): {'; '.join(reasons)}"
 
 
 def list_files(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

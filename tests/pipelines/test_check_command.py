@@ -88,7 +88,7 @@ def test_a_failed_check_names_the_next_step(
         ("mail.yaml", {}, "Next: To see the emails, run:\n  connector mail mail.yaml --preview 3"),
         ("", {}, "Next: To see what an import of a file would do, run:\n  connector plan FILE --base-name NAME"),
         ("gone.yaml", {}, "Next: Correct what failed. Then run:\n  connector check gone.yaml"),
-        ("job.yaml", {"CONNECTOR_BASE_URL": "http://127.0.0.1:1"}, "Next: Try again later:\n  connector check job.yaml"),
+        ("job.yaml", {"CONNECTOR_BASE_URL": "http://[::1]:1"}, "Next: Try again later:\n  connector check job.yaml"),
         ("job.yaml --quiet", {}, ""),
     ],
 )  # fmt: skip

@@ -1,0 +1,53 @@
+"""The text report of a load has the first rows that need a person, with their numbers and reasons, and no values."""
+
+import re
+from pathlib import Path
+
+from tests.pipelines.conftest import INTO_NEWS, Connector, write_csv
+
+
+def list_examples(output: str) -> list[str]:
+    return re.findall(r"^Row .*", output, re.MULTILINE)
+
+
+def test_the_report_shows_the_first_three_rows_that_need_a_person(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(required="FirstName")
+    rows = ["ann@x.org,Ann,NL", "secret,Bob,NL", "cem@x.org,,NL", "dan@x.org,Dan,Utopia", "hidden,Eve,NL"]
+    write_csv(tmp_path / "people.csv", "email,first_name,country", *rows)
+    result = connector.run("import", "people.csv", *INTO_NEWS)
+    assert result.code == 1
+    examples = list_examples(result.stdout)
+    assert [example.partition(":")[0] for example in examples] == [
+        "Row 3 (invalid)",
+        "Row 4 (rejected)",
+        "Row 5 (invalid)",
+    ]
+    assert examples[0] == "Row 3 (invalid): Email is not one complete email address, such as ann@example.com"
+    assert "FirstName is required" in examples[1]
+    assert "is not one country" in examples[2]
+    assert "secret" not in result.stdout
+    run_id = connector.run_json("status").report["runs"][0]["run_id"]
+    assert list_examples(connector.run("status", run_id).stdout) == examples
+
+
+def test_an_example_of_several_files_names_its_file_and_has_each_reason_of_its_row(
+    connector: Connector, tmp_path: Path
+) -> None:
+    write_csv(tmp_path / "a.csv", "email,country", "ann@x.org,Utopia")
+    write_csv(tmp_path / "b.csv", "email,country", "secret,Utopia")
+    result = connector.run("import", "*.csv", *INTO_NEWS)
+    examples = list_examples(result.stdout)
+    assert [example.partition(":")[0] for example in examples] == [
+        "Row 2 of a.csv (invalid)",
+        "Row 2 of b.csv (invalid)",
+    ]
+    assert "is not one complete email address" in examples[1]
+    assert "is not one country" in examples[1]
+
+
+def test_the_report_of_a_retry_has_no_row_numbers(connector: Connector, tmp_path: Path) -> None:
+    connector.sandbox.switch(required="FirstName")
+    write_csv(tmp_path / "people.csv", "email", "ann@x.org")
+    assert list_examples(connector.run("import", "people.csv", *INTO_NEWS).stdout) != []
+    result = connector.run("retry", "--rejected", "--quiet-period", "100ms")
+    assert (result.code, list_examples(result.stdout)) == (1, [])
