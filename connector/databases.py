@@ -62,12 +62,12 @@ def _refuse_stray_at(text: str, name: str) -> None:
     Such an @ is probably a part of the password. Then the rest of the password would be read as the host, and shown.
     The URL of a file, without user and host, may contain an @.
     """
-    parts = _URL_PARTS.match(text)
-    if parts is None or "@" not in parts["rest"]:
+    url_match = _URL_PARTS.match(text)
+    if url_match is None or "@" not in url_match["rest"]:
         return
-    if parts["user"] is not None or not parts["rest"].startswith(("/", "?")):
+    if url_match["user"] is not None or not url_match["rest"].startswith(("/", "?")):
         raise ConfigurationError(
-            f"{name}, {parts['scheme']}://…, has an @ in its host, database or options: {_ESCAPE_ADVICE}"
+            f"{name}, {url_match['scheme']}://…, has an @ in its host, database or options: {_ESCAPE_ADVICE}"
         )
 
 

@@ -134,8 +134,8 @@ def normalise_email(email: str) -> str:
     """Return an address trimmed, in NFC and in lower case, with its domain as an A-label. A text without an @ is
     treated in the same way."""
     text = unicodedata.normalize("NFC", unicodedata.normalize("NFC", email.strip()).lower())
-    local, at, domain = text.rpartition("@")
-    return f"{local}@{_normalise_domain(domain)}" if at else text
+    local_part, at, domain = text.rpartition("@")
+    return f"{local_part}@{_normalise_domain(domain)}" if at else text
 
 
 @lru_cache(maxsize=4096)  # every listed subscriber has the name of its base

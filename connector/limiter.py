@@ -28,9 +28,9 @@ class RequestLimiter:
     `pace` belongs to the run. Limiters may share it if only one of them is in use at a time.
     """
 
-    def __init__(self, control: Stop, client: Client, pace: Pace, operation: Operation) -> None:
+    def __init__(self, stop: Stop, client: Client, pace: Pace, operation: Operation) -> None:
         self.counts = client.counts[operation]
-        self._control, self._client = control, client
+        self._stop, self._client = stop, client
         self._rate, self._concurrency = pace.rate, pace.concurrency
         self._breaker = pace.breaker
         self._noun = _NOUN_BY_OPERATION[operation]
@@ -44,7 +44,7 @@ class RequestLimiter:
 
     async def acquire_slot(self) -> bool:
         """Wait for a slot. Return False, without a slot, if the run must stop."""
-        while not self._control.is_stopping:
+        while not self._stop.is_stopping:
             wait_s = self._try_acquire()
             if wait_s <= 0:
                 return True
@@ -57,7 +57,7 @@ class RequestLimiter:
 
     def acquire_slot_now(self) -> bool:
         """Acquire a slot if a request may leave now. Return whether a slot was acquired."""
-        return not self._control.is_stopping and self._try_acquire() <= 0
+        return not self._stop.is_stopping and self._try_acquire() <= 0
 
     def release_slot(self) -> None:
         """Release the slot. Only `wake_waiting` wakes a caller that waits for a slot."""
@@ -65,7 +65,7 @@ class RequestLimiter:
 
     def cancel_slot(self) -> None:
         """Release the slot of a request that was not sent."""
-        self._breaker.record_inconclusive(self._control.clock.monotonic())
+        self._breaker.record_inconclusive(self._stop.clock.monotonic())
         self.release_slot()
 
     def wake_waiting(self) -> None:
@@ -75,7 +75,7 @@ class RequestLimiter:
 
     def record_answer(self, answer: Answer, sent_at: float) -> None:
         """Record the answer to an attempt that left at `sent_at` (monotonic)."""
-        now = self._control.clock.monotonic()
+        now = self._stop.clock.monotonic()
         if is_rate_limited(answer):
             self._record_limited(answer, sent_at, now)
             return
@@ -103,15 +103,15 @@ class RequestLimiter:
         Return False if the run must stop, if `until` (monotonic) has passed, if the service has asked for a pause, or
         if the breaker is open.
         """
-        control = self._control
-        may_go_on = await control.sleep(seconds)
-        while may_go_on and not self._breaker.is_open:
-            now = control.clock.monotonic()
+        stop = self._stop
+        may_continue = await stop.sleep(seconds)
+        while may_continue and not self._breaker.is_open:
+            now = stop.clock.monotonic()
             if self._client.quiet_until > now or now > deadline:
                 return False
             if (wait_s := self._rate.admit(now)) <= 0:
                 return True
-            may_go_on = await control.sleep(wait_s)
+            may_continue = await stop.sleep(wait_s)
         return False
 
     def _try_acquire(self) -> float:
@@ -119,7 +119,7 @@ class RequestLimiter:
         the caller must wait for the next answer."""
         if self._in_flight_count >= self._concurrency.allowed_count:
             return inf
-        wait_s = self._find_wait(self._control.clock.monotonic())
+        wait_s = self._find_wait(self._stop.clock.monotonic())
         self._in_flight_count += wait_s <= 0
         return wait_s
 
@@ -128,8 +128,8 @@ class RequestLimiter:
         the caller must wait for the next answer."""
         quiet_s = self._client.quiet_until - now
         if quiet_s > MAX_PAUSE_S:
-            pause_ends_at = self._control.clock.now() + timedelta(seconds=quiet_s)
-            self._control.request_stop(
+            pause_ends_at = self._stop.clock.now() + timedelta(seconds=quiet_s)
+            self._stop.request_stop(
                 f"the service sent Retry-After: {quiet_s:,.0f} s; run again after {pause_ends_at:%Y-%m-%d %H:%M} UTC"
             )
         if quiet_s > 0:
@@ -140,18 +140,18 @@ class RequestLimiter:
         return wait_s
 
     async def _wait(self, wait_s: float) -> None:
-        control = self._control
+        stop = self._stop
         if wait_s <= _SHORT_WAIT_S:
-            await control.clock.sleep(wait_s)
+            await stop.clock.sleep(wait_s)
             return
         if wait_s <= _SHOWN_WAIT_S:
-            await control.sleep(wait_s)
+            await stop.sleep(wait_s)
         else:
-            await control.wait(wait_s, self._explain())
+            await stop.wait(wait_s, self._explain())
 
     def _explain(self) -> str:
         """Return the reason why no request may leave now."""
-        if self.is_pausing(self._control.clock.monotonic()):
+        if self.is_pausing(self._stop.clock.monotonic()):
             return "the service has asked for a pause"
         if self._breaker.is_open:
             return f"the service accepts no {self._noun}s; the run tries a single {self._noun} next"
@@ -167,14 +167,14 @@ class RequestLimiter:
         if not (is_probe and may_pass):  # a refused probe only shows that the service still refuses all requests
             self._rate.record_refused(sent_at, now, answer.retry_after_s)
         if self._breaker.record_limited(now):
-            self._control.request_stop(
+            self._stop.request_stop(
                 f"the service kept refusing {self._noun}s because requests came too fast: run again later"
             )
 
     def _record_failure(self, answer: Ambiguous | NotSent, sent_at: float, now: float) -> None:
         self._breaker.record_failure(sent_at, now)
         if self._breaker.has_given_up(now):
-            self._control.request_stop(
+            self._stop.request_stop(
                 f"the service has answered no {self._noun} for a minute (last: {answer.message}): "
                 "run again in some minutes"
             )

@@ -27,18 +27,18 @@ class ProgressMeter:
 
     def describe(self, done_count: int, total: float | None, *, is_estimate: bool = False) -> str:
         """Return a text such as `25% of about 24,000, 830/s, 21 s left`. Unknown parts are left out."""
-        rate, parts = self._measure_rate(done_count), list[str]()
+        rate, text_parts = self._measure_rate(done_count), list[str]()
         if total:
             total_text = f"{total:,.0f}"
             if is_estimate:  # two digits, because more digits would flicker
                 rounding_unit: float = 10 ** max(0, len(f"{total:.0f}") - 2)
                 total_text = f"about {round(total / rounding_unit) * rounding_unit:,.0f}"
-            parts.append(f"{min(done_count / total, 1.0):.0%} of {total_text}")
+            text_parts.append(f"{min(done_count / total, 1.0):.0%} of {total_text}")
         if rate >= 1:
-            parts.append(f"{rate:,.0f}/s")
+            text_parts.append(f"{rate:,.0f}/s")
         if total and rate > 0 and done_count < total:
-            parts.append(f"{_show_seconds((total - done_count) / rate)} left")
-        return ", ".join(parts)
+            text_parts.append(f"{_show_seconds((total - done_count) / rate)} left")
+        return ", ".join(text_parts)
 
     def _measure_rate(self, done_count: int) -> float:
         """Return the number of items done per second during about the last `_RATE_WINDOW_S` seconds."""

@@ -88,13 +88,13 @@ class Sender(Generic[Item, AnswerT, Result]):
 
     def __init__(
         self,
-        control: Stop,
+        stop: Stop,
         limiter: RequestLimiter,
         retrier: Retrier,
         delivery: Delivery[Item, AnswerT, Result],
         max_unfinished: int,
     ) -> None:
-        self._control, self._limiter, self._retrier, self._delivery = control, limiter, retrier, delivery
+        self._stop, self._limiter, self._retrier, self._delivery = stop, limiter, retrier, delivery
         self._max_unfinished = max_unfinished + COMMIT_SIZE
 
     async def send(self, fetch: FetchItems[Item]) -> None:
@@ -103,14 +103,14 @@ class Sender(Generic[Item, AnswerT, Result]):
         At the end, every request that left has a result. If the task is cancelled, give up the requests in flight, and
         raise.
         """
-        while not self._delivery.is_proved and not self._control.is_stopping:
+        while not self._delivery.is_proved and not self._stop.is_stopping:
             canaries = await fetch(1)
             if not canaries:
                 return
             await self._commit_intents(canaries)
             await self._send_alone(canaries[0])
             await self._delivery.commit_results()
-        if not self._control.is_stopping:
+        if not self._stop.is_stopping:
             await self._send_together(fetch)
 
     async def _commit_intents(self, items: Sequence[Item]) -> None:
@@ -159,8 +159,8 @@ class Sender(Generic[Item, AnswerT, Result]):
             self._give_up_items([*unbegun_items.values(), *queue.pop_all()], GiveUpReason.STOPPED)
 
     async def _commit_intents_ahead(self, fetch: FetchItems[Item], queue: "SendQueue[Item]") -> None:
-        batch_size, monotonic = COMMIT_SIZE, self._control.clock.monotonic
-        while not self._control.is_stopping:
+        batch_size, monotonic = COMMIT_SIZE, self._stop.clock.monotonic
+        while not self._stop.is_stopping:
             max_intents = self._delivery.max_intents
             batch = await fetch(min(batch_size, max_intents))
             if not batch:
@@ -190,7 +190,7 @@ class Sender(Generic[Item, AnswerT, Result]):
         """Send an item that has a slot. Return False if the request had no effect and the item must be sent again."""
         limiter, delivery = self._limiter, self._delivery
         deadline = delivery.find_deadline(item)
-        if self._control.clock.monotonic() > deadline:
+        if self._stop.clock.monotonic() > deadline:
             limiter.cancel_slot()
             delivery.give_up(item, GiveUpReason.STALE)
             return True
@@ -208,14 +208,14 @@ class Sender(Generic[Item, AnswerT, Result]):
             raise
         if result is not None:
             delivery.finish(item, result)
-        elif self._control.is_stopping:
+        elif self._stop.is_stopping:
             delivery.give_up(item, GiveUpReason.STOPPED)
         else:
             return False
         return True
 
     async def _send_once(self, item: Item) -> AnswerT | NotSent:
-        limiter, sent_at = self._limiter, self._control.clock.monotonic()
+        limiter, sent_at = self._limiter, self._stop.clock.monotonic()
         if limiter.is_pausing(sent_at):
             limiter.record_no_answer(sent_at)
             return NotSent("the service has asked for a pause")
@@ -229,8 +229,8 @@ class Sender(Generic[Item, AnswerT, Result]):
 
     def _has_sendable_item(self, queue: "SendQueue[Item]") -> bool:
         """Return whether the queue has an item that may be sent. Give up the stale items at the head of the queue."""
-        while (item := queue.first) is not None:
-            if self._control.clock.monotonic() <= self._delivery.find_deadline(item):
+        while (item := queue.first_item) is not None:
+            if self._stop.clock.monotonic() <= self._delivery.find_deadline(item):
                 return True
             self._delivery.give_up(queue.pop(), GiveUpReason.STALE)
             queue.mark_done()
@@ -273,7 +273,7 @@ class SendQueue(Generic[Item]):
 
     async def wait_for_item(self) -> bool:
         """Wait until an item may be popped. Return False when the queue is closed and all items are done."""
-        while self.first is None:
+        while self.first_item is None:
             if self._is_closed and not self._in_flight_count and not self._items:
                 return False
             self._has_changed.clear()
@@ -281,7 +281,7 @@ class SendQueue(Generic[Item]):
         return True
 
     @property
-    def first(self) -> Item | None:
+    def first_item(self) -> Item | None:
         """The first item, or None if no item may be popped now."""
         return self._items[0] if self._items and self._in_flight_count < self._max_in_flight else None
 

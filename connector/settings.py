@@ -42,22 +42,22 @@ def raise_descriptor_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (new_limit, hard_limit))
 
 
-def bound_connections(wanted_count: int) -> int:
-    """Return the number of connections that may be opened, at most `wanted_count`. The files of a run can still be
+def bound_connections(requested_count: int) -> int:
+    """Return the number of connections that may be opened, at most `requested_count`. The files of a run can still be
     opened.
 
     Raises ConfigurationError if not even one connection may be opened.
     """
     soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft_limit == resource.RLIM_INFINITY:
-        return wanted_count
+        return requested_count
     available_count = soft_limit - _count_open_descriptors() - _RESERVED_FOR_FILES
     if available_count < 1:
         raise ConfigurationError(
             f"this process may have {soft_limit} files and connections open at once (ulimit -n), too few for a run. "
             f"Raise the limit, for example by: ulimit -n {_WANTED_DESCRIPTOR_LIMIT}"
         )
-    return min(wanted_count, available_count)
+    return min(requested_count, available_count)
 
 
 def _count_open_descriptors() -> int:

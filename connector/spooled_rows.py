@@ -271,14 +271,14 @@ class SpooledRows(CloseableResource):
     def read(self, limit: int | None = None) -> Iterator[PreparedChunk]:
         """Yield the chunks, with at most `limit` records. In each chunk, rows that are not used are marked as
         duplicates."""
-        remaining = limit
+        remaining_count = limit
         for prepared_chunk in map(self._conflicts.resolve, self._spool.read()):
-            if remaining is None:
+            if remaining_count is None:
                 yield prepared_chunk
             else:
-                yield (last_chunk := prepared_chunk.truncate(remaining))
-                remaining -= last_chunk.chunk.record_count
-            if remaining == 0:
+                yield (last_chunk := prepared_chunk.truncate(remaining_count))
+                remaining_count -= last_chunk.chunk.record_count
+            if remaining_count == 0:
                 return
 
     async def read_in_thread(self, stop: Stop, limit: int | None = None) -> AsyncGenerator[PreparedChunk]:

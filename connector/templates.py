@@ -70,12 +70,16 @@ def split_name(name: str) -> tuple[str, str]:
     if len(parts) == 2 and all(word in _SUFFIXES for word in plain_words[len(parts[0]) :]):
         parts = parts[:1]  # for example `Ann Lee, PhD`
     if len(parts) == 2:
-        family_words, given_words = (_drop_titles(part) for part in parts)
+        family_name_words, given_name_words = (_drop_titles(part) for part in parts)
     elif len(parts) == 1:
-        given_words, family_words = _divide_words(_drop_titles(parts[0]))
+        given_name_words, family_name_words = _divide_words(_drop_titles(parts[0]))
     else:
         return whole_name, ""
-    return (" ".join(given_words), " ".join(family_words)) if given_words and family_words else (whole_name, "")
+    return (
+        (" ".join(given_name_words), " ".join(family_name_words))
+        if given_name_words and family_name_words
+        else (whole_name, "")
+    )
 
 
 def _divide_words(words: list[str]) -> tuple[list[str], list[str]]:

@@ -109,12 +109,12 @@ def draw_sheet(rows: Sequence[Row], path: Path) -> None:
         for column_index, text in enumerate(row):
             is_heading = row_index == 0 or column_index == 0
             is_number = row_index > 1 and column_index > 0 and isinstance(rows[row_index - 1][column_index - 1], int)
-            left, top, width = edges[column_index], height * row_index, widths[column_index]
-            x, anchor = (left + width / 2, "middle") if is_heading else (left + 6, "start")
+            left_edge, top, width = edges[column_index], height * row_index, widths[column_index]
+            x, anchor = (left_edge + width / 2, "middle") if is_heading else (left_edge + 6, "start")
             if is_number:
-                x, anchor = left + width - 6, "end"
+                x, anchor = left_edge + width - 6, "end"
             parts.append(
-                f'<rect x="{left + 0.5}" y="{top + 0.5}" width="{width}" height="{height}" '
+                f'<rect x="{left_edge + 0.5}" y="{top + 0.5}" width="{width}" height="{height}" '
                 f'fill="{"#e7e9ec" if is_heading else "#ffffff"}" stroke="#c3c7cc"/>'
                 f'<text x="{x}" y="{top + 18}" text-anchor="{anchor}" fill="#1f2328">{escape(text)}</text>'
             )
@@ -158,11 +158,11 @@ def _run(command: Sequence[str], folder: Path, settings: dict[str, str]) -> tupl
     return output_until_question.decode(), output.decode()
 
 
-def read_screen(written: str) -> list[str]:
+def read_screen(terminal_output: str) -> list[str]:
     """Return the lines that a terminal shows at the end, with their colours. A progress line, which erases itself, is
     not among them."""
     lines, row = [""], 0
-    for part in _CONTROL.findall(written):
+    for part in _CONTROL.findall(terminal_output):
         if part in ("\n", "\r\n"):
             row += 1
             lines += [""] * (row + 1 - len(lines))

@@ -315,19 +315,19 @@ def main(arguments: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="mutations-", dir=memory if memory.is_dir() else None) as folder:
         copy = TreeCopy(Path(folder))
         try:
-            times = options.times or Path(folder) / "times.xml"
-            _test_mutations(copy, drawn_mutations[options.skip :], times, limit_s=options.most)
+            times_path = options.times or Path(folder) / "times.xml"
+            _test_mutations(copy, drawn_mutations[options.skip :], times_path, limit_s=options.most)
         finally:
             copy.remove()
 
 
-def _test_mutations(copy: TreeCopy, mutations: Sequence[Mutation], times: Path, *, limit_s: float) -> None:
+def _test_mutations(copy: TreeCopy, mutations: Sequence[Mutation], times_path: Path, *, limit_s: float) -> None:
     """Test mutations in turn, and print each result. If there is no file of times, measure the test files first."""
-    if not times.exists():
+    if not times_path.exists():
         tests = {test for area in AREAS.values() for test in area.tests} | {*WIDER_TESTS}
-        if failed_test := copy.run(sorted(tests), f"--junitxml={times.absolute()}", "-o", "junit_family=xunit1"):
+        if failed_test := copy.run(sorted(tests), f"--junitxml={times_path.absolute()}", "-o", "junit_family=xunit1"):
             raise SystemExit(f"{failed_test} fails without a mutation. Correct this test first.")
-    seconds = read_seconds(times)
+    seconds = read_seconds(times_path)
     noticed_counts, tested_counts = Counter[str](), Counter[str]()
     for mutation in mutations:
         started_at = time.monotonic()

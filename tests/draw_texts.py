@@ -95,13 +95,13 @@ def _read_paragraphs(path: Path) -> Iterator[tuple[int, str]]:
     text = _FENCED.sub(lambda block: re.sub(r"[^\n]", "", block[0]), text)
     line = 1
     for block in re.split(r"(\n\s*\n)", text):
-        stripped = block.strip()
-        if stripped.startswith("|"):
-            for index, row in enumerate(stripped.splitlines()):
+        stripped_block = block.strip()
+        if stripped_block.startswith("|"):
+            for index, row in enumerate(stripped_block.splitlines()):
                 if not set(row) <= set("|-: "):
                     yield line + index, row
-        elif len(stripped.split()) >= _FEWEST_WORDS:
-            yield line, stripped
+        elif len(stripped_block.split()) >= _FEWEST_WORDS:
+            yield line, stripped_block
         line += block.count("\n")
 
 

@@ -50,8 +50,8 @@ def test_two_shards_overlap_unless_they_differ_and_have_the_same_count() -> None
 
 
 def test_the_parts_of_a_limit_add_up_to_the_limit() -> None:
-    parts = {total: [Shard(index, 4).divide(total) for index in range(1, 5)] for total in (0, 1, 4, 11)}
-    assert parts == {0: [0, 0, 0, 0], 1: [1, 0, 0, 0], 4: [1, 1, 1, 1], 11: [3, 3, 3, 2]}
+    limits_by_total = {total: [Shard(index, 4).divide(total) for index in range(1, 5)] for total in (0, 1, 4, 11)}
+    assert limits_by_total == {0: [0, 0, 0, 0], 1: [1, 0, 0, 0], 4: [1, 1, 1, 1], 11: [3, 3, 3, 2]}
 
 
 def test_the_text_of_a_shard_is_read_as_the_same_shard() -> None:
@@ -67,13 +67,17 @@ def test_a_record_is_in_one_shard_and_a_valid_record_in_the_shard_of_its_identit
     mapping = FieldMapping({"email": ColumnRule("mail"), "first_name": ColumnRule("name")})
     rules = ValidationRules(required=frozenset({"first_name"}))
     shards = [Shard(index, 4) for index in range(1, 5)]
-    parts = [select_shard(chunk, mapping, rules, shard, today=date(2026, 11, 25)) for shard in shards]
-    assert sorted(record_number for part in parts for record_number in part.numbers.tolist()) == list(range(1, 64))
-    assert sorted(row.number for part in parts for row in part.malformed) == [row.number for row in malformed_rows]
-    for shard, part in zip(shards, parts, strict=True):
-        valid_emails = [cell for cell in part.frame["mail"] if "@" in cell]
+    shard_chunks = [select_shard(chunk, mapping, rules, shard, today=date(2026, 11, 25)) for shard in shards]
+    assert sorted(
+        record_number for shard_chunk in shard_chunks for record_number in shard_chunk.numbers.tolist()
+    ) == list(range(1, 64))
+    assert sorted(row.number for shard_chunk in shard_chunks for row in shard_chunk.malformed) == [
+        row.number for row in malformed_rows
+    ]
+    for shard, shard_chunk in zip(shards, shard_chunks, strict=True):
+        valid_emails = [cell for cell in shard_chunk.frame["mail"] if "@" in cell]
         assert all(shard.holds(digest_identity("email", address)) for address in valid_emails)
-        assert list(part.frame.index) == list(range(len(part.numbers)))
+        assert list(shard_chunk.frame.index) == list(range(len(shard_chunk.numbers)))
 
 
 def test_any_other_text_is_not_a_shard() -> None:

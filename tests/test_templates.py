@@ -56,7 +56,7 @@ def test_any_value_is_unchanged_in_text_and_escaped_in_html(first_value: str, se
     html = fill_template("{{ a }}|{{ a ~ b }}", is_html=True, a=first_value, b=second_value)
     assert not set("<>\"'") & set(html)
     escaped_value = fill_template("{{ a }}", is_html=True, a=first_value)
-    assert escaped_value.count("&") == sum(first_value.count(sign) for sign in "&<>\"'")
+    assert escaped_value.count("&") == sum(first_value.count(character) for character in "&<>\"'")
     assert len(unescape(escaped_value)) <= len(escaped_value)
 
 

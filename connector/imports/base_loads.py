@@ -147,7 +147,7 @@ class BaseLoads:
         All bases wait for the quiet periods together. Raises as `load` does.
         """
         if isinstance(self._base, BaseColumn) and not self._run.stop.is_stopping:
-            for base in await self._run.commits.execute(self._find_unsettled_bases):
+            for base in await self._run.ledger_queue.execute(self._find_unsettled_bases):
                 await self._begin_base_load(base)
         if len(self._base_loads) > 1 and self.mode is RunMode.LOAD:
             await self._look_up_all_bases()
@@ -240,7 +240,7 @@ class BaseLoads:
     async def _begin_base_load(self, base_ref: BaseRef) -> _BaseLoad:
         """Begin and return the load of a base. After a survey, the load uses the results of the survey's look-ups."""
         account = self._run.frame.plan.settings.account
-        base = await self._run.commits.execute(
+        base = await self._run.ledger_queue.execute(
             lambda ledger: find_or_add_base(ledger.connection, account, base_ref.service_id, base_ref.name)
         )
         if base.service_id is None and not self._run.frame.plan.shard.is_whole:
@@ -285,9 +285,9 @@ class BaseLoads:
 
         The list is read once for all bases in each look-up, and the quiet periods pass for all bases together.
         """
-        control = self._base_loads[0].session.control
+        stop = self._base_loads[0].session.stop
         for look_up_index in range(_LOOK_UP_COUNT):
-            if look_up_index and not await control.sleep(self._run.frame.plan.policy.quiet_period_s):
+            if look_up_index and not await stop.sleep(self._run.frame.plan.policy.quiet_period_s):
                 return
             loads_by_access = {id(base_load.session.access): base_load for base_load in self._base_loads}
             key_groups = [await base_load.loader.settler.begin_look_up() for base_load in self._base_loads]
@@ -298,7 +298,7 @@ class BaseLoads:
             for base_load in self._base_loads:
                 with self._attribute_to_base(base_load):
                     await base_load.loader.settler.end_look_up()
-            control.check()
+            stop.check()
             if not any(base_load.loader.settler.has_unsettled for base_load in self._base_loads):
                 return
 

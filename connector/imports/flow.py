@@ -237,7 +237,7 @@ class _Load:
         last_row_count = None
         if plan.is_whole:
             account = plan.settings.account
-            last_row_count = await run.commits.execute(
+            last_row_count = await run.ledger_queue.execute(
                 lambda ledger: find_rows_read(ledger.connection, account, plan.rows.job, "sync")
             )
         run.reason = _explain_guards(
@@ -275,7 +275,7 @@ class _Load:
         # Imported here, because most loads have no cursor.
         from connector.imports.increments import IncrementRun, read_saved_cursor
 
-        saved_value = await run.commits.execute(lambda ledger: read_saved_cursor(ledger, increment))
+        saved_value = await run.ledger_queue.execute(lambda ledger: read_saved_cursor(ledger, increment))
         increment_run = IncrementRun(increment, saved_value, run.clock.now())
         self._increment_run = increment_run
         run.report.messages.append(increment_run.describe_start())

@@ -29,8 +29,8 @@ from connector.subscribers.rules import find_mapping_faults
 from connector.units import parse_duration, parse_share, resolve_destination
 
 
-def _resolve_destination(value: str, info: ValidationInfo) -> str:
-    return resolve_destination(value, find_folder(info))
+def _resolve_destination(value: str, validation_info: ValidationInfo) -> str:
+    return resolve_destination(value, find_folder(validation_info))
 
 
 Duration = Annotated[

@@ -227,10 +227,12 @@ def find_allowed_keys(model: type[BaseModel], keys: Keys) -> list[str]:
     for key in keys:
         if group is None:
             return []
-        annotations = {info.alias or name: info.annotation for name, info in group.model_fields.items()}
+        annotations = {
+            field_info.alias or name: field_info.annotation for name, field_info in group.model_fields.items()
+        }
         # Any other key is a key of a mapping (`fields: {email: …}`). Then `group` is already the model of its values.
         group = find_model(annotations[str(key)]) if key in annotations else group
-    return [info.alias or name for name, info in group.model_fields.items()] if group else []
+    return [field_info.alias or name for name, field_info in group.model_fields.items()] if group else []
 
 
 def _show_value(keys: Keys, written_values: Mapping[str, Any]) -> str:

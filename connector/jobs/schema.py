@@ -104,11 +104,13 @@ class JobKey:
 def list_keys(model: type[BaseModel] = Job, prefix: str = "") -> list[JobKey]:
     """Return all keys of a job in the order of the models. A group comes before its keys."""
     keys = []
-    for name, info in model.model_fields.items():
-        key = f"{prefix}{info.alias or name}"
-        description = info.description or ""
-        keys.append(JobKey(key, info.is_required(), _describe_type(info), _format_default(info), description))
-        group = find_model(info.annotation)
+    for name, field_info in model.model_fields.items():
+        key = f"{prefix}{field_info.alias or name}"
+        description = field_info.description or ""
+        keys.append(
+            JobKey(key, field_info.is_required(), _describe_type(field_info), _format_default(field_info), description)
+        )
+        group = find_model(field_info.annotation)
         if group is not None:
             keys += list_keys(group, f"{key}.<field>." if name == "fields_" else f"{key}.")
     return keys
@@ -123,9 +125,9 @@ _TYPE_NAMES: dict[object, str] = {
 }  # fmt: skip
 
 
-def _describe_type(info: FieldInfo) -> str:
+def _describe_type(field_info: FieldInfo) -> str:
     """Return the type of a key as a text, with the allowed values or the bounds."""
-    kind, metadata = _unwrap(info.annotation, list(info.metadata))
+    kind, metadata = _unwrap(field_info.annotation, list(field_info.metadata))
     parsed_names = [
         _TYPE_NAME_BY_PARSER[item.func]
         for item in metadata
@@ -178,13 +180,15 @@ def _describe_bounds(metadata: Sequence[Any]) -> str:
     return "".join(bound_texts)
 
 
-def _format_default(info: FieldInfo) -> str:
+def _format_default(field_info: FieldInfo) -> str:
     """Return the default of a key in the form of a job file, or "" if there is no default."""
-    value = None if info.is_required() or info.default_factory is not None else info.default
+    value = None if field_info.is_required() or field_info.default_factory is not None else field_info.default
     if value is None or value == ():
         return ""
     parsers = {
-        item.func for item in _unwrap(info.annotation, list(info.metadata))[1] if isinstance(item, BeforeValidator)
+        item.func
+        for item in _unwrap(field_info.annotation, list(field_info.metadata))[1]
+        if isinstance(item, BeforeValidator)
     }
     if parse_duration in parsers:
         return show_duration(value) if value else "0s"

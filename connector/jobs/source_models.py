@@ -74,10 +74,10 @@ class Cursor(BaseModel):
         return self
 
 
-def _resolve_url(value: str, info: ValidationInfo) -> str:
+def _resolve_url(value: str, validation_info: ValidationInfo) -> str:
     if not _SCHEME.match(value):  # checked here, because the error of urlsplit would quote the text with its password
         raise ValueError("must be a database URL, such as sqlite:///crm.db or postgresql://user@host/crm")
-    return resolve_url(value, find_folder(info))
+    return resolve_url(value, find_folder(validation_info))
 
 
 def _find_encoding(name: str) -> str:

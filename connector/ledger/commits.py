@@ -56,7 +56,7 @@ class _RunningRequest:
     result: "Future[Any]"
 
 
-class Commits:
+class LedgerQueue:
     """A queue of functions that use the ledger, each in its own transaction. `thread` is an executor of one thread.
 
     No other code may use the ledger while a function of the queue runs.
@@ -154,10 +154,10 @@ class Commits:
 class LedgerWriter:
     """The writer of the entries of one base in a run. Recorded state transitions wait here for the next commit."""
 
-    def __init__(self, commits: Commits, base: Base, run_key: int, *, has_receipts: bool = False) -> None:
+    def __init__(self, ledger_queue: LedgerQueue, base: Base, run_key: int, *, has_receipts: bool = False) -> None:
         self.base = base
         self.run_key = run_key
-        self._commits = commits
+        self._ledger_queue = ledger_queue
         self.has_receipts = has_receipts  # whether the run writes receipts
         self._receipts: list[PendingReceipt] = []
         self._transitions: dict[CreateEvent, list[tuple[bytes, Transition]]] = defaultdict(list)
@@ -165,11 +165,11 @@ class LedgerWriter:
     @property
     def send_deadline(self) -> float:
         """The time (monotonic) until which requests may leave, unless a commit renews the lease earlier."""
-        return self._commits.send_deadline
+        return self._ledger_queue.send_deadline
 
     async def execute(self, function: LedgerFunction[T], after_commit: AfterCommit[T] = lambda _: None) -> T:
         """Write the recorded state transitions and run one function, inside one transaction. Return the result of
-        `Commits.execute`."""
+        `LedgerQueue.execute`."""
         # Both lists are replaced before the transaction begins, so that no state transition is lost.
         transitions, self._transitions = (
             self._transitions,
@@ -182,7 +182,7 @@ class LedgerWriter:
             record_pending_receipts(ledger, self.run_key, self.base.key, receipts)
             return function(ledger)
 
-        return await self._commits.execute(write_and_call, after_commit)
+        return await self._ledger_queue.execute(write_and_call, after_commit)
 
     async def find_entries(self, identities: Sequence[bytes]) -> dict[bytes, Entry]:
         """Return the entries of these identities in the base, after all recorded state transitions."""
@@ -284,15 +284,15 @@ class LedgerWriter:
 
 
 @contextmanager
-def open_commits(ledger: Ledger) -> Iterator[Commits]:
+def open_ledger_queue(ledger: Ledger) -> Iterator[LedgerQueue]:
     """Yield a queue of functions with its own thread. At the end of the context, run the functions that still wait."""
     with ThreadPoolExecutor(1, thread_name_prefix="connector commits") as thread:
         thread.submit(lambda: None).result()  # a thread that cannot start fails here, and not in a transaction
-        commits = Commits(ledger, thread)
+        ledger_queue = LedgerQueue(ledger, thread)
         try:
-            yield commits
+            yield ledger_queue
         finally:
-            commits.drain()
+            ledger_queue.drain()
 
 
 def _set_answer(request: _Request, get_result: Callable[[], Any]) -> None:

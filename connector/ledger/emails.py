@@ -67,13 +67,13 @@ class OpenEmail:
 
 
 class EmailLog:
-    """The emails of a ledger, with the connection and the transactions of its store. `hold` locks a campaign, and
-    `name` is the name of the ledger in messages."""
+    """The emails of a ledger, with the connection and the transactions of its store. `hold_campaign` locks a campaign,
+    and `name` is the name of the ledger in messages."""
 
-    def __init__(self, store: Store, hold: HoldCampaign) -> None:
+    def __init__(self, store: Store, hold_campaign: HoldCampaign) -> None:
         self.store = store
         self.connection, self.name, self.transaction = store.connection, store.name, store.transaction
-        self._hold = hold
+        self._hold = hold_campaign
 
     # Campaigns
 
@@ -195,8 +195,8 @@ class EmailLog:
         """Move SENDING to SENT, and delete the address. `answers` are (recipient, SendMessageRequestId, MessageId, Unix
         seconds)."""
         rows = [
-            (campaign.key, recipient, request_id, make_storable(message_id), float(at))
-            for recipient, request_id, message_id, at in answers
+            (campaign.key, recipient, request_id, make_storable(message_id), float(sent_at))
+            for recipient, request_id, message_id, sent_at in answers
         ]
         self._change_state(_SET_ACCEPTED, rows, EmailState.SENDING, EmailEvent.ACCEPTED)
 

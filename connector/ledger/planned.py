@@ -51,7 +51,9 @@ class PlannedLedger(Ledger):
 
     def __init__(self, store: Store, url: str, account: str) -> None:
         super().__init__(store)
-        self.is_file = False  # a transaction may wait for a server, so `Commits` must run the transaction in its thread
+        self.is_file = (
+            False  # a transaction may wait for a server, so `LedgerQueue` must run the transaction in its thread
+        )
         self._url = url
         with self.transaction() as connection:
             self._real_base_rows = list_bases(connection, account)

@@ -312,7 +312,7 @@ class ListAccess:
     sweep has shown one of them, no subscriber of a sweep is recorded, and no filter is used.
     """
 
-    control: Stop
+    stop: Stop
     client: Client
     retrier: Retrier
     journal: LedgerWriter
@@ -329,7 +329,7 @@ class ListAccess:
     @property
     def clock(self) -> Clock:
         """The clock of the run."""
-        return self.control.clock
+        return self.stop.clock
 
     @property
     def sentinels(self) -> deque[Sentinel]:

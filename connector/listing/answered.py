@@ -67,12 +67,12 @@ async def find_existing_ids(access: ListAccess, found_ids: Mapping[int, bool]) -
 async def find_rows_by_id(access: ListAccess, subscriber_id: int, *, can_wait: bool = True) -> list[dict[str, Any]]:
     """Return the rows that the list shows for this Id. With `can_wait`, repeat the look-up for up to two quiet
     periods if the list shows no row."""
-    control = access.control
+    stop = access.stop
     for attempt in range(_MAX_LOOK_UPS if can_wait else 1):
-        if attempt and not await control.sleep(access.policy.quiet_period_s):
+        if attempt and not await stop.sleep(access.policy.quiet_period_s):
             break
         try:
-            rows = (await control.until_stopped(request_rows(access, ListQuery(id=subscriber_id)))).rows
+            rows = (await stop.until_stopped(request_rows(access, ListQuery(id=subscriber_id)))).rows
         except ListFailed:
             continue
         if matching_rows := [row for row in rows if row["Id"] == subscriber_id]:
@@ -87,7 +87,7 @@ async def find_ids(access: ListAccess, sentinel: Sentinel, query: ListQuery) -> 
     The list is asked once, with `query`. The first set is None if the answer shows only other subscribers and may be
     incomplete. Two ids in the second set prove a duplicate. Raises RunAborted."""
     try:
-        answer = await access.control.until_stopped(request_rows(access, query))
+        answer = await access.stop.until_stopped(request_rows(access, query))
     except ListFailed:
         return None, set()
     identities, base_id = {digest_identity(sentinel.field, sentinel.value)}, sentinel.base_id

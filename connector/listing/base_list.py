@@ -88,7 +88,7 @@ async def list_account(
     subscribers of a base. Raises RunAborted if a base is not the intended one or the run must stop.
     """
     access, started_at = accesses[0], accesses[0].clock.monotonic()
-    access.control.activity = "listing existing subscribers"
+    access.stop.activity = "listing existing subscribers"
     rows = SweptRows(accesses, {key.identity for key in keys}, keeps_other_bases=keeps_other_bases)
     for other_access in accesses:
         await other_access.journal.flush()
@@ -168,7 +168,7 @@ async def look_up_by_sweep(groups: Sequence[KeyGroup]) -> list[LookupResult]:
     Only a complete sweep proves an identity absent. Raises as `list_account` does.
     """
     access = groups[0].access
-    access.control.activity = f"looking for {count(sum(len(group.keys) for group in groups), 'subscriber')} on the list"
+    access.stop.activity = f"looking for {count(sum(len(group.keys) for group in groups), 'subscriber')} on the list"
     started_at, sentinels = access.clock.monotonic(), tuple(access.sentinels)
     previous_seen_ids = access.state.swept_sentinel_ids
     search_sink = _SearchSink(groups)
@@ -281,7 +281,7 @@ async def _read_and_record(
         )
     log_values = {"verdict": certificate.verdict, "distinct": certificate.distinct, "pages": certificate.pages}
     logger.info("look-up: the list was read, %(distinct)d subscribers in %(pages)d pages, %(verdict)s", log_values)
-    await access.control.until_stopped(try_unlisted(access, certificate.unlisted_ids))
+    await access.stop.until_stopped(try_unlisted(access, certificate.unlisted_ids))
     seen_ids = frozenset(watching_sink.seen_ids)
     _record_reading(access.state, certificate, watching_sink, seen_ids & sentinel_ids, base_ids)
     return certificate, seen_ids & watched_ids
@@ -312,10 +312,10 @@ async def _read_shared_list(
         earlier_total=earlier_total,
         draw=access.draw,
     )
-    certificate = await access.control.until_stopped(read_whole_list())
+    certificate = await access.stop.until_stopped(read_whole_list())
     if certificate.total_last == 0 and not certificate.is_complete:
         # Either other runs have created the first subscribers meanwhile, or an answer was wrong. Read the list again.
-        certificate = await access.control.until_stopped(read_whole_list())
+        certificate = await access.stop.until_stopped(read_whole_list())
     return certificate
 
 
@@ -349,7 +349,7 @@ async def wait_until_listed(access: ListAccess, entries: Sequence[ConfirmedEntry
     wait_s = confirmed_at + access.expected_lag_s - access.clock.now().timestamp()
     if wait_s <= 0:
         return False
-    await access.control.wait(min(wait_s, access.expected_lag_s), "until the list must show known subscribers")
+    await access.stop.wait(min(wait_s, access.expected_lag_s), "until the list must show known subscribers")
     return True
 
 

@@ -132,10 +132,10 @@ class BaseReader:
         advice = "Set load.look to none to create without looking, which creates existing subscribers a second time"
         if self._requested_base_name is not None:
             advice = "Give the base by its id. The id is enough if the list shows the Ids of bases"
-        asked_base = self._requested_base_name if self._requested_base_name is not None else self.service_id
+        requested_base = self._requested_base_name if self._requested_base_name is not None else self.service_id
         return ConfigurationError(
             f"the list does not show the base of a subscriber with its {missing_parts}, so the connector cannot find "
-            f"out which subscribers are in the base {asked_base}. No more rows were sent. {advice}"
+            f"out which subscribers are in the base {requested_base}. No more rows were sent. {advice}"
         )
 
 
@@ -249,9 +249,9 @@ class SweptRows:
             digests, ids = digests[order], ids[order]
             self._emails_by_base[base] = array("Q", digests.tobytes()), array("q", ids.tobytes())
             self._sorted_email_counts[base] = len(digests)
-        asked_digests = np.array([_compute_short_digest(identity) for identity in identities], dtype=np.uint64)
-        indexes = np.minimum(np.searchsorted(digests, asked_digests), len(digests) - 1)
-        found_mask = digests[indexes] == asked_digests
+        requested_digests = np.array([_compute_short_digest(identity) for identity in identities], dtype=np.uint64)
+        indexes = np.minimum(np.searchsorted(digests, requested_digests), len(digests) - 1)
+        found_mask = digests[indexes] == requested_digests
         return {
             identity: int(ids[index])
             for identity, index, is_found in zip(identities, indexes, found_mask, strict=True)

@@ -59,8 +59,8 @@ def _build_row_type() -> pa.StructType:
 
 
 _ROW_TYPE = _build_row_type()
-_PARENT_NAMES = tuple(child.name for child in _ROW_TYPE if pa.types.is_struct(child.type))
-_LIST_NAMES = tuple(child.name for child in _ROW_TYPE if pa.types.is_list(child.type))
+_PARENT_NAMES = tuple(field_type.name for field_type in _ROW_TYPE if pa.types.is_struct(field_type.type))
+_LIST_NAMES = tuple(field_type.name for field_type in _ROW_TYPE if pa.types.is_list(field_type.type))
 _PAGE_TYPE = pa.struct(
     [*(pa.field(name, pa.int64()) for name in PAGE_NUMBERS), pa.field("Subscribers", pa.list_(_ROW_TYPE))]
 )
@@ -215,7 +215,7 @@ def _find_page(answers: pa.Table) -> tuple[pa.StructArray, pa.StructArray] | Non
 def _read_columns(rows: pa.StructArray) -> pa.RecordBatch | None:
     parent_arrays = {name: rows.field(name) for name in _PARENT_NAMES}
     parents = {
-        name: dict(zip([child.name for child in array.type], array.flatten(), strict=True))
+        name: dict(zip([field_type.name for field_type in array.type], array.flatten(), strict=True))
         for name, array in parent_arrays.items()
     }
     columns = []

@@ -145,7 +145,7 @@ async def try_filters(request_page: RequestPage, filters: Mapping[str, object], 
         head_rows = await _read_head(request_page, filters["base_id"])
     controls = {name: await _try_filter(request_page, name, value, head_rows, draw) for name, value in filters.items()}
     working_filters = [
-        name for name, control in controls.items() if control in (ControlResult.EXACT, ControlResult.PARTIAL)
+        name for name, result in controls.items() if result in (ControlResult.EXACT, ControlResult.PARTIAL)
     ]
     sent_filter = min(working_filters, key=_FILTERS_BY_SELECTIVITY.index, default=None)
     return FilterTrials(controls, sent_filter, _find_matching(filters, head_rows))
@@ -172,13 +172,13 @@ def _find_matching(filters: Mapping[str, object], rows: Sequence[dict[str, Any]]
 
 
 async def _try_filter(
-    request_page: RequestPage, name: str, asked_value: object, rows: Sequence[dict[str, Any]], draw: DrawBytes
+    request_page: RequestPage, name: str, requested_value: object, rows: Sequence[dict[str, Any]], draw: DrawBytes
 ) -> ControlResult:
     negative_control = await try_made_up_value(request_page, name, draw)
     if negative_control is not ControlResult.EXACT:
         return negative_control
     control_result = ControlResult.INCONCLUSIVE
-    for row, value in _choose_samples(name, asked_value, rows):
+    for row, value in _choose_samples(name, requested_value, rows):
         control_result = await _try_spellings(request_page, name, (row["Id"], value))
         if control_result is not ControlResult.BROKEN:
             return control_result
@@ -224,16 +224,16 @@ def _build_match_mask(requested_values: Mapping[str, object], rows: Sequence[dic
 
 
 def _choose_samples(
-    name: str, asked_value: object, rows: Sequence[dict[str, Any]]
+    name: str, requested_value: object, rows: Sequence[dict[str, Any]]
 ) -> Sequence[tuple[dict[str, Any], object]]:
     """Return listed subscribers with their values. The values are of the class of the requested value, because a trial
     proves nothing for other classes. Subscribers with the requested value come first."""
-    asked_class = _classify(name, asked_value)
+    asked_class = _classify(name, requested_value)
     if asked_class is None:
         return []
     usable_samples = ((row, value) for row in rows if _is_usable(name, value := _read_value(row, name)))
     samples = [sample for sample in usable_samples if _classify(name, sample[1]) == asked_class]
-    return sorted(samples, key=lambda sample: sample[1] != asked_value)[:_SAMPLE_COUNT]
+    return sorted(samples, key=lambda sample: sample[1] != requested_value)[:_SAMPLE_COUNT]
 
 
 def _classify(name: str, value: object) -> object:

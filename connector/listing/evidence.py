@@ -75,11 +75,11 @@ async def ask_unlisted_entries(
 ) -> list[Answer]:
     """Look up some subscribers of the ledger that the reading still lacks after the hidden classes were read
     separately. Together with `answers`, make at most MAX_REQUESTS requests."""
-    asked_ids = {answer.question.value for answer in answers if answer.question.topic is Topic.UNLISTED_ENTRY}
+    requested_ids = {answer.question.value for answer in answers if answer.question.topic is Topic.UNLISTED_ENTRY}
     questions = [
         _build_id_question(Topic.UNLISTED_ENTRY, subscriber_id)
         for subscriber_id in unlisted_entry_ids
-        if subscriber_id not in asked_ids
+        if subscriber_id not in requested_ids
     ]
     return await ask_together(request_page, questions[: max(0, MAX_REQUESTS - len(answers))], concurrency)
 
@@ -256,9 +256,9 @@ def _plan_entry_look_ups(suspect: Suspect, answers: Sequence[Answer]) -> list[Qu
     """Return look-ups of the ledger entries that were not looked up yet, or no look-up if the answers contradict."""
     if contradicts(suspect, answers) or find_hidden_classes(suspect, answers):
         return []
-    asked_ids = {answer.question.value for answer in answers if answer.question.topic is Topic.UNLISTED_ENTRY}
+    requested_ids = {answer.question.value for answer in answers if answer.question.topic is Topic.UNLISTED_ENTRY}
     unlisted_entry_ids = [
-        subscriber_id for subscriber_id in suspect.unlisted_entry_ids if subscriber_id not in asked_ids
+        subscriber_id for subscriber_id in suspect.unlisted_entry_ids if subscriber_id not in requested_ids
     ]
     return [_build_id_question(Topic.UNLISTED_ENTRY, subscriber_id) for subscriber_id in unlisted_entry_ids]
 

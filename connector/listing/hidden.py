@@ -46,18 +46,18 @@ async def find_hidden_base(access: ListAccess, *, is_swept: bool = False) -> boo
         return None
     if is_swept and service_id in state.swept_base_ids:
         return False
-    rows = await access.control.until_stopped(_ask_for_base(access, service_id))
+    rows = await access.stop.until_stopped(_ask_for_base(access, service_id))
     rows = [row for row in rows if reader.is_of_base(row.get("Base"))]
     sentinels_by_id = {sentinel.subscriber_id: sentinel for sentinel in access.sentinels}
     older_rows = [row for row in rows if row["Id"] not in sentinels_by_id]
     if not older_rows:
-        older_rows = await access.control.until_stopped(_ask_for_classes(access, service_id))
+        older_rows = await access.stop.until_stopped(_ask_for_classes(access, service_id))
     if not older_rows or (is_swept and await _shows_base(access, reader)):
         return False
     name, path = access.policy.identity, BY_NAME[access.policy.identity].path[0]
     sample = next((row for row in older_rows if row.get(path)), None)
     if sample is not None and not is_swept:
-        answer = await access.control.until_stopped(look_up(access, name, sample[path]))
+        answer = await access.stop.until_stopped(look_up(access, name, sample[path]))
         if answer.has_subscriber(sample["Id"]):
             access.is_base_shown = True
             return False
@@ -80,7 +80,7 @@ async def _shows_base(access: ListAccess, reader: BaseReader) -> bool:
     the first subscribers of the base after the sweep. Record the result."""
     access.state.stats = None  # the stats of the sweep are older
     stats = await read_stats(access)
-    rows = await access.control.until_stopped(_read_end(access, stats.total_count or 0))
+    rows = await access.stop.until_stopped(_read_end(access, stats.total_count or 0))
     bases = [*({"Id": base_id, "Name": name} for base_id, name in stats.bases), *(row.get("Base") for row in rows)]
     access.is_base_shown = any(reader.is_of_base(base) for base in bases)
     return access.is_base_shown
@@ -128,10 +128,10 @@ async def record_hidden_classes(access: ListAccess, *, is_repeated: bool = False
     state = access.state
     if not state.are_classes_known or (is_repeated and not state.hidden_classes):
         request_page, concurrency = partial(try_page, access.client, access.retrier), access.policy.max_concurrency
-        counts = await access.control.until_stopped(count_classes(request_page, concurrency))
-        hidden_classes = await access.control.until_stopped(find_hidden_classes(request_page, counts, concurrency))
-        unlisted_ids = await access.control.until_stopped(_find_older_id(request_page, counts.ids))
-        await access.control.until_stopped(try_unlisted(access, unlisted_ids))
+        counts = await access.stop.until_stopped(count_classes(request_page, concurrency))
+        hidden_classes = await access.stop.until_stopped(find_hidden_classes(request_page, counts, concurrency))
+        unlisted_ids = await access.stop.until_stopped(_find_older_id(request_page, counts.ids))
+        await access.stop.until_stopped(try_unlisted(access, unlisted_ids))
         state.hidden_classes = tuple(dict.fromkeys([*state.hidden_classes, *hidden_classes]))
         state.unshown_classes = counts.unshown_classes
         state.are_classes_known = True
@@ -144,10 +144,10 @@ async def find_hidden_classes(request_page: RequestPage, counts: "ClassCounts", 
     A class is hidden if the first page has none of its subscribers and the parts of its partition exceed the whole
     list. Without TotalCount, the rows of the first page decide alone."""
     hidden_classes = list[HiddenClass]()
-    for name, parts in counts.part_totals.items():
-        if len(counts.whole_totals) < 2 or sum(parts.values()) > min(counts.whole_totals):
+    for name, count_by_class in counts.part_totals.items():
+        if len(counts.whole_totals) < 2 or sum(count_by_class.values()) > min(counts.whole_totals):
             hidden_values = [
-                value for value, count in parts.items() if count and value not in counts.shown_values[name]
+                value for value, count in count_by_class.items() if count and value not in counts.shown_values[name]
             ]
             hidden_classes += [(name, value) for value in hidden_values]
     rows_by_classes = await ask_combinations(
@@ -171,8 +171,8 @@ class ClassCounts:
         """The classes of which neither the first page nor a request for the class shows a subscriber."""
         return tuple(
             (name, value)
-            for name, parts in self.part_totals.items()
-            for value, count in parts.items()
+            for name, count_by_class in self.part_totals.items()
+            for value, count in count_by_class.items()
             if not count and value not in self.shown_values[name]
         )
 
@@ -196,14 +196,16 @@ async def count_classes(request_page: RequestPage, concurrency: int) -> ClassCou
         ),
         Question(Topic.WHOLE, ListQuery(limit=_SAMPLE_ROWS)),
     ]
-    first_whole_answer, *parts, last_whole_answer = await ask_together(request_page, questions, concurrency)
+    first_whole_answer, *part_answers, last_whole_answer = await ask_together(request_page, questions, concurrency)
     if first_whole_answer.page is None:
         return ClassCounts()
     counts: dict[str, dict[object, int]] = {name: {} for name in PARTITIONS}
-    for part in parts:
-        name, value = part.question.name, part.question.value
-        if part.page is not None and have_requested_values({name: value}, part.page.subscribers):
-            counts[name][value] = (part.total_count or len(part.page.subscribers)) if part.page.subscribers else 0
+    for part_answer in part_answers:
+        name, value = part_answer.question.name, part_answer.question.value
+        if part_answer.page is not None and have_requested_values({name: value}, part_answer.page.subscribers):
+            counts[name][value] = (
+                (part_answer.total_count or len(part_answer.page.subscribers)) if part_answer.page.subscribers else 0
+            )
     rows = first_whole_answer.page.subscribers
     shown_values = {
         name: {read_field(row, name) or ("" if name == "gender" else False) for row in rows} for name in PARTITIONS

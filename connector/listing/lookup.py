@@ -129,10 +129,10 @@ async def _try_fields(access: ListAccess, fields: Sequence[str]) -> None:
     state = access.state
     due_fields = [name for name in fields if name not in state.unusable_fields and name not in state.usable_fields]
     trials = [partial(try_made_up_value, partial(request_first_page, access), name, access.draw) for name in due_fields]
-    for name, control in zip(due_fields, await look_up_together(access, trials), strict=True):
-        if control is ControlResult.IGNORED:
+    for name, control_result in zip(due_fields, await look_up_together(access, trials), strict=True):
+        if control_result is ControlResult.IGNORED:
             state.unusable_fields.add(name)
-        elif control is ControlResult.EXACT:
+        elif control_result is ControlResult.EXACT:
             state.usable_fields.add(name)
 
 
@@ -304,8 +304,8 @@ async def look_up_by_filters(
     questions = [_build_question(key) for key in keys]
     fields = sorted({key.field for key in keys})
     reader = BaseReader(access.journal.base, access.requested_base_name, fields, access.inactive_identities)
-    access.control.activity = f"looking for {count(remaining_count or len(keys), 'subscriber')} by the list's filters"
-    result = await access.control.until_stopped(_FilterLookup(access, questions, reader).execute())
+    access.stop.activity = f"looking for {count(remaining_count or len(keys), 'subscriber')} by the list's filters"
+    result = await access.stop.until_stopped(_FilterLookup(access, questions, reader).execute())
     log_values = {"asked": len(keys), "present": len(result.found_ids), "absent": len(result.absent_identities)}
     logger.info("look-up: by filter %(asked)d asked, %(present)d present, %(absent)d absent", log_values)
     return result

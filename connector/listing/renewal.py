@@ -29,7 +29,7 @@ class ListEnd:
 async def list_newcomers(access: ListAccess, end: ListEnd) -> Sequence[dict[str, Any]]:
     """Return the subscribers that one page shows after the end of a listing in ascending id order. Return no subscriber
     if the service does not return the page. Raises RunAborted if the run must stop."""
-    access.control.activity = "looking for subscribers of other programs"
+    access.stop.activity = "looking for subscribers of other programs"
     page = None
     with suppress(ListFailed):
         page = await _fetch_offset(access, max(0, end.row_count - _OVERLAP_ROWS))
@@ -52,7 +52,7 @@ async def extend_listing(accesses: Sequence[ListAccess], end: ListEnd, sink: Pag
     Raises ListFailed if the service does not return a page, and RunAborted if the run must stop.
     """
     access = accesses[0]
-    access.control.activity = "reading the end of the list for new subscribers"
+    access.stop.activity = "reading the end of the list for new subscribers"
     for other_access in accesses:
         await other_access.journal.flush()
     offset, page = await _find_overlapping_page(access, end)
@@ -111,7 +111,7 @@ async def _fetch_offset(access: ListAccess, offset: int) -> ListPage | None:
     """Return the page at this offset, or None if the service refuses the offset, as some services do past the end."""
     query = ListQuery(offset=offset, base_id=access.state.base_id)
     try:
-        return await access.control.until_stopped(fetch_page(access.client, access.retrier, query))
+        return await access.stop.until_stopped(fetch_page(access.client, access.retrier, query))
     except ListFailed as failure:
         if failure.is_query_refused:
             return None

@@ -89,7 +89,7 @@ class Loader:
             session.retried_refusals, self._refusals.find_recent_identities(session.retried_refusals.values())
         )
         await self._record_unresolved()
-        session.control.check()
+        session.stop.check()
 
     async def _record_unresolved(self) -> None:
         """Record a receipt for each unknown create of an earlier run, which this run settles. Leave out creates whose
@@ -125,7 +125,7 @@ class Loader:
         Raises RunAborted (or ListFailed) if the run cannot continue. Rows that the run has not reached are `unsent`.
         """
         session, planned_chunk = self._session, chunk.planned_chunk
-        while chunk.create_states and not session.control.is_stopping:
+        while chunk.create_states and not session.stop.is_stopping:
             if chunk.is_outdated or not (self._is_free_of_conflicts and self.presence.covers(planned_chunk)):
                 await self.presence.look_up(planned_chunk, self._list_keys(chunk))
                 await self._settle_conflicts()
@@ -139,13 +139,13 @@ class Loader:
             base = session.journal.base
             await self._send_candidates(self._fetch_while_known(planned_chunk, stream, base))
             if stream.unfetched_indexes and not session.limits.compute_sendable_row_count(1):
-                session.control.request_stop(session.limits.describe_creates())
+                session.stop.request_stop(session.limits.describe_creates())
             unsent_indexes = [*self._find_expired_rows(planned_chunk, chunk.create_states), *stream.unfetched_indexes]
             chunk.create_states = {index: chunk.create_states[index] for index in unsent_indexes}
             # If an answer has shown the Id of the base, the entries of that base are read.
             if session.journal.base.key != base.key:
                 await self._sort_again(chunk)
-        session.control.check()
+        session.stop.check()
 
     def hold_rows(self, chunk: SortedChunk) -> None:
         """Hold the rows whose entries are HELD or REJECTED. Their outcome is reported after the last look-up of the

@@ -46,10 +46,10 @@ def refuse_misanswered_base(base: Base) -> None:
         return
     references = [f"its id {base.answered_id}"] if base.answered_id is not None else []
     references += [f"its name {base.answered_name}"] if base.answered_name is not None else []
-    asked_base = base.name if base.service_id is None else f"id {base.service_id}"
+    requested_base = base.name if base.service_id is None else f"id {base.service_id}"
     raise ConfigurationError(
-        f"the service answered a create for the base {asked_base} with another base "
-        f"({describe_base(base.answered_id, base.answered_name)}), so nothing is sent to the base {asked_base}. If "
+        f"the service answered a create for the base {requested_base} with another base "
+        f"({describe_base(base.answered_id, base.answered_name)}), so nothing is sent to the base {requested_base}. If "
         f"you mean the other base, give it by {' or '.join(references) or 'its id'}. If the service was repaired, "
         "run connector retry "
         "--held resend"
@@ -90,7 +90,7 @@ async def verify_account(session: Session) -> tuple[ConfirmedEntry, ...]:
     known_entries = await journal.execute(
         lambda ledger: ledger.find_confirmed_entries(base, random_identity, max_entries, before_run_key=run_key)
     )
-    session.control.activity = "looking up known subscribers"
+    session.stop.activity = "looking up known subscribers"
     shows_identities = False
     for known_entry in known_entries:
         rows = await _list_by_id(session, known_entry)
@@ -202,7 +202,7 @@ async def _is_id_filter_working(session: Session) -> bool:
 
 
 async def _fetch_page(session: Session, query: ListQuery) -> ListPage:
-    return await session.control.until_stopped(fetch_page(session.access.client, session.access.retrier, query))
+    return await session.stop.until_stopped(fetch_page(session.access.client, session.access.retrier, query))
 
 
 def describe_duplicates(duplicate_ids: Collection[tuple[int, ...]]) -> Iterator[str]:
@@ -211,12 +211,13 @@ def describe_duplicates(duplicate_ids: Collection[tuple[int, ...]]) -> Iterator[
         return
     ids_text = "; ".join(" and ".join(map(str, ids)) for ids in sorted(duplicate_ids)[:_MAX_SHOWN_DUPLICATES])
     duplicate_count = len(duplicate_ids)
-    more_text = (
+    additional_text = (
         f"; and {duplicate_count - _MAX_SHOWN_DUPLICATES:,} more" if duplicate_count > _MAX_SHOWN_DUPLICATES else ""
     )
     yield (
         f"{count(duplicate_count, 'subscriber')} of this run {agree(duplicate_count, 'is', 'are')} in the service "
-        f"twice (ids {ids_text}{more_text}). A proxy or the service has executed creates twice, or another program has "
+        f"twice (ids {ids_text}{additional_text}). A proxy or the service has executed creates twice, or another "
+        "program has "
         "created the same people. Delete one subscriber of each pair in the service, and look for further pairs"
     )
 
@@ -231,7 +232,7 @@ async def find_unlisted_create(session: Session) -> Sentinel | None:
     last_sentinel = access.sentinels[-1]
     for time_share in _LOOK_UP_TIME_SHARES:
         wait_s = last_sentinel.confirmed_at + time_share * session.policy.quiet_period_s - session.clock.monotonic()
-        if time_share and not await session.control.wait(wait_s, "until the list should show the last new subscriber"):
+        if time_share and not await session.stop.wait(wait_s, "until the list should show the last new subscriber"):
             return None
         ids = await _look_up_sentinel(session, last_sentinel, is_thorough=time_share == _LOOK_UP_TIME_SHARES[-1])
         if ids:

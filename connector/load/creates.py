@@ -70,22 +70,22 @@ class Creator:
         # The creates that got a 429 and are sent again, by identity.
         self._limited_transitions: dict[bytes, Transition] = {}
         self._answered_base: tuple[int, str] | None = None  # the base in the answer to the first accepted create
-        policy, control = session.policy, session.control
+        policy, stop = session.policy, session.stop
         pace = session.pace or Pace(policy.max_rate, policy.max_concurrency)
-        self._limiter = RequestLimiter(control, session.access.client, pace, "create")
+        self._limiter = RequestLimiter(stop, session.access.client, pace, "create")
         self._sender: Sender[Candidate, CreateAnswer, Transition] = Sender(
-            control, self._limiter, session.access.retrier, self, policy.max_concurrency
+            stop, self._limiter, session.access.retrier, self, policy.max_concurrency
         )
 
     async def create_subscribers(self, fetch: FetchItems[Candidate]) -> None:
         """Send all candidates that `fetch` returns, until `fetch` returns no candidate or the run must stop. After a
         stop, a request in flight ends within the grace period, or is lost."""
-        control = self._session.control
-        control.activity = "creating"
+        stop = self._session.stop
+        stop.activity = "creating"
         known_ids = self._session.access.known_ids
         if known_ids.largest_ledger_id is None:
             known_ids.largest_ledger_id = await self._session.journal.execute(lambda ledger: ledger.read_largest_id())
-        await control.run_with_grace(self._sender.send(partial(self._fetch_round, fetch)), self._session.policy.grace_s)
+        await stop.run_with_grace(self._sender.send(partial(self._fetch_round, fetch)), self._session.policy.grace_s)
         await self._session.journal.flush()
 
     async def _fetch_round(self, fetch: FetchItems[Candidate], max_count: int) -> list[Candidate]:
@@ -95,7 +95,7 @@ class Creator:
         begins, so that few subscribers are moved before the answers show the moves."""
         if self.is_proved:
             await self._stop_if_repeated()
-            if self._session.control.is_stopping:
+            if self._session.stop.is_stopping:
                 return []
         if (
             self._ended_count_since_existing < _CAREFUL_CREATE_COUNT
@@ -104,7 +104,7 @@ class Creator:
             while self._open_create_count:
                 self._all_ended_event.clear()
                 await self._all_ended_event.wait()
-            if self._session.control.is_stopping:
+            if self._session.stop.is_stopping:
                 return []
             max_count = min(max_count, max(1, self._ended_count_since_existing // 4))
         candidates = await fetch(max_count)
@@ -128,7 +128,7 @@ class Creator:
             delays_s.clear()
         session.tally.record_duplicates(certain_ids)
         if len(certain_ids) > 1:
-            session.control.request_stop(
+            session.stop.request_stop(
                 "the list shows the first new subscriber twice. A proxy or the service executes requests twice, or "
                 "another program creates the same people. Nothing more was sent. Find the cause before you run again"
             )
@@ -177,7 +177,7 @@ class Creator:
                 passing_refusals.mark_passing(kind)
             now = self._session.clock.monotonic()
             return replace(
-                answer, may_pass=passing_refusals.record_refused(kind, sent_at, now, is_again=kind == previous_kind)
+                answer, may_pass=passing_refusals.record_refused(kind, sent_at, now, is_repeated=kind == previous_kind)
             )
         return answer
 
@@ -212,7 +212,7 @@ class Creator:
         session, field = self._session, candidate.intent.field
         self._limited_transitions.pop(candidate.intent.identity, None)
         if transition.event is Event.ANSWERED and transition.subscriber_id is not None:
-            now, value = session.control.clock.monotonic(), str(candidate.sent_values[field])
+            now, value = session.stop.clock.monotonic(), str(candidate.sent_values[field])
             base_id = self._answered_base[0] if self._answered_base else session.journal.base.service_id
             is_active = candidate.sent_values.get("is_active") is True
             sentinel = Sentinel(now, transition.subscriber_id, field, value, candidate.sent_at, is_active, base_id)
@@ -267,7 +267,7 @@ class Creator:
             return
         rows = await find_rows_by_id(access, subscriber_id, can_wait=access.known_ids.has_earlier_subscribers)
         if rows and not any(shows_identity(row, field) for row in rows):
-            self._session.control.request_stop(
+            self._session.stop.request_stop(
                 f"the list shows the new subscriber {subscriber_id} without the {field} that was sent, so the "
                 "connector cannot find out which subscribers exist. Nothing more was sent. Set load.look to none to "
                 "create without looking, which creates existing subscribers a second time"
@@ -278,13 +278,13 @@ class Creator:
         refuses the token, end the run after 20 refusals in a row."""
         session = self._session
         if transition.status == UNAUTHENTICATED and session.passing_refusals.count >= SERIES_LENGTH:
-            session.control.request_stop(
+            session.stop.request_stop(
                 f"the service accepted creates, then refused the last {session.passing_refusals.count:,} with "
                 f"status 401 ({transition.message or 'no message'}). Nothing more was sent. Check the token, then "
                 "run again: the next run sends the refused rows again"
             )
         if session.passing_refusals.has_lasted(session.clock.monotonic()):
-            session.control.request_stop(
+            session.stop.request_stop(
                 f"the service accepted creates, then refused the last {session.passing_refusals.count:,} for the same "
                 f"reason ({transition.status}: {transition.message or 'no message'}). Nothing more was sent, and the "
                 "report counts the other rows as unsent. Read the service's message, then run again later. The next "
@@ -295,11 +295,11 @@ class Creator:
         """End the run if too many answers in a row are unusable, if the service redirects, if an answer has another
         base, or if too many answers have existing subscribers.
         """
-        control, canaries = self._session.control, self._session.canaries
+        stop, canaries = self._session.stop, self._session.canaries
         if transition.is_known:
             self._stop_on_existing(transition)
         if transition.answered_base is not None:
-            control.request_stop(f"{transition.message}. {_NEXT_STEP}")
+            stop.request_stop(f"{transition.message}. {_NEXT_STEP}")
         if transition.event in (Event.ANSWERED, Event.REFUSED, Event.MISANSWERED):
             canaries.lost_count = 0
             return
@@ -307,11 +307,9 @@ class Creator:
             return  # the limiter reacts to these answers
         canaries.lost_count += 1
         if 300 <= transition.status < 400:
-            control.request_stop(
-                f"the service redirects (status {transition.status}): correct the base URL and run again"
-            )
+            stop.request_stop(f"the service redirects (status {transition.status}): correct the base URL and run again")
         elif canaries.lost_count >= max(_MAX_LOST_IN_A_ROW, 2 * self._limiter.max_in_flight):
-            control.request_stop(
+            stop.request_stop(
                 f"{canaries.lost_count} creates in a row had no readable answer (last: {transition.message}): "
                 "nothing more was sent. Run again when the service works. The next run first looks up the creates that "
                 "were sent"
@@ -323,7 +321,7 @@ class Creator:
         existing_ids.append(transition.subscriber_id or 0)
         if len(existing_ids) >= _MAX_EXISTING or not self.is_proved:
             ids, create_count = ", ".join(map(str, existing_ids)), len(existing_ids)
-            self._session.control.request_stop(
+            self._session.stop.request_stop(
                 f"the service answered {count(create_count, 'create')} with "
                 f"{agree(create_count, 'a subscriber', 'subscribers')} that existed before "
                 f"({agree(create_count, 'id', 'ids')} {ids}). So the service merges subscribers, or moves them from "
@@ -342,7 +340,7 @@ class Creator:
             service_id, name = read_base(answer.subscriber)
             self._answered_base = None if service_id is None or name is None else (service_id, name)
         elif transition.event is Event.REFUSED and transition.status in RUN_ENDING_STATUSES and not is_second_refusal:
-            session.control.request_stop(
+            session.stop.request_stop(
                 f"the service refused the first create with status {transition.status}: "
                 f"{transition.message or 'no message'}. "
                 "Check the token, its prefix (service.authorization) and the base URL, then run again"
@@ -354,14 +352,14 @@ class Creator:
                 next_step = "run again when the service accepts creates"
                 if transition.status not in NOT_FINAL_STATUSES:
                     next_step = f"correct the mapping or the base, or {next_step}"
-                session.control.request_stop(
+                session.stop.request_stop(
                     f"the service refused each of the run's first {_MAX_REFUSED_CANARIES} creates in the same way "
                     f"({kind}): {next_step}"
                 )
         elif transition.event is Event.MISANSWERED:
-            session.control.request_stop(f"{transition.message}. {_NEXT_STEP}")
+            session.stop.request_stop(f"{transition.message}. {_NEXT_STEP}")
         elif isinstance(answer, Ambiguous) and answer.is_without_id:
-            session.control.request_stop(
+            session.stop.request_stop(
                 f"{transition.message} (such as a UUID), and the connector needs whole numbers. Nothing more was sent. "
                 "The service may have created the subscriber: look for it in the service. Ask the service's operator "
                 "for numeric ids"
@@ -369,7 +367,7 @@ class Creator:
         elif transition.event is Event.LOST:
             canaries.unknown_entries.add((session.journal.base.key, candidate.intent.identity))
             if len(canaries.unknown_entries) >= _MAX_UNKNOWN_CANARIES:
-                session.control.request_stop(
+                session.stop.request_stop(
                     f"the run's first creates got no usable answer ({transition.message}): "
                     "nothing more was sent. Run again when the service answers as its documentation says"
                 )
@@ -377,7 +375,7 @@ class Creator:
 
 async def plan_creates(session: Session, outcomes: Outcomes, fetch: FetchItems[Candidate]) -> None:
     """Count each candidate from `fetch` with the outcome CREATED. Send nothing, and record nothing in the ledger."""
-    while not session.control.is_stopping and (batch := await fetch(_PLAN_BATCH_SIZE)):
+    while not session.stop.is_stopping and (batch := await fetch(_PLAN_BATCH_SIZE)):
         for candidate in batch:
             session.tally.add_started(candidate.entry_state is not State.UNKNOWN)
             outcomes.record_result(candidate, Transition(Event.ANSWERED))

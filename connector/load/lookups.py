@@ -142,14 +142,14 @@ async def choose_lookup_method(
 
 @dataclass(frozen=True, slots=True)
 class LookupPart:
-    """A part of a look-up: keys in one base, with their result. `only_as_sent`: some keys should also be looked up in
-    upper and lower case, and were not.
+    """A part of a look-up: keys in one base, with their result. `looks_up_as_sent`: some keys should also be looked up
+    in upper and lower case, and were not.
     """
 
     access: ListAccess
     keys: Sequence[LookupKey]
     result: LookupResult
-    only_as_sent: bool = False
+    looks_up_as_sent: bool = False
 
 
 async def look_up_keys(groups: Sequence[KeyGroup]) -> AsyncIterator[LookupPart]:
@@ -167,16 +167,18 @@ async def look_up_keys(groups: Sequence[KeyGroup]) -> AsyncIterator[LookupPart]:
         remaining_groups, inconclusive_groups = inconclusive_groups, []
         method, progress = await _choose_next_method(remaining_groups, progress)
         while remaining_groups:
-            parts, remaining_groups = await _look_up_next_groups(remaining_groups, method, progress.tried_methods)
-            for part in parts:
-                conclusive_keys, inconclusive_keys = split_keys(part.keys, part.result)
+            lookup_parts, remaining_groups = await _look_up_next_groups(
+                remaining_groups, method, progress.tried_methods
+            )
+            for lookup_part in lookup_parts:
+                conclusive_keys, inconclusive_keys = split_keys(lookup_part.keys, lookup_part.result)
                 if method is LookupMethod.NONE:
-                    yield part
+                    yield lookup_part
                     continue
                 if inconclusive_keys:
-                    inconclusive_groups.append(KeyGroup(part.access, inconclusive_keys))
+                    inconclusive_groups.append(KeyGroup(lookup_part.access, inconclusive_keys))
                 if conclusive_keys:
-                    yield replace(part, keys=conclusive_keys)
+                    yield replace(lookup_part, keys=conclusive_keys)
 
 
 async def _choose_next_method(
@@ -217,7 +219,9 @@ async def _look_up_next_groups(
     if method is LookupMethod.FILTER_AS_SENT:
         keys_as_sent = [replace(key, ignores_case=False) for key in keys]
         result = await try_look_up_by_filters(access, keys_as_sent, remaining_count)
-        return [LookupPart(access, keys, result, only_as_sent=any(key.ignores_case for key in keys))], remaining_groups
+        return [
+            LookupPart(access, keys, result, looks_up_as_sent=any(key.ignores_case for key in keys))
+        ], remaining_groups
     result = await try_look_up_by_filters(access, keys, remaining_count)
     if tried_methods == {LookupMethod.FILTER} and not _shows_latest_sentinel(access, result):
         result = replace(result, absent_identities=frozenset())
@@ -227,8 +231,8 @@ async def _look_up_next_groups(
 async def look_up_all(access: ListAccess, keys: Sequence[LookupKey]) -> LookupResult:
     """Look the keys up, and return one result for all keys. Raises as `look_up_keys` does."""
     result: LookupResult | None = None
-    async for part in look_up_keys([KeyGroup(access, keys)]):
-        result = part.result if result is None else _join_results(result, part.result)
+    async for lookup_part in look_up_keys([KeyGroup(access, keys)]):
+        result = lookup_part.result if result is None else _join_results(result, lookup_part.result)
     return build_inconclusive(access) if result is None else result
 
 

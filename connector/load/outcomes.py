@@ -198,7 +198,7 @@ class Outcomes:
                 is_rejected=is_rejected, undecided_count=session.passing_refusals.count
             )
             if reason is not None:
-                session.control.request_stop(reason)
+                session.stop.request_stop(reason)
         if candidate.entry_state is State.UNKNOWN:
             self._record_second_attempt(candidate, transition)
             return

@@ -202,13 +202,13 @@ class AccountPresence:
             return list(tasks)  # filters leave out the same classes as the list
         remaining_tasks = list[LookupTask]()
         for task in tasks:
-            session, only_as_sent = task.base.session, method is LookupMethod.FILTER_AS_SENT
+            session, looks_up_as_sent = task.base.session, method is LookupMethod.FILTER_AS_SENT
             started_at = session.clock.monotonic() if task.started_at is None else task.started_at
-            keys = [replace(key, ignores_case=False) for key in task.keys] if only_as_sent else task.keys
+            keys = [replace(key, ignores_case=False) for key in task.keys] if looks_up_as_sent else task.keys
             self._filter_request_count += count_requests(keys)
             result = await try_look_up_by_filters(session.access, keys, len(keys))
             await self._record_found(task.base, [(identity, ids[0]) for identity, ids in result.found_ids.items()])
-            if only_as_sent and result.absent_identities:
+            if looks_up_as_sent and result.absent_identities:
                 session.tally.add_message(LOOKED_UP_AS_SENT_MESSAGE)
             inconclusive_keys = split_keys(task.keys, result)[1]
             if inconclusive_keys:
@@ -374,7 +374,7 @@ class AccountPresence:
         session, rows, shown_count = keys[0][0].session, list[dict[str, Any]](), 0
         with suppress(ListFailed):
             identity_texts = [(key.field, key.value) for _, key in keys]
-            rows = await session.control.until_stopped(find_rows_by_filters(session.access, identity_texts))
+            rows = await session.stop.until_stopped(find_rows_by_filters(session.access, identity_texts))
         for base in {id(base): base for base, _ in keys}.values():
             identities = {key.identity for key_base, key in keys if key_base is base}
             listed_pairs = build_reader(base.access, [base.session.policy.identity]).read(rows)

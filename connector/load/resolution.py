@@ -57,10 +57,15 @@ class Settler:
     `send_candidates`. A plan makes one look-up, and sends nothing."""
 
     def __init__(
-        self, session: Session, mode: RunMode, outcomes: Outcomes, refusals: EarlierRefusals, create: SendCandidates
+        self,
+        session: Session,
+        mode: RunMode,
+        outcomes: Outcomes,
+        refusals: EarlierRefusals,
+        send_candidates: SendCandidates,
     ) -> None:
         self._session, self._mode = session, mode
-        self.outcomes, self.refusals, self.send_candidates = outcomes, refusals, create
+        self.outcomes, self.refusals, self.send_candidates = outcomes, refusals, send_candidates
         self._last_result: LookupResult  # the result of the last part of the last look-up
         self._look_up = _LookUp({}, 0.0)
         self._selected_identities: Collection[bytes] | None = None  # to settle; None: all entries
@@ -91,19 +96,19 @@ class Settler:
 
         Raises ListFailed if the service does not return its list, and RunAborted if the run must end.
         """
-        control, is_loading = self._session.control, self._mode is RunMode.LOAD
-        if not is_loading and not control.is_stopping:
+        stop, is_loading = self._session.stop, self._mode is RunMode.LOAD
+        if not is_loading and not stop.is_stopping:
             await self._look_up_once()
         has_more = is_loading
-        while has_more and not control.is_stopping:
+        while has_more and not stop.is_stopping:
             self.outcomes.reopen_passing_refusals()
             await self._settle_unknown()
             has_more = is_releasing and await self.release_refusals()
         self.outcomes.hold_final_refusals()
-        if is_loading and not control.is_stopping:
+        if is_loading and not stop.is_stopping:
             await self.refusals.look_up_rows(self.outcomes.list_unchecked_rows())
         await self.outcomes.report_resolved_rows()
-        control.check()
+        stop.check()
 
     async def release_refusals(self, *, is_resending_all: bool = False) -> bool:
         """Add refusals of earlier runs to the unresolved entries if this run has sent a create of their kind again and
@@ -128,7 +133,7 @@ class Settler:
                 return
             await self._look_up_once()
             await self.end_look_up()
-            if self._session.control.is_stopping:
+            if self._session.stop.is_stopping:
                 return
             look_up = self._look_up
             inconclusive_count = 0 if look_up.is_conclusive else inconclusive_count + 1
@@ -139,8 +144,8 @@ class Settler:
 
     async def _look_up_once(self) -> None:
         """Settle the entries that one look-up finds. Send nothing: the other entries stay unknown."""
-        async for part in look_up_keys([await self.begin_look_up()]):
-            await self.record_look_up(part)
+        async for lookup_part in look_up_keys([await self.begin_look_up()]):
+            await self.record_look_up(lookup_part)
 
     # One look-up
 
@@ -208,9 +213,7 @@ class Settler:
                 for unresolved_create in unresolved_creates
             )
             wait_s = max(latest_wait_start, self._last_result.started_at) + quiet_s - self._session.clock.monotonic()
-        return await self._session.control.wait(
-            wait_s, f"then {len(unknown_entries):,} unknown rows are looked up again"
-        )
+        return await self._session.stop.wait(wait_s, f"then {len(unknown_entries):,} unknown rows are looked up again")
 
     def _needs_second_sweep(self, entry: UnfinishedEntry) -> bool:
         """Return whether the entry got a 429, and only the last sweep showed a later create.
@@ -228,14 +231,14 @@ class Settler:
             sentinel.subscriber_id in session.access.state.swept_sentinel_ids for sentinel in later_sentinels
         )
 
-    async def record_look_up(self, part: LookupPart) -> None:
+    async def record_look_up(self, lookup_part: LookupPart) -> None:
         """Confirm the entries that a part of a look-up found, and record that it did not find the other entries."""
-        if part.only_as_sent and part.result.absent_identities:
+        if lookup_part.looks_up_as_sent and lookup_part.result.absent_identities:
             self._session.tally.add_message(LOOKED_UP_AS_SENT_MESSAGE)
-        look_up, result = self._look_up, part.result
+        look_up, result = self._look_up, lookup_part.result
         await self._confirm_found(result)
         missed_entries = list[UnfinishedEntry]()
-        for entry in [look_up.entries[key.identity] for key in part.keys]:
+        for entry in [look_up.entries[key.identity] for key in lookup_part.keys]:
             if entry.identity in result.found_ids:
                 ids = result.found_ids[entry.identity]
                 self.outcomes.record_found(entry.identity, ids)
@@ -250,7 +253,7 @@ class Settler:
                 unresolved_create.first_missed_at = result.started_at
             missed_entries.append(entry)
         look_up.ended_at = self._session.clock.monotonic()
-        look_up.found_count += len(part.keys) - len(missed_entries)
+        look_up.found_count += len(lookup_part.keys) - len(missed_entries)
         look_up.absent_entries += await self._find_absent_entries(missed_entries)
         look_up.is_conclusive |= bool(result.found_ids or result.absent_identities)
 
@@ -294,7 +297,7 @@ class Settler:
                     request = is_class_shown(
                         session.access, is_active=is_active, by_filter=self._last_result.is_by_filter
                     )
-                    visibility_by_activity[is_active] = await session.control.until_stopped(request)
+                    visibility_by_activity[is_active] = await session.stop.until_stopped(request)
                 if visibility_by_activity[is_active] is None:
                     continue
                 unresolved_create.unprovable_reason = (
@@ -336,7 +339,7 @@ class Settler:
         yet, would prevent the proof of absence of the remaining entries.
         """
         absent_entries, base, outcomes = self._look_up.absent_entries, self._session.journal.base, self.outcomes
-        if not absent_entries or self._session.control.is_stopping:
+        if not absent_entries or self._session.stop.is_stopping:
             return
         entries_by_event: dict[FinalAbsenceEvent | Literal[Event.ABSENT] | None, list[UnfinishedEntry]] = {}
         for entry in absent_entries:
@@ -423,7 +426,7 @@ class Settler:
             kind = refusal_kinds[entry.identity]
             if passing_refusals.may_pass(kind) and kind not in passing_refusals.passed:
                 await self._create_again([entry], base)
-                if kind not in passing_refusals.passed and not await session.control.sleep(_PAUSE_S):
+                if kind not in passing_refusals.passed and not await session.stop.sleep(_PAUSE_S):
                     return
             else:
                 entries_to_send.append(entry)
@@ -432,7 +435,7 @@ class Settler:
             base,
         )
         for entry in absent_entries:
-            if session.control.is_stopping:
+            if session.stop.is_stopping:
                 return
             if entry.identity in identities_with_sentinel or has_sentinel(entry, started_at):
                 continue

@@ -64,10 +64,10 @@ async def retry_entries(session: Session, settler: Settler, selection: RetrySele
     for state in State:
         await retry.prepare_entries(state)
     await settler.settle(is_releasing=False)
-    while not session.control.is_stopping and await settler.release_refusals():
+    while not session.stop.is_stopping and await settler.release_refusals():
         await retry.add_unknown_entries()  # the released refusals are also rows of this retry
         await settler.settle(is_releasing=False)
-    if selection.is_rejected and not session.control.is_stopping:
+    if selection.is_rejected and not session.stop.is_stopping:
         await retry.send_rejected_rows()
         await settler.settle()
 
@@ -173,7 +173,7 @@ class _Retry:
         await journal.execute(lambda ledger: ledger.mark_unresolved(journal.base, identities))
         for entry in recent_entries:
             self._add_unresolved(entry)
-        while unsent_entries and not self._session.control.is_stopping:
+        while unsent_entries and not self._session.stop.is_stopping:
             started_at = self._session.clock.monotonic()
             absent_entries = await self._confirm_listed_entries(unsent_entries, State.REJECTED, needs_proof=True)
             valid_until = self._session.policy.find_valid_until(started_at, self._session.clock.monotonic())
@@ -211,11 +211,11 @@ class _Retry:
         base, tally = self._session.journal.base, self._session.tally
         found_ids, absent_identities = dict[bytes, int](), set[bytes]()
 
-        async for part in look_up_keys([KeyGroup(self._session.access, keys)]):
-            if part.only_as_sent and part.result.absent_identities:
+        async for lookup_part in look_up_keys([KeyGroup(self._session.access, keys)]):
+            if lookup_part.looks_up_as_sent and lookup_part.result.absent_identities:
                 tally.add_message(LOOKED_UP_AS_SENT_MESSAGE)
-            found_ids.update((identity, ids[0]) for identity, ids in part.result.found_ids.items())
-            absent_identities.update(part.result.absent_identities)
+            found_ids.update((identity, ids[0]) for identity, ids in lookup_part.result.found_ids.items())
+            absent_identities.update(lookup_part.result.absent_identities)
         await self._session.journal.execute(lambda ledger: ledger.mark_found(base, state, list(found_ids.items())))
         tally.settled_found_count += len(found_ids)
         tally.count_rows(Outcome.EXISTS, len(found_ids))

@@ -466,14 +466,14 @@ class Session:
     source_job: str = ""  # the name of the job or the file in reports; opt-outs are recorded with this name
 
     @property
-    def control(self) -> Stop:
+    def stop(self) -> Stop:
         """The control of the run."""
-        return self.access.control
+        return self.access.stop
 
     @property
     def clock(self) -> Clock:
         """The clock of the run."""
-        return self.access.control.clock
+        return self.access.stop.clock
 
     @property
     def journal(self) -> LedgerWriter:

@@ -178,7 +178,7 @@ class CampaignSender:
 
     def __init__(
         self,
-        control: Stop,
+        stop: Stop,
         email_log: EmailLog,
         campaign: Campaign,
         run_id: str,
@@ -193,12 +193,12 @@ class CampaignSender:
         self.is_token_refused = False  # whether the service refused the token at the first email
         self.resent_count = 0  # number of emails that were sent again after a 429
         self.unreported_count = 0  # number of emails that are recorded as leaving and have no outcome
-        self._control, self._email_log, self._campaign, self._run_id = control, email_log, campaign, run_id
+        self._stop, self._email_log, self._campaign, self._run_id = stop, email_log, campaign, run_id
         self._client, self._on_result, self._policy = client, on_result, policy
         self._pace = pace
-        limiter = RequestLimiter(control, client, self._pace, "send")
+        limiter = RequestLimiter(stop, client, self._pace, "send")
         self._sender: Sender[CampaignEmail, EmailAnswer, EmailAnswer] = Sender(
-            control, limiter, retrier, self, policy.max_concurrency
+            stop, limiter, retrier, self, policy.max_concurrency
         )
         self._unrecorded_outcomes = _UnrecordedOutcomes()
         self._allowed_recipients = set[
@@ -259,7 +259,7 @@ class CampaignSender:
         recipients = [email.recipient for email in emails]
         allowed_recipients, intended_at = (
             self._allowed_recipients.intersection(recipients),
-            self._control.clock.now().timestamp(),
+            self._stop.clock.now().timestamp(),
         )
 
         def record_intents(email_log: EmailLog) -> None:
@@ -297,7 +297,7 @@ class CampaignSender:
             case Accepted(request_id, message_id):
                 self.is_proved, self._unknown_count = True, 0
                 self._refused_counts.clear()
-                accepted_at = self._control.clock.now().timestamp()
+                accepted_at = self._stop.clock.now().timestamp()
                 self._unrecorded_outcomes.accepted_emails.append((recipient, request_id, message_id, accepted_at))
                 self._report(email, SendResult(MailOutcome.SENT))
             case Refused(status, answer_message):
@@ -307,7 +307,7 @@ class CampaignSender:
             case NotSent(answer_message):
                 self._unrecorded_outcomes.not_sent_recipients.append(recipient)
                 self._report(email, SendResult(MailOutcome.UNSENT, None, answer_message))
-                self._control.request_stop(
+                self._stop.request_stop(
                     f"the service cannot be reached: {answer_message}. Run again; no recipient gets the email twice"
                 )
             case Ambiguous(status, answer_message, retry_after_s):
@@ -338,14 +338,14 @@ class CampaignSender:
     def _stop_on_refusals(self, status: int, answer_message: str) -> None:
         answer = f"{status}: {answer_message}"
         if status == TOO_MANY_REQUESTS:
-            self._control.request_stop(
+            self._stop.request_stop(
                 f"the service refused an email with 429, too many requests ({answer}), and mail.retry_limited is not "
                 "set. Lower load.max_rate, or set mail.retry_limited, and run again with --rejected"
             )
         elif not self.is_proved:
             self.is_token_refused = status in UNAUTHORISED
             next_step = "Check the token" if self.is_token_refused else "Correct the cause"
-            self._control.request_stop(
+            self._stop.request_stop(
                 f"the service refused the first email ({answer}), and may refuse all others. Nothing else was sent. "
                 f"{next_step}, and run again with --rejected to send this email, too"
             )
@@ -353,7 +353,7 @@ class CampaignSender:
             kind = refusal_kind(status, answer_message)
             self._refused_counts[kind] += 1
             if self._refused_counts[kind] >= _MAX_REFUSED_BETWEEN_ACCEPTED:
-                self._control.request_stop(
+                self._stop.request_stop(
                     f"the service refused {_MAX_REFUSED_BETWEEN_ACCEPTED} emails for one reason ({kind}) and accepted "
                     "none in between. Correct the cause, and run again with --rejected to send these emails, too"
                 )
@@ -361,13 +361,13 @@ class CampaignSender:
     def _stop_on_unknown(self, status: int | None, answer_message: str) -> None:
         self._unknown_count += 1
         if status in _REDIRECT_STATUSES:
-            self._control.request_stop(
+            self._stop.request_stop(
                 f"the service redirects ({status}), and redirects are not followed: "
                 f"correct service.base_url ({answer_message})"
             )
         elif self._unknown_count >= (_MAX_UNKNOWN_IN_ROW if self.is_proved else _MAX_UNKNOWN_BEFORE_FIRST):
             last_answer = f"status {status}, {answer_message}" if status is not None else answer_message
-            self._control.request_stop(
+            self._stop.request_stop(
                 f"{self._unknown_count} emails in a row got no certain answer (last: {last_answer}). Run again when "
                 "the service works; these emails will not be sent again"
             )

@@ -235,12 +235,12 @@ async def _send(run: _Run, email_log: EmailLog, campaign: Campaign, spool: MailR
             return f"{sent_count:,} sent; {progress_meter.describe(sent_count, spool.row_count)}{pause}"
 
         try:
-            inactive = InactiveIdentities()
+            inactive_identities = InactiveIdentities()
             if plan.skips_inactive and spool.row_count:
                 run.progress.set_describe(lambda: "reading who is inactive in the service")
-                inactive = await read_inactive_addresses(client, run.clock, run.stop)
+                inactive_identities = await read_inactive_addresses(client, run.clock, run.stop)
             run.progress.set_describe(describe)
-            await mailer.send(_EmailStream(run, mailer, spool, inactive).fetch)
+            await mailer.send(_EmailStream(run, mailer, spool, inactive_identities).fetch)
         finally:
             run.report.copy_request_counts(client)
             run.is_token_refused, run.unreported_count = mailer.is_token_refused, mailer.unreported_count
@@ -260,9 +260,11 @@ class _EmailStream:
     active.
     """
 
-    def __init__(self, run: _Run, mailer: CampaignSender, spool: MailRows, inactive: InactiveIdentities) -> None:
+    def __init__(
+        self, run: _Run, mailer: CampaignSender, spool: MailRows, inactive_identities: InactiveIdentities
+    ) -> None:
         self._texts, self._now = run.plan.texts, run.report.started_at
-        self._run, self._mailer, self._inactive = run, mailer, inactive
+        self._run, self._mailer, self._inactive = run, mailer, inactive_identities
         self._batches = spool.read(_BATCH_ROWS)
         self._sendable_addressees = deque[Addressee]()
 

@@ -236,8 +236,8 @@ def check_filled(field: str, text: object) -> str:
 def check_address(field: str, text: object) -> str:
     """Return the address. Raises MessageError unless the address has a local part, an @ and a domain, and no blanks."""
     address = check_filled(field, text)
-    local, _, domain = address.rpartition("@")
-    if not local or not domain or _BLANK.search(address):
+    local_part, _, domain = address.rpartition("@")
+    if not local_part or not domain or _BLANK.search(address):
         raise MessageError(field, "is not an email address; write it like name@example.com")
     return address
 
@@ -287,10 +287,10 @@ def format_eml(message: Message) -> bytes:
 
 
 def _build_address(recipient: Recipient, field: str) -> Address:
-    local, _, domain = recipient.email.rpartition("@")
+    local_part, _, domain = recipient.email.rpartition("@")
     try:
-        if not local.isascii():  # Python can write such an address, but cannot parse it
-            return Address(recipient.name or "", local, domain)
+        if not local_part.isascii():  # Python can write such an address, but cannot parse it
+            return Address(recipient.name or "", local_part, domain)
         return Address(recipient.name or "", addr_spec=recipient.email)
     except (ValueError, IndexError, errors.MessageError):
         raise MessageError(

@@ -92,8 +92,8 @@ class PassingRefusals:
         """End the current series of refusals."""
         self._kind, self._count, self._since = "", 0, inf
 
-    def record_refused(self, kind: str, sent_at: float, now: float, *, is_again: bool = False) -> bool:
-        """Record a refusal, and return whether it may pass. `is_again`: the same create got such a refusal before.
+    def record_refused(self, kind: str, sent_at: float, now: float, *, is_repeated: bool = False) -> bool:
+        """Record a refusal, and return whether it may pass. `is_repeated`: the same create got such a refusal before.
 
         A kind is believed in three cases. (a) For a minute all creates were refused, and the create was sent again or
         an earlier run has met the kind. (b) Creates were sent again and refused three times. (c) Of at
@@ -107,7 +107,7 @@ class PassingRefusals:
             self.end_series()
             self._kind = kind
         self._count += 1
-        self._tries[kind] += is_again and kind in self._suspect
+        self._tries[kind] += is_repeated and kind in self._suspect
         if self._count >= SERIES_LENGTH:
             self._since = min(self._since, now)
         if self._count >= SERIES_LENGTH or self._latest.count(kind) >= _SAMPLE_REFUSAL_COUNT:
@@ -115,15 +115,15 @@ class PassingRefusals:
             self._slowed.setdefault(kind, _ReducedPaceCounts(now))
         if kind in self._slowed:
             self._slowed[kind].refused_count += sent_at > self._slowed[kind].since
-        if kind not in self.passed and self._has_failed(kind, now, is_again=is_again):
+        if kind not in self.passed and self._has_failed(kind, now, is_repeated=is_repeated):
             self._suspect.discard(kind)
             self._believed.add(kind)
             self.end_series()
         return self.may_pass(kind)
 
-    def _has_failed(self, kind: str, now: float, *, is_again: bool) -> bool:
+    def _has_failed(self, kind: str, now: float, *, is_repeated: bool) -> bool:
         if self._count >= SERIES_LENGTH:
-            return self.has_lasted(now) and (is_again or kind in self.earlier)
+            return self.has_lasted(now) and (is_repeated or kind in self.earlier)
         counts = self._slowed.get(kind)
         return self._tries[kind] >= _MAX_REFUSED_RETRIES or (counts is not None and counts.is_no_better)
 

@@ -190,10 +190,10 @@ def write_alert(reason: AlertReason, last_run: LastRun, report: Mapping[str, Any
 
 def _describe_problems(problems: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line with the numbers of new and open problems, if a problem is open. Opt-outs have a separate line."""
-    kinds = {kind: numbers for kind, numbers in problems["kinds"].items() if kind != OPT_OUT_KIND}
-    if open_count := sum(numbers["open"] for numbers in kinds.values()):
+    kinds = {kind: counts for kind, counts in problems["kinds"].items() if kind != OPT_OUT_KIND}
+    if open_count := sum(counts["open"] for counts in kinds.values()):
         new_counts_text = (
-            ", ".join(f"{numbers['new']:,} {kind}" for kind, numbers in kinds.items() if numbers["new"]) or "none"
+            ", ".join(f"{counts['new']:,} {kind}" for kind, counts in kinds.items() if counts["new"]) or "none"
         )
         yield f"New problems: {new_counts_text}. Open problems: {open_count:,}."
 

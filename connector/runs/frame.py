@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from connector.clock import Clock
 from connector.control import Stop, enter_in_thread, run_beside, stay_alive
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError
-from connector.ledger.commits import Commits, LedgerWriter, open_commits
+from connector.ledger.commits import LedgerQueue, LedgerWriter, open_ledger_queue
 from connector.ledger.entries import Ledger
 from connector.ledger.opening import open_ledger
 from connector.ledger.planned import open_planned_ledger
@@ -137,7 +137,7 @@ class Run:
     client: Client
     key: int
     bases: Sequence[Base]
-    commits: Commits
+    ledger_queue: LedgerQueue
     pace: Pace
     problems: ProblemLog = field(default_factory=ProblemLog)
     progress_meter: ProgressMeter = field(init=False)
@@ -158,16 +158,16 @@ class Run:
     is_row_count_estimated: bool = False
     rows_read: int | None = None  # number of rows of the whole source, if all rows were read
 
-    def open_session(self, base: Base, asked_name: str | None) -> Session:
+    def open_session(self, base: Base, requested_name: str | None) -> Session:
         """Return a session for the load of one base. All sessions of a run share the counts and limits of the run.
-        `asked_name` is the name of the base if the user gave only the name."""
+        `requested_name` is the name of the base if the user gave only the name."""
         access = ListAccess(
             self.stop,
             self.client,
             self.retrier,
-            LedgerWriter(self.commits, base, self.key, has_receipts=self.frame.receipts is not None),
+            LedgerWriter(self.ledger_queue, base, self.key, has_receipts=self.frame.receipts is not None),
             self.frame.plan.policy,
-            asked_name,
+            requested_name,
             self.inactive_identities,
             state=self.lookup_state,
             known_ids=self.known_ids,
@@ -202,7 +202,12 @@ class Run:
             )
 
             delivery = await deliver_receipts(
-                self.commits, frame.receipts, frame.plan.settings.account, self.report.job, self.key, self.clock.now
+                self.ledger_queue,
+                frame.receipts,
+                frame.plan.settings.account,
+                self.report.job,
+                self.key,
+                self.clock.now,
             )
         except LedgerError as error:
             self.reason = self.reason or str(error)
@@ -273,9 +278,11 @@ class Run:
         suppression, messages = await asyncio.to_thread(read_list, self.stop.event.is_set)
         account = self.frame.plan.settings.account
         suppression.refuse_shrunk(
-            await self.commits.execute(lambda ledger: read_list_size(ledger.connection, meta, account, suppression))
+            await self.ledger_queue.execute(
+                lambda ledger: read_list_size(ledger.connection, meta, account, suppression)
+            )
         )
-        await self.commits.execute(lambda ledger: record_list_size(ledger.connection, meta, account, suppression))
+        await self.ledger_queue.execute(lambda ledger: record_list_size(ledger.connection, meta, account, suppression))
         self.report.messages += messages
         self.suppression = suppression
         return suppression
@@ -362,7 +369,7 @@ async def _run_with_ledger(
         rows = LoadFiles(plan.settings.state_dir, *file_arguments, clock.now, findings, is_workbook=frame.is_workbook)
     else:
         rows = PlannedRows(plan.rows_path, plan.policy.identity, findings)
-    with rows, open_commits(ledger) as commits:
+    with rows, open_ledger_queue(ledger) as ledger_queue:
         key, bases = _record_start(ledger, frame, report, clock)
         with ledger.transaction():
             problems.load_known_problems(ledger)
@@ -370,10 +377,22 @@ async def _run_with_ledger(
         async with open_client(plan.settings.service, clock=clock, rate=pace.rate) as client:
             tally, retrier = Tally(rows), Retrier(clock=clock)
             run = Run(
-                frame, report, stop, rows, tally, ledger, client, key, bases, commits, pace, problems, retrier=retrier
+                frame,
+                report,
+                stop,
+                rows,
+                tally,
+                ledger,
+                client,
+                key,
+                bases,
+                ledger_queue,
+                pace,
+                problems,
+                retrier=retrier,
             )
             on_begin(run.describe)
-            renew = partial(commits.execute, lambda _: None)  # any transaction renews the lease
+            renew = partial(ledger_queue.execute, lambda _: None)  # any transaction renews the lease
             async with run_beside(keep_lease(ledger.store, renew, stop)):
                 await work(run)
                 await run.deliver_receipts()

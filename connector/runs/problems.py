@@ -138,9 +138,9 @@ class ProblemLog:
         self._read_identities()
         return self._unstored_counts + Counter(key.kind for key in self._problems if key not in self._known_keys)
 
-    def record_in_ledger(self, ledger: Ledger, at: float) -> None:
-        """Record in the ledger which problems are open at the end of a finished run. `at` is the time of the end (Unix
-        seconds). Call this method inside the transaction that records the end of the run."""
+    def record_in_ledger(self, ledger: Ledger, recorded_at: float) -> None:
+        """Record in the ledger which problems are open at the end of a finished run. `recorded_at` is the time of the
+        end (Unix seconds). Call this method inside the transaction that records the end of the run."""
         self._read_identities()
         seen_rows = {(key.digest, key.base) for key in self._problems}
         corrected_row_digests = {row_digest for row_digest, row in self._corrected_rows.items() if row not in seen_rows}
@@ -150,7 +150,7 @@ class ProblemLog:
                 key for key in self._known_keys if key not in self._problems and self._has_ended(key, seen_rows)
             ]
             end_problems(ledger, self._scope.account, self._scope.job, ended_keys)
-            record_problems(ledger, self._scope.account, self._scope.job, self._problems, self._run_id, at)
+            record_problems(ledger, self._scope.account, self._scope.job, self._problems, self._run_id, recorded_at)
         end_settled_problems(ledger.connection)
 
     def describe(self, ledger: Ledger) -> dict[str, object]:

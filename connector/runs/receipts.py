@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from connector.errors import ConnectorError
-from connector.ledger.commits import Commits
+from connector.ledger.commits import LedgerQueue
 from connector.ledger.entries import Ledger
 from connector.ledger.receipts import (
     FIRST_PLACE,
@@ -52,14 +52,19 @@ class ReceiptsDelivery:
 
 
 async def deliver_receipts(
-    commits: Commits, destination: Destination, account: str, job: str, run_key: int, now: Callable[[], datetime]
+    ledger_queue: LedgerQueue,
+    destination: Destination,
+    account: str,
+    job: str,
+    run_key: int,
+    now: Callable[[], datetime],
 ) -> ReceiptsDelivery:
     """Write the receipts of the run, and of earlier runs of the job with receipts in the outbox. Raises LedgerError."""
     delivery = ReceiptsDelivery(str(destination))
-    runs = await commits.execute(lambda ledger: find_pending_runs(ledger, account, job, run_key))
+    runs = await ledger_queue.execute(lambda ledger: find_pending_runs(ledger, account, job, run_key))
     for run in runs:
         try:
-            delivery.written_count += await _deliver_run(commits, destination, job, run, now())
+            delivery.written_count += await _deliver_run(ledger_queue, destination, job, run, now())
         except ConnectorError as error:
             delivery.failure = str(error)
             break
@@ -67,22 +72,22 @@ async def deliver_receipts(
 
 
 async def _deliver_run(
-    commits: Commits, destination: Destination, job: str, run: PendingRun, delivered_at: datetime
+    ledger_queue: LedgerQueue, destination: Destination, job: str, run: PendingRun, delivered_at: datetime
 ) -> int:
     """Write the receipts of one run, and delete them from the outbox. Return the number of receipts."""
     receipt_count = 0
     stage = open_stage(ROW_SCHEMA)
     try:
-        receipts, next_position = await commits.execute(partial(_read_receipts, run.run_key, FIRST_PLACE))
+        receipts, next_position = await ledger_queue.execute(partial(_read_receipts, run.run_key, FIRST_PLACE))
         while next_position is not None:
             stage.add(_build_table(receipts))
             receipt_count += len(receipts)
-            receipts, next_position = await commits.execute(partial(_read_receipts, run.run_key, next_position))
+            receipts, next_position = await ledger_queue.execute(partial(_read_receipts, run.run_key, next_position))
         if receipt_count:
             await asyncio.to_thread(write_receipts, destination, run.run_id, job, delivered_at, stage.close_rows())
     finally:
         stage.discard()
-    await commits.execute(lambda ledger: delete_pending_receipts(ledger.connection, run.run_key))
+    await ledger_queue.execute(lambda ledger: delete_pending_receipts(ledger.connection, run.run_key))
     return receipt_count
 
 

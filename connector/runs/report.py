@@ -53,8 +53,8 @@ def describe_requested_base(base: "BaseRef | BaseColumn") -> str:
     base of each row."""
     if not isinstance(base, BaseRef):
         return f"by the column {base.column}"
-    shown_id = f"id {base.service_id}" if base.service_id is not None else ""
-    return f"{base.name} ({shown_id})" if base.name and shown_id else base.name or shown_id
+    id_text = f"id {base.service_id}" if base.service_id is not None else ""
+    return f"{base.name} ({id_text})" if base.name and id_text else base.name or id_text
 
 
 def describe_mapping(mapping: "FieldMapping") -> str:

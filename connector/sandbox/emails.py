@@ -191,8 +191,8 @@ def compose_eml(send_email: SendEmail, message_id: str, accepted_at: float) -> b
         message.set_content(email.plain_text)
     if email.html and email.plain_text:
         message.add_alternative(email.html, subtype="html")
-        parts = message.get_payload()
-        html_part = parts[-1]  # type: ignore[index,assignment]  # the payload of an alternative is the list of its parts
+        message_parts = message.get_payload()
+        html_part = message_parts[-1]  # type: ignore[index,assignment]  # the payload of an alternative is the list of its parts
     elif email.html:
         message.set_content(email.html, subtype="html")
     for file in sorted(email.attachments, key=lambda file: file.disposition == "attachment"):  # inline files first
@@ -204,8 +204,8 @@ def compose_eml(send_email: SendEmail, message_id: str, accepted_at: float) -> b
 
 
 def _build_address(mailbox: Mailbox) -> Address:
-    local, _, domain = mailbox.email.rpartition("@")
-    return Address(mailbox.name, username=local.strip('"'), domain=domain)
+    local_part, _, domain = mailbox.email.rpartition("@")
+    return Address(mailbox.name, username=local_part.strip('"'), domain=domain)
 
 
 # the outbox

@@ -155,10 +155,10 @@ def _matches(filter_: Filter, settings: SandboxSettings, subscriber: dict[str, A
         return bool(subscriber["Base"]["Id"] == filter_.value)
     if filter_.name not in _TEXT_FILTERS:
         return bool(subscriber[filter_.name] == filter_.value)
-    value, wanted_text = subscriber.get(filter_.name) or "", str(filter_.value)
+    value, requested_text = subscriber.get(filter_.name) or "", str(filter_.value)
     if settings.filters == "partial":
-        return wanted_text.lower() in value.lower()
-    return value == wanted_text or (settings.filters == "icase" and value.lower() == wanted_text.lower())
+        return requested_text.lower() in value.lower()
+    return value == requested_text or (settings.filters == "icase" and value.lower() == requested_text.lower())
 
 
 def _is_hidden(

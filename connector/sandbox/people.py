@@ -115,16 +115,19 @@ def _create_email(
     form_draw = random.random()
     host = random.choice(_HOSTS)
     if form_draw < 0.02 and all(character.isalpha() for character in first_name):
-        local, host = unicodedata.normalize("NFC", first_name), random.choice(_NON_ASCII_HOSTS)  # SMTPUTF8 (RFC 6531)
+        local_part, host = (
+            unicodedata.normalize("NFC", first_name),
+            random.choice(_NON_ASCII_HOSTS),
+        )  # SMTPUTF8 (RFC 6531)
     elif form_draw < 0.06:
-        local, host = f"{latin_first_name}.{latin_last_name}", random.choice(_NON_ASCII_HOSTS)
+        local_part, host = f"{latin_first_name}.{latin_last_name}", random.choice(_NON_ASCII_HOSTS)
     elif form_draw < 0.14:
-        local = f"{latin_first_name}.{latin_last_name}+{random.choice(('news', 'shop', '2026'))}"
+        local_part = f"{latin_first_name}.{latin_last_name}+{random.choice(('news', 'shop', '2026'))}"
     elif form_draw < 0.22:
         # The connector sends capitals unchanged, and compares addresses without case.
-        local = f"{latin_first_name.capitalize()}.{latin_last_name.capitalize()}"
+        local_part = f"{latin_first_name.capitalize()}.{latin_last_name.capitalize()}"
     else:
-        local = random.choice(
+        local_part = random.choice(
             (
                 f"{latin_first_name}.{latin_last_name}",
                 f"{latin_first_name[0]}{latin_last_name}",
@@ -132,10 +135,10 @@ def _create_email(
                 f"{latin_first_name}{latin_last_name}",
             )
         )
-    if unicodedata.normalize("NFC", f"{local}@{host}").lower() in taken_emails:
-        local_name, tag_suffix, tag = local.partition("+")
-        local = f"{local_name}{person_number}{tag_suffix}{tag}"
-    email = f"{local}@{host}"
+    if unicodedata.normalize("NFC", f"{local_part}@{host}").lower() in taken_emails:
+        local_name, tag_suffix, tag = local_part.partition("+")
+        local_part = f"{local_name}{person_number}{tag_suffix}{tag}"
+    email = f"{local_part}@{host}"
     taken_emails.add(unicodedata.normalize("NFC", email).lower())
     return email
 

@@ -68,13 +68,13 @@ class SandboxProcess:
         root = str(Path(__file__).resolve().parents[2])
         paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
         environment = os.environ | {"CONNECTOR_SANDBOX_TOKEN": self.token, "PYTHONPATH": paths}
-        child = self._child = subprocess.Popen(  # noqa: S603 - our own interpreter and module, no shell
+        process = self._child = subprocess.Popen(  # noqa: S603 - our own interpreter and module, no shell
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
         )
-        assert child.stdout is not None  # noqa: S101 - a pipe
+        assert process.stdout is not None  # noqa: S101 - a pipe
         with selectors.DefaultSelector() as selector:
-            selector.register(child.stdout, selectors.EVENT_READ)
-            line = child.stdout.readline().decode() if selector.select(_START_TIMEOUT_S) else ""
+            selector.register(process.stdout, selectors.EVENT_READ)
+            line = process.stdout.readline().decode() if selector.select(_START_TIMEOUT_S) else ""
         if not line.startswith("sandbox listening on "):
             self.kill()
             raise RuntimeError(f"the sandbox ended before it was ready, or took {_START_TIMEOUT_S:g} s; see its stderr")
@@ -88,16 +88,16 @@ class SandboxProcess:
 
     def terminate(self) -> None:
         """Send SIGTERM, then SIGKILL after ten seconds."""
-        child, self._child = self._child, None
-        if child is None:
+        process, self._child = self._child, None
+        if process is None:
             return
-        child.terminate()
+        process.terminate()
         try:
-            child.wait(10)
+            process.wait(10)
         except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-        for pipe in (child.stdin, child.stdout):
+            process.kill()
+            process.wait()
+        for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 pipe.close()
 

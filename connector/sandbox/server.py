@@ -124,12 +124,12 @@ def _render_page(
     started_at = sandbox.wall_clock() - sandbox.clock()
     requests = [
         {
-            "at": datetime.fromtimestamp(started_at + at, UTC).strftime("%H:%M:%S.%f")[:-3],
+            "at": datetime.fromtimestamp(started_at + received_at, UTC).strftime("%H:%M:%S.%f")[:-3],
             "what": OPERATIONS[request.path][0] if request.path in OPERATIONS else f"{request.method} {request.path}",
             "about": request.query or _describe_body(request.body),
             "answer": answer,
         }
-        for at, request, answer in reversed(sandbox.recent)
+        for received_at, request, answer in reversed(sandbox.recent)
     ]
     page = _load_template().render(
         sandbox=sandbox,
@@ -335,8 +335,8 @@ def _answer_control(sandbox: Sandbox, service: Service, request: Request) -> Res
     try:
         match request.method, request.path.removeprefix(_CONTROL_PATH):
             case "GET", "truth":
-                after = parse_qs(request.query).get("after", ["0"])[0]
-                if not (after.isascii() and after.isdigit()):
+                after_sequence = parse_qs(request.query).get("after", ["0"])[0]
+                if not (after_sequence.isascii() and after_sequence.isdigit()):
                     raise ValueError("after must be a sequence, 0 or more")  # noqa: TRY301 - answered as the others are
                 state = {
                     "sequence": sandbox.truth.sequence,
@@ -344,7 +344,7 @@ def _answer_control(sandbox: Sandbox, service: Service, request: Request) -> Res
                     "bases": [{"id": base_id, "name": name} for base_id, name in sandbox.store.bases.items()],
                     "duplicates": sandbox.store.duplicates(sandbox.settings.identity),
                 }
-                events = sandbox.truth.read_events(int(after))
+                events = sandbox.truth.read_events(int(after_sequence))
                 return Response(200, b'{"events":' + events + b"," + orjson.dumps(state)[1:])
             case "GET", "stats":
                 return _build_json_response(

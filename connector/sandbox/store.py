@@ -393,11 +393,11 @@ class SubscriberStore:
         latest_ids = (subscriber_id for subscriber_id in searched_ids if subscriber_id in self)
         if not text:
             return list(islice(latest_ids, count))
-        wanted_id = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
+        requested_id = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
         exact_ids = [
             *self.find("Email", text),
             *self.find("ClientUserId", text),
-            *([wanted_id] if wanted_id in self else []),
+            *([requested_id] if requested_id in self else []),
         ]
         text_part = orjson.dumps(text.lower())[1:-1].decode()
         matching_ids = (

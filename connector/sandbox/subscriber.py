@@ -47,8 +47,8 @@ def build_rejection(error: ValidationError) -> RejectedError:
 
 def is_address(text: str) -> bool:
     """Return whether the text has the form of an email address: a local part, an @, and a domain."""
-    local, _, domain = text.rpartition("@")
-    return bool(local and domain) and text.isprintable() and _FORBIDDEN_DOMAIN_CHARACTERS.isdisjoint(domain)
+    local_part, _, domain = text.rpartition("@")
+    return bool(local_part and domain) and text.isprintable() and _FORBIDDEN_DOMAIN_CHARACTERS.isdisjoint(domain)
 
 
 # the fields of a subscriber
@@ -150,8 +150,8 @@ def alter_values(values: dict[str, Any], settings: SandboxSettings) -> None:
         if key in parent:
             parent[key] = parent[key].upper()
     if settings.alter_identity and values.get("Email"):
-        local, _, domain = values["Email"].rpartition("@")
-        values["Email"] = f"{local.partition('+')[0] or local}@{domain}"
+        local_part, _, domain = values["Email"].rpartition("@")
+        values["Email"] = f"{local_part.partition('+')[0] or local_part}@{domain}"
 
 
 def fill_defaults(values: dict[str, Any], absent_fields: str) -> dict[str, Any]:
@@ -179,8 +179,8 @@ def omit_identity_fields(subscriber_json: bytes, omitted_fields: Collection[str]
     """Return the JSON of a subscriber without the `omitted_fields`. If `is_email_masked`, the email is masked."""
     subscriber = {name: value for name, value in orjson.loads(subscriber_json).items() if name not in omitted_fields}
     if is_email_masked and (email := subscriber.get("Email")):
-        local, _, domain = email.partition("@")
-        subscriber["Email"] = f"{local[:1]}***@{domain}"
+        local_part, _, domain = email.partition("@")
+        subscriber["Email"] = f"{local_part[:1]}***@{domain}"
     return orjson.dumps(subscriber)
 
 

@@ -85,9 +85,9 @@ class TruthLog:
                 raise OSError(f"{self._file.name}: the event was not written whole; is the disk full?")
         self.lines.append(line)
 
-    def read_events(self, after: int = 0) -> bytes:
-        """Return the events after sequence `after`, a JSON array."""
-        return b"[" + b",".join(self.lines[after:]) + b"]"
+    def read_events(self, after_sequence: int = 0) -> bytes:
+        """Return the events after sequence `after_sequence`, a JSON array."""
+        return b"[" + b",".join(self.lines[after_sequence:]) + b"]"
 
     def clear(self) -> None:
         """Delete all events and count from 1 again."""

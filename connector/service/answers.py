@@ -266,12 +266,12 @@ def _list_leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[s
     if len(path) > _MAX_DEPTH:
         return
     if isinstance(value, dict):
-        for key, child in value.items():
+        for key, inner_value in value.items():
             if key != "success":
-                yield from _list_leaves(child, (*path, key))
+                yield from _list_leaves(inner_value, (*path, key))
     elif isinstance(value, list):
-        for child in value:
-            yield from _list_leaves(child, path)
+        for inner_value in value:
+            yield from _list_leaves(inner_value, path)
     elif value is not None and value != "":
         yield path, value
 

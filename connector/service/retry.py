@@ -104,26 +104,26 @@ class Retrier:
             return first_answer
         from tenacity import AsyncRetrying, retry_if_result, stop_after_attempt, stop_any, stop_before_delay
 
-        latest_answer, may_go_on = first_answer, True
+        latest_answer, may_continue = first_answer, True
         stop_condition = stop_any(stop_after_attempt(self._max_attempts), stop_before_delay(self._max_span_s))
 
         async def attempt() -> _Answer:
             nonlocal latest_answer
-            if retry_loop.statistics["attempt_number"] > 1 and may_go_on:
+            if retry_loop.statistics["attempt_number"] > 1 and may_continue:
                 counts.retried += 1
                 self._budget.record_request(self._clock.monotonic())
                 latest_answer = await make_attempt()
             return latest_answer
 
         async def wait(seconds: float) -> None:
-            nonlocal may_go_on
+            nonlocal may_continue
             if sleep is None:
                 await self._clock.sleep(seconds)
             else:
-                may_go_on = await sleep(seconds)
+                may_continue = await sleep(seconds)
 
         retry_loop = AsyncRetrying(
-            retry=retry_if_result(lambda answer: may_go_on and may_retry(answer)),
+            retry=retry_if_result(lambda answer: may_continue and may_retry(answer)),
             stop=lambda state: stop_condition(state) or self._is_budget_spent(state),
             wait=self._choose_wait,
             sleep=wait,

@@ -103,30 +103,30 @@ def parse_base_url(text: str) -> str:
             f"{_BASE_URL_NAME} is empty or contains a blank or a backslash; write a URL such as https://host."
         )
     try:
-        parts = urlsplit(text)
-        host, port = parts.hostname, parts.port
+        url_parts = urlsplit(text)
+        host, port = url_parts.hostname, url_parts.port
     except ValueError:  # `from None`, because the message may contain a part of the URL with a password
         raise ConfigurationError(
             f"{_BASE_URL_NAME} is not a URL; write a URL such as https://host or https://host:8443."
         ) from None
-    if "@" in parts.netloc:
+    if "@" in url_parts.netloc:
         raise ConfigurationError(
             f"{_BASE_URL_NAME} contains a user name or password; remove both, because the token is a separate setting."
         )
-    if parts.scheme not in ("http", "https") or not host:
+    if url_parts.scheme not in ("http", "https") or not host:
         raise ConfigurationError(f"{_BASE_URL_NAME} must begin with https:// and a host, such as https://host.")
     if "?" in text or "#" in text:
         raise ConfigurationError(
             f"{_BASE_URL_NAME} ends in a query or a fragment; remove the ? or # and everything after it."
         )
-    if parts.scheme == "http" and not is_loopback(host):
+    if url_parts.scheme == "http" and not is_loopback(host):
         raise ConfigurationError(
             f"{_BASE_URL_NAME} is plain http to {host}, which would show the token to the network; "
             "use https (plain http is only for 127.0.0.1, ::1 and localhost)."
         )
     shown_host = f"[{host}]" if ":" in host else host
-    shown_port = "" if port in (None, _DEFAULT_PORTS[parts.scheme]) else f":{port}"
-    return f"{parts.scheme}://{shown_host}{shown_port}{parts.path.rstrip('/')}"
+    shown_port = "" if port in (None, _DEFAULT_PORTS[url_parts.scheme]) else f":{port}"
+    return f"{url_parts.scheme}://{shown_host}{shown_port}{url_parts.path.rstrip('/')}"
 
 
 def is_loopback(host: str) -> bool:

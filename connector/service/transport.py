@@ -108,10 +108,10 @@ def _find_proxy(service: Service) -> str | None:
     Plain http never uses a proxy. It is for loopback addresses, which a proxy cannot reach, and a proxy could read the
     token.
     """
-    parts = urlsplit(service.base_url)
-    if parts.scheme != "https" or service.proxy != FROM_ENVIRONMENT:
-        return service.proxy if parts.scheme == "https" else None
-    return None if proxy_bypass(parts.netloc) else getproxies().get("https")
+    url_parts = urlsplit(service.base_url)
+    if url_parts.scheme != "https" or service.proxy != FROM_ENVIRONMENT:
+        return service.proxy if url_parts.scheme == "https" else None
+    return None if proxy_bypass(url_parts.netloc) else getproxies().get("https")
 
 
 async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:

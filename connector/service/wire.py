@@ -289,8 +289,8 @@ _FULL_PLAN: Final[EncodingPlan] = tuple(
 
 def plan_encoding(names: Iterable[str]) -> EncodingPlan:
     """Return the plan of `encode_subscriber` for subscribers that have only the fields `names`."""
-    wanted_names = frozenset(names)
-    return tuple(item for item in _FULL_PLAN if item[0] in wanted_names)
+    requested_names = frozenset(names)
+    return tuple(item for item in _FULL_PLAN if item[0] in requested_names)
 
 
 def encode_subscriber(values: Mapping[str, object], plan: EncodingPlan = _FULL_PLAN) -> bytes:

@@ -96,17 +96,17 @@ class CsvSource(CloseableResource):
     def __init__(self, source_input: Input, encoding: str, delimiter: str | None, chunk_bytes: int | None) -> None:
         self.name, self._input = source_input.name, source_input
         self._stream = Utf8Stream(self.name, source_input.file, encoding)
-        head = self._stream.read(_HEAD_BYTES)
-        is_whole_file = len(head) < _HEAD_BYTES
-        refuse_binary(self.name, head)
+        first_bytes = self._stream.read(_HEAD_BYTES)
+        is_whole_file = len(first_bytes) < _HEAD_BYTES
+        refuse_binary(self.name, first_bytes)
         byte_count_above, hinted_delimiter = 0, None
-        first_line, line_end, _ = head.partition(b"\n")
+        first_line, line_end, _ = first_bytes.partition(b"\n")
         hint = first_line.strip(b'\r"')
         if len(hint) == 5 and hint.lower().startswith(b"sep="):
             # This is a line such as `sep=;`, which Excel reads above the header.
             byte_count_above, hinted_delimiter = len(first_line + line_end), parse_delimiter(chr(hint[4]))
-        text = head[byte_count_above:].decode("utf-8", "replace")
-        lines_above = count_lines(head[:byte_count_above])
+        text = first_bytes[byte_count_above:].decode("utf-8", "replace")
+        lines_above = count_lines(first_bytes[:byte_count_above])
         if (quoted_line := find_single_quotes(text)) is not None:
             raise SourceError(
                 f"{self.name}: line {lines_above + quoted_line}: the header's cells stand in single quotes. "
@@ -115,10 +115,12 @@ class CsvSource(CloseableResource):
         chosen_delimiter = delimiter or hinted_delimiter or decide_delimiter(text, is_whole_file=is_whole_file)
         title_count = count_titles(text, chosen_delimiter)
         self.columns, header_size, self._header_number = self._read_header(
-            head[byte_count_above:], chosen_delimiter, title_count, lines_above, is_whole_file=is_whole_file
+            first_bytes[byte_count_above:], chosen_delimiter, title_count, lines_above, is_whole_file=is_whole_file
         )
-        self._bytes_above_rows = head[: byte_count_above + header_size]  # the header and the lines above the header
-        first_rows = head[byte_count_above + header_size :]
+        self._bytes_above_rows = first_bytes[
+            : byte_count_above + header_size
+        ]  # the header and the lines above the header
+        first_rows = first_bytes[byte_count_above + header_size :]
         rows_have_trailing_delimiters = has_trailing_delimiters(
             first_rows.decode("utf-8", "replace"), len(self.columns), chosen_delimiter, is_whole_file=is_whole_file
         )
@@ -181,12 +183,12 @@ class CsvSource(CloseableResource):
         self._input.close()
 
     def _read_header(
-        self, head: bytes, delimiter: str, title_count: int, lines_above: int, *, is_whole_file: bool
+        self, first_bytes: bytes, delimiter: str, title_count: int, lines_above: int, *, is_whole_file: bool
     ) -> tuple[tuple[str, ...], int, int]:
         """Return the names of the columns, the offset at which the first row begins, and the number of the header in a
         spreadsheet program. Such a program counts titles and blank lines, and does not show a `sep=` line."""
-        records = find_records(head, delimiter, is_last=is_whole_file)
-        filled_indices = np.flatnonzero(~find_blank_records(head, records, delimiter))
+        records = find_records(first_bytes, delimiter, is_last=is_whole_file)
+        filled_indices = np.flatnonzero(~find_blank_records(first_bytes, records, delimiter))
         if len(filled_indices) <= title_count:
             raise SourceError(f"{self.name}: no header: its first line does not end within {_HEAD_BYTES} bytes")
         index = int(filled_indices[title_count])
@@ -194,9 +196,9 @@ class CsvSource(CloseableResource):
             raise SourceError(f"{self.name}: a quote in its header is never closed. {_HOW_TO_SAVE}")
         indented_positions = records.indented_quotes[records.indented_quotes < records.next_starts[index]]
         if len(indented_positions):
-            line = lines_above + 1 + count_lines(head[: indented_positions[0]])
+            line = lines_above + 1 + count_lines(first_bytes[: indented_positions[0]])
             raise SourceError(f"{self.name}: line {line} of its header {_INDENTED_PROBLEM}. {_HOW_TO_SAVE}")
-        record = head[records.starts[index] : records.stops[index]]
+        record = first_bytes[records.starts[index] : records.stops[index]]
         if b"\0" in record:
             raise SourceError(f"{self.name}: its header holds a NUL byte; is it a text file?")
         try:
@@ -212,14 +214,16 @@ class CsvSource(CloseableResource):
         """Yield the number of the first line, the bytes and the records of each block. A block ends at the end of a
         record."""
         self._stream.rewind()
-        head = self._stream.read(_HEAD_BYTES)
-        if not head.startswith(self._bytes_above_rows):
+        first_bytes = self._stream.read(_HEAD_BYTES)
+        if not first_bytes.startswith(self._bytes_above_rows):
             raise SourceError(f"{self.name}: its columns have changed since the run began; run again")
-        unread_head, line = BytesIO(head[len(self._bytes_above_rows) :]), 1 + count_lines(self._bytes_above_rows)
-        block, wanted_size, is_ended = b"", self._block_bytes, False
+        unread_head, line = BytesIO(first_bytes[len(self._bytes_above_rows) :]), 1 + count_lines(self._bytes_above_rows)
+        block, requested_size, is_ended = b"", self._block_bytes, False
         while block or not is_ended:
-            while len(block) < wanted_size and not is_ended:
-                new_bytes = unread_head.read(wanted_size - len(block)) or self._stream.read(wanted_size - len(block))
+            while len(block) < requested_size and not is_ended:
+                new_bytes = unread_head.read(requested_size - len(block)) or self._stream.read(
+                    requested_size - len(block)
+                )
                 is_ended = not new_bytes
                 block += new_bytes
             records = find_records(block, self._dialect.delimiter, is_last=is_ended)
@@ -227,14 +231,14 @@ class CsvSource(CloseableResource):
                 end = int(records.next_starts[-1])
                 yield line, block[:end], records
                 line += count_lines(block[:end])
-                block, wanted_size = block[end:], self._block_bytes
+                block, requested_size = block[end:], self._block_bytes
             elif len(block) >= _MAX_HELD_BYTES:
                 raise ContentError(
                     f"{self.name}: the record that begins on line {line} is longer than {_MAX_HELD_BYTES >> 20} MiB; "
                     f"look there for a quote that is never closed. {_HOW_TO_SAVE}"
                 )
             else:
-                wanted_size = min(2 * len(block), _MAX_HELD_BYTES)
+                requested_size = min(2 * len(block), _MAX_HELD_BYTES)
 
     def _build_chunks(
         self, block: bytes, records: Records, parsed_block: ParsedBlock, line: int, previous_number: int

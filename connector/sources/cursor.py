@@ -156,9 +156,9 @@ def subtract_lookback(value: CursorValue, lookback_s: float) -> CursorValue:
         return value.replace(year=1, month=1, day=2)
 
 
-def is_larger(value: CursorValue, other: CursorValue) -> bool:
-    """Return whether `value` is larger than `other` of the same kind. A timestamp without a zone is in UTC."""
-    return bool(_convert_to_comparable(value) > _convert_to_comparable(other))
+def is_larger(value: CursorValue, other_value: CursorValue) -> bool:
+    """Return whether `value` is larger than `other_value` of the same kind. A timestamp without a zone is in UTC."""
+    return bool(_convert_to_comparable(value) > _convert_to_comparable(other_value))
 
 
 def find_latest_allowed(value: CursorValue, now: datetime) -> CursorValue | None:
@@ -229,15 +229,15 @@ class CursorWatch:
 
     def record(self, values: Sequence[object], first_number: int) -> None:
         """Record the values of consecutive rows. `first_number` is the number of the first row."""
-        largest: CursorValue | None = None
+        largest_value: CursorValue | None = None
         self.missing_count += sum(value is None for value in values)
         if {*map(type, values)} - {type(None)} == {_KIND_DETAILS[self.kind][0]}:
             with suppress(TypeError):  # timestamps with and without a zone cannot be compared
-                largest = max(value for value in values if value is not None)  # type: ignore[type-var, assignment]
+                largest_value = max(value for value in values if value is not None)  # type: ignore[type-var, assignment]
         if self.latest is None and self.now is not None and self.kind is CursorKind.INTEGER:
             self.latest = self._find_unix_limit(values, self.now)
-        exceeds_bigint = isinstance(largest, int) and largest > _LARGEST_INTEGER
-        if largest is None or exceeds_bigint or self._is_in_future(largest):  # slow: read each value
+        exceeds_bigint = isinstance(largest_value, int) and largest_value > _LARGEST_INTEGER
+        if largest_value is None or exceeds_bigint or self._is_in_future(largest_value):  # slow: read each value
             parsed_values = [read_value(value, self.kind) for value in values]
             wrong_kind_indices = [
                 index for index, value in enumerate(values) if value is not None and parsed_values[index] is None
@@ -252,11 +252,11 @@ class CursorWatch:
             if self.future_example is None:
                 self.future_example = next(iter(future_records), None)
             usable_values = (value for value in parsed_values if value is not None and not self._is_in_future(value))
-            largest = max(usable_values, key=_convert_to_comparable, default=None)
-        if self.is_moment and isinstance(largest, datetime) and largest.tzinfo is None:
-            largest = largest.replace(tzinfo=UTC)
-        if largest is not None and (self.largest_value is None or is_larger(largest, self.largest_value)):
-            self.largest_value = largest
+            largest_value = max(usable_values, key=_convert_to_comparable, default=None)
+        if self.is_moment and isinstance(largest_value, datetime) and largest_value.tzinfo is None:
+            largest_value = largest_value.replace(tzinfo=UTC)
+        if largest_value is not None and (self.largest_value is None or is_larger(largest_value, self.largest_value)):
+            self.largest_value = largest_value
 
     def _is_in_future(self, value: CursorValue | None) -> TypeGuard[CursorValue]:
         return value is not None and self.latest is not None and is_larger(value, self.latest)

@@ -78,8 +78,11 @@ def explain_type(
         advice = f"use a query with cast({column} as {'bigint' if is_number else 'timestamp'})"
     else:
         advice = _START_ADVICE.get(column_type, _OTHER_COLUMN_ADVICE)
-    start = f"{'an' if is_number else 'a'} {kind}"
-    return f"the cursor's column {column} has {column_type}, and start is {start}: they cannot be compared; {advice}"
+    described_kind = f"{'an' if is_number else 'a'} {kind}"
+    return (
+        f"the cursor's column {column} has {column_type}, and start is {described_kind}: they cannot be compared; "
+        f"{advice}"
+    )
 
 
 def show_example(value: object) -> str:

@@ -216,9 +216,13 @@ def _decide_format(format_option: str, source_input: Input) -> FileFormat:
     """
     if format_option != AUTO and format_option not in FILE_FORMATS:
         raise ConfigurationError(f"format {format_option!r} is not known; use auto, {', '.join(FILE_FORMATS)}")
-    head, name, suffix = source_input.head, source_input.name, Path(source_input.inner_name).suffix.lower()
+    first_bytes, name, suffix = (
+        source_input.first_bytes,
+        source_input.name,
+        Path(source_input.inner_name).suffix.lower(),
+    )
     detected_format = next(
-        (file_format for beginning, file_format in _FORMAT_BY_BEGINNING if head.startswith(beginning)), None
+        (file_format for beginning, file_format in _FORMAT_BY_BEGINNING if first_bytes.startswith(beginning)), None
     )
     if format_option != AUTO:
         if detected_format is not None and detected_format != format_option:
@@ -231,7 +235,11 @@ def _decide_format(format_option: str, source_input: Input) -> FileFormat:
         return next(file_format for file_format in get_args(FileFormat) if file_format == format_option)
     if detected_format is not None:
         return detected_format
-    text = head.removeprefix(next((bom for bom in _BOMS if head.startswith(bom)), b"")).replace(b"\0", b"").lstrip()
+    text = (
+        first_bytes.removeprefix(next((bom for bom in _BOMS if first_bytes.startswith(bom)), b""))
+        .replace(b"\0", b"")
+        .lstrip()
+    )
     if _ARRAY_BEGINNING.match(text):
         raise SourceError(
             f"{name}: is a JSON array, and not JSON Lines: write one object on each line, for example with `jq -c "

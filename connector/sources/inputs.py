@@ -68,12 +68,12 @@ class Input(CloseableResource):
     state: tuple[int, object] | None = None
 
     @property
-    def head(self) -> bytes:
+    def first_bytes(self) -> bytes:
         """The first 64 KiB of the file. Reading this property moves the position to the beginning of the file."""
         self.file.seek(0)
-        head = self.file.read(_HEAD_BYTES)
+        first_bytes = self.file.read(_HEAD_BYTES)
         self.file.seek(0)
-        return head
+        return first_bytes
 
     @property
     def is_local(self) -> bool:
@@ -182,16 +182,19 @@ def _open_packed(location: str) -> Input:
 
 def _unpack(packed_input: Input, member_name: str | None) -> Input:
     """Unpack an input if it is packed. A workbook, which is also a zip archive, is returned unchanged."""
-    name, file, head = packed_input.name, packed_input.file, packed_input.head
-    if head.startswith(_ZIP_BEGINNINGS) and (member_info := _choose_member(packed_input, member_name)) is not None:
+    name, file, first_bytes = packed_input.name, packed_input.file, packed_input.first_bytes
+    if (
+        first_bytes.startswith(_ZIP_BEGINNINGS)
+        and (member_info := _choose_member(packed_input, member_name)) is not None
+    ):
         with zipfile.ZipFile(file) as archive:
             pieces = _read_pieces(lambda: archive.open(member_info).read, name, member_info.compress_size)
             return Input(name, member_info.filename, _copy_to_temporary_file(pieces, name))
     if member_name is not None:
         raise SourceError(f"{name}: is not a ZIP archive, so it does not contain {member_name}; name only the file")
-    if head.startswith(_GZIP_BEGINNING):
+    if first_bytes.startswith(_GZIP_BEGINNING):
         open_stream = lambda: gzip.GzipFile(fileobj=file).read1  # noqa: E731
-    elif head.startswith(_ZSTD_BEGINNING):
+    elif first_bytes.startswith(_ZSTD_BEGINNING):
         import pyarrow as pa  # imported here, because other inputs do not need pyarrow
 
         open_stream = lambda: pa.CompressedInputStream(file, "zstd").read  # noqa: E731
@@ -223,8 +226,8 @@ def _read_pieces(open_stream: Callable[[], Callable[[int], bytes]], name: str, p
         ) from None
 
 
-def _choose_member(packed_input: Input, wanted_name: str | None) -> zipfile.ZipInfo | None:
-    """Return the file `wanted_name` of the archive, or the only file if `wanted_name` is None. Return None if the
+def _choose_member(packed_input: Input, requested_name: str | None) -> zipfile.ZipInfo | None:
+    """Return the file `requested_name` of the archive, or the only file if `requested_name` is None. Return None if the
     archive is a workbook.
 
     Folders, links and the files that macOS adds (`__MACOSX/`, names that begin with a dot) are ignored. Raises
@@ -237,7 +240,7 @@ def _choose_member(packed_input: Input, wanted_name: str | None) -> zipfile.ZipI
         raise SourceError(
             f"{packed_input.name}: is a ZIP archive that is cut off or damaged ({error}); fetch it again"
         ) from None
-    if wanted_name is None and _DOCUMENT_PARTS & {member.filename for member in members}:
+    if requested_name is None and _DOCUMENT_PARTS & {member.filename for member in members}:
         return None
     data_members = []
     for member in members:
@@ -245,9 +248,9 @@ def _choose_member(packed_input: Input, wanted_name: str | None) -> zipfile.ZipI
         is_data = path.parts[:1] != ("__MACOSX",) and not path.name.startswith(".")
         if is_data and not member.is_dir() and not stat.S_ISLNK(member.external_attr >> 16):
             data_members.append(member)
-    matching_members = [member for member in data_members if wanted_name in (None, member.filename)]
+    matching_members = [member for member in data_members if requested_name in (None, member.filename)]
     matching_members = matching_members or [
-        member for member in data_members if fnmatchcase(member.filename, wanted_name or "")
+        member for member in data_members if fnmatchcase(member.filename, requested_name or "")
     ]
     if len(matching_members) == 1:
         return matching_members[0]
@@ -257,8 +260,8 @@ def _choose_member(packed_input: Input, wanted_name: str | None) -> zipfile.ZipI
     more_message = f" and {len(names) - _MAX_SHOWN_NAMES} more" if len(names) > _MAX_SHOWN_NAMES else ""
     match_message = (
         ""
-        if wanted_name is None
-        else f"; {len(matching_members) or 'none'} of them {'match' if matching_members else 'is'} {wanted_name}"
+        if requested_name is None
+        else f"; {len(matching_members) or 'none'} of them {'match' if matching_members else 'is'} {requested_name}"
     )
     raise SourceError(
         f"{packed_input.name}: the ZIP archive holds "

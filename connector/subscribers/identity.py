@@ -279,8 +279,8 @@ def build_spellings(field: str, value: str) -> tuple[str, ...]:
     if field != "email":
         return tuple(dict.fromkeys((value, normalise_identity(field, value))))
     normal_form = normalise_email(value)
-    local, at, _ = value.rpartition("@")
-    domain_normalised = f"{local}@{normal_form.rpartition('@')[2]}" if at else normal_form
+    local_part, at, _ = value.rpartition("@")
+    domain_normalised = f"{local_part}@{normal_form.rpartition('@')[2]}" if at else normal_form
     return tuple(dict.fromkeys((value, domain_normalised, normal_form)))
 
 
@@ -290,10 +290,10 @@ def classify(field: str, text: str) -> SpellingClass:
         return SpellingClass(field, frozenset())
     if field != "email":
         return SpellingClass(field, describe_spelling(text))
-    local, at, domain = text.rpartition("@")
+    local_part, at, domain = text.rpartition("@")
     if not at:
         return SpellingClass(field, frozenset(("no @", *_find_traits(text))))
-    address_parts = (("local", local), ("domain", domain))
+    address_parts = (("local", local_part), ("domain", domain))
     traits = {f"{name}: {trait}" for name, address_part in address_parts for trait in _find_traits(address_part)}
     if any(label.startswith("xn--") for label in domain.lower().split(".")):
         traits.add("domain: A-label")

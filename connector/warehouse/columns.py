@@ -148,7 +148,7 @@ def format_lists_as_json(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array(chunks, pa.string())
 
 
-def quote_lists(lists: pa.ListArray, opening: str, closing: str) -> pa.StringArray:
+def quote_lists(lists: pa.ListArray, opening_quote: str, closing_quote: str) -> pa.StringArray:
     r"""Return each list with its texts in quotes, as in {"a","say \"hi\""}. Null stays null."""
     texts = lists.flatten()
     for special_character in ("\\", '"'):
@@ -157,7 +157,9 @@ def quote_lists(lists: pa.ListArray, opening: str, closing: str) -> pa.StringArr
     lengths = pc.fill_null(pc.list_value_length(lists), _ZERO_NUMBER)
     offsets = pa.concat_arrays([build_numbers(0), pc.cumulative_sum(lengths).cast(pa.int32())])
     inner_texts = pc.binary_join(pa.ListArray.from_arrays(offsets, quoted_texts), _COMMA)
-    bracketed_texts = pc.binary_join_element_wise(build_text(opening), inner_texts, build_text(closing), EMPTY_TEXT)
+    bracketed_texts = pc.binary_join_element_wise(
+        build_text(opening_quote), inner_texts, build_text(closing_quote), EMPTY_TEXT
+    )
     return pc.if_else(lists.is_valid(), bracketed_texts, _NULL_TEXT)
 
 

@@ -83,8 +83,8 @@ class Dialect:
 
     def quote(self, name: str) -> str:
         """Return a name in quotes."""
-        opening, closing = self.quotes
-        return f"{opening}{name.replace(closing, closing * 2)}{closing}"
+        opening_quote, closing_quote = self.quotes
+        return f"{opening_quote}{name.replace(closing_quote, closing_quote * 2)}{closing_quote}"
 
     def format_name(self, name: TableName) -> str:
         """Return a table's quoted name, with its catalog and schema."""
@@ -296,10 +296,10 @@ def make_file(path: Path, create: Callable[[Path], None]) -> None:
             )
         return
     for suffix in ("-journal", "-wal", ".wal"):
-        journal = path.with_name(path.name + suffix)
-        if journal.exists():
+        journal_path = path.with_name(path.name + suffix)
+        if journal_path.exists():
             raise ConfigurationError(
-                f"{journal} belongs to a deleted database, and would damage a new {path.name}: move the journal "
+                f"{journal_path} belongs to a deleted database, and would damage a new {path.name}: move the journal "
                 "away, or name another path."
             )
     try:

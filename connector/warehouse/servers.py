@@ -329,8 +329,8 @@ class PostgresDatabase(SqlalchemyDatabase):
         if sql_state is not None:
             return str(sql_state).startswith(self._TEMPORARY_ERROR_CODES)
         message = str(error)  # a refused connection has no SQLSTATE
-        is_lasting = "authentication failed" in message or "does not exist" in message or "pg_hba.conf" in message
-        return isinstance(error, sa.exc.DBAPIError) and not is_lasting
+        is_permanent = "authentication failed" in message or "does not exist" in message or "pg_hba.conf" in message
+        return isinstance(error, sa.exc.DBAPIError) and not is_permanent
 
 
 _APOSTROPHE, _COMMA = build_text("'"), build_text(",")

@@ -84,9 +84,9 @@ def init_command(
     if (base_id is None) == (base_name is None):
         raise ConfigurationError("No base given. Use --base-id N or --base-name NAME")
     base = ("id", str(base_id)) if base_id is not None else ("name", base_name or "")
-    given_options = {key: value for key, value in file_options.items() if value is not None}
+    set_options = {key: value for key, value in file_options.items() if value is not None}
     is_table = ("://" in source and not is_store_url(source)) or _REFERENCE.fullmatch(source) is not None
-    with _open_table(source, table) if is_table else _open_file(source, table, given_options) as rows:
+    with _open_table(source, table) if is_table else _open_file(source, table, set_options) as rows:
         frame, columns = _read_beginning(rows), select_source_columns(rows.columns)
     guesses = guess_fields(frame[list(columns)], get_clock().now().date())
     _show_guesses(guesses, len(frame))
@@ -97,7 +97,7 @@ def init_command(
         source_keys = [
             ("file", ""),
             ("path", _format_source_path(source, path.absolute().parent)),
-            *given_options.items(),
+            *set_options.items(),
         ]
     name = path.stem if target is not None else table or Path(source).stem
     mapped_guesses = [guess for guess in guesses if guess.confidence != "unsure"]
@@ -136,7 +136,7 @@ def _format_source_path(source: str, folder: Path) -> str:
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
 
 
-def _open_file(source: str, table: str | None, given_options: Mapping[str, str]) -> Source:
+def _open_file(source: str, table: str | None, set_options: Mapping[str, str]) -> Source:
     from connector.jobs.arguments import build_file_source, spell_option
     from connector.jobs.build import open_file_source
     from connector.sources.inputs import STANDARD_INPUT
@@ -147,7 +147,7 @@ def _open_file(source: str, table: str | None, given_options: Mapping[str, str])
         raise ConfigurationError(
             "a job cannot read standard input, because each run reads the source again. Name a file"
         )
-    return open_file_source(build_file_source(source, given_options, spell_argument=spell_option))
+    return open_file_source(build_file_source(source, set_options, spell_argument=spell_option))
 
 
 def _open_table(source: str, table: str | None) -> Source:

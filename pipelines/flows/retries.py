@@ -124,7 +124,7 @@ class _Retry:
         remaining_bases = list(run.bases)
         while remaining_bases and run.is_running:
             await self._retry_base(run, remaining_bases.pop(0))
-        has_held_entries = run.is_running and await run.commits.execute(self._has_held_entry)
+        has_held_entries = run.is_running and await run.ledger_queue.execute(self._has_held_entry)
         remarks = self._list_messages(run, remaining_bases, has_held_entries=has_held_entries)
         run.report.messages += [*run.tally.messages, *run.tally.row_messages, *remarks]
         run.report.messages += [*describe_reactivated(run.tally), *describe_leftovers(run.tally)]
@@ -136,7 +136,7 @@ class _Retry:
 
         async def retry() -> None:
             session.suppression = await run.read_suppression()
-            session.journal.base = await run.commits.execute(  # an earlier base of this run may have the same id
+            session.journal.base = await run.ledger_queue.execute(  # an earlier base of this run may have the same id
                 lambda ledger: find_or_add_base(ledger.connection, base.account, base.service_id, base.name)
             )
             await loader.begin(refuses_misanswered_base=selection.refuses_misanswered_base)

@@ -39,7 +39,7 @@ def run_process(
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         own_peak = _read_own_peak()
         started_at = time.perf_counter()
-        child = subprocess.Popen(
+        process = subprocess.Popen(
             list(map(str, command)),
             stdin=subprocess.DEVNULL,
             stdout=stdout,
@@ -47,7 +47,7 @@ def run_process(
             env=environment,
             cwd=folder,
         )
-        code, rusage = _wait_for(child, timeout_s)
+        code, rusage = _wait_for(process, timeout_s)
         wall_s = time.perf_counter() - started_at
         stdout.seek(0)
         stderr.seek(0)
@@ -58,20 +58,20 @@ def run_process(
         return Usage(wall_s, rusage.ru_utime + rusage.ru_stime, _find_peak(rusage, own_peak), stdout.read())
 
 
-def _wait_for(child: subprocess.Popen[bytes], timeout_s: float) -> tuple[int, resource.struct_rusage]:
+def _wait_for(process: subprocess.Popen[bytes], timeout_s: float) -> tuple[int, resource.struct_rusage]:
     """Return the exit code and the resources of this child. `RUSAGE_CHILDREN` would include other processes."""
-    killer = threading.Timer(timeout_s, os.kill, (child.pid, signal.SIGKILL))
+    killer = threading.Timer(timeout_s, os.kill, (process.pid, signal.SIGKILL))
     killer.start()
     try:
-        _, status, rusage = os.wait4(child.pid, 0)
+        _, status, rusage = os.wait4(process.pid, 0)
     except BaseException:
-        child.kill()
-        child.wait()
+        process.kill()
+        process.wait()
         raise
     finally:
         killer.cancel()
-    child.returncode = os.waitstatus_to_exitcode(status)
-    return child.returncode, rusage
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, rusage
 
 
 def _find_peak(rusage: resource.struct_rusage, own_peak: int) -> int | None:

@@ -48,10 +48,10 @@ def open_killable_exports() -> Iterator[RunExport]:
 def main() -> None:
     """Run an export for each line of stdin, until stdin ends."""
     for line in sys.stdin:
-        child = os.fork()
-        if child == 0:
+        child_pid = os.fork()
+        if child_pid == 0:
             _run_until_killed(**json.loads(line))
-        _, wait_status = os.waitpid(child, 0)
+        _, wait_status = os.waitpid(child_pid, 0)
         print(os.waitstatus_to_exitcode(wait_status), flush=True)
 
 

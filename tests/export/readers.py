@@ -93,10 +93,10 @@ def read_sqlite(path: Path, table: str = "subscribers") -> pa.Table:
 
 def _parse_times(row: dict[str, object]) -> dict[str, object]:
     assert list(row) == SCHEMA.names
-    times: dict[str, object] = {"_exported_at": datetime.fromisoformat(str(row["_exported_at"]))}
+    time_values: dict[str, object] = {"_exported_at": datetime.fromisoformat(str(row["_exported_at"]))}
     if row["birthday"] is not None:
-        times["birthday"] = date.fromisoformat(str(row["birthday"]))
-    return row | times
+        time_values["birthday"] = date.fromisoformat(str(row["birthday"]))
+    return row | time_values
 
 
 def read_server_table(destination: Destination) -> pa.Table:

@@ -25,8 +25,8 @@ HISTORY_PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "history.md"
 Person = dict[str, Any]
 
 
-def build_person(subscriber_id: int, name: str | None = "Ann", **more_fields: Any) -> Person:
-    return {"Id": subscriber_id, "FirstName": name, "Tags": ["a", "b"], **more_fields}
+def build_person(subscriber_id: int, name: str | None = "Ann", **other_fields: Any) -> Person:
+    return {"Id": subscriber_id, "FirstName": name, "Tags": ["a", "b"], **other_fields}
 
 
 def build_day_time(day_number: float) -> datetime:
@@ -194,8 +194,8 @@ def test_an_incomplete_export_marks_no_subscriber_as_deleted(table: Destination)
     assert (2, "Bo", 2, None) in read_rows(table, deletion_column)
 
 
-def build_person_of_base(base: int, subscriber_id: int, **more_fields: Any) -> Person:
-    return build_person(subscriber_id, Base={"Id": base}, **more_fields)
+def build_person_of_base(base: int, subscriber_id: int, **other_fields: Any) -> Person:
+    return build_person(subscriber_id, Base={"Id": base}, **other_fields)
 
 
 FILTERS_AND_PEOPLE: list[tuple[dict[str, Any], Person]] = [
@@ -296,8 +296,8 @@ def test_an_export_after_january_2038_is_written(table: Destination) -> None:
     day_of_2043 = 6000.0
     publish(table, [build_person(1), build_person(2)], day_of_2043)
     publish(table, [build_person(2, "Bo")], day_of_2043 + 1)
-    times = {"upsert": ["deleted_at"], "history": ["valid_from", "valid_to"]}.get(table.mode, [])
-    latest_row = read_rows(table, "_exported_at", *times)[-1]
+    time_columns = {"upsert": ["deleted_at"], "history": ["valid_from", "valid_to"]}.get(table.mode, [])
+    latest_row = read_rows(table, "_exported_at", *time_columns)[-1]
     assert latest_row[:4] == (2, "Bo", day_of_2043 + 1, day_of_2043 + 1)
 
 

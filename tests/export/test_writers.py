@@ -83,8 +83,8 @@ def convert_for_format(destination: Destination, table: pa.Table) -> pa.Table:
 
 
 def _set_export_time(table: pa.Table, run: ExportRun) -> pa.Table:
-    times = pa.array([run.exported_at] * table.num_rows, SCHEMA.field(EXPORTED_AT).type)
-    return table.set_column(SCHEMA.get_field_index(EXPORTED_AT), EXPORTED_AT, times)
+    exported_times = pa.array([run.exported_at] * table.num_rows, SCHEMA.field(EXPORTED_AT).type)
+    return table.set_column(SCHEMA.get_field_index(EXPORTED_AT), EXPORTED_AT, exported_times)
 
 
 def test_an_export_replaces_the_last_export_and_finds_its_row_count(destination: Destination) -> None:

@@ -20,12 +20,12 @@ def make_job(service: dict[str, object]) -> Job:
     return Job.model_validate({"job": "x", "service": service, "export": {"to": "a.csv"}})
 
 
-def make_environ(folder: Path, **more: str) -> dict[str, str]:
+def make_environ(folder: Path, **variables: str) -> dict[str, str]:
     return {
         "CONNECTOR_BASE_URL": "https://env.example.com/",
         "CONNECTOR_TOKEN": SECRET,
         "CONNECTOR_STATE_DIR": str(folder / "state"),
-    } | more
+    } | variables
 
 
 def test_all_settings_can_come_from_the_environment(tmp_path: Path) -> None:

@@ -31,8 +31,8 @@ def build_file_url(path: Path) -> str:
     return f"sqlite:///{path}"
 
 
-def check_refused(opening: AbstractContextManager[object], error: type[Exception], match: str) -> str:
+def check_refused(open_context: AbstractContextManager[object], error: type[Exception], match: str) -> str:
     """Check that opening a ledger raises this error, and return its message."""
-    with pytest.raises(error, match=match) as error_info, opening:
+    with pytest.raises(error, match=match) as error_info, open_context:
         pass
     return str(error_info.value)

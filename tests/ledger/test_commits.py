@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import PoolProxiedConnection, text
 
 from connector.errors import LedgerError
-from connector.ledger.commits import Commits, open_commits
+from connector.ledger.commits import LedgerQueue, open_ledger_queue
 from connector.ledger.entries import Ledger
 from connector.ledger.store import Base, StaleTransitionError
 from connector.states import State
@@ -32,9 +32,9 @@ class HeldThread(ThreadPoolExecutor):
 
 
 @contextmanager
-def hold_thread(ledger: Ledger) -> Iterator[tuple[Commits, HeldThread]]:
+def hold_thread(ledger: Ledger) -> Iterator[tuple[LedgerQueue, HeldThread]]:
     with HeldThread() as thread:
-        yield Commits(ledger, thread), thread
+        yield LedgerQueue(ledger, thread), thread
         thread.may_continue.set()
 
 
@@ -63,10 +63,10 @@ def test_steps_run_in_the_order_of_their_requests(ledger: Ledger) -> None:
     base = add_base(ledger)
 
     async def request_steps_together() -> None:
-        with open_commits(ledger) as commits:
+        with open_ledger_queue(ledger) as ledger_queue:
             await asyncio.gather(
                 *(
-                    commits.execute(step(base))
+                    ledger_queue.execute(step(base))
                     for step in (build_intent_step, build_drop_step, build_intent_step, build_answer_step)
                 )
             )
@@ -79,9 +79,10 @@ def test_a_step_is_not_finished_before_its_commit(ledger: Ledger) -> None:
     base = add_base(ledger)
 
     async def request_steps() -> None:
-        with hold_thread(ledger) as (commits, thread):
+        with hold_thread(ledger) as (ledger_queue, thread):
             requests = [
-                asyncio.ensure_future(commits.execute(step(base))) for step in (build_intent_step, build_answer_step)
+                asyncio.ensure_future(ledger_queue.execute(step(base)))
+                for step in (build_intent_step, build_answer_step)
             ]
             await asyncio.sleep(0.05)
             assert not any(request.done() for request in requests)
@@ -100,9 +101,9 @@ def test_a_step_that_fails_changes_nothing_and_the_other_steps_succeed(ledger: L
         ledger.mark_answered(base, [(IDENTITY, 7)])
 
     async def request_steps_together() -> list[object]:
-        with open_commits(ledger) as commits:
+        with open_ledger_queue(ledger) as ledger_queue:
             requests = (
-                commits.execute(step)
+                ledger_queue.execute(step)
                 for step in (
                     build_intent_step(base),
                     fail_at_commit_time,
@@ -123,8 +124,8 @@ def test_the_steps_after_a_failed_commit_succeed(ledger: Ledger) -> None:
     base = add_base(ledger)
 
     async def request_steps_together() -> list[object]:
-        with open_commits(ledger) as commits:
-            requests = (commits.execute(step) for step in (fail_at_commit, build_intent_step(base)))
+        with open_ledger_queue(ledger) as ledger_queue:
+            requests = (ledger_queue.execute(step) for step in (fail_at_commit, build_intent_step(base)))
             return list(await asyncio.gather(*requests, return_exceptions=True))
 
     failed_result, result = asyncio.run(request_steps_together())
@@ -140,8 +141,8 @@ def test_a_cancelled_task_waits_for_its_step(ledger: Ledger, index: int) -> None
     follow_up_calls: list[None] = []
 
     async def cancel_requests() -> None:
-        with hold_thread(ledger) as (commits, thread):
-            requests = [asyncio.ensure_future(commits.execute(step, follow_up_calls.append)) for step in steps]
+        with hold_thread(ledger) as (ledger_queue, thread):
+            requests = [asyncio.ensure_future(ledger_queue.execute(step, follow_up_calls.append)) for step in steps]
             await asyncio.sleep(0)
             for _ in range(3):
                 requests[index].cancel()
@@ -163,8 +164,8 @@ def test_a_cancelled_task_raises_the_error_of_its_commit(ledger: Ledger) -> None
     follow_up_calls: list[None] = []
 
     async def cancel_requests() -> None:
-        with hold_thread(ledger) as (commits, thread):
-            request = asyncio.ensure_future(commits.execute(fail_at_commit, follow_up_calls.append))
+        with hold_thread(ledger) as (ledger_queue, thread):
+            request = asyncio.ensure_future(ledger_queue.execute(fail_at_commit, follow_up_calls.append))
             await asyncio.sleep(0)
             request.cancel()
             thread.may_continue.set()
@@ -179,11 +180,11 @@ def test_the_follow_up_of_a_step_runs_before_the_next_step(ledger: Ledger) -> No
     calls: list[str] = []
 
     async def request_steps() -> None:
-        with open_commits(ledger) as commits:
-            first_result = commits.execute(
+        with open_ledger_queue(ledger) as ledger_queue:
+            first_result = ledger_queue.execute(
                 lambda _: calls.append("first"), lambda _: calls.append("follow-up of first")
             )
-            await asyncio.gather(first_result, commits.execute(lambda _: calls.append("second")))
+            await asyncio.gather(first_result, ledger_queue.execute(lambda _: calls.append("second")))
 
     run_main(request_steps())
     assert calls == ["first", "follow-up of first", "second"]
@@ -200,8 +201,8 @@ def test_commits_run_in_their_own_thread(ledger: Ledger, monkeypatch: pytest.Mon
     monkeypatch.setattr(dialect, "do_commit", record_and_commit)
 
     async def request_steps() -> None:
-        with open_commits(ledger) as commits:
-            await commits.execute(lambda _: step_threads.append(threading.current_thread()))
+        with open_ledger_queue(ledger) as ledger_queue:
+            await ledger_queue.execute(lambda _: step_threads.append(threading.current_thread()))
 
     run_main(request_steps())
     main_thread = threading.main_thread()
@@ -218,9 +219,10 @@ def test_a_step_that_was_requested_before_the_commits_are_closed_runs(ledger: Le
     base = add_base(ledger)
 
     async def close_commits_before_the_steps_run() -> None:
-        with open_commits(ledger) as commits:
+        with open_ledger_queue(ledger) as ledger_queue:
             requests = [
-                asyncio.ensure_future(commits.execute(step(base))) for step in (build_intent_step, build_answer_step)
+                asyncio.ensure_future(ledger_queue.execute(step(base)))
+                for step in (build_intent_step, build_answer_step)
             ]
             await asyncio.sleep(0)
         assert read_entry_state(ledger, base) is State.CONFIRMED
@@ -246,8 +248,8 @@ def stop_garbage_collector() -> Iterator[None]:
 def test_a_finished_step_frees_its_memory(ledger: Ledger) -> None:
     async def request_steps() -> "weakref.ref[Digests]":
         digests = Digests()
-        with open_commits(ledger) as commits:
-            await commits.execute(lambda _ledger: digests)
+        with open_ledger_queue(ledger) as ledger_queue:
+            await ledger_queue.execute(lambda _ledger: digests)
         return weakref.ref(digests)
 
     assert asyncio.run(request_steps())() is None

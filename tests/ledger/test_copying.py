@@ -28,8 +28,8 @@ def source(tmp_path: Path) -> str:
         begin_run(ledger)
         for index, state in enumerate(state for state in EVENTS_TO_STATE if state is not State.NONE):
             bring_to_state(ledger, add_base(ledger, index + 1, f"Base {index}"), state)
-    with open_emails(url) as log:
-        move_email_to(log, add_campaign(log), EmailState.SENDING)
+    with open_emails(url) as email_log:
+        move_email_to(email_log, add_campaign(email_log), EmailState.SENDING)
     return url
 
 
@@ -50,8 +50,8 @@ def read_rows(store: Store) -> dict[str, list[dict[str, object]]]:
 def test_all_rows_are_copied_and_both_ledgers_agree(source: str, postgres_url: str) -> None:
     with open_ledger(source) as ledger:
         rows = read_rows(ledger.store)
-    with open_emails(source) as log:
-        emails = read_rows(log.store)
+    with open_emails(source) as email_log:
+        emails = read_rows(email_log.store)
     assert copy_ledger(source, postgres_url, copied_at=COPIED_AT) == (len(EVENTS_TO_STATE) - 1, 1)
     with open_ledger(postgres_url) as ledger:
         copied_rows = read_rows(ledger.store)
@@ -65,8 +65,8 @@ def test_keys_continue_after_the_copied_keys(source: str, postgres_url: str) -> 
         with ledger.transaction() as connection:
             assert start_run(connection, "run-2", "job", "import", 1.0) == 2
         assert add_base(ledger, 99).key == len(EVENTS_TO_STATE)
-    with open_emails(postgres_url) as log:
-        assert add_campaign(log, "farewell").key == 2
+    with open_emails(postgres_url) as email_log:
+        assert add_campaign(email_log, "farewell").key == 2
 
 
 def test_the_old_ledger_is_refused_after_the_copy(source: str, postgres_url: str, tmp_path: Path) -> None:

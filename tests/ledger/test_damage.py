@@ -215,10 +215,10 @@ with open_ledger(sys.argv[1]) as ledger:
 def test_a_disk_that_fills_up_during_a_run_loses_no_commit(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     result = run_limited(path, 1_000_000, WRITE_SCRIPT)
-    *commits, error = result.stdout.splitlines()
+    *commit_lines, error = result.stdout.splitlines()
     assert error.startswith("LedgerError"), result
     assert "Nothing more was sent" in error
-    assert len(commits) > 5
+    assert len(commit_lines) > 5
     with open_ledger(build_file_url(path)) as ledger, ledger.transaction() as connection:  # opening checks every page
         ids = connection.exec_driver_sql("SELECT subscriber_id FROM entry ORDER BY identity").scalars().all()
-    assert ids == list(range(int(commits[-1])))
+    assert ids == list(range(int(commit_lines[-1])))

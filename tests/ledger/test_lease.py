@@ -180,10 +180,10 @@ with create_engine(sys.argv[1]).begin() as connection:
 
 
 def test_a_new_run_ends_only_the_killed_run_of_its_own_shard(postgres_url: str) -> None:
-    def begin(ledger: Ledger, name: str, at: float) -> None:
+    def begin(ledger: Ledger, name: str, started_at: float) -> None:
         with ledger.transaction() as connection:
-            end_dead_runs(connection, at)
-            run_key = start_run(connection, name, "crm", "sync", at)
+            end_dead_runs(connection, started_at)
+            run_key = start_run(connection, name, "crm", "sync", started_at)
             assert ledger.store.lease is not None
             ledger.store.lease.record_run(connection, run_key)
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 from connector.clock import Clock, system_clock
 from connector.control import Stop
-from connector.ledger.commits import Commits, LedgerWriter
+from connector.ledger.commits import LedgerQueue, LedgerWriter
 from connector.ledger.entries import Ledger
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import find_or_add_base, start_run
@@ -75,7 +75,7 @@ class Journal(LedgerWriter):
     """A writer of a ledger that also has the ledger, so that a test can read the entries."""
 
     def __init__(self, ledger: Ledger, base: Base, run_key: int) -> None:
-        super().__init__(Commits(ledger, InlineExecutor()), base, run_key)
+        super().__init__(LedgerQueue(ledger, InlineExecutor()), base, run_key)
         self.ledger = ledger
 
 

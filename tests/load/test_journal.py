@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from connector.errors import LedgerError
-from connector.ledger.commits import Commits, LedgerWriter, open_commits
+from connector.ledger.commits import LedgerQueue, LedgerWriter, open_ledger_queue
 from connector.ledger.entries import Ledger, Transition
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import find_or_add_base, start_run
@@ -28,14 +28,14 @@ def open_file(folder: Path) -> AbstractContextManager[Ledger]:
     return open_ledger(f"sqlite:///{folder}/ledger.db")
 
 
-def begin_run(ledger: Ledger, commits: Commits) -> LedgerWriter:
+def begin_run(ledger: Ledger, ledger_queue: LedgerQueue) -> LedgerWriter:
     """Return the writer of a base that is known only by its name. The ledger has another record with the Id of the
     base."""
     with ledger.transaction() as connection:
         run_key = start_run(connection, "run", "job", "import", 0.0)
         find_or_add_base(connection, "account", BASE, None)
         base = find_or_add_base(connection, "account", None, "News")
-    return LedgerWriter(commits, base, run_key)
+    return LedgerWriter(ledger_queue, base, run_key)
 
 
 def test_the_writer_has_the_id_of_its_base_after_the_task_that_recorded_the_id_was_cancelled(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_the_writer_has_the_id_of_its_base_after_the_task_that_recorded_the_id_w
 
     async def record_base() -> None:
         with open_file(tmp_path) as ledger, ThreadPoolExecutor(1) as executor:
-            journal = begin_run(ledger, Commits(ledger, executor))
+            journal = begin_run(ledger, LedgerQueue(ledger, executor))
             await journal.commit_intents(
                 [(candidate.entry_state, candidate.intent) for candidate in (first_candidate, second_candidate)]
             )
@@ -72,8 +72,8 @@ def test_the_run_fails_with_a_full_disk_although_a_stop_cancels_the_waiting_task
     candidates = [build_candidate(index) for index in range(400)]
     transitions: dict[str, Transition] = {}
 
-    async def create(ledger: Ledger, commits: Commits) -> None:
-        journal, dialect = begin_run(ledger, commits), ledger.connection.engine.dialect
+    async def create(ledger: Ledger, ledger_queue: LedgerQueue) -> None:
+        journal, dialect = begin_run(ledger, ledger_queue), ledger.connection.engine.dialect
         session = build_session(SlowFakeService({}), journal, max_concurrency=8, grace_s=5.0)
         commit, loop, commit_count = dialect.do_commit, asyncio.get_running_loop(), 0
 
@@ -81,7 +81,7 @@ def test_the_run_fails_with_a_full_disk_although_a_stop_cancels_the_waiting_task
             nonlocal commit_count
             commit_count += 1
             if commit_count == 4:
-                loop.call_soon_threadsafe(session.control.event.set)
+                loop.call_soon_threadsafe(session.stop.event.set)
                 threading.Event().wait(0.2)
                 raise sqlite3.OperationalError("database or disk is full")
             commit(connection)
@@ -99,8 +99,8 @@ def test_the_run_fails_with_a_full_disk_although_a_stop_cancels_the_waiting_task
             identities
         )
 
-    with open_file(tmp_path) as ledger, open_commits(ledger) as commits:
-        asyncio.run(create(ledger, commits))
+    with open_file(tmp_path) as ledger, open_ledger_queue(ledger) as ledger_queue:
+        asyncio.run(create(ledger, ledger_queue))
     assert Event.ANSWERED in {transition.event for transition in transitions.values()}
 
 
@@ -116,8 +116,8 @@ class SlowFakeService(FakeService):
 def test_a_failed_flush_is_raised_in_the_cancelled_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     candidate = build_candidate(1)
 
-    async def flush(ledger: Ledger, commits: Commits) -> None:
-        journal, dialect = begin_run(ledger, commits), ledger.connection.engine.dialect
+    async def flush(ledger: Ledger, ledger_queue: LedgerQueue) -> None:
+        journal, dialect = begin_run(ledger, ledger_queue), ledger.connection.engine.dialect
         await journal.commit_intents([(candidate.entry_state, candidate.intent)])
 
         def fail(_: Any) -> None:
@@ -132,5 +132,5 @@ def test_a_failed_flush_is_raised_in_the_cancelled_task(tmp_path: Path, monkeypa
             with pytest.raises(LedgerError, match="disk I/O"):
                 await flush_task
 
-    with open_file(tmp_path) as ledger, open_commits(ledger) as commits:
-        asyncio.run(flush(ledger, commits))
+    with open_file(tmp_path) as ledger, open_ledger_queue(ledger) as ledger_queue:
+        asyncio.run(flush(ledger, ledger_queue))

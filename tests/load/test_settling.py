@@ -110,7 +110,7 @@ class ObservedSettler:
         assert [replace(key, ignores_case=False) for key in keys] == [LookupKey(ANN, "email", "ann@x.org")]
         self.ignores_case.append(keys[0].ignores_case)
         if not self.look_ups:
-            access.control.request_stop("the test has no more look-ups")
+            access.stop.request_stop("the test has no more look-ups")
             return build_result(INCOMPLETE_LOOK_UP, self.now, access)
         self.look_up_times.append(self.now)
         return build_result(self.look_ups.pop(0), self.now, access)

@@ -164,14 +164,18 @@ def play(
     limiter = cell.build_limiter(cell.rate)
     change_at = float(CHANGE_BEGIN_S) if cell.scene == CHANGED else inf
     other_client_at = float(CHANGE_BEGIN_S) if cell.scene == SHARED else inf
-    send_at, paused_until, inside = 0.0, -1.0, 0
+    send_at, paused_until, sent_in_pause_count = 0.0, -1.0, 0
     while True:
         arrive_at = arrivals[0] + half_s if arrivals else inf
         answer_at = answers[0][0] if answers else inf
         now = min(send_at, arrive_at, answer_at, other_client_at)
         if now > length_s:
             return PlayCounts(
-                served_counts[:-1], refused_counts[:-1], longest_pauses_s[:-1], other_served_counts[:-1], inside
+                served_counts[:-1],
+                refused_counts[:-1],
+                longest_pauses_s[:-1],
+                other_served_counts[:-1],
+                sent_in_pause_count,
             )
         if now >= change_at:
             limiter = cell.build_limiter(cell.rate / 2 if change_at == CHANGE_BEGIN_S else cell.rate)
@@ -215,7 +219,7 @@ def play(
             else:
                 arrivals.append(now)
                 send_at = now + gap_s
-                inside += now < paused_until - 1e-6
+                sent_in_pause_count += now < paused_until - 1e-6
         else:
             other_served_counts[int(now)] += limiter.admit(now + offset) <= 0
             other_client_at = now + (0.5 + random()) / (cell.rate * _OTHER_CLIENT_SHARE)

@@ -7,10 +7,10 @@ import pytest
 from connector.pace.pace import Breaker
 
 
-def break_open(at: float = 0.0) -> Breaker:
+def break_open(failed_at: float = 0.0) -> Breaker:
     breaker = Breaker()
     for _ in range(10):
-        breaker.record_failure(at, at)
+        breaker.record_failure(failed_at, failed_at)
     return breaker
 
 
@@ -58,7 +58,7 @@ def test_each_probe_that_fails_is_followed_by_a_longer_wait() -> None:
 
 
 def test_a_failure_of_a_request_before_the_opening_does_not_count_for_the_probe() -> None:
-    breaker = break_open(at=5.0)
+    breaker = break_open(failed_at=5.0)
     breaker.record_departure(6.0)
     breaker.record_failure(4.0, 6.5)
     assert breaker.wait(7.0) == inf
@@ -85,8 +85,8 @@ def test_an_inconclusive_probe_is_followed_by_another_probe() -> None:
 )
 def test_the_breaker_gives_up_after_a_minute_without_an_answer(failures: list[float], has_given_up: bool) -> None:
     breaker = Breaker()
-    for at in failures:
-        breaker.record_failure(at, at)
+    for failed_at in failures:
+        breaker.record_failure(failed_at, failed_at)
     assert breaker.has_given_up(failures[-1]) is has_given_up
 
 

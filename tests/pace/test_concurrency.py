@@ -143,19 +143,19 @@ class PageService:
 def test_many_pages_of_a_slow_service_are_soon_fetched_at_once() -> None:
     limit = build_page_limit()
 
-    took_s, _ = PageService(latency_s=0.3).fetch(limit, 200)
+    duration_s, _ = PageService(latency_s=0.3).fetch(limit, 200)
 
     assert limit.allowed_count == 32
-    assert took_s < 200 * 0.3 / 20
+    assert duration_s < 200 * 0.3 / 20
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 8])
 def test_pages_do_not_wait_in_a_queue_of_a_service_with_a_small_capacity(capacity: int) -> None:
     limit = build_page_limit()
 
-    took_s, _ = PageService(0.1, capacity=capacity).fetch(limit, 400)
+    duration_s, _ = PageService(0.1, capacity=capacity).fetch(limit, 400)
 
-    assert took_s < 1.05 * 400 * 0.1 / capacity
+    assert duration_s < 1.05 * 400 * 0.1 / capacity
     assert 5 <= limit.allowed_count <= max(5, 2 * capacity)
 
 
@@ -163,11 +163,11 @@ def test_pages_do_not_wait_in_a_queue_of_a_service_with_a_small_capacity(capacit
 def test_a_service_that_refuses_pages_is_kept_busy_and_seldom_refuses(refuses_above: int) -> None:
     limit = build_page_limit()
 
-    took_s, refused_count = PageService(0.1, refuses_above=refuses_above).fetch(limit, 400)
+    duration_s, refused_count = PageService(0.1, refuses_above=refuses_above).fetch(limit, 400)
 
     assert limit.allowed_count <= refuses_above + 1
     assert refused_count < 40
-    assert took_s < 2 * 400 * 0.1 / refuses_above
+    assert duration_s < 2 * 400 * 0.1 / refuses_above
 
 
 def test_a_refusal_of_a_request_from_before_the_last_fall_does_not_count() -> None:

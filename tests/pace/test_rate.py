@@ -239,8 +239,8 @@ def test_a_random_refusal_does_not_raise_the_lower_bound_of_a_limit() -> None:
     for _ in range(3):
         sent_at.append(send(sent_at[-1]))
     controller.record_refused(sent_at[0], sent_at[-1] + 0.1, retry_after_s=1.0)
-    for at in sent_at[1:]:
-        controller.record_served(at, sent_at[-1] + 0.15)  # evidence of chance
+    for served_sent_at in sent_at[1:]:
+        controller.record_served(served_sent_at, sent_at[-1] + 0.15)  # evidence of chance
     now = sent_at[-1] + 1.2
     for _ in range(150):
         now = send(now)

@@ -49,12 +49,12 @@ def answer_all(
     suspect: Suspect,
     listed_ids: list[int],
     *,
-    finds_ids: bool = True,
+    shows_newcomers: bool = True,
     base_8_ids: Collection[int] = (),
     hides_base_8: bool = False,
     added_per_answer: int = 0,
 ) -> list[Answer]:
-    """Answer every request for evidence as a service that lists these ids. `finds_ids`: the filter Id works. The
+    """Answer every request for evidence as a service that lists these ids. `shows_newcomers`: the filter Id works. The
     subscribers of `base_8_ids` are in base 8, the others in base 7. With `hides_base_8`, only a request with the BaseId
     8 shows base 8. `added_per_answer`: the number of subscribers that are added to base 8 before each answer."""
     answers: list[Answer] = []
@@ -66,7 +66,9 @@ def answer_all(
             is_descending = suspect.certificate.order is Order.ID_DESC
             listed_ids = [*added_ids[::-1], *listed_ids] if is_descending else [*listed_ids, *added_ids]
             base_8_ids |= set(added_ids)
-            ids = [listed_id for listed_id in listed_ids if query.id is None or (query.id == listed_id and finds_ids)]
+            ids = [
+                listed_id for listed_id in listed_ids if query.id is None or (query.id == listed_id and shows_newcomers)
+            ]
             ids = ids if query.gender in (None, "") and query.is_active is not False else []
             bases = {subscriber_id: 8 if subscriber_id in base_8_ids else 7 for subscriber_id in ids}
             if query.base_id is not None:
@@ -127,9 +129,9 @@ def test_a_base_that_grows_while_evidence_is_gathered_is_hidden_only_if_the_list
 
 def test_look_ups_by_id_prove_the_end_of_a_list_only_if_the_filter_id_works() -> None:
     ids = list(range(1, 2501))
-    for finds_ids, expected_meaning in ((True, EvidenceResult.AGREES), (False, EvidenceResult.NOTHING)):
+    for shows_newcomers, expected_meaning in ((True, EvidenceResult.AGREES), (False, EvidenceResult.NOTHING)):
         suspect = build_suspect(ids, Order.ID)
-        findings = decide_evidence(suspect, answer_all(suspect, ids, finds_ids=finds_ids))
+        findings = decide_evidence(suspect, answer_all(suspect, ids, shows_newcomers=shows_newcomers))
         assert [finding.evidence_result for finding in findings if finding.topic == "ids"] == [expected_meaning]
 
 

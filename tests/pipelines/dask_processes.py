@@ -18,13 +18,13 @@ def run_dask(
     inherited_environ = {
         name: value for name, value in os.environ.items() if not name.startswith("DASK_")
     }  # DASK_… may change the log
-    with (folder / f"{role}.log").open("wb") as log:
+    with (folder / f"{role}.log").open("wb") as log_file:
         process = subprocess.Popen(
             [sys.executable, "-m", "distributed.cli.dask_" + role, *options],
             cwd=folder,
             env=inherited_environ | (environ or {}),
-            stdout=log,
-            stderr=log,
+            stdout=log_file,
+            stderr=log_file,
         )
         try:
             yield process
@@ -35,9 +35,9 @@ def run_dask(
 
 def read_address(folder: Path) -> str:
     """Return the address of the scheduler from its log."""
-    log = folder / "scheduler.log"
-    wait_for(lambda: "Scheduler at:" in log.read_text())
-    return "tcp://" + log.read_text().partition("Scheduler at:")[2].partition("tcp://")[2].split()[0]
+    log_path = folder / "scheduler.log"
+    wait_for(lambda: "Scheduler at:" in log_path.read_text())
+    return "tcp://" + log_path.read_text().partition("Scheduler at:")[2].partition("tcp://")[2].split()[0]
 
 
 def list_children(pid: int) -> list[int]:

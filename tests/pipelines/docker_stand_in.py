@@ -38,9 +38,9 @@ def run(arguments: list[str]) -> None:
     dockerfile = Path(json.loads(_find_images().read_text())[options.image]).read_text()
     environ = dict(pair.split("=", 1) for pair in re.findall(r"^ENV (.*)", dockerfile, re.MULTILINE)[0].split())
     for variable in options.variables:
-        name, sign, value = variable.partition("=")
-        if sign or name in os.environ:
-            environ[name] = value if sign else os.environ[name]
+        name, separator, value = variable.partition("=")
+        if separator or name in os.environ:
+            environ[name] = value if separator else os.environ[name]
     paths = dict(mount.removesuffix(":ro").split(":")[::-1] for mount in options.mounts)
     for path in paths.values():
         Path(path).stat()

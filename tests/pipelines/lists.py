@@ -11,7 +11,7 @@ BASE_COLUMN = "{column: list, values: {news: 7, shop: 9, club: 11}}"
 
 
 def write_lists(
-    folder: Path, *rows: str, base: str = BASE_COLUMN, more_keys: str = "", path: str = "people.csv"
+    folder: Path, *rows: str, base: str = BASE_COLUMN, job_keys: str = "", path: str = "people.csv"
 ) -> Path:
     """Write a job for people.csv, and the rows (`email,list`) if there are any. Return the path of the job."""
     if rows:
@@ -19,7 +19,7 @@ def write_lists(
     job = folder / "job.yaml"
     job.write_text(
         f"job: lists\nsource: {{file: {{path: '{path}'}}}}\nsubscriber:\n  base: {base}\n"
-        f"  fields: {{email: email, is_active: {{value: true}}}}\nload: {{quiet_period: 200ms}}\n{more_keys}",
+        f"  fields: {{email: email, is_active: {{value: true}}}}\nload: {{quiet_period: 200ms}}\n{job_keys}",
         encoding="utf-8",
     )
     return job

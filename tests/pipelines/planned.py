@@ -15,9 +15,9 @@ load: {quiet_period: 200ms}
 """
 
 
-def write_job(folder: Path, *more_lines: str, text: str = JOB) -> Path:
+def write_job(folder: Path, *job_lines: str, text: str = JOB) -> Path:
     path = folder / "job.yaml"
-    path.write_text("\n".join((text, *more_lines)), encoding="utf-8")
+    path.write_text("\n".join((text, *job_lines)), encoding="utf-8")
     return path
 
 

@@ -33,11 +33,11 @@ ODD_ROWS = ("PERSON5@example.com,Ann 5", "person6@example.com,Another", "no addr
 ODD_ROW_COUNTS = {"duplicate": 2, "invalid": 3}
 
 
-def write_job(folder: Path, *more_lines: str, person_count: int = PEOPLE_COUNT) -> None:
+def write_job(folder: Path, *job_lines: str, person_count: int = PEOPLE_COUNT) -> None:
     """Write a job, and its file with the people and the odd rows."""
     rows = [f"person{index}@example.com,Ann {index}" for index in range(person_count)]
     write_csv(folder / "people.csv", "email,first_name", *rows, *ODD_ROWS)
-    (folder / "job.yaml").write_text("\n".join([JOB, *more_lines]))
+    (folder / "job.yaml").write_text("\n".join([JOB, *job_lines]))
 
 
 def start_shard(connector: Connector, index: int, count: int, *options: str) -> ForkedProcess:

@@ -62,7 +62,7 @@ def test_a_column_that_names_one_base_by_id_and_another_by_name_is_refused_befor
 ) -> None:
     rows = ("ann@x.org,7", "bob@x.org,Shop")
     for guard_keys in ("", "guard: {max_creates: 10}\n"):
-        result = connector.run("sync", write_lists(tmp_path, *rows, base="{column: list}", more_keys=guard_keys))
+        result = connector.run("sync", write_lists(tmp_path, *rows, base="{column: list}", job_keys=guard_keys))
         assert (result.code, connector.sandbox.truth()["events"]) == (2, [])
         assert f"the column list {MIXED_BASES_MESSAGE}" in result.stderr
     job = write_lists(tmp_path, *rows, base="{column: list, values: {news: 7, shop: Shop}}")
@@ -84,7 +84,7 @@ def test_two_cells_may_name_one_base_and_a_suppressed_subscriber_is_created_in_n
     write_csv(tmp_path / "gone.csv", "address", "eve@x.org")
     rows = ("ann@x.org,news", "ann@x.org,letter", "bob@x.org,letter", "eve@x.org,news", "eve@x.org,shop")
     guard_keys = "suppress: {file: {path: gone.csv, column: address}}\n"
-    job = write_lists(tmp_path, *rows, base=base, more_keys=guard_keys)
+    job = write_lists(tmp_path, *rows, base=base, job_keys=guard_keys)
     assert connector.run_json("sync", job).rows == {"read": 5, "created": 2, "duplicate": 1, "suppressed": 2}
 
 
@@ -111,12 +111,12 @@ def test_the_guard_of_rejected_rows_counts_the_rows_of_all_bases(connector: Conn
     rows = [f"person{index}@x.org,{'old' if index < 10 else 'news'}" for index in range(100)]
     base = f"{{column: list, values: {{news: 7, old: {TOO_LARGE}}}}}"
     result = connector.run_json(
-        "sync", write_lists(tmp_path, *rows, base=base, more_keys="guard: {max_rejected: 10%}\n")
+        "sync", write_lists(tmp_path, *rows, base=base, job_keys="guard: {max_rejected: 10%}\n")
     )
     assert (result.code, result.rows) == (1, {"read": 100, "created": 90, "rejected": 10})
     rows = [f"more{index}@x.org,{'old' if index < 11 else 'news'}" for index in range(100)]
     result = connector.run_json(
-        "sync", write_lists(tmp_path, *rows, base=base, more_keys="guard: {max_rejected: 10%}\n")
+        "sync", write_lists(tmp_path, *rows, base=base, job_keys="guard: {max_rejected: 10%}\n")
     )
     assert result.code == 3
     assert "guard.max_rejected: the service rejected 11 of 100 answered creates" in result.report["messages"][0]

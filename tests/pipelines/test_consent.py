@@ -92,10 +92,10 @@ def test_an_unsubscription_in_a_late_row_ends_the_load_before_the_first_create(
     assert list_stored(connector.sandbox) == {}
 
 
-def write_job(folder: Path, active: str = "") -> Path:
+def write_job(folder: Path, active_rule: str = "") -> Path:
     """Write a job with this rule of is_active."""
     job = folder / "job.yaml"
-    job.write_text(JOB.replace(", is_active: {value: true}", active) + "load: {quiet_period: 200ms}\n")
+    job.write_text(JOB.replace(", is_active: {value: true}", active_rule) + "load: {quiet_period: 200ms}\n")
     return job
 
 

@@ -24,10 +24,10 @@ ROWS = ("ann@x.org,Ann,DE,yes", "bob@x.org,Bob,DE,yes")
 
 
 def write_job(
-    folder: Path, base: str = "{id: 7}", identity: str = "email", fields: str = FIELDS, more_keys: str = ""
+    folder: Path, base: str = "{id: 7}", identity: str = "email", fields: str = FIELDS, job_keys: str = ""
 ) -> Path:
     path = folder / "job.yaml"
-    path.write_text(JOB.format(base=base, identity=identity, fields=fields, more_keys=more_keys), encoding="utf-8")
+    path.write_text(JOB.format(base=base, identity=identity, fields=fields, more_keys=job_keys), encoding="utf-8")
     return path
 
 
@@ -65,7 +65,7 @@ def test_an_inactive_row_has_precedence_over_the_active_rows_of_its_subscriber(
 def test_a_row_in_a_later_chunk_has_precedence_over_the_first(connector: Connector, tmp_path: Path) -> None:
     rows = [f"p{index}@x.org,Pat,DE,yes" for index in range(32_000)]
     write_people(tmp_path, *rows, "p5@x.org,Pat,DE,no", "P31999@X.org,Pat,DE,no", "p7@x.org,Paul,FR,yes")
-    job = write_job(tmp_path, more_keys="guard: {max_creates: 10}")
+    job = write_job(tmp_path, job_keys="guard: {max_creates: 10}")
     for options, created_count in ((["--limit", "8"], 7), (["--limit", "2"], 0)):
         result = connector.run_json("sync", job, *options)
         assert result.rows.get("created", 0) == created_count, result.stderr
@@ -178,7 +178,7 @@ def test_an_inactive_row_on_the_suppression_list_leaves_its_subscriber_out(
     write_csv(tmp_path / "gone.csv", "address", "gone@x.org")
     suppress = "suppress: {file: {path: gone.csv, column: address}, field: email}"
     fields = "client_user_id: id, email: email, is_active: active"
-    job = write_job(tmp_path, identity="client_user_id", fields=fields, more_keys=suppress)
+    job = write_job(tmp_path, identity="client_user_id", fields=fields, job_keys=suppress)
     result = connector.run_json("sync", job)
     assert result.rows == {"read": 3, "suppressed": 1, "duplicate": 1, "created": 1}
     assert list(list_stored(connector.sandbox)) == ["bob@x.org"]

@@ -117,13 +117,13 @@ def test_an_import_of_an_export_creates_the_exported_values(exporter: Connector,
     for email, subscriber in exported_subscribers.items():
         for name in set(subscriber) - {"Id", "Base", "Email"}:
             exported_value, imported_value = subscriber[name], imported_subscribers[email].get(name)
-            assert _trim(imported_value) == _trim(exported_value), (email, name)
+            assert _trim_texts(imported_value) == _trim_texts(exported_value), (email, name)
 
 
-def _trim(value: Any) -> Any:
+def _trim_texts(value: Any) -> Any:
     """Trim texts like an import does."""
     if isinstance(value, dict):
-        return {name: _trim(item) for name, item in value.items()}
+        return {name: _trim_texts(item) for name, item in value.items()}
     return value.strip() if isinstance(value, str) else value or []
 
 

@@ -37,8 +37,8 @@ def read_stored(connector: Connector) -> list[dict[str, Any]]:
     )
 
 
-def write_job(folder: Path, file: str, more_keys: str = "") -> Path:
-    return write(folder, "job.yaml", JOB.format(file=file) + more_keys)
+def write_job(folder: Path, file: str, job_keys: str = "") -> Path:
+    return write(folder, "job.yaml", JOB.format(file=file) + job_keys)
 
 
 @pytest.mark.parametrize("name", ["people.csv", "people.xlsx"])

@@ -102,13 +102,13 @@ def test_a_restore_closes_campaigns_also_without_a_backup_of_emails(
     connector.import_file(write_addresses(tmp_path / "people.csv", 3))
     url = f"sqlite:///{tmp_path}/state/ledger.db"
     if has_emails:
-        with open_emails(url) as log, log.hold_campaign("account", "welcome"):
+        with open_emails(url) as email_log, email_log.hold_campaign("account", "welcome"):
             pass
     connector.run_json("ledger", "backup", "copy.db")
     move_ledger_away(tmp_path)
     assert connector.run_json("ledger", "restore", "copy.db").code == 0
-    with open_emails(url) as log:
-        with log.transaction(), pytest.raises(ConfigurationError, match="--reopen"):
-            log.find_campaign("account", "welcome")
-        with log.hold_campaign("account", "welcome", is_reopening=True) as campaign, log.transaction():
-            assert log.find_campaign("account", "welcome") == campaign
+    with open_emails(url) as email_log:
+        with email_log.transaction(), pytest.raises(ConfigurationError, match="--reopen"):
+            email_log.find_campaign("account", "welcome")
+        with email_log.hold_campaign("account", "welcome", is_reopening=True) as campaign, email_log.transaction():
+            assert email_log.find_campaign("account", "welcome") == campaign

@@ -20,10 +20,10 @@ load: {quiet_period: 100ms}
 """
 
 
-def write_job(folder: Path, webhook_receiver: WebhookReceiver, more_keys: str = "", **notify: Any) -> None:
+def write_job(folder: Path, webhook_receiver: WebhookReceiver, job_keys: str = "", **notify: Any) -> None:
     """Write a load of three subscribers and an export, both of which notify the hook."""
     write_addresses(folder / "people.csv", 3)
-    last_keys = f"notify: {json.dumps({'webhook': {'url': webhook_receiver.url}} | notify)}\n{more_keys}"
+    last_keys = f"notify: {json.dumps({'webhook': {'url': webhook_receiver.url}} | notify)}\n{job_keys}"
     (folder / "job.yaml").write_text(f"{JOB}{last_keys}", encoding="utf-8")
     (folder / "export.yaml").write_text(f"job: crm\nexport: {{to: out.csv}}\n{last_keys}", encoding="utf-8")
 
@@ -146,7 +146,7 @@ def test_a_run_that_the_lock_of_another_run_prevents_sends_an_alert(
 
 
 @pytest.mark.parametrize(
-    ("more_keys", "rows", "code", "status"),
+    ("job_keys", "rows", "code", "status"),
     [
         ("", ["email,is_active", "ann@example.com,true", "<nobody>,true"], 1, "partial"),
         ("guard: {max_creates: 1}\n", ["email", "a@x.org", "b@x.org"], 3, "aborted"),
@@ -156,12 +156,12 @@ def test_the_report_of_a_run_with_problems_is_in_its_alert(
     connector: Connector,
     tmp_path: Path,
     webhook_receiver: WebhookReceiver,
-    more_keys: str,
+    job_keys: str,
     rows: list[str],
     code: int,
     status: str,
 ) -> None:
-    write_job(tmp_path, webhook_receiver, more_keys)
+    write_job(tmp_path, webhook_receiver, job_keys)
     write_csv(tmp_path / "people.csv", *rows)
     result = sync(connector)
     ((headers, body),) = webhook_receiver.posts

@@ -38,13 +38,13 @@ def test_a_wait_shows_the_remaining_seconds_and_the_reason() -> None:
         async def sleep(_seconds: float) -> None:
             await asyncio.sleep(0)
 
-        control = Stop(system_clock().__class__(lambda: clock_s[0], system_clock().now, sleep))
-        waiting_task = asyncio.create_task(control.wait(30, "the service has asked for a pause"))
+        stop = Stop(system_clock().__class__(lambda: clock_s[0], system_clock().now, sleep))
+        waiting_task = asyncio.create_task(stop.wait(30, "the service has asked for a pause"))
         await asyncio.sleep(0)
         clock_s[0] = 18.0
-        text_during_wait = control.describe()
+        text_during_wait = stop.describe()
         await waiting_task
-        return text_during_wait, control.describe()
+        return text_during_wait, stop.describe()
 
     assert asyncio.run(wait()) == ("waiting 12 s: the service has asked for a pause", "reading")
 

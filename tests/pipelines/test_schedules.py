@@ -138,8 +138,8 @@ def test_the_image_imports_a_file_as_its_page_shows(machine: Path, tmp_path: Pat
             "DOCKER_PROGRAMS": str(machine / "opt/connector/bin"),
         }
 
-        def run(text: str, place: Path, **variables: str) -> None:
-            subprocess.run(["bash", "-e", "-c", text], cwd=place, env=environ | variables, check=True)
+        def run(text: str, folder: Path, **variables: str) -> None:
+            subprocess.run(["bash", "-e", "-c", text], cwd=folder, env=environ | variables, check=True)
 
         run(build_text, ROOT)
         run(file_text, folder)

@@ -32,11 +32,11 @@ SCHEMA = {
 }  # fmt: skip
 
 
-def write_stream(numbers: Sequence[int], *, stream: str = "contacts", **more_values: Any) -> list[dict[str, Any]]:
+def write_stream(numbers: Sequence[int], *, stream: str = "contacts", **other_values: Any) -> list[dict[str, Any]]:
     """Return a tap's messages: the schema, a record for each number, and a STATE with the last number."""
     records = [
         {"type": "RECORD", "stream": stream,
-         "record": {"number": index, "mail": f"p{index}@example.com", "first": f"P{index}"} | more_values}
+         "record": {"number": index, "mail": f"p{index}@example.com", "first": f"P{index}"} | other_values}
         for index in numbers
     ]  # fmt: skip
     return [SCHEMA | {"stream": stream}, *records, {"type": "STATE", "value": {"last": numbers[-1]}}]

@@ -41,8 +41,8 @@ def test_the_data_survives_a_kill_and_an_incomplete_last_line(tmp_path: Path) ->
         client.request_list()
         truth_before, page_before = sandbox.truth(), client.read_page(limit=1000)
         sandbox.kill()
-        with (tmp_path / "journal.jsonl").open("ab") as journal:
-            journal.write(b'{"sequence":99,"at":1.0,"kind":"crea')
+        with (tmp_path / "journal.jsonl").open("ab") as journal_file:
+            journal_file.write(b'{"sequence":99,"at":1.0,"kind":"crea')
         sandbox.start()
         sandbox.switch(churn_delete=0)
         truth_after = sandbox.truth()
@@ -133,7 +133,7 @@ def test_a_sandbox_ends_when_its_parent_is_killed() -> None:
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=ROOT) as parent:
         assert parent.stdout is not None
-        child = int(parent.stdout.readline())
-        assert "connector.sandbox" in read_ps(child, "args")
+        child_pid = int(parent.stdout.readline())
+        assert "connector.sandbox" in read_ps(child_pid, "args")
         parent.kill()
-    wait_until(lambda: not read_ps(child, "stat").strip("Z+<Nsl \n"))  # the process is gone, or a zombie
+    wait_until(lambda: not read_ps(child_pid, "stat").strip("Z+<Nsl \n"))  # the process is gone, or a zombie

@@ -232,4 +232,4 @@ def test_retries_of_any_ten_seconds_stay_within_the_budget(steps: list[tuple[flo
         elif budget.try_spend(now):
             retry_times.append(now)
             recent_count = sum(now - 10 < request for request in retry_times)
-            assert recent_count <= max(10, 0.1 * sum(now - 11 <= at for at in request_times) + 1)
+            assert recent_count <= max(10, 0.1 * sum(now - 11 <= requested_at for requested_at in request_times) + 1)

@@ -40,13 +40,13 @@ async def test_a_trusted_certificate_is_accepted_only_for_its_own_host_name(tmp_
             trusted_server.base_url.replace("localhost", "127.0.0.1"),
             cutting_server.base_url,
         )
-        child = await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-W", "error", "-c", CHILD_SCRIPT, *urls),
             stdout=subprocess.PIPE,
             cwd=ROOT,
             env={**os.environ, "SSL_CERT_FILE": str(authority_path)},
         )
-        stdout, _ = await asyncio.wait_for(child.communicate(), 30)
+        stdout, _ = await asyncio.wait_for(process.communicate(), 30)
         trusted_line, wrong_host_line, cut_line = stdout.decode().splitlines()
         assert trusted_line.startswith("Created")
         assert wrong_host_line.startswith("NotSent the certificate of 127.0.0.1 is not trusted: IP address mismatch")

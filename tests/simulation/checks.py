@@ -18,7 +18,9 @@ _MAX_ATTEMPTS = 5  # lost creates of one identity, each proved absent, before a 
 
 _RETRY_S = 70.0  # without a connection, a create is retried for a minute
 
-_ALLOWED_STATE_CHANGES = {(earlier, later) for (earlier, _), later in ENTRY_STATE_MACHINE.transitions.items()}
+_ALLOWED_STATE_CHANGES = {
+    (old_state, new_state) for (old_state, _), new_state in ENTRY_STATE_MACHINE.transitions.items()
+}
 
 Claim = Callable[[Truth], Iterator[str]]
 
@@ -261,7 +263,7 @@ def no_person_is_lost(truth: Truth) -> Iterator[str]:
             and has_sentinels
             and _is_rejected_without_reason(truth, person, entry)
         ):
-            spellings = truth.simulation.scenario.people.persons[person].spellings
+            spellings = truth.simulation.scenario.people.person_by_number[person].spellings
             is_plain = all(spelling.isascii() and spelling == spelling.lower() for spelling in spellings)
             if is_plain or not truth.is_list_unreadable:
                 wrongly_rejected.append(person)

@@ -67,10 +67,10 @@ def _serve() -> None:
         import_module(name)
     for line in sys.stdin:
         folder, arguments = json.loads(line)
-        child = os.fork()
-        if child == 0:
+        child_pid = os.fork()
+        if child_pid == 0:
             _run_program(Path(folder), arguments)
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(child_pid, 0)[1]), flush=True)
 
 
 def _run_program(folder: Path, arguments: list[str]) -> None:

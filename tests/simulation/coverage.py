@@ -157,7 +157,7 @@ def _count_late_events(truth: Truth) -> tuple[int, int, int]:
         if subscriber.call is None or not subscriber.person:
             continue
         hidden_count += subscriber.shown_at > subscriber.stored_at and any(
-            subscriber.stored_at < at < subscriber.shown_at for at in read_times
+            subscriber.stored_at < read_at < subscriber.shown_at for read_at in read_times
         )
         late_s = subscriber.stored_at - truth.find_quiet_start(subscriber.call)
         inside_count += 0 < late_s <= truth.simulation.scenario.quiet_s

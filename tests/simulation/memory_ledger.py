@@ -64,7 +64,7 @@ class Store:
         """Return the changes of state since the last call, and delete their record."""
         rows = self.database.execute("SELECT identity, earlier, later FROM move ORDER BY rowid").fetchall()
         self.database.execute("DELETE FROM move")
-        return [StateChange(identity, State(earlier), State(later)) for identity, earlier, later in rows]
+        return [StateChange(identity, State(old_state), State(new_state)) for identity, old_state, new_state in rows]
 
     def read_largest_lag(self) -> float:
         """Return the largest lag of the list that the ledger has recorded, in seconds."""

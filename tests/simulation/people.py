@@ -30,17 +30,17 @@ class People:
     """All people of a scenario."""
 
     identity: str  # the identity field of the job
-    persons: dict[int, Person] = field(default_factory=dict)  # by number, from 1
+    person_by_number: dict[int, Person] = field(default_factory=dict)  # by number, from 1
     _number_by_client_user_id: dict[str, int] = field(default_factory=dict)
 
     def add(self, random: Random, *, accepted_from: int = 0, twin_person: Person | None = None) -> Person:
         """Add and return a person. With `twin_person`, the ids of the two persons differ only in their case."""
-        person_number = len(self.persons) + 1
+        person_number = len(self.person_by_number) + 1
         client_user_id = f"u{person_number}"
         if twin_person is not None and twin_person.client_user_id.upper() not in self._number_by_client_user_id:
             client_user_id = twin_person.client_user_id.upper()
-        person = Person(person_number, _spell(person_number, random), client_user_id, accepted_from)
-        self.persons[person_number] = person
+        person = Person(person_number, _draw_spellings(person_number, random), client_user_id, accepted_from)
+        self.person_by_number[person_number] = person
         self._number_by_client_user_id[client_user_id] = person_number
         return person
 
@@ -50,10 +50,10 @@ class People:
             return self._number_by_client_user_id.get(str(subscriber_object.get("ClientUserId") or "").strip(), 0)
         local_part = str(subscriber_object.get("Email") or "").partition("@")[0]
         match = _NUMBER.search(local_part)
-        return int(match[0]) if match and int(match[0]) in self.persons else 0
+        return int(match[0]) if match and int(match[0]) in self.person_by_number else 0
 
 
-def _spell(person_number: int, random: Random) -> tuple[str, ...]:
+def _draw_spellings(person_number: int, random: Random) -> tuple[str, ...]:
     local_part = random.choice(_LOCAL_PARTS).format(n=person_number)
     domain = random.choice(_DOMAINS)
     address = f"{local_part}@{domain}"

@@ -16,7 +16,7 @@ from connector.control import Stop
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import BaseRef
 from connector.imports.base_loads import BaseLoads
-from connector.ledger.commits import Commits, LedgerWriter
+from connector.ledger.commits import LedgerQueue, LedgerWriter
 from connector.ledger.entries import Ledger
 from connector.ledger.records import end_dead_runs, find_or_add_base, finish_run, start_run
 from connector.ledger.store import Base
@@ -79,8 +79,8 @@ class _Run(Run):
 
     random: Random
 
-    def open_session(self, base: Base, asked_name: str | None) -> Session:
-        session = super().open_session(base, asked_name)
+    def open_session(self, base: Base, requested_name: str | None) -> Session:
+        session = super().open_session(base, requested_name)
         session.access.draw = self.random.randbytes
         return session
 
@@ -91,18 +91,18 @@ class Program:
 
     run_number: int
     ledger: Ledger
-    commits: Commits
+    ledger_queue: LedgerQueue
     sender: RequestSender
     timeline: Timeline
     policy: LoadPolicy
     job_run: JobRun
     random: Random
     report: Report = field(default_factory=Report)
-    control: Stop = field(init=False)
+    stop_request: Stop = field(init=False)
     cancellable_task: "asyncio.Task[None] | None" = None  # the task that a second signal cancels
 
     def __post_init__(self) -> None:
-        self.control = Stop(self._clock)
+        self.stop_request = Stop(self._clock)
 
     async def run(self) -> Report:
         """Open the ledger, load, settle, close, and record the end of the run."""
@@ -117,7 +117,7 @@ class Program:
             elif retry is not None:
                 await load.begin(refuses_misanswered_base=retry.refuses_misanswered_base)
                 await retry_entries(session, load.settler, retry)
-            if not self.control.is_stopping:
+            if not self.stop_request.is_stopping:
                 sessions = load.sessions if isinstance(load, BaseLoads) else [session]
                 await compare_waiting_rows(sessions, session.waiting_rows)
         except (ConfigurationError, RunAborted) as error:
@@ -129,12 +129,14 @@ class Program:
         self.cancellable_task = None  # a second signal does not interrupt the recording
         await load.close()
         report_uncompared_rows(session.waiting_rows, self.report.tally, "the run ended before the comparison")
-        if self.report.reason is not None or self.control.is_stopping:
+        if self.report.reason is not None or self.stop_request.is_stopping:
             self.report.tally.count_unsent()
         counts = client.counts["create"]
         self.report.attempt_count, self.report.limited_count = counts.sent, counts.limited
         with self.ledger.transaction() as connection:
-            status = "aborted" if self.report.reason is not None else "stopped" if self.control.is_stopping else "ok"
+            status = (
+                "aborted" if self.report.reason is not None else "stopped" if self.stop_request.is_stopping else "ok"
+            )
             finish_run(connection, session.journal.run_key, status, self.timeline.read_wall())
         return self.report
 
@@ -145,7 +147,7 @@ class Program:
     def stop(self) -> None:
         """Stop as after the first signal."""
         self.report.is_stopped = True
-        self.control.event.set()
+        self.stop_request.event.set()
 
     def stop_at_once(self) -> None:
         """Stop as after the second signal."""
@@ -158,7 +160,7 @@ class Program:
             self._count_chunk(prepared_chunk)
             bases = self._choose_bases(prepared_chunk) if self.job_run.is_by_row else None
             await loads.load(prepared_chunk.planned_chunk, bases)
-            if self.control.is_stopping:
+            if self.stop_request.is_stopping:
                 return
         await loads.settle()
 
@@ -177,14 +179,14 @@ class Program:
         run = _Run(
             frame,
             start_report("sync", JOB, self._clock.now()),
-            self.control,
+            self.stop_request,
             PlannedRows(None, policy.identity),
             session.tally,
             self.ledger,
             session.access.client,
             session.journal.run_key,
             [],
-            self.commits,
+            self.ledger_queue,
             Pace(policy.max_rate, policy.max_concurrency),
             retrier=session.access.retrier,
             waiting_rows=session.waiting_rows,
@@ -204,16 +206,16 @@ class Program:
             end_dead_runs(connection, self.timeline.read_wall())
             base = find_or_add_base(connection, _ACCOUNT, base_id, base_name)
             suppressing_job = None if suppression is None else suppression.job
-            at = self.timeline.read_wall()
+            now = self.timeline.read_wall()
             is_holding = policy.on_unknown == "hold"
             run_key = start_run(
-                connection, f"run-{self.run_number}", JOB, "sync", at, suppressing_job, is_holding=is_holding
+                connection, f"run-{self.run_number}", JOB, "sync", now, suppressing_job, is_holding=is_holding
             )
         access = ListAccess(
-            self.control,
+            self.stop_request,
             client,
             Retrier(clock=self._clock, rng=self.random),
-            LedgerWriter(self.commits, base, run_key),
+            LedgerWriter(self.ledger_queue, base, run_key),
             policy,
             base_name if self.job_run.retry is None or base.service_id is None else None,
             draw=self.random.randbytes,

@@ -39,9 +39,11 @@ def build_scenarios(seeds: Iterable[int]) -> list[Scenario]:
             for draft in drafts_of_identity
             for chunks, job_run in zip(draft.chunks, draft.scenario.job_runs, strict=True)
         ]
-        prepared = iter(prepare_runs(sources, identity))
+        prepared_job_runs = iter(prepare_runs(sources, identity))
         for draft in drafts_of_identity:
-            job_runs = tuple(replace(job_run, prepared_chunks=next(prepared)) for job_run in draft.scenario.job_runs)
+            job_runs = tuple(
+                replace(job_run, prepared_chunks=next(prepared_job_runs)) for job_run in draft.scenario.job_runs
+            )
             scenario_by_seed[draft.scenario.seed] = replace(draft.scenario, job_runs=job_runs)
     return [scenario_by_seed[draft.scenario.seed] for draft in drafts]
 
@@ -100,7 +102,7 @@ class _ScenarioBuilder:
             # If the naming is "both", the first of these runs gives the name of the base, and the second gives the id.
             is_by_name = self._naming == "name" or (self._naming == "both" and index == 0)
             job_runs.append(JobRun((), max(self._draw_gap(), self._lag_s + 1.0), is_by_name))
-            chunks.append(self._write_rows(list(self._people.persons.values()), self._faulty_run_count + 1))
+            chunks.append(self._write_rows(list(self._people.person_by_number.values()), self._faulty_run_count + 1))
         scenario = Scenario(
             seed=self._seed,
             settings=self._settings,
@@ -262,7 +264,7 @@ class _ScenarioBuilder:
         settings = {**scenario.settings, "duplicates": "accept", "merge_by": ["Email"], "merge_within": merge_scope}
         first_run, *later_runs = (replace(job_run, foreign_creates=()) for job_run in scenario.job_runs)
         share, foreign_creates = random.choice((0.1, 0.5, 0.9)), list[ForeignCreate]()
-        for person in self._people.persons.values():
+        for person in self._people.person_by_number.values():
             if random.random() < share:
                 subscriber_object = {
                     "Base": {"Id": _OTHER_BASE},
@@ -286,7 +288,7 @@ class _ScenarioBuilder:
         more_subscribers = tuple(self._draw_subscriber_of_base(random, is_homogeneous) for _ in range(additional_count))
         settings = {**scenario.settings, "result_window": window, "max_limit": 1000}
         first_run, *later_runs = scenario.job_runs
-        persons = list(self._people.persons.values())
+        persons = list(self._people.person_by_number.values())
         first_run = replace(
             first_run,
             foreign_creates=(*first_run.foreign_creates, *self._draw_foreign_creates(persons, first_run.gap_s, 0.5)),
@@ -382,7 +384,7 @@ class _ScenarioBuilder:
             accepted_from = 0
             if self._has_refusals and random.random() < 0.15:
                 accepted_from = random.choice((99, 99, 2))
-            persons = list(self._people.persons.values())
+            persons = list(self._people.person_by_number.values())
             is_twin = self._people.identity == "client_user_id" and persons and random.random() < 0.08
             twin_person = random.choice(persons) if is_twin else None
             self._people.add(random, accepted_from=accepted_from, twin_person=twin_person)
@@ -420,7 +422,7 @@ class _ScenarioBuilder:
     def _draw_run(self) -> JobRun:
         random = self._random
         gap_s = max(self._draw_gap(), self._lag_s + 1.0 if random.random() < 0.5 else 0.0)
-        persons = list(self._people.persons.values())
+        persons = list(self._people.person_by_number.values())
         job_times = JobTimes(self._policy.quiet_period_s, self._timeout_s, self._lag_s)
         return JobRun(
             prepared_chunks=(),
@@ -444,24 +446,28 @@ class _ScenarioBuilder:
             return RunEnding(kill_at_step=int(10 ** random.uniform(0.7, 2.7)))
         if random_value < 0.2:
             return RunEnding(kill_at_commit=random.randint(1, 14), kills_after_commit=random.random() < 0.5)
-        at_s = (
+        created_at_s = (
             0.02 * 5000 ** random.random()
         )  # from 20 ms to 100 s, more often early: while creates are sent, or while unknown creates are resolved
         if random_value < 0.28:
-            return RunEnding(kill_at_s=at_s)
+            return RunEnding(kill_at_s=created_at_s)
         if random_value < 0.35:
-            return RunEnding(first_signal_at_s=at_s)
+            return RunEnding(first_signal_at_s=created_at_s)
         if random_value < 0.42:
-            return RunEnding(first_signal_at_s=at_s, second_signal_at_s=at_s + random.choice((0.0, 0.01, 0.1, 3.0)))
+            return RunEnding(
+                first_signal_at_s=created_at_s, second_signal_at_s=created_at_s + random.choice((0.0, 0.01, 0.1, 3.0))
+            )
         if random_value < 0.45:
-            return RunEnding(first_signal_at_s=at_s, kill_at_s=at_s + random.choice((0.01, 0.1, 3.0)))
+            return RunEnding(first_signal_at_s=created_at_s, kill_at_s=created_at_s + random.choice((0.01, 0.1, 3.0)))
         return RunEnding()
 
     def _choose_persons(self, run_number: int) -> list[Person]:
         """Return most of the persons that the source has in this run. In each run, the source has new persons."""
         share = self._random.choice((0.6, 0.9, 1.0))
         persons = [
-            person for person in self._people.persons.values() if person.number % self._faulty_run_count < run_number
+            person
+            for person in self._people.person_by_number.values()
+            if person.number % self._faulty_run_count < run_number
         ]
         return [person for person in persons if self._random.random() < share]
 
@@ -510,9 +516,9 @@ class _ScenarioBuilder:
         field, suppressed_persons = self._people.identity, set[int]()
         for run_index, job_run in enumerate(job_runs):
             suppressed_persons |= {
-                person_number for person_number in self._people.persons if self._random.random() < 0.15
+                person_number for person_number in self._people.person_by_number if self._random.random() < 0.15
             }
-            persons = [self._people.persons[person_number] for person_number in sorted(suppressed_persons)]
+            persons = [self._people.person_by_number[person_number] for person_number in sorted(suppressed_persons)]
             texts = [person.spellings[0] if field == "email" else person.client_user_id for person in persons]
             suppression = Suppression(JOB, field, [digest_identity(field, text) for text in texts])
             job_runs[run_index] = replace(

@@ -117,7 +117,9 @@ def every_changed_row_is_reported_with_its_fields(truth: Truth) -> Iterator[str]
         if len({(change.row.file, change.row.number) for change in report.changes}) != len(report.changes):
             yield f"run {run_result.number} reports a changed row twice"
         impossible_fields = {name for change in report.changes for name, _, _ in change.fields} - may_change
-        equal_fields = [name for change in report.changes for name, earlier, later in change.fields if earlier == later]
+        equal_fields = [
+            name for change in report.changes for name, old_value, new_value in change.fields if old_value == new_value
+        ]
         rows_without_fields = [
             change for change in report.changes if not (change.fields or change.reason or change.is_reported_before)
         ]

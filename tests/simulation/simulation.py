@@ -7,7 +7,7 @@ from random import Random
 
 import orjson
 
-from connector.ledger.commits import Commits
+from connector.ledger.commits import LedgerQueue
 from connector.service.wire import Request
 from connector.states import State
 from tests.simulation.memory_ledger import Ledgers, StateChange
@@ -138,10 +138,10 @@ class Simulation:
         timers = self._start_faults(job_run, network)
         with self._ledgers.open(self._store, process_state, job_run.shard) as ledger:
             disk = SlowDisk(self.timeline, process_state, self.scenario.commit_s)
-            commits = Commits(ledger, disk)
+            ledger_queue = LedgerQueue(ledger, disk)
             random = self._create_random("program", run_number)
             program = Program(
-                run_number, ledger, commits, network, self.timeline, self.scenario.policy, job_run, random
+                run_number, ledger, ledger_queue, network, self.timeline, self.scenario.policy, job_run, random
             )
             timers += self._time_ending(ending, process_state, program)
             report = process.run(program.run())
@@ -190,7 +190,9 @@ class Simulation:
             (ending.first_signal_at_s, program.stop),
             (ending.second_signal_at_s, program.stop_at_once),
         )
-        return [self.timeline.call_later(at_s, callback) for at_s, callback in events if at_s is not None]
+        return [
+            self.timeline.call_later(event_at_s, callback) for event_at_s, callback in events if event_at_s is not None
+        ]
 
     def _begin_call(self, run_number: int, request: Request) -> Call:
         person = 0

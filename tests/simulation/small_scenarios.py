@@ -84,7 +84,7 @@ def _build(
         people.add(random, accepted_from=99 if index <= refused_count else 0)
     rows = [
         Cells(person.number, random.choice(person.spellings), "", "Ann", "" if person.accepted_from else "Lee")
-        for person in people.persons.values()
+        for person in people.person_by_number.values()
     ]
     endings = [*[RunEnding(kill_at_s=0.45)] * (len(fault_periods) - 1), *[RunEnding()] * 3]
     gaps_s = [*[1.0] * len(fault_periods), final_gap_s, final_gap_s]

@@ -29,11 +29,11 @@ def build_scenario(
     people = People("email")
     for _ in range(person_count):
         people.add(Random(3))
-    people.persons = {
+    people.person_by_number = {
         person_number: replace(person, spellings=(f"{person_number}@x.org",))
-        for person_number, person in people.persons.items()
+        for person_number, person in people.person_by_number.items()
     }
-    rows = [Cells(person.number, person.spellings[0], "", "Ann", "Lee") for person in people.persons.values()]
+    rows = [Cells(person.number, person.spellings[0], "", "Ann", "Lee") for person in people.person_by_number.values()]
     prepared_runs = prepare_runs([Source([rows])] * len(job_runs), "email")
     return Scenario(
         seed=3,

@@ -26,11 +26,11 @@ def simulate_runs(job_runs: Sequence[JobRun], person_count: int = 12) -> Result:
     people = People("email")
     for _ in range(person_count):
         people.add(Random(3))
-    people.persons = {
+    people.person_by_number = {
         person: replace(person_details, spellings=(f"{person}@x.org",))
-        for person, person_details in people.persons.items()
+        for person, person_details in people.person_by_number.items()
     }
-    rows = [Cells(person, f"{person}@x.org", "", "Ann", "Lee") for person in people.persons]
+    rows = [Cells(person, f"{person}@x.org", "", "Ann", "Lee") for person in people.person_by_number]
     prepared_runs = prepare_runs([Source([rows])] * len(job_runs), "email")
     scenario = Scenario(
         seed=3,

@@ -31,11 +31,11 @@ def simulate_runs(fault_period: FaultPeriod, person_count: int = PERSON_COUNT, m
     people = People("email")
     for _ in range(person_count):
         people.add(Random(3))
-    people.persons = {
+    people.person_by_number = {
         person_number: replace(person, spellings=(f"{person_number}@x.org",))
-        for person_number, person in people.persons.items()
+        for person_number, person in people.person_by_number.items()
     }
-    rows = [Cells(person.number, person.spellings[0], "", "Ann", "Lee") for person in people.persons.values()]
+    rows = [Cells(person.number, person.spellings[0], "", "Ann", "Lee") for person in people.person_by_number.values()]
     prepared_chunks = prepare_runs([Source([rows])] * 2, "email")
     job_runs = (JobRun(prepared_chunks[0], 1.0, fault_period=fault_period), JobRun(prepared_chunks[1], 3600.0))
     scenario = Scenario(

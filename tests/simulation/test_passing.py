@@ -25,7 +25,7 @@ def simulate_runs(
     people = People("email")
     for _ in range(person_count):
         people.add(Random(3))
-    rows = [Cells(person, f"{person}@x.org", "", "Ann", "Lee") for person in people.persons]
+    rows = [Cells(person, f"{person}@x.org", "", "Ann", "Lee") for person in people.person_by_number]
     prepared_chunks = prepare_runs([Source([rows])] * len(fault_periods), "email")
     job_runs = [
         JobRun(prepared_chunk, 3600.0, fault_period=fault_period)

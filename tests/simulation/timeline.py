@@ -42,11 +42,11 @@ class Timeline:
         """Return the time as a datetime with a time zone."""
         return datetime.fromtimestamp(self.read_wall(), UTC)
 
-    def call_at(self, when_s: float, callback: Callable[[], None]) -> Timer:
+    def call_at(self, due_at_s: float, callback: Callable[[], None]) -> Timer:
         """Call `callback` at this time, or next if the time is past."""
         timer = Timer(callback)
         self._call_count += 1
-        heapq.heappush(self._events, (max(when_s, self.now_s), self._call_count, timer))
+        heapq.heappush(self._events, (max(due_at_s, self.now_s), self._call_count, timer))
         return timer
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
@@ -56,9 +56,9 @@ class Timeline:
     def advance(self, until_s: float = float("inf")) -> bool:
         """Let the next event happen. Return False if there is no event before `until_s`."""
         while self._events and self._events[0][0] <= until_s:
-            when_s, _, timer = heapq.heappop(self._events)
+            due_at_s, _, timer = heapq.heappop(self._events)
             if not timer.is_cancelled:
-                self.now_s = when_s
+                self.now_s = due_at_s
                 timer.callback()
                 return True
         return False

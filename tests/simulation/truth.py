@@ -29,7 +29,7 @@ class Truth:
     @property
     def persons(self) -> list[int]:
         """The numbers of all people of the scenario, with or without rows."""
-        return list(self.simulation.scenario.people.persons)
+        return list(self.simulation.scenario.people.person_by_number)
 
     def find_stored_subscribers(self, person: int) -> list[StoredSubscriber]:
         """Return each subscriber that the service stored for a person, whoever created the subscriber."""
@@ -72,7 +72,7 @@ class Truth:
     def is_misdirected(self, person: int) -> bool:
         """Return whether one of the person's creates was answered with another person, or may have been."""
         calls = self.find_calls(person)
-        spellings = self.simulation.scenario.people.persons[person].spellings
+        spellings = self.simulation.scenario.people.person_by_number[person].spellings
         if "alter_identity" in self.simulation.scenario.settings and any("+" in spelling for spelling in spellings):
             return True
         subscribers = [subscriber for call in calls for subscriber in call.stored_subscribers]
@@ -86,7 +86,7 @@ class Truth:
     def is_acceptable(self, person: int) -> bool:
         """Return whether the service accepts the rows of the person in the last two runs, which have equal rows."""
         source_run_count = sum(run_result.job_run.retry is None for run_result in self.simulation.run_results)
-        return self.simulation.scenario.people.persons[person].accepted_from < source_run_count
+        return self.simulation.scenario.people.person_by_number[person].accepted_from < source_run_count
 
     @property
     def is_list_unreadable(self) -> bool:
@@ -134,7 +134,7 @@ class Truth:
     def is_hidden_by_spelling(self, run_result: RunResult, person: int) -> bool:
         """Return whether the report warns about subscribers in other capitals, and the person has several spellings."""
         has_warning = run_result.report is not None and LOOKED_UP_AS_SENT_MESSAGE in run_result.report.tally.messages
-        spellings = self.simulation.scenario.people.persons[person].spellings
+        spellings = self.simulation.scenario.people.person_by_number[person].spellings
         return has_warning and len({spelling.strip() for spelling in spellings}) > 1
 
     def find_quiet_start(self, call: Call) -> float:

@@ -29,8 +29,8 @@ def test_another_search_path_opens_the_same_emails(postgres_url: str, postgres: 
     """The search path of another role may start with another schema."""
     other_schema_url = add_schema(postgres)
     url_with_other_path = set_search_path(postgres_url, find_schema(other_schema_url), find_schema(postgres_url))
-    opening = open_ledger(postgres_url) if is_ledger_first else open_emails(postgres_url)
-    with opening:
+    opened_ledger = open_ledger(postgres_url) if is_ledger_first else open_emails(postgres_url)
+    with opened_ledger:
         pass
     with open_emails(url_with_other_path) as email_log:
         bring_to_state(email_log, add_campaign(email_log), EmailState.SENT)

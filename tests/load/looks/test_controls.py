@@ -25,11 +25,11 @@ KEY_CLASS = classify("client_user_id", "c1")
 
 
 def check(
-    fake_list: FakeList, folder: Path, *classes: SpellingClass, with_case: bool = False, **options: Any
+    fake_list: FakeList, folder: Path, *classes: SpellingClass, tries_case: bool = False, **options: Any
 ) -> FilterCheck:
     async def run_checks(session: Session) -> FilterCheck:
         await read_stats(session.access)
-        return await check_filters(session.access, classes, tries_case=with_case)
+        return await check_filters(session.access, classes, tries_case=tries_case)
 
     return run_with_fake(fake_list, folder, run_checks, **options)
 
@@ -242,7 +242,7 @@ def test_a_filter_is_case_insensitive_if_lower_case_finds_upper_case_and_the_rev
         ([], matches_in_any_case, False),
     ]
     for index, (people, text_match, is_case_insensitive) in enumerate(cases):
-        result = check(FakeList(people, text_match), tmp_path / str(index), PLAIN_CLASS, with_case=True)
+        result = check(FakeList(people, text_match), tmp_path / str(index), PLAIN_CLASS, tries_case=True)
         assert result.is_case_insensitive is is_case_insensitive, text_match
 
 

@@ -150,8 +150,8 @@ def test_no_listed_subscriber_is_absent_if_the_service_lowers_domains_and_its_fi
     tmp_path: Path,
 ) -> None:
     def store_email(email: str) -> str:
-        local, _, domain = email.partition("@")
-        return f"{local}@{domain.lower()}"
+        local_part, _, domain = email.partition("@")
+        return f"{local_part}@{domain.lower()}"
 
     fake_list = FakeList(build_other_people(5) + build_other_people(3, 20, "Anna{}@crowd.org"))
     sent_emails = [f"{name}@{domain}" for name in ("ann", "Bob") for domain in ("x.org", "X.org")]
@@ -300,7 +300,7 @@ def test_count_requests_predicts_the_number_of_requests(ignores_case: bool, tmp_
         matches_in_any_case,
     )
     fake_list.add(100, "wit@x.org")
-    keys = [build_key(f"{start}{index}@x.org") for index in range(150) for start in ("p", "P", "p+")]
+    keys = [build_key(f"{prefix}{index}@x.org") for index in range(150) for prefix in ("p", "P", "p+")]
     keys += [build_key(f"k{subscriber_id}", "client_user_id") for subscriber_id in range(50)]
 
     async def look_up_and_count(session: Session) -> None:

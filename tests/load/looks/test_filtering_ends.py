@@ -19,7 +19,7 @@ def test_a_stopped_run_ends_its_look_ups_and_sends_no_more_requests(tmp_path: Pa
     fake_list = FakeList(build_other_people(5))
 
     async def look_up_and_stop(session: Session) -> None:
-        fake_list.on_request = lambda query: session.control.event.set() if query.email == "p7@x.org" else None
+        fake_list.on_request = lambda query: session.stop.event.set() if query.email == "p7@x.org" else None
         with pytest.raises(RunAborted, match="stopped"):
             await look_up_by_filters(session.access, [build_key(f"p{index}@x.org") for index in range(200)])
         query_count = len(fake_list.queries)
@@ -38,10 +38,10 @@ def test_messages_contain_no_email(tmp_path: Path) -> None:
     async def check_messages(session: Session) -> None:
         with pytest.raises(ListFailed) as error_info:
             await look_up_by_filters(session.access, [build_key("ann@x.org")])
-        messages = f"{error_info.value} {session.control.activity} {build_key('ann@x.org')!r} {session.access.state!r}"
+        messages = f"{error_info.value} {session.stop.activity} {build_key('ann@x.org')!r} {session.access.state!r}"
         messages += repr(session.access.sentinels)
         assert "@" not in messages
-        assert session.control.activity == "looking for 1 subscriber by the list's filters"
+        assert session.stop.activity == "looking for 1 subscriber by the list's filters"
 
     run_with_fake(fake_list, tmp_path, check_messages, sentinels=(build_sentinel(940.0, 100, "wit@x.org"),))
 

@@ -286,18 +286,18 @@ def test_the_results_of_many_keys_are_returned_in_parts(is_in_order: bool, tmp_p
     fake_list.add(60_000, "q350@x.org")
     if not is_in_order:
         shuffle_list(fake_list)
-    all_keys, parts, activities = build_keys(400), list[tuple[list[LookupKey], LookupResult]](), list[str]()
+    all_keys, lookup_parts, activities = build_keys(400), list[tuple[list[LookupKey], LookupResult]](), list[str]()
 
     async def look_up_in_parts(session: Session) -> None:
-        async for part in look_up_keys([KeyGroup(session.access, all_keys)]):
-            parts.append((list(part.keys), part.result))
-            activities.append(session.control.activity)
+        async for lookup_part in look_up_keys([KeyGroup(session.access, all_keys)]):
+            lookup_parts.append((list(lookup_part.keys), lookup_part.result))
+            activities.append(session.stop.activity)
 
     run_with_fake(fake_list, tmp_path, look_up_in_parts)
-    assert sorted(key.value for keys, _ in parts for key in keys) == sorted(key.value for key in all_keys)
-    assert max(len(keys) for keys, _ in parts) == 300
-    assert [compute_identity("q350@x.org") in result.found_ids for keys, result in parts].count(True) == 1
-    assert sum(len(result.absent_identities) for _, result in parts) == 399
+    assert sorted(key.value for keys, _ in lookup_parts for key in keys) == sorted(key.value for key in all_keys)
+    assert max(len(keys) for keys, _ in lookup_parts) == 300
+    assert [compute_identity("q350@x.org") in result.found_ids for keys, result in lookup_parts].count(True) == 1
+    assert sum(len(result.absent_identities) for _, result in lookup_parts) == 399
     key_counts = (400, 100) if is_in_order else (399, 99)  # the sweep has found one subscriber
     filter_activities = [activity for activity in activities if activity.endswith("filters")]
     assert filter_activities == [f"looking for {count} subscribers by the list's filters" for count in key_counts]

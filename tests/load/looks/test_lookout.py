@@ -40,7 +40,7 @@ def test_a_subscriber_that_no_filter_can_find_is_not_a_sample() -> None:
 
 def test_a_class_has_at_most_three_samples() -> None:
     samples = read_samples(
-        *({"Id": index, "Email": f"{start}{index}@x.org"} for index in range(1000) for start in ("p", "p+"))
+        *({"Id": index, "Email": f"{prefix}{index}@x.org"} for index in range(1000) for prefix in ("p", "p+"))
     )
     assert {
         class_: [sample.subscriber_id for sample in class_samples] for class_, class_samples in samples.items()

@@ -247,7 +247,7 @@ def test_a_stopped_run_ends_its_sweep(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(500), max_limit=10)
 
     async def look(session: Session) -> None:
-        fake_list.on_request = lambda query: session.control.event.set() if len(fake_list.queries) == 5 else None
+        fake_list.on_request = lambda query: session.stop.event.set() if len(fake_list.queries) == 5 else None
         with pytest.raises(RunAborted, match="stopped"):
             await sweep_session(session, [build_key("ann@x.org")])
 

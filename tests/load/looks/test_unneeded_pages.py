@@ -15,9 +15,9 @@ _CLASS_QUERY = ListQuery(is_active=False)
 _REDIRECT = Ambiguous(307, "redirected")
 
 
-def _try_page(tmp_path: Path, fails: Callable[[FakeList, ListQuery], bool]) -> ListPage | None:
+def _try_page(tmp_path: Path, is_failing: Callable[[FakeList, ListQuery], bool]) -> ListPage | None:
     fake_list, pages = FakeList(build_other_people(5)), list[ListPage | None]()
-    fake_list.choose_answer = lambda query: _REDIRECT if fails(fake_list, query) else None
+    fake_list.choose_answer = lambda query: _REDIRECT if is_failing(fake_list, query) else None
 
     async def request_page(session: Session) -> None:
         pages.append(await try_page(session.access.client, session.access.retrier, _CLASS_QUERY))

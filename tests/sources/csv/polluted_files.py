@@ -118,8 +118,8 @@ READABLE_FILES = [
         reason="only the first line has column names, so rows with another number of cells are rejected",
     ),
     *[
-        Case(f"delimiter: {name}", PLAIN_CSV.replace(",", sign).replace(f"{sign} Jr.", ", Jr."), PEOPLE)
-        for name, sign in (("semicolon", ";"), ("tab", "\t"), ("pipe", "|"))
+        Case(f"delimiter: {name}", PLAIN_CSV.replace(",", delimiter).replace(f"{delimiter} Jr.", ", Jr."), PEOPLE)
+        for name, delimiter in (("semicolon", ";"), ("tab", "\t"), ("pipe", "|"))
     ],
     Case(
         "delimiter: comma and space",

@@ -35,7 +35,7 @@ def draw_tables(encoding: str) -> st.SearchStrategy[list[list[str]]]:
     letters = st.characters(exclude_categories=("Cc", "Cs"))
     if encoding in CODE_PAGES:  # without this, Hypothesis needs seconds to find the letters of a code page
         decoded_text = bytes(range(256)).decode(encoding, "ignore")
-        letters = st.sampled_from([sign for sign in decoded_text if unicodedata.category(sign) != "Cc"])
+        letters = st.sampled_from([character for character in decoded_text if unicodedata.category(character) != "Cc"])
     cells = st.text(st.one_of(st.sampled_from(SPECIAL_CHARACTERS), letters), max_size=8)
     widths = st.integers(1, 4)
     return widths.flatmap(
@@ -67,7 +67,7 @@ def test_a_table_that_the_csv_module_writes_is_read_back_unchanged(
     rows = data.draw(draw_tables(encoding))
     # Python 3.11 does not quote a line break that differs from its own line end, unless the line end is CR LF.
     if quoting == csv.QUOTE_MINIMAL and ending != "\r\n":
-        assume(not any(sign in cell for row in rows for cell in row for sign in "\r\n"))
+        assume(not any(character in cell for row in rows for cell in row for character in "\r\n"))
     with TemporaryDirectory() as folder:
         path = Path(folder) / "people.csv"
         path.write_bytes(write_table(rows, delimiter, ending, quoting, encoding))

@@ -90,16 +90,16 @@ def write_xlsx(
     with xlsxwriter.Workbook(output, {"in_memory": True}) as workbook:
         day = workbook.add_format({"num_format": "yyyy-mm-dd"})
         worksheet = workbook.add_worksheet(sheet)
-        for at, row in enumerate(rows or build_rows(), start=top_row):
+        for row_index, row in enumerate(rows or build_rows(), start=top_row):
             for column, value in enumerate(row, start=left_column):
                 if isinstance(value, date):
-                    worksheet.write_datetime(at, column, value, day)
+                    worksheet.write_datetime(row_index, column, value, day)
                 elif isinstance(value, str) and value.startswith("="):
-                    worksheet.write_formula(at, column, value, None, "#N/A")
+                    worksheet.write_formula(row_index, column, value, None, "#N/A")
                 elif isinstance(value, str):
-                    worksheet.write_string(at, column, value)
+                    worksheet.write_string(row_index, column, value)
                 else:
-                    worksheet.write(at, column, value)
+                    worksheet.write(row_index, column, value)
     return output.getvalue()
 
 

@@ -31,8 +31,8 @@ def test_times_and_durations_are_read_as_the_sheet_shows_them(tmp_path: Path) ->
     with xlsxwriter.Workbook(output) as workbook:
         worksheet = workbook.add_worksheet()
         worksheet.write_row(0, 0, ["moment", "time", "duration"])
-        moment = workbook.add_format({"num_format": "yyyy-mm-dd hh:mm"})
-        worksheet.write_datetime(1, 0, dt.datetime(2020, 2, 29, 13, 5), moment)  # noqa: DTZ001 - a sheet has no time zones
+        time_format = workbook.add_format({"num_format": "yyyy-mm-dd hh:mm"})
+        worksheet.write_datetime(1, 0, dt.datetime(2020, 2, 29, 13, 5), time_format)  # noqa: DTZ001 - a sheet has no time zones
         worksheet.write_datetime(1, 1, dt.time(13, 5), workbook.add_format({"num_format": "hh:mm"}))
         worksheet.write_datetime(1, 2, dt.timedelta(hours=30), workbook.add_format({"num_format": "[h]:mm"}))
     assert read_rows(write(tmp_path, "a.xlsx", output.getvalue())) == [["2020-02-29T13:05:00", "13:05:00", "30:00:00"]]
@@ -279,13 +279,13 @@ def test_a_computed_zero_and_a_computed_empty_text_are_values(tmp_path: Path) ->
     assert (chunk.frame["name"].tolist(), chunk.malformed) == (["0", "", "x"], ())
 
 
-def edit_sheet(path: Path, edit: Callable[[str], str], part: str = "xl/worksheets/sheet1.xml") -> None:
+def edit_sheet(path: Path, edit: Callable[[str], str], part_path: str = "xl/worksheets/sheet1.xml") -> None:
     with zipfile.ZipFile(path) as archive:
         contents = {name: archive.read(name) for name in archive.namelist()}
-    edited_text = edit(contents[part].decode())
-    assert edited_text != contents[part].decode()
+    edited_text = edit(contents[part_path].decode())
+    assert edited_text != contents[part_path].decode()
     with zipfile.ZipFile(path, "w") as archive:
-        for name, content in {**contents, part: edited_text.encode()}.items():
+        for name, content in {**contents, part_path: edited_text.encode()}.items():
             archive.writestr(name, content)
 
 
