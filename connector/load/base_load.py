@@ -25,11 +25,12 @@ from connector.load.candidates import (
 from connector.load.checks import record_shown_subscriber, refuse_misanswered_base, refuse_similar_base, verify_account
 from connector.load.creates import Creator, plan_creates
 from connector.load.new_rows import MistakenIds, find_inactive_indexes
-from connector.load.outcomes import Outcomes, UnresolvedCreate
+from connector.load.outcomes import Outcomes
 from connector.load.presence import BasePresence, LookupTask
 from connector.load.refusals import EarlierRefusals
 from connector.load.resolution import Settler
 from connector.load.session import CompareReason, Problem, RunMode, Session
+from connector.load.unresolved import UnresolvedCreate
 from connector.outcomes import Outcome
 from connector.rows import LoadRow, PlannedChunk
 from connector.sender import FetchItems
@@ -324,7 +325,7 @@ class Loader:
         stream = CandidateStream(planned_chunk, list(changed_rows), states, session.policy.identity)
         candidates = stream.fetch(len(changed_rows), session.journal.base)
         for unresolved_create, candidate in zip(changed_rows.values(), candidates, strict=True):
-            unresolved_create.newer_candidate = candidate
+            unresolved_create.newer_intent, unresolved_create.newer_values = candidate.intent, candidate.sent_values
 
     def _read_rows(self, planned_chunk: PlannedChunk, indexes: Iterable[int]) -> list[LoadRow]:
         return read_rows(planned_chunk, list(indexes), self._session.policy.identity)

@@ -16,6 +16,7 @@ from connector.ledger.entries import Entry, Refusal, Transition
 from connector.ledger.receipts import ReceiptKind
 from connector.load.candidates import Candidate, build_row, describe_held_row
 from connector.load.session import CompareReason, Leftover, Problem, RunMode, Session
+from connector.load.unresolved import UnresolvedCreate
 from connector.outcomes import Outcome
 from connector.pace.refusals import SERIES_LENGTH
 from connector.rows import LoadRow, Row
@@ -23,66 +24,6 @@ from connector.service.answers import is_about_row, refusal_kind
 from connector.states import Event, FinalAbsenceEvent, State
 
 _MAX_HELD_ROWS = 10_000  # about 10 MB; further rows are reported at once
-
-
-@dataclass(slots=True)
-class UnresolvedCreate:
-    """An unresolved entry, as far as this run knows it. All times are monotonic."""
-
-    attempt_ended_at: float  # the end of the last attempt, or the time when this run found the entry
-    row: LoadRow | None = None  # None: this run has not read the row
-    status: int | None = None  # the status of the last answer
-    message: str = ""  # the message of the last answer
-    is_of_this_run: bool = False  # whether this run sent the create, after a look-up had shown the subscriber absent
-    valid_until: float = -inf  # the time until which a create may rely on the last look-up of the subscriber
-    # Whether the last attempt was refused; in this run: with a 429, or for a cause that may pass.
-    is_refused: bool = False
-    is_rejected_in_ledger: bool = False
-    """Whether the entry is REJECTED in the ledger. The next look-up makes the entry UNKNOWN."""
-    first_missed_at: float | None = None  # the beginning of the first look-up that did not find the subscriber
-    uncounted_attempt_count: int = 0
-    """The number of recorded attempts that do not count for the limit of attempts: those of earlier runs, those that
-    were not sent, and those that got a 429.
-    """
-    newer_candidate: Candidate | None = None  # the next create, if the row has changed since the last attempt
-    attempt_count: int | None = None
-    """The ledger's number of attempts at the last look-up. A larger number means that another load of the run has sent
-    the create again."""
-    has_existed_before: bool = False  # whether the found subscriber existed before the create
-    unprovable_reason: str = ""  # the reason why no look-up can prove the subscriber absent
-    owner_job: str | None = None
-    """The only job that may send the create again, because this run lacks the job's suppression list."""
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether the last attempt of this run got a 429, or a refusal that may pass."""
-        return self.is_of_this_run and self.is_refused
-
-    @property
-    def may_be_foreign(self) -> bool:
-        """Whether the found subscriber may come from another create than the create of this entry."""
-        return self.has_existed_before or self.is_limited
-
-    @property
-    def kind(self) -> str:
-        """The kind of the refusal, or "" if the last attempt was not refused."""
-        return refusal_kind(self.status or 0, self.message) if self.is_refused else ""
-
-    def restart(self, candidate: Candidate, transition: Transition, now: float) -> None:
-        """Record another attempt of this run that was lost or limited, and restart all times. If the attempt was not
-        sent, keep the times, because the entry needs only another look-up.
-        """
-        self.newer_candidate = None  # the ledger now has the newer create
-        self.attempt_count = None if self.attempt_count is None else self.attempt_count + 1
-        if transition.event is Event.NOT_SENT:
-            self.uncounted_attempt_count += 1
-            return
-        self.is_of_this_run = True
-        self.is_refused = self.is_rejected_in_ledger = transition.is_limited  # a lost attempt sets both to False
-        self.uncounted_attempt_count += transition.is_limited and not transition.may_pass
-        self.valid_until = candidate.valid_until
-        self.attempt_ended_at, self.first_missed_at = now, None
-        self.status, self.message = transition.status, transition.message
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +130,11 @@ class Outcomes:
     # Creates that have ended
 
     def record_result(self, candidate: Candidate, transition: Transition) -> None:
-        """Record the result of a create: give its row an outcome, or let the row wait."""
-        session, identity, tally = self._session, candidate.intent.identity, self._session.tally
+        """Record the result of a create: give its row an outcome, or let the row wait.
+
+        A candidate of an UNKNOWN entry was sent again, because its earlier attempts are proved to have had no
+        effect."""
+        session, tally, is_sent_again = self._session, self._session.tally, candidate.entry_state is State.UNKNOWN
         tally.altered_fields.update(transition.altered_fields)
         if transition.event in (Event.ANSWERED, Event.REFUSED) and not transition.is_limited:
             is_rejected = transition.event is Event.REFUSED
@@ -199,69 +143,74 @@ class Outcomes:
             )
             if reason is not None:
                 session.stop.request_stop(reason)
-        if candidate.entry_state is State.UNKNOWN:
-            self._record_second_attempt(candidate, transition)
-            return
+        if is_sent_again and transition.event is not Event.NOT_SENT:
+            tally.settled_absent_count += 1
         match transition.event:
             case Event.ANSWERED:
-                omission = candidate.omission if self._mode is RunMode.LOAD else None  # a plan sends and omits nothing
-                tally.reactivated_count += identity in session.access.inactive_identities.reactivated
-                tally.report_created(candidate.read_source, candidate.sent_values, omission)
-            case Event.REFUSED if not transition.is_limited:
-                self._hold_refused(candidate, candidate.read_source(), transition)
-            case Event.LOST | Event.REFUSED:
-                self.unresolved_creates[identity] = UnresolvedCreate(
-                    session.clock.monotonic(),
-                    build_row(candidate, candidate.read_source()),
-                    transition.status,
-                    transition.message,
-                    is_of_this_run=session.policy.looks_up_first,
-                    valid_until=candidate.valid_until,
-                    is_refused=transition.is_limited,
-                    is_rejected_in_ledger=transition.is_limited,
-                    uncounted_attempt_count=int(transition.is_limited and not transition.may_pass),
-                )
-            case Event.MISANSWERED:
-                self._hold_misanswered(candidate, candidate.read_source(), transition, attempt_count=1)
+                self._report_answered(candidate)
+            case Event.REFUSED if transition.is_limited:
+                self._leave_unresolved(candidate, transition)
+            case Event.REFUSED | Event.MISANSWERED:
+                self._hold_result(candidate, transition)
+            case Event.LOST:
+                self._leave_unresolved(candidate, transition)
+            case Event.NOT_SENT if is_sent_again:
+                self._leave_unresolved(candidate, transition)
             case Event.NOT_SENT:
                 tally.remove_started()
                 if transition.is_stale:
-                    self._stale_identities.add(identity)
+                    self._stale_identities.add(candidate.intent.identity)
                     session.limits.sent_count -= 1
             case _:
                 assert_never(transition.event)
 
-    def _record_second_attempt(self, candidate: Candidate, transition: Transition) -> None:
-        """Record the result of a create that was sent again, because its first attempt was proved to have no effect."""
+    def _report_answered(self, candidate: Candidate) -> None:
         tally, identity = self._session.tally, candidate.intent.identity
-        if transition.event is not Event.NOT_SENT:
-            tally.settled_absent_count += 1
-        match transition.event:
-            case Event.LOST | Event.NOT_SENT:
-                self.unresolved_creates[identity].restart(candidate, transition, self._session.clock.monotonic())
-            case Event.REFUSED if transition.is_limited:
-                self.unresolved_creates[identity].restart(candidate, transition, self._session.clock.monotonic())
-            case Event.ANSWERED:
-                unresolved_create = self.unresolved_creates.pop(identity)
-                if unresolved_create.row is not None:
-                    self._report_created(unresolved_create.row)
-            case Event.REFUSED:
-                unresolved_create = self.unresolved_creates.pop(identity)
-                if unresolved_create.row is None:
-                    tally.leftovers[Leftover.REJECTED] += 1
-                else:
-                    self._hold_refused(candidate, unresolved_create.row.source, transition)
-            case Event.MISANSWERED:
-                unresolved_create = self.unresolved_creates.pop(identity)
-                if unresolved_create.row is None:
-                    tally.leftovers[Leftover.HELD] += 1
-                else:
-                    attempt_count = (unresolved_create.attempt_count or 0) + 1
-                    self._hold_misanswered(
-                        candidate, unresolved_create.row.source, transition, attempt_count=attempt_count
-                    )
-            case _:
-                assert_never(transition.event)
+        if candidate.entry_state is not State.UNKNOWN:
+            omission = candidate.omission if self._mode is RunMode.LOAD else None  # a plan sends and omits nothing
+            tally.reactivated_count += identity in self._session.access.inactive_identities.reactivated
+            tally.report_created(candidate.read_source, candidate.sent_values, omission)
+        elif (row := self.unresolved_creates.pop(identity).row) is not None:
+            self._report_created(row)
+
+    def _leave_unresolved(self, candidate: Candidate, transition: Transition) -> None:
+        """Add the create to the unresolved creates, or restart its times there."""
+        is_after_look_up, now = True, self._session.clock.monotonic()
+        if candidate.entry_state is not State.UNKNOWN:
+            is_after_look_up = self._session.policy.looks_up_first
+            row = build_row(candidate, candidate.read_source())
+            self.unresolved_creates[candidate.intent.identity] = UnresolvedCreate(now, row)
+        self.unresolved_creates[candidate.intent.identity].record_attempt(
+            transition, now, candidate.valid_until, is_after_look_up=is_after_look_up
+        )
+
+    def _hold_result(self, candidate: Candidate, transition: Transition) -> None:
+        """Hold the row of a create that was refused, or answered with another subscriber. If this run has no row for
+        the create, count the create as a leftover."""
+        session, is_refused, attempt_count = self._session, transition.event is Event.REFUSED, 1
+        if candidate.entry_state is State.UNKNOWN:
+            unresolved_create = self.unresolved_creates.pop(candidate.intent.identity)
+            if unresolved_create.row is None:
+                session.tally.leftovers[Leftover.REJECTED if is_refused else Leftover.HELD] += 1
+                return
+            source, attempt_count = unresolved_create.row.source, (unresolved_create.attempt_count or 0) + 1
+        else:
+            source = candidate.read_source()
+        if is_refused:
+            problem = _build_rejected_problem(source, transition.status, transition.message)
+        else:
+            message = describe_held_row(transition.message)
+            problem = Problem(source, Outcome.UNKNOWN, "", "held", message, transition.status, attempt_count)
+        self._add_held_row(
+            _HeldRow(
+                problem,
+                build_row(candidate, source),
+                is_of_this_run=session.policy.looks_up_first and not transition.is_known,
+                is_unchecked=is_refused,
+                refused_at=session.clock.monotonic() if is_refused else None,
+                valid_until=candidate.valid_until,
+            )
+        )
 
     def pop_stale_identities(self) -> set[bytes]:
         """Remove and return the identities that were not sent because their look-up expired."""
@@ -284,27 +233,6 @@ class Outcomes:
                 f"More than {_MAX_HELD_ROWS:,} rows were refused or held. Further rows are reported with the "
                 "service's answer, without a look-up of their subscribers."
             )
-
-    def _hold_refused(self, candidate: Candidate, source: Row, transition: Transition) -> None:
-        self._add_held_row(
-            _HeldRow(
-                _build_rejected_problem(source, transition.status, transition.message),
-                build_row(candidate, source),
-                is_of_this_run=self._session.policy.looks_up_first,
-                is_unchecked=True,
-                refused_at=self._session.clock.monotonic(),
-                valid_until=candidate.valid_until,
-            )
-        )
-
-    def _hold_misanswered(
-        self, candidate: Candidate, source: Row, transition: Transition, *, attempt_count: int
-    ) -> None:
-        problem = Problem(
-            source, Outcome.UNKNOWN, "", "held", describe_held_row(transition.message), transition.status, attempt_count
-        )
-        is_created_by_run = self._session.policy.looks_up_first and not transition.is_known
-        self._add_held_row(_HeldRow(problem, build_row(candidate, source), is_of_this_run=is_created_by_run))
 
     def list_unchecked_rows(self) -> list[LoadRow]:
         """Return the refused rows whose subscribers were not looked up after the refusal."""
@@ -437,7 +365,7 @@ class Outcomes:
             )
         tally.settled_found_count += 1
         if unresolved_create.row is not None:
-            reason = None if unresolved_create.newer_candidate is None else CompareReason.CHANGED
+            reason = None if unresolved_create.newer_intent is None else CompareReason.CHANGED
             self._report_settled(unresolved_create.row, unresolved_create, reason)
 
     def record_not_created(self, identity: bytes, event: FinalAbsenceEvent, attempt_count: int) -> None:

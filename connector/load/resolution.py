@@ -16,7 +16,7 @@ settles the entries that stay unknown.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, assert_never
 
 from connector.ledger.entries import Intent, Ledger, UnfinishedEntry
 from connector.ledger.records import read_largest_lag, record_lag
@@ -26,13 +26,13 @@ from connector.listing.answered import find_existing_ids
 from connector.listing.lookup import is_class_shown
 from connector.load.candidates import Candidate, CandidateList, SendCandidates, build_entry_key, read_body
 from connector.load.lookups import LOOKED_UP_AS_SENT_MESSAGE, LookupPart, look_up_keys
-from connector.load.outcomes import Outcomes, UnresolvedCreate
+from connector.load.outcomes import Outcomes
 from connector.load.refusals import EarlierRefusals
 from connector.load.session import RunMode, Session
+from connector.load.unresolved import UnresolvedCreate
 from connector.service.wire import encode_subscriber
 from connector.states import Event, FinalAbsenceEvent, State
 
-_MAX_ATTEMPTS = 5  # creates of one identity; at 2 % loss, the chance that all of them are lost is 3 in a billion
 # the beginning of the message, before the refusal's message
 _PROVED_MESSAGE = "look-ups showed that no attempt took effect"
 _PAUSE_S = 1.0  # seconds to wait after a create was refused again
@@ -191,11 +191,7 @@ class Settler:
             if is_of_another_job or not is_selected:
                 continue
             unresolved_create = self.outcomes.add_unresolved(entry.identity, UnresolvedCreate(found_at))
-            if unresolved_create.attempt_count not in (None, entry.attempt_count):
-                unresolved_create.attempt_ended_at, unresolved_create.first_missed_at = found_at, None
-            unresolved_create.attempt_count = entry.attempt_count
-            if not unresolved_create.is_of_this_run:  # attempts of earlier runs do not count
-                unresolved_create.uncounted_attempt_count = entry.attempt_count
+            unresolved_create.begin_look_up(entry.attempt_count, found_at)
             unknown_entries.append(entry)
         return unknown_entries
 
@@ -243,14 +239,11 @@ class Settler:
                 ids = result.found_ids[entry.identity]
                 self.outcomes.record_found(entry.identity, ids)
                 continue
-            unresolved_create = self.outcomes.unresolved_creates[entry.identity]
-            if entry.identity not in result.absent_identities:
-                unresolved_create.first_missed_at = None  # absence needs two conclusive look-ups in a row
-            elif (
-                unresolved_create.first_missed_at is None
-                and result.started_at >= unresolved_create.attempt_ended_at + self._session.policy.quiet_period_s
-            ):
-                unresolved_create.first_missed_at = result.started_at
+            self.outcomes.unresolved_creates[entry.identity].record_missed(
+                result.started_at,
+                self._session.policy.quiet_period_s,
+                is_conclusive=entry.identity in result.absent_identities,
+            )
             missed_entries.append(entry)
         look_up.ended_at = self._session.clock.monotonic()
         look_up.found_count += len(lookup_part.keys) - len(missed_entries)
@@ -341,21 +334,31 @@ class Settler:
         absent_entries, base, outcomes = self._look_up.absent_entries, self._session.journal.base, self.outcomes
         if not absent_entries or self._session.stop.is_stopping:
             return
-        entries_by_event: dict[FinalAbsenceEvent | Literal[Event.ABSENT] | None, list[UnfinishedEntry]] = {}
+        entries_to_send, suppressed_identities = list[UnfinishedEntry](), list[bytes]()
+        withheld_pairs, refusals = list[tuple[bytes, str | None]](), list[tuple[bytes, int, str]]()
+        final_events = list[tuple[UnfinishedEntry, FinalAbsenceEvent]]()
         for entry in absent_entries:
-            entries_by_event.setdefault(self._choose_event(entry), []).append(entry)
-        for entry in entries_by_event.get(Event.REFUSED, ()):  # the new message has another kind of refusal
             unresolved_create = outcomes.unresolved_creates[entry.identity]
-            if not self._session.passing_refusals.is_believed(unresolved_create.kind):
-                unresolved_create.message = (
-                    f"{_PROVED_MESSAGE}: {unresolved_create.message}" if unresolved_create.message else _PROVED_MESSAGE
-                )
-        suppressed_identities = [entry.identity for entry in entries_by_event.get(Event.SUPPRESSED, ())]
-        withheld_pairs = [
-            (entry.identity, outcomes.unresolved_creates[entry.identity].unprovable_reason or None)
-            for entry in entries_by_event.get(Event.WITHHELD, ())
-        ]
-        refusals = [self._read_refusal(entry) for entry in entries_by_event.get(Event.REFUSED, ())]
+            match event := self._choose_event(entry):
+                case None:
+                    unresolved_create.owner_job = entry.suppressing_job or ""
+                    continue
+                case Event.ABSENT:
+                    entries_to_send.append(entry)
+                    continue
+                case Event.SUPPRESSED:
+                    suppressed_identities.append(entry.identity)
+                case Event.WITHHELD:
+                    withheld_pairs.append((entry.identity, unresolved_create.unprovable_reason or None))
+                case Event.REFUSED:
+                    if not self._session.passing_refusals.is_believed(unresolved_create.kind):
+                        # The new message also gives the refusal another kind.
+                        messages = [_PROVED_MESSAGE, unresolved_create.message]
+                        unresolved_create.message = ": ".join(filter(None, messages))
+                    refusals.append(self._read_refusal(entry))
+                case _:
+                    assert_never(event)
+            final_events.append((entry, event))
 
         def update_ledger(ledger: Ledger) -> None:
             ledger.mark_suppressed(base, suppressed_identities)
@@ -363,15 +366,10 @@ class Settler:
             ledger.mark_refused(base, State.UNKNOWN, refusals)
 
         def record(_: None) -> None:
-            for event, entries in entries_by_event.items():
-                for entry in entries:
-                    if event is None:
-                        outcomes.unresolved_creates[entry.identity].owner_job = entry.suppressing_job or ""
-                    elif event is not Event.ABSENT:
-                        outcomes.record_not_created(entry.identity, event, entry.attempt_count)
+            for entry, event in final_events:
+                outcomes.record_not_created(entry.identity, event, entry.attempt_count)
 
         await self._session.journal.execute(update_ledger, record)
-        entries_to_send = entries_by_event.get(Event.ABSENT, [])
         await self._send_again(entries_to_send, base)
         await self._reject_final_refusals(entries_to_send, base)
 
@@ -390,10 +388,7 @@ class Settler:
         is_holding = session.policy.on_unknown == "hold" or (bool(entry.is_holding) and not self._is_resending_held)
         if is_holding and not unresolved_create.is_refused:
             return Event.WITHHELD
-        if (
-            entry.attempt_count - unresolved_create.uncounted_attempt_count >= _MAX_ATTEMPTS
-            and unresolved_create.is_of_this_run
-        ):
+        if unresolved_create.has_no_attempt_left:
             return Event.WITHHELD if unresolved_create.status is None else Event.REFUSED
         return Event.ABSENT
 
@@ -446,14 +441,10 @@ class Settler:
         session, candidates = self._session, list[Candidate]()
         for entry in entries:
             unresolved_create = self.outcomes.unresolved_creates[entry.identity]
-            intent = (
-                read_intent(entry)
-                if unresolved_create.newer_candidate is None
-                else unresolved_create.newer_candidate.intent
-            )
+            intent = unresolved_create.newer_intent or read_intent(entry)
             is_same_create = (
                 unresolved_create.is_refused
-                and unresolved_create.newer_candidate is None
+                and unresolved_create.newer_intent is None
                 and unresolved_create.status is not None
             )
             candidates.append(
@@ -491,8 +482,8 @@ class Settler:
 
     def _read_newest_values(self, entry: UnfinishedEntry) -> dict[str, object]:
         """Return the values of the changed row, or the values in the ledger if the row has not changed."""
-        newer_candidate = self.outcomes.unresolved_creates[entry.identity].newer_candidate
-        values = read_body(entry) if newer_candidate is None else newer_candidate.sent_values
+        unresolved_create = self.outcomes.unresolved_creates[entry.identity]
+        values = read_body(entry) if unresolved_create.newer_intent is None else unresolved_create.newer_values
         return {name: value for name, value in values.items() if value is not None}
 
 

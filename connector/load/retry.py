@@ -14,9 +14,9 @@ from connector.ledger.store import Base
 from connector.listing.access import KeyGroup
 from connector.load.candidates import Candidate, CandidateList, build_entry_key, describe_held_row, read_body
 from connector.load.lookups import LOOKED_UP_AS_SENT_MESSAGE, look_up_keys
-from connector.load.outcomes import UnresolvedCreate
 from connector.load.resolution import Settler, read_intent, rebuild_candidate
 from connector.load.session import Problem, RunMode, Session
+from connector.load.unresolved import UnresolvedCreate
 from connector.outcomes import Outcome
 from connector.rows import LoadRow, Row, write_cell
 from connector.states import State

@@ -21,10 +21,11 @@ from connector.listing.access import KeyGroup, ListAccess, LookupKey, LookupResu
 from connector.load import resolution
 from connector.load.candidates import Candidate
 from connector.load.lookups import LookupPart
-from connector.load.outcomes import Outcomes, UnresolvedCreate
+from connector.load.outcomes import Outcomes
 from connector.load.refusals import EarlierRefusals
 from connector.load.resolution import Settler
 from connector.load.session import Leftover, LoadPolicy, RunMode, Session, Tally
+from connector.load.unresolved import UnresolvedCreate
 from connector.sender import FetchItems
 from connector.service.wire import encode_subscriber
 from connector.states import Event, State

@@ -45,6 +45,7 @@ class Mutation:
 
 
 _RESOLUTION = "load/resolution.py"
+_UNRESOLVED = "load/unresolved.py"
 MUTATIONS = (
     Mutation(
         "4.1 a request leaves before the commit of its intent",
@@ -78,9 +79,9 @@ MUTATIONS = (
         "4.5 the run does not wait for quiet periods",
         (
             Edit(
-                _RESOLUTION,
-                "result.started_at >= unresolved_create.attempt_ended_at + self._session.policy.quiet_period_s",
-                "result.started_at >= unresolved_create.attempt_ended_at",
+                _UNRESOLVED,
+                "started_at >= self.attempt_ended_at + quiet_period_s",
+                "started_at >= self.attempt_ended_at",
             ),
             Edit(_RESOLUTION, "        quiet_s = self._session.policy.quiet_period_s", "        quiet_s = 0.0"),
             Edit(

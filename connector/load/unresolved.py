@@ -1,0 +1,97 @@
+"""An unresolved create: an entry whose create may or may not have taken effect, as far as a run knows it. Only the
+methods here restart the times of an attempt, and count attempts and look-ups (architecture 4.5)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+from connector.ledger.entries import Intent, Transition
+from connector.rows import LoadRow
+from connector.service.answers import refusal_kind
+from connector.states import Event
+
+_MAX_ATTEMPTS = 5  # creates of one identity; at 2 % loss, the chance that all of them are lost is 3 in a billion
+
+
+@dataclass(slots=True)
+class UnresolvedCreate:
+    """An unresolved entry, as far as this run knows it. All times are monotonic."""
+
+    attempt_ended_at: float  # the end of the last attempt, or the time when this run found the entry
+    row: LoadRow | None = None  # None: this run has not read the row
+    status: int | None = None  # the status of the last answer
+    message: str = ""  # the message of the last answer
+    is_of_this_run: bool = False  # whether this run sent the create, after a look-up had shown the subscriber absent
+    valid_until: float = -inf  # the time until which a create may rely on the last look-up of the subscriber
+    # Whether the last attempt was refused; in this run: with a 429, or for a cause that may pass.
+    is_refused: bool = False
+    is_rejected_in_ledger: bool = False
+    """Whether the entry is REJECTED in the ledger. The next look-up makes the entry UNKNOWN."""
+    first_missed_at: float | None = None  # the beginning of the first look-up that did not find the subscriber
+    uncounted_attempt_count: int = 0
+    """The number of recorded attempts that do not count for the limit of attempts: those of earlier runs, those that
+    were not sent, and those that got a 429.
+    """
+    newer_intent: Intent | None = None  # the create of the row, if the row has changed since the last attempt
+    newer_values: Mapping[str, object] = field(default_factory=dict)  # the values of `newer_intent`
+    attempt_count: int | None = None
+    """The ledger's number of attempts at the last look-up. A larger number means that another load of the run has sent
+    the create again."""
+    has_existed_before: bool = False  # whether the found subscriber existed before the create
+    unprovable_reason: str = ""  # the reason why no look-up can prove the subscriber absent
+    owner_job: str | None = None
+    """The only job that may send the create again, because this run lacks the job's suppression list."""
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the last attempt of this run got a 429, or a refusal that may pass."""
+        return self.is_of_this_run and self.is_refused
+
+    @property
+    def may_be_foreign(self) -> bool:
+        """Whether the found subscriber may come from another create than the create of this entry."""
+        return self.has_existed_before or self.is_limited
+
+    @property
+    def kind(self) -> str:
+        """The kind of the refusal, or "" if the last attempt was not refused."""
+        return refusal_kind(self.status or 0, self.message) if self.is_refused else ""
+
+    @property
+    def has_no_attempt_left(self) -> bool:
+        """Whether this run has sent the create so often that the run sends the create no more."""
+        return self.is_of_this_run and (self.attempt_count or 0) - self.uncounted_attempt_count >= _MAX_ATTEMPTS
+
+    def record_attempt(
+        self, transition: Transition, ended_at: float, valid_until: float, *, is_after_look_up: bool
+    ) -> None:
+        """Record an attempt of this run that was lost or limited, and restart all times. After an attempt that was not
+        sent, restart no time, because only another look-up is due."""
+        self.newer_intent = None  # the ledger now has the newer create
+        self.attempt_count = None if self.attempt_count is None else self.attempt_count + 1
+        if transition.event is Event.NOT_SENT:
+            self.uncounted_attempt_count += 1
+            return
+        self.is_of_this_run = is_after_look_up
+        self.is_refused = self.is_rejected_in_ledger = transition.is_limited  # both False after a lost attempt
+        self.uncounted_attempt_count += transition.is_limited and not transition.may_pass
+        self.valid_until = valid_until
+        self.attempt_ended_at, self.first_missed_at = ended_at, None
+        self.status, self.message = transition.status, transition.message
+
+    def begin_look_up(self, attempt_count: int, now: float) -> None:
+        """Record the ledger's number of attempts before a look-up. If another load of the run has sent the create
+        again, restart all times at `now` (monotonic)."""
+        if self.attempt_count not in (None, attempt_count):
+            self.attempt_ended_at, self.first_missed_at = now, None
+        self.attempt_count = attempt_count
+        if not self.is_of_this_run:  # attempts of earlier runs do not count
+            self.uncounted_attempt_count = attempt_count
+
+    def record_missed(self, started_at: float, quiet_period_s: float, *, is_conclusive: bool) -> None:
+        """Record that a look-up which began at `started_at` (monotonic) did not find the subscriber. Absence needs
+        two conclusive look-ups in a row."""
+        if not is_conclusive:
+            self.first_missed_at = None
+        elif self.first_missed_at is None and started_at >= self.attempt_ended_at + quiet_period_s:
+            self.first_missed_at = started_at
