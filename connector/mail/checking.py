@@ -229,10 +229,12 @@ def check_rows(
                 unclear_recipients,
             )
     if check.inactive_count:
+        row_count, column_count = check.inactive_count, len(consent_columns)
         check.messages.append(
-            f"{count(check.inactive_count, 'row')} {agree(check.inactive_count, 'is', 'are')} left out as suppressed: "
-            f"{agree(check.inactive_count, 'its person wants', 'their people want')} no email, by the "
-            f"{agree(len(consent_columns), 'column', 'columns')} {', '.join(consent_columns)}"
+            f"{count(row_count, 'row')} {agree(row_count, 'counts', 'count')} as suppressed, because the "
+            f"{agree(column_count, 'column', 'columns')} {', '.join(consent_columns)} "
+            f"{agree(column_count, 'shows', 'show')} that the {agree(row_count, 'person wants', 'people want')} no "
+            "email"
         )
 
 

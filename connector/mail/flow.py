@@ -370,11 +370,12 @@ async def preview(plan: MailPlan, folder: Path, email_count: int, stop: Stop, pr
     written_count = min(email_count, spool.row_count)
     if plan.skips_inactive:
         report.messages.append(
-            "The preview does not read the service's list. A run that sends also leaves out the addresses that the "
-            "list shows as inactive (skip_inactive)"
+            "The preview does not read the service's list. The campaign also leaves out addresses that the list shows "
+            "as inactive (skip_inactive)"
         )
     report.messages.append(
-        f"{count(written_count, 'email')} {agree(written_count, 'was', 'were')} written to {folder}; nothing was sent"
+        f"Nothing was sent. {count(written_count, 'email')} {agree(written_count, 'was', 'were')} written to the "
+        f"folder {folder}, as .eml files that a mail program can open"
     )
     status: Status = "partial" if check.outcomes[MailOutcome.INVALID] else "ok"
     return end_report(report, status, clock.now())

@@ -77,7 +77,7 @@ _MESSAGE_FILES = (".yaml", ".yml", ".json")
     "is_dry",
     is_flag=True,
     group=RUN_GROUP,
-    help="Show the request, write the email to an .eml file, and send nothing.",
+    help="Send nothing. Print the request as JSON, and write the email to an .eml file.",
 )
 @option(
     "--eml",
@@ -110,7 +110,7 @@ def send_command(file: Path | None, is_dry: bool, eml: Path | None, output: Outp
         _write_new(path, format_eml(message))
         report = {"command": "send", "planned": True, "eml": str(path), "request": _show_request(message)}
         if not output.is_quiet:
-            show_message(f"nothing was sent; the email was written to {path}")
+            show_message(f"Nothing was sent. The email is in {path}. The JSON below has the request that would be sent")
         end(report, 0, replace(output, is_json=output.is_json or not output.is_quiet))
     settings = read_settings(os.environ, None)
     finish(run_flow(lambda stop, progress: run_send(message, settings, stop, progress), output), output)

@@ -31,7 +31,7 @@ def test_an_unsubscribed_row_is_suppressed(
     assert preview_result.rows == {"read": 3, "suppressed": 1, "sent": 2}, preview_result.stderr
     result = mailer.run_json("mail", "mail.yaml")
     assert (result.code, result.rows) == (0, {"read": 3, "suppressed": 1, "sent": 2}), result.stderr
-    assert f"by the column {header}" in result.stderr
+    assert f"the column {header} shows that the person wants no email" in result.stderr
     assert list_recipients(mailer.sandbox) == ["bob@example.net", "cleo@example.net"]
 
 
