@@ -291,7 +291,7 @@ def test_a_run_without_its_row_in_the_table_of_runs_writes_nothing(table: Destin
     writer.prepare(build_start(run))
     writer.start()
     run_sql(table, "delete from {}_connector_runs where number = 2")
-    with pytest.raises(RunAborted, match="line of this run in _connector_runs was deleted"):
+    with pytest.raises(RunAborted, match="row of this run in _connector_runs was deleted"):
         writer.publish(run)
     writer.discard()
     assert read_rows(table) == [(1, "Ann", 1)]
