@@ -175,8 +175,8 @@ class Ledger:
         return {identity: Entry(_STATE_BY_NUMBER[state], *values) for identity, state, *values in rows}
 
     def find_changed_identities(self, base: Base, digests: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bool]:
-        """Return the identities of changed rows, each with whether it has an entry. `digests` are (identity,
-        fingerprint).
+        """Return the identities of changed rows as keys. The value is true if the identity has an entry. `digests` are
+        (identity, fingerprint).
 
         A row is unchanged if its entry is CONFIRMED with the same fingerprint and is not an opt-out.
         """

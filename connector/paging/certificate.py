@@ -125,7 +125,7 @@ class Certificate:
     cut_off: Annotated[CutOff, "Whether the service may have cut off the list."] = CutOff.UNCHECKED
     evidence: Annotated[
         Mapping[str, str],
-        "Evidence for the size of the list, by its kind: agrees, contradicts or nothing, and the figures.",
+        "What each kind of evidence shows about the size of the list (agrees, contradicts or nothing), with figures.",
     ] = field(default_factory=dict)
     hidden: Annotated[
         tuple[HiddenClass, ...],

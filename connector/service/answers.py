@@ -54,7 +54,7 @@ def parse_created(
         subscriber_id = read_whole_number(subscriber.get("Id"))
         if subscriber_id is not None and subscriber_id > 0:
             return Created(subscriber_id, subscriber, status)
-        # A wrong Id shows that the service has other ids than documented. A missing Id may be an accident.
+        # A wrong Id shows that the service uses other ids than documented. A missing Id may be an accident.
         has_other_id = subscriber.get("Id") not in (None, "")
         return Ambiguous(status, "the answer has no whole number as Subscriber.Id", is_without_id=has_other_id)
     return _classify_failure(status, headers, body, now, mask, success)

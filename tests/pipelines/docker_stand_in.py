@@ -56,7 +56,7 @@ def run(arguments: list[str]) -> None:
 
 
 def _find_images() -> Path:
-    """Return the path of the file that has the path of the Dockerfile of each image."""
+    """Return the path of the file that maps each image to its Dockerfile."""
     return Path(os.environ["DOCKER_IMAGES"])
 
 

@@ -199,7 +199,7 @@ def test_an_unknown_create_of_a_base_without_rows_is_settled(connector: Connecto
 
 
 def test_a_subscriber_confirmed_in_another_base_shows_that_the_list_lags(connector: Connector, tmp_path: Path) -> None:
-    """A lost create is not absent while a later subscriber of another base does not show (architecture 4.5)."""
+    """A lost create is not absent until the list shows a later subscriber of another base (architecture 4.5)."""
     connector.sandbox.switch(list_lag_ms=1500, latency_ms=300, drop_after=1)
     with connector.start(
         "sync", write_parts(tmp_path, ("ann@x.org,1",), ("bob@x.org,2",)), "--output", "json"

@@ -55,7 +55,7 @@ _RARE_SETTINGS = (
     "lost_shard",
 )
 _LATE_EVENTS = ("late visibility", "late execution inside the quiet period", "late execution outside the quiet period")
-_RUN_ENDINGS = ("killed", "stopped by a signal", "ended early", "came to its end")
+_RUN_ENDINGS = ("killed", "stopped by a signal", "ended early", "finished")
 _LEDGER_CHANGES = ("lost", "restored")
 _STATE_CHANGE_LABELS = (
     "held",
@@ -129,7 +129,7 @@ def _count_runs(truth: Truth) -> Counter[Key]:
         elif run_result.report.is_stopped:
             counts["end of run", "stopped by a signal"] += 1
         else:
-            counts["end of run", "came to its end" if run_result.is_finished else "ended early"] += 1
+            counts["end of run", "finished" if run_result.is_finished else "ended early"] += 1
         counts["ledger", run_result.job_run.ledger_accident] += 1
         state_changes = Counter(
             (state_change.earlier_state, state_change.later_state)

@@ -33,7 +33,7 @@ class SimulatedService:
         lag_s = (sandbox_settings.list_lag_ms + max(sandbox_settings.replica_lags_ms, default=0.0)) / 1000
         self._lag_s = (
             float("inf") if "unconfirmed" in sandbox_settings.hide else lag_s
-        )  # no request shows created subscribers
+        )  # infinite if no request ever shows a created subscriber
         self._current_call: Call | None = None
         self._traced_count = 0
         self._latest_by_id: dict[int, StoredSubscriber] = {}

@@ -47,7 +47,7 @@ def is_valid(text: str) -> bool:
 
 
 @given(st.lists(ADDRESSES, max_size=5))
-def test_an_address_is_valid_exactly_if_the_library_email_validator_accepts_it(texts: list[str]) -> None:
+def test_an_address_is_valid_if_and_only_if_the_library_email_validator_accepts_it(texts: list[str]) -> None:
     assert mark_emails(build_cells(texts)).to_pylist() == [is_valid(text) for text in texts]
 
 

@@ -83,7 +83,7 @@ ROW = {
 
 
 @given(st.lists(st.fixed_dictionaries(ROW), min_size=2, max_size=2))
-def test_two_rows_have_the_same_fingerprint_exactly_if_their_creates_are_equal(rows: list[dict[str, object]]) -> None:
+def test_fingerprints_are_equal_if_and_only_if_the_creates_are_equal(rows: list[dict[str, object]]) -> None:
     frame = build_frame(**{name: [row[name] for row in rows] for name in ROW})
     first_index_by_digest, second_digest = split_digests(compute_fingerprints(frame, "client_user_id"))
     assert (first_index_by_digest == second_digest) is (rows[0] == rows[1])
