@@ -14,7 +14,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("connector.fields", "connector.units", "connector.choices", "connector.outcomes", "connector.errors",
      "connector.clock", "connector.texts", "connector.progress", "connector.driver_errors",
      "connector.rows", "connector.shards"),
-    ("connector.settings", "connector.templates", "connector.control", "connector.pace"),
+    ("connector.settings", "connector.templates", "connector.control", "connector.pace", "connector.tally"),
     (
         "connector.subscribers", "connector.states",
         "connector.service", "connector.paging", "connector.databases", "connector.stores", "connector.spool",

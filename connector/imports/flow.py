@@ -27,7 +27,7 @@ from connector.imports.suppression import read_suppression
 from connector.ledger.entries import Ledger
 from connector.ledger.records import find_or_add_base, find_rows_read
 from connector.ledger.store import Base
-from connector.load.session import LoadGuard, RunMode, Tally, exceeds_share
+from connector.load.session import LoadGuard, RunMode
 from connector.outcomes import Outcome
 from connector.progress import Progress
 from connector.runs.frame import Frame, Run, run_in_frame
@@ -51,6 +51,7 @@ from connector.spooled_rows import SpooledRows
 from connector.subscribers.headers import explain_consent
 from connector.subscribers.preparation import PreparedChunk
 from connector.subscribers.rules import BaseColumn
+from connector.tally import Tally, exceeds_share
 from connector.texts import agree, count
 from connector.units import show_share
 

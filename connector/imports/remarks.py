@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from connector.load.session import Leftover, Tally
 from connector.subscribers.headers import explain_consent, find_name_column, find_useful_columns
 from connector.subscribers.mapping import Reinterpretation
 from connector.subscribers.preparation import PreparedChunk
 from connector.subscribers.rules import FieldMapping
+from connector.tally import Leftover, Tally
 from connector.texts import agree, count
 
 MISSING_ACTIVITY_MESSAGE = (

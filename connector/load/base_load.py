@@ -29,13 +29,14 @@ from connector.load.outcomes import Outcomes
 from connector.load.presence import BasePresence, LookupTask
 from connector.load.refusals import EarlierRefusals
 from connector.load.resolution import Settler
-from connector.load.session import CompareReason, Problem, RunMode, Session
+from connector.load.session import CompareReason, RunMode, Session
 from connector.load.unresolved import UnresolvedCreate
 from connector.outcomes import Outcome
 from connector.rows import LoadRow, PlannedChunk
 from connector.sender import FetchItems
 from connector.states import State
 from connector.subscribers.identity import split_digests
+from connector.tally import Problem
 
 _LARGEST_SMALL_CHUNK = 2_000
 """The largest number of rows that are processed in the order of the source. A larger chunk is sorted by digest, like

@@ -24,13 +24,14 @@ from connector.listing.hidden import record_hidden_classes
 from connector.listing.pages import ListFailed
 from connector.listing.reader import SMALLEST_WINDOW, read_list
 from connector.listing.requests import look_up_together, request_rows
-from connector.load.session import Change, CompareReason, OptOut, Session, Tally, WaitingRow, WaitingRows
+from connector.load.session import CompareReason, Session, WaitingRow, WaitingRows
 from connector.outcomes import Outcome
 from connector.paging.certificate import CutOff
 from connector.rows import LoadRow, Row
 from connector.service.wire import ListQuery, find_differing_fields, read_field
 from connector.spool import SpooledValues
 from connector.subscribers.identity import FINGERPRINT_BYTES
+from connector.tally import Change, OptOut, Tally
 
 # Largest number of rows that are looked up by Id. A listing is cheaper for more rows: a page has 1,000 subscribers.
 _MAX_ROWS_BY_ID = 100

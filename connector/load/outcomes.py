@@ -15,13 +15,14 @@ from connector.errors import LedgerError
 from connector.ledger.entries import Entry, Refusal, Transition
 from connector.ledger.receipts import ReceiptKind
 from connector.load.candidates import Candidate, build_row, describe_held_row
-from connector.load.session import CompareReason, Leftover, Problem, RunMode, Session
+from connector.load.session import CompareReason, RunMode, Session
 from connector.load.unresolved import UnresolvedCreate
 from connector.outcomes import Outcome
 from connector.pace.refusals import SERIES_LENGTH
 from connector.rows import LoadRow, Row
 from connector.service.answers import is_about_row, refusal_kind
 from connector.states import Event, FinalAbsenceEvent, State
+from connector.tally import Leftover, Problem
 
 _MAX_HELD_ROWS = 10_000  # about 10 MB; further rows are reported at once
 

@@ -15,11 +15,12 @@ from connector.listing.access import KeyGroup
 from connector.load.candidates import Candidate, CandidateList, build_entry_key, describe_held_row, read_body
 from connector.load.lookups import LOOKED_UP_AS_SENT_MESSAGE, look_up_keys
 from connector.load.resolution import Settler, read_intent, rebuild_candidate
-from connector.load.session import Problem, RunMode, Session
+from connector.load.session import RunMode, Session
 from connector.load.unresolved import UnresolvedCreate
 from connector.outcomes import Outcome
 from connector.rows import LoadRow, Row, write_cell
 from connector.states import State
+from connector.tally import Problem
 
 HeldDecision = Literal["leave", "resend", "accept", "drop"]
 """The decision of a person about held entries. `leave`: no decision yet."""

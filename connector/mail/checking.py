@@ -16,7 +16,6 @@ from connector.listing.access import shows_identity
 from connector.listing.pages import ListFailed, TokenRefusedError, fetch_page
 from connector.listing.reader import read_list
 from connector.load.candidates import extract_rows
-from connector.load.session import Problem
 from connector.mail.campaign import MailPolicy
 from connector.mail.draft import MailTexts
 from connector.mail.message import MessageError
@@ -33,6 +32,7 @@ from connector.subscribers.headers import find_inactive_rows, guess_mapping
 from connector.subscribers.identity import InactiveIdentities, Suppression, digest_identity, split_digests
 from connector.subscribers.preparation import PreparedChunk, find_possible_identities, prepare_chunks
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
+from connector.tally import Problem
 from connector.templates import TemplateError
 from connector.texts import agree, count
 

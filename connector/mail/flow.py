@@ -28,7 +28,6 @@ from connector.ledger.emails import Campaign, EmailLog
 from connector.ledger.opening import open_emails, open_existing_emails, start_pace
 from connector.ledger.records import read_list_size, record_list_size
 from connector.ledger.schema import email_meta
-from connector.load.session import Problem, exceeds_share
 from connector.mail.campaign import (
     Addressee,
     CampaignEmail,
@@ -68,6 +67,7 @@ from connector.service.retry import Retrier
 from connector.settings import bound_in_flight, build_service
 from connector.states import EmailState
 from connector.subscribers.identity import IDENTITY_BYTES, InactiveIdentities, digest_identity, join_digests
+from connector.tally import Problem, exceeds_share
 from connector.texts import agree, count
 
 _BATCH_ROWS = 256  # rows that one query of the ledger looks up

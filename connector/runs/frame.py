@@ -32,7 +32,7 @@ from connector.ledger.store import Base, Store
 from connector.listing.access import KnownIds, ListAccess, LookupState
 from connector.load.checks import describe_duplicates
 from connector.load.drift import compare_waiting_rows, report_uncompared_rows
-from connector.load.session import Canaries, Limits, LoadPolicy, Session, Tally, WaitingRows
+from connector.load.session import Canaries, Limits, LoadPolicy, Session, WaitingRows
 from connector.outcomes import Outcome, needs_person
 from connector.pace.pace import Pace
 from connector.progress import ProgressMeter
@@ -56,6 +56,7 @@ from connector.service.retry import Retrier
 from connector.settings import Settings, bound_in_flight, build_service
 from connector.shards import WHOLE, Shard
 from connector.subscribers.identity import InactiveIdentities, Suppression
+from connector.tally import Tally
 from connector.texts import agree, count
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ import orjson
 from connector.atomic_file import create_private
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import normalise_identity
-from connector.load.session import Change, OptOut, Problem, RowRecorder
 from connector.outcomes import Outcome
 from connector.rows import CloseableResource, Row
 from connector.runs.row_files import OPT_OUT_FIELD, RowFindings
 from connector.spool import SpooledValues
 from connector.subscribers.preparation import PreparedChunk
+from connector.tally import Change, OptOut, Problem, RowRecorder
 from connector.texts import guard_formula
 
 ROWS_COLUMNS = ("_row", "_file", "_outcome", "_field", "_code", "_message", "identity", "fields", "service", "source")

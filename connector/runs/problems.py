@@ -26,12 +26,12 @@ from connector.ledger.problems import (
     find_problems,
     record_problems,
 )
-from connector.load.session import OptOut, Problem
 from connector.outcomes import Outcome
 from connector.rows import Row
 from connector.subscribers.identity import IDENTITY_BYTES, digest_text, join_digests, split_digests
 from connector.subscribers.preparation import PreparedChunk, digest_rows
 from connector.subscribers.rules import FieldMapping
+from connector.tally import OptOut, Problem
 
 MAX_STORED_PROBLEMS = 100_000  # problems of one run, about 50 MB in memory; each further problem counts as new
 _ROWS_READ_TOGETHER = 1_000  # rows whose identities are read in one call, because each call takes milliseconds

@@ -19,13 +19,13 @@ from typing import Any
 from connector.atomic_file import PartialFile, create_private
 from connector.errors import ConnectorError
 from connector.load.candidates import extract_row
-from connector.load.session import Change, OptOut, Problem, RowRecorder
 from connector.outcomes import Fault, Outcome
 from connector.rows import Chunk, CloseableResource, MalformedRow, Omission, Row, Source, write_cell
 from connector.runs.problems import ProblemLog
 from connector.service.answers import refusal_kind
 from connector.sheet_file import CellError, SheetFile
 from connector.subscribers.preparation import Difference, PreparedChunk
+from connector.tally import Change, OptOut, Problem, RowRecorder
 from connector.texts import GUARDED, agree, count, guard_formula
 
 ADDED_COLUMNS = (

@@ -16,13 +16,13 @@ from connector.imports.plan import RowsPlan
 from connector.imports.remarks import Remarks, describe_unmapped
 from connector.imports.suppression import read_suppression
 from connector.load.candidates import read_rows
-from connector.load.session import SAMPLE_COUNT
 from connector.outcomes import Fault
 from connector.rows import PlannedChunk
 from connector.runs.report import Report, Status, end_report, start_report
 from connector.runs.row_files import RejectsFile, build_invalid_problems, build_malformed_problem, build_unused_problem
 from connector.spooled_rows import SpooledRows
 from connector.subscribers.preparation import PreparedChunk
+from connector.tally import SAMPLE_COUNT
 
 _MAX_EXAMPLES = 3  # examples of a kind of fault, with different values
 _EXAMPLE_LENGTH = 200  # characters of an example; a longer cell is cut

@@ -18,12 +18,13 @@ from connector.ledger.opening import open_ledger
 from connector.ledger.records import find_or_add_base, start_run
 from connector.ledger.store import Base
 from connector.listing.access import ListAccess, LookupKey, LookupResult, LookupState, Sentinel
-from connector.load.session import LoadPolicy, Session, Tally
+from connector.load.session import LoadPolicy, Session
 from connector.sandbox import SandboxProcess
 from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
 from connector.service.settings import Service, Token
 from connector.subscribers.identity import digest_identity
+from connector.tally import Tally
 from tests.load.looks.fake_list import FakeList
 
 T = TypeVar("T")

@@ -24,12 +24,13 @@ from connector.load.lookups import LookupPart
 from connector.load.outcomes import Outcomes
 from connector.load.refusals import EarlierRefusals
 from connector.load.resolution import Settler
-from connector.load.session import Leftover, LoadPolicy, RunMode, Session, Tally
+from connector.load.session import LoadPolicy, RunMode, Session
 from connector.load.unresolved import UnresolvedCreate
 from connector.sender import FetchItems
 from connector.service.wire import encode_subscriber
 from connector.states import Event, State
 from connector.subscribers.identity import digest_identity
+from connector.tally import Leftover, Tally
 from tests.load.sessions import Journal
 
 ANN = digest_identity("email", "ann@x.org")

@@ -24,7 +24,7 @@ from connector.listing.access import ListAccess
 from connector.load.base_load import Loader
 from connector.load.drift import compare_waiting_rows, report_uncompared_rows
 from connector.load.retry import retry_entries
-from connector.load.session import Change, LoadPolicy, Problem, RowRecorder, Session, Tally
+from connector.load.session import LoadPolicy, Session
 from connector.outcomes import Outcome
 from connector.pace.pace import Pace
 from connector.runs.frame import Frame, Run, RunPlan
@@ -35,6 +35,7 @@ from connector.service.retry import Retrier
 from connector.service.settings import Service, Token
 from connector.settings import Settings
 from connector.subscribers.rules import BaseColumn, RowBases
+from connector.tally import Change, Problem, RowRecorder, Tally
 from tests.simulation.rows import PreparedChunk
 from tests.simulation.scenario import BASE_ID, BASE_NAME, JobRun
 from tests.simulation.timeline import Timeline

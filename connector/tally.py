@@ -1,0 +1,233 @@
+"""The counts of a run, and the recorder that receives its rows: rows that need a person, changes and opt-outs."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import assert_never
+
+import numpy as np
+import numpy.typing as npt
+
+from connector.outcomes import Outcome
+from connector.rows import Chunk, Omission, Row
+
+MIN_ROWS_FOR_SHARE = 100  # the least number of rows for which the share of a guard is computed
+_MIN_ROWS_IF_ALL_COUNT = 10  # enough rows if all of them count against the guard
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A row that needs a person, with its outcome and the message of the service or of the connector."""
+
+    row: Row
+    outcome: Outcome
+    field: str
+    code: str
+    message: str
+    http_status: int | None = None
+    attempt_count: int = 0  # number of creates
+    raw_record: str | None = None  # the text of a record that is not a row
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A row whose values differ, or may differ, from its subscriber in the service."""
+
+    row: Row
+    identity: str = field(repr=False)  # the text in the source
+    fields: tuple[tuple[str, object, object], ...] = field(default=(), repr=False)
+    """The different fields: name, the service's value, the source's value."""
+    reason: str = ""  # the reason why the row was not compared; "": it was compared
+    is_reported_before: bool = False  # whether an earlier run has reported the same difference
+
+
+@dataclass(frozen=True, slots=True)
+class OptOut:
+    """A subscriber that is inactive in its row and active in the service. Only a person can make the
+    subscriber inactive, on the service's own pages."""
+
+    row: Row | None  # None: this run has not read the row
+    digest: bytes  # the digest of the identity
+    identity: str = field(repr=False)  # the text in the source; without a row, the text in the service
+    outcome: Outcome | None = None  # the outcome of the row
+    reason: str = ""  # the reason why this run does not know whether the subscriber is still active; "": it is active
+
+
+class Leftover(Enum):
+    """The result of an unresolved entry of an earlier run, if this run has not read its row. The values are codes of
+    problems."""
+
+    HELD = "held"
+    REJECTED = "rejected"
+    SUPPRESSED = "suppressed"  # given up, because the suppression list has the subscriber
+    UNKNOWN = "unknown"  # the entry stays unresolved
+
+    @property
+    def needs_person(self) -> bool:
+        """Whether the entry makes the run partial."""
+        match self:
+            case Leftover.HELD | Leftover.REJECTED | Leftover.UNKNOWN:
+                return True
+            case Leftover.SUPPRESSED:
+                return False
+        assert_never(self)
+
+
+class RowRecorder:
+    """Receives the rows of a run. The methods of this class record nothing."""
+
+    @property
+    def needs_all_rows(self) -> bool:
+        """Whether the recorder also receives the rows that need no person, and the values of created rows."""
+        return False
+
+    def write_problem(self, problem: Problem) -> None:
+        """Record a row that needs a person."""
+
+    def write_change(self, change: Change) -> None:
+        """Record a changed row."""
+
+    def write_omission(self, omission: Omission) -> None:
+        """Record a zip code that a create omits."""
+
+    def write_opt_out(self, opt_out: OptOut) -> None:
+        """Record an opt-out."""
+
+    def write_row_numbers(self, outcome: Outcome, file: str, row_numbers: Sequence[int]) -> None:
+        """Record the other rows of a file by their numbers. The rows have this outcome."""
+
+    def write_created(self, row: Row, sent_values: Mapping[str, object]) -> None:
+        """Record the values that were sent for a created row."""
+
+
+SAMPLE_COUNT = 5
+"""The number of example subscribers in a plan and in a validation."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """The counts of a run, and the recorder that receives its rows."""
+
+    recorder: RowRecorder = field(default_factory=RowRecorder)
+    read_count: int = 0  # rows of a source, or entries of a retry
+    started_count: int = 0  # rows whose processing has begun; each of them must get an outcome
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    settled_found_count: int = 0  # unknown creates whose subscriber was found
+    settled_absent_count: int = 0  # unknown creates whose subscriber was proved absent
+    leftovers: Counter[Leftover] = field(default_factory=Counter)
+    """The number of entries of earlier runs that this run left unresolved and has read no row for, by their result."""
+    active_count: int = 0  # created rows that are active
+    samples: list[dict[str, object]] = field(default_factory=list)  # the values of the first few creates, by field name
+    reactivated_count: int = 0  # rows created as active whose identities the list shows as inactive
+    opt_out_count: int = 0  # opt-outs of rows of this run and of earlier runs
+    unchecked_opt_outs: Counter[str] = field(default_factory=Counter)
+    """The number of opt-outs that were not looked up, by the reason."""
+    altered_fields: Counter[str] = field(default_factory=Counter)
+    """The number of creates that the service has altered, by field."""
+    duplicate_ids: set[tuple[int, ...]] = field(default_factory=set)  # the ids of each subscriber that exists twice
+    messages: list[str] = field(default_factory=list)
+    row_messages: list[str] = field(default_factory=list)  # messages about rows; `reset_row_counts` removes them
+
+    def add_started(self, row_count: int = 1) -> None:
+        """Add rows that get their outcome later. Call this method before the create of such a row may leave."""
+        self.started_count += row_count
+
+    def remove_started(self, row_count: int = 1) -> None:
+        """Remove started rows whose creates have not left."""
+        self.started_count -= row_count
+
+    def count_rows(self, outcome: Outcome, row_count: int = 1) -> None:
+        """Add rows that have this outcome."""
+        self.started_count += row_count
+        self.outcomes[outcome] += row_count
+
+    def count_positions(self, outcome: Outcome, chunk: Chunk, positions: npt.NDArray[np.int64]) -> None:
+        """Add the rows at these positions of a chunk, which have this outcome."""
+        self.count_rows(outcome, len(positions))
+        if self.recorder.needs_all_rows and len(positions):
+            self.recorder.write_row_numbers(outcome, chunk.name, chunk.numbers[positions].tolist())
+
+    def count_row(self, outcome: Outcome, read_source: Callable[[], Row]) -> None:
+        """Count the outcome of a started row. `read_source` is called only if the recorder needs all rows."""
+        self.outcomes[outcome] += 1
+        if self.recorder.needs_all_rows:
+            row = read_source()
+            self.recorder.write_row_numbers(outcome, row.file, [row.number])
+
+    def reset_row_counts(self) -> None:
+        """Reset the counts of rows before the load, because the survey has counted the same rows. All other findings of
+        the survey stay."""
+        self.started_count = self.active_count = 0
+        self.samples.clear()
+        self.reactivated_count = self.opt_out_count = 0
+        self.unchecked_opt_outs.clear()
+        self.outcomes.clear()
+        self.leftovers.clear()
+        self.row_messages.clear()
+
+    def count_unsent(self) -> None:
+        """Give the outcome UNSENT to the rows that were read and not started. A started row without an outcome does not
+        get this outcome, because its create may have left."""
+        self.outcomes[Outcome.UNSENT] += self.read_count - self.started_count
+
+    def report_problem(self, problem: Problem) -> None:
+        """Count and report a started row that needs a person."""
+        self.outcomes[problem.outcome] += 1
+        self.recorder.write_problem(problem)
+
+    def report_change(self, change: Change) -> None:
+        """Count and report a started row with the outcome CHANGED."""
+        self.outcomes[Outcome.CHANGED] += 1
+        self.recorder.write_change(change)
+
+    def report_opt_out(self, opt_out: OptOut) -> None:
+        """Count and report an opt-out. `opt_out.outcome` is the outcome of its row, or None if this run has not read
+        the row."""
+        self.opt_out_count += 1
+        if opt_out.reason:
+            self.unchecked_opt_outs[opt_out.reason] += 1
+        self.recorder.write_opt_out(opt_out)
+
+    def report_created(
+        self, read_source: Callable[[], Row], sent_values: Mapping[str, object], omission: Omission | None
+    ) -> None:
+        """Count a started row with the outcome CREATED and the sent values. Report the zip code that the create
+        omits."""
+        self.count_row(Outcome.CREATED, read_source)
+        if self.recorder.needs_all_rows:
+            self.recorder.write_created(read_source(), sent_values)
+        self.active_count += sent_values.get("is_active") is True
+        if len(self.samples) < SAMPLE_COUNT:
+            self.samples.append(dict(sent_values))
+        if omission is not None:
+            self.recorder.write_omission(omission)
+
+    def add_message(self, message: str) -> None:
+        """Add a message to the report, unless the report has it already."""
+        if message not in self.messages:
+            self.messages.append(message)
+
+    def record_duplicates(self, ids: Collection[int]) -> None:
+        """Record the ids under which the list shows one subscriber of the run in one base. Several ids are
+        duplicates."""
+        if len(ids) > 1:
+            self.duplicate_ids.add(tuple(sorted(ids)))
+
+    def add_row_message(self, message: str) -> None:
+        """Add a message about rows to the report, unless the report has it already. A load clears such messages of its
+        survey, because the load settles or compares the rows itself."""
+        if message not in self.row_messages:
+            self.row_messages.append(message)
+
+
+def exceeds_share(count: int, allowed_share: float | None, row_count: int) -> bool:
+    """Return whether `count` of `row_count` rows exceed the share of a guard (0 to 1; None: no limit) (architecture 8).
+
+    If there are fewer than 100 rows, the share is exceeded only if all rows count and there are at least 10.
+    """
+    if allowed_share is None or (
+        row_count < MIN_ROWS_FOR_SHARE and not (row_count >= _MIN_ROWS_IF_ALL_COUNT and count == row_count)
+    ):
+        return False
+    return count > allowed_share * row_count
