@@ -151,7 +151,7 @@ def test_a_killed_command_leaves_no_process_and_the_next_command_continues(
         process.communicate()
     wait_for(lambda: not any(is_alive(pid) for pid in children))
     postgres_connector.sandbox.switch(latency_ms=5)
-    second_result = close_process(start(postgres_connector))
+    second_result = postgres_connector.run_json("sync", "job.yaml", "--wait", "60s")
     assert (second_result.code, second_result.rows["created"] + second_result.rows["exists"]) == (1, person_count), (
         second_result.stderr
     )

@@ -13,7 +13,7 @@ from tests.simulation.truth import Truth
 EXCEPTION_CLAIM = "the_program_ends_without_an_exception"
 """The claim that the program ends, and raises no unexpected exception."""
 
-_SCENARIOS_PER_BATCH = 50  # scenarios whose rows are validated together
+_SCENARIOS_PER_BATCH = 10  # scenarios whose rows are validated together
 
 
 @dataclass(slots=True)
