@@ -34,7 +34,8 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from connector.sandbox.connection import Connection, Request, Response
-from connector.sandbox.service import OPERATIONS, Sandbox, Service, is_authorised
+from connector.sandbox.service import OPERATIONS, Service, is_authorised
+from connector.sandbox.state import Sandbox
 from connector.sandbox.subscriber import build_rejection
 from connector.sandbox.switches import SandboxSettings, format_value, list_switches, parse_settings
 

@@ -1,4 +1,4 @@
-"""The service of service-api.md: its data (`Sandbox`), and the treatment of requests (`Service`).
+"""The treatment of the requests of service-api.md to one sandbox.
 
 A request is admitted or refused. An admitted request waits in line, waits for its latency, is executed, and is answered
 according to its fault. No function awaits: each step calls the next step, at once or by a timer of the event loop.
@@ -9,33 +9,19 @@ import hmac
 import html
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import format_datetime
-from pathlib import Path
-from random import Random
-from typing import Any, Protocol
+from typing import Protocol
 
 import orjson
 
 from connector.sandbox.connection import NO_RESPONSE, Delivery, Request, Response
-from connector.sandbox.emails import Outbox, parse_email
-from connector.sandbox.faults import ANSWER_FATES, GARBAGE, CreateBlock, Fault, FaultDraw, build_limiter
-from connector.sandbox.listing import Filter, Query, SubscriberList, choose_id, draw_row, parse_query
-from connector.sandbox.people import SyntheticSubscribers
-from connector.sandbox.store import SubscriberStore, fold_base_name
-from connector.sandbox.subscriber import (
-    RejectedError,
-    alter_values,
-    fill_defaults,
-    format_activity,
-    format_id_as_number,
-    format_uuid,
-    parse_create,
-)
-from connector.sandbox.switches import SandboxSettings, change_settings
-from connector.sandbox.truth import AnswerFate, Stats, TruthLog
+from connector.sandbox.faults import ANSWER_FATES, GARBAGE, Fault
+from connector.sandbox.state import Sandbox
+from connector.sandbox.subscriber import RejectedError
+from connector.sandbox.truth import AnswerFate
 
 OPERATIONS = {
     "/api/subscribers/create-subscriber/": ("create", "POST"),
@@ -44,8 +30,6 @@ OPERATIONS = {
 }
 """The operation and the method of each path (service-api.md 4)."""
 
-_PACE_SWITCHES = ("limiter", "rate", "burst", "window_ms")
-_MAX_RECENT_REQUESTS = 100  # number of requests that the page shows
 _MAX_SHOWN_BYTES = 4096  # a larger body, for example an email with attachments, is not kept for the page
 _CREATED_429_WAIT_S = 1.0  # the Retry-After of a 429 after a create that took place
 
@@ -68,306 +52,6 @@ def is_authorised(request: Request, authorization: bytes) -> bool:
     return hmac.compare_digest(
         request.headers.get("authorization", "").encode("utf-8", "surrogateescape"), authorization
     )
-
-
-# state and operations
-
-
-class Sandbox:
-    """The state of one sandbox, and the three operations. `clock` returns the seconds of a clock that never goes back,
-    and `wall_clock` returns Unix seconds."""
-
-    def __init__(
-        self,
-        settings: SandboxSettings,
-        token: str,
-        data: Path | None,
-        clock: Callable[[], float],
-        wall_clock: Callable[[], float],
-    ) -> None:
-        """Open the folder `data`, and create it if it is missing. Without `data`, the sandbox is empty and only in
-        memory.
-
-        Raise ValueError if another sandbox uses the folder, or if a line of its journal is broken.
-        """
-        if data is not None:
-            data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.token = token
-        self.clock, self.wall_clock = clock, wall_clock
-        self.data = data
-        self.outbox = Outbox(None if data is None else data / "outbox")
-        self.truth = TruthLog(None if data is None else data / "journal.jsonl", wall_clock)
-        self._first_settings = settings
-        self._set_start_state()
-        for line_number, line in enumerate(self.truth.lines, start=1):
-            try:
-                event = orjson.loads(line)
-                self._apply_event(event)
-                is_event = event["sequence"] == line_number
-            except (ValueError, KeyError, TypeError):
-                is_event = False
-            if not is_event:
-                raise ValueError(
-                    f"line {line_number} of the sandbox's journal is not event {line_number}: the file is damaged"
-                )
-
-    def _set_start_state(self) -> None:
-        """Set all data to their values at the start, except the outbox and the truth log."""
-        self.store = SubscriberStore()
-        self.listing = SubscriberList(self.store)
-        self._cached_answers: dict[str, tuple[float, bytes]] = {}
-        """The answers that the switch `cached` repeats: the time (seconds of the clock) and the body of the answer, by
-        query."""
-        self.stats = Stats()
-        self.recent: deque[tuple[float, Request, str]] = deque(maxlen=_MAX_RECENT_REQUESTS)
-        """The last requests of the API: the arrival (seconds of the clock), the request, and the answer."""
-        self.block = CreateBlock(self._first_settings)
-        self._set_settings(self._first_settings)
-        self._build_limiter()
-        self.random = Random(self.settings.seed)  # noqa: S311 - chances that must recur, not secrets
-
-    def _apply_event(self, event: dict[str, Any]) -> None:
-        """Apply an event of the journal."""
-        match event["kind"]:
-            case "created" | "churn_inserted":
-                subscriber_json = event["subscriber"]
-                self.store.bases.add(subscriber_json["Base"]["Id"], subscriber_json["Base"]["Name"])
-                email, client_user_id = subscriber_json.get("Email") or "", subscriber_json.get("ClientUserId") or ""
-                self.store.add(event["id"], event["base_id"], email, client_user_id, orjson.dumps(subscriber_json))
-                self.store.created.update([event["id"]] if event["kind"] == "created" else [])
-            case "updated":
-                self.store.replace(event["id"], orjson.dumps(event["subscriber"]))
-            case "churn_deleted":
-                self.store.remove(event["id"])
-            case "seeded":
-                names = ("first_id", "count", "step", "base_id", "base_name")
-                block = SyntheticSubscribers(**{name: event[name] for name in names})
-                self.store.bases.add(block.base_id, block.base_name)
-                self.store.add_block(block)
-            case "sent":
-                ids = {"request_id": event["request_id"], "message_id": event["message_id"]}
-                self.outbox.restore(ids | event["email"])
-            case other:
-                raise ValueError(f"unknown kind {other!r}")
-
-    def reset(self) -> None:
-        """Empty the sandbox, and set all switches to their values at the start."""
-        self.truth.clear()
-        self.outbox.clear()
-        self._set_start_state()
-
-    def change_switches(self, values: Mapping[str, object]) -> None:
-        """Set switches while the sandbox runs. Raise ValueError and change nothing if a value is wrong."""
-        old_settings, new_settings = self.settings, change_settings(self.settings, values)
-        self._set_settings(new_settings)
-        if any(getattr(new_settings, name) != getattr(old_settings, name) for name in _PACE_SWITCHES):
-            self._build_limiter()
-        if "seed" in values:
-            self.random = Random(new_settings.seed)  # noqa: S311 - chances that must recur, not secrets
-
-    def _set_settings(self, settings: SandboxSettings) -> None:
-        self.settings = settings
-        self.faults = FaultDraw(settings)
-        self.block = self.block.apply_settings(settings)
-        self.authorization = settings.authorization.replace("{token}", self.token).encode()
-
-    def _build_limiter(self) -> None:
-        settings = self.settings
-        self.limiter = build_limiter(settings.limiter, settings.rate, settings.burst, settings.window_ms / 1000)
-
-    def execute(self, operation: str, request: Request, answer_fate: AnswerFate) -> Response:
-        """Execute a request. `answer_fate` says whether its answer is sent.
-
-        Raise RejectedError if the request breaks a rule, and OSError if the disk is full and nothing was stored.
-        """
-        if operation == "create":
-            return self.create_subscriber(request.body, answer_fate)
-        if operation == "list":
-            return self._list_subscribers(request)
-        entry = self.outbox.add(parse_email(request.body, self.settings), self.wall_clock())
-        ids = {"request_id": entry["request_id"], "message_id": entry["message_id"]}
-        self.truth.append("sent", **ids, answered=answer_fate, email=entry)
-        send_result = {"SendMessageRequestId": entry["request_id"], "MessageId": entry["message_id"]}
-        return Response(200, orjson.dumps({"success": True, "SendEmail": send_result}))
-
-    def _list_subscribers(self, request: Request) -> Response:
-        """Return a page of the list (service-api.md 4.3), or an earlier answer (switch `cached`)."""
-        settings, now = self.settings, self.clock()
-        answered_at, earlier_page = self._cached_answers.get(request.query, (-math.inf, b""))
-        skips_cache = request.headers.get("cache-control") == "no-cache" and not settings.cache_ignores
-        if now < answered_at + settings.cached and not skips_cache:
-            return Response(200, earlier_page)
-        query = parse_query(request.query, settings)
-        page = self.listing.read_page(query, settings, now, self.random)
-        if settings.churn_insert or settings.churn_delete:
-            self._churn(query.base_id)
-        if settings.cached:
-            self._cached_answers[request.query] = now, page
-        return Response(200, page)
-
-    def create_subscriber(self, body: bytes, answer_fate: AnswerFate) -> Response:
-        """Create a subscriber (service-api.md 4.2). Raise the errors of `execute`."""
-        settings, store = self.settings, self.store
-        requested_base_id, requested_base_name, values = parse_create(body, settings)
-        base_id, base_name = self._find_base(requested_base_id, requested_base_name)
-        email = values.get("Email")
-        if settings.alter_fields or settings.alter_identity:
-            alter_values(values, settings)
-        merged_ids = self._find_merged_ids(values, base_id)
-        ids_of_identity = (
-            []
-            if merged_ids or settings.duplicates == "accept"
-            else store.find_by_identity(values, base_id, settings.identity)
-        )
-        if ids_of_identity and settings.duplicates != "upsert":
-            subscriber_text = email or f"with ClientUserId {values.get('ClientUserId')!r}"
-            status = int(settings.duplicates.removeprefix("reject_"))
-            raise RejectedError(f"Subscriber {subscriber_text} already exists in base {base_id}", status)
-        subscriber_id: int | None = next(iter(merged_ids or ids_of_identity), None)
-        if subscriber_id is not None:
-            old_subscriber = store.read(subscriber_id)
-            address = {**(old_subscriber.get("Address") or {}), **values.get("Address", {})}
-            values = old_subscriber | values | ({"Address": address} if address else {})
-        is_new = subscriber_id is None
-        if is_new and settings.quota and len(store) >= settings.quota:
-            raise RejectedError(f"Your plan allows {settings.quota} subscribers", settings.quota_status)
-        kind = "created" if is_new else "updated"
-        if subscriber_id is None:
-            subscriber_id = store.create_id(settings.id_step)
-        subscriber = fill_defaults(values, settings.absent_fields)
-        subscriber_json = orjson.dumps({"Id": subscriber_id, "Base": {"Id": base_id, "Name": base_name}} | subscriber)
-        self._record_change(kind, subscriber_id, base_id, email, answer_fate, subscriber_json)
-        if is_new:
-            store.created.add(subscriber_id)
-            lag_s = settings.list_lag_ms / 1000
-            visible_from = self.clock() + lag_s if lag_s else None
-            store.add(
-                subscriber_id,
-                base_id,
-                values.get("Email", ""),
-                values.get("ClientUserId", ""),
-                subscriber_json,
-                visible_from,
-            )
-            if settings.replica_lags_ms:
-                store.record_replica_start(subscriber_id, self.clock() + lag_s)
-        else:
-            store.replace(subscriber_id, subscriber_json)
-        return Response(
-            settings.created_status,
-            b'{"success":true,"Subscriber":' + self._format_answered_subscriber(subscriber_json) + b"}",
-        )
-
-    def answer_unstored(self, body: bytes) -> Response:
-        """Return the answer to a create, and store nothing. Raise RejectedError if the request breaks a rule."""
-        settings = self.settings
-        requested_base_id, requested_base_name, values = parse_create(body, settings)
-        base_id, base_name = self._find_base(requested_base_id, requested_base_name)
-        id_and_base = {"Id": self.store.create_id(settings.id_step), "Base": {"Id": base_id, "Name": base_name}}
-        subscriber_json = orjson.dumps(id_and_base | fill_defaults(values, settings.absent_fields))
-        return Response(
-            settings.created_status,
-            b'{"success":true,"Subscriber":' + self._format_answered_subscriber(subscriber_json) + b"}",
-        )
-
-    def _find_merged_ids(self, values: Mapping[str, Any], base_id: int) -> list[int]:
-        """Return the ids of the subscribers that a create overwrites by the switch `merge_by`. Subscribers of the base
-        come first."""
-        ids = list[int]()
-        for name in self.settings.merge_by:
-            if values.get(name):
-                text = values[name]
-                ids += self.store.find_phone(text) if name == "Phone" else self.store.find(name, text)
-        if self.settings.merge_within == "base":
-            ids = [subscriber_id for subscriber_id in ids if self.store.find_base_id(subscriber_id) == base_id]
-        return sorted(ids, key=lambda subscriber_id: (self.store.find_base_id(subscriber_id) != base_id, subscriber_id))
-
-    def _format_answered_subscriber(self, subscriber_json: bytes) -> bytes:
-        """Return the JSON of a subscriber in the form of an answer to a create."""
-        settings = self.settings
-        if settings.provisional_ids:
-            subscriber_json = orjson.dumps(
-                {**orjson.loads(subscriber_json), "Id": self.store.create_id(settings.id_step)}
-            )
-        if settings.activity != "boolean":
-            subscriber_json = format_activity(subscriber_json, settings.activity)
-        if settings.client_user_ids == "number":
-            subscriber_json = format_id_as_number(subscriber_json)
-        return format_uuid(subscriber_json) if settings.uuids else subscriber_json
-
-    def _record_change(
-        self,
-        kind: str,
-        subscriber_id: int,
-        base_id: int,
-        email: str | None,
-        answer_fate: AnswerFate,
-        subscriber_json: bytes,
-    ) -> None:
-        subscriber = orjson.Fragment(subscriber_json)
-        self.truth.append(
-            kind, id=subscriber_id, base_id=base_id, email=email, answered=answer_fate, subscriber=subscriber
-        )
-
-    def _find_base(self, base_id: int | None, name: str | None) -> tuple[int, str]:
-        """Return the Id and the Name of the base in which a create is stored: the named base, or its target in the
-        switch `base_alias`."""
-        base_name_matching = self.settings.base_names
-        for alias, target in self.settings.base_alias.items():
-            if (
-                alias == str(base_id)
-                if name is None
-                else fold_base_name(alias, base_name_matching) == fold_base_name(name, base_name_matching)
-            ):
-                base_id, name = (int(target), None) if target.isascii() and target.isdigit() else (None, target)
-                break
-        return self.store.bases.find_or_create_base(base_id, name, base_name_matching)
-
-    def _churn(self, listed_base_id: int | None) -> None:
-        """Delete and then insert subscribers, as the churn switches say. If `listed_base_id` is None, all bases were
-        listed."""
-        settings, store, random = self.settings, self.store, self.random
-        filters = () if listed_base_id is None else (Filter("BaseId", listed_base_id),)
-
-        def draw_count(amount: float) -> int:
-            return int(amount) + int(random.random() < amount - int(amount))
-
-        def find_subscriber_ids() -> list[int]:
-            return self.listing.find(Query(0, 0, filters), settings)
-
-        for _ in range(draw_count(settings.churn_delete)):
-            if listed_ids := find_subscriber_ids():
-                subscriber_id = draw_row(listed_ids, settings, random)
-                self.truth.append("churn_deleted", id=subscriber_id)
-                store.remove(subscriber_id)
-        for _ in range(draw_count(settings.churn_insert)):
-            listed_ids = find_subscriber_ids()
-            new_base_id = listed_base_id
-            if new_base_id is None:
-                new_base_id = store.find_base_id(draw_row(listed_ids, settings, random)) if listed_ids else 1
-            base_id, name = store.bases.find_or_create_base(new_base_id, None)
-            local_part = "somebody"
-            if settings.order == "email" and listed_ids:  # the new subscriber is next to an existing one in the list
-                local_part = (store.read(draw_row(listed_ids, settings, random)).get("Email") or "").partition("@")[0]
-            email = f"{local_part}.churn-{self.truth.sequence + 1}@example.net"
-            subscriber_id = choose_id(store, listed_ids, settings)
-            base = {"Id": base_id, "Name": name}
-            subscriber_json = orjson.dumps(
-                {"Id": subscriber_id, "Base": base, "IsActive": True, "Email": email, "Gender": ""}
-            )
-            self._record_change("churn_inserted", subscriber_id, base_id, None, AnswerFate.UNASKED, subscriber_json)
-            store.add(subscriber_id, base_id, email, "", subscriber_json)
-
-    def seed(self, count: int, base_id: int | None, base_name: str | None) -> SyntheticSubscribers:
-        """Add `count` synthetic subscribers to one base. The list shows them at once."""
-        base, step = self.store.bases.find_or_create_base(base_id, base_name), self.settings.id_step
-        block = SyntheticSubscribers(self.store.create_id(step), count, step, *base)
-        self.truth.append("seeded", **asdict(block))
-        self.store.add_block(block)
-        return block
-
-
-# the treatment of requests
 
 
 class Service:

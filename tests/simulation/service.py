@@ -9,7 +9,8 @@ from typing import Any, cast
 import orjson
 
 from connector.sandbox.connection import Request
-from connector.sandbox.service import Peer, Sandbox, Service
+from connector.sandbox.service import Peer, Service
+from connector.sandbox.state import Sandbox
 from connector.sandbox.subscriber import RejectedError
 from connector.sandbox.switches import SandboxSettings, change_settings
 from connector.sandbox.truth import AnswerFate
