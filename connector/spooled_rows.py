@@ -16,7 +16,8 @@ from connector.control import Stop
 from connector.fields import SENT_FIELDS
 from connector.rows import CloseableResource, Source
 from connector.spool import Spool
-from connector.subscribers.identity import Digests, Mask, Suppression, compute_field_digests
+from connector.subscribers.identity import Digests, Mask, compute_field_digests
+from connector.subscribers.identity_lists import Suppression
 from connector.subscribers.preparation import Difference, Positions, PreparedChunk, build_inactive_mask
 from connector.texts import agree, count
 
@@ -227,7 +228,7 @@ class SpooledRows(CloseableResource):
         self._is_thread_reading = False  # if true, the source must not be closed
         self.is_read = False
         self.row_count = self.source_row_count = 0  # number of records in this shard, and in the whole source
-        self.consent_columns: dict[str, None] = {}  # unmapped consent columns (connector.subscribers.headers)
+        self.consent_columns: dict[str, None] = {}  # unmapped consent columns (connector.subscribers.consent)
         self.suppression: Suppression | None = None  # the suppression list, if it has suppressed rows
 
     @property

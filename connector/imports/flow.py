@@ -48,7 +48,7 @@ from connector.runs.row_files import (
     is_workbook_name,
 )
 from connector.spooled_rows import SpooledRows
-from connector.subscribers.headers import explain_consent
+from connector.subscribers.consent import explain_consent
 from connector.subscribers.preparation import PreparedChunk
 from connector.subscribers.rules import BaseColumn
 from connector.tally import Tally, exceeds_share

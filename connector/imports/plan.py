@@ -19,7 +19,7 @@ from connector.runs.frame import RunPlan
 from connector.runs.row_files import select_source_columns
 from connector.shards import WHOLE, Shard
 from connector.sources.files import refuse_missing_columns
-from connector.subscribers.identity import Suppression
+from connector.subscribers.identity_lists import Suppression
 from connector.subscribers.preparation import PreparedChunk, check_mapping, prepare_chunks
 from connector.subscribers.rules import BaseColumn, FieldMapping, ValidationRules, explain_missing, list_columns
 

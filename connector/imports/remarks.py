@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from connector.subscribers.headers import explain_consent, find_name_column, find_useful_columns
+from connector.subscribers.consent import explain_consent
+from connector.subscribers.headers import find_name_column, find_useful_columns
 from connector.subscribers.mapping import Reinterpretation
 from connector.subscribers.preparation import PreparedChunk
 from connector.subscribers.rules import FieldMapping
@@ -37,7 +38,7 @@ class Remarks:
     yearless_count: int = 0  # birthdays without a year
     reinterpreted_counts: Counter[Reinterpretation] = field(default_factory=Counter)  # number of cells by kind
     number_cells: Counter[str] = field(default_factory=Counter)  # cells of a workbook with a number, by column
-    consent_columns: list[str] = field(default_factory=list)  # unmapped consent columns (connector.subscribers.headers)
+    consent_columns: list[str] = field(default_factory=list)  # unmapped consent columns (connector.subscribers.consent)
 
     def add_chunk(self, prepared_chunk: PreparedChunk) -> None:
         """Add the messages and counts of a chunk."""

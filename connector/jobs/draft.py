@@ -12,7 +12,8 @@ from datetime import date
 import numpy as np
 import pandas as pd
 
-from connector.subscribers.headers import build_consent_rule, find_consent_columns, guess_mapping
+from connector.subscribers.consent import build_consent_rule, find_consent_columns
+from connector.subscribers.headers import guess_mapping
 from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules, normalise_header
 from connector.subscribers.validation import validate_rows

@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING
 from connector.errors import ConfigurationError
 from connector.fields import NAMES
 from connector.imports.plan import LoadPlan, RowsPlan, check_plan
-from connector.jobs.build import (
-    build_policy,
-    build_rules,
-    open_increment,
-    open_source,
-    plan_receipts,
-    plan_suppression,
-)
+from connector.jobs.build import build_policy, build_rules, open_increment, open_source, plan_receipts, plan_suppression
 from connector.jobs.models import Job, JobSubscriber
 from connector.jobs.source_models import Cursor, JobSource, SqlSource
 from connector.jobs.subscriber_models import build_base, build_column_rule
@@ -25,7 +18,8 @@ from connector.rows import Source, closed_on_error
 from connector.runs.row_files import is_rejects_file, read_corrections, select_source_columns
 from connector.settings import Settings
 from connector.shards import WHOLE, Shard
-from connector.subscribers.headers import build_consent_rule, guess_mapping, override_mapping
+from connector.subscribers.consent import build_consent_rule
+from connector.subscribers.headers import guess_mapping, override_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping
 
 if TYPE_CHECKING:

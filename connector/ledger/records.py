@@ -15,7 +15,7 @@ from connector.ledger.schema import CONFIRMATION_NUMBERS, IDENTITY_FIELDS, IS_UN
 from connector.ledger.store import Base, make_storable, make_storable_or_none
 from connector.pace.rate import FoundLimit
 from connector.states import State, find_traits, list_states_sql
-from connector.subscribers.identity import Suppression
+from connector.subscribers.identity_lists import Suppression
 
 LIST_SIZE_PREFIX = "list "
 """The prefix of the names under which `meta` and `email_meta` have the numbers of entries of suppression lists."""

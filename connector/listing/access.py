@@ -23,7 +23,8 @@ from connector.paging.overlap import IdArray, IdSet
 from connector.service.client import Client
 from connector.service.retry import Retrier
 from connector.spool import SpooledValues
-from connector.subscribers.identity import CAPITAL_TRAITS, InactiveIdentities, SpellingClass, classify, is_plain
+from connector.subscribers.identity_lists import InactiveIdentities
+from connector.subscribers.spellings import CAPITAL_TRAITS, SpellingClass, classify, is_plain
 
 _ID_BATCH_SIZE = 1024  # number of answered ids that are added to an array at once
 

@@ -19,7 +19,7 @@ from connector.errors import ConfigurationError
 from connector.fields import normalise_email
 from connector.paging.overlap import Mask
 from connector.service.wire import ListPage, ListQuery, read_field
-from connector.subscribers.identity import describe_spelling, spellings_differ_only_in_case
+from connector.subscribers.spellings import describe_spelling, spellings_differ_only_in_case
 
 RequestPage = Callable[[ListQuery], Awaitable[ListPage | None]]
 """A function that returns one page, or None if the service returns no page."""

@@ -48,7 +48,7 @@ from connector.listing.requests import (
     request_rows,
 )
 from connector.service.wire import ListQuery
-from connector.subscribers.identity import SpellingClass, build_spellings, classify, spellings_differ_only_in_case
+from connector.subscribers.spellings import SpellingClass, build_spellings, classify, spellings_differ_only_in_case
 from connector.texts import count
 
 logger = logging.getLogger(__name__)

@@ -18,7 +18,8 @@ from connector.pace.pace import Pace
 from connector.pace.refusals import PassingRefusals
 from connector.rows import LoadRow, Row
 from connector.spool import SpooledValues
-from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES, Suppression, join_digests
+from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES, join_digests
+from connector.subscribers.identity_lists import Suppression
 from connector.tally import MIN_ROWS_FOR_SHARE, Tally, exceeds_share
 
 _SHORTEST_FRESH_S = 1.0  # the least `load.fresh`; a smaller value is raised to this value

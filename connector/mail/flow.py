@@ -66,7 +66,8 @@ from connector.service.client import open_client
 from connector.service.retry import Retrier
 from connector.settings import bound_in_flight, build_service
 from connector.states import EmailState
-from connector.subscribers.identity import IDENTITY_BYTES, InactiveIdentities, digest_identity, join_digests
+from connector.subscribers.identity import IDENTITY_BYTES, digest_identity, join_digests
+from connector.subscribers.identity_lists import InactiveIdentities
 from connector.tally import Problem, exceeds_share
 from connector.texts import agree, count
 

@@ -1,13 +1,11 @@
-"""Digests of identities and rows, the identities that a run has read, and the spellings of an identity.
+"""Digests of identities and rows, and the identities that a run has read.
 
 The digest of an identity has 16 bytes. The fingerprint of a row is a digest of all values that the row would send, and
 has 8 bytes. The ledger stores digests instead of addresses. So a reader of the ledger can find only people whose
 address the reader already knows.
 """
 
-import re
-import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
 from hashlib import blake2b
@@ -18,9 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.errors import ConfigurationError
-from connector.fields import BY_NAME, SENT_FIELDS, Kind, normalise_email, normalise_identity
-from connector.texts import count
+from connector.fields import BY_NAME, SENT_FIELDS, Kind, normalise_identity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -243,202 +239,3 @@ class _KnownIdentities:
         fingerprints = np.concatenate([self.fingerprints, other.fingerprints])
         inactive_mask = np.concatenate([self.inactive_mask, other.inactive_mask])
         return _KnownIdentities(identities[order], fingerprints[order], inactive_mask[order])
-
-
-# The spellings of an identity in look-ups, and the class of each spelling. The service's filter may fail only for some
-# classes of texts, for example texts with capitals, or texts with a plus that the service decodes as a blank. So a
-# proof for one spelling is valid only for the class of this spelling.
-
-_PLAIN_PATTERNS = {
-    "email": re.compile(r"[a-z0-9._-]+@(?!xn--)[a-z0-9-]+(\.(?!xn--)[a-z0-9-]+)*"),
-    "client_user_id": re.compile(r"(?!0)[0-9]*[a-z._-][a-z0-9._-]*"),
-}
-_PLAIN_CHARACTERS = frozenset("._-")
-# a larger character needs four bytes in UTF-8, and some databases cannot store four bytes
-_LARGEST_16_BIT_CHARACTER = "\uffff"
-
-CAPITAL_TRAITS = frozenset({"local: capitals", "domain: capitals"})
-"""The traits that an email may have because of its capitals."""
-
-
-@dataclass(frozen=True, slots=True)
-class SpellingClass:
-    """A class of texts of one field. A filter should treat all texts of a class alike. The class of plain texts has no
-    `traits`."""
-
-    field: str
-    traits: frozenset[str]
-
-
-def build_spellings(field: str, value: str) -> tuple[str, ...]:
-    """Return the texts to look up, without duplicates: the identity as it was sent, with a normalised domain, and
-    normalised as a whole (architecture 4.5).
-
-    `field` is email or client_user_id. `value` is the identity as it was sent.
-    """
-    if field != "email":
-        return tuple(dict.fromkeys((value, normalise_identity(field, value))))
-    normal_form = normalise_email(value)
-    local_part, at, _ = value.rpartition("@")
-    domain_normalised = f"{local_part}@{normal_form.rpartition('@')[2]}" if at else normal_form
-    return tuple(dict.fromkeys((value, domain_normalised, normal_form)))
-
-
-def classify(field: str, text: str) -> SpellingClass:
-    """Return the class of a text that is looked up in this field."""
-    if is_plain(field, text):
-        return SpellingClass(field, frozenset())
-    if field != "email":
-        return SpellingClass(field, describe_spelling(text))
-    local_part, at, domain = text.rpartition("@")
-    if not at:
-        return SpellingClass(field, frozenset(("no @", *_find_traits(text))))
-    address_parts = (("local", local_part), ("domain", domain))
-    traits = {f"{name}: {trait}" for name, address_part in address_parts for trait in _find_traits(address_part)}
-    if any(label.startswith("xn--") for label in domain.lower().split(".")):
-        traits.add("domain: A-label")
-    return SpellingClass(field, frozenset(traits))
-
-
-def is_plain(field: str, text: str) -> bool:
-    """Return whether a text is plain, which means that its class has no traits. This fast test is enough for nearly all
-    texts."""
-    return _PLAIN_PATTERNS[field].fullmatch(text) is not None
-
-
-def spellings_differ_only_in_case(field: str, value: str) -> bool:
-    """Return whether all spellings of this identity differ only in upper and lower case.
-
-    A letter beyond ASCII, and a domain with such letters, has several forms that a service may store.
-    """
-    if field != "email":
-        return True
-    normal_form = normalise_email(value)
-    return normal_form.isascii() and "domain: A-label" not in classify("email", normal_form).traits
-
-
-def describe_spelling(text: str) -> frozenset[str]:
-    """Return the traits of a text that is not an email. A plain text has no traits."""
-    traits = set(_find_traits(text))
-    if text.isascii() and text.isdigit():
-        traits.add("digits only")
-    if text.startswith("0"):
-        traits.add("leading zero")
-    return frozenset(traits)
-
-
-def _find_traits(text: str) -> Iterator[str]:
-    if text != text.lower():
-        yield "capitals"
-    if not text.isascii():
-        yield "beyond ASCII"
-        if unicodedata.normalize("NFC", text) != text:
-            yield "not composed"
-        if max(text) > _LARGEST_16_BIT_CHARACTER:
-            yield "beyond 16 bits"
-    yield from {character for character in text if character.isascii() and not character.isalnum()} - _PLAIN_CHARACTERS
-
-
-# The suppression list
-
-
-_MIN_COMPARED_SIZE = 10  # entries; the size of a list that was smaller is not compared
-
-
-class Suppression:
-    """The suppression list of `job`. Its entries are identities of `field` (email or client_user_id)."""
-
-    __slots__ = ("_digests", "field", "job", "max_shrink", "name")
-
-    def __init__(
-        self, job: str, field: str, digests: Digests | Iterable[bytes], *, name: str = "", max_shrink: float = 1.0
-    ) -> None:
-        """`digests` are the digests of the entries, as an S16 array or as single digests. They may be in any order and
-        have duplicates. `name` is the path of the list, and `max_shrink` the share by which the list may shrink between
-        two runs."""
-        if not isinstance(digests, np.ndarray):
-            digests = join_digests(digests, IDENTITY_BYTES)
-        self.job = job
-        self.field = field
-        self.name, self.max_shrink = name, max_shrink
-        self._digests: Digests = np.unique(digests)  # sorted, without duplicates
-
-    @property
-    def size(self) -> int:
-        """The number of identities on the list."""
-        return len(self._digests)
-
-    def has_same_entries(self, other: "Suppression") -> bool:
-        """Return whether the other list has the same field and identities."""
-        return self.field == other.field and np.array_equal(self._digests, other._digests)
-
-    def refuse_shrunk(self, previous_size: int | None) -> None:
-        """Raise ConfigurationError if the list is smaller than `previous_size` by `max_shrink` or more. With an
-        incomplete list, the run would create or mail suppressed people. If `previous_size` is below 10, the sizes are
-        not compared."""
-        if previous_size is None or previous_size < _MIN_COMPARED_SIZE:
-            return
-        shrink = 1 - self.size / previous_size
-        if shrink > 0 and shrink >= self.max_shrink:
-            raise ConfigurationError(
-                f"the suppression list {self.name} names {count(self.size, 'subscriber')}, {shrink:.1%} fewer than in "
-                f"the last run ({previous_size:,}). Nothing was sent. Check whether the list is complete. If so, set "
-                f"guard.max_shrink above {shrink:.1%} for one run"
-            )
-
-    def has_subscriber(self, values: Mapping[str, object]) -> bool:
-        """Return whether a subscriber with these values (by field name) is on the list."""
-        value = values.get(self.field)
-        if not isinstance(value, str):
-            return False
-        return bool(self.build_digest_mask(join_digests([digest_identity(self.field, value)], IDENTITY_BYTES))[0])
-
-    def build_mask(self, subscribers: "pd.DataFrame") -> Mask:
-        """Return the mask of the rows of a typed frame that are on the list."""
-        mask = np.zeros(len(subscribers), dtype=bool)
-        if self.field in subscribers:
-            present_mask = subscribers[self.field].notna().to_numpy(dtype=bool)
-            mask[present_mask] = self.build_digest_mask(
-                compute_identities(subscribers[self.field][present_mask], self.field)
-            )
-        return mask
-
-    def build_digest_mask(self, digests: Digests) -> Mask:
-        """Return the mask of the digests (S16, of the list's field) that are on the list."""
-        return _build_member_mask(self._digests, digests)
-
-
-class InactiveIdentities:
-    """The identities (S16 digests) that are inactive in a base of the service's list, or in rows of the run.
-
-    `reactivated` are inactive identities that the run creates as active, because the job does not suppress inactive
-    people.
-    """
-
-    __slots__ = ("_sorted_digests", "_unsorted_digests", "reactivated")
-
-    def __init__(self) -> None:
-        self._sorted_digests: Digests = join_digests((), IDENTITY_BYTES)  # sorted, without duplicates
-        self._unsorted_digests = bytearray()  # digests that are not in `_sorted_digests` yet
-        self.reactivated: set[bytes] = set()
-
-    def add(self, identity: bytes) -> None:
-        """Add an inactive identity."""
-        self._unsorted_digests += identity
-
-    def build_digest_mask(self, digests: Digests) -> Mask:
-        """Return the mask of the digests that were added."""
-        if self._unsorted_digests:
-            added_digests = np.frombuffer(bytes(self._unsorted_digests), dtype=self._sorted_digests.dtype)
-            self._sorted_digests = np.unique(np.concatenate([self._sorted_digests, added_digests]))
-            self._unsorted_digests.clear()
-        return _build_member_mask(self._sorted_digests, digests)
-
-
-def _build_member_mask(sorted_digests: Digests, digests: Digests) -> Mask:
-    """Return the mask of the `digests` that are in the array `sorted_digests`."""
-    indices = np.searchsorted(sorted_digests, digests)
-    inside_mask = indices < len(sorted_digests)
-    member_mask = np.zeros(len(digests), dtype=bool)
-    member_mask[inside_mask] = sorted_digests[indices[inside_mask]] == digests[inside_mask]
-    return member_mask

@@ -20,13 +20,12 @@ from connector.fields import BaseRef
 from connector.outcomes import Fault
 from connector.rows import Chunk, MalformedRow, PlannedChunk, Source
 from connector.shards import WHOLE, Shard
-from connector.subscribers.headers import find_consent_columns
+from connector.subscribers.consent import find_consent_columns
 from connector.subscribers.identity import (
     IDENTITY_BYTES,
     Digests,
     Mask,
     SeenIdentities,
-    Suppression,
     compute_fingerprints,
     compute_identities,
     digest_text,
@@ -34,6 +33,7 @@ from connector.subscribers.identity import (
     separate_digests,
     split_digests,
 )
+from connector.subscribers.identity_lists import Suppression
 from connector.subscribers.mapping import ReinterpretedCells, apply_mapping
 from connector.subscribers.rules import (
     BaseColumn,
@@ -125,7 +125,7 @@ class PreparedChunk:
     `omitted_zip_positions` are the positions of valid rows whose zip code is left out. `yearless_positions` are the
     positions of valid rows whose birthday is left out, because it has no year. `reinterpreted_cells` has the positions
     of cells whose value differs from their text. `source_row_count` counts the records of the source in this chunk,
-    also the records of other shards. `consent_columns` has unmapped consent columns (connector.subscribers.headers).
+    also the records of other shards. `consent_columns` has unmapped consent columns (connector.subscribers.consent).
     """
 
     chunk: Chunk

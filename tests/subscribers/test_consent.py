@@ -3,12 +3,8 @@ is_active."""
 
 import pandas as pd
 
-from connector.subscribers.headers import (
-    build_consent_rule,
-    find_consent_columns,
-    guess_mapping,
-    is_unsubscribed_header,
-)
+from connector.subscribers.consent import build_consent_rule, find_consent_columns, is_unsubscribed_header
+from connector.subscribers.headers import guess_mapping
 from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
 from connector.subscribers.validation import validate_rows

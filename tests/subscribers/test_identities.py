@@ -13,19 +13,16 @@ from hypothesis import given, strategies as st
 from connector.fields import normalise_identity
 from connector.subscribers.identity import (
     SeenIdentities,
-    Suppression,
-    build_spellings,
-    classify,
     compute_fingerprints,
     compute_identities,
     digest_identity,
     digest_text,
-    is_plain,
     join_digests,
     separate_digests,
-    spellings_differ_only_in_case,
     split_digests,
 )
+from connector.subscribers.identity_lists import Suppression
+from connector.subscribers.spellings import build_spellings, classify, is_plain, spellings_differ_only_in_case
 
 TAGS = pd.ArrowDtype(pa.list_(pa.string()))
 

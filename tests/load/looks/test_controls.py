@@ -9,7 +9,7 @@ from connector.listing.lookup import FilterCheck, check_filters, has_control
 from connector.listing.requests import read_stats
 from connector.load.session import Session
 from connector.service.wire import ListPage, ListQuery, Refused
-from connector.subscribers.identity import SpellingClass, classify
+from connector.subscribers.spellings import SpellingClass, classify
 from tests.load.looks.fake_list import (
     FakeList,
     build_other_people,

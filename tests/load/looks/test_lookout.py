@@ -3,7 +3,7 @@
 from typing import Any
 
 from connector.listing.access import ListedSubscriber, ListStats
-from connector.subscribers.identity import SpellingClass, classify
+from connector.subscribers.spellings import SpellingClass, classify
 
 PLAIN_CLASS, PLUS_CLASS = classify("email", "a@x.org"), classify("email", "a+b@x.org")
 KEY_CLASS = classify("client_user_id", "k")

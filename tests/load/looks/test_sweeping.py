@@ -15,7 +15,8 @@ from connector.listing.base_list import EmptiedError, Listing, list_account, loo
 from connector.listing.pages import ListFailed
 from connector.load.session import Session
 from connector.service.wire import Ambiguous, ListQuery
-from connector.subscribers.identity import classify, digest_identity
+from connector.subscribers.identity import digest_identity
+from connector.subscribers.spellings import classify
 from tests.load.looks.fake_list import FakeList, build_other_people
 from tests.load.sessions import build_key, build_sentinel, compute_identity, read_recorded_ids, run_with_fake
 

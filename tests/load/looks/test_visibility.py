@@ -10,7 +10,7 @@ from connector.listing.access import Sentinel, Visibility, read_visibility
 from connector.listing.base_list import describe_unreadable
 from connector.listing.lookup import FilterCheck, find_visible_sentinels
 from connector.paging.certificate import Certificate, CertificateReason, CertificateVerdict, Order
-from connector.subscribers.identity import classify
+from connector.subscribers.spellings import classify
 from tests.load.looks.fake_list import FakeList
 from tests.load.sessions import build_sentinel, run_with_fake
 

@@ -1,0 +1,216 @@
+"""Finds consent columns, which show whether a person wants email, and reads is_active from their cells."""
+
+import json
+import re
+import shlex
+from collections.abc import Collection, Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connector.subscribers.checks import (
+    FLAGS,
+    INACTIVE_WORDS,
+    UNSUBSCRIBED_WORDS,
+    YES_OR_NO,
+    read_cells,
+    translate_cells,
+)
+from connector.subscribers.identity import Mask
+from connector.subscribers.rules import ColumnRule, FieldMapping, normalise_header, split_header
+
+ACTIVE_HEADERS = (
+    "is_active", "Accepts Email Marketing", "Accepts Marketing",  # Shopify, new and old
+    "opted_in", "is_subscribed", "Subscribed", "accepts_emails", "email_opt_in", "email_consent", "newsletter_opt_in",
+    "Newsletter_Einwilligung", "Angemeldet", "Inscrit", "Abonné", "Suscrito", "Iscritto", "Inscrito", "Ingeschreven",
+    "Zapisany",
+)  # fmt: skip
+"""Headers of columns that are mapped to is_active, because they ask whether the person wants emails. A header that
+means an opt-out, or the name of a list, is not here."""
+
+
+# Headers as `normalise_header` writes them.
+_UNSUBSCRIBED_HEADER = re.compile(
+    "unsub|optout|^(is|ist|esta)?(blocked|gesperrt|bloquead[oa]|bloccat[oa]|geblokkeerd|zablokowany)$|^bounced|complained|spamcomplaint|optedout|donotemail|donotmail|donotbulk|donotcontact|^(is|has)?noe?mail|blacklist|blocklist"
+    "|suppress|hardbounce|abgemeldet|abmeld|abbestell|widerruf|werbesperre|keinewerbung|keinnewsletter|ausgetragen"
+    "|desabonn|desinscri|dadodebaja|fechadebaja|fechabaja|desuscri|nomolestar|disiscri|descadastr|naoreceber"
+    "|uitgeschreven|uitschrijf|afgemeld|wypisa|rezygnac|^baja$|werbeverbot|robinsonlist"
+)
+_NEWS_WORDS = (
+    "newsletter|nieuwsbrie|infolettre|boletin|bollettin|mailing|marketing|(?<!be|ge|er)werb|consent|einwilligung|zgod"
+    "|consens"
+)
+_MAIL_WORDS = re.compile("mail|correo|courriel")
+_REFUSAL_WORDS = re.compile(  # only next to a word for news or mail: Refus newsletter, consent_withdrawn_at
+    "refus|declin|revo[ck]|withdr[ae]w|exclud|ausgeschl|abgelehnt|abgewahlt|widerspr|oppos|disabl|deaktiv|desactiv"
+    "|disattiv|sperre|rifiut|rechaz|recus|geweiger|odmow|sprzeciw|^stop"
+)
+# These words count only in a header with a word for news. Next to "mail", "cancel" may have another meaning.
+_ENDING_WORDS = re.compile("cancel|gekundigt|denied|reject|resili|annul|opgezegd|stop$")
+
+# Headers as `split_header` writes them.
+_MAIL_NOUNS = (
+    rf"(\w*mail\w*|correos?|courriels?|\w*({_NEWS_WORDS})\w*|reclame|publicidade?|publicite|pubblicita"
+    r"|reklam\w*|promo\w*)\b"
+)
+_MAIL_VERBS = (
+    r"(send\w*|subscri\w*|contact(|ed|able|ar|er)|kontakt\w*|anschreiben|angemeldet|abonn\w*|aangemeld|envoyer|recevoir"
+    r"|inscri\w*|enviar|recibir|suscri\w*|inviare|ricevere|contattare|iscri\w*|receber|wysyla\w*|otrzymywa\w*|zapisan\w*"
+    r"|versturen|ontvangen)\b"
+)
+_NEGATED_HEADER = re.compile(
+    # These words are searched only at the beginning of a header: elsewhere, `no` may mean a number (Mail No), or "in
+    # the" in Portuguese.
+    rf"^no (?!of |de |du )(\w+ ){{0,2}}{_MAIL_NOUNS}"
+    rf"|^(sin|sans|sem|senza|without|ohne|bez|brak|niente|pas|aucune?|nessuna?|zero) (\w+ )?{_MAIL_NOUNS}"
+    rf"|^(not|non|nao|nie|ne pas|ne plus) ({_MAIL_NOUNS}|{_MAIL_VERBS})"
+    rf"|\b(do not|does not|don t|doesn t|dont|kein\w*|nicht|geen|niet|ne \w+ (pas|plus)|nie chce"
+    r"|no (quier|dese|acept)\w*|nao (quer|dese|aceit)\w*|non (vuole|voglio|desider|accett)\w*)"
+    rf" (\w+ ){{0,3}}({_MAIL_NOUNS}|{_MAIL_VERBS})"
+    r"|\bno (enviar|contactar|recibir|suscri\w*|subscri\w*)\b"
+)
+# A header such as Newsletter ja/nein names both answers, so it is not negated.
+_YES_WORD = re.compile(r"\b(yes|ja|oui|si|sim|tak)\b")
+_SUBSCRIBED_HEADER = re.compile(
+    "^(accepts?|wants?|receives?|can|may|acepta|quiere|desea|accetta|vuole|aceita|quer|deseja|souhaite|accepte|mochte|will|wunscht|darf"
+    "|wil|mag|chce).*(mail|correo|courriel|news|(?<!be|ge|er)werb)|^mailable$|mail(s|ing)?(allowed|erlaubt)|gdpr|dsgvo|rgpd|lgpd|"
+    "newsletter|optin|optedin|consent|permission|marketing|mailing|subscribed|einwilligung|werbeerlaubnis|infolettre"
+    "|boletin|suscri|bollettino|nieuwsbrief|zgoda|abonniert|abonne"
+)
+_NORMAL_ACTIVE_HEADERS = frozenset({
+    *(normalise_header(header) for header in ACTIVE_HEADERS),
+    "active", "aktiv", "actif", "activo", "attivo", "ativo", "actief", "aktywny",
+})  # fmt: skip
+_STATUS_WORDS = re.compile("status|statut|estado|stato$|stan$")
+_URL_OR_TOKEN = re.compile("url|link|token|hash|doubleoptin")  # unsubscribe_url
+_PHONE_CHANNEL = re.compile("sms|phone|whatsapp|call")  # accepts_sms_marketing
+
+_NO_WORDS = ("", *(word for word, is_yes in YES_OR_NO.items() if not is_yes))
+
+
+def is_unsubscribed_header(column: str) -> bool:
+    """Return whether the header means that the cells of this column show who has unsubscribed."""
+    header = normalise_header(column)
+    if _is_unrelated(header):
+        return False
+    if _UNSUBSCRIBED_HEADER.search(header):
+        return True
+    is_news = re.search(_NEWS_WORDS, header) is not None
+    if (is_news or _MAIL_WORDS.search(header)) and _REFUSAL_WORDS.search(header):
+        return True
+    header_words = split_header(column)
+    return (is_news and bool(_ENDING_WORDS.search(header))) or bool(
+        _NEGATED_HEADER.search(header_words) and not _YES_WORD.search(header_words)
+    )
+
+
+def _is_unrelated(header: str) -> bool:
+    """Return whether a header is about a URL or token, or about phones but not about emails. `Email/SMS opt-out` is
+    also about emails."""
+    return bool(_URL_OR_TOKEN.search(header) or (_PHONE_CHANNEL.search(header) and "mail" not in header))
+
+
+def build_consent_rule(column: str) -> ColumnRule:
+    """Return the rule that reads is_active from a column. The header of the column decides how the cells are read.
+
+    If the header means unsubscribed people, each text (also a date) means inactive. Only an empty text, 0 and words for
+    no mean active.
+    """
+    if not is_unsubscribed_header(column):
+        return ColumnRule(column=column)
+    name = f"row[{json.dumps(column, ensure_ascii=False)}]"
+    return ColumnRule(template=f"{{{{ 'true' if {name} | trim | lower in {_NO_WORDS!r} else 'false' }}}}")
+
+
+def find_unread_columns(mapping: FieldMapping, columns: Sequence[str], ignored_columns: Collection[str]) -> list[str]:
+    """Return the columns that are neither ignored nor read by the rules of is_active and email. If is_active is false
+    for all rows, return no columns."""
+    rule = mapping.rules.get("is_active")
+    if rule is not None and rule.value == "false":
+        return []
+    rules = (rule, mapping.rules.get("email"))
+    read_columns = {column for rule in rules if rule is not None for column in rule.columns}
+    return [column for column in columns if column not in read_columns and column not in ignored_columns]
+
+
+def find_consent_columns(frame: pd.DataFrame, mapping: FieldMapping, ignored_columns: Collection[str]) -> list[str]:
+    """Return the consent columns of a chunk's frame (texts) that the rule of is_active does not read."""
+    rule = mapping.rules.get("is_active")
+    has_column = rule is not None and bool(rule.columns)
+    unread_columns = find_unread_columns(mapping, [str(column) for column in frame.columns], ignored_columns)
+    return [
+        column for column in unread_columns if _shows_consent(column, frame[column], has_activity_column=has_column)
+    ]
+
+
+def _shows_consent(column: str, cells: "pd.Series[str]", *, has_activity_column: bool) -> bool:
+    """Return whether a column is a consent column. `has_activity_column` is true if is_active is mapped to another
+    column."""
+    header = normalise_header(column)
+    if _is_unrelated(header):
+        return False
+    if is_unsubscribed_header(column):
+        return True
+    texts = pc.utf8_lower(pc.utf8_trim_whitespace(read_cells(cells)))
+    is_subscribed = _SUBSCRIBED_HEADER.search(header) is not None
+    if _contains_word(texts, UNSUBSCRIBED_WORDS):
+        return True
+    if (is_subscribed or _STATUS_WORDS.search(header)) and (
+        _contains_word(texts, INACTIVE_WORDS) or _begins_with_refusal(texts)
+    ):
+        return True
+    if has_activity_column:
+        return False
+    if header in _NORMAL_ACTIVE_HEADERS and _contains_word(texts, [word for word in FLAGS if not FLAGS[word]]):
+        return True
+    if not is_subscribed:
+        return False
+    filled_texts = texts.filter(pc.fill_null(pc.not_equal(texts, ""), False))
+    if len(filled_texts) > 0 and pc.all(pc.is_in(filled_texts, pa.array(YES_OR_NO, texts.type))).as_py():
+        return True
+    # The first word of each cell, for example "nein" of "nein, danke".
+    first_words = pc.struct_field(pc.extract_regex(filled_texts, r"^(?P<word>\pL{2,})"), "word")
+    return all(
+        _contains_word(first_words, [word for word in YES_OR_NO if YES_OR_NO[word] is is_yes])
+        for is_yes in (True, False)
+    )
+
+
+_REFUSAL_TEXT = rf"^({'|'.join(map(re.escape, UNSUBSCRIBED_WORDS))})[^\pL\pN]"
+
+
+def _begins_with_refusal(words: pa.Array) -> bool:
+    """Return whether any cell begins with a refusal, such as `Opted out (by contact)` or `Unsubscribed by customer`."""
+    return bool(pc.any(pc.match_substring_regex(words, _REFUSAL_TEXT)).as_py())
+
+
+def _contains_word(cells: pa.Array, words: Sequence[str]) -> bool:
+    return bool(pc.any(pc.is_in(cells, pa.array(words, cells.type))).as_py())
+
+
+def find_inactive_rows(frame: pd.DataFrame, columns: Collection[str]) -> tuple[Mask, Mask]:
+    """Return two masks of a chunk's frame (texts): the rows that any of these columns shows as inactive, and the other
+    rows with a word that means neither active nor inactive."""
+    inactive_mask, unclear_mask = np.zeros(len(frame), dtype=bool), np.zeros(len(frame), dtype=bool)
+    for column in columns:
+        texts = pc.fill_null(pc.utf8_lower(pc.utf8_trim_whitespace(read_cells(frame[column]))), "")
+        if is_unsubscribed_header(column):
+            inactive_mask |= ~pc.is_in(texts, pa.array(_NO_WORDS, texts.type)).to_numpy(zero_copy_only=False)
+        else:
+            flags = translate_cells(texts, FLAGS)
+            inactive_mask |= pc.fill_null(pc.invert(flags), False).to_numpy(zero_copy_only=False)
+            unclear_mask |= flags.is_null().to_numpy(zero_copy_only=False)
+    return inactive_mask, unclear_mask & ~inactive_mask
+
+
+def explain_consent(columns: Sequence[str]) -> Iterator[str]:
+    """Yield a message for each of these unmapped consent columns."""
+    for column in columns:
+        yield (
+            f"the column {column} says who wants no email, but nothing reads it, so people who have unsubscribed would "
+            f"become active. Map it (--map is_active={shlex.quote(column)}; in a job `is_active`, as "
+            f"`connector init` drafts it), or ignore it (--ignore {shlex.quote(column)}; in a job "
+            f"`ignore: [{column}]`)"
+        )

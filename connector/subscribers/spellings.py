@@ -1,0 +1,101 @@
+"""The spellings of an identity in look-ups, and the class of each spelling.
+
+The service's filter may fail only for some classes of texts, for example texts with capitals, or texts with a plus that
+the service decodes as a blank. So a proof for one spelling is valid only for the class of this spelling.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from connector.fields import normalise_email, normalise_identity
+
+_PLAIN_PATTERNS = {
+    "email": re.compile(r"[a-z0-9._-]+@(?!xn--)[a-z0-9-]+(\.(?!xn--)[a-z0-9-]+)*"),
+    "client_user_id": re.compile(r"(?!0)[0-9]*[a-z._-][a-z0-9._-]*"),
+}
+_PLAIN_CHARACTERS = frozenset("._-")
+# a larger character needs four bytes in UTF-8, and some databases cannot store four bytes
+_LARGEST_16_BIT_CHARACTER = "\uffff"
+
+CAPITAL_TRAITS = frozenset({"local: capitals", "domain: capitals"})
+"""The traits that an email may have because of its capitals."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpellingClass:
+    """A class of texts of one field. A filter should treat all texts of a class alike. The class of plain texts has no
+    `traits`."""
+
+    field: str
+    traits: frozenset[str]
+
+
+def build_spellings(field: str, value: str) -> tuple[str, ...]:
+    """Return the texts to look up, without duplicates: the identity as it was sent, with a normalised domain, and
+    normalised as a whole (architecture 4.5).
+
+    `field` is email or client_user_id. `value` is the identity as it was sent.
+    """
+    if field != "email":
+        return tuple(dict.fromkeys((value, normalise_identity(field, value))))
+    normal_form = normalise_email(value)
+    local_part, at, _ = value.rpartition("@")
+    domain_normalised = f"{local_part}@{normal_form.rpartition('@')[2]}" if at else normal_form
+    return tuple(dict.fromkeys((value, domain_normalised, normal_form)))
+
+
+def classify(field: str, text: str) -> SpellingClass:
+    """Return the class of a text that is looked up in this field."""
+    if is_plain(field, text):
+        return SpellingClass(field, frozenset())
+    if field != "email":
+        return SpellingClass(field, describe_spelling(text))
+    local_part, at, domain = text.rpartition("@")
+    if not at:
+        return SpellingClass(field, frozenset(("no @", *_find_traits(text))))
+    address_parts = (("local", local_part), ("domain", domain))
+    traits = {f"{name}: {trait}" for name, address_part in address_parts for trait in _find_traits(address_part)}
+    if any(label.startswith("xn--") for label in domain.lower().split(".")):
+        traits.add("domain: A-label")
+    return SpellingClass(field, frozenset(traits))
+
+
+def is_plain(field: str, text: str) -> bool:
+    """Return whether a text is plain, which means that its class has no traits. This fast test is enough for nearly all
+    texts."""
+    return _PLAIN_PATTERNS[field].fullmatch(text) is not None
+
+
+def spellings_differ_only_in_case(field: str, value: str) -> bool:
+    """Return whether all spellings of this identity differ only in upper and lower case.
+
+    A letter beyond ASCII, and a domain with such letters, has several forms that a service may store.
+    """
+    if field != "email":
+        return True
+    normal_form = normalise_email(value)
+    return normal_form.isascii() and "domain: A-label" not in classify("email", normal_form).traits
+
+
+def describe_spelling(text: str) -> frozenset[str]:
+    """Return the traits of a text that is not an email. A plain text has no traits."""
+    traits = set(_find_traits(text))
+    if text.isascii() and text.isdigit():
+        traits.add("digits only")
+    if text.startswith("0"):
+        traits.add("leading zero")
+    return frozenset(traits)
+
+
+def _find_traits(text: str) -> Iterator[str]:
+    if text != text.lower():
+        yield "capitals"
+    if not text.isascii():
+        yield "beyond ASCII"
+        if unicodedata.normalize("NFC", text) != text:
+            yield "not composed"
+        if max(text) > _LARGEST_16_BIT_CHARACTER:
+            yield "beyond 16 bits"
+    yield from {character for character in text if character.isascii() and not character.isalnum()} - _PLAIN_CHARACTERS
