@@ -100,8 +100,8 @@ class RequestLimiter:
     async def sleep_before_retry(self, deadline: float, seconds: float) -> bool:
         """Wait for `seconds`, and then as long as the pace requires. Return whether the request may be sent again.
 
-        Return False if the run must stop, if `until` (monotonic) has passed, if the service has asked for a pause, or
-        if the breaker is open.
+        Return False if the run must stop, if `deadline` (monotonic) has passed, if the service has asked for a pause,
+        or if the breaker is open.
         """
         stop = self._stop
         may_continue = await stop.sleep(seconds)

@@ -163,7 +163,9 @@ class Conflicts:
         return self._file_indices.setdefault(prepared_chunk.chunk.name, len(self._file_indices))
 
     def _describe(self, overruling_records: list[list[int]], blocking_records: list[list[int]]) -> Iterator[str]:
-        """Yield messages. A record is its file index and its record number."""
+        """Yield messages about records. Each record is a list of two numbers: the index of its file, and its number in
+        the file.
+        """
         if overruled_count := len(overruling_records):
             verb = agree(overruled_count, "has", "have")
             yield (

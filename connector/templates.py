@@ -2,8 +2,8 @@
 length.
 
 The author of a job writes the template. The author of a template is trusted, and may use loops. A row is not trusted,
-so the lengths of cells and of the text are limited, and a product (`'x' * n`, `a ** b`) is checked before it is
-computed. A template cannot use other templates.
+so the lengths of cells and of the text are limited. A product (`'x' * n`, `a ** b`) is checked before it is computed. A
+template cannot use other templates.
 """
 
 from collections.abc import Collection, Mapping

@@ -268,7 +268,7 @@ class BaseLoads:
 
     @contextmanager
     def _attribute_to_base(self, base_load: _BaseLoad) -> Iterator[None]:
-        """Add the rows that the body creates to the counts of this load, and add the name of the base to errors."""
+        """Add rows that are created inside the context to this load's counts, and the name of the base to errors."""
         created_count_before = self._run.tally.outcomes[Outcome.CREATED]
         try:
             yield

@@ -1,5 +1,6 @@
-"""Messages of a load about its file, about values that were not sent, and about columns with numbers instead of texts
-(a phone number without its plus sign, a zip code without its leading zero).
+"""Messages of a load about its file, about values that were not sent, and about columns with numbers instead of texts.
+
+A number has lost the plus sign of a phone number, and the leading zero of a zip code.
 """
 
 import shlex

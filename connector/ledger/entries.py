@@ -229,9 +229,10 @@ class Ledger:
     def list_confirmed(
         self, base: Base, field: str, before_run_key: int, latest_end: float
     ) -> "tuple[bytes, array[int]]":
-        """Return the identities of `field`, joined to one text of bytes, and the subscriber ids of all CONFIRMED
-        entries of the base that a listing should show. A listing has confirmed such an entry, or a run before the run
-        with the key `before_run_key` that ended at `latest_end` (Unix seconds) or earlier.
+        """Return the identities (joined to one bytes object) and the subscriber ids of CONFIRMED entries of the base.
+        The identities are of `field`. Only entries that a listing should show are returned: a listing has confirmed
+        them, or an early run. An early run has a smaller key than `before_run_key`, and ended at `latest_end` (Unix
+        seconds) or earlier.
         """
         values: dict[str, object] = {"base": base.key, "state": State.CONFIRMED, "field": IDENTITY_FIELDS[field]}
         values |= {

@@ -1,7 +1,7 @@
 """Problems of jobs. A problem is a row that needs a person, until a later run reads the row without a fault.
 
-A problem is identified by its job, the digest of its identity (or of its cells if no identity can be read), the base
-that its row names, and its kind. Call every function inside a transaction.
+The key of a problem has its job, a digest, the base that its row names, and its kind. The digest is of the identity or,
+if no identity can be read, of the cells. Call every function inside a transaction.
 """
 
 from collections.abc import Collection, Mapping, Sequence

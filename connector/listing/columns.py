@@ -30,7 +30,8 @@ from connector.warehouse.runs import INVALID
 
 _DECODER_COUNT = 2  # threads: more threads would only wait for the service, or for each other
 
-_TOO_LARGE = object()  # a number that is too large for a double; `_invalid` has null, and no requested value equals it
+# Stands for a number that is too large for a double. It equals no requested value, and `_invalid` shows it as null.
+_TOO_LARGE = object()
 
 _INT64_RANGE = range(-(2**63), 2**63)
 _DATE_PATTERN = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)

@@ -55,8 +55,9 @@ TOPICS_BY_ID = frozenset({Topic.KNOWN, Topic.MISSING, Topic.BEYOND, Topic.UNLIST
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One request for evidence. `name` and `value` are the filter of the part or the id, `classes` the combination.
-    `round_index` is the number of earlier questions for the same count."""
+    """One request for evidence. `name` and `value` are the filter of a part or of an id. `classes` are the combined
+    classes. `round_index` is the number of earlier questions for the same count.
+    """
 
     topic: Topic
     query: ListQuery

@@ -103,8 +103,9 @@ async def _ask_for_base(access: ListAccess, base_id: int) -> Sequence[dict[str, 
 
 
 async def _ask_for_classes(access: ListAccess, base_id: int) -> list[dict[str, Any]]:
-    """Return subscribers of the base that the list shows only to a request for the base and for a hidden class, without
-    the subscribers that this run has created."""
+    """Return subscribers of the base that the list shows only to a request for both the base and a hidden class. Leave
+    out the subscribers that this run has created.
+    """
     classes = tuple(dict.fromkeys([*access.state.hidden_classes, *access.state.unshown_classes]))
     base_class = "base_id", base_id
     combinations = [

@@ -2,8 +2,8 @@
 and after the look-ups (architecture 2).
 
 - A subscriber that a filter shows is present.
-- A subscriber that a filter does not show is absent only if every answer was whole, and the controls of each spelling's
-  class passed before and after the look-up.
+- A subscriber that a filter does not show is absent only in this case: every answer was whole, and the controls of each
+  spelling's class passed before and after the look-up.
 - If a filter lists subscribers for a made-up value, the service ignores the filter, and the run no longer uses it.
 - A class passes if the filter finds a listed subscriber of the class by the subscriber's text. The best control is a
   sentinel of this run, because this run has sent its text. Otherwise a listed subscriber is used.
@@ -336,7 +336,7 @@ def count_requests(keys: Sequence[LookupKey]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A key, with the texts to ask for and the classes of the texts.
+    """A key to look up: the texts that requests ask for, and the spelling classes of these texts.
 
     `needs_case_insensitive`: the email counts in any upper or lower case, so only a case-insensitive filter can prove
     absence. `has_hidden_spellings`: the subscriber may have a spelling that no filter is known to find.

@@ -32,7 +32,7 @@ class LookupMethod(StrEnum):
 
     FILTER = "filter"
     SWEEP = "sweep"
-    # By filters, with the text as sent and its normal form, but not in another upper or lower case.
+    # By filters, with the text as sent and with its normal form. Other spellings in capitals are not looked up.
     FILTER_AS_SENT = "filter as sent"
     NONE = "none"
 
@@ -66,7 +66,7 @@ class LookupProgress:
 
 @dataclass(frozen=True, slots=True)
 class LookupChoice:
-    """The method for the next look-up, and the reason for the log."""
+    """The method of the next look-up, and the reason that the log shows."""
 
     method: LookupMethod
     reason: str
@@ -142,8 +142,8 @@ async def choose_lookup_method(
 
 @dataclass(frozen=True, slots=True)
 class LookupPart:
-    """A part of a look-up: keys in one base, with their result. `looks_up_as_sent`: some keys should also be looked up
-    in upper and lower case, and were not.
+    """A part of a look-up: keys in one base, with their result. `looks_up_as_sent`: another program may have used other
+    capitals for some keys, but the keys were looked up only as sent.
     """
 
     access: ListAccess

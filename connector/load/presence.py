@@ -74,8 +74,8 @@ class BasePresence:
     def covers(self, planned_chunk: PlannedChunk) -> bool:
         """Return whether a fresh look-up covers every row of this chunk.
 
-        After the answer to a create has shown the Id of the base, no look-up covers a row until the run has asked the
-        list for this Id, because the list may hide the base."""
+        The list may hide a base whose Id only the answer to a create has shown. So no look-up covers a row until the
+        run has asked the list for this Id."""
         is_undecided = self._may_be_hidden and not self.is_hidden
         if is_undecided and self.session.journal.base.service_id is not None:
             return False
@@ -112,7 +112,7 @@ class BasePresence:
         record only the later parts."""
         counts = await record_base(self.access, listing.rows, first_part=first_part)
         if first_part:
-            return  # a renewal has no right counts, because its pages overlap
+            return  # the pages of a renewal overlap, so its counts are wrong
         self.listing_rows = listing.rows
         if listing.is_complete:
             self.unlisted_count = counts.unlisted_count

@@ -33,7 +33,7 @@ from connector.load.unresolved import UnresolvedCreate
 from connector.service.wire import encode_subscriber
 from connector.states import Event, FinalAbsenceEvent, State
 
-# the beginning of the message, before the refusal's message
+# The message about a rejected entry begins with this text, and ends with the message of the refusal.
 _PROVED_MESSAGE = "look-ups showed that no attempt took effect"
 _PAUSE_S = 1.0  # seconds to wait after a create was refused again
 _MAX_FRUITLESS_LOOK_UPS = 20  # after this number of look-ups in a row that settle no entry, the entries stay unknown
@@ -399,8 +399,8 @@ class Settler:
 
         Entries without a sentinel of their class are sent one at a time, until one of them is created. The created
         subscriber is a sentinel for the other entries, which wait for the next look-up. Entries whose refusal may pass
-        are also sent one at a time, until one of their kind is created, or the run treats refusals of this kind as
-        final.
+        are also sent one at a time. This ends when one of their kind is created, or when the run treats refusals of
+        this kind as final.
         """
         session, started_at, passing_refusals = self._session, self._look_up.started_at, self._session.passing_refusals
         refusal_kinds = {

@@ -59,7 +59,7 @@ class UnresolvedCreate:
 
     @property
     def has_no_attempt_left(self) -> bool:
-        """Whether this run has sent the create so often that the run sends the create no more."""
+        """Whether this run has used all attempts to send the create."""
         return self.is_of_this_run and (self.attempt_count or 0) - self.uncounted_attempt_count >= _MAX_ATTEMPTS
 
     def record_attempt(

@@ -1,8 +1,8 @@
 """Sends the emails of a campaign, each at most once (architecture 4.6).
 
-An email is recorded as leaving before its request. If its answer is not certain, the email is never sent again. The
-outcome of an email is recorded together with the intents of the next emails. So if the process is killed, a few emails
-stay unknown.
+The ledger records each email before its request leaves. If the answer is not certain, the email is never sent again.
+The outcome of an email is recorded together with the intents of the next emails. So if the process is killed, a few
+emails stay unknown.
 """
 
 import asyncio

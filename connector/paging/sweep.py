@@ -248,7 +248,7 @@ class Sweep:
         ids = answer.ids
         self._record_order(ids)
         self.has_repeated_ids |= not mark_first_occurrences(ids).all()
-        # The limit is the size of a full page only for the first page, because all later pages may be smaller.
+        # The first page is full if it has as many rows as the limit. A service may make all later pages smaller.
         is_first_page = not self._accepted_count and not self._missed_end_count
         is_short = len(ids) < (self._limit if is_first_page else min(self._limit, self._largest_page_rows))
         self._last_page = page = JoinedPage(answer.requested_offset, ids, answer.total_count, is_short)
@@ -296,13 +296,13 @@ class Sweep:
         """Return whether this is probably the last page: at least two of three signs hold.
 
         The signs: the page is short, has no new row, and reaches TotalCount. A wrong guess costs one page, because only
-        an empty page past the end_offset ends the sweep.
+        an empty page past the end ends the sweep.
         """
         is_total_reached = page.total_count is None or page.total_count <= page.end_offset
         return page.is_short + self._is_last_page_known + is_total_reached >= 2
 
     def _compute_next_offset(self, page: JoinedPage) -> int:
-        """Return the offset of the next page: it overlaps this page, or begins past the end_offset."""
+        """Return the offset of the next page: it overlaps this page, or begins past the end of this page."""
         if not self.has_overlaps:  # the service may align pages to the limit, also the page past the end
             return (
                 max(page.end_offset, page.offset + self._limit) if self._phase is _Phase.PAST_END else page.end_offset

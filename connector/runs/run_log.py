@@ -102,8 +102,9 @@ def record_failed_start(state_dir: Path, run: Mapping[str, Any]) -> None:
 
 
 def _prune_at_end(state_dir: Path, now: float, retention_s: float) -> None:
-    """Delete files that are older than the retention. If the clock seems to have jumped ahead since the last earlier
-    run, count the age from that run, because a wrong clock must not delete new files."""
+    """Delete files that are older than the retention. A wrong clock must not delete new files. So if the clock seems to
+    have jumped ahead since the last earlier run, count the age from that run.
+    """
     jump_s = _find_clock_jump(state_dir, now, retention_s)
     prune(state_dir, now - retention_s - jump_s)
     if jump_s:

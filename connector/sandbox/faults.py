@@ -112,11 +112,11 @@ GARBAGE = (
     b'{"success":true,"Subscriber":{"Id":null}}',
     b'{"success":true,"Subscriber":',
 )
-"""Bodies of answers that are not a success. Each body has another fault."""
+"""Bodies of answers that are not a success. Each body has a different fault."""
 
 # rate limits
 
-# rounding of floats may change the number of tokens, or the end of a window, by less than this
+# Rounding errors of floats change the number of tokens, or the end of a window, by less than this.
 _ROUNDING_TOLERANCE = 1e-9
 
 

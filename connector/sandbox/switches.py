@@ -103,8 +103,9 @@ class SandboxSettings(BaseModel):
     changed name: `nfd` with accents as separate characters, `collapsed` with single blanks, `escaped` with HTML
     entities, and `cut` with only the first 20 characters."""
     base_alias: _Pairs = {}
-    """A create in the base on the left (a name, or an Id in digits) is stored in the base on the right, and the answer
-    shows the base on the right."""
+    """A create in the base on the left (a name, or an Id in digits) is stored in the base on the right. The answer
+    shows the base on the right.
+    """
     created_status: Annotated[int, Field(ge=200, le=299)] = 200
     """The HTTP status of a create that succeeded."""
     id_step: Annotated[int, Field(ge=1, le=1000)] = 1

@@ -70,7 +70,7 @@ def parse_listed(
         total, offset, limit = (read_whole_number(page.get(name)) for name in PAGE_NUMBERS)
         subscribers = page.get("Subscribers")
         if subscribers is None and "Subscribers" in page and total is not None and total <= (offset or 0):
-            subscribers = []  # past TotalCount, null means an empty page; before TotalCount, null is not a page
+            subscribers = []  # null is an empty page if the offset is TotalCount or more; otherwise null is a fault
         if isinstance(subscribers, list) and all(type(subscriber) is dict for subscriber in subscribers):
             for subscriber in subscribers:
                 _convert_types(subscriber)

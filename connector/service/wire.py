@@ -365,8 +365,8 @@ def find_altered_fields(sent_values: Mapping[str, object], subscriber_object: Ma
     """Return the names of the sent fields whose values differ in `subscriber_object`, the subscriber in the answer
     (architecture 4.13). The names are in the order of the field table.
 
-    By the normalisation rules of service-api.md 2.1, a Zip as a number is equal to a Zip as a text, and an empty State,
-    Line3 or Gender is equal to a missing value. If a base is sent with its id and its name, only the id is compared.
+    By the normalisation rules of service-api.md 2.1, a Zip as a number equals the same Zip as a text. An empty State,
+    Line3 or Gender equals a missing value. If a base is sent with its id and its name, only the id is compared.
     """
     altered_names = []
     for name, value in sent_values.items():

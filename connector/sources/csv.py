@@ -131,7 +131,7 @@ class CsvSource(CloseableResource):
             self._stream.advised_encoding,
             has_trailing_delimiters=rows_have_trailing_delimiters,
         )
-        # The estimate is computed from the mean length of the first lines.
+        # The mean length of the first lines shows how many bytes a chunk needs.
         chunk_size_estimate = _TARGET_CHUNK_ROWS * len(first_rows) // max(1, first_rows.count(b"\n"))
         self._block_bytes = chunk_bytes or min(max(chunk_size_estimate, _MIN_BLOCK_BYTES), _MAX_BLOCK_BYTES)
         self._messages = []
@@ -337,8 +337,8 @@ _INDENTED_PROBLEM = "has spaces between the beginning of a cell and its quote"
 def find_refusal(block: bytes, records: Records, dialect: CsvDialect) -> tuple[int, str] | None:
     """Return the index and the problem of the first record for which the file must be refused, or None.
 
-    Such a record has spaces before a quote, a quote that stays open for several lines up to the end of the file, or a
-    damaged cell that contains other rows.
+    Such a record has one of three faults: spaces before a quote, a quote that stays open up to the end of the file and
+    for several lines, or a damaged cell that contains other rows.
     """
     problems = dict.fromkeys(_find_record_indices(records, records.indented_quotes), _INDENTED_PROBLEM)
     lengths = records.stops - records.starts

@@ -227,7 +227,7 @@ def prepare_chunks(
     """Read the source chunk by chunk to its end, and leave out the records of other shards.
 
     `base` is the column that names the base of each row, or None if all rows are for one base. `extra_columns` are read
-    in addition to the columns of the mapping and of the base. `ignored_columns` columns are not checked for consent. If
+    in addition to the columns of the mapping and of the base. `ignored_columns` are not checked for consent. If
     is_active is mapped to a column, records beyond `limit` are also read, because they may show that a subscriber is
     inactive. Raises SourceError. Raises ConfigurationError if the column names some bases by id and others by name.
     """

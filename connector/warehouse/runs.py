@@ -166,8 +166,9 @@ class TargetState:
 def check_target(
     target_state: TargetState, table: str, columns: Sequence[str], mode: Mode, target_name: str, *, overwrite: bool
 ) -> None:
-    """Raise ConfigurationError if the connector did not create the table, or if the table has another name, another
-    mode or referrers, or lacks one of the export's `columns`. `target_name` is the name of the table for messages.
+    """Raise ConfigurationError if an export must not write to the table. Reasons: the connector did not create the
+    table, the table has another name or mode or lacks one of the export's `columns`, or a foreign key of another table
+    refers to it. `target_name` is the name of the table for messages.
     """
     if target_state.stored_name is None:
         return

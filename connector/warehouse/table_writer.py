@@ -233,8 +233,9 @@ class TableWriter:
         return target_state
 
     def _lock(self) -> None:
-        """Wait until no other export publishes to this table. Each export locks the first line of the table in
-        `_connector_runs`."""
+        """Wait until no other export publishes to this table. Each export locks the first row of the table in
+        `_connector_runs`.
+        """
         if self._database.run(self._statements.lock_line(1)) == 0:  # a user has deleted the first row
             ((lowest_number,),) = self._database.fetch(self._statements.select_lowest_number(), 1)
             if lowest_number is not None:

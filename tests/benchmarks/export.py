@@ -45,7 +45,7 @@ _MIN_ROW_COUNT_FOR_PEAK = 1_000_000  # rows of the export whose peak memory is p
 _TARGET_NUMBERS = count(1)  # a server keeps the tables of all rounds, so each table needs its own number
 
 TargetFactory = Callable[[int], Target]
-"""Returns a new target with this number."""
+"""A function that returns a new target of an export. The argument is the number of the target."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class VirtualTime:
 
 
 def build_key(text: str, field: str = "email", *, ignores_case: bool = False) -> LookupKey:
-    """Return the look-up key of this text, as the service received it."""
+    """Return the look-up key of an identity that was sent with this text."""
     return LookupKey(digest_identity(field, text), field, text, ignores_case)
 
 
