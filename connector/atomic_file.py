@@ -57,7 +57,7 @@ def read_target_kind(path: Path) -> TargetKind:
     return TargetKind.FREE if kind is TargetKind.FILE and status.st_size == 0 else kind
 
 
-def refuse_foreign(
+def refuse_foreign_file(
     option: str, path: Path, is_own_file: Callable[[bytes], bool], *, may_be_device: bool = False
 ) -> None:
     """Raise ConfigurationError if the file of an option must not be written. Only a new or empty file in an existing
@@ -152,7 +152,7 @@ def _open_locked(partial_path: Path, target: Path, mode: int) -> int:
             partial_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, OWNER_ONLY
         )
         try:
-            _lock(descriptor, target)
+            _lock_file(descriptor, target)
             if os.path.samestat(os.fstat(descriptor), partial_path.stat()):
                 os.fchmod(descriptor, mode)
                 os.truncate(descriptor, 0)
@@ -165,7 +165,7 @@ def _open_locked(partial_path: Path, target: Path, mode: int) -> int:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, target: Path) -> None:
+def _lock_file(descriptor: int, target: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

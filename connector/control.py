@@ -85,7 +85,7 @@ class Stop:
             try:
                 await self.wait_for(sleep_task)
             finally:
-                await _cancel(sleep_task)
+                await _cancel_task(sleep_task)
         return not self.is_stopping
 
     async def wait(self, seconds: float, reason: str) -> bool:
@@ -115,12 +115,12 @@ class Stop:
             await self.wait_for(task)
         except asyncio.CancelledError:
             if self.signal is None:
-                await _cancel(task, cancel_interval_s)
+                await _cancel_task(task, cancel_interval_s)
                 raise
             stay_alive()  # two signals came at once, and the second has cancelled this task
         if not task.done():
             was_recording, self.is_recording = self.is_recording, True
-            await _cancel(task, cancel_interval_s)
+            await _cancel_task(task, cancel_interval_s)
             self.is_recording = was_recording
         if task.cancelled():
             raise RunAborted(self.reason or STOPPED)
@@ -137,12 +137,12 @@ class Stop:
             if task.done():
                 task.result()
         finally:
-            await _cancel(task)
+            await _cancel_task(task)
             if grace_sleep is not None:
-                await _cancel(grace_sleep)
+                await _cancel_task(grace_sleep)
 
 
-async def _cancel(task: asyncio.Future[Any], interval_s: float | None = _CANCEL_INTERVAL_S) -> None:
+async def _cancel_task(task: asyncio.Future[Any], interval_s: float | None = _CANCEL_INTERVAL_S) -> None:
     """Cancel the task again and again until the task ends. aiohttp may ignore a cancellation, because a cancellation
     looks like aiohttp's own timeout."""
     while not task.done():
@@ -199,7 +199,7 @@ async def run_beside(coroutine: Coroutine[Any, Any, None]) -> AsyncIterator[None
     try:
         yield
     finally:
-        await _cancel(task)
+        await _cancel_task(task)
         if not task.cancelled():
             task.result()
 

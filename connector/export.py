@@ -25,7 +25,7 @@ from connector.fields import BaseRef
 from connector.listing.columns import open_columns
 from connector.listing.reader import LIST_CONNECTIONS, ListProgress, list_filters, read_list
 from connector.pace.pace import Pace
-from connector.paging.certificate import Certificate, CertificateReason, describe_hidden
+from connector.paging.certificate import Certificate, CertificateReason, describe_hidden_classes
 from connector.progress import Progress, ProgressMeter
 from connector.runs.report import (
     Report,
@@ -34,7 +34,7 @@ from connector.runs.report import (
     describe_filters,
     describe_rate,
     describe_requested_base,
-    drop_empty,
+    drop_empty_values,
     end_report,
     end_run,
     record_report,
@@ -162,7 +162,7 @@ def _explain_incomplete(
     return ""
 
 
-def _explain_shrunk(destination: Destination, row_count: int, last_count: int | None, max_shrink: float) -> str:
+def _explain_shrunk_export(destination: Destination, row_count: int, last_count: int | None, max_shrink: float) -> str:
     """Return the reason why the list may not be written if it has shrunk too much since the last export, else ""."""
     if not last_count or last_count - row_count <= max_shrink * last_count * (1 + _ROUNDING_ERROR):
         return ""
@@ -253,7 +253,9 @@ def _describe_scope(plan: ExportPlan) -> RunScope:
         "allow_truncated": "yes" if plan.allow_truncated else "",
     }
     base = describe_requested_base(BaseRef(plan.query.base_id)) or "all"
-    return RunScope(plan.settings.service.base_url, str(destination), base, plan.settings.account, drop_empty(settings))
+    return RunScope(
+        plan.settings.service.base_url, str(destination), base, plan.settings.account, drop_empty_values(settings)
+    )
 
 
 async def _export_list(plan: ExportPlan, report: Report, client: Client, progress: Progress, clock: Clock) -> Status:
@@ -307,7 +309,7 @@ async def _export_list(plan: ExportPlan, report: Report, client: Client, progres
         shrink_message = ""
         if not refusal_message and plan.max_shrink < 1:
             last_count = await _run_blocking(partial(writer.find_last_row_count, filters), writer)
-            refusal_message = shrink_message = _explain_shrunk(
+            refusal_message = shrink_message = _explain_shrunk_export(
                 destination, staging.row_count, last_count, plan.max_shrink
             )
         if not refusal_message:
@@ -320,7 +322,7 @@ async def _export_list(plan: ExportPlan, report: Report, client: Client, progres
     report.certificate = certificate.as_report()
     report.rows = {"read": certificate.distinct, "written": 0 if refusal_message else staging.row_count}
     if certificate.hidden:
-        report.messages.append(describe_hidden(certificate))
+        report.messages.append(describe_hidden_classes(certificate))
     if refusal_message:
         report.messages.append(refusal_message)
     if shrink_message:

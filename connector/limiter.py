@@ -49,7 +49,7 @@ class RequestLimiter:
             if wait_s <= 0:
                 return True
             if wait_s < inf:
-                await self._wait(wait_s)
+                await self._wait_for_turn(wait_s)
             else:
                 self._may_have_room.clear()
                 await self._may_have_room.wait()
@@ -139,7 +139,7 @@ class RequestLimiter:
             self._breaker.record_departure(now)
         return wait_s
 
-    async def _wait(self, wait_s: float) -> None:
+    async def _wait_for_turn(self, wait_s: float) -> None:
         stop = self._stop
         if wait_s <= _SHORT_WAIT_S:
             await stop.clock.sleep(wait_s)
@@ -147,9 +147,9 @@ class RequestLimiter:
         if wait_s <= _SHOWN_WAIT_S:
             await stop.sleep(wait_s)
         else:
-            await stop.wait(wait_s, self._explain())
+            await stop.wait(wait_s, self._explain_wait())
 
-    def _explain(self) -> str:
+    def _explain_wait(self) -> str:
         """Return the reason why no request may leave now."""
         if self.is_pausing(self._stop.clock.monotonic()):
             return "the service has asked for a pause"

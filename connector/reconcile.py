@@ -97,7 +97,7 @@ class Comparison(CloseableResource):
             self._folder = tempfile.TemporaryDirectory(prefix="connector-")
             self._database = duckdb.connect(config={**_DUCKDB_SETTINGS, "temp_directory": self._folder.name})
         for table, columns in _TABLE_COLUMNS.items():
-            self._execute(f"CREATE TABLE {table} ({', '.join(map(' '.join, columns.items()))})")
+            self._execute_statement(f"CREATE TABLE {table} ({', '.join(map(' '.join, columns.items()))})")
         self.start_sweep(0)
 
     def close(self) -> None:
@@ -111,7 +111,7 @@ class Comparison(CloseableResource):
         """Forget the listed subscribers: another sweep shows all of them again."""
         self._pending_rows: list[tuple[object, ...]] = []
         self._bases: dict[ListedBase, int] = {}
-        self._execute("DELETE FROM listed")
+        self._execute_statement("DELETE FROM listed")
 
     def receive_rows(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         """Add a page of listed subscribers."""
@@ -151,12 +151,12 @@ class Comparison(CloseableResource):
         positions = range(self._row_count, self._row_count + len(row_numbers))
         self._row_count += len(row_numbers)
         columns = (base_numbers, split_digests(identities), positions, row_numbers, names, list(contents))
-        self._insert("source", dict(zip(_TABLE_COLUMNS["source"], columns, strict=True)))
+        self._insert_columns("source", dict(zip(_TABLE_COLUMNS["source"], columns, strict=True)))
 
     def add_present(self, base_numbers: Integers, identities: Digests) -> None:
         """Add invalid and suppressed rows of the source. These rows are not compared, but the source counts as having
         their subscribers."""
-        self._insert("source", {"base_number": base_numbers, "digest": split_digests(identities)})
+        self._insert_columns("source", {"base_number": base_numbers, "digest": split_digests(identities)})
 
     def add_entries(
         self, base_number: int, entries: Iterable[tuple[bytes, int, int | None, int | None, str | None]]
@@ -170,14 +170,14 @@ class Comparison(CloseableResource):
         """Record which compared base each listed base belongs to. `pairs` has (index of the listed base in `bases`,
         number of the compared base from 0)."""
         self._insert_pending()
-        self._execute("DELETE FROM numbered_base")
+        self._execute_statement("DELETE FROM numbered_base")
         self._insert_rows("numbered_base", pairs)
 
     def join_tables(self) -> None:
         """Make the tables `joined` and `vanished`. `joined` has a row for each compared base and identity.
         `vanished` has the confirmed entries whose identity and whose id the list does not show."""
         for statement in _JOIN_STATEMENTS:
-            self._execute(statement)
+            self._execute_statement(statement)
 
     def fetch_rows(self, statement: str) -> Iterator[Any]:
         """Yield the rows of a query. The caller reads all rows before the next statement."""
@@ -188,15 +188,15 @@ class Comparison(CloseableResource):
 
     # DuckDB
 
-    def _execute(self, statement: str) -> None:
+    def _execute_statement(self, statement: str) -> None:
         with _translate_errors():
             self._database.execute(statement)
 
     def _insert_rows(self, table: str, rows: Sequence[Sequence[object]]) -> None:
         if rows:
-            self._insert(table, dict(zip(_TABLE_COLUMNS[table], zip(*rows, strict=True), strict=True)))
+            self._insert_columns(table, dict(zip(_TABLE_COLUMNS[table], zip(*rows, strict=True), strict=True)))
 
-    def _insert(self, table: str, columns: Mapping[str, Any]) -> None:
+    def _insert_columns(self, table: str, columns: Mapping[str, Any]) -> None:
         types = _TABLE_COLUMNS[table]
         batch = pa.table({name: pa.array(values, _ARROW_TYPES[types[name]]) for name, values in columns.items()})
         with _translate_errors():

@@ -130,7 +130,7 @@ class Sender(Generic[Item, AnswerT, Result]):
             finally:
                 if not has_slot:
                     self._delivery.give_up(item, GiveUpReason.STOPPED)
-            is_done = await self._attempt(item) if has_slot else True
+            is_done = await self._attempt_item(item) if has_slot else True
 
     async def _send_together(self, fetch: FetchItems[Item]) -> None:
         queue = SendQueue[Item](self._max_unfinished)
@@ -178,7 +178,7 @@ class Sender(Generic[Item, AnswerT, Result]):
         del unbegun_items[id(item)]
         has_item = True
         while has_item:
-            if await self._attempt(item):
+            if await self._attempt_item(item):
                 queue.mark_done()
             else:
                 queue.put_back(item)
@@ -186,7 +186,7 @@ class Sender(Generic[Item, AnswerT, Result]):
                 item = queue.pop()
             self._limiter.wake_waiting()
 
-    async def _attempt(self, item: Item) -> bool:
+    async def _attempt_item(self, item: Item) -> bool:
         """Send an item that has a slot. Return False if the request had no effect and the item must be sent again."""
         limiter, delivery = self._limiter, self._delivery
         deadline = delivery.find_deadline(item)

@@ -108,11 +108,11 @@ class SheetFile:
         self._pending.append(f'<row r="{self.rows}">{row}</row>')
         self._pending_length += len(row)
         if self._pending_length > _BATCH_LENGTH:
-            self._flush()
+            self._flush_rows()
 
     def close(self, properties: Mapping[str, str]) -> None:
         """Write the end of the workbook, and these custom properties. Raises OSError."""
-        self._flush()
+        self._flush_rows()
         self._sheet.write(b"</sheetData></worksheet>")
         self._sheet.close()
         entries = "".join(
@@ -131,7 +131,7 @@ class SheetFile:
             with suppress(OSError, ValueError):  # for example a full disk or a closed file
                 part.close()
 
-    def _flush(self) -> None:
+    def _flush_rows(self) -> None:
         self._sheet.write("".join(self._pending).encode())
         self._pending.clear()
         self._pending_length = 0

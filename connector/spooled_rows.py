@@ -91,7 +91,7 @@ class Conflicts:
             self._blocked_identities, first_indices = np.unique(identities, return_index=True)
             invalid_records = np.stack([file_indices, numbers], axis=1)[first_indices]
         blocked_identities = self._blocked_identities
-        rows = _Rows.join([self._select(prepared_chunk)[1] for prepared_chunk in chunks])
+        rows = _Rows.join([self._select_rows(prepared_chunk)[1] for prepared_chunk in chunks])
         usable_indices = np.flatnonzero(
             ~rows.duplicate_mask & (rows.inactive_mask | ~np.isin(rows.identities, blocked_identities))
         )
@@ -107,7 +107,7 @@ class Conflicts:
         unused_mask = ~rows.inactive_mask & ~np.isin(rows.subscriber_digests, used_rows.subscriber_digests)
         blocking_mask = np.isin(blocked_identities, rows.identities[unused_mask])
         used_records = np.stack([used_rows.file_indices, used_rows.numbers], axis=1)
-        self.messages += self._describe(
+        self.messages += self._describe_conflicts(
             used_records[overruling_row_mask].tolist(), invalid_records[blocking_mask].tolist()
         )
 
@@ -116,7 +116,7 @@ class Conflicts:
         the used rows."""
         if not len(self._recorded_subscribers) and not len(self._blocked_identities):
             return prepared_chunk
-        indices, rows = self._select(prepared_chunk)
+        indices, rows = self._select_rows(prepared_chunk)
         used_rows = self._used_rows
         used_indices = np.searchsorted(used_rows.subscriber_digests, rows.subscriber_digests)
         used_indices[used_indices == len(used_rows.subscriber_digests)] = 0
@@ -139,7 +139,7 @@ class Conflicts:
                 differences.append(Difference(int(positions[index]), fields, bool(overruled_mask[index])))
         return replace(prepared_chunk, duplicate_mask=duplicate_mask, differences=tuple(differences))
 
-    def _select(self, prepared_chunk: PreparedChunk) -> tuple[Positions, _Rows]:
+    def _select_rows(self, prepared_chunk: PreparedChunk) -> tuple[Positions, _Rows]:
         """Return the valid rows of recorded subscribers, and the indices of these rows."""
         identities = prepared_chunk.valid_chunk.identities
         recorded_mask = np.isin(prepared_chunk.subscriber_digests, self._recorded_subscribers) | np.isin(
@@ -162,7 +162,9 @@ class Conflicts:
     def _index_file(self, prepared_chunk: PreparedChunk) -> int:
         return self._file_indices.setdefault(prepared_chunk.chunk.name, len(self._file_indices))
 
-    def _describe(self, overruling_records: list[list[int]], blocking_records: list[list[int]]) -> Iterator[str]:
+    def _describe_conflicts(
+        self, overruling_records: list[list[int]], blocking_records: list[list[int]]
+    ) -> Iterator[str]:
         """Yield messages about records. Each record is a list of two numbers: the index of its file, and its number in
         the file.
         """
@@ -242,7 +244,7 @@ class SpooledRows(CloseableResource):
         """Write each chunk to the disk, and then yield the chunk. Close the source at its end. Raises the errors of the
         source. Raises RunAborted if the disk is full."""
         for prepared_chunk in chunks:
-            self._append(prepared_chunk)
+            self._append_chunk(prepared_chunk)
             yield prepared_chunk
         self._finish_reading()
 
@@ -252,14 +254,14 @@ class SpooledRows(CloseableResource):
         read_ahead = _ReadAhead(chunks, stop)
         try:
             async for prepared_chunk in read_ahead:
-                self._append(prepared_chunk)
+                self._append_chunk(prepared_chunk)
                 yield prepared_chunk
         finally:
             self._is_thread_reading = not await read_ahead.close()
         if not stop.is_stopping:
             await asyncio.to_thread(self._finish_reading)
 
-    def _append(self, prepared_chunk: PreparedChunk) -> None:
+    def _append_chunk(self, prepared_chunk: PreparedChunk) -> None:
         self._spool.append(prepared_chunk)
         self._conflicts.add(prepared_chunk)
         self.row_count += prepared_chunk.chunk.record_count

@@ -97,7 +97,7 @@ class RowRecorder:
     def write_row_numbers(self, outcome: Outcome, file: str, row_numbers: Sequence[int]) -> None:
         """Record the other rows of a file by their numbers. The rows have this outcome."""
 
-    def write_created(self, row: Row, sent_values: Mapping[str, object]) -> None:
+    def write_created_row(self, row: Row, sent_values: Mapping[str, object]) -> None:
         """Record the values that were sent for a created row."""
 
 
@@ -129,11 +129,11 @@ class Tally:
     messages: list[str] = field(default_factory=list)
     row_messages: list[str] = field(default_factory=list)  # messages about rows; `reset_row_counts` removes them
 
-    def add_started(self, row_count: int = 1) -> None:
+    def add_started_rows(self, row_count: int = 1) -> None:
         """Add rows that get their outcome later. Call this method before the create of such a row may leave."""
         self.started_count += row_count
 
-    def remove_started(self, row_count: int = 1) -> None:
+    def remove_started_rows(self, row_count: int = 1) -> None:
         """Remove started rows whose creates have not left."""
         self.started_count -= row_count
 
@@ -189,14 +189,14 @@ class Tally:
             self.unchecked_opt_outs[opt_out.reason] += 1
         self.recorder.write_opt_out(opt_out)
 
-    def report_created(
+    def report_created_row(
         self, read_source: Callable[[], Row], sent_values: Mapping[str, object], omission: Omission | None
     ) -> None:
         """Count a started row with the outcome CREATED and the sent values. Report the zip code that the create
         omits."""
         self.count_row(Outcome.CREATED, read_source)
         if self.recorder.needs_all_rows:
-            self.recorder.write_created(read_source(), sent_values)
+            self.recorder.write_created_row(read_source(), sent_values)
         self.active_count += sent_values.get("is_active") is True
         if len(self.samples) < SAMPLE_COUNT:
             self.samples.append(dict(sent_values))

@@ -168,7 +168,7 @@ def compile_template(
     if source != source.encode(errors="replace").decode():
         raise ConfigurationError(f"{name} holds half a character (a lone surrogate)")
     environment = _Environment(
-        undefined=jinja2.StrictUndefined, autoescape=is_html, finalize=_finalize, keep_trailing_newline=True
+        undefined=jinja2.StrictUndefined, autoescape=is_html, finalize=_finalize_value, keep_trailing_newline=True
     )
     environment.filters |= {
         "given_name": lambda name: split_name(str(name))[0],
@@ -250,7 +250,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 @pass_eval_context
-def _finalize(_: nodes.EvalContext, value: Any) -> Any:
+def _finalize_value(_: nodes.EvalContext, value: Any) -> Any:
     """Return a text or a number unchanged, and "" for None. Raises TypeError for another value, such as a list.
 
     Because of the decorator, Jinja does not call this function at compile time, when None would already be escaped.

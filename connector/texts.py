@@ -33,7 +33,7 @@ _HIDDEN_OR_LINE_END = re.compile(f"[{_HIDDEN_RANGES}\\n\\t]")
 
 def make_visible(text: str) -> str:
     """Replace each hidden character by an escape such as `\\x1b` or `\\u202e`. Line ends and tabs do not change."""
-    return _HIDDEN_CHARACTER.sub(_escape, text)
+    return _HIDDEN_CHARACTER.sub(_escape_match, text)
 
 
 def is_unicode(text: str) -> bool:
@@ -44,7 +44,7 @@ def is_unicode(text: str) -> bool:
 
 def make_line(text: str) -> str:
     """Return the text as one line. Escapes replace hidden characters, and also line ends and tabs."""
-    return _HIDDEN_OR_LINE_END.sub(_escape, text)
+    return _HIDDEN_OR_LINE_END.sub(_escape_match, text)
 
 
 def escape_json(text: str) -> str:
@@ -52,7 +52,7 @@ def escape_json(text: str) -> str:
     return _HIDDEN_CHARACTER.sub(lambda match: "".join(f"\\u{unit:04x}" for unit in _list_units(match[0])), text)
 
 
-def _escape(match: re.Match[str]) -> str:
+def _escape_match(match: re.Match[str]) -> str:
     return ascii(match[0])[1:-1]
 
 

@@ -61,10 +61,10 @@ def draw_demo() -> None:
         text = Text(line, style="bold" if line.startswith("verdict") else "")
         text.highlight_regex("^yes", "green")
         texts.append(text)
-    draw(texts, Path(__file__).parent / "demo.svg", title="connector demo")
+    draw_picture(texts, Path(__file__).parent / "demo.svg", title="connector demo")
 
 
-def draw(lines: Iterable[Text], path: Path, *, title: str) -> None:
+def draw_picture(lines: Iterable[Text], path: Path, *, title: str) -> None:
     """Write a picture of a terminal with these lines."""
     console = Console(record=True, width=_WIDTH, file=sys.stderr)
     for line in lines:
@@ -125,16 +125,16 @@ def _draw_import(folder: Path, command: Sequence[str], preview_path: Path, repor
     """Import a file of this folder into a sandbox, and draw the terminal at the question and at the end."""
     with SandboxProcess() as sandbox:
         settings = {"CONNECTOR_BASE_URL": sandbox.base_url, "CONNECTOR_TOKEN": sandbox.token}
-        screen_at_question, screen_at_end = _run(
+        screen_at_question, screen_at_end = _run_command(
             command, folder, settings | {"CONNECTOR_STATE_DIR": str(folder / "state")}
         )
     prompt = Text(f"$ connector {' '.join(command)}", style="bold")
     for path, screen_text in ((preview_path, screen_at_question), (report_path, screen_at_end)):
         lines = read_screen(screen_text.replace(str(folder), "/home/ann"))
-        draw([prompt, *map(Text.from_ansi, lines)], path, title="connector import")
+        draw_picture([prompt, *map(Text.from_ansi, lines)], path, title="connector import")
 
 
-def _run(command: Sequence[str], folder: Path, settings: dict[str, str]) -> tuple[str, str]:
+def _run_command(command: Sequence[str], folder: Path, settings: dict[str, str]) -> tuple[str, str]:
     """Run the import on a terminal. Return its output until the question, and its whole output."""
     parent_terminal, child_terminal = pty.openpty()
     environ = os.environ | settings | {"COLUMNS": str(_WIDTH), "TERM": "xterm-256color"}

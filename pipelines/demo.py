@@ -188,38 +188,38 @@ def run_demo(folder: Path, row_count: int, seed: int, run: RunFlow, console: Pla
         console.write_text(
             f"The sandbox runs at {sandbox.base_url}. One create in 25 fails there, or loses its answer.\n"
         )
-        first_import = _import(people_path, settings, run)
-        _show(console, first_import, f"1. import people.csv: {row_count:,} rows, some of them invalid")
-        second_import = _import(people_path, settings, run)
-        _show(console, second_import, "2. the same import again")
+        first_import = _import_people(people_path, settings, run)
+        _show_report(console, first_import, f"1. import people.csv: {row_count:,} rows, some of them invalid")
+        second_import = _import_people(people_path, settings, run)
+        _show_report(console, second_import, "2. the same import again")
         sync_plan = plan_sync(load_job(folder / "crm.yaml", os.environ), settings)
         sync_report = run(lambda stop, progress: run_load(sync_plan, stop, progress))
-        _show(
+        _show_report(
             console,
             sync_report,
             f"3. sync from a CRM: {_ADDED_COUNT} subscribers added, {len(data.moved_people)} moved",
         )
         export_plan = plan_export_job(load_job(folder / "warehouse.yaml", os.environ), settings)
         export_report = run(lambda stop, progress: run_export(export_plan, stop, progress))
-        _show(console, export_report, "4. export to warehouse.duckdb")
+        _show_report(console, export_report, "4. export to warehouse.duckdb")
         create_events = [event for event in sandbox.truth()["events"] if event["kind"] == "created"]
-    return list(_check(data, folder, create_events, first_import, second_import, sync_report, export_report))
+    return list(_run_checks(data, folder, create_events, first_import, second_import, sync_report, export_report))
 
 
-def _import(people: Path, settings: Settings, run: RunFlow) -> Report:
+def _import_people(people: Path, settings: Settings, run: RunFlow) -> Report:
     options = {"base_name": BASE_NAME, "active": True, "quiet_period_s": 1.0}
     plan = plan_import(build_import_job(people, people.stem, options, spell_argument=str), settings)
     return run(lambda stop, progress: run_load(plan, stop, progress))
 
 
-def _show(console: PlainConsole, report: Report, title: str) -> None:
+def _show_report(console: PlainConsole, report: Report, title: str) -> None:
     show_report(report.as_json(), console, title=title)
     for message in report.messages:
         console.write_text(f"  {message}", "dim")
     console.print()
 
 
-def _check(
+def _run_checks(
     data: DemoData,
     folder: Path,
     create_events: list[dict[str, Any]],

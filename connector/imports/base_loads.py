@@ -63,7 +63,7 @@ def describe_bases(bases: Sequence[Base]) -> str:
     return ", ".join(map(describe_base, bases))
 
 
-def refuse_too_many(column: BaseColumn, base_count: int) -> None:
+def refuse_too_many_bases(column: BaseColumn, base_count: int) -> None:
     """Raise RunAborted if the cells of a column without `values` name more than `_MAX_BASES` bases."""
     if column.values is None and base_count > _MAX_BASES:
         raise RunAborted(
@@ -119,7 +119,7 @@ class BaseLoads:
         continue. Rows that the run has not reached are `unsent`.
         """
         if bases is not None and isinstance(self._base, BaseColumn) and self._base.values is None:
-            refuse_too_many(self._base, len({*self._loads_by_reference, *(base for base, _ in bases.split())}))
+            refuse_too_many_bases(self._base, len({*self._loads_by_reference, *(base for base, _ in bases.split())}))
         chunks = list[tuple[_BaseLoad, SortedChunk]]()
         try:
             for base_ref, base_rows in self._split_by_base(planned_chunk, bases):
@@ -213,7 +213,7 @@ class BaseLoads:
             session, last_sentinel, sum(base_load.created_count for base_load in created_loads)
         )
 
-    def describe_unlisted_confirmed(self) -> Iterator[str]:
+    def describe_unlisted_entries(self) -> Iterator[str]:
         """Yield a message for each base if the complete list of this run lacks confirmed subscribers of the base."""
         job_path = self._run.frame.plan.job_path
         command = "run connector reconcile with a job file"
@@ -312,13 +312,13 @@ class BaseLoads:
         opened_keys = {base_load.base.key for base_load in self._base_loads}
         account = self._run.frame.plan.settings.account
         bases = [base for base in list_bases(ledger.connection, account) if base.key not in opened_keys]
-        unsettled_bases = [base for base in bases if self._has_unsettled(ledger, base)]
+        unsettled_bases = [base for base in bases if self._has_unsettled_entries(ledger, base)]
         return [
             BaseRef(name=base.name) if base.service_id is None else BaseRef(service_id=base.service_id)
             for base in unsettled_bases
         ]
 
-    def _has_unsettled(self, ledger: Ledger, base: Base) -> bool:
+    def _has_unsettled_entries(self, ledger: Ledger, base: Base) -> bool:
         if ledger.find_opt_outs(base, self._run.frame.job):
             return True
         run_ids = {entry.run_id for state in State for entry in _find_entries_to_settle(ledger, base, state)}

@@ -39,7 +39,7 @@ from connector.runs.report import (
     describe_mapping,
     describe_policy,
     describe_requested_base,
-    drop_empty,
+    drop_empty_values,
 )
 from connector.runs.row_files import (
     build_invalid_problems,
@@ -129,7 +129,7 @@ def describe_load(plan: LoadPlan) -> RunScope:
     }
     service, account = plan.settings.service.base_url, plan.settings.account
     return RunScope(
-        plan.rows.source.name, service, describe_requested_base(plan.rows.base), account, drop_empty(settings)
+        plan.rows.source.name, service, describe_requested_base(plan.rows.base), account, drop_empty_values(settings)
     )
 
 
@@ -227,7 +227,7 @@ class _Load:
     async def _run_mode(self, mode: RunMode, survey: BaseLoads | None = None) -> BaseLoads:
         loads = BaseLoads(self._run, self._plan.rows.base, mode, survey)
         is_compared = mode is RunMode.LOAD or self._plan.is_planned  # after a survey, the load compares the rows
-        await self._run.finish_load(loads, self._load(loads, is_compared=is_compared))
+        await self._run.finish_load(loads, self._load_source(loads, is_compared=is_compared))
         return loads
 
     async def _apply_guards(self) -> None:
@@ -249,7 +249,7 @@ class _Load:
             may_be_empty=plan.increment is not None,
         )
 
-    async def _load(self, loads: BaseLoads, *, is_compared: bool) -> None:
+    async def _load_source(self, loads: BaseLoads, *, is_compared: bool) -> None:
         run = self._run
         if self._source_rows.is_read:
             await self._reuse_rows()
@@ -350,7 +350,7 @@ class _Load:
         self._remarks.add_chunk(prepared_chunk)
         run.problems.record_valid_rows(prepared_chunk)
         run.rows.begin_chunk(prepared_chunk)
-        tally.add_started(prepared_chunk.invalid_count)
+        tally.add_started_rows(prepared_chunk.invalid_count)
         for malformed_row in prepared_chunk.chunk.malformed:
             tally.report_problem(build_malformed_problem(malformed_row, prepared_chunk.chunk.name))
         for problem in build_invalid_problems(prepared_chunk.chunk, prepared_chunk.faults):
@@ -378,7 +378,7 @@ class _Load:
         if tally.outcomes[Outcome.CREATED] and (created_message := loads.describe_created_bases()) is not None:
             yield f"{auxiliary_verb}{created_message}"
         yield from refusals
-        yield from loads.describe_unlisted_confirmed()
+        yield from loads.describe_unlisted_entries()
         yield from describe_reactivated(tally, is_planned=self._plan.is_planned)
         yield from describe_leftovers(tally)
         yield from self._remarks.describe_cells(self._plan.rows.mapping)

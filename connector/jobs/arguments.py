@@ -83,7 +83,7 @@ def build_import_job(
     }
     if path is not None:
         job["source"] = {"file": {"path": _convert_path(path), **_pick_file_keys(values)}}
-    return _validate(Job, job, spell_argument)
+    return _validate_arguments(Job, job, spell_argument)
 
 
 def build_rows_job(
@@ -144,7 +144,7 @@ def format_options(job: Job) -> str:
 def override_load(job: Job, arguments: Mapping[str, Any], *, spell_argument: ArgumentSpeller) -> Job:
     """Return the job. The arguments replace the keys of its load section. Raises ConfigurationError."""
     changed_keys = _pick_load_keys({argument: value for argument, value in arguments.items() if value is not None})
-    new_load = _validate(Load, {**job.load.model_dump(by_alias=True), **changed_keys}, spell_argument)
+    new_load = _validate_arguments(Load, {**job.load.model_dump(by_alias=True), **changed_keys}, spell_argument)
     return job.model_copy(update={"load": new_load})
 
 
@@ -155,7 +155,7 @@ def override_receipts(job: Job, destination: str | PathLike[str] | None, *, spel
         return job
     receipts_keys = {} if job.receipts is None else job.receipts.model_dump(by_alias=True)
     to = fspath(destination) if isinstance(destination, PathLike) else destination
-    receipts = _validate(Receipts, {**receipts_keys, "to": to}, lambda _: spell_argument("receipts"))
+    receipts = _validate_arguments(Receipts, {**receipts_keys, "to": to}, lambda _: spell_argument("receipts"))
     return job.model_copy(update={"receipts": receipts})
 
 
@@ -163,7 +163,7 @@ def build_file_source(
     path: str | PathLike[str], arguments: Mapping[str, Any], *, spell_argument: ArgumentSpeller
 ) -> FileSource:
     """Return a file as a source. The arguments decide how the file is read. Raises ConfigurationError."""
-    return _validate(FileSource, {"path": _convert_path(path), **_pick_file_keys(arguments)}, spell_argument)
+    return _validate_arguments(FileSource, {"path": _convert_path(path), **_pick_file_keys(arguments)}, spell_argument)
 
 
 def _replace_source(
@@ -200,7 +200,7 @@ def refuse_beside_job(
 def read_message(arguments: Mapping[str, Any]) -> MessageFile:
     """Return the message of a command's options. The options have the names of the keys of a message file. Raises
     ConfigurationError."""
-    return _validate(MessageFile, arguments, spell_option)
+    return _validate_arguments(MessageFile, arguments, spell_option)
 
 
 def name_import(path: str | PathLike[str]) -> str:
@@ -236,7 +236,7 @@ def _is_rejects_file(path: str | PathLike[str]) -> bool:
         return False
 
 
-def _validate(model: type[Model], values: Mapping[str, Any], spell_argument: ArgumentSpeller) -> Model:
+def _validate_arguments(model: type[Model], values: Mapping[str, Any], spell_argument: ArgumentSpeller) -> Model:
     """Return the model. Raises ConfigurationError. The message has each fault with its argument."""
     value, faults = validate_values(model, values, values, {}, None)
     if value is None:

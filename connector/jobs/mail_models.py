@@ -80,7 +80,7 @@ class EmailText(BaseModel):
     content: str | None = Field(default=None, description="The body itself. Set either path or content.")
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check_keys(self) -> Self:
         if (self.path is None) == (self.content is None):
             raise ValueError("set either path or content")
         return self

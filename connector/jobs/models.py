@@ -136,7 +136,7 @@ class JobSubscriber(BaseModel):
         return self.fields_ is None if self.by_headers is None else self.by_headers
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check_keys(self) -> Self:
         rules = {name: rule for name, rule in (self.fields_ or {}).items() if rule is not None}
         faults = find_rule_faults(rules, self.identity)
         if not self.uses_headers:
@@ -471,7 +471,7 @@ class Job(BaseModel):
         return self.export is not None
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check_keys(self) -> Self:
         is_load = any(section is not None for section in (self.source, self.subscriber, self.suppress, self.guard))
         is_load = is_load or "load" in self.model_fields_set or self.mail is not None
         if is_load and self.is_export:

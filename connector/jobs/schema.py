@@ -127,7 +127,7 @@ _TYPE_NAMES: dict[object, str] = {
 
 def _describe_type(field_info: FieldInfo) -> str:
     """Return the type of a key as a text, with the allowed values or the bounds."""
-    kind, metadata = _unwrap(field_info.annotation, list(field_info.metadata))
+    kind, metadata = _unwrap_annotation(field_info.annotation, list(field_info.metadata))
     parsed_names = [
         _TYPE_NAME_BY_PARSER[item.func]
         for item in metadata
@@ -151,7 +151,7 @@ def _describe_type(field_info: FieldInfo) -> str:
     return f"{type_name}{_describe_bounds(metadata) if kind in (int, float) and not parsed_names else ''}"
 
 
-def _unwrap(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any]]:
+def _unwrap_annotation(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any]]:
     """Return the type inside `Annotated[…]` and `… | None`, and the metadata of all these layers."""
     while True:
         arguments = get_args(annotation)
@@ -187,7 +187,7 @@ def _format_default(field_info: FieldInfo) -> str:
         return ""
     parsers = {
         item.func
-        for item in _unwrap(field_info.annotation, list(field_info.metadata))[1]
+        for item in _unwrap_annotation(field_info.annotation, list(field_info.metadata))[1]
         if isinstance(item, BeforeValidator)
     }
     if parse_duration in parsers:

@@ -68,7 +68,7 @@ class Cursor(BaseModel):
         return value
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check_keys(self) -> Self:
         if self.lookback_s and self.kind == "integer":
             raise ValueError("lookback is for timestamps and dates, and start is a whole number")
         return self
@@ -142,7 +142,7 @@ class SqlRows(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check_keys(self) -> Self:
         if (self.query is None) == (self.table is None):
             raise ValueError("needs either query or table, and not both")
         return self
@@ -174,7 +174,7 @@ class JobSource(BaseModel):
     sql: SqlSource | None = Field(default=None, description="Read rows from a database. Set either file or sql.")
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check_keys(self) -> Self:
         if (self.file is None) == (self.sql is None):
             raise ValueError("needs either file or sql, and not both")
         return self
@@ -215,7 +215,7 @@ class Suppress(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check_keys(self) -> Self:
         is_listed = self.file is not None or self.sql is not None
         if (self.file is not None and self.sql is not None) or not (is_listed or self.inactive):
             raise ValueError("needs either file or sql, and not both, or inactive: true")

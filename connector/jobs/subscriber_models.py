@@ -125,7 +125,7 @@ class FieldRule(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check_keys(self) -> Self:
         if not all(_is_date_format(pattern) for pattern in self.format):
             raise ValueError("format must give year, month and day, such as %d/%m/%Y")
         try:
@@ -196,7 +196,7 @@ class BaseKeys(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check_keys(self) -> Self:
         if sum(key is not None for key in (self.id, self.name, self.column)) != 1:
             raise ValueError("needs either id or name or column, and only one of them")
         if self.values is not None and self.column is None:

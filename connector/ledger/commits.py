@@ -119,7 +119,7 @@ class LedgerQueue:
             except BaseException as error:  # noqa: BLE001 - the error belongs to the caller
                 request.answer.set_exception(error)
             else:
-                self._submit(request, commit)
+                self._submit_to_thread(request, commit)
 
     def _run_up_to_commit(self, function: LedgerFunction[T]) -> Callable[[], T]:
         """Run a transaction up to its commit, and return the commit as a function."""
@@ -135,7 +135,7 @@ class LedgerQueue:
 
         return make_durable
 
-    def _submit(self, request: _Request, function: Callable[[], Any]) -> None:
+    def _submit_to_thread(self, request: _Request, function: Callable[[], Any]) -> None:
         loop = asyncio.get_running_loop()
 
         def finish_running(result: "Future[Any]") -> None:
@@ -260,7 +260,7 @@ class LedgerWriter:
                         for identity, answer in transitions_of_event
                         if answer.altered_fields
                     ]
-                    ledger.record_altered(self.base, altered_rows)
+                    ledger.record_altered_fields(self.base, altered_rows)
                 case Event.REFUSED:
                     refusals = [
                         (identity, refusal.status or 0, refusal.message) for identity, refusal in transitions_of_event

@@ -139,7 +139,7 @@ class EmailLog:
         restored_at = self.connection.execute(_FIND_RESTORED_AT).scalar_one_or_none()
         return restored_at is not None or self.connection.execute(_FIND_ANY_CAMPAIGN).first() is not None
 
-    def count_sent(self, campaign: Campaign) -> dict[str, int]:
+    def count_sent_emails(self, campaign: Campaign) -> dict[str, int]:
         """Return the number of sent emails by run id. A run whose emails were not sent has the number 0."""
         rows = self.connection.execute(_COUNT_SENT, {"campaign": campaign.key, "sent": EmailState.SENT})
         return {run_id: int(email_count) for run_id, email_count in rows}

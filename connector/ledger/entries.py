@@ -226,7 +226,7 @@ class Ledger:
             ]
         return list(dict.fromkeys(confirmed_entries))[:max_count]
 
-    def list_confirmed(
+    def list_confirmed_ids(
         self, base: Base, field: str, before_run_key: int, latest_end: float
     ) -> "tuple[bytes, array[int]]":
         """Return the identities (joined to one bytes object) and the subscriber ids of CONFIRMED entries of the base.
@@ -308,11 +308,11 @@ class Ledger:
     def mark_intended_again(self, base: Base, run_key: int, intents: Sequence[Intent]) -> None:
         """Move REJECTED to SENDING, because the row has changed or the refused create is sent again. The subscriber was
         looked up before."""
-        self._send_again(base, run_key, intents, State.REJECTED, Event.INTENDED)
+        self._mark_sent_again(base, run_key, intents, State.REJECTED, Event.INTENDED)
 
     def mark_absent(self, base: Base, run_key: int, intents: Sequence[Intent]) -> None:
         """Move UNKNOWN to SENDING. The subscriber is proved absent by architecture 4.5."""
-        self._send_again(base, run_key, intents, State.UNKNOWN, Event.ABSENT)
+        self._mark_sent_again(base, run_key, intents, State.UNKNOWN, Event.ABSENT)
 
     # After a request
 
@@ -403,7 +403,9 @@ class Ledger:
 
     # Listings
 
-    def record_listed(self, base: Base, field: str, listed_subscribers: Sequence[tuple[bytes, int]]) -> None:
+    def record_listed_subscribers(
+        self, base: Base, field: str, listed_subscribers: Sequence[tuple[bytes, int]]
+    ) -> None:
         """Move NONE, REJECTED and HELD to CONFIRMED for all subscribers that a listing shows. `listed_subscribers` are
         (identity, subscriber id).
 
@@ -458,20 +460,24 @@ class Ledger:
         """Record that these entries are not opt-outs. Rows that were reported as changed are compared again."""
         self.store.write(_CLEAR_OPT_OUTS, {}, _build_rows(base, identities))
 
-    def record_checked(self, base: Base, run_key: int, identities: Sequence[bytes], checked_at: float) -> None:
+    def record_checked_identities(
+        self, base: Base, run_key: int, identities: Sequence[bytes], checked_at: float
+    ) -> None:
         """Record in REJECTED entries that this run has looked up the refused subscribers. If an earlier run sent the
         create, this look-up came long after the refusal. Then the column `reported_at` gets `checked_at`, the time of
         the look-up (Unix seconds)."""
         shared_values = {"old_state": State.REJECTED, "run": run_key, "at": checked_at}
         self.store.write(_SET_CHECKED, shared_values, _build_rows(base, identities))
 
-    def record_altered(self, base: Base, altered_fields: Sequence[tuple[bytes, Sequence[str]]]) -> None:
+    def record_altered_fields(self, base: Base, altered_fields: Sequence[tuple[bytes, Sequence[str]]]) -> None:
         """Record in CONFIRMED entries the fields that the service altered when it created the subscribers.
         `altered_fields` are (identity, names of the fields)."""
         rows = [(base.key, identity, " ".join(names)) for identity, names in altered_fields]
         self.store.change(_SET_ALTERED, {"old_state": State.CONFIRMED}, rows)
 
-    def _send_again(self, base: Base, run_key: int, intents: Sequence[Intent], old_state: State, event: Event) -> None:
+    def _mark_sent_again(
+        self, base: Base, run_key: int, intents: Sequence[Intent], old_state: State, event: Event
+    ) -> None:
         rows = [(base.key, intent.identity, intent.fingerprint, intent.body) for intent in intents]
         self._change_state(_SET_SENDING_AGAIN, rows, old_state, event, run=run_key)
 
@@ -493,7 +499,7 @@ def _build_rows(base: Base, identities: Sequence[bytes]) -> list[tuple[int, byte
     return [(base.key, identity) for identity in identities]
 
 
-def count_unsettled(connection: Connection) -> dict[str, int]:
+def count_unsettled_entries(connection: Connection) -> dict[str, int]:
     """Return the number of unsettled entries of each account that has such entries."""
     return dict(connection.execute(_COUNT_UNSETTLED).all())
 

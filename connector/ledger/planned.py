@@ -91,14 +91,14 @@ class PlannedLedger(Ledger):
             for entry in self._read_real_ledger(Ledger.find_shown_entries, base_row, first_identity, max_count)
         ][:max_count]
 
-    def list_confirmed(
+    def list_confirmed_ids(
         self, base: Base, field: str, before_run_key: int, latest_end: float
     ) -> "tuple[bytes, array[int]]":
-        """Return CONFIRMED entries of the real ledger, as `Ledger.list_confirmed` does."""
+        """Return CONFIRMED entries of the real ledger, as `Ledger.list_confirmed_ids` does."""
         identities, ids = b"", array("q")
         for base_row in self._find_base_rows(base):
             confirmed_values = self._read_real_ledger(
-                Ledger.list_confirmed, base_row, field, before_run_key, latest_end
+                Ledger.list_confirmed_ids, base_row, field, before_run_key, latest_end
             )
             identities, ids = identities + confirmed_values[0], ids + confirmed_values[1]
         return identities, ids
@@ -122,14 +122,16 @@ class PlannedLedger(Ledger):
         entries = {entry[0]: entry for page in pages for entry in page}
         return [entries[identity] for identity in sorted(entries)][:max_count]
 
-    def record_listed(self, base: Base, field: str, listed_subscribers: Sequence[tuple[bytes, int]]) -> None:
-        """Record in memory the subscribers that a listing shows, as `Ledger.record_listed` does."""
+    def record_listed_subscribers(
+        self, base: Base, field: str, listed_subscribers: Sequence[tuple[bytes, int]]
+    ) -> None:
+        """Record in memory the subscribers that a listing shows, as `Ledger.record_listed_subscribers` does."""
         pairs = [
             (base_row.key, identity) for base_row in self._find_base_rows(base) for identity, _ in listed_subscribers
         ]
-        confirmed_identities = self._read_real_ledger(_find_confirmed, pairs) if pairs else set()
+        confirmed_identities = self._read_real_ledger(_find_confirmed_identities, pairs) if pairs else set()
         unchanged_identities = confirmed_identities.difference(super().find_entries(base, list(confirmed_identities)))
-        super().record_listed(
+        super().record_listed_subscribers(
             base, field, [subscriber for subscriber in listed_subscribers if subscriber[0] not in unchanged_identities]
         )
 
@@ -209,7 +211,7 @@ def _read_start(ledger: Ledger, account: str) -> dict[Table, list[dict[str, Any]
     }
 
 
-def _find_confirmed(ledger: Ledger, pairs: Sequence[tuple[int, bytes]]) -> set[bytes]:
+def _find_confirmed_identities(ledger: Ledger, pairs: Sequence[tuple[int, bytes]]) -> set[bytes]:
     return {identity for (identity,) in ledger.store.select(_FIND_CONFIRMED, {"confirmed": State.CONFIRMED}, pairs)}
 
 

@@ -105,7 +105,7 @@ def open_session(url: URL, tables: Sequence[str] = _LEDGER_TABLES) -> Iterator[t
     of the `tables` that exists, or the schema in which the tables will be created. Raises LedgerError if the server
     cannot be used, and ConfigurationError if no driver is installed."""
     name = show_ledger_location(url)
-    with closing(_connect(url, name)) as connection:
+    with closing(_connect_to_server(url, name)) as connection:
         with translate_errors(name):
             with connection.begin():
                 schema, encoding = connection.execute(_FIND_SCHEMA, {"tables": list(tables)}).one()
@@ -122,7 +122,7 @@ def read_server(url: URL) -> Iterator[Connection]:
     """Yield a read-only connection to the ledger at `url`, in one transaction with one snapshot and without a lock.
     Raises the errors of `open_session`."""
     name = show_ledger_location(url)
-    with closing(_connect(url, name)) as connection:
+    with closing(_connect_to_server(url, name)) as connection:
         connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         with translate_errors(name), connection.begin():
             schema, encoding = connection.execute(_FIND_SCHEMA, {"tables": list(_LEDGER_TABLES)}).one()
@@ -131,7 +131,7 @@ def read_server(url: URL) -> Iterator[Connection]:
             yield connection
 
 
-def _connect(url: URL, name: str) -> Connection:
+def _connect_to_server(url: URL, name: str) -> Connection:
     default_options = {"connect_timeout": _CONNECT_TIMEOUT_S} | _KEEPALIVE_OPTIONS
     default_options = {name: value for name, value in default_options.items() if name not in url.query}
     options = {

@@ -62,13 +62,13 @@ def open_file(path: Path, wait_s: float, is_stopped: Callable[[], bool]) -> Iter
         wal = path.with_name(path.name + "-wal")
         was_killed = wal.exists() and wal.stat().st_size > 0
         make_file(path)
-        with _connect(path, _PRAGMAS, _BUSY_TIMEOUT_S) as connection:
+        with _connect_to_file(path, _PRAGMAS, _BUSY_TIMEOUT_S) as connection:
             _refuse_damage(connection, path, was_killed)
             yield connection
 
 
 @contextmanager
-def _connect(path: Path, pragmas: Sequence[str], busy_s: float) -> Iterator[Connection]:
+def _connect_to_file(path: Path, pragmas: Sequence[str], busy_s: float) -> Iterator[Connection]:
     engine = build_engine(path, pragmas, busy_s)
     try:
         with translate_errors(str(path)):
@@ -262,7 +262,7 @@ def open_emails_file(path: Path) -> Iterator[Connection]:
     `path` has no symbolic links. Raises LedgerError if the file cannot be used.
     """
     make_file(path)
-    with _connect(path, _EMAILS_PRAGMAS, _EMAILS_BUSY_TIMEOUT_S) as connection:
+    with _connect_to_file(path, _EMAILS_PRAGMAS, _EMAILS_BUSY_TIMEOUT_S) as connection:
         yield connection
 
 

@@ -160,10 +160,10 @@ class Store:
         """
         if self.connection.invalidated:
             raise build_error(self.name, "the connection to the ledger was lost")
-        with translate_errors(self.name), self._begin():  # `begin` may also fail in the database
+        with translate_errors(self.name), self._begin_transaction():  # `begin` may also fail in the database
             yield self.connection
 
-    def _begin(self) -> AbstractContextManager[object]:
+    def _begin_transaction(self) -> AbstractContextManager[object]:
         return self.connection.begin() if self.lease is None else self.lease.renew_in_transaction(self.connection)
 
     def select(self, batch: Batch, shared_values: Mapping[str, Any], rows: Rows) -> Iterator[Sequence[Any]]:
@@ -181,10 +181,10 @@ class Store:
     def change(self, batch: Batch, shared_values: Mapping[str, Any], rows: Rows) -> None:
         """Execute the statement for every row. If a row has not changed one row of the database, raise
         StaleTransitionError, which rolls back the transaction."""
-        refuse_stale(self.write(batch, shared_values, rows), len(rows))
+        refuse_stale_transition(self.write(batch, shared_values, rows), len(rows))
 
 
-def refuse_stale(changed_count: int, expected_count: int) -> None:
+def refuse_stale_transition(changed_count: int, expected_count: int) -> None:
     """Raise StaleTransitionError if the number of changed rows is not the expected number."""
     if changed_count != expected_count:
         raise StaleTransitionError(
@@ -293,7 +293,7 @@ _RenderedSql = tuple[str, tuple[str, ...], tuple[str, ...]]
 def _render_values(batch: Batch, row_count: int) -> _RenderedSql:
     """Return the statement for this number of rows, in the form of SQLite's driver."""
     row_marks = f"({', '.join('?' for _ in batch.types.split())})"
-    return _render(batch, "?", f"(VALUES {', '.join([row_marks] * row_count)}) AS item")
+    return _render_sql(batch, "?", f"(VALUES {', '.join([row_marks] * row_count)}) AS item")
 
 
 @cache
@@ -303,10 +303,10 @@ def _render_arrays(batch: Batch) -> _RenderedSql:
     types = batch.types.split()
     arrays = ", ".join(f"CAST(%b AS {type_name}[])" for type_name in types)
     columns = ", ".join(f"column{column_number}" for column_number, _ in enumerate(types, 1))
-    return _render(batch, "%s", f"unnest({arrays}) AS item ({columns})")
+    return _render_sql(batch, "%s", f"unnest({arrays}) AS item ({columns})")
 
 
-def _render(batch: Batch, value_mark: str, items_sql: str) -> _RenderedSql:
+def _render_sql(batch: Batch, value_mark: str, items_sql: str) -> _RenderedSql:
     sql_before, sql_after = batch.sql.split("{item}")
     sql = _SHARED_NAME.sub(value_mark, sql_before) + items_sql + _SHARED_NAME.sub(value_mark, sql_after)
     return sql, tuple(_SHARED_NAME.findall(sql_before)), tuple(_SHARED_NAME.findall(sql_after))

@@ -24,7 +24,7 @@ from connector.service.client import Client
 from connector.service.retry import Retrier
 from connector.spool import SpooledValues
 from connector.subscribers.identity_lists import InactiveIdentities
-from connector.subscribers.spellings import CAPITAL_TRAITS, SpellingClass, classify, is_plain
+from connector.subscribers.spellings import CAPITAL_TRAITS, SpellingClass, classify_spelling, is_plain
 
 _ID_BATCH_SIZE = 1024  # number of answered ids that are added to an array at once
 
@@ -202,7 +202,7 @@ class ListStats:
                 ):
                     continue
                 if type(wire_object.get("Id")) is int and _fits_url(text):
-                    self._add_sample(classify(field_name, text), ListedSubscriber(wire_object["Id"], text))
+                    self._add_sample(classify_spelling(field_name, text), ListedSubscriber(wire_object["Id"], text))
 
     def _add_sample(self, spelling_class: SpellingClass, sample: ListedSubscriber) -> None:
         samples = self.samples_by_class.get(spelling_class)

@@ -26,7 +26,7 @@ from connector.listing.base_reader import SweptRows, build_reader, may_be_in_bas
 from connector.listing.pages import PageSink
 from connector.listing.reader import read_list
 from connector.listing.renewal import ListEnd
-from connector.listing.requests import try_unlisted
+from connector.listing.requests import try_unlisted_ids
 from connector.paging.certificate import Certificate, CertificateReason, EvidenceResult, Order
 from connector.paging.overlap import IdArray
 from connector.service.wire import ListQuery
@@ -92,7 +92,7 @@ async def list_account(
     rows = SweptRows(accesses, {key.identity for key in keys}, keeps_other_bases=keeps_other_bases)
     for other_access in accesses:
         await other_access.journal.flush()
-    certificate, _ = await _sweep(accesses, rows, frozenset())
+    certificate, _ = await _sweep_list(accesses, rows, frozenset())
     # If only the end of the list is read again, newcomers of a class that the list hides are not read.
     is_ascending = certificate.order is Order.ID or not certificate.distinct
     is_renewable = certificate.is_complete and is_ascending and not certificate.hidden
@@ -129,9 +129,9 @@ async def record_base(access: ListAccess, rows: SweptRows, *, first_part: int = 
         ids.extend(subscriber_id for _, subscriber_id in pairs)
         unrecorded_pairs += pairs
         if len(unrecorded_pairs) >= _COMMIT_ROWS:
-            await _record_listed(access, unrecorded_pairs)
+            await _record_listed_subscribers(access, unrecorded_pairs)
             unrecorded_pairs = []
-    await _record_listed(access, unrecorded_pairs)
+    await _record_listed_subscribers(access, unrecorded_pairs)
     shown_identities = [digest for digest, _ in unrecorded_pairs[:MAX_SHOWN_RECORDS]]
     await journal.execute(lambda ledger: ledger.record_shown_identities(base, shown_identities))
     listed_digests, listed_ids = np.frombuffer(digests, dtype=np.uint64), np.frombuffer(ids, dtype=np.int64)
@@ -139,7 +139,7 @@ async def record_base(access: ListAccess, rows: SweptRows, *, first_part: int = 
     if not first_part:
         latest_confirmed_at = rows.started_at - access.expected_lag_s
         identities, confirmed_ids = await journal.execute(
-            lambda ledger: ledger.list_confirmed(base, identity, journal.run_key, latest_confirmed_at)
+            lambda ledger: ledger.list_confirmed_ids(base, identity, journal.run_key, latest_confirmed_at)
         )
         confirmed_digests = np.frombuffer(identities, dtype=np.uint64).reshape(-1, IDENTITY_BYTES // _DIGEST_BYTES)
         unlisted_mask = ~np.isin(confirmed_digests[:, 0], listed_digests)
@@ -148,9 +148,9 @@ async def record_base(access: ListAccess, rows: SweptRows, *, first_part: int = 
     return BaseCounts(_count_duplicates(listed_digests, listed_ids), unlisted_count)
 
 
-async def _record_listed(access: ListAccess, pairs: Sequence[tuple[bytes, int]]) -> None:
+async def _record_listed_subscribers(access: ListAccess, pairs: Sequence[tuple[bytes, int]]) -> None:
     journal, identity = access.journal, access.policy.identity
-    await journal.execute(lambda ledger: ledger.record_listed(journal.base, identity, pairs))
+    await journal.execute(lambda ledger: ledger.record_listed_subscribers(journal.base, identity, pairs))
 
 
 def _count_duplicates(digests: npt.NDArray[np.uint64], ids: npt.NDArray[np.int64]) -> int:
@@ -173,7 +173,7 @@ async def look_up_by_sweep(groups: Sequence[KeyGroup]) -> list[LookupResult]:
     previous_seen_ids = access.state.swept_sentinel_ids
     search_sink = _SearchSink(groups)
     sentinel_ids = frozenset(sentinel.subscriber_id for sentinel in sentinels)
-    certificate, seen_ids = await _sweep([group.access for group in groups], search_sink, sentinel_ids)
+    certificate, seen_ids = await _sweep_list([group.access for group in groups], search_sink, sentinel_ids)
     visibility = read_visibility(sentinels, seen_ids, previous_seen_ids, certificate, started_at)
     results = list[LookupResult]()
     for identities, id_sets in zip(search_sink.identities, search_sink.found_ids, strict=True):
@@ -238,7 +238,7 @@ class _WatchingSink:
         self.target_sink.receive_rows(wire_objects)
 
 
-async def _sweep(
+async def _sweep_list(
     accesses: Sequence[ListAccess], sink: PageSink, watched_ids: frozenset[int]
 ) -> tuple[Certificate, frozenset[int]]:
     """Read the list that the accesses share, and update their state. Return the certificate, and the `watched_ids` that
@@ -281,7 +281,7 @@ async def _read_and_record(
         )
     log_values = {"verdict": certificate.verdict, "distinct": certificate.distinct, "pages": certificate.pages}
     logger.info("look-up: the list was read, %(distinct)d subscribers in %(pages)d pages, %(verdict)s", log_values)
-    await access.stop.until_stopped(try_unlisted(access, certificate.unlisted_ids))
+    await access.stop.until_stopped(try_unlisted_ids(access, certificate.unlisted_ids))
     seen_ids = frozenset(watching_sink.seen_ids)
     _record_reading(access.state, certificate, watching_sink, seen_ids & sentinel_ids, base_ids)
     return certificate, seen_ids & watched_ids
@@ -358,7 +358,7 @@ async def _find_unlisted_entries(accesses: Sequence[ListAccess], ids: IdArray) -
     (architecture 7, rule 7)."""
     unlisted_entry_ids, max_entries = list[int](), max(1, _COMPARED_ENTRIES // len(accesses))
     for access in accesses:
-        entries = await access.journal.execute(partial(_find_confirmed, access, max_entries))
+        entries = await access.journal.execute(partial(_find_confirmed_entries, access, max_entries))
         latest_confirmed_at = access.clock.now().timestamp() - access.expected_lag_s
         long_known_entries = [entry for entry in entries if (entry.known_since or 0.0) <= latest_confirmed_at]
         long_known_ids = np.array([entry.subscriber_id for entry in long_known_entries], dtype=np.int64)
@@ -366,7 +366,7 @@ async def _find_unlisted_entries(accesses: Sequence[ListAccess], ids: IdArray) -
     return unlisted_entry_ids
 
 
-def _find_confirmed(access: ListAccess, max_entries: int, ledger: Ledger) -> list[ConfirmedEntry]:
+def _find_confirmed_entries(access: ListAccess, max_entries: int, ledger: Ledger) -> list[ConfirmedEntry]:
     random_identity, run_key = access.draw(IDENTITY_BYTES), access.journal.run_key
     return ledger.find_confirmed_entries(access.journal.base, random_identity, max_entries, before_run_key=run_key)
 

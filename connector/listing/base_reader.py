@@ -72,7 +72,7 @@ class BaseReader:
 
     def read(self, wire_objects: Sequence[dict[str, Any]]) -> list[tuple[bytes, int]]:
         """Return pairs of identity and subscriber id: one for each identity of the base's subscribers."""
-        self.record_inactive(wire_objects)
+        self.record_inactive_subscribers(wire_objects)
         return [
             pair
             for wire_object in wire_objects
@@ -80,7 +80,7 @@ class BaseReader:
             for pair in self.read_identities(wire_object)
         ]
 
-    def record_inactive(self, wire_objects: Sequence[dict[str, Any]]) -> None:
+    def record_inactive_subscribers(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         """Record the identities of inactive subscribers of any base."""
         if self._inactive_identities is None:
             return
@@ -198,7 +198,7 @@ class SweptRows:
         """
         pairs_by_base: dict[ListedBase, list[tuple[bytes, int]]] = defaultdict(list)
         rows_to_store, rows_of_other_bases, reader = list[dict[str, Any]](), list[dict[str, Any]](), self._readers[0]
-        reader.record_inactive(wire_objects)
+        reader.record_inactive_subscribers(wire_objects)
         for wire_object in wire_objects:
             listed_base = wire_object.get("Base")
             if not isinstance(listed_base, dict) or type(listed_base.get("Id")) is not int:

@@ -23,7 +23,7 @@ import pyarrow.json as arrow_json
 
 from connector.fields import FIELDS, LARGEST_ID, Field, Kind
 from connector.paging.overlap import IdArray, Mask
-from connector.service.answers import PAGE_NUMBERS, parse_listed, read_whole_number
+from connector.service.answers import PAGE_NUMBERS, parse_list_answer, read_whole_number
 from connector.service.wire import Ambiguous, ListPage, MaskMessage, Refused
 from connector.warehouse.columns import EMPTY_TEXT, PAGE_SCHEMA, build_null, find_type
 from connector.warehouse.runs import INVALID
@@ -79,12 +79,12 @@ _ONE_LINE_OPTIONS, _MANY_LINES_OPTIONS = (
 def parse_columns(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: MaskMessage = str
 ) -> ListPage[pa.RecordBatch] | Refused | Ambiguous:
-    """Return the result of `parse_listed` as columns. Arrow's parser reads the page if the page is as in
+    """Return the result of `parse_list_answer` as columns. Arrow's parser reads the page if the page is as in
     service-api.md; otherwise the page is read value by value."""
     page = decode_page(body) if 200 <= status < 300 else None
     if page is not None:
         return page
-    answer = parse_listed(status, headers, body, now, mask=mask)
+    answer = parse_list_answer(status, headers, body, now, mask=mask)
     if not isinstance(answer, ListPage):
         return answer
     return ListPage(build_columns(answer.subscribers), answer.total_count, answer.offset, answer.limit)

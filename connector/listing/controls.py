@@ -228,15 +228,15 @@ def _choose_samples(
 ) -> Sequence[tuple[dict[str, Any], object]]:
     """Return listed subscribers with their values. The values are of the class of the requested value, because a trial
     proves nothing for other classes. Subscribers with the requested value come first."""
-    asked_class = _classify(name, requested_value)
+    asked_class = _classify_value(name, requested_value)
     if asked_class is None:
         return []
     usable_samples = ((row, value) for row in rows if _is_usable(name, value := _read_value(row, name)))
-    samples = [sample for sample in usable_samples if _classify(name, sample[1]) == asked_class]
+    samples = [sample for sample in usable_samples if _classify_value(name, sample[1]) == asked_class]
     return sorted(samples, key=lambda sample: sample[1] != requested_value)[:_SAMPLE_COUNT]
 
 
-def _classify(name: str, value: object) -> object:
+def _classify_value(name: str, value: object) -> object:
     """Return the class of a value, or None if no trial can show how the filter treats the value. A filter is assumed to
     treat all values of a class alike."""
     if name in _CLASS_FIELDS:
@@ -279,13 +279,13 @@ def build_row_matcher(requested_values: Mapping[str, object]) -> RowMatcher | No
     All other values are compared exactly. An email with blanks around it equals only the same text, because no trial
     shows whether the service's filter ignores the blanks.
     """
-    asked_forms = {name: _normalise(name, value) for name, value in requested_values.items()}
+    asked_forms = {name: _normalise_value(name, value) for name, value in requested_values.items()}
     if not asked_forms:
         return None
 
     def match(read_values: ReadValues) -> Mask:
         field_masks = [
-            [_normalise(name, value) == asked_form for value in read_values(name)]
+            [_normalise_value(name, value) == asked_form for value in read_values(name)]
             for name, asked_form in asked_forms.items()
         ]
         match_mask: Mask = np.logical_and.reduce(np.array(field_masks, dtype=np.bool_))
@@ -294,7 +294,7 @@ def build_row_matcher(requested_values: Mapping[str, object]) -> RowMatcher | No
     return match
 
 
-def _normalise(name: str, value: object) -> object:
+def _normalise_value(name: str, value: object) -> object:
     """Return the same object for all values of the field that count as equal. Values of different types are not equal:
     True is not 1."""
     if value is None:  # the service's defaults (service-api.md 2.1)

@@ -4,8 +4,8 @@ A list that a result window cuts off, or that hides a class of subscribers, look
 and its end leave out the same subscribers. Other questions show that they are missing: counts of classes and bases,
 look-ups by Id of subscribers that the ledger knows and the sweep lacks, and look-ups of Ids that no page showed.
 
-`plan_questions` returns the next questions, and `ask_together` asks them. `connector.listing.findings` decides what the
-answers prove. The plan and the decision are pure functions.
+`plan_questions` returns the next questions, and `ask_questions_together` asks them. `connector.listing.findings`
+decides what the answers prove. The plan and the decision are pure functions.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ from connector.listing.findings import (
     Suspect,
     Topic,
     compute_id_step,
-    contradicts,
+    contradicts_reading,
     decide_partition,
     find_hidden_classes,
     find_hidden_ids,
     find_present_ids,
     find_side,
-    list_unshown,
+    list_unshown_classes,
     read_rounds,
     read_totals,
 )
@@ -66,7 +66,7 @@ async def gather_answers(request_page: RequestPage, suspect: Suspect, concurrenc
     """Ask for evidence, at most `concurrency` questions at a time, until no question is left. Return the answers."""
     answers: list[Answer] = []
     while questions := plan_questions(suspect, answers):
-        answers += await ask_together(request_page, questions, concurrency)
+        answers += await ask_questions_together(request_page, questions, concurrency)
     return answers
 
 
@@ -81,10 +81,12 @@ async def ask_unlisted_entries(
         for subscriber_id in unlisted_entry_ids
         if subscriber_id not in requested_ids
     ]
-    return await ask_together(request_page, questions[: max(0, MAX_REQUESTS - len(answers))], concurrency)
+    return await ask_questions_together(request_page, questions[: max(0, MAX_REQUESTS - len(answers))], concurrency)
 
 
-async def ask_together(request_page: RequestPage, questions: Sequence[Question], concurrency: int) -> list[Answer]:
+async def ask_questions_together(
+    request_page: RequestPage, questions: Sequence[Question], concurrency: int
+) -> list[Answer]:
     """Ask the questions, at most `concurrency` at a time, and return the answers in the order of the questions."""
     semaphore = asyncio.Semaphore(max(1, concurrency))
 
@@ -113,7 +115,7 @@ async def ask_combinations(
         )
         for combination in combinations
     ]
-    answers = await ask_together(request_page, questions, concurrency)
+    answers = await ask_questions_together(request_page, questions, concurrency)
     rows_by_classes = {
         answer.question.classes: () if answer.page is None else answer.page.subscribers for answer in answers
     }
@@ -143,7 +145,7 @@ def plan_questions(suspect: Suspect, answers: Sequence[Answer]) -> list[Question
         return [*counts, *_plan_look_ups(suspect, len(counts))] if asks_all_at_once else counts
     questions = _plan_recount(suspect, answers)
     has_looked_up = any(answer.question.topic in TOPICS_BY_ID for answer in answers)
-    if not questions and not has_looked_up and not contradicts(suspect, answers):
+    if not questions and not has_looked_up and not contradicts_reading(suspect, answers):
         questions = _plan_look_ups(suspect, len(answers))
     if not questions:
         questions = _plan_second_look_ups(suspect, answers)
@@ -206,10 +208,10 @@ def _plan_combinations(suspect: Suspect, answers: Sequence[Answer]) -> list[Ques
     request for the first class alone shows a subscriber. A class that a request has shown is combined only with bases
     that no request has shown."""
     has_asked_combinations = any(answer.question.topic is Topic.COMBINATION for answer in answers)
-    if has_asked_combinations or contradicts(suspect, answers):
+    if has_asked_combinations or contradicts_reading(suspect, answers):
         return []
     base_ids = () if "base_id" in suspect.filters else suspect.base_ids or ()
-    unshown_classes = list_unshown(suspect, answers)
+    unshown_classes = list_unshown_classes(suspect, answers)
     load_bases: list[HiddenClass] = [("base_id", base_id) for base_id in base_ids if base_id not in suspect.base_counts]
     bases = {*load_bases, *(class_ for class_ in unshown_classes if class_[0] == "base_id")}
     classes = dict.fromkeys([*unshown_classes, *find_hidden_classes(suspect, answers), *load_bases])
@@ -254,7 +256,7 @@ def _plan_look_ups(suspect: Suspect, request_count: int) -> list[Question]:
 
 def _plan_entry_look_ups(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
     """Return look-ups of the ledger entries that were not looked up yet, or no look-up if the answers contradict."""
-    if contradicts(suspect, answers) or find_hidden_classes(suspect, answers):
+    if contradicts_reading(suspect, answers) or find_hidden_classes(suspect, answers):
         return []
     requested_ids = {answer.question.value for answer in answers if answer.question.topic is Topic.UNLISTED_ENTRY}
     unlisted_entry_ids = [

@@ -212,7 +212,7 @@ def find_hidden_classes(suspect: Suspect, answers: Sequence[Answer]) -> list[Hid
     return [class_ for finding in decide_evidence(suspect, answers) for class_ in finding.hidden_classes]
 
 
-def contradicts(suspect: Suspect, answers: Sequence[Answer]) -> bool:
+def contradicts_reading(suspect: Suspect, answers: Sequence[Answer]) -> bool:
     """Return whether a finding contradicts the list and no hidden class explains the finding."""
     findings = decide_evidence(suspect, answers)
     return any(
@@ -220,7 +220,7 @@ def contradicts(suspect: Suspect, answers: Sequence[Answer]) -> bool:
     )
 
 
-def list_unshown(suspect: Suspect, answers: Sequence[Answer]) -> list[HiddenClass]:
+def list_unshown_classes(suspect: Suspect, answers: Sequence[Answer]) -> list[HiddenClass]:
     """Return the classes of which neither the reading nor a request for the class showed a subscriber."""
     parts_by_name = {name: _read_part_counts(suspect, name, answers) for name in CLASS_FIELDS}
     return [
@@ -290,14 +290,14 @@ def _find_unlisted_values(suspect: Suspect, name: str, answers: Sequence[Answer]
     for value in dict.fromkeys(answer.question.value for answer in part_answers):
         answers_for_value = [answer for answer in part_answers if answer.question.value == value]
         is_unlisted = all(
-            _read_count(suspect, answer) is not None and _shows_only_hidden(suspect, answer, answers)
+            _read_count(suspect, answer) is not None and _shows_only_hidden_classes(suspect, answer, answers)
             for answer in answers_for_value
         )
         values += [value] if is_unlisted and not listed_counts.get(value) else []
     return values
 
 
-def _shows_only_hidden(suspect: Suspect, answer: Answer, answers: Sequence[Answer]) -> bool:
+def _shows_only_hidden_classes(suspect: Suspect, answer: Answer, answers: Sequence[Answer]) -> bool:
     """Return whether no page of the list shows a row of this part, and at least one row is not a newcomer. This is the
     case if there are several rows, or if a row has an id between listed ids."""
     hidden_ids, ids = find_hidden_ids(suspect, answer, answers), suspect.ids
@@ -338,7 +338,7 @@ def _read_part_counts(suspect: Suspect, name: str, answers: Sequence[Answer]) ->
     pair_answers = [
         answer for answer in answers if answer.question.topic is Topic.PAIR and answer.question.name == name
     ]
-    if len(pair_answers) < len(suspect.absent_values) or not all(_is_empty(answer) for answer in pair_answers):
+    if len(pair_answers) < len(suspect.absent_values) or not all(_is_empty_answer(answer) for answer in pair_answers):
         return []
     part_answers = [
         answer for answer in answers if answer.question.topic is Topic.PART and answer.question.name == name
@@ -365,7 +365,7 @@ def _read_count(suspect: Suspect, answer: Answer) -> int | None:
     return total_count if have_requested_values(requested_values, page.subscribers) else None
 
 
-def _is_empty(answer: Answer) -> bool:
+def _is_empty_answer(answer: Answer) -> bool:
     return answer.page is not None and not answer.page.subscribers and not answer.page.total_count
 
 

@@ -15,10 +15,10 @@ from connector.fields import BY_NAME
 from connector.listing.access import ListAccess, LookupState
 from connector.listing.base_reader import BaseReader, build_reader
 from connector.listing.controls import RequestPage, have_requested_values
-from connector.listing.evidence import ask_combinations, ask_together, combine_classes
+from connector.listing.evidence import ask_combinations, ask_questions_together, combine_classes
 from connector.listing.findings import PARTITIONS, Question, Topic
 from connector.listing.pages import ListFailed, try_page
-from connector.listing.requests import look_up, read_stats, request_rows, try_unlisted
+from connector.listing.requests import look_up, read_stats, request_rows, try_unlisted_ids
 from connector.paging.certificate import EvidenceResult, HiddenClass, RoundCounts, decide_counts
 from connector.service.wire import MAX_LIMIT, ListQuery, read_field
 
@@ -132,7 +132,7 @@ async def record_hidden_classes(access: ListAccess, *, is_repeated: bool = False
         counts = await access.stop.until_stopped(count_classes(request_page, concurrency))
         hidden_classes = await access.stop.until_stopped(find_hidden_classes(request_page, counts, concurrency))
         unlisted_ids = await access.stop.until_stopped(_find_older_id(request_page, counts.ids))
-        await access.stop.until_stopped(try_unlisted(access, unlisted_ids))
+        await access.stop.until_stopped(try_unlisted_ids(access, unlisted_ids))
         state.hidden_classes = tuple(dict.fromkeys([*state.hidden_classes, *hidden_classes]))
         state.unshown_classes = counts.unshown_classes
         state.are_classes_known = True
@@ -197,7 +197,9 @@ async def count_classes(request_page: RequestPage, concurrency: int) -> ClassCou
         ),
         Question(Topic.WHOLE, ListQuery(limit=_SAMPLE_ROWS)),
     ]
-    first_whole_answer, *part_answers, last_whole_answer = await ask_together(request_page, questions, concurrency)
+    first_whole_answer, *part_answers, last_whole_answer = await ask_questions_together(
+        request_page, questions, concurrency
+    )
     if first_whole_answer.page is None:
         return ClassCounts()
     counts: dict[str, dict[object, int]] = {name: {} for name in PARTITIONS}

@@ -48,7 +48,12 @@ from connector.listing.requests import (
     request_rows,
 )
 from connector.service.wire import ListQuery
-from connector.subscribers.spellings import SpellingClass, build_spellings, classify, spellings_differ_only_in_case
+from connector.subscribers.spellings import (
+    SpellingClass,
+    build_spellings,
+    classify_spelling,
+    spellings_differ_only_in_case,
+)
 from connector.texts import count
 
 logger = logging.getLogger(__name__)
@@ -168,7 +173,10 @@ async def _try_sentinel(access: ListAccess, sentinel: Sentinel) -> bool | None:
 def _find_sentinels(access: ListAccess, spelling_class: SpellingClass) -> Iterator[Sentinel]:
     """Yield the sentinels whose sent text is of this class, in the order of their confirmation."""
     for sentinel in tuple(access.sentinels):
-        if sentinel.field == spelling_class.field and classify(sentinel.field, sentinel.value) == spelling_class:
+        if (
+            sentinel.field == spelling_class.field
+            and classify_spelling(sentinel.field, sentinel.value) == spelling_class
+        ):
             yield sentinel
 
 
@@ -221,15 +229,15 @@ async def _find_by_filter(access: ListAccess, check: FilterCheck, started_at: fl
     seen_sentinels = {
         sentinel
         for sentinel in latest_sentinels
-        if sentinel in check.seen_sentinels or await _is_shown(access, sentinel)
+        if sentinel in check.seen_sentinels or await _is_sentinel_shown(access, sentinel)
     }
     if newest_sentinel in seen_sentinels:
         return Visibility(frozenset(seen_sentinels))
     findable_sentinels = [
-        sentinel for sentinel in sentinels if classify(sentinel.field, sentinel.value) in check.passed_classes
+        sentinel for sentinel in sentinels if classify_spelling(sentinel.field, sentinel.value) in check.passed_classes
     ]
     earlier_sentinels = findable_sentinels[-_LATEST_SENTINELS:]
-    look_ups = [partial(_is_shown, access, sentinel) for sentinel in earlier_sentinels]
+    look_ups = [partial(_is_sentinel_shown, access, sentinel) for sentinel in earlier_sentinels]
     results = list(zip(earlier_sentinels, await look_up_together(access, look_ups), strict=True))
     seen_sentinels |= {sentinel for sentinel, is_shown in results if is_shown}
     missed_sentinels = [sentinel for sentinel, is_shown in results if is_shown is False]
@@ -239,7 +247,7 @@ async def _find_by_filter(access: ListAccess, check: FilterCheck, started_at: fl
 async def _confirm_visibility(access: ListAccess, visibility: Visibility, started_at: float) -> Visibility:
     """Return the sentinels that the filters still show. If the filters no longer show a sentinel, a replica lags."""
     sentinels = sorted(visibility.seen_sentinels, key=lambda sentinel: sentinel.confirmed_at)
-    look_ups = [partial(_is_shown, access, sentinel) for sentinel in sentinels]
+    look_ups = [partial(_is_sentinel_shown, access, sentinel) for sentinel in sentinels]
     results = list(zip(sentinels, await look_up_together(access, look_ups), strict=True))
     seen_sentinels = frozenset(sentinel for sentinel, is_shown in results if is_shown)
     missed_sentinels = [sentinel for sentinel, is_shown in results if is_shown is False]
@@ -275,7 +283,7 @@ async def is_class_shown(access: ListAccess, *, is_active: bool, by_filter: bool
     )
 
 
-async def _is_shown(access: ListAccess, sentinel: Sentinel) -> bool | None:
+async def _is_sentinel_shown(access: ListAccess, sentinel: Sentinel) -> bool | None:
     """Return whether the list shows the sentinel by any spelling of its text, or None if an answer was not whole."""
     is_whole = True
     for text in build_spellings(sentinel.field, sentinel.value):
@@ -363,7 +371,7 @@ def _build_question(key: LookupKey) -> _Question:
     return _Question(
         key,
         texts,
-        frozenset(classify(key.field, text) for text in texts),
+        frozenset(classify_spelling(key.field, text) for text in texts),
         needs_case_insensitive=key.ignores_case and key.field == "email",
         has_hidden_spellings=key.ignores_case and not spellings_differ_only_in_case(key.field, key.value),
     )

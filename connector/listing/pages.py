@@ -53,8 +53,8 @@ class RowForm(Protocol[Rows]):
     async def parse(
         self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: MaskMessage
     ) -> ListPage[Rows] | Refused | Ambiguous:
-        """Return a page of the list, or the refusal or the ambiguous answer, as `parse_listed` does (service-api.md
-        4.3)."""
+        """Return a page of the list, or the refusal or the ambiguous answer, as `parse_list_answer` does
+        (service-api.md 4.3)."""
 
     def read_ids(self, rows: Rows) -> IdArray | None:
         """Return the id of each row, or None if an Id is not a whole number of 64 bits."""
@@ -284,7 +284,7 @@ class PageFetcher(Generic[Rows]):
             reused_count = len(self._in_flight)  # fewer requests are allowed now, but the requests in flight are used
         await self._cancel_from(reused_count)
         for page in pages[reused_count:1] if self._client.is_quiet else pages[reused_count:]:
-            fetch = self._attempt if self._in_flight else self._fetch
+            fetch = self._try_page_once if self._in_flight else self._fetch_page
             self._in_flight.append((page, asyncio.create_task(fetch(page))))
 
     async def receive_next_page(self) -> ListPage[Rows]:
@@ -293,7 +293,7 @@ class PageFetcher(Generic[Rows]):
         list_page = await answer
         if list_page is None:
             self._client.counts["list"].retried += 1
-            list_page = await self._fetch(page)
+            list_page = await self._fetch_page(page)
         self._in_flight.popleft()
         return list_page
 
@@ -304,7 +304,7 @@ class PageFetcher(Generic[Rows]):
         """Cancel every request in flight, and ignore its errors."""
         await self._cancel_from(0)
 
-    async def _fetch(self, page: PageRequest) -> ListPage[Rows]:
+    async def _fetch_page(self, page: PageRequest) -> ListPage[Rows]:
         retried_count = self._client.counts["list"].retried
         with self._measure_request() as result:
             list_page = await fetch_page(
@@ -313,7 +313,7 @@ class PageFetcher(Generic[Rows]):
             result.is_refused = self._client.counts["list"].retried > retried_count
         return list_page
 
-    async def _attempt(self, page: PageRequest) -> ListPage[Rows] | None:
+    async def _try_page_once(self, page: PageRequest) -> ListPage[Rows] | None:
         with self._measure_request() as result:
             answer = await self._client.list_subscribers(self._build_page_query(page), self._row_form.parse)
             result.is_refused = not isinstance(answer, ListPage)

@@ -37,7 +37,7 @@ from connector.listing.findings import (
     Topic,
     decide_evidence,
     find_hidden_classes,
-    list_unshown,
+    list_unshown_classes,
 )
 from connector.listing.pages import (
     WIRE_FORM,
@@ -194,7 +194,7 @@ async def read_list(
         absent_values=draw_absent_values(sent_filters, draw),
     )
     answers = await gather_answers(request_page, suspect, concurrency_limit.allowed_count)
-    certificate = replace(certificate, unshown_classes=tuple(list_unshown(suspect, answers)))
+    certificate = replace(certificate, unshown_classes=tuple(list_unshown_classes(suspect, answers)))
     classes = dict.fromkeys([*known_hidden_classes, *find_hidden_classes(suspect, answers)])
     suspect = replace(suspect, hidden_classes=tuple(class_ for class_ in classes if class_[0] not in sent_filters))
     problems = list[Finding]()

@@ -120,7 +120,7 @@ async def look_up_together(access: ListAccess, look_ups: Sequence[LookUp[T]]) ->
     return [results[index] for index in range(len(look_ups))]
 
 
-async def try_unlisted(access: ListAccess, unlisted_ids: Sequence[int]) -> None:
+async def try_unlisted_ids(access: ListAccess, unlisted_ids: Sequence[int]) -> None:
     """Try the identity filters with existing subscribers that the list leaves out. A filter that does not find such a
     subscriber may also leave out other subscribers, so the run no longer uses the filter."""
     state, request_page = access.state, partial(request_first_page, access)

@@ -89,10 +89,10 @@ class Loader:
         self._outcomes.add_earlier_refusals(
             session.retried_refusals, self._refusals.find_recent_identities(session.retried_refusals.values())
         )
-        await self._record_unresolved()
+        await self._record_unresolved_rows()
         session.stop.check()
 
-    async def _record_unresolved(self) -> None:
+    async def _record_unresolved_rows(self) -> None:
         """Record a receipt for each unknown create of an earlier run, which this run settles. Leave out creates whose
         receipts of an earlier run still wait in the outbox, because these receipts will have the result."""
         journal, base = self._session.journal, self._session.journal.base
@@ -130,7 +130,7 @@ class Loader:
             if chunk.is_outdated or not (self._is_free_of_conflicts and self.presence.covers(planned_chunk)):
                 await self.presence.look_up(planned_chunk, self._list_keys(chunk))
                 await self._settle_conflicts()
-                await self._sort_again(chunk)
+                await self._sort_rows_again(chunk)
             await self._refuse_rows(chunk)
             if chunk.create_states and session.policy.looks_up_first:
                 refuse_similar_base(session)
@@ -145,13 +145,13 @@ class Loader:
             chunk.create_states = {index: chunk.create_states[index] for index in unsent_indexes}
             # If an answer has shown the Id of the base, the entries of that base are read.
             if session.journal.base.key != base.key:
-                await self._sort_again(chunk)
+                await self._sort_rows_again(chunk)
         session.stop.check()
 
     def hold_rows(self, chunk: SortedChunk) -> None:
         """Hold the rows whose entries are HELD or REJECTED. Their outcome is reported after the last look-up of the
         run."""
-        self._session.tally.add_started(len(chunk.held_entries))
+        self._session.tally.add_started_rows(len(chunk.held_entries))
         for entry, row in zip(
             chunk.held_entries.values(), self._read_rows(chunk.planned_chunk, chunk.held_entries), strict=True
         ):
@@ -176,7 +176,7 @@ class Loader:
             chunk.planned_chunk, [*chunk.create_states, *chunk.held_entries], self._session.policy.identity
         )
 
-    async def _sort_again(self, chunk: SortedChunk) -> None:
+    async def _sort_rows_again(self, chunk: SortedChunk) -> None:
         chunk.is_outdated = False
         chunk.create_states, chunk.held_entries = await self._sort_rows(
             chunk.planned_chunk, [*chunk.create_states, *chunk.held_entries]
@@ -200,7 +200,9 @@ class Loader:
         # If no identity was found, no row has changed.
         pairs = zip(indexes, digests, strict=True) if entry_existence_by_identity else ()
         changed_rows = [(index, *digest) for index, digest in pairs if digest[0] in entry_existence_by_identity]
-        self._count_rows(Outcome.EXISTS, planned_chunk, _exclude(indexes, [index for index, _, _ in changed_rows]))
+        self._count_rows(
+            Outcome.EXISTS, planned_chunk, _exclude_indexes(indexes, [index for index, _, _ in changed_rows])
+        )
         identities_with_entry = [identity for _, identity, _ in changed_rows if entry_existence_by_identity[identity]]
         entries = await journal.find_entries(identities_with_entry) if identities_with_entry else {}
         create_states: dict[int, State] = {}
@@ -228,13 +230,13 @@ class Loader:
                     unknown_entries[index] = entry
                 case _:
                     assert_never(entry.state)
-        self._add_unresolved(planned_chunk, unknown_entries)
+        self._add_unresolved_creates(planned_chunk, unknown_entries)
         self._add_waiting_rows(planned_chunk, entries_to_compare)
         await self._check_opt_outs(planned_chunk, opt_out_entries)
         if recently_refused_entries:
             refused_identities = split_digests(planned_chunk.identities[list(recently_refused_entries)])
             await journal.execute(lambda ledger: ledger.mark_unresolved(base, refused_identities))
-            self._add_unresolved(planned_chunk, recently_refused_entries)
+            self._add_unresolved_creates(planned_chunk, recently_refused_entries)
         return create_states, held_entries
 
     async def _refuse_rows(self, chunk: SortedChunk) -> None:
@@ -246,7 +248,7 @@ class Loader:
             del chunk.create_states[index]
         new_indexes = [index for index, state in chunk.create_states.items() if state is State.NONE]
         problems = await self._mistaken_ids.find_problems(planned_chunk, new_indexes, self.presence.listing_rows)
-        tally.add_started(len(problems))
+        tally.add_started_rows(len(problems))
         for index, row in zip(problems, self._read_rows(planned_chunk, problems), strict=True):
             tally.report_problem(Problem(row.source, Outcome.INVALID, "", *problems[index]))
             del chunk.create_states[index]
@@ -266,7 +268,7 @@ class Loader:
         if not entries:
             return
         session = self._session
-        session.tally.add_started(len(entries))
+        session.tally.add_started_rows(len(entries))
         rows = zip(entries.values(), self._read_rows(planned_chunk, entries), strict=True)
         session.waiting_rows.add(session.journal, [(row, self._find_compare_reason(entry, row)) for entry, row in rows])
 
@@ -304,10 +306,10 @@ class Loader:
         identities = split_digests(planned_chunk.identities[list(indexes)])
         return [index for index, identity in zip(indexes, identities, strict=True) if identity in stale_identities]
 
-    def _add_unresolved(self, planned_chunk: PlannedChunk, entries: Mapping[int, Entry]) -> None:
+    def _add_unresolved_creates(self, planned_chunk: PlannedChunk, entries: Mapping[int, Entry]) -> None:
         """Add rows whose entries are unknown. The run settles all of them before it sends one of them again."""
         session = self._session
-        session.tally.add_started(len(entries))
+        session.tally.add_started_rows(len(entries))
         changed_rows: dict[int, UnresolvedCreate] = {}
         for (index, entry), row in zip(entries.items(), self._read_rows(planned_chunk, entries), strict=True):
             unresolved_create = UnresolvedCreate(
@@ -392,7 +394,7 @@ class Loader:
         return await self._session.journal.execute(lambda ledger: ledger.has_unknown_of_another_field(base, identity))
 
 
-def _exclude(indexes: list[int], excluded_indexes: Collection[int]) -> list[int]:
+def _exclude_indexes(indexes: list[int], excluded_indexes: Collection[int]) -> list[int]:
     """Return the indexes without the excluded ones."""
     if not excluded_indexes:
         return indexes

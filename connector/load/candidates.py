@@ -134,7 +134,7 @@ class CandidateStream:
         self._fetched_count = end
         name, value = ("base_id", base.service_id) if base.service_id is not None else ("base_name", base.name)
         base_reference: dict[str, object] = {name: value}
-        return [self._build(index, base_reference, valid_until) for index in range(begin, end)]
+        return [self._build_candidate(index, base_reference, valid_until) for index in range(begin, end)]
 
     def _read_cells(self, begin: int, end: int) -> _Cells:
         planned_chunk, indexes = self._planned_chunk, list(self._indexes[begin:end])
@@ -151,7 +151,7 @@ class CandidateStream:
             find_omissions(planned_chunk, indexes, self._identity),
         )
 
-    def _build(self, chosen_index: int, base_reference: dict[str, object], valid_until: float) -> Candidate:
+    def _build_candidate(self, chosen_index: int, base_reference: dict[str, object], valid_until: float) -> Candidate:
         """Return the candidate of the chosen row with this number (0 = first)."""
         row_index, cells = chosen_index - self._first_cells_index, self._cells
         sent_values = base_reference.copy()

@@ -107,7 +107,7 @@ async def verify_account(session: Session) -> tuple[ConfirmedEntry, ...]:
             "Set load.look to none to create without looking, which creates existing subscribers a second time"
         )
     if not shown_entries:
-        _report_unshown(session, known_entries)
+        _report_unshown_entries(session, known_entries)
         return ()
     more_entries = await journal.execute(
         lambda ledger: ledger.find_confirmed_entries(base, random_identity, _GUARD_COUNT, before_run_key=run_key)
@@ -150,7 +150,7 @@ async def record_shown_subscriber(session: Session) -> None:
                 )
 
 
-def _report_unshown(session: Session, known_entries: Sequence[ConfirmedEntry]) -> None:
+def _report_unshown_entries(session: Session, known_entries: Sequence[ConfirmedEntry]) -> None:
     """Add a message if the list should show one of these subscribers by now."""
     latest_confirmed_at = session.clock.now().timestamp() - session.access.expected_lag_s
     if any((known_entry.known_since or 0.0) <= latest_confirmed_at for known_entry in known_entries):

@@ -144,13 +144,13 @@ class Creator:
         self._session.access.known_ids.record_first_create()
         # Rows with UNKNOWN entries already count as started.
         new_count = sum(candidate.entry_state is not State.UNKNOWN for candidate in candidates)
-        self._session.tally.add_started(new_count)
+        self._session.tally.add_started_rows(new_count)
         try:
             names = [str(candidate.sent_values[candidate.intent.field]) for candidate in candidates]
             intents = [(candidate.entry_state, candidate.intent) for candidate in candidates]
             await self._session.journal.commit_intents(intents, names)
         except Exception:  # the intents are not durable, so no create leaves
-            self._session.tally.remove_started(new_count)
+            self._session.tally.remove_started_rows(new_count)
             raise
 
     async def attempt(self, candidate: Candidate) -> CreateAnswer:
@@ -377,7 +377,7 @@ async def plan_creates(session: Session, outcomes: Outcomes, fetch: FetchItems[C
     """Count each candidate from `fetch` with the outcome CREATED. Send nothing, and record nothing in the ledger."""
     while not session.stop.is_stopping and (batch := await fetch(_PLAN_BATCH_SIZE)):
         for candidate in batch:
-            session.tally.add_started(candidate.entry_state is not State.UNKNOWN)
+            session.tally.add_started_rows(candidate.entry_state is not State.UNKNOWN)
             outcomes.record_result(candidate, Transition(Event.ANSWERED))
         await asyncio.sleep(0)
 

@@ -160,7 +160,7 @@ class _Comparison:
             return
         try:
             await self._find_ids(indexes)
-            self._compare_shown()
+            self._compare_shown_subscribers()
             is_looked_up = len(self._ids) <= _MAX_ROWS_BY_ID and await self._compare_by_id()
             if not is_looked_up or await self._may_miss_opt_outs():
                 await self._find_ids(range(len(self._waiting_rows)))
@@ -206,7 +206,7 @@ class _Comparison:
         for owner, indexes in indexes_by_owner.items():
             yield self._sessions[owner], indexes
 
-    def _compare_shown(self) -> None:
+    def _compare_shown_subscribers(self) -> None:
         """Compare the rows whose subscribers earlier look-ups of this run have shown. Keep only the other rows."""
         shown_subscribers = self._session.access.state.shown_subscribers
         for batch in _split_into_batches(self._ids.tolist()):
@@ -313,13 +313,13 @@ class _Comparison:
         for batch in _split_into_batches(range(len(waiting_rows))):
             rows = [waiting_rows.read(index) for index in batch]
             for session, indexes in self._split_by_session(rows):
-                await self._record(session, [(batch[index], rows[index].row) for index in indexes])
+                await self._record_rows(session, [(batch[index], rows[index].row) for index in indexes])
             for index, waiting_row in zip(batch, rows, strict=True):
-                self._report(index, waiting_row)
+                self._report_row(index, waiting_row)
             waiting_rows.reported_count = batch[-1] + 1
         waiting_rows.clear()
 
-    async def _record(self, session: Session, rows: Sequence[tuple[int, LoadRow]]) -> None:
+    async def _record_rows(self, session: Session, rows: Sequence[tuple[int, LoadRow]]) -> None:
         """Record the results for these rows of one base, each with its index."""
         base, job, reported_at = session.journal.base, session.source_job, session.clock.now().timestamp()
         digests = [(row.identity, row.fingerprint) for _, row in rows]
@@ -357,7 +357,7 @@ class _Comparison:
         is_reactivated = row.values.get("is_active") is True and self._opt_out_jobs[index] == job
         return is_reactivated or bool(self._activities[index] in (_INACTIVE, _GONE))
 
-    def _report(self, index: int, waiting_row: WaitingRow) -> None:
+    def _report_row(self, index: int, waiting_row: WaitingRow) -> None:
         tally, comparison_result, row = self._session.tally, self._comparison_results[index], waiting_row.row
         if self._is_opt_out(index, row):
             _report_opt_out(waiting_row, tally, self._opt_out_texts.get(index, ""))
@@ -369,7 +369,7 @@ class _Comparison:
         record_receipt = partial(journal.record_receipt, row.identity, row.identity_text)
         if comparison_result == _EQUAL and waiting_row.reason is CompareReason.LIMITED:
             record_receipt(ReceiptKind.CREATED)
-            tally.report_created(lambda: row.source, row.values, row.omission)
+            tally.report_created_row(lambda: row.source, row.values, row.omission)
         elif comparison_result == _EQUAL:
             tally.count_row(Outcome.EXISTS, lambda: waiting_row.row.source)
         elif comparison_result == _DIFFERENT:

@@ -158,7 +158,7 @@ class Outcomes:
             case Event.NOT_SENT if is_sent_again:
                 self._leave_unresolved(candidate, transition)
             case Event.NOT_SENT:
-                tally.remove_started()
+                tally.remove_started_rows()
                 if transition.is_stale:
                     self._stale_identities.add(candidate.intent.identity)
                     session.limits.sent_count -= 1
@@ -170,9 +170,9 @@ class Outcomes:
         if candidate.entry_state is not State.UNKNOWN:
             omission = candidate.omission if self._mode is RunMode.LOAD else None  # a plan sends and omits nothing
             tally.reactivated_count += identity in self._session.access.inactive_identities.reactivated
-            tally.report_created(candidate.read_source, candidate.sent_values, omission)
+            tally.report_created_row(candidate.read_source, candidate.sent_values, omission)
         elif (row := self.unresolved_creates.pop(identity).row) is not None:
-            self._report_created(row)
+            self._report_created_row(row)
 
     def _leave_unresolved(self, candidate: Candidate, transition: Transition) -> None:
         """Add the create to the unresolved creates, or restart its times there."""
@@ -275,7 +275,7 @@ class Outcomes:
             if entry is not None and entry.state is State.CONFIRMED:  # a listing has shown the subscriber
                 if held_row.is_of_this_run and problem.outcome is Outcome.REJECTED:
                     session.limits.remove_rejection()
-                self._report_found(
+                self._report_found_row(
                     held_row.row, _find_reason(entry, held_row.row), is_of_this_run=held_row.is_of_this_run
                 )
             else:
@@ -297,7 +297,7 @@ class Outcomes:
                 case State.REJECTED:
                     unresolved_create = self.unresolved_creates.pop(identity)
                     message, status, attempt_count = entry.message or "", entry.status, entry.attempt_count
-                    self._report_unresolved(
+                    self._report_unresolved_create(
                         unresolved_create, Outcome.REJECTED, Leftover.REJECTED, message, status, attempt_count
                     )
                 case State.NONE | State.SENDING | State.UNKNOWN | State.HELD:
@@ -330,7 +330,7 @@ class Outcomes:
                     "has a suppression list, may send the create again"
                 )
             status = unresolved_create.status
-            self._report_unresolved(
+            self._report_unresolved_create(
                 unresolved_create, Outcome.UNKNOWN, Leftover.UNKNOWN, message, status, attempt_count
             )
         self.unresolved_creates.clear()
@@ -355,7 +355,7 @@ class Outcomes:
 
     # Reports
 
-    def record_found(self, identity: bytes, ids: Sequence[int]) -> None:
+    def record_found_subscriber(self, identity: bytes, ids: Sequence[int]) -> None:
         """Record that a look-up found the subscriber of an unresolved entry. `ids` are all Ids of the subscriber."""
         tally, unresolved_create = self._session.tally, self.unresolved_creates.pop(identity)
         tally.record_duplicates(ids)
@@ -369,7 +369,7 @@ class Outcomes:
             reason = None if unresolved_create.newer_intent is None else CompareReason.CHANGED
             self._report_settled(unresolved_create.row, unresolved_create, reason)
 
-    def record_not_created(self, identity: bytes, event: FinalAbsenceEvent, attempt_count: int) -> None:
+    def record_final_absence(self, identity: bytes, event: FinalAbsenceEvent, attempt_count: int) -> None:
         """Record that this run does not send the create of an unresolved entry again, although no look-up found the
         subscriber. `attempt_count` is the number of creates.
         """
@@ -387,18 +387,18 @@ class Outcomes:
                 if unresolved_create.unprovable_reason:
                     message = describe_held_row(unresolved_create.unprovable_reason)
                 status = unresolved_create.status
-                self._report_unresolved(
+                self._report_unresolved_create(
                     unresolved_create, Outcome.UNKNOWN, Leftover.HELD, message, status, attempt_count
                 )
             case Event.REFUSED:
                 status = unresolved_create.status
-                self._report_unresolved(
+                self._report_unresolved_create(
                     unresolved_create, Outcome.REJECTED, Leftover.REJECTED, message, status, attempt_count
                 )
             case _:
                 assert_never(event)
 
-    def _report_unresolved(
+    def _report_unresolved_create(
         self,
         unresolved_create: UnresolvedCreate,
         outcome: Outcome,
@@ -422,27 +422,27 @@ class Outcomes:
         rarely takes effect. If the subscriber existed before the create, the row counts as existing or changed."""
         if unresolved_create.has_existed_before:
             self._session.journal.record_receipt(row.identity, row.identity_text, ReceiptKind.EXISTED)
-            self._report_found(row, CompareReason.FIRST, is_of_this_run=False)
+            self._report_found_row(row, CompareReason.FIRST, is_of_this_run=False)
         elif unresolved_create.is_limited:
-            self._report_found(row, CompareReason.LIMITED, is_of_this_run=False)
+            self._report_found_row(row, CompareReason.LIMITED, is_of_this_run=False)
         else:
-            self._report_found(row, reason, is_of_this_run=unresolved_create.is_of_this_run)
+            self._report_found_row(row, reason, is_of_this_run=unresolved_create.is_of_this_run)
 
-    def _report_found(self, row: LoadRow, reason: CompareReason | None, *, is_of_this_run: bool) -> None:
+    def _report_found_row(self, row: LoadRow, reason: CompareReason | None, *, is_of_this_run: bool) -> None:
         """Report a row whose subscriber exists. With `is_of_this_run`, the row is created. Otherwise the row waits for
         a comparison for this reason; without a reason, it exists."""
         if is_of_this_run:
             self._session.journal.record_receipt(row.identity, row.identity_text, ReceiptKind.CREATED)
-            self._report_created(row)
+            self._report_created_row(row)
         elif reason is not None:
             self._session.waiting_rows.add(self._session.journal, [(row, reason)])
         else:
             self._session.tally.count_row(Outcome.EXISTS, lambda: row.source)
 
-    def _report_created(self, row: LoadRow) -> None:
+    def _report_created_row(self, row: LoadRow) -> None:
         tally = self._session.tally
         tally.reactivated_count += row.identity in self._session.access.inactive_identities.reactivated
-        tally.report_created(lambda: row.source, row.values, row.omission)
+        tally.report_created_row(lambda: row.source, row.values, row.omission)
 
 
 def _build_rejected_problem(source: Row, status: int | None, message: str) -> Problem:

@@ -37,7 +37,7 @@ from connector.load.lookups import (
     try_look_up_by_filters,
 )
 from connector.load.session import Session
-from connector.paging.certificate import describe_hidden
+from connector.paging.certificate import describe_hidden_classes
 from connector.rows import PlannedChunk
 from connector.states import State
 from connector.subscribers.identity import digest_identity
@@ -130,7 +130,7 @@ class BasePresence:
         """Whether the account's list shows the base only to a request with its BaseId."""
         return self.access.state.base_id is not None
 
-    async def detect_hidden(self, *, is_swept: bool = False) -> bool:
+    async def detect_hidden_base(self, *, is_swept: bool = False) -> bool:
         """Return whether the list is known to hide the base. The arguments and errors are those of
         `find_hidden_base`."""
         if self._may_be_hidden:
@@ -207,23 +207,25 @@ class AccountPresence:
             keys = [replace(key, ignores_case=False) for key in task.keys] if looks_up_as_sent else task.keys
             self._filter_request_count += count_requests(keys)
             result = await try_look_up_by_filters(session.access, keys, len(keys))
-            await self._record_found(task.base, [(identity, ids[0]) for identity, ids in result.found_ids.items()])
+            await self._record_found_subscribers(
+                task.base, [(identity, ids[0]) for identity, ids in result.found_ids.items()]
+            )
             if looks_up_as_sent and result.absent_identities:
                 session.tally.add_message(LOOKED_UP_AS_SENT_MESSAGE)
             inconclusive_keys = split_keys(task.keys, result)[1]
             if inconclusive_keys:
                 remaining_tasks.append(replace(task, keys=inconclusive_keys, started_at=started_at))
-            elif await task.base.detect_hidden():
+            elif await task.base.detect_hidden_base():
                 await self._read_hidden_base(task)
             else:
                 task.base.cover_rows(task.planned_chunk, started_at)
         return remaining_tasks
 
-    async def _record_found(self, base: BasePresence, found_pairs: Sequence[tuple[bytes, int]]) -> None:
+    async def _record_found_subscribers(self, base: BasePresence, found_pairs: Sequence[tuple[bytes, int]]) -> None:
         ledger_base, field = base.session.journal.base, base.session.policy.identity
 
         def record_in_ledger(ledger: Ledger) -> None:
-            ledger.record_listed(ledger_base, field, found_pairs)
+            ledger.record_listed_subscribers(ledger_base, field, found_pairs)
             ledger.record_shown_identities(ledger_base, [identity for identity, _ in found_pairs[:MAX_SHOWN_RECORDS]])
 
         await base.session.journal.execute(record_in_ledger)
@@ -260,7 +262,7 @@ class AccountPresence:
         keys = [key for task in tasks for key in task.keys]
         listing = await list_account(self._shown_accesses, keys, keeps_other_bases=self._has_many_bases)
         if listing.certificate.hidden:
-            session.tally.add_message(describe_hidden(listing.certificate))
+            session.tally.add_message(describe_hidden_classes(listing.certificate))
         for task in tasks:
             if not task.base.access.unverified_entries:
                 await task.base.record_listing(listing)
@@ -282,7 +284,7 @@ class AccountPresence:
                 continue
             if base.listing_rows is not listing.rows:
                 await base.record_listing(listing)
-            if await base.detect_hidden(is_swept=True):
+            if await base.detect_hidden_base(is_swept=True):
                 await self._read_hidden_base(task)
             else:
                 base.cover_rows(None, listing.started_at)
@@ -380,7 +382,7 @@ class AccountPresence:
             listed_pairs = build_reader(base.access, [base.session.policy.identity]).read(rows)
             store_shown_subscribers(base.access, rows, listed_pairs, identities)
             shown_ids = {identity: subscriber_id for identity, subscriber_id in listed_pairs if identity in identities}
-            await self._record_found(base, list(shown_ids.items()))
+            await self._record_found_subscribers(base, list(shown_ids.items()))
             shown_count += len(shown_ids)
         return shown_count
 

@@ -77,7 +77,7 @@ class EarlierRefusals:
                 session.retried_refusals[refusal.identity] = refusal
                 session.withheld_refusals.pop(refusal.identity, None)
 
-    async def release_withheld(self, *, is_resending_all: bool = False) -> dict[bytes, Refusal]:
+    async def release_withheld_refusals(self, *, is_resending_all: bool = False) -> dict[bytes, Refusal]:
         """Move the withheld refusals whose kind has passed to UNKNOWN, and return them by identity. Raises LedgerError.
 
         With `is_resending_all`, also move the refusals that are not final, because a person wants all of them sent
@@ -149,8 +149,8 @@ class EarlierRefusals:
         checked_at = self._session.clock.now().timestamp()
 
         def update_ledger(ledger: Ledger) -> None:
-            ledger.record_listed(journal.base, field, found_pairs)
-            ledger.record_checked(journal.base, journal.run_key, checked_identities, checked_at)
+            ledger.record_listed_subscribers(journal.base, field, found_pairs)
+            ledger.record_checked_identities(journal.base, journal.run_key, checked_identities, checked_at)
 
         await journal.execute(update_ledger)
 

@@ -116,7 +116,7 @@ class Settler:
 
         With `is_resending_all`, also add the refusals that are not final. Raises LedgerError.
         """
-        released_refusals = await self.refusals.release_withheld(is_resending_all=is_resending_all)
+        released_refusals = await self.refusals.release_withheld_refusals(is_resending_all=is_resending_all)
         self.outcomes.add_earlier_refusals(
             released_refusals, self.refusals.find_recent_identities(released_refusals.values())
         )
@@ -232,12 +232,12 @@ class Settler:
         if lookup_part.looks_up_as_sent and lookup_part.result.absent_identities:
             self._session.tally.add_message(LOOKED_UP_AS_SENT_MESSAGE)
         look_up, result = self._look_up, lookup_part.result
-        await self._confirm_found(result)
+        await self._confirm_found_entries(result)
         missed_entries = list[UnfinishedEntry]()
         for entry in [look_up.entries[key.identity] for key in lookup_part.keys]:
             if entry.identity in result.found_ids:
                 ids = result.found_ids[entry.identity]
-                self.outcomes.record_found(entry.identity, ids)
+                self.outcomes.record_found_subscriber(entry.identity, ids)
                 continue
             self.outcomes.unresolved_creates[entry.identity].record_missed(
                 result.started_at,
@@ -250,7 +250,7 @@ class Settler:
         look_up.absent_entries += await self._find_absent_entries(missed_entries)
         look_up.is_conclusive |= bool(result.found_ids or result.absent_identities)
 
-    async def _confirm_found(self, result: LookupResult) -> None:
+    async def _confirm_found_entries(self, result: LookupResult) -> None:
         """Move the entries that the look-up found to CONFIRMED, and record the lag of the list."""
         self._last_result = result
         base, access = self._session.journal.base, self._session.access
@@ -294,7 +294,7 @@ class Settler:
                 if visibility_by_activity[is_active] is None:
                     continue
                 unresolved_create.unprovable_reason = (
-                    "" if visibility_by_activity[is_active] else _describe_hidden(is_active=is_active)
+                    "" if visibility_by_activity[is_active] else _describe_hidden_class(is_active=is_active)
                 )
             absent_entries.append(entry)
         return absent_entries
@@ -367,10 +367,10 @@ class Settler:
 
         def record(_: None) -> None:
             for entry, event in final_events:
-                outcomes.record_not_created(entry.identity, event, entry.attempt_count)
+                outcomes.record_final_absence(entry.identity, event, entry.attempt_count)
 
         await self._session.journal.execute(update_ledger, record)
-        await self._send_again(entries_to_send, base)
+        await self._send_entries_again(entries_to_send, base)
         await self._reject_final_refusals(entries_to_send, base)
 
     def _choose_event(self, entry: UnfinishedEntry) -> FinalAbsenceEvent | Literal[Event.ABSENT] | None:
@@ -394,7 +394,7 @@ class Settler:
 
     # Creates that are sent again
 
-    async def _send_again(self, absent_entries: Sequence[UnfinishedEntry], base: Base) -> None:
+    async def _send_entries_again(self, absent_entries: Sequence[UnfinishedEntry], base: Base) -> None:
         """Send these creates again.
 
         Entries without a sentinel of their class are sent one at a time, until one of them is created. The created
@@ -420,12 +420,12 @@ class Settler:
         for entry in entries_with_sentinel:
             kind = refusal_kinds[entry.identity]
             if passing_refusals.may_pass(kind) and kind not in passing_refusals.passed:
-                await self._create_again([entry], base)
+                await self._send_creates_again([entry], base)
                 if kind not in passing_refusals.passed and not await session.stop.sleep(_PAUSE_S):
                     return
             else:
                 entries_to_send.append(entry)
-        await self._create_again(
+        await self._send_creates_again(
             [entry for entry in entries_to_send if not passing_refusals.is_believed(refusal_kinds[entry.identity])],
             base,
         )
@@ -435,9 +435,9 @@ class Settler:
             if entry.identity in identities_with_sentinel or has_sentinel(entry, started_at):
                 continue
             if not passing_refusals.is_believed(refusal_kinds[entry.identity]):
-                await self._create_again([entry], base)
+                await self._send_creates_again([entry], base)
 
-    async def _create_again(self, entries: Sequence[UnfinishedEntry], base: Base) -> None:
+    async def _send_creates_again(self, entries: Sequence[UnfinishedEntry], base: Base) -> None:
         session, candidates = self._session, list[Candidate]()
         for entry in entries:
             unresolved_create = self.outcomes.unresolved_creates[entry.identity]
@@ -473,7 +473,7 @@ class Settler:
         refusals = [self._read_refusal(entry) for entry in final_entries]
         await self._session.journal.execute(lambda ledger: ledger.mark_refused(base, State.UNKNOWN, refusals))
         for entry in final_entries:
-            self.outcomes.record_not_created(entry.identity, Event.REFUSED, entry.attempt_count)
+            self.outcomes.record_final_absence(entry.identity, Event.REFUSED, entry.attempt_count)
 
     def _read_refusal(self, entry: UnfinishedEntry) -> tuple[bytes, int, str]:
         """Return the identity, status and message of the entry's refusal, for `Ledger.mark_refused`."""
@@ -492,7 +492,7 @@ def is_sent_active(entry: UnfinishedEntry) -> bool:
     return read_body(entry).get("is_active") is True
 
 
-def _describe_hidden(*, is_active: bool) -> str:
+def _describe_hidden_class(*, is_active: bool) -> str:
     """Return the reason why no look-up can prove an active (or inactive) subscriber absent."""
     activity_text = "active" if is_active else "inactive"
     return (

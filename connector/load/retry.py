@@ -94,7 +94,7 @@ class _Retry:
             case State.UNKNOWN:
                 await self.add_unknown_entries()
             case State.HELD:
-                await self._decide_held()
+                await self._decide_held_entries()
             case State.REJECTED:
                 return  # `send_rejected_rows` sends these entries after all other entries are settled
             case State.NONE | State.SENDING | State.CONFIRMED:
@@ -106,13 +106,13 @@ class _Retry:
         """Add the unknown entries to the entries to settle, each with its row, and each once."""
         unresolved_create = self._settler.outcomes.unresolved_creates
         added_identities = {identity for identity, entry in unresolved_create.items() if entry.row is not None}
-        for entry in await self._find_selected(State.UNKNOWN, added_identities):
-            self._add_unresolved(entry)
+        for entry in await self._find_selected_entries(State.UNKNOWN, added_identities):
+            self._add_unresolved_create(entry)
 
-    async def _decide_held(self) -> None:
+    async def _decide_held_entries(self) -> None:
         """Reopen, drop or accept the held entries, by the selection. By default, confirm the held entries that a
         look-up finds."""
-        held_entries, journal = await self._find_selected(State.HELD), self._session.journal
+        held_entries, journal = await self._find_selected_entries(State.HELD), self._session.journal
         identities = [entry.identity for entry in held_entries]
         if self._selection.held_decision == "resend":
             await self._reopen_entries(held_entries)
@@ -120,12 +120,12 @@ class _Retry:
             await journal.execute(lambda ledger: ledger.mark_dropped(journal.base, identities, _DROPPED_MESSAGE))
             self._dropped_identities.update(identities)
             for entry in held_entries:
-                self._report(entry, Outcome.REJECTED, "dropped", _DROPPED_MESSAGE, None)
+                self._report_entry(entry, Outcome.REJECTED, "dropped", _DROPPED_MESSAGE, None)
         elif self._selection.held_decision == "accept":
             await self._accept_entries(held_entries)
         else:
             for entry in await self._confirm_listed_entries(held_entries, State.HELD):
-                self._report(entry, Outcome.UNKNOWN, "held", describe_held_row(entry.message), None)
+                self._report_entry(entry, Outcome.UNKNOWN, "held", describe_held_row(entry.message), None)
 
     async def _accept_entries(self, held_entries: list[UnfinishedEntry]) -> None:
         """Confirm the entries with an answer. Entries without an answer stay held."""
@@ -140,7 +140,7 @@ class _Retry:
                 self._record_receipt(entry)
             else:
                 message = f"there is no answer to accept; {describe_held_row(entry.message)}"
-                self._report(entry, Outcome.UNKNOWN, "held", message, None)
+                self._report_entry(entry, Outcome.UNKNOWN, "held", message, None)
 
     async def _reopen_entries(self, held_entries: list[UnfinishedEntry]) -> None:
         """Reopen the entries that this run may send again. The other entries stay held, and can be dropped later."""
@@ -153,19 +153,19 @@ class _Retry:
 
         await journal.execute(update_ledger)
         for entry in allowed_entries:
-            self._add_unresolved(entry)
+            self._add_unresolved_create(entry)
         for entry in held_entries:
             if entry.suppressing_job not in (None, session.job):
                 message = (
                     f"held: only the job {entry.suppressing_job}, which has a suppression list, may send the create "
                     "again"
                 )
-                self._report(entry, Outcome.UNKNOWN, "held", message, None)
+                self._report_entry(entry, Outcome.UNKNOWN, "held", message, None)
 
     async def send_rejected_rows(self) -> None:
         """Look the rejected entries up, and send absent entries again. An entry that the list may not show yet is
         settled later."""
-        rejected_entries, journal = await self._find_selected(State.REJECTED), self._session.journal
+        rejected_entries, journal = await self._find_selected_entries(State.REJECTED), self._session.journal
         recent_entries, unsent_entries = list[UnfinishedEntry](), list[UnfinishedEntry]()
         for entry in rejected_entries:
             is_recent = self._settler.refusals.may_not_show_yet(entry)
@@ -173,7 +173,7 @@ class _Retry:
         identities = [entry.identity for entry in recent_entries]
         await journal.execute(lambda ledger: ledger.mark_unresolved(journal.base, identities))
         for entry in recent_entries:
-            self._add_unresolved(entry)
+            self._add_unresolved_create(entry)
         while unsent_entries and not self._session.stop.is_stopping:
             started_at = self._session.clock.monotonic()
             absent_entries = await self._confirm_listed_entries(unsent_entries, State.REJECTED, needs_proof=True)
@@ -188,7 +188,9 @@ class _Retry:
             )
             unsent_entries = [entry for entry in unsent_entries if entry.identity in unsent_identities]
 
-    async def _find_selected(self, state: State, added_identities: Collection[bytes] = ()) -> list[UnfinishedEntry]:
+    async def _find_selected_entries(
+        self, state: State, added_identities: Collection[bytes] = ()
+    ) -> list[UnfinishedEntry]:
         """Return the selected entries in this state without the added ones, and count them as read."""
         base = self._session.journal.base
         entries = await self._session.journal.execute(lambda ledger: ledger.find_unfinished_entries(base, state))
@@ -225,7 +227,7 @@ class _Retry:
             return unlisted_entries
         for entry in unlisted_entries:
             if entry.identity not in absent_identities:
-                self._reject(
+                self._reject_entry(
                     entry, "the service has not shown whether the subscriber exists, so the create was not sent again"
                 )
         return [entry for entry in unlisted_entries if entry.identity in absent_identities]
@@ -236,7 +238,7 @@ class _Retry:
         session = self._session
         sent_values = {name: value for name, value in read_body(entry).items() if value is not None}
         if entry.suppressing_job not in (None, session.job):
-            self._reject(
+            self._reject_entry(
                 entry, f"only the job {entry.suppressing_job}, which has a suppression list, may send the create again"
             )
             return None
@@ -248,10 +250,10 @@ class _Retry:
         read_source = partial(self._build_row, entry)
         return Candidate(candidate.intent, candidate.sent_values, read_source, State.REJECTED, refusal, valid_until)
 
-    def _add_unresolved(self, entry: UnfinishedEntry) -> None:
+    def _add_unresolved_create(self, entry: UnfinishedEntry) -> None:
         if self._selected_identities is not None:
             self._selected_identities.add(entry.identity)
-        self._session.tally.add_started()
+        self._session.tally.add_started_rows()
         self._record_receipt(entry)
         sent_values = {name: value for name, value in read_body(entry).items() if value is not None}
         row = LoadRow(self._build_row(entry), entry.identity, "", b"", sent_values)
@@ -262,12 +264,14 @@ class _Retry:
         name = str(read_body(entry)[entry.field])
         self._session.journal.record_receipt(entry.identity, name, ReceiptKind.KNOWN)
 
-    def _reject(self, entry: UnfinishedEntry, reason: str) -> None:
+    def _reject_entry(self, entry: UnfinishedEntry, reason: str) -> None:
         message = f"{entry.message or 'rejected'}; {reason}"
-        self._report(entry, Outcome.REJECTED, "rejected", message, entry.status)
+        self._report_entry(entry, Outcome.REJECTED, "rejected", message, entry.status)
 
-    def _report(self, entry: UnfinishedEntry, outcome: Outcome, code: str, message: str, status: int | None) -> None:
-        self._session.tally.add_started()
+    def _report_entry(
+        self, entry: UnfinishedEntry, outcome: Outcome, code: str, message: str, status: int | None
+    ) -> None:
+        self._session.tally.add_started_rows()
         self._session.tally.report_problem(
             Problem(self._build_row(entry), outcome, "", code, message, status, entry.attempt_count)
         )

@@ -61,7 +61,9 @@ def check_history(
 def read_history(email_log: EmailLog, campaign: Campaign) -> History:
     """Return the ledger's records of the campaign. Call this function inside a transaction of the log."""
     return History(
-        email_log.count_sent(campaign), email_log.find_last_start(campaign), email_log.find_last_reopening(campaign)
+        email_log.count_sent_emails(campaign),
+        email_log.find_last_start(campaign),
+        email_log.find_last_reopening(campaign),
     )
 
 
@@ -212,7 +214,7 @@ class CampaignSender:
         """Report the outcomes that the ledger already has. Return the recipients who may get the email. Raises
         LedgerError."""
         recipients = [addressee.recipient for addressee in addressees]
-        entries = self._commit(lambda email_log: email_log.find_emails(self._campaign, recipients))
+        entries = self._commit_to_log(lambda email_log: email_log.find_emails(self._campaign, recipients))
         sendable_addressees = []
         for addressee in addressees:
             entry = entries.get(addressee.recipient)
@@ -269,7 +271,7 @@ class CampaignSender:
             intents = [(email.recipient, email.address) for email in emails]
             email_log.mark_intended(self._campaign, self._run_id, intents, intended_at=intended_at)
 
-        self._commit(record_intents)
+        self._commit_to_log(record_intents)
         self.unreported_count += len(emails)
         self._allowed_recipients -= allowed_recipients
         # Let other tasks read their answers. This is not done earlier, because the commit must not be cancelled.
@@ -299,20 +301,20 @@ class CampaignSender:
                 self._refused_counts.clear()
                 accepted_at = self._stop.clock.now().timestamp()
                 self._unrecorded_outcomes.accepted_emails.append((recipient, request_id, message_id, accepted_at))
-                self._report(email, SendResult(MailOutcome.SENT))
+                self._report_email(email, SendResult(MailOutcome.SENT))
             case Refused(status, answer_message):
                 self._unrecorded_outcomes.refused_emails.append((recipient, status, answer_message))
-                self._report(email, SendResult(MailOutcome.REJECTED, status, answer_message))
+                self._report_email(email, SendResult(MailOutcome.REJECTED, status, answer_message))
                 self._stop_on_refusals(status, answer_message)
             case NotSent(answer_message):
                 self._unrecorded_outcomes.not_sent_recipients.append(recipient)
-                self._report(email, SendResult(MailOutcome.UNSENT, None, answer_message))
+                self._report_email(email, SendResult(MailOutcome.UNSENT, None, answer_message))
                 self._stop.request_stop(
                     f"the service cannot be reached: {answer_message}. Run again; no recipient gets the email twice"
                 )
             case Ambiguous(status, answer_message, retry_after_s):
                 self._unrecorded_outcomes.lost_recipients.append(recipient)
-                self._report(email, SendResult(MailOutcome.UNKNOWN, status, answer_message))
+                self._report_email(email, SendResult(MailOutcome.UNKNOWN, status, answer_message))
                 # At a rate limit, the run goes on, because the service will accept slower emails.
                 if not (self.is_proved and is_rate_limit(status, retry_after_s)):
                     self._stop_on_unknown(status, answer_message)
@@ -322,16 +324,16 @@ class CampaignSender:
         if reason is GiveUpReason.CUT_OFF:
             self._unrecorded_outcomes.lost_recipients.append(email.recipient)
             message = "the run was ended before an answer came"
-            self._report(email, SendResult(MailOutcome.UNKNOWN, None, message))
+            self._report_email(email, SendResult(MailOutcome.UNKNOWN, None, message))
         else:
             self._unrecorded_outcomes.not_sent_recipients.append(email.recipient)
-            self._report(email, SendResult(MailOutcome.UNSENT))
+            self._report_email(email, SendResult(MailOutcome.UNSENT))
 
     async def commit_results(self) -> None:
         """Commit all outcomes that are not recorded."""
-        self._commit(lambda _log: None)
+        self._commit_to_log(lambda _log: None)
 
-    def _report(self, email: CampaignEmail, result: SendResult) -> None:
+    def _report_email(self, email: CampaignEmail, result: SendResult) -> None:
         self.unreported_count -= 1
         self._on_result(email, result)
 
@@ -372,7 +374,7 @@ class CampaignSender:
                 "the service works; these emails will not be sent again"
             )
 
-    def _commit(self, function: Callable[[EmailLog], T]) -> T:
+    def _commit_to_log(self, function: Callable[[EmailLog], T]) -> T:
         """Record all stored outcomes and call `function` in one transaction. Return the result of `function`. The
         commit blocks the event loop, because it takes less time than a switch to a thread.
         """

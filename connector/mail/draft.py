@@ -331,7 +331,7 @@ class MailTexts:
     def columns(self) -> tuple[str, ...]:
         """The columns that the addresses and the templates use."""
         columns = [self.address_column, *([self.name_column] if self.name_column else [])]
-        for template in self._templates():
+        for template in self._list_templates():
             columns += template.columns
         return tuple(dict.fromkeys(columns))
 
@@ -339,7 +339,7 @@ class MailTexts:
         """Return the first key of the job that uses the column."""
         if column in (self.address_column, self.name_column):
             return "mail.to"
-        return next(template.name for template in self._templates() if column in template.columns)
+        return next(template.name for template in self._list_templates() if column in template.columns)
 
     def read_address(self, row: Row) -> str:
         """Return the address of a row's recipient, without white space at its ends."""
@@ -364,7 +364,7 @@ class MailTexts:
             send_at=self.send_at,
         )
 
-    def _templates(self) -> "list[Template]":
+    def _list_templates(self) -> "list[Template]":
         templates = [self.subject, self.html, self.text, *(template for _, template in self.headers)]
         return [template for template in templates if template is not None]
 

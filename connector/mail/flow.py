@@ -54,7 +54,7 @@ from connector.runs.report import (
     describe_fault,
     describe_limit,
     describe_rate,
-    drop_empty,
+    drop_empty_values,
     end_report,
     end_run,
     record_report,
@@ -146,7 +146,7 @@ def _describe_scope(plan: MailPlan) -> RunScope:
         "retry_limited": "yes" if plan.policy.retries_limited else "",
     }
     service, account = plan.settings.service.base_url, plan.settings.account
-    return RunScope(plan.source.name, service, "", account, drop_empty(settings))
+    return RunScope(plan.source.name, service, "", account, drop_empty_values(settings))
 
 
 async def _check_and_send(run: _Run, email_log: EmailLog, campaign: Campaign) -> None:
@@ -167,7 +167,7 @@ async def _check_and_send(run: _Run, email_log: EmailLog, campaign: Campaign) ->
                     "Correct the rows or the templates, and run again"
                 )
             else:
-                reason = await _send(run, email_log, campaign, spool)
+                reason = await _send_emails(run, email_log, campaign, spool)
         _report_unread_recipients(run, email_log, campaign)
     except ConfigurationError as error:
         reason, is_refused = str(error), True
@@ -198,7 +198,7 @@ def _check_list(email_log: EmailLog, plan: MailPlan, check: MailCheck, *, is_rec
     if suppression is None:
         return
     with email_log.transaction():
-        suppression.refuse_shrunk(read_list_size(email_log.connection, email_meta, account, suppression))
+        suppression.refuse_shrunk_list(read_list_size(email_log.connection, email_meta, account, suppression))
         if is_recorded:
             record_list_size(email_log.connection, email_meta, account, suppression)
 
@@ -216,7 +216,7 @@ async def _check_in_thread(run: _Run, spool: MailRows) -> None:
         run.report.messages += dict.fromkeys(run.check.messages)
 
 
-async def _send(run: _Run, email_log: EmailLog, campaign: Campaign, spool: MailRows) -> str | None:
+async def _send_emails(run: _Run, email_log: EmailLog, campaign: Campaign, spool: MailRows) -> str | None:
     """Send the emails of the spool. If the run ended early, return the reason, else None."""
     plan = run.plan
     service = build_service(plan.settings, plan.policy.max_concurrency)
@@ -337,7 +337,7 @@ def _end_report(run: _Run, reason: str | None) -> None:
 _MAX_SHOWN_FAULTS = 10
 
 
-async def preview(plan: MailPlan, folder: Path, email_count: int, stop: Stop, progress: Progress) -> Report:
+async def write_preview(plan: MailPlan, folder: Path, email_count: int, stop: Stop, progress: Progress) -> Report:
     """Check every row, and write the first `email_count` emails into `folder`. Raises ConfigurationError if the folder
     is not empty or cannot be written."""
     clock = stop.clock

@@ -44,7 +44,7 @@ async def run_send(message: Message, settings: Settings, stop: Stop, progress: P
             _end_report(report, MailOutcome.UNSENT, "stopped", clock)
             report.signal = stop.signal
         else:
-            _refuse_token(await _deliver(message, settings, report, stop), report)
+            _refuse_token(await _send_message(message, settings, report, stop), report)
     return report
 
 
@@ -52,11 +52,11 @@ async def send_unrecorded(message: Message, settings: Settings, job: str, stop: 
     """Send one email, and report its outcome. Neither the email nor the run is recorded."""
     scope = RunScope(destination=settings.service.base_url, account=settings.account)
     report = start_report("mail", job, stop.clock.now(), scope)
-    _refuse_token(await _deliver(message, settings, report, stop), report)
+    _refuse_token(await _send_message(message, settings, report, stop), report)
     return report
 
 
-async def _deliver(
+async def _send_message(
     message: Message, settings: Settings, report: Report, stop: Stop
 ) -> Accepted | Refused | Ambiguous | NotSent:
     """Send the email, add its outcome to the report, and return the answer."""

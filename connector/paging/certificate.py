@@ -253,7 +253,7 @@ def decide_cut_off(
     )
 
 
-def describe_hidden(certificate: Certificate) -> str:
+def describe_hidden_classes(certificate: Certificate) -> str:
     """Return the sentence that names the classes that the list hides, or "" if the list hides no class."""
     if not certificate.hidden:
         return ""

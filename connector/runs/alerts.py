@@ -183,7 +183,7 @@ def write_alert(reason: AlertReason, last_run: LastRun, report: Mapping[str, Any
     if report["messages"] and not is_explained:
         lines.append(_cut_message(report["messages"][0]))
     lines.append(f"More: connector status {report['run_id']}")
-    text = "\n".join(map(_escape, lines))
+    text = "\n".join(map(_escape_line, lines))
     body = json.dumps({"text": text, "reason": reason, "report": report})
     return Alert(f"msg_{report['run_id']}", body)
 
@@ -202,7 +202,7 @@ def _cut_message(message: str) -> str:
     return message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]}…"
 
 
-def _escape(line: str) -> str:
+def _escape_line(line: str) -> str:
     """Return a line in which nothing is a link or a mention of Slack, and no character is hidden."""
     return make_visible(line).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 

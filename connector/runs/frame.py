@@ -278,7 +278,7 @@ class Run:
             return self.suppression
         suppression, messages = await asyncio.to_thread(read_list, self.stop.event.is_set)
         account = self.frame.plan.settings.account
-        suppression.refuse_shrunk(
+        suppression.refuse_shrunk_list(
             await self.ledger_queue.execute(
                 lambda ledger: read_list_size(ledger.connection, meta, account, suppression)
             )

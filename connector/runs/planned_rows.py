@@ -72,9 +72,9 @@ class PlannedRows(CloseableResource, RowRecorder):
     def write_row_numbers(self, outcome: Outcome, file: str, row_numbers: Sequence[int]) -> None:
         """Add rows that would have this outcome. No person needs to look at these rows."""
         for row_number in row_numbers:
-            self._add((file, row_number), [outcome, "", "", ""])
+            self._add_line((file, row_number), [outcome, "", "", ""])
 
-    def write_created(self, row: Row, sent_values: Mapping[str, object]) -> None:
+    def write_created_row(self, row: Row, sent_values: Mapping[str, object]) -> None:
         """Add the values that would be sent to the line of a row that would be created."""
         source_values = {name: value for name, value in sent_values.items() if value is not None}
         self._lines[row.file, row.number][_SOURCE_INDEX] = _format_values(source_values)
@@ -90,14 +90,14 @@ class PlannedRows(CloseableResource, RowRecorder):
         code = "not_compared" if change.reason else "opted_out" if OPT_OUT_FIELD in change.fields else ""
         cells: list[object] = [Outcome.CHANGED, "", code, message]
         field_names_text, key = "; ".join(service_values), (change.row.file, change.row.number)
-        self._add(key, cells, field_names_text, _format_values(service_values), _format_values(source_values))
+        self._add_line(key, cells, field_names_text, _format_values(service_values), _format_values(source_values))
 
     def write_problem(self, problem: Problem) -> None:
         """Add a row that a person must see."""
         self.findings.count_problem(problem)
         if self._path is not None:
             cells: list[object] = [problem.outcome, problem.field, problem.code, problem.message]
-            self._add((problem.row.file, problem.row.number), cells)
+            self._add_line((problem.row.file, problem.row.number), cells)
 
     def list_messages(self) -> Sequence[str]:
         """Return no messages, because a plan writes no drift file."""
@@ -106,7 +106,7 @@ class PlannedRows(CloseableResource, RowRecorder):
     def restart(self) -> None:
         """Do nothing, because a plan reads its rows once."""
 
-    def _add(
+    def _add_line(
         self, key: _RowKey, cells: list[object], fields_text: str = "", service: str = "", source: str = ""
     ) -> None:
         file, row_number = key

@@ -61,9 +61,9 @@ class ProblemLog:
         self._scope, self._run_id = scope, run_id
         self._known_keys: set[ProblemKey] = set()
         self._known_digests = join_digests((), IDENTITY_BYTES)
-        self._reset()
+        self._reset_problems()
 
-    def _reset(self) -> None:
+    def _reset_problems(self) -> None:
         self._problems: dict[ProblemKey, SeenProblem] = {}
         self._pending: list[tuple[Row, str, str]] = []  # row, kind and field of problems whose identity is not read yet
         self._unstored_counts: Counter[str] = Counter()  # the number of problems beyond MAX_STORED_PROBLEMS, by kind
@@ -85,7 +85,7 @@ class ProblemLog:
 
     def forget_problems(self) -> None:
         """Forget the problems of the run, because all rows are read again."""
-        self._reset()
+        self._reset_problems()
 
     def add_problem(self, problem: Problem) -> None:
         """Add a row that a person must see."""
@@ -95,7 +95,7 @@ class ProblemLog:
         if problem.raw_record is not None:
             digest = digest_text(problem.raw_record)
             row_digest = _digest_row_position(self._run_id, problem.row.file, problem.row.number)
-            self._store(ProblemKey(digest, "", kind), SeenProblem(False, "", row_digest))
+            self._store_problem(ProblemKey(digest, "", kind), SeenProblem(False, "", row_digest))
             return
         self._pending.append((problem.row, kind, problem.field))
         if len(self._pending) >= _ROWS_READ_TOGETHER:
@@ -107,7 +107,9 @@ class ProblemLog:
             row_digest = (
                 b"" if opt_out.row is None else _digest_row_position(self._run_id, opt_out.row.file, opt_out.row.number)
             )
-            self._store(ProblemKey(opt_out.digest, "", OPT_OUT_KIND), SeenProblem(True, "is_active", row_digest))
+            self._store_problem(
+                ProblemKey(opt_out.digest, "", OPT_OUT_KIND), SeenProblem(True, "is_active", row_digest)
+            )
 
     def record_valid_rows(self, prepared_chunk: PreparedChunk) -> None:
         """Record the valid rows of a chunk. A known problem of a valid row may have ended."""
@@ -185,9 +187,11 @@ class ProblemLog:
             bases = ["" if scope.base_column is None else cell for cell in frame.get(scope.base_column, digests)]
             for digest, is_known, base, (row, kind, field) in zip(digests, is_identity, bases, problems, strict=True):
                 key = ProblemKey(digest, "" if pd.isna(base) else str(base), kind)
-                self._store(key, SeenProblem(is_known, field, _digest_row_position(self._run_id, row.file, row.number)))
+                self._store_problem(
+                    key, SeenProblem(is_known, field, _digest_row_position(self._run_id, row.file, row.number))
+                )
 
-    def _store(self, key: ProblemKey, problem: SeenProblem) -> None:
+    def _store_problem(self, key: ProblemKey, problem: SeenProblem) -> None:
         if key in self._problems or len(self._problems) < MAX_STORED_PROBLEMS:
             self._problems.setdefault(key, problem)
         elif key not in self._known_keys:

@@ -96,7 +96,7 @@ def describe_filters(query: "ListQuery") -> str:
     return ", ".join([*shown_texts, *(f"{name}=…" for name in _HIDDEN_FILTERS if getattr(query, name) is not None)])
 
 
-def drop_empty(settings: dict[str, str]) -> dict[str, str]:
+def drop_empty_values(settings: dict[str, str]) -> dict[str, str]:
     """Return the settings that have a value."""
     return {name: value for name, value in settings.items() if value}
 

@@ -244,9 +244,9 @@ class RejectsFile(RowFile):
         super().close()
         workbook, self._workbook = self._workbook, None
         if workbook is not None and self.line_count and self.failure is None:
-            self._convert(workbook)
+            self._convert_to_workbook(workbook)
 
-    def _convert(self, workbook: Path) -> None:
+    def _convert_to_workbook(self, workbook: Path) -> None:
         """Replace the CSV file by a workbook with the same lines."""
         try:
             with PartialFile(workbook) as partial_file, self._path.open(encoding="utf-8", newline="") as file:

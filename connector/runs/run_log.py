@@ -69,7 +69,7 @@ def record_run(
     with file:
         is_recorded = False
         with suppress(OSError):  # the end of the run writes the file again, and reports an error
-            os.write(file.fileno(), _encode({**begin_values, "status": "running", "pid": os.getpid()}))
+            os.write(file.fileno(), _encode_run({**begin_values, "status": "running", "pid": os.getpid()}))
             os.fsync(file.fileno())
             is_recorded = True
         try:
@@ -106,7 +106,7 @@ def _prune_at_end(state_dir: Path, now: float, retention_s: float) -> None:
     have jumped ahead since the last earlier run, count the age from that run.
     """
     jump_s = _find_clock_jump(state_dir, now, retention_s)
-    prune(state_dir, now - retention_s - jump_s)
+    delete_old_runs(state_dir, now - retention_s - jump_s)
     if jump_s:
         days = f"{jump_s / _DAY_S:,.0f}"
         logger.warning(
@@ -176,7 +176,7 @@ def find_other_accounts(runs: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[
     return {account: run for account, run in last_loads.items() if describe_other_account(run) is not None}
 
 
-def prune(state_dir: Path, deleted_before: float) -> Sequence[Path]:
+def delete_old_runs(state_dir: Path, deleted_before: float) -> Sequence[Path]:
     """Delete the files of runs (rejects, drift, reports) that were last written before this time (Unix seconds). Return
     their paths. Files of running runs, and files that no run created, are not deleted. If a file cannot be deleted, log
     a warning."""
@@ -195,7 +195,7 @@ def prune(state_dir: Path, deleted_before: float) -> Sequence[Path]:
 
 def _write_end(path: Path, run: Mapping[str, Any]) -> None:
     try:
-        write_whole(path, _encode(run))
+        write_whole(path, _encode_run(run))
     except (OSError, ConnectorError) as error:
         logger.warning(
             "the run cannot be recorded in %s: %s", path, error.strerror if isinstance(error, OSError) else error
@@ -205,7 +205,7 @@ def _write_end(path: Path, run: Mapping[str, Any]) -> None:
             path.unlink(missing_ok=True)
 
 
-def _encode(run: Mapping[str, Any]) -> bytes:
+def _encode_run(run: Mapping[str, Any]) -> bytes:
     return json.dumps(run, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 

@@ -268,7 +268,7 @@ class Outbox:
         seconds; scheduled until SendAt, then sent), its `file` (None in memory), and the text of the .eml file as
         `eml`."""
         return [
-            self._describe(entry, now)
+            self._describe_email(entry, now)
             | {
                 "file": str(self._directory / f"{request_id:08d}.eml") if self._directory is not None else None,
                 "eml": self.read_eml(request_id).decode("utf-8", "replace"),
@@ -278,10 +278,10 @@ class Outbox:
 
     def read_last_emails(self, count: int, now: float) -> list[dict[str, Any]]:
         """Return the last `count` emails, the latest first, without `file` and `eml`."""
-        return [self._describe(entry, now) for entry in islice(reversed(self._entries.values()), count)]
+        return [self._describe_email(entry, now) for entry in islice(reversed(self._entries.values()), count)]
 
     @staticmethod
-    def _describe(entry: dict[str, Any], now: float) -> dict[str, Any]:
+    def _describe_email(entry: dict[str, Any], now: float) -> dict[str, Any]:
         return entry | {"state": "scheduled" if (entry["settings"]["SendAt"] or 0) > now else "sent"}
 
     def read_eml(self, request_id: int) -> bytes:

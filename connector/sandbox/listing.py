@@ -113,14 +113,14 @@ def find_subscriber_ids(store: SubscriberStore, query: Query, settings: SandboxS
     if settings.uuids and any(filter_.name == "Id" for filter_ in query.filters):
         ids = []
     elif not query.filters or query.base_id is not None:
-        ids = store.list_visible(query.base_id)
+        ids = store.list_visible_ids(query.base_id)
     elif any(_is_blind(filter_, settings) for filter_ in query.filters):
         ids = []
     else:
         combine = any if settings.combine == "any" else all
 
         def matches(subscriber: dict[str, Any]) -> bool:
-            return combine(_matches(filter_, settings, subscriber) for filter_ in query.filters)
+            return combine(_matches_filter(filter_, settings, subscriber) for filter_ in query.filters)
 
         candidates = _find_candidates(store, query, settings)
         if candidates is None:
@@ -132,13 +132,15 @@ def find_subscriber_ids(store: SubscriberStore, query: Query, settings: SandboxS
             ]
     if settings.hidden_bases and all(filter_.name != "BaseId" for filter_ in query.filters):
         hidden_ids = {
-            subscriber_id for base_id in settings.hidden_bases for subscriber_id in store.list_visible(int(base_id))
+            subscriber_id for base_id in settings.hidden_bases for subscriber_id in store.list_visible_ids(int(base_id))
         }
         ids = [subscriber_id for subscriber_id in ids if subscriber_id not in hidden_ids]
     if settings.hide:
         requested_values = {filter_.name: filter_.value for filter_ in query.filters}
         ids = [
-            subscriber_id for subscriber_id in ids if not _is_hidden(store, subscriber_id, requested_values, settings)
+            subscriber_id
+            for subscriber_id in ids
+            if not _is_hidden_subscriber(store, subscriber_id, requested_values, settings)
         ]
     if settings.filters_return == "first" and any(filter_.name in _IDENTITY_FILTERS for filter_ in query.filters):
         ids = ids[:1]
@@ -149,7 +151,7 @@ def find_subscriber_ids(store: SubscriberStore, query: Query, settings: SandboxS
     return ids
 
 
-def _matches(filter_: Filter, settings: SandboxSettings, subscriber: dict[str, Any]) -> bool:
+def _matches_filter(filter_: Filter, settings: SandboxSettings, subscriber: dict[str, Any]) -> bool:
     """Return whether a subscriber passes a filter. The switch `filters` has an effect only on text filters."""
     if filter_.name == "BaseId":
         return bool(subscriber["Base"]["Id"] == filter_.value)
@@ -161,7 +163,7 @@ def _matches(filter_: Filter, settings: SandboxSettings, subscriber: dict[str, A
     return value == requested_text or (settings.filters == "icase" and value.lower() == requested_text.lower())
 
 
-def _is_hidden(
+def _is_hidden_subscriber(
     store: SubscriberStore,
     subscriber_id: int,
     requested_values: Mapping[str, int | bool | str],

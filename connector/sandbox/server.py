@@ -240,10 +240,10 @@ def serve(
         raise ValueError(f"the port must be 0 (a free one) to 65535, not {port}")
     gc.set_threshold(_GC_THRESHOLD, 20, 50)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(_serve(port, token, data, parsed_settings, host, stop_with_stdin=stop_with_stdin))
+        runner.run(_serve_sandbox(port, token, data, parsed_settings, host, stop_with_stdin=stop_with_stdin))
 
 
-async def _serve(
+async def _serve_sandbox(
     port: int, token: str, data: Path | None, settings: SandboxSettings, host: str, *, stop_with_stdin: bool
 ) -> None:
     loop = asyncio.get_running_loop()

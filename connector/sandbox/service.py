@@ -87,17 +87,19 @@ class Service:
         operation, method = OPERATIONS.get(request.path, ("other", ""))
         self._open_requests[peer] = operation, now, request
         sandbox.stats.count_received(operation, now, peer.quiet_until)
-        fault, refusal = self._admit(request, operation, method, now)
+        fault, refusal = self._admit_request(request, operation, method, now)
         if refusal is not None:
             self._call_after(
                 self._draw_latency_s(), lambda: self._finish_request(operation, peer, refusal, Delivery.WHOLE)
             )
         elif sandbox.settings.capacity and self._served_count >= sandbox.settings.capacity:
-            self._waiting_requests.append(lambda: self._serve(operation, request, peer, fault))
+            self._waiting_requests.append(lambda: self._serve_request(operation, request, peer, fault))
         else:
-            self._serve(operation, request, peer, fault)
+            self._serve_request(operation, request, peer, fault)
 
-    def _admit(self, request: Request, operation: str, method: str, now: float) -> tuple[Fault | None, Response | None]:
+    def _admit_request(
+        self, request: Request, operation: str, method: str, now: float
+    ) -> tuple[Fault | None, Response | None]:
         """Return the fault of a request, and the response if the request is refused.
 
         The checks come in the order redirect, path, method, token, limit, fault, block of creates, form.
@@ -114,13 +116,15 @@ class Service:
             return None, self._build_error(401, "The API token is missing or wrong")
         wait_s = sandbox.limiter.admit(now)
         if wait_s > 0:
-            return None, self._refuse(settings.limit_status, max(wait_s, settings.retry_after_s), "Too many requests")
+            return None, self._build_refusal(
+                settings.limit_status, max(wait_s, settings.retry_after_s), "Too many requests"
+            )
         fault = sandbox.faults.draw(operation, sandbox.random)
         if fault is not None:
             sandbox.stats.faults[fault.value] += 1
         if fault is Fault.REFUSE:
             message = "Too many requests, come back later"
-            return None, self._refuse(settings.limit_status, settings.refuse_retry_after_s, message)
+            return None, self._build_refusal(settings.limit_status, settings.refuse_retry_after_s, message)
         if operation == "create" and sandbox.block.refuses_create(now):
             sandbox.stats.faults["blocked"] += 1
             return None, self._build_error(settings.blocked_status, settings.blocked_words)
@@ -150,7 +154,7 @@ class Service:
         timer = self._call_later(delay_s, run_action)
         self._timers.add(timer)
 
-    def _serve(self, operation: str, request: Request, peer: Peer, fault: Fault | None) -> None:
+    def _serve_request(self, operation: str, request: Request, peer: Peer, fault: Fault | None) -> None:
         """Execute a request after its latency, and then serve the requests in line."""
         self._served_count += 1
 
@@ -176,7 +180,9 @@ class Service:
         if fault is Fault.DROP_BEFORE:
             self._finish_request(operation, peer, NO_RESPONSE, Delivery.CUT)
             if settings.late_ms and operation != "list":
-                self._call_after(settings.late_ms / 1000, lambda: self._execute(operation, request, AnswerFate.LATE))
+                self._call_after(
+                    settings.late_ms / 1000, lambda: self._execute_request(operation, request, AnswerFate.LATE)
+                )
             return
         is_error = fault is Fault.ERROR_BEFORE
         if not is_error and operation == "list" and settings.list_error:
@@ -193,8 +199,8 @@ class Service:
             self._finish_request(operation, peer, self._answer_without_storing(request), Delivery.WHOLE)
             return
         if fault is Fault.REPEAT and operation == "create":
-            self._execute(operation, request, AnswerFate.REPEATED)
-        response, is_executed = self._execute(
+            self._execute_request(operation, request, AnswerFate.REPEATED)
+        response, is_executed = self._execute_request(
             operation, request, AnswerFate.GONE if peer.is_gone else ANSWER_FATES[fault]
         )
         delivery = Delivery.WHOLE
@@ -213,7 +219,7 @@ class Service:
             case Fault.CREATED_422 if is_change:
                 response = self._build_error(422, "The request cannot be processed")
             case Fault.CREATED_429 if is_change:
-                response = self._refuse(429, _CREATED_429_WAIT_S, "Too many requests, come back later")
+                response = self._build_refusal(429, _CREATED_429_WAIT_S, "Too many requests, come back later")
             case Fault.EXECUTED_STATUS if is_change:
                 response = self._build_error(
                     int(sandbox.random.choice(settings.executed_statuses)), "This is not possible"
@@ -224,7 +230,7 @@ class Service:
                 response = Response(response.status, orjson.dumps(root))
         self._finish_request(operation, peer, response, delivery)
 
-    def _execute(self, operation: str, request: Request, answer_fate: AnswerFate) -> tuple[Response, bool]:
+    def _execute_request(self, operation: str, request: Request, answer_fate: AnswerFate) -> tuple[Response, bool]:
         """Return the response, and whether the request was executed."""
         try:
             return self._sandbox.execute(operation, request, answer_fate), True
@@ -260,7 +266,7 @@ class Service:
     def _build_server_error(self) -> Response:
         return self._build_error(self._sandbox.settings.server_error, "Something went wrong on our side")
 
-    def _refuse(self, status: int, wait_s: float, message: str) -> Response:
+    def _build_refusal(self, status: int, wait_s: float, message: str) -> Response:
         """Return a refusal. Its Retry-After is rounded up to a whole second, and has the form of the switch
         `retry_after`."""
         self._sandbox.stats.limited += 1

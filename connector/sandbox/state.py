@@ -159,7 +159,7 @@ class Sandbox:
         query = parse_query(request.query, settings)
         page = self.listing.read_page(query, settings, now, self.random)
         if settings.churn_insert or settings.churn_delete:
-            self._churn(query.base_id)
+            self._change_list(query.base_id)
         if settings.cached:
             self._cached_answers[request.query] = now, page
         return Response(200, page)
@@ -282,7 +282,7 @@ class Sandbox:
                 break
         return self.store.bases.find_or_create_base(base_id, name, base_name_matching)
 
-    def _churn(self, listed_base_id: int | None) -> None:
+    def _change_list(self, listed_base_id: int | None) -> None:
         """Delete and then insert subscribers, as the churn switches say. If `listed_base_id` is None, all bases were
         listed."""
         settings, store, random = self.settings, self.store, self.random

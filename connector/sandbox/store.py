@@ -291,7 +291,7 @@ class SubscriberStore:
         block = self._find_block(subscriber_id)
         return int(self.read(subscriber_id)["Base"]["Id"]) if block is None else block.base_id
 
-    def list_visible(self, base_id: int | None = None) -> list[int]:
+    def list_visible_ids(self, base_id: int | None = None) -> list[int]:
         """Return the sorted ids of all visible subscribers, or of the visible subscribers of one base. The caller must
         not change the list. Later changes of the store also change this list."""
         return self._visible_ids.get(base_id, [])

@@ -40,7 +40,7 @@ PAGE_NUMBERS = ("TotalCount", "Offset", "Limit")
 """The numbers of a page, in the order of `ListPage` (service-api.md 4.3)."""
 
 
-def parse_created(
+def parse_create_answer(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: MaskMessage = str
 ) -> Created | Refused | Ambiguous:
     """Return the result of a create (service-api.md 4.2 and 7.1).
@@ -60,7 +60,7 @@ def parse_created(
     return _classify_failure(status, headers, body, now, mask, success)
 
 
-def parse_listed(
+def parse_list_answer(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: MaskMessage = str
 ) -> ListPage | Refused | Ambiguous:
     """Return a page of the list (service-api.md 4.3). A page with an element that is not an object is Ambiguous as a
@@ -81,11 +81,12 @@ def parse_listed(
 async def parse_wire_page(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: MaskMessage = str
 ) -> ListPage | Refused | Ambiguous:
-    """Return the result of `parse_listed`. This is a coroutine, because rows in other forms are parsed in a thread."""
-    return parse_listed(status, headers, body, now, mask=mask)
+    """Return the result of `parse_list_answer`. This is a coroutine, because rows in other forms are parsed in a
+    thread."""
+    return parse_list_answer(status, headers, body, now, mask=mask)
 
 
-def parse_sent(
+def parse_send_answer(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: MaskMessage = str
 ) -> Accepted | Refused | Ambiguous:
     """Return the result of a request to send an email (service-api.md 2.3 and 4.1). Accepted needs a whole
@@ -368,7 +369,7 @@ def build_mask(secret: str) -> MaskMessage:
         return str
     token_forms = [secret]  # the unescaped secret comes first
     for _ in range(_MAX_ESCAPES):
-        token_forms.append(_unescape(token_forms[-1], unquote))
+        token_forms.append(_unescape_text(token_forms[-1], unquote))
     long_token_forms = [re.escape(token_form) for token_form in token_forms if len(token_form) >= _MIN_MASKED_LENGTH]
     pattern = re.compile("|".join(long_token_forms), re.IGNORECASE)  # a proxy may write a URL in small letters
 
@@ -377,7 +378,7 @@ def build_mask(secret: str) -> MaskMessage:
         for decode in (unquote, unquote_plus):  # in a form, + is a blank
             text = masked_message
             for _ in range(_MAX_ESCAPES):
-                text = _unescape(text, decode)
+                text = _unescape_text(text, decode)
                 if pattern.search(text):
                     masked_message = text = pattern.sub(MASKED, text)
         return masked_message
@@ -385,6 +386,6 @@ def build_mask(secret: str) -> MaskMessage:
     return mask
 
 
-def _unescape(text: str, decode: Callable[[str], str]) -> str:
+def _unescape_text(text: str, decode: Callable[[str], str]) -> str:
     unescaped_text = _BACKSLASH_ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else match[2], text)
     return html.unescape(decode(unescaped_text))

@@ -16,7 +16,7 @@ import orjson
 from connector.clock import Clock, system_clock
 from connector.pace.rate import RateController
 from connector.pace.refusals import PassingRefusals
-from connector.service.answers import build_mask, parse_created, parse_sent, parse_wire_page, refusal_kind
+from connector.service.answers import build_mask, parse_create_answer, parse_send_answer, parse_wire_page, refusal_kind
 from connector.service.retry import RequestCounts
 from connector.service.settings import Service
 from connector.service.transport import open_transport
@@ -102,7 +102,7 @@ class Client:
 
     async def create_subscriber(self, body: bytes) -> Created | Refused | Ambiguous | NotSent:
         """Create one subscriber (service-api.md 4.2). `body` is a result of `encode_subscriber`."""
-        return await self._send_and_parse("create", build_create(body), parse_created)
+        return await self._send_and_parse("create", build_create(body), parse_create_answer)
 
     async def list_subscribers(
         self,
@@ -119,7 +119,7 @@ class Client:
             if (not_sent := await self._wait_for_pause()) is not None:  # a pause may have begun meanwhile
                 return not_sent
         sent_at = self._clock.monotonic()
-        raw_answer = await self._send(self.counts["list"], build_list(self._vary_limit(query)))
+        raw_answer = await self._send_request(self.counts["list"], build_list(self._vary_limit(query)))
         if isinstance(raw_answer, RawAnswer):
             answered_at = self._clock.monotonic()
             answer = await parse(
@@ -152,19 +152,19 @@ class Client:
 
     async def send_email(self, body: bytes) -> Accepted | Refused | Ambiguous | NotSent:
         """Send one email (service-api.md 4.1). `body` is a result of `connector.mail.message.encode_email`."""
-        return await self._send_and_parse("send", build_send(body), parse_sent)
+        return await self._send_and_parse("send", build_send(body), parse_send_answer)
 
     async def _send_and_parse(
         self, operation: Operation, request: Request, parse: Callable[..., T]
     ) -> T | NotSent | Ambiguous:
-        raw_answer = await self._send(self.counts[operation], request)
+        raw_answer = await self._send_request(self.counts[operation], request)
         if not isinstance(raw_answer, RawAnswer):
             return raw_answer
         answer = parse(raw_answer.status, raw_answer.headers, raw_answer.body, self._clock.now(), mask=self._mask)
         self._count_answer(operation, answer)
         return answer
 
-    async def _send(self, counts: RequestCounts, request: Request) -> RawAnswer | NotSent | Ambiguous:
+    async def _send_request(self, counts: RequestCounts, request: Request) -> RawAnswer | NotSent | Ambiguous:
         if (not_sent := await self._wait_for_pause()) is not None:
             return not_sent
         counts.sent += 1

@@ -75,7 +75,9 @@ class Retrier:
         answer = await attempt()
         if type(answer) is not NotSent:
             return answer
-        return await self._retry(answer, attempt, lambda last_answer: isinstance(last_answer, NotSent), counts, sleep)
+        return await self._retry_attempts(
+            answer, attempt, lambda last_answer: isinstance(last_answer, NotSent), counts, sleep
+        )
 
     async def read(self, attempt: Callable[[], Awaitable[_Answer]], counts: RequestCounts) -> _Answer:
         """Call `attempt`, which reads one page. Call it again until a page is returned. Do not call it again after a
@@ -86,11 +88,11 @@ class Retrier:
         self._budget.record_request(self._clock.monotonic())
         answer = await attempt()
         if not self._has_given_up:
-            answer = await self._retry(answer, attempt, _is_unread, counts)
+            answer = await self._retry_attempts(answer, attempt, _is_unread, counts)
         self._has_given_up = _is_unread(answer)
         return answer
 
-    async def _retry(
+    async def _retry_attempts(
         self,
         first_answer: _Answer,
         make_attempt: Callable[[], Awaitable[_Answer]],

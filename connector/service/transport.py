@@ -63,7 +63,7 @@ class Transport:
         try:
             async with self._session.request(
                 request.method,
-                self._url(request),
+                self._build_url(request),
                 data=body,
                 headers=self._headers if request.body is None else self._posted_headers,
                 allow_redirects=False,
@@ -76,7 +76,7 @@ class Transport:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             return _translate_error(error, self._timeout_s)
 
-    def _url(self, request: Request) -> URL:
+    def _build_url(self, request: Request) -> URL:
         url = self._urls.get(request.path)
         if url is None:
             url = self._urls[request.path] = URL(self._base_url + request.path, encoded=True)

@@ -417,14 +417,14 @@ def find_differing_fields(
 
 def _is_different(name: str, sent_value: object, listed_value: object) -> bool:
     kind = BY_NAME[name].kind
-    if _is_empty(listed_value):
-        return not _is_empty(sent_value) and not (kind is Kind.ZIP and isinstance(sent_value, str))
-    if _is_empty(sent_value):
+    if _is_empty_value(listed_value):
+        return not _is_empty_value(sent_value) and not (kind is Kind.ZIP and isinstance(sent_value, str))
+    if _is_empty_value(sent_value):
         return True
     if name in IDENTITIES and isinstance(sent_value, str) and isinstance(listed_value, str):
         return normalise_identity(name, sent_value) != normalise_identity(name, listed_value)
     return not are_equal_values(kind, sent_value, listed_value)
 
 
-def _is_empty(value: object) -> bool:
+def _is_empty_value(value: object) -> bool:
     return value is None or value is False or value in ("", [])

@@ -27,7 +27,13 @@ from connector.errors import ContentError, SourceError
 from connector.rows import Chunk, CloseableResource, MalformedRow, Source
 from connector.sources.cell_text import build_frame
 from connector.sources.csv_records import Records, find_blank_records, find_records
-from connector.sources.encoding import REPLACEMENT_CHARACTER, Utf8Stream, advise_encoding, refuse_binary, show_bytes
+from connector.sources.encoding import (
+    REPLACEMENT_CHARACTER,
+    Utf8Stream,
+    advise_encoding,
+    refuse_binary_file,
+    show_bytes,
+)
 from connector.sources.header_row import (
     count_titles,
     decide_delimiter,
@@ -98,7 +104,7 @@ class CsvSource(CloseableResource):
         self._stream = Utf8Stream(self.name, source_input.file, encoding)
         first_bytes = self._stream.read(_HEAD_BYTES)
         is_whole_file = len(first_bytes) < _HEAD_BYTES
-        refuse_binary(self.name, first_bytes)
+        refuse_binary_file(self.name, first_bytes)
         byte_count_above, hinted_delimiter = 0, None
         first_line, line_end, _ = first_bytes.partition(b"\n")
         hint = first_line.strip(b'\r"')

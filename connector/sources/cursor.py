@@ -161,7 +161,7 @@ def is_larger(value: CursorValue, other_value: CursorValue) -> bool:
     return bool(_convert_to_comparable(value) > _convert_to_comparable(other_value))
 
 
-def find_latest_allowed(value: CursorValue, now: datetime) -> CursorValue | None:
+def find_latest_allowed_value(value: CursorValue, now: datetime) -> CursorValue | None:
     """Return the end of tomorrow in UTC, in the form of this value. Return None if the value may not be a time.
 
     A cursor must not move beyond this limit. The limit is not the end of today, because a timestamp without a zone may

@@ -54,7 +54,7 @@ class DuckdbSource(CloseableResource):
                 statements = self._connection.extract_statements(self._query)
                 if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
                     raise ConfigurationError(f"{self.name}: the query is not a SELECT, and a source only reads")
-                self._reader = self._execute()
+                self._reader = self._execute_query()
             except duckdb.Error as error:
                 raise SourceError(f"{self.name}: {describe_error(error)}") from None
         self._is_unread = True
@@ -66,7 +66,7 @@ class DuckdbSource(CloseableResource):
             if not self._is_unread:
                 self._reader.close()  # a connection can have only one open result
                 # The columns stay the same, because no other process can write to the open file.
-                self._reader = self._execute()
+                self._reader = self._execute_query()
             self._is_unread = False
             for batch in self._reader:
                 values = [read_values(column) for column in batch.columns]
@@ -97,7 +97,7 @@ class DuckdbSource(CloseableResource):
         """Release the connection. A second call does nothing."""
         self._connection.close()
 
-    def _execute(self) -> pa.RecordBatchReader:
+    def _execute_query(self) -> pa.RecordBatchReader:
         """Execute the query, and set the names of the columns. Return a reader of Arrow batches, because DuckDB would
         need pytz to return times with a zone as Python values."""
         relation: Any = self._connection.sql(self._query, params=dict(self._values) or None)
@@ -153,9 +153,9 @@ def open_duckdb(
         raise SourceError(f"{path}: there is no such DuckDB database; check the path")
     if query is None:
         schema, _, name = (table or "").rpartition(".")
-        query = f"select * from {'.'.join(_quote(part) for part in (schema, name) if part)}"  # noqa: S608 - quoted
+        query = f"select * from {'.'.join(_quote_name(part) for part in (schema, name) if part)}"  # noqa: S608 - quoted
         if bound is not None:
-            column = _quote(bound.column)
+            column = _quote_name(bound.column)
             query += " where 1 = 0" if bound.value is None else f" where {column} >= :{CURSOR} or {column} is null"
     if bound is None:
         return DuckdbSource(path, query, {}, watch)
@@ -166,5 +166,5 @@ def open_duckdb(
     return DuckdbSource(path, query_sql, {CURSOR: bound.value} if uses_cursor(query, "duckdb") else {}, watch)
 
 
-def _quote(identifier: str) -> str:
+def _quote_name(identifier: str) -> str:
     return '"' + identifier.replace('"', '""') + '"'

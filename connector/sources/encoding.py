@@ -301,7 +301,7 @@ def decide_encoding(text: bytes) -> EncodingGuess:
     return EncodingGuess(best_candidate.encoding, sample=tuple(sample or best_candidate.words[:1]))
 
 
-def refuse_binary(name: str, beginning: bytes) -> None:
+def refuse_binary_file(name: str, beginning: bytes) -> None:
     """Raise SourceError if the `beginning` of a file (read as UTF-8) is empty or binary."""
     if not beginning.strip():
         raise SourceError(f"{name}: is empty; a CSV file begins with a header line that names its columns")

@@ -78,7 +78,7 @@ class CheckedFile(CloseableResource):
             finally:  # even after an error, because a file that another program truncates looks damaged
                 if self._input.is_local or chunk is None:
                     # An object is checked only once, because each check is a request.
-                    self._input.refuse_changed()
+                    self._input.refuse_changed_file()
             if chunk is None:
                 return
             yield chunk

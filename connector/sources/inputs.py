@@ -80,7 +80,7 @@ class Input(CloseableResource):
         """Whether reading the state needs no request to a store."""
         return not isinstance(self.origin, str)
 
-    def refuse_changed(self) -> None:
+    def refuse_changed_file(self) -> None:
         """Raise SourceError if the file or the object has changed since it was opened."""
         state = None if self.origin is None else _read_state(self.origin)
         if state is None or self.state is None or state == self.state:
@@ -125,7 +125,7 @@ def open_input(path: str | PathLike[str]) -> Input:
         member = ""
     packed_input = _open_packed(location)
     with closed_on_error(packed_input):
-        unpacked_input = _unpack(packed_input, member or None)
+        unpacked_input = _unpack_input(packed_input, member or None)
     if unpacked_input is packed_input:
         return packed_input
     packed_input.file.close()
@@ -180,7 +180,7 @@ def _open_packed(location: str) -> Input:
     return Input(name, name, file, origin, _read_state(file))
 
 
-def _unpack(packed_input: Input, member_name: str | None) -> Input:
+def _unpack_input(packed_input: Input, member_name: str | None) -> Input:
     """Unpack an input if it is packed. A workbook, which is also a zip archive, is returned unchanged."""
     name, file, first_bytes = packed_input.name, packed_input.file, packed_input.first_bytes
     if (

@@ -80,12 +80,12 @@ class QuerySource(CloseableResource):
         self._statement = statement
         self._connection: sa.Connection | None = None
         self._result: sa.CursorResult[Any] | None = None
-        self.columns = self._execute()
+        self.columns = self._execute_query()
         self._is_unread = True
 
     def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`."""
-        if not self._is_unread and self._execute() != self.columns:
+        if not self._is_unread and self._execute_query() != self.columns:
             raise SourceError(f"{self.name}: its columns have changed since the run began; run again")
         self._is_unread = False
         if self._result is None:
@@ -118,7 +118,7 @@ class QuerySource(CloseableResource):
         self._close_unread()
         self._engine.dispose()
 
-    def _execute(self) -> tuple[str, ...]:
+    def _execute_query(self) -> tuple[str, ...]:
         """Execute the statement, and return the names of the columns."""
         self._close_unread()
         options: dict[str, object] = {"yield_per": CHUNK_ROWS}
@@ -213,7 +213,7 @@ class IncrementalSource(CloseableResource):
         self._source: Source | None = None
         self._bound: object = None
         try:
-            with self._open() as empty_source:
+            with self._open_query() as empty_source:
                 self.name, self.columns = empty_source.name, empty_source.columns
                 self._refuse_column(column)
                 self._type = empty_source.find_type(column)
@@ -257,7 +257,7 @@ class IncrementalSource(CloseableResource):
             future_count=0,
             future_example=None,
         )
-        self._source = self._open()
+        self._source = self._open_query()
         if self._source.columns != self.columns:
             raise SourceError(f"{self.name}: its columns have changed since the run began; run again")
         yield from self._source.chunks(used_columns)
@@ -271,7 +271,7 @@ class IncrementalSource(CloseableResource):
         if self._source is not None:
             self._source.close()
 
-    def _open(self) -> "QuerySource | DuckdbSource":
+    def _open_query(self) -> "QuerySource | DuckdbSource":
         bound = CursorBound(self.watch.column, self.watch.kind, self._bound)
         watch = None if self._bound is None else self.watch
         return open_sql(self._url, query=self._query, table=self._table, bound=bound, watch=watch)
@@ -295,7 +295,7 @@ class IncrementalSource(CloseableResource):
         column, kind = self.watch.column, self.watch.kind
         if self._query is None:
             columns: tuple[str, ...] = (column,)
-            rows_sql = f"SELECT {self._quote(column)} FROM {self._quote_table()}"  # noqa: S608 - names, quoted
+            rows_sql = f"SELECT {self._quote_name(column)} FROM {self._quote_table()}"  # noqa: S608 - names, quoted
         else:
             columns, rows_sql = self.columns, self._query.rstrip().rstrip(";")
             if self._database == "sqlite":
@@ -313,12 +313,12 @@ class IncrementalSource(CloseableResource):
             self._refuse_incomparable_values(int(value_count), example)
         return convert_quarters(quarters)
 
-    def _quote(self, name: str) -> str:
+    def _quote_name(self, name: str) -> str:
         quote = "`" if self._database in MYSQL else '"'
         return f"{quote}{name.replace(quote, quote * 2)}{quote}"
 
     def _quote_table(self) -> str:
-        return ".".join(self._quote(part) for part in (self._table or "").rpartition(".")[::2] if part)
+        return ".".join(self._quote_name(part) for part in (self._table or "").rpartition(".")[::2] if part)
 
     def _fetch_rows(self, statement: sa.TextClause) -> Sequence[sa.Row[Any]]:
         url = parse_url(self._url)

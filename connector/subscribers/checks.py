@@ -99,7 +99,7 @@ note has 5,000 characters. If a quote is never closed, one text contains many ro
 limit."""
 
 
-def mark_short(cells: pa.Array) -> pa.Array:
+def mark_short_texts(cells: pa.Array) -> pa.Array:
     """Return whether each text has at most `LARGEST_TEXT_LENGTH` characters. Of a list of tags, count the characters of
     all tags."""
     texts = pc.binary_join(cells, "") if pa.types.is_list(cells.type) else cells
@@ -188,7 +188,7 @@ def _is_misread(text: str) -> bool:
     return True
 
 
-def mark_single(cells: pa.Array) -> pa.Array:
+def mark_single_values(cells: pa.Array) -> pa.Array:
     """Return whether each text is not a list or an object in JSON."""
     suspect_texts = pc.unique(cells.filter(pc.match_substring_regex(cells, r"^(\[.*\]|\{.*\})$"))).to_pylist()
     container_texts = []

@@ -121,13 +121,13 @@ def find_country(text: str) -> str | None:
     if country is not None:
         return str(country.alpha_2)
     names = _list_names()
-    code = names.get(simplify(text))
+    code = names.get(simplify_name(text))
     if code is not None or not (parts := _NAME_IN_TWO_PARTS.match(text)):
         return code
     first_part, second_part = parts.groups()
-    code = names.get(simplify(f"{second_part} {first_part}"))
-    if code is None and names.get(simplify(first_part)) == names.get(simplify(second_part)):
-        return names.get(simplify(first_part))
+    code = names.get(simplify_name(f"{second_part} {first_part}"))
+    if code is None and names.get(simplify_name(first_part)) == names.get(simplify_name(second_part)):
+        return names.get(simplify_name(first_part))
     return code
 
 
@@ -142,7 +142,7 @@ def _list_names() -> dict[str, str]:
     for name_group in (_list_short_names(), list_foreign_names(), list_whole_names()):
         codes_by_name = defaultdict[str, set[str]](set)
         for name, code in name_group:
-            codes_by_name[simplify(name)].add(code)
+            codes_by_name[simplify_name(name)].add(code)
         names |= {name: country_codes.pop() for name, country_codes in codes_by_name.items() if len(country_codes) == 1}
     return names
 
@@ -185,7 +185,7 @@ def _list_short_names() -> Iterator[tuple[str, str]]:
 _WHOLE_WORDS = {"st": "saint", "rep": "republic", "dem": "democratic"}
 
 
-def simplify(name: str) -> str:
+def simplify_name(name: str) -> str:
     """Return the name in lower case without accents, punctuation, `the` and `of`. `&` is replaced by `and`, some
     abbreviations by whole words, and initials are joined to one word."""
     name = name.replace("&", " and ").replace("-", " ").replace("\u00b4", "'")

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from connector.errors import ConfigurationError
 from connector.subscribers.consent import ACTIVE_HEADERS
-from connector.subscribers.rules import ColumnRule, FieldMapping, explain_missing, normalise_header
+from connector.subscribers.rules import ColumnRule, FieldMapping, explain_missing_name, normalise_header
 
 HEADERS: dict[str, tuple[str, ...]] = {
     "is_active": ACTIVE_HEADERS,
@@ -250,6 +250,6 @@ def override_mapping(
         read_columns = (override,) if isinstance(override, str) else override.columns
         missing_columns = [column for column in read_columns if column not in columns]
         if missing_columns:
-            raise ConfigurationError(explain_missing("column", missing_columns[0], columns))
+            raise ConfigurationError(explain_missing_name("column", missing_columns[0], columns))
         rules[field] = build_column_rule(field, override, columns) if isinstance(override, str) else override
     return FieldMapping(rules, whole_name_column)

@@ -191,13 +191,13 @@ class SeenIdentities:
         )
         for known_array in self._arrays if len(overruled_groups) else ():
             known_array.replace(chunk, overruled_groups)
-        self._append(chunk.select(~known_mask))
+        self._append_identities(chunk.select(~known_mask))
         repeat_mask[overruling_rows] = False
         masks = np.empty((2, len(order)), dtype=bool)
         masks[:, order] = repeat_mask, different_mask
         return masks[0], masks[1]
 
-    def _append(self, known_array: "_KnownIdentities") -> None:
+    def _append_identities(self, known_array: "_KnownIdentities") -> None:
         while self._arrays and len(self._arrays[-1].identities) < min(
             _MERGE_FACTOR * len(known_array.identities), _MAX_MERGED_IDENTITIES
         ):

@@ -50,7 +50,7 @@ class Suppression:
         """Return whether the other list has the same field and identities."""
         return self.field == other.field and np.array_equal(self._digests, other._digests)
 
-    def refuse_shrunk(self, previous_size: int | None) -> None:
+    def refuse_shrunk_list(self, previous_size: int | None) -> None:
         """Raise ConfigurationError if the list is smaller than `previous_size` by `max_shrink` or more. With an
         incomplete list, the run would create or mail suppressed people. If `previous_size` is below 10, the sizes are
         not compared."""

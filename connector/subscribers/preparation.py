@@ -254,7 +254,7 @@ def prepare_chunks(
         duplicate_mask, different_mask = seen_identities.add(
             subscriber_digests, fingerprints, build_inactive_mask(valid_rows)
         )
-        suppressed_mask = find_suppressed(suppression, valid_rows, identities, rules.identity) & ~duplicate_mask
+        suppressed_mask = mark_suppressed_rows(suppression, valid_rows, identities, rules.identity) & ~duplicate_mask
         omitted_zips = (
             mapped_chunk.frame["address_zip"].iloc[validation_result.omitted_zip_positions]
             if len(validation_result.omitted_zip_positions)
@@ -380,7 +380,7 @@ def digest_rows(
     return digests, identity_mask
 
 
-def find_suppressed(
+def mark_suppressed_rows(
     suppression: Suppression | None, valid_rows: pd.DataFrame, identities: Digests, identity: str
 ) -> Mask:
     """Return the mask of the valid rows that are on the suppression list. `identities` are the digests of the rows'

@@ -77,7 +77,7 @@ class ColumnRule:
     def columns(self) -> tuple[str, ...]:
         """The columns that the rule reads, without duplicates. Raises ConfigurationError for an invalid template."""
         if self.template is not None:
-            return _compile(self.template).columns
+            return _compile_template(self.template).columns
         return () if self.column is None else (self.column,)
 
 
@@ -151,10 +151,10 @@ def _find_faults(rule: ColumnRule) -> Iterator[str]:
     if any(text != text.encode("utf-8", "replace").decode("utf-8") for text in texts if text):  # YAML's "\ud800"
         yield "the texts of a rule must be valid Unicode: one text holds half a character"
     if rule.template is not None:
-        _compile(rule.template)
+        _compile_template(rule.template)
 
 
-def _compile(template: str) -> Template:
+def _compile_template(template: str) -> Template:
     """Compile a template. Raises ConfigurationError. Jinja is imported only for a mapping with a template."""
     from connector.templates import compile_template
 
@@ -165,10 +165,12 @@ def require_columns(mapping: FieldMapping, columns: Sequence[str]) -> None:
     """Raise ConfigurationError with all columns that the mapping uses and the source lacks."""
     missing_columns = [column for column in mapping.columns if column not in columns]
     if missing_columns:
-        raise ConfigurationError("; ".join(explain_missing("column", column, columns) for column in missing_columns))
+        raise ConfigurationError(
+            "; ".join(explain_missing_name("column", column, columns) for column in missing_columns)
+        )
 
 
-def explain_missing(kind: str, name: str, existing_names: Sequence[str]) -> str:
+def explain_missing_name(kind: str, name: str, existing_names: Sequence[str]) -> str:
     """Return the message for a name that does not exist, with similar existing names. `kind` is for example
     "column"."""
     name_by_folded_name = {existing_name.casefold(): existing_name for existing_name in existing_names}

@@ -46,7 +46,7 @@ def build_spellings(field: str, value: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((value, domain_normalised, normal_form)))
 
 
-def classify(field: str, text: str) -> SpellingClass:
+def classify_spelling(field: str, text: str) -> SpellingClass:
     """Return the class of a text that is looked up in this field."""
     if is_plain(field, text):
         return SpellingClass(field, frozenset())
@@ -76,7 +76,7 @@ def spellings_differ_only_in_case(field: str, value: str) -> bool:
     if field != "email":
         return True
     normal_form = normalise_email(value)
-    return normal_form.isascii() and "domain: A-label" not in classify("email", normal_form).traits
+    return normal_form.isascii() and "domain: A-label" not in classify_spelling("email", normal_form).traits
 
 
 def describe_spelling(text: str) -> frozenset[str]:

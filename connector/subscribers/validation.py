@@ -47,8 +47,8 @@ from connector.subscribers.checks import (
     mark_free_of_code,
     mark_in_lifetime,
     mark_sendable_zips,
-    mark_short,
-    mark_single,
+    mark_short_texts,
+    mark_single_values,
     mark_well_decoded,
     normalise_emails,
     read_cells,
@@ -70,7 +70,7 @@ def _build_text_check(code: str, mark_valid_texts: Callable[[pa.Array], pa.Array
 
     def check(column: pd.Series) -> "pd.Series[bool]":
         cells = read_cells(column)
-        is_item_checked = pa.types.is_list(cells.type) and mark_valid_texts is not mark_short
+        is_item_checked = pa.types.is_list(cells.type) and mark_valid_texts is not mark_short_texts
         result = check_items(cells, mark_valid_texts) if is_item_checked else mark_valid_texts(cells)
         accepted_mask = pc.fill_null(pc.or_kleene(result, cells.is_null()), True)
         return pd.Series(accepted_mask.to_numpy(zero_copy_only=False))
@@ -99,7 +99,7 @@ CONTROL_CHECK = _build_pattern_check(
 )
 LENGTH_CHECK = _build_text_check(
     "length",
-    mark_short,
+    mark_short_texts,
     f"holds more than {LARGEST_TEXT_LENGTH:,} characters: look there for a quote that is never closed",
 )
 DECODING_CHECK = _build_text_check(
@@ -122,7 +122,7 @@ CODE_CHECK = _build_text_check(
     "{{name}}): let the program write plain text",
 )
 LIST_CHECK = _build_text_check(
-    "list", mark_single, "holds a list or an object, and takes one text: select a single value in the source"
+    "list", mark_single_values, "holds a list or an object, and takes one text: select a single value in the source"
 )
 CONVERTED_CHECK = _build_pattern_check(
     "converted",

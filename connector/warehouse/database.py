@@ -197,14 +197,14 @@ class Stage:
         """Write the last batch, and return all rows in their order."""
         self._write_batch()
         self._writer.close()
-        return StagedRows(self._schema, self._read)
+        return StagedRows(self._schema, self._read_batches)
 
     def discard(self) -> None:
         """Delete the rows."""
         self._unwritten_tables.clear()
         self._file.close()
 
-    def _read(self) -> Iterator[pa.RecordBatch]:
+    def _read_batches(self) -> Iterator[pa.RecordBatch]:
         self._file.seek(0)
         yield from ipc.open_stream(self._file)
 
@@ -310,7 +310,7 @@ def make_file(path: Path, create: Callable[[Path], None]) -> None:
         raise describe_unwritable(path.parent, error) from None
 
 
-def create_empty(path: Path) -> None:
+def create_empty_file(path: Path) -> None:
     """Create an empty file that only its owner may read. Raises OSError."""
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 

@@ -87,7 +87,7 @@ class DeltaWriter:
         """Check that the table can be written, and begin to stage rows."""
         check_filters(export_start.filters, self._mode, self._staged_schema.names)
         try:
-            table = self._open()
+            table = self._open_table()
             self._target_state = self._read_state(table)
         except _DELTA_ERRORS as error:
             raise ConfigurationError(f"Cannot open {self}: {describe_error(error)}. The table is unchanged.") from None
@@ -125,7 +125,7 @@ class DeltaWriter:
             raise ValueError("prepare() comes before publish()")
         with self._translate_errors():
             rows = self._stage.close_rows()
-            table = self._open()
+            table = self._open_table()
             run_number = _compute_run_number(run.exported_at)
             refuse_if_superseded(self._read_state(table), run_number, run, self._mode, str(self))
             if table is None and not is_url(self._location):
@@ -134,7 +134,7 @@ class DeltaWriter:
                 )
         self.is_committing = True
         try:
-            return self._commit(table, rows, run)
+            return self._commit_rows(table, rows, run)
         except _DELTA_ERRORS as error:
             if self._has_run(run.run_id):
                 return RowChanges(inserted_count=run.row_count)
@@ -148,14 +148,14 @@ class DeltaWriter:
             self._stage.discard()
         self._stage = None
 
-    def _commit(self, table: DeltaTable | None, rows: StagedRows, run: ExportRun) -> RowChanges:
+    def _commit_rows(self, table: DeltaTable | None, rows: StagedRows, run: ExportRun) -> RowChanges:
         """Write the rows in one commit. Raises CommitFailedError if a commit of another export conflicts. Two appends
         do not conflict."""
         batches = rows.map(lambda batch: self._add_run_columns(batch, run)).read()
         source = pa.RecordBatchReader.from_batches(self._schema, batches)
-        properties = CommitProperties(custom_metadata={_COMMIT_KEY: json.dumps(self._describe(run), default=str)})
+        properties = CommitProperties(custom_metadata={_COMMIT_KEY: json.dumps(self._describe_run(run), default=str)})
         if table is not None and self._mode is Mode.UPSERT:
-            changes = self._merge(table, source, run, properties)
+            changes = self._merge_rows(table, source, run, properties)
         else:
             write_deltalake(
                 table or self._location,
@@ -168,11 +168,11 @@ class DeltaWriter:
                 storage_options=_read_storage_options(self._location),
             )
             changes = RowChanges(inserted_count=run.row_count)
-        if table is not None and not _is_of_connector(table) and (overwritten_table := self._open()) is not None:
+        if table is not None and not _is_of_connector(table) and (overwritten_table := self._open_table()) is not None:
             overwritten_table.alter.set_table_description(_DESCRIPTION_PREFIX + self._mode)
         return changes
 
-    def _merge(
+    def _merge_rows(
         self, table: DeltaTable, source: pa.RecordBatchReader, run: ExportRun, properties: CommitProperties
     ) -> RowChanges:
         """Update changed rows, and insert new rows. If the run proves departures, mark the rows of subscribers who have
@@ -207,7 +207,7 @@ class DeltaWriter:
         ]
         return pa.record_batch(columns, schema=self._schema)
 
-    def _describe(self, run: ExportRun) -> dict[str, object]:
+    def _describe_run(self, run: ExportRun) -> dict[str, object]:
         return {
             "run_id": run.run_id,
             "job": run.job,
@@ -220,7 +220,7 @@ class DeltaWriter:
             "certificate": run.certificate.as_report(),
         }
 
-    def _open(self) -> DeltaTable | None:
+    def _open_table(self) -> DeltaTable | None:
         try:
             return DeltaTable(self._location, storage_options=_read_storage_options(self._location))
         except TableNotFoundError:
@@ -239,7 +239,7 @@ class DeltaWriter:
 
     def _has_run(self, run_id: str) -> bool:
         try:
-            return any(run.run_id == run_id for run in self._read_state(self._open()).runs)
+            return any(run.run_id == run_id for run in self._read_state(self._open_table()).runs)
         except _DELTA_ERRORS as error:
             raise CommitUnknown(
                 f"{self} cannot be read after its commit failed: {describe_error(error)}. The table has either all of "

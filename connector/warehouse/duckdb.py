@@ -29,7 +29,7 @@ from connector.warehouse.database import (
     StagedRows,
     Statement,
     TableName,
-    create_empty,
+    create_empty_file,
     make_file,
     wait_for_lock,
 )
@@ -108,8 +108,8 @@ class DuckdbDatabase:
         DuckDB writes data that exceeds the memory to a folder next to the file. Only the owner can read this folder. If
         an export is killed, the next export empties the folder.
         """
-        make_file(self._path, _create)
-        connection = self._connection = self._connection or self._open()
+        make_file(self._path, _create_file)
+        connection = self._connection = self._connection or self._open_file()
         path = str(self._path).replace("'", "''")
         attach_sql = f"ATTACH '{path}' AS {_CATALOG_NAME} (TYPE duckdb, ROW_GROUP_SIZE {_ROW_GROUP_SIZE})"
         try:
@@ -139,7 +139,7 @@ class DuckdbDatabase:
         if connection is not None:
             connection.close()
 
-    def _open(self) -> duckdb.DuckDBPyConnection:
+    def _open_file(self) -> duckdb.DuckDBPyConnection:
         """Open a database in memory. It stays open, because opening it takes ten times as long as attaching a file."""
         config = {**_SETTINGS, "memory_limit": self._memory, "temp_directory": str(self._spill_folder)}
         connection = duckdb.connect(config=config)
@@ -219,7 +219,7 @@ class DuckdbDatabase:
         return False
 
 
-def _create(path: Path) -> None:
+def _create_file(path: Path) -> None:
     """Create an empty database that only its owner may read. DuckDB itself refuses an empty file, and would let other
     users read a new file."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
@@ -229,7 +229,7 @@ def _create(path: Path) -> None:
         try:
             os.link(new_file, path)
         except PermissionError:  # a file system without hard links
-            create_empty(path)
+            create_empty_file(path)
             new_file.replace(path)
 
 

@@ -111,7 +111,9 @@ class SqlalchemyDatabase:
         types |= {name: _TYPE_BY_VALUE[type(value)] for name, value in shared_values.items()}
         marks_sql = ", ".join(f":{name}" for name in types)
         insert_sql = f"INSERT INTO {table} ({self.dialect.format_names(list(types))}) VALUES ({marks_sql})"  # noqa: S608 - names, quoted
-        insert = sa.text(insert_sql).bindparams(*(sa.bindparam(name, type_=kind) for name, kind in types.items()))
+        insert_statement = sa.text(insert_sql).bindparams(
+            *(sa.bindparam(name, type_=kind) for name, kind in types.items())
+        )
         row_count = 0
         for batch in rows.read():
             for start in range(0, batch.num_rows, _BATCH_ROWS):
@@ -120,7 +122,7 @@ class SqlalchemyDatabase:
                     if pa.types.is_list(column.type):
                         name = table_rows.column_names[index]
                         table_rows = table_rows.set_column(index, name, format_lists_as_json(column))
-                self.connection.execute(insert, [{**row, **shared_values} for row in table_rows.to_pylist()])
+                self.connection.execute(insert_statement, [{**row, **shared_values} for row in table_rows.to_pylist()])
             row_count += batch.num_rows
         return row_count
 

@@ -22,7 +22,7 @@ from connector.warehouse.database import (
     StagedRows,
     Statement,
     TableName,
-    create_empty,
+    create_empty_file,
     make_file,
     wait_for_lock,
 )
@@ -85,7 +85,7 @@ class SqliteDatabase:
     @contextmanager
     def connect(self, interruption: Interruption) -> Iterator[None]:
         """Open a transaction that takes the write lock of the file when it begins."""
-        make_file(self._path, create_empty)
+        make_file(self._path, create_empty_file)
         with closing(sqlite3.connect(self._path, timeout=_SQLITE_WAIT_S, isolation_level=None)) as connection:
             connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
             with interruption.cancel_by(connection.interrupt):

@@ -152,23 +152,23 @@ class TableStatements:
     def create_target(self) -> Statement:
         """Return the statement that creates the table."""
         columns = self._kinds | {name: column.kind for name, column in MODE_COLUMNS[self._mode].items()}
-        return self._create(
+        return self._create_table(
             "TABLE", self.target, columns, _PRIMARY_KEY_BY_MODE[self._mode], self._dialect.table_options
         )
 
     def create_runs(self) -> Statement:
         """Return the statement that creates `_connector_runs`."""
         kinds = {name: column.kind for name, column in RUN_COLUMNS.items()}
-        return self._create("TABLE", self.runs, kinds, _RUN_KEY, self._dialect.table_options)
+        return self._create_table("TABLE", self.runs, kinds, _RUN_KEY, self._dialect.table_options)
 
     def create_stage(self) -> Statement:
         """Return the statement that creates the stage. The end of the transaction or of the connection drops the
         stage."""
         key = () if self._dialect.is_columnar else (ID,)
         options = self._dialect.stage_options or self._dialect.table_options
-        return self._create("TEMPORARY TABLE", self.stage, self._stage_kinds, key, options)
+        return self._create_table("TEMPORARY TABLE", self.stage, self._stage_kinds, key, options)
 
-    def _create(
+    def _create_table(
         self, table_kind: str, name: str, kinds: Mapping[str, ColumnKind], key: Sequence[str], options: str
     ) -> Statement:
         quote, types = self._dialect.quote, self._dialect.types
@@ -191,7 +191,7 @@ class TableStatements:
         """Return the query for the lowest number of a run of this table, or null."""
         return self._select_runs(f"min({self._dialect.quote('number')})")
 
-    def select_finished(self) -> Statement:
+    def select_finished_runs(self) -> Statement:
         """Return the query for the finished runs of this table, the latest first."""
         quote = self._dialect.quote
         select = self._select_runs(self._dialect.format_names(FINISHED_COLUMNS))
@@ -240,7 +240,7 @@ class TableStatements:
         quoted_column = self._dialect.quote(column)
         return f"UPDATE {table} SET {quoted_column} = {quoted_column} WHERE {condition}"
 
-    def delete_all(self) -> Statement:
+    def delete_all_rows(self) -> Statement:
         """Return the statement that deletes every row of the table."""
         return Statement(f"DELETE FROM {self.target}")
 
@@ -315,9 +315,9 @@ class _Merge:
             *(
                 self._delete_and_insert(new_values, change_condition)
                 if self._dialect.is_columnar
-                else self._update(new_values, change_condition)
+                else self._update_rows(new_values, change_condition)
             ),
-            ("inserted", self._insert(self._values, "1 = 1")),
+            ("inserted", self._insert_rows(self._values, "1 = 1")),
             *self._close_departed(departure_values, f"{deleted_at} IS NULL"),
         ]
 
@@ -325,13 +325,13 @@ class _Merge:
         current_condition = f"t.{self._dialect.quote(IS_CURRENT)} = true"
         closing_values = {VALID_TO: self._exported_at_parameter, IS_CURRENT: "false", **self._run_columns}
         new_version = {**self._values, VALID_FROM: self._exported_at_parameter, IS_CURRENT: "true"}
-        closing_steps = self._update(
+        closing_steps = self._update_rows(
             closing_values, f"{current_condition} AND ({self._format_change_condition()})", count_name="closed"
         )
         return [
             *closing_steps,
             *self._close_departed(closing_values, current_condition),
-            ("inserted", self._insert(new_version, current_condition)),
+            ("inserted", self._insert_rows(new_version, current_condition)),
         ]
 
     def _format_change_condition(self) -> str:
@@ -339,7 +339,7 @@ class _Merge:
         pairs = ((f"s.{quote(name)}", f"t.{quote(name)}", self._kinds[name]) for name in compared_names)
         return " OR ".join(self._dialect.format_differs_condition(*pair) for pair in pairs) or _NO_ROW_CONDITION
 
-    def _update(
+    def _update_rows(
         self, values: Mapping[str, str], condition: str, *, count_name: Literal["updated", "closed"] = "updated"
     ) -> list[MergeStep]:
         """Return the statement that updates the rows of the target that are staged and fulfil the condition. The
@@ -356,8 +356,8 @@ class _Merge:
         return [(count_name, Statement(update_sql, self._run_values))]
 
     def _delete_and_insert(self, values: Mapping[str, str], condition: str) -> list[MergeStep]:
-        """Return the statements that update the same rows as `_update`, but delete and insert them. Columns that the
-        user has added keep their values."""
+        """Return the statements that update the same rows as `_update_rows`, but delete and insert them. Columns that
+        the user has added keep their values."""
         changes_sql = ", ".join(f"{value} AS {self._dialect.quote(name)}" for name, value in values.items())
         rows_sql = f"FROM {self._target} t JOIN {self._stage} s ON {self._same_id_sql} WHERE {condition}"
         select_sql = f"CREATE TEMPORARY TABLE {self._changed_rows} AS SELECT t.* REPLACE ({changes_sql}) {rows_sql}"
@@ -369,7 +369,7 @@ class _Merge:
             ("updated", Statement(f"INSERT INTO {self._target} SELECT * FROM {self._changed_rows}")),
         ]
 
-    def _insert(self, values: Mapping[str, str], condition: str) -> Statement:
+    def _insert_rows(self, values: Mapping[str, str], condition: str) -> Statement:
         """Return the statement that inserts the staged rows for which the target has no row that fulfils the
         condition."""
         exists_sql = f"EXISTS (SELECT 1 FROM {self._target} t WHERE {self._same_id_sql} AND {condition})"

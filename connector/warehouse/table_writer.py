@@ -89,7 +89,7 @@ class TableWriter:
             raise ConfigurationError(f"{self} cannot be made: its name has more than {max_name_bytes} bytes.")
         error_classes: tuple[type[Exception], ...] = (OSError, *database.errors)
         try:
-            self._target_state = self._retry_after_races(self._rehearse)
+            self._target_state = self._retry_after_races(self._rehearse_merge)
             self._retry_after_races(lambda: self._insert_line(export_start))
         except ConnectorError:
             raise
@@ -127,7 +127,7 @@ class TableWriter:
         with self._translate_errors():
             rows = self._stage.close_rows()
             pa.default_memory_pool().release_unused()  # free the memory of the pages for the database
-            changes = self._publish(rows, run)
+            changes = self._publish_rows(rows, run)
         self.discard()
         return changes
 
@@ -170,7 +170,7 @@ class TableWriter:
                     raise
         return attempt()
 
-    def _rehearse(self) -> TargetState:
+    def _rehearse_merge(self) -> TargetState:
         """Execute each kind of statement without rows, and return the state of the target."""
         database, statements = self._database, self._statements
         with database.connect(self._interruption):
@@ -222,7 +222,7 @@ class TableWriter:
             runs=[
                 FinishedRun(*line)
                 for line in (
-                    database.fetch(statements.select_finished(), _MAX_RUNS_READ) if self._has_table(RUNS) else ()
+                    database.fetch(statements.select_finished_runs(), _MAX_RUNS_READ) if self._has_table(RUNS) else ()
                 )
             ],
             referrers=sorted(database.find_referrers(self._name)) if exists and statements.deletes_rows else (),
@@ -232,7 +232,7 @@ class TableWriter:
         )
         return target_state
 
-    def _lock(self) -> None:
+    def _lock_runs(self) -> None:
         """Wait until no other export publishes to this table. Each export locks the first row of the table in
         `_connector_runs`.
         """
@@ -241,7 +241,7 @@ class TableWriter:
             if lowest_number is not None:
                 self._database.run(self._statements.lock_line(int(lowest_number)))
 
-    def _publish(self, rows: StagedRows, run: ExportRun) -> RowChanges:
+    def _publish_rows(self, rows: StagedRows, run: ExportRun) -> RowChanges:
         database, interruption = self._database, self._interruption
 
         def check(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -249,11 +249,11 @@ class TableWriter:
             return batch if database.dialect.can_store_nul else move_nuls(batch)
 
         with database.connect(interruption):
-            self._lock()
+            self._lock_runs()
             refuse_if_superseded(self._read_target(), self._run_number, run, self._mode, str(self))
             if database.dialect.can_undo_tables:
                 self._make_tables()
-            changes = self._write(rows.map(check), run)
+            changes = self._write_rows(rows.map(check), run)
             update_line = self._statements.update_line(
                 self._run_number, self._convert_times(describe_end(run, changes))
             )
@@ -268,11 +268,11 @@ class TableWriter:
             raise failure
         return changes
 
-    def _write(self, rows: StagedRows, run: ExportRun) -> RowChanges:
+    def _write_rows(self, rows: StagedRows, run: ExportRun) -> RowChanges:
         database, statements = self._database, self._statements
         exported_at = database.convert_time(run.exported_at)
         if not self._mode.is_by_id:
-            closed_count = database.run(statements.delete_all()) if self._mode is Mode.REPLACE else 0
+            closed_count = database.run(statements.delete_all_rows()) if self._mode is Mode.REPLACE else 0
             shared_values = {RUN_ID: run.run_id, EXPORTED_AT: exported_at}
             return RowChanges(database.load(statements.target, rows, shared_values), 0, closed_count)
         database.run(statements.create_stage())
@@ -290,7 +290,7 @@ class TableWriter:
         database = self._database
         try:
             with database.connect(Interruption()):
-                self._lock()
+                self._lock_runs()
                 return bool(database.fetch(self._statements.select_finish(self._run_number), 1))
         except database.errors as error:
             raise CommitUnknown(

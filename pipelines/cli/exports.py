@@ -20,17 +20,17 @@ from pipelines.cli.options import (
     allow_truncated_option,
     ignore_total_count_option,
     is_job,
-    refuse_empty,
+    refuse_empty_text,
     time_limit_option,
 )
-from pipelines.cli.output import Output, finish, job_start, run_and_notify, run_flow, run_options
+from pipelines.cli.output import Output, finish_run, job_start, run_and_notify, run_flow, run_options
 
 if TYPE_CHECKING:
     from connector.export import ExportPlan
 
 
 def _split_names(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
-    names = refuse_empty(context, parameter, value)
+    names = refuse_empty_text(context, parameter, value)
     return None if names is None else tuple(name.strip() for name in names.split(","))
 
 
@@ -177,7 +177,7 @@ _FILE_OPTIONS = (
 @option(
     "--client-user-id",
     metavar="ID",
-    callback=refuse_empty,
+    callback=refuse_empty_text,
     group="Filters",
     default_text="all",
     help="Export only subscribers with this client_user_id, the key in your own system.",
@@ -185,7 +185,7 @@ _FILE_OPTIONS = (
 @option(
     "--email",
     metavar="ADDRESS",
-    callback=refuse_empty,
+    callback=refuse_empty_text,
     group="Filters",
     default_text="all",
     help="Export only subscribers with this email address.",
@@ -201,7 +201,7 @@ _FILE_OPTIONS = (
 @option(
     "--first-name",
     metavar="NAME",
-    callback=refuse_empty,
+    callback=refuse_empty_text,
     group="Filters",
     default_text="all",
     help="Export only subscribers with this first name.",
@@ -209,7 +209,7 @@ _FILE_OPTIONS = (
 @option(
     "--last-name",
     metavar="NAME",
-    callback=refuse_empty,
+    callback=refuse_empty_text,
     group="Filters",
     default_text="all",
     help="Export only subscribers with this last name.",
@@ -279,7 +279,7 @@ def export_command(
             plan = plan_export_job(job, settings, **accepted, max_shrink=max_shrink, overwrite=overwrite)
             _refuse_clash(plan, output)
             report = run_and_notify(partial(run_export, plan), job, settings, output)
-        finish(report, output)
+        finish_run(report, output)
     file_options = {name: options.pop(name) for name in _FILE_OPTIONS}
     file_options["partition_by"] = file_options["partition_by"] or ()
     query = ListQuery(id=options.pop("subscriber_id"), gender="" if gender == "unspecified" else gender, **options)
@@ -295,7 +295,7 @@ def export_command(
     plan = ExportPlan(destination.path.name, query, destination, settings, **accepted, max_shrink=shrink)
     _refuse_clash(plan, output)
     output = replace(output, is_data_on_stdout=destination.is_standard_output)
-    finish(run_flow(partial(run_export, plan), output, time_limit_s), output)
+    finish_run(run_flow(partial(run_export, plan), output, time_limit_s), output)
 
 
 def _refuse_clash(plan: ExportPlan, output: Output) -> None:
@@ -361,4 +361,4 @@ def reconcile_command(
             allow_truncated=bool(allow_truncated) or job.load.allow_truncated,
         )
         report = run_and_notify(lambda stop, progress: run_reconcile(plan, stop, progress), job, settings, output)
-    finish(report, output)
+    finish_run(report, output)

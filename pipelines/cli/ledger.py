@@ -22,7 +22,7 @@ from pipelines.cli.options import (
     output_declarations,
     wait_option,
 )
-from pipelines.cli.output import Output, end, get_clock, output_options
+from pipelines.cli.output import Output, end_command, get_clock, output_options
 
 _STDIN = "-"  # the argument that reads IDENTITY from standard input
 
@@ -47,8 +47,8 @@ def explain_command(identity: str, output: Output) -> None:
 
     location = read_state(os.environ, is_writing=False)
     explanation = explain_identity(location, _read_identity(identity))
-    is_shown = output.is_json or output.show(lambda console: show_explanation(explanation, console))
-    end(explanation.as_json(), EXIT_CODES[explanation.status], output, is_shown=is_shown)
+    is_shown = output.is_json or output.show_run_report(lambda console: show_explanation(explanation, console))
+    end_command(explanation.as_json(), EXIT_CODES[explanation.status], output, is_shown=is_shown)
 
 
 @click.command("forget", cls=Command)
@@ -104,7 +104,7 @@ def _exit_with_report(report: Mapping[str, Any], output: Output) -> NoReturn:
 
     if not output.is_quiet or report["status"] != "ok":
         show_message("\n".join(report["messages"]))
-    end(report, EXIT_CODES[report["status"]], output)
+    end_command(report, EXIT_CODES[report["status"]], output)
 
 
 def _read_identity(argument: str) -> str:

@@ -35,22 +35,22 @@ from pipelines.cli.options import (
     job_option,
     limit_option,
     receipts_option,
-    refuse_both,
+    refuse_full_with_since,
     sending_options,
     time_limit_option,
     wait_option,
 )
 from pipelines.cli.output import (
     Output,
-    end,
-    finish,
+    end_command,
+    finish_run,
     get_clock,
     job_start,
     output_options,
     run_and_notify,
     run_flow,
     run_options,
-    show,
+    show_run_report,
     write_stdout,
 )
 
@@ -138,28 +138,30 @@ def import_command(
         if is_asking and plan.rows.has_activity_rule:
             planned_report = run(is_planned=True)
             if planned_report.status not in ("ok", "partial"):
-                finish(planned_report, output)
+                finish_run(planned_report, output)
             # If a column of consents is not mapped, the command does not ask, because the import below refuses the
             # file.
-            if not source_rows.consent_columns and not _confirm(planned_report, output):
-                _tell("Nothing was sent.\n", output)
+            if not source_rows.consent_columns and not _confirm_load(planned_report, output):
+                _print_note("Nothing was sent.\n", output)
                 if output.is_json:
-                    finish(planned_report, output)
+                    finish_run(planned_report, output)
                 return
-        finish(run(is_planned=is_dry), output)
+        finish_run(run(is_planned=is_dry), output)
 
 
-def _tell(text: str, output: Output) -> None:
+def _print_note(text: str, output: Output) -> None:
     """Write a text for the person at the terminal: to stderr if stdout carries JSON."""
     (write_stderr if output.is_json else write_stdout)(text)
 
 
-def _confirm(report: Report, output: Output) -> bool:
+def _confirm_load(report: Report, output: Output) -> bool:
     """Show the plan of an import, and return whether the person wants the subscribers created. If the plan creates no
     subscriber, ask nothing and return True. With JSON on standard output, the plan and the question are on stderr."""
     from pipelines.report.text import show_preview
 
-    replace(output, is_data_on_stdout=output.is_json).show(lambda console: show_preview(report.as_json(), console))
+    replace(output, is_data_on_stdout=output.is_json).show_run_report(
+        lambda console: show_preview(report.as_json(), console)
+    )
     created_count, activity, base = report.rows["created"], report.activity or {}, report.scope.base
     if not created_count:
         return True
@@ -167,7 +169,7 @@ def _confirm(report: Report, output: Output) -> bool:
         f"Create {count(created_count, 'subscriber')} in {'base ' if base.startswith('id ') else ''}{base} "
         f"({activity.get('active', 0):,} active, {activity.get('inactive', 0):,} inactive)? This cannot be undone."
     )
-    _tell(make_visible(question), output)
+    _print_note(make_visible(question), output)
     termios.tcflush(sys.stdin, termios.TCIFLUSH)  # drop input that was typed before the question appeared
     # The question was written before, because click would write it in UTF-8 to a terminal in ASCII.
     return click.confirm("", default=False, err=output.is_json)
@@ -292,7 +294,7 @@ def sync_command(
     from connector.jobs.load_planner import RunRequest, plan_sync
     from connector.jobs.reader import load_job, read_settings
 
-    refuse_both(is_full, since)
+    refuse_full_with_since(is_full, since)
     if engine is None and (workers, scheduler) != (None, None):
         raise ConfigurationError("--workers and --scheduler need --engine dask: add it, or leave them out")
     if scheduler is not None and workers is not None:
@@ -323,7 +325,7 @@ def sync_command(
             report = run_and_notify(
                 lambda stop, progress: run_sharded(sync, options, stop, progress), job, settings, output
             )
-    finish(report, output)
+    finish_run(report, output)
 
 
 @click.command("plan", cls=Command)
@@ -359,7 +361,7 @@ def plan_command(
     from connector.jobs.reader import read_settings
     from connector.runs.planned_rows import check_rows_path
 
-    refuse_both(is_full, since)
+    refuse_full_with_since(is_full, since)
     check_rows_path(rows_path, output.report_path)
     if not is_job(target):
         if is_full or since is not None:
@@ -374,7 +376,7 @@ def plan_command(
         settings = read_settings(os.environ, job, is_writing=False)
         plan = plan_sync(job, settings, RunRequest(limit=row_options["limit"], is_full=is_full, since=since))
     plan = replace(plan, command="plan", is_planned=True, rows_path=rows_path)
-    finish(run_flow(lambda stop, progress: run_load(plan, stop, progress), output), output)
+    finish_run(run_flow(lambda stop, progress: run_load(plan, stop, progress), output), output)
 
 
 _EXAMPLE_LENGTH = 60  # characters of an example in the table; the JSON has 200
@@ -411,11 +413,11 @@ def validate_command(target: Path | str, row_options: Mapping[str, Any], rejects
     )
     plan = plan_validation(job, row_options["limit"], is_own_source=is_own_source)
     validation = run_validation(plan, rejects, get_clock())
-    is_shown = show(validation.report, output)
+    is_shown = show_run_report(validation.report, output)
     if validation.findings and not output.is_json:
         findings = validation.list_findings()
-        is_shown = output.show(lambda console: console.print(_build_table(findings))) and is_shown
-    end(validation.as_json(), validation.report.exit_code, output, is_shown=is_shown)
+        is_shown = output.show_run_report(lambda console: console.print(_build_table(findings))) and is_shown
+    end_command(validation.as_json(), validation.report.exit_code, output, is_shown=is_shown)
 
 
 def _build_table(findings: list[ValidationFinding]) -> Table:
@@ -502,4 +504,4 @@ def retry_command(
         has_job_file=job_path is not None,
     )
     limit_s = plan.settings.time_limit_s
-    finish(run_flow(lambda stop, progress: run_retry(plan, stop, progress), output, limit_s), output)
+    finish_run(run_flow(lambda stop, progress: run_retry(plan, stop, progress), output, limit_s), output)

@@ -54,7 +54,7 @@ class _PlainFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Write a record as a line."""
-        return _wrap(make_line(record.getMessage()))
+        return _wrap_message(make_line(record.getMessage()))
 
 
 class _StderrHandler(logging.Handler):
@@ -122,7 +122,7 @@ def show_message(message: str) -> None:
     if handlers and isinstance(handlers[0].formatter, _JsonFormatter):
         logging.getLogger("pipelines.cli").warning("message: %(text)s", {"text": message})
     else:
-        _write_line(_wrap(make_visible(message)))
+        _write_line(_wrap_message(make_visible(message)))
 
 
 def write_stderr(text: str) -> None:
@@ -134,7 +134,7 @@ def write_stderr(text: str) -> None:
             sys.stderr.flush()
 
 
-def _wrap(text: str) -> str:
+def _wrap_message(text: str) -> str:
     """Return the text for standard error: on a terminal, lines end between words."""
     if sys.stderr is None or not sys.stderr.isatty():
         return text

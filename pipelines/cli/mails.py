@@ -15,11 +15,11 @@ from connector.atomic_file import create_private
 from connector.errors import ConfigurationError
 from pipelines.cli.help import Command, option
 from pipelines.cli.logs import show_message
-from pipelines.cli.options import PATH, RUN_GROUP, limit_option, refuse_empty, time_limit_option, wait_option
+from pipelines.cli.options import PATH, RUN_GROUP, limit_option, refuse_empty_text, time_limit_option, wait_option
 from pipelines.cli.output import (
     Output,
-    end,
-    finish,
+    end_command,
+    finish_run,
     get_clock,
     job_start,
     run_and_notify,
@@ -45,13 +45,18 @@ _MESSAGE_FILES = (".yaml", ".yml", ".json")
     help="Recipient: ann@example.com, or 'Ann Lee <ann@example.com>'. Repeatable.",
 )
 @option(
-    "--from", metavar="ADDRESS", callback=refuse_empty, group="Email", default_text="from FILE", help="Sender address."
+    "--from",
+    metavar="ADDRESS",
+    callback=refuse_empty_text,
+    group="Email",
+    default_text="from FILE",
+    help="Sender address.",
 )
 @option("--subject", metavar="TEXT", group="Email", default_text="from FILE", help="Subject line.")
 @option(
     "--html",
     metavar="FILE",
-    callback=refuse_empty,
+    callback=refuse_empty_text,
     group="Email",
     default_text="from FILE",
     help="File with the HTML body.",
@@ -59,7 +64,7 @@ _MESSAGE_FILES = (".yaml", ".yml", ".json")
 @option(
     "--text",
     metavar="FILE",
-    callback=refuse_empty,
+    callback=refuse_empty_text,
     group="Email",
     default_text="made from the HTML body",
     help="File with the plain-text body.",
@@ -107,16 +112,16 @@ def send_command(file: Path | None, is_dry: bool, eml: Path | None, output: Outp
     message = compose_file(_read_message(file, options), get_clock().now())
     if is_dry:
         path = eml or Path("email.eml")
-        _write_new(path, format_eml(message))
+        _write_new_file(path, format_eml(message))
         report = {"command": "send", "planned": True, "eml": str(path), "request": _show_request(message)}
         if not output.is_quiet:
             show_message(f"Nothing was sent. The email is in {path}. The JSON below has the request that would be sent")
-        end(report, 0, replace(output, is_json=output.is_json or not output.is_quiet))
+        end_command(report, 0, replace(output, is_json=output.is_json or not output.is_quiet))
     settings = read_settings(os.environ, None)
-    finish(run_flow(lambda stop, progress: run_send(message, settings, stop, progress), output), output)
+    finish_run(run_flow(lambda stop, progress: run_send(message, settings, stop, progress), output), output)
 
 
-def _write_new(path: Path, content: bytes) -> None:
+def _write_new_file(path: Path, content: bytes) -> None:
     """Write a new file that only its owner can read. Raises ConfigurationError, for example if the file exists."""
     try:
         file = create_private(path)
@@ -187,7 +192,7 @@ def _read_message(path: Path | None, options: Mapping[str, Any]) -> MessageFile:
     metavar="ADDRESS",
     group="Preview",
     default_text="no test",
-    callback=refuse_empty,
+    callback=refuse_empty_text,
     help="Send the email of the first row to this address, for example your own. The ledger does not record the email.",
 )
 @option(
@@ -237,7 +242,7 @@ def mail_command(
     from connector.jobs.mail_planner import plan_mail
     from connector.jobs.reader import load_job, read_settings
     from connector.mail.draft import parse_recipient
-    from connector.mail.flow import preview, run_mail, send_sample
+    from connector.mail.flow import run_mail, send_sample, write_preview
 
     if test_address is not None and preview_count is not None:
         raise ConfigurationError("--test sends an email, and --preview sends none. Use one of the two")
@@ -258,9 +263,12 @@ def mail_command(
             is_reopening=is_reopening,
         )
         if recipient is not None:
-            finish(run_flow(lambda stop, _: send_sample(plan, recipient, stop), output), output)
+            finish_run(run_flow(lambda stop, _: send_sample(plan, recipient, stop), output), output)
         if preview_count is not None:
             folder, email_count = preview_dir or Path("preview"), preview_count
-            finish(run_flow(lambda stop, progress: preview(plan, folder, email_count, stop, progress), output), output)
+            finish_run(
+                run_flow(lambda stop, progress: write_preview(plan, folder, email_count, stop, progress), output),
+                output,
+            )
         report = run_and_notify(lambda stop, progress: run_mail(plan, stop, progress), loaded_job, settings, output)
-    finish(report, output)
+    finish_run(report, output)

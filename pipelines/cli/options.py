@@ -235,7 +235,7 @@ def cursor_options(command: CommandFunction) -> CommandFunction:
     )
 
 
-def refuse_both(is_full: bool, since: str | None) -> None:
+def refuse_full_with_since(is_full: bool, since: str | None) -> None:
     """Raise ConfigurationError if both `--full` and `--since` are set."""
     if is_full and since is not None:
         raise ConfigurationError("--full reads all rows, and --since reads a part. Use one of the two")
@@ -258,7 +258,7 @@ time_limit_option = option(
 )
 
 
-def refuse_empty(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+def refuse_empty_text(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     """Return the value. Raises BadParameter for an empty value, which comes from a variable that is not set."""
     if value is not None and not value.strip():
         raise click.BadParameter("must not be empty", param=parameter)

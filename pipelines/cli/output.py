@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 import click
 
-from connector.atomic_file import TargetKind, read_target_kind, refuse_foreign, write_whole
+from connector.atomic_file import TargetKind, read_target_kind, refuse_foreign_file, write_whole
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.texts import escape_json
 from pipelines.cli.logs import catch_warnings, is_logging, is_utf8, log_runs, show_message, start_logging, write_stderr
@@ -60,7 +60,7 @@ def check_metrics_path(path: Path) -> None:
         raise ConfigurationError(
             f"--metrics {path}: name a file that ends in .prom, because the exporter reads no other files"
         )
-    refuse_foreign("--metrics", path, lambda beginning: beginning.startswith(_BEGINNING))
+    refuse_foreign_file("--metrics", path, lambda beginning: beginning.startswith(_BEGINNING))
 
 
 def write_metrics(report: Mapping[str, Any], path: Path) -> None:
@@ -76,7 +76,7 @@ def write_metrics(report: Mapping[str, Any], path: Path) -> None:
         lines += [f"# HELP {name} {help_text}", f"# TYPE {name} gauge"]
         for sample_metric, labels, value in samples:
             if sample_metric == metric:
-                label_text = ",".join(f'{label}="{_escape(text)}"' for label, text in labels.items())
+                label_text = ",".join(f'{label}="{_escape_label(text)}"' for label, text in labels.items())
                 lines.append(f"{name}{{{label_text}}} {value:.15g}")
     write_whole(path, "\n".join([*lines, ""]).encode("utf-8", "backslashreplace"), mode=_READABLE_BY_ALL)
 
@@ -103,7 +103,7 @@ def _list_samples(report: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, st
             yield "requests", {**labels, "operation": operation, "result": result}, count
 
 
-def _escape(value: str) -> str:
+def _escape_label(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
@@ -162,7 +162,7 @@ class Output:
         streams = (sys.stdin, sys.stderr if self.is_json else sys.stdout)
         return all(stream is not None and stream.isatty() for stream in streams)
 
-    def show(self, draw: Callable[[PlainConsole], None]) -> bool:
+    def show_run_report(self, draw: Callable[[PlainConsole], None]) -> bool:
         """Write the output of `draw` to stdout, or to stderr if stdout carries data. Return whether this succeeded."""
         from pipelines.report.console import PlainConsole
 
@@ -242,13 +242,13 @@ def run_flow(
         return uvloop.run(run())
 
 
-def finish(report: Report, output: Output) -> NoReturn:
+def finish_run(report: Report, output: Output) -> NoReturn:
     """Show the report and end the process with its exit code."""
-    is_shown = show(report, output)
-    end(report.as_json(), report.exit_code, output, is_shown=is_shown)
+    is_shown = show_run_report(report, output)
+    end_command(report.as_json(), report.exit_code, output, is_shown=is_shown)
 
 
-def end(report: Mapping[str, Any], exit_code: int, output: Output, *, is_shown: bool = True) -> NoReturn:
+def end_command(report: Mapping[str, Any], exit_code: int, output: Output, *, is_shown: bool = True) -> NoReturn:
     """Write the JSON of a report, and end the process.
 
     If the report cannot be written, the exit code is 3, unless the run has an exit code above 1.
@@ -274,7 +274,7 @@ def end(report: Mapping[str, Any], exit_code: int, output: Output, *, is_shown: 
     sys.exit(3 if exit_code in (0, 1) and not is_shown else exit_code)
 
 
-def show(report: Report, output: Output) -> bool:
+def show_run_report(report: Report, output: Output) -> bool:
     """Write the messages of a report to stderr, and its table to stdout unless stdout carries data. With `--quiet`,
     write only a report that is not ok. Return whether writing succeeded.
     """
@@ -291,7 +291,7 @@ def show(report: Report, output: Output) -> bool:
         show_report(report.as_json(), console)
         show_steps(advise_on_run(report.as_json()), console)
 
-    return output.show(draw)
+    return output.show_run_report(draw)
 
 
 def _try_to_write(write: Callable[[], None]) -> bool:
@@ -309,7 +309,7 @@ def check_page_path(path: Path | None, option: str = "--report") -> None:
     """Raise ConfigurationError unless a report may be written to the path: a new or empty file, a device, or an earlier
     report."""
     if path is not None:
-        refuse_foreign(option, path, is_report, may_be_device=True)
+        refuse_foreign_file(option, path, is_report, may_be_device=True)
 
 
 def write_page_file(text: str, path: Path) -> None:

@@ -16,7 +16,7 @@ from connector.texts import count
 from pipelines.cli.help import Command, option
 from pipelines.cli.logs import show_message
 from pipelines.cli.options import DURATION, OUTPUT_GROUP, PATH
-from pipelines.cli.output import Output, check_page_path, end, get_clock, output_options, write_page_file
+from pipelines.cli.output import Output, check_page_path, end_command, get_clock, output_options, write_page_file
 
 if TYPE_CHECKING:
     from pipelines.report.console import PlainConsole
@@ -40,29 +40,31 @@ def check_command(job_path: Path | None, output: Output) -> None:
     """
     import uvloop
 
-    from pipelines.flows.check import CheckResult, advise_on_check, check
+    from pipelines.flows.check import CheckResult, advise_on_check, run_check
     from pipelines.report.console import PlainConsole
     from pipelines.report.text import show_steps
 
     async def run() -> tuple[list[CheckResult], bool]:
         results, is_shown = [], True
-        async with aclosing(check(job_path, os.environ)) as checks:
+        async with aclosing(run_check(job_path, os.environ)) as checks:
             async for result in checks:
                 results.append(result)
                 if not output.is_json and not (output.is_quiet and not result.exit_code):
                     status_text = "ok" if not result.exit_code else "failed"
                     line = f"{result.name:14}{status_text:8}{result.message}"
-                    is_shown = output.show(partial(PlainConsole.write_text, text=line, indent=22)) and is_shown
+                    is_shown = (
+                        output.show_run_report(partial(PlainConsole.write_text, text=line, indent=22)) and is_shown
+                    )
         return results, is_shown
 
     results, is_shown = uvloop.run(run())
     exit_code = max(result.exit_code for result in results)
     if not output.is_json and not (output.is_quiet and not exit_code):
         step = advise_on_check(job_path, exit_code, os.environ)
-        is_shown = output.show(partial(show_steps, [step])) and is_shown
+        is_shown = output.show_run_report(partial(show_steps, [step])) and is_shown
     status = {0: "ok", 2: "usage", 3: "aborted"}[exit_code]
     report = {"status": status, "checks": [result.as_json() for result in results]}
-    end(report, exit_code, output, is_shown=is_shown)
+    end_command(report, exit_code, output, is_shown=is_shown)
 
 
 @click.command("status", cls=Command)
@@ -112,10 +114,10 @@ def status_command(
         write_page_file(build_health_page(health, get_clock().now()), page_path)
     status = read_status(state, run_id=run_id, job=job, last=last or _RUN_COUNT)
     is_shown = output.is_json or (output.is_quiet and page_path is not None)
-    is_shown = is_shown or output.show(
-        lambda console: _show(status, state.state_dir, console, is_whole=run_id is not None)
+    is_shown = is_shown or output.show_run_report(
+        lambda console: _show_status(status, state.state_dir, console, is_whole=run_id is not None)
     )
-    end(status, 0 if status["status"] == "ok" else 3, output, is_shown=is_shown)
+    end_command(status, 0 if status["status"] == "ok" else 3, output, is_shown=is_shown)
 
 
 class PruneReport(TypedDict):
@@ -151,17 +153,17 @@ def prune_command(age_s: float, removed_job: str | None, output: Output) -> None
     These files hold personal data. Each run also deletes such files after the `retention` of its job, 90 days by
     default. Without --removed-job the ledger does not change.
     """
-    from connector.runs.run_log import prune
+    from connector.runs.run_log import delete_old_runs
     from connector.settings import read_state
 
     state, messages = read_state(os.environ, is_writing=False), list[str]()
     if removed_job is not None:
         messages.append(_end_job(state.ledger_url, removed_job))
-    deleted_paths = prune(state.state_dir, get_clock().now().timestamp() - age_s)
+    deleted_paths = delete_old_runs(state.state_dir, get_clock().now().timestamp() - age_s)
     messages.append(f"{count(len(deleted_paths), 'file')} deleted in {state.state_dir}")
     if not output.is_quiet:
         show_message("\n".join(messages))
-    end({"status": "ok", "deleted": [str(path) for path in deleted_paths], "messages": messages}, 0, output)
+    end_command({"status": "ok", "deleted": [str(path) for path in deleted_paths], "messages": messages}, 0, output)
 
 
 def _end_job(ledger_url: str, job: str) -> str:
@@ -175,7 +177,7 @@ def _end_job(ledger_url: str, job: str) -> str:
     return f"{count(problems, 'open problem')} and {count(receipts, 'receipt')} of the job {job} deleted"
 
 
-def _show(status: Mapping[str, Any], state_dir: Path, console: PlainConsole, *, is_whole: bool) -> None:
+def _show_status(status: Mapping[str, Any], state_dir: Path, console: PlainConsole, *, is_whole: bool) -> None:
     from pipelines.report.text import show_run, show_runs, show_steps
 
     if not status["runs"]:

@@ -225,7 +225,7 @@ async def _open_client(options: EngineOptions) -> AsyncIterator[Client]:
     import dask
 
     with TemporaryDirectory(prefix="connector-engine-", ignore_cleanup_errors=True) as folder:
-        dask.config.set(_configure(folder))  # before the import of distributed, which begins to log
+        dask.config.set(_configure_dask(folder))  # before the import of distributed, which begins to log
         from distributed import Client, LocalCluster, Security
 
         async with AsyncExitStack() as stack:
@@ -241,7 +241,7 @@ async def _open_client(options: EngineOptions) -> AsyncIterator[Client]:
                     silence_logs=False,
                     asynchronous=True,
                 )
-                stack.push_async_callback(_close, cluster)
+                stack.push_async_callback(_close_resource, cluster)
             try:
                 client = await Client(
                     cluster or options.scheduler,
@@ -254,11 +254,11 @@ async def _open_client(options: EngineOptions) -> AsyncIterator[Client]:
                     f"the scheduler {options.scheduler} does not answer ({type(error).__name__}). Check that it runs, "
                     "and give the address that it shows when it starts, for example tcp://10.0.0.5:8786"
                 ) from None
-            stack.push_async_callback(_close, client)
+            stack.push_async_callback(_close_resource, client)
             yield client
 
 
-async def _close(resource: Any) -> None:
+async def _close_resource(resource: Any) -> None:
     with suppress(Exception):  # the scheduler may have ended already
         await resource.close(timeout=_CLOSE_TIMEOUT_S)
 
@@ -277,7 +277,7 @@ def _start_fork_server() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
 
 
-def _configure(folder: str) -> dict[str, Any]:
+def _configure_dask(folder: str) -> dict[str, Any]:
     """Return the settings of Dask that override the user's configuration."""
     return {
         "logging": dict.fromkeys(("distributed", "distributed.client", "tornado", "bokeh"), "critical"),

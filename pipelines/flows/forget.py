@@ -41,7 +41,7 @@ def run_forget(
     """Forget the identity as `forget` does. Wait at most `wait_s` seconds if another run holds the ledger."""
     try:
         with open_ledger(ledger_url, wait_s=wait_s, may_create=False) as ledger:
-            return forget(ledger, account, identity, fields, base_id, base_name)
+            return forget_entries(ledger, account, identity, fields, base_id, base_name)
     except (LockedError, LedgerError) as error:
         return {
             "status": "locked" if isinstance(error, LockedError) else "aborted",
@@ -51,7 +51,7 @@ def run_forget(
         }
 
 
-def forget(
+def forget_entries(
     ledger: Ledger,
     account: str,
     identity: str,

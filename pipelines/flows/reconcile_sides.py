@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from connector.fields import BaseRef
-from connector.imports.base_loads import describe_base, refuse_too_many
+from connector.imports.base_loads import describe_base, refuse_too_many_bases
 from connector.imports.plan import LoadPlan
 from connector.imports.remarks import Remarks
 from connector.ledger.entries import Entry, Ledger
@@ -24,10 +24,10 @@ from connector.service.wire import find_differing_fields
 from connector.spool import read_values, write_values
 from connector.states import State
 from connector.subscribers.identity_lists import Suppression
-from connector.subscribers.preparation import PreparedChunk, find_suppressed, read_identities
+from connector.subscribers.preparation import PreparedChunk, mark_suppressed_rows, read_identities
 from connector.subscribers.rules import BaseColumn, RowBases, read_bases
 from connector.texts import agree, count
-from pipelines.report.differences import DifferenceFile, Differences, explain_missing, name_state
+from pipelines.report.differences import DifferenceFile, Differences, explain_missing_subscriber, name_state
 
 _ENTRY_BATCH_SIZE = 10_000
 
@@ -121,7 +121,7 @@ class SourceRows:
         `ComparedBases.find_number`.
         """
         planned_chunk, identity = prepared_chunk.planned_chunk, self._plan.rows.rules.identity
-        suppressed_mask = find_suppressed(
+        suppressed_mask = mark_suppressed_rows(
             self._suppression, planned_chunk.subscribers, planned_chunk.identities, identity
         )
         base_numbers = self._find_base_numbers(len(planned_chunk.identities), prepared_chunk.bases)
@@ -184,7 +184,7 @@ class SourceRows:
         for index in np.unique(bases.indices[bases.indices >= 0]).tolist():
             number_by_base_index[index] = self._compared_bases.find_number(bases.bases[index])
         if isinstance(self._plan.rows.base, BaseColumn):
-            refuse_too_many(self._plan.rows.base, len(self._compared_bases.bases))
+            refuse_too_many_bases(self._plan.rows.base, len(self._compared_bases.bases))
         return number_by_base_index[bases.indices]
 
 
@@ -306,7 +306,7 @@ def report_differences(
             file.write(kind, base_names[base_number], text, ids, ledger=name_state(entry), message=message)
     for base_number, row_number, name, is_id_listed, *entry_columns in comparison.fetch_rows(_MISSING_SQL):
         entry = _read_entry(*entry_columns)
-        state, message = name_state(entry), explain_missing(entry, is_id_listed=is_id_listed)
+        state, message = name_state(entry), explain_missing_subscriber(entry, is_id_listed=is_id_listed)
         differences.count("missing", row_number)
         differences.missing_by_ledger[state] += 1
         file.write("missing", base_names[base_number], name, [], ledger=state, message=message)

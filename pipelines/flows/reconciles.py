@@ -20,7 +20,7 @@ from connector.ledger.opening import start_pace
 from connector.ledger.planned import open_planned_ledger
 from connector.ledger.records import find_open_run, list_bases, read_largest_lag
 from connector.listing.reader import ListProgress, read_list
-from connector.paging.certificate import Certificate, describe_hidden
+from connector.paging.certificate import Certificate, describe_hidden_classes
 from connector.progress import Progress, ProgressMeter
 from connector.reconcile import Comparison
 from connector.runs.report import Report, end_report, end_run, record_report, start_report
@@ -120,7 +120,7 @@ class _Reconciliation:
             certificate = await self._read_list(ledger, client, comparison)
             report.certificate = certificate.as_report()
             if certificate.hidden:
-                report.messages.append(describe_hidden(certificate))
+                report.messages.append(describe_hidden_classes(certificate))
             is_certain = self.differences.is_certain = certificate.is_complete
             compared_bases = ComparedBases(comparison.bases, ledger, account)
             source_rows = SourceRows(load, suppression, comparison, compared_bases, names)

@@ -13,14 +13,14 @@ from connector.imports.remarks import describe_leftovers, describe_reactivated
 from connector.imports.suppression import SuppressionPlan, read_suppression
 from connector.jobs.build import build_policy, build_rules, plan_receipts, plan_suppression
 from connector.jobs.models import Job
-from connector.ledger.entries import Ledger, count_unsettled
+from connector.ledger.entries import Ledger, count_unsettled_entries
 from connector.ledger.records import find_job_of_run, find_or_add_base, list_bases
 from connector.ledger.store import Base
 from connector.load.base_load import Loader
 from connector.load.retry import RetrySelection, retry_entries
 from connector.progress import Progress
 from connector.runs.frame import Frame, Run, RunPlan, run_in_frame
-from connector.runs.report import Report, RunScope, describe_policy, describe_requested_base, drop_empty
+from connector.runs.report import Report, RunScope, describe_policy, describe_requested_base, drop_empty_values
 from connector.settings import Settings
 from connector.states import State, find_traits
 from connector.texts import agree, count
@@ -78,7 +78,7 @@ def _describe_scope(plan: RetryPlan) -> RunScope:
     settings = plan.settings
     scope_settings = {"job_file": "" if plan.job_path is None else str(plan.job_path), **describe_policy(plan.policy)}
     service, account = settings.service.base_url, settings.account
-    return RunScope("entries of the ledger", service, base, account, drop_empty(scope_settings))
+    return RunScope("entries of the ledger", service, base, account, drop_empty_values(scope_settings))
 
 
 class _Retry:
@@ -97,7 +97,7 @@ class _Retry:
         run_id = plan.selection.run_id
         if run_id is not None and find_job_of_run(ledger.connection, run_id) is None:
             raise ConfigurationError("the ledger has no run with that id. To see the runs, run: connector status")
-        self._other_accounts = count_unsettled(ledger.connection)
+        self._other_accounts = count_unsettled_entries(ledger.connection)
         self._unresolved_count = self._other_accounts.pop(settings.account, 0)
         bases = choose_bases(ledger, settings.account, plan.base.service_id, plan.base.name)
         selected_bases = []

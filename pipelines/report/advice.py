@@ -49,9 +49,9 @@ def _find_steps(run: Mapping[str, Any]) -> Iterator[str]:
         held_count = _count_rows(run, "held")
         unresolved_count = rows.get("unknown", 0) - held_count
         if unresolved_count or status == "killed":
-            yield _advise_on_unresolved(unresolved_count) + owner
+            yield _advise_on_unresolved_creates(unresolved_count) + owner
         if held_count:
-            yield from _advise_on_held(held_count, owner)
+            yield from _advise_on_held_creates(held_count, owner)
     if any((run.get("differences") or {}).values()) and not run.get("differences_file") and job_file != "JOB":
         yield f"To list each difference, run: connector reconcile {job_file} --to differences.csv"
     if run.get("opt_outs"):
@@ -60,20 +60,20 @@ def _find_steps(run: Mapping[str, Any]) -> Iterator[str]:
         yield _advise_on_rejects_file(run)
         rejected_count = rows.get("rejected", 0) - _count_rows(run, "dropped")
         if rejected_count and command != "mail" and account_step is None:
-            yield _advise_on_rejected(rejected_count) + owner
+            yield _advise_on_rejected_rows(rejected_count) + owner
 
 
 def _advise_on_refused_run(run: Mapping[str, Any], beginning: str) -> str:
     """Return the step after a run that was refused."""
     job = (run.get("settings") or {}).get("job_file")
-    command = f"connector check {_quote(job)}" if job else "connector check"
+    command = f"connector check {_quote_path(job)}" if job else "connector check"
     return f"{beginning} what the message says. To find what else is wrong, run: {command}"
 
 
 def _advise_on_opt_outs(run: Mapping[str, Any]) -> str:
     """Return the step for opt-outs, which only a person can end."""
     opt_out_count = run["opt_outs"]
-    file_hint = f": less {_quote(run['drift_file'])}" if run.get("drift_file") else ""
+    file_hint = f": less {_quote_path(run['drift_file'])}" if run.get("drift_file") else ""
     return (
         f"{count(opt_out_count, 'subscriber')} opted out in the source of {run['job']} and "
         f"{agree(opt_out_count, 'is', 'are')} still "
@@ -114,11 +114,11 @@ def advise_on_runs(
                 creates_text = f"{count(create_count, 'create')} {agree(create_count, 'is', 'are')} unresolved"
                 yield f"{creates_text} while run {running_run_ids[0]} is still going on."
             else:
-                yield _advise_on_unresolved(create_count) + owner
+                yield _advise_on_unresolved_creates(create_count) + owner
         if create_count := counts["held"]:
-            yield from _advise_on_held(create_count, owner)
+            yield from _advise_on_held_creates(create_count, owner)
         if create_count := counts["rejected"]:
-            yield _advise_on_rejected(create_count) + owner
+            yield _advise_on_rejected_rows(create_count) + owner
     invalid_problems = [problem for problem in problems if problem["kind"] == "invalid"]
     yield from _advise_on_invalid(invalid_problems, runs)
     seen_keys: set[tuple[str, str, bool]] = set()
@@ -170,12 +170,12 @@ def _advise_on_invalid(problems: Sequence[Mapping[str, Any]], runs: Sequence[Map
         if path and not Path(path).exists():
             yield (
                 f"{problem_text}. {path} is gone. If the job was removed, run: "
-                f"connector prune --removed-job {_quote(job)}"
+                f"connector prune --removed-job {_quote_path(job)}"
             )
         elif (rejects := run.get("rejects_file")) and Path(rejects).exists():
             rows_text = agree(problem_count, "the row", "the rows")
             correction = f"Correct {rows_text} in the source, or correct the rejects file and import it"
-            yield f"{problem_text}. {correction}: connector import {_quote(rejects)} --job {job_file}"
+            yield f"{problem_text}. {correction}: connector import {_quote_path(rejects)} --job {job_file}"
         else:
             yield f"{problem_text}. Correct the source, and run the job again: connector sync {job_file}"
 
@@ -183,7 +183,7 @@ def _advise_on_invalid(problems: Sequence[Mapping[str, Any]], runs: Sequence[Map
 def _name_job_file(run: Mapping[str, Any]) -> str:
     """Return the path of the job file for a command, or JOB if the record of the run has no path."""
     path = (run.get("settings") or {}).get("job_file")
-    return _quote(path) if path else "JOB"
+    return _quote_path(path) if path else "JOB"
 
 
 def _choose_kind(state: OpenState) -> Literal["unresolved", "held", "rejected"]:
@@ -196,7 +196,7 @@ def _choose_kind(state: OpenState) -> Literal["unresolved", "held", "rejected"]:
     assert_never(state)
 
 
-def _advise_on_unresolved(create_count: int) -> str:
+def _advise_on_unresolved_creates(create_count: int) -> str:
     """Return the step for unresolved creates. If `create_count` is 0, their number is not known."""
     creates_text = (
         f"{count(create_count, 'create')} {agree(create_count, 'is', 'are')}" if create_count else "Creates may be"
@@ -204,7 +204,7 @@ def _advise_on_unresolved(create_count: int) -> str:
     return f"{creates_text} unresolved. Look {'it' if create_count == 1 else 'them'} up and finish: connector retry"
 
 
-def _advise_on_held(create_count: int, owner: str) -> Iterator[str]:
+def _advise_on_held_creates(create_count: int, owner: str) -> Iterator[str]:
     """Yield a step for each decision about held entries."""
     beginning = f"{count(create_count, 'create')} {agree(create_count, 'is', 'are')} held for your decision. To"
     for decision, effect in HELD_DECISIONS.items():
@@ -212,7 +212,7 @@ def _advise_on_held(create_count: int, owner: str) -> Iterator[str]:
         beginning = "Or, to"
 
 
-def _advise_on_rejected(row_count: int) -> str:
+def _advise_on_rejected_rows(row_count: int) -> str:
     rows_text, pronoun = count(row_count, "row"), agree(row_count, "it", "them")
     return (
         f"The service rejected {rows_text}. Correct {pronoun} in the rejects file and import it, or send {pronoun} "
@@ -261,14 +261,14 @@ def _advise_on_rejects_file(run: Mapping[str, Any]) -> str:
     path, sentence = str(run["rejects_file"]), "Correct the rows in the rejects file, then import it"
     options = build_job_option(run) or f" {(run.get('settings') or {}).get('options', '')}"
     if run["command"] in ("import", "sync") and options.strip():
-        return f"{sentence}: connector import {_quote(path)}{options}"
+        return f"{sentence}: connector import {_quote_path(path)}{options}"
     if run["command"] == "import":  # an import by the library has no options
-        return f"{sentence} with the options of this import: connector import {_quote(path)}"
-    open_command = f"open {path} in Excel or LibreOffice" if path.endswith(".xlsx") else f"less {_quote(path)}"
+        return f"{sentence} with the options of this import: connector import {_quote_path(path)}"
+    open_command = f"open {path} in Excel or LibreOffice" if path.endswith(".xlsx") else f"less {_quote_path(path)}"
     return f"Rows of run {run['run_id']} need your attention: {open_command}"
 
 
-def _quote(path: object) -> str:
+def _quote_path(path: object) -> str:
     return shlex.quote(str(path))
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypedDict, assert_never
 
-from connector.atomic_file import PartialFile, refuse_foreign
+from connector.atomic_file import PartialFile, refuse_foreign_file
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import NAMES
 from connector.ledger.entries import Entry
@@ -52,7 +52,7 @@ def name_state(entry: Entry | None) -> str:
     return NO_ENTRY if entry is None else entry.state.name.lower()
 
 
-def explain_missing(entry: Entry | None, *, is_id_listed: bool) -> str:
+def explain_missing_subscriber(entry: Entry | None, *, is_id_listed: bool) -> str:
     """Return why a subscriber may be missing. `is_id_listed`: the service still lists the id of the entry."""
     state = State.NONE if entry is None else entry.state
     if entry is None or state is State.NONE:
@@ -165,7 +165,7 @@ class DifferenceFile(CloseableResource):
         except ConfigurationError as error:
             raise RunAborted(f"--to {path}: {error}") from None
         self._text = io.TextIOWrapper(self._partial.file, "utf-8", "backslashreplace", newline="")
-        self._write(DIFFERENCE_COLUMNS)
+        self._write_line(DIFFERENCE_COLUMNS)
 
     def write(
         self,
@@ -182,9 +182,9 @@ class DifferenceFile(CloseableResource):
     ) -> None:
         """Add a line."""
         ids_text = "; ".join(map(str, ids))
-        self._write([difference, base, identity, ids_text, field, source, service, ledger, message])
+        self._write_line([difference, base, identity, ids_text, field, source, service, ledger, message])
 
-    def _write(self, cells: Iterable[str]) -> None:
+    def _write_line(self, cells: Iterable[str]) -> None:
         if self._partial is not None:
             with self._translate_errors():
                 csv.writer(self._text).writerow(map(guard_formula, cells))
@@ -221,6 +221,6 @@ def check_difference_path(path: Path | None, report: Path | None) -> None:
     if path.suffix.lower() != ".csv":
         raise ConfigurationError(f"--to {path}: the differences are written as CSV. Name a file that ends in .csv")
     header = (",".join(DIFFERENCE_COLUMNS) + "\r\n").encode()
-    refuse_foreign("--to", path, lambda beginning: beginning.startswith(header))
+    refuse_foreign_file("--to", path, lambda beginning: beginning.startswith(header))
     if report is not None and report.absolute() == path.absolute():
         raise ConfigurationError(f"--to {path}: the report has the same path. Name another file")

@@ -103,7 +103,7 @@ def build_page(report: Mapping[str, Any]) -> str:
     runs = report.get("runs") or [report]
     title = f"{_name_report(runs[0])}: {runs[0].get('status', 'planned')}"
     title = title if len(runs) == 1 else f"{len(runs)} runs: {report['status']}"
-    return _render("run.html", title=title, runs=[_build_run(run) for run in runs])
+    return _render_template("run.html", title=title, runs=[_build_run(run) for run in runs])
 
 
 def build_health_page(health: Mapping[str, Any], created_at: datetime) -> str:
@@ -122,7 +122,7 @@ def build_health_page(health: Mapping[str, Any], created_at: datetime) -> str:
     unresolved_counts = Counter[tuple[str, str]]()
     for entry in health["open_entries"]:
         unresolved_counts[entry["state"], entry["account"]] += entry["entries"]
-    return _render(
+    return _render_template(
         "health.html",
         title="Runs of the connector",
         jobs=jobs,
@@ -141,7 +141,7 @@ def is_report(beginning: bytes) -> bool:
     return _REPORT_BEGINNING.match(beginning) is not None
 
 
-def _render(name: str, **values: object) -> str:
+def _render_template(name: str, **values: object) -> str:
     return _load_templates().get_template(name).render(**values)
 
 
@@ -156,13 +156,13 @@ def _load_templates() -> "jinja2.Environment":
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
-        finalize=_finalize,
+        finalize=_finalize_value,
     )
-    environment.filters["wrap"] = _wrap
+    environment.filters["wrap"] = _add_line_breaks
     return environment
 
 
-def _finalize(value: object) -> object:
+def _finalize_value(value: object) -> object:
     """Return a value for a page: hidden characters of a text become escapes."""
     return make_visible(value) if type(value) is str else value  # a Markup object comes from a template and is safe
 
@@ -171,7 +171,7 @@ def _name_report(report: Mapping[str, Any]) -> str:
     return str(report.get("job") or report.get("command") or "connector")
 
 
-def _wrap(value: object) -> "markupsafe.Markup":
+def _add_line_breaks(value: object) -> "markupsafe.Markup":
     """Return the escaped text. A line may break after each slash of a path or URL, but not inside an option of a
     command. Without these marks, a browser would break words and options elsewhere.
     """
@@ -299,7 +299,7 @@ def _describe_certificate(certificate: Mapping[str, Any]) -> Iterator[str]:
 
 def _build_job(job: Mapping[str, Any]) -> dict[str, Any]:
     runs = job["runs"]
-    max_rows = max((_count(run, "read") for run in runs), default=0) or 1
+    max_rows = max((_sum_rows(run, "read") for run in runs), default=0) or 1
     status_counts = Counter(run["status"] for run in runs)
     return {
         "name": job["job"] or job["command"],
@@ -310,8 +310,8 @@ def _build_job(job: Mapping[str, Any]) -> dict[str, Any]:
         "bars": [
             {
                 "status": run["status"],
-                "height": f"{_MIN_BAR_HEIGHT + (100 - _MIN_BAR_HEIGHT) * sqrt(_count(run, 'read') / max_rows):.0f}",
-                "words": f"{_show_time(run['started_at'])}: {run['status']}, {_count(run, 'read'):,} read",
+                "height": f"{_MIN_BAR_HEIGHT + (100 - _MIN_BAR_HEIGHT) * sqrt(_sum_rows(run, 'read') / max_rows):.0f}",
+                "words": f"{_show_time(run['started_at'])}: {run['status']}, {_sum_rows(run, 'read'):,} read",
             }
             for run in reversed(runs)
         ],
@@ -322,19 +322,19 @@ def _build_job(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _build_line(run: Mapping[str, Any]) -> dict[str, str]:
-    length_s, attention_count = measure_length(run), _count(run, *OUTCOMES_FOR_A_PERSON)
+    length_s, attention_count = measure_length(run), _sum_rows(run, *OUTCOMES_FOR_A_PERSON)
     return {
         "run_id": run["run_id"],
         "began": _show_time(run["started_at"]),
         "took": show_seconds(length_s) if length_s is not None else "",
         "status": run["status"],
-        "read": f"{_count(run, 'read'):,}",
-        "done": f"{_count(run, *_DONE_OUTCOMES):,}",
+        "read": f"{_sum_rows(run, 'read'):,}",
+        "done": f"{_sum_rows(run, *_DONE_OUTCOMES):,}",
         "to_look_at": f"{attention_count:,}" if attention_count else "",
     }
 
 
-def _count(run: Mapping[str, Any], *outcomes: str) -> int:
+def _sum_rows(run: Mapping[str, Any], *outcomes: str) -> int:
     rows = run.get("rows") or {}
     return sum(int(rows.get(name, 0)) for name in outcomes)
 

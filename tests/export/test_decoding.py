@@ -14,7 +14,7 @@ from connector.fields import FIELDS, Field, Kind
 from connector.listing.columns import Columns, build_columns, decode_page, open_columns, parse_columns
 from connector.listing.controls import build_row_matcher
 from connector.listing.pages import WIRE_FORM
-from connector.service.answers import parse_listed
+from connector.service.answers import parse_list_answer
 from connector.service.wire import ListPage
 from tests.export.people import BARE_SUBSCRIBER, BROKEN_SUBSCRIBER, FULL_SUBSCRIBER
 
@@ -38,7 +38,7 @@ def write_object(*pairs: str) -> str:
 
 def read_with_slow_decoder(body: bytes) -> ListPage[pa.RecordBatch] | None:
     """Return the page as the slow decoder reads it, or None if the body is not a page."""
-    answer = parse_listed(200, {}, body, NOW)
+    answer = parse_list_answer(200, {}, body, NOW)
     if not isinstance(answer, ListPage):
         return None
     return ListPage(build_columns(answer.subscribers), answer.total_count, answer.offset, answer.limit)
@@ -247,7 +247,7 @@ def test_a_filter_matches_the_same_rows_after_both_decoders(rows: list[tuple[str
         {name: FILTER_VALUES[name][index % len(FILTER_VALUES[name])] for name, index in query.items()}
     )
     body = build_page(*(write_object(*filter(None, row)) for row in rows))
-    slow_page, fast_page = parse_listed(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
+    slow_page, fast_page = parse_list_answer(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
     assert isinstance(slow_page, ListPage)
     assert isinstance(fast_page, ListPage)
     assert match is not None
@@ -267,7 +267,7 @@ def test_both_decoders_read_the_same_ids() -> None:
     ]
     for ids in cases:
         body = build_page(*(f'{{"Id":{subscriber_id}}}' for subscriber_id in ids))
-        slow_page, fast_page = parse_listed(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
+        slow_page, fast_page = parse_list_answer(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
         assert isinstance(slow_page, ListPage)
         assert isinstance(fast_page, ListPage)
         slow_ids, fast_ids = WIRE_FORM.read_ids(slow_page.subscribers), FAST_PAGES.read_ids(fast_page.subscribers)

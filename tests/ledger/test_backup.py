@@ -72,7 +72,7 @@ while not select.select([sys.stdin], [], [], 0)[0]:
                 base = find_or_add_base(connection, "account", 7, None)
                 ids = range(start, start + size)
                 identities = [(subscriber_id * SPREAD % 2**128).to_bytes(16, "big") for subscriber_id in ids]
-                ledger.record_listed(base, "email", list(zip(identities, ids)))
+                ledger.record_listed_subscribers(base, "email", list(zip(identities, ids)))
             start += size
             if start == size:
                 print("begun", flush=True)
@@ -117,7 +117,7 @@ def leave_journal(path: Path) -> None:
         "    with ledger.transaction() as connection:\n"
         "        base = find_or_add_base(connection, 'account', 8, None)\n"
         "        people = [(who.to_bytes(16, 'big'), who) for who in range(500)]\n"
-        "        ledger.record_listed(base, 'email', people)\n"
+        "        ledger.record_listed_subscribers(base, 'email', people)\n"
         "    os.kill(os.getpid(), 9)"
     )
     assert subprocess.run([sys.executable, "-c", script, build_file_url(path)], check=False).returncode == -9
@@ -204,7 +204,7 @@ def test_a_missing_ledger_or_a_file_that_is_not_a_ledger_is_not_copied(tmp_path:
 def test_the_copy_of_a_damaged_ledger_is_removed(source: Path, tmp_path: Path) -> None:
     with open_ledger(build_file_url(source)) as ledger, ledger.transaction():
         subscribers = [(index.to_bytes(16, "big"), index) for index in range(5000)]
-        ledger.record_listed(find_or_add_base(ledger.connection, "account", 8, None), "email", subscribers)
+        ledger.record_listed_subscribers(find_or_add_base(ledger.connection, "account", 8, None), "email", subscribers)
     with source.open("r+b") as file:
         file.seek(20 * 4096)
         file.write(b"\xa5" * 8192)
@@ -227,7 +227,7 @@ def test_a_full_disk_leaves_nothing_at_the_target(source: Path, tmp_path: Path) 
     )
     with open_ledger(build_file_url(source)) as ledger, ledger.transaction():
         people = [(index.to_bytes(16, "big"), index) for index in range(5000)]
-        ledger.record_listed(find_or_add_base(ledger.connection, "account", 8, None), "email", people)
+        ledger.record_listed_subscribers(find_or_add_base(ledger.connection, "account", 8, None), "email", people)
     arguments = [sys.executable, "-c", script, build_file_url(source), str(folder / "backup.db")]
     result = subprocess.run(arguments, capture_output=True, text=True, check=True)
     assert "cannot be copied" in result.stdout

@@ -27,7 +27,9 @@ def fill_ledger(path: Path, entry_count: int = 5000, *, is_finished: bool = True
         base = add_base(ledger)
         with ledger.transaction() as connection:
             run = start_run(connection, "run-1", "job", "import", 0.0)
-            ledger.record_listed(base, "email", [(build_identity(person), person) for person in range(entry_count)])
+            ledger.record_listed_subscribers(
+                base, "email", [(build_identity(person), person) for person in range(entry_count)]
+            )
             if is_finished:
                 finish_run(connection, run, "ok", 1.0)
 
@@ -204,7 +206,7 @@ with open_ledger(sys.argv[1]) as ledger:
         try:
             with ledger.transaction():
                 people = [(who.to_bytes(16, "big"), who) for who in range(start, start + 64)]
-                ledger.record_listed(base, "email", people)
+                ledger.record_listed_subscribers(base, "email", people)
         except LedgerError as error:
             print("LedgerError", error)
             break

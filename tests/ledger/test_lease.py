@@ -149,7 +149,7 @@ def test_a_shard_moves_only_the_entries_of_its_range(postgres_url: str) -> None:
             second_ledger.mark_refused(base, State.UNKNOWN, [(IDENTITY_OF_SECOND_SHARD, 403, "no")])
         with first_ledger.transaction():
             assert first_ledger.find_not_final_refusals(base) == []
-            first_ledger.record_listed(base, "email", [(IDENTITY_OF_SECOND_SHARD, 8), (b"\x02" * 16, 9)])
+            first_ledger.record_listed_subscribers(base, "email", [(IDENTITY_OF_SECOND_SHARD, 8), (b"\x02" * 16, 9)])
             assert first_ledger.find_confirmed_entries(base, b"\xff" * 16, 9) == [ConfirmedEntry(b"\x02" * 16, 9, None)]
         assert read_entry_state(second_ledger, base, IDENTITY_OF_SECOND_SHARD) is State.REJECTED
 

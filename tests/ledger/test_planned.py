@@ -37,8 +37,8 @@ def fill_ledger(url: str) -> None:
         with ledger.transaction() as connection:
             news = find_or_add_base(connection, ACCOUNT, 7, "News")
             base_of_other_account = find_or_add_base(connection, "another", 7, "News")
-            ledger.record_listed(news, "email", [(ANN, 1)])
-            ledger.record_listed(base_of_other_account, "email", [(UNRECORDED, 2)])
+            ledger.record_listed_subscribers(news, "email", [(ANN, 1)])
+            ledger.record_listed_subscribers(base_of_other_account, "email", [(UNRECORDED, 2)])
             ledger.mark_intended(news, RUN, [Intent(identity, b"f" * 8, b"{}") for identity in (BOB, CEM)])
             ledger.mark_refused(news, State.SENDING, [(CEM, 422, "no")])
             move_cursor(connection, "crm", SOURCE, "7", RUN)
@@ -89,7 +89,7 @@ def test_the_records_of_a_plan_are_visible_only_in_the_plan(ledger_url: str) -> 
         assert planned_ledger.mark_died() == 1
         news = list_bases(connection, ACCOUNT)[0]
         planned_ledger.mark_found(news, State.UNKNOWN, [(BOB, 5)])
-        planned_ledger.record_listed(news, "email", [(ANN, 1), (CEM, 6), (DAN, 7)])
+        planned_ledger.record_listed_subscribers(news, "email", [(ANN, 1), (CEM, 6), (DAN, 7)])
         entries = planned_ledger.find_entries(news, [ANN, BOB, CEM, DAN])
         assert {entry.state for entry in entries.values()} == {State.CONFIRMED}
         assert [entry.subscriber_id for entry in entries.values()] == [1, 5, 6, 7]
@@ -111,7 +111,7 @@ def test_a_new_base_of_the_plan_has_no_entries_of_a_base_that_a_load_adds_meanwh
         ledger.transaction() as connection,
     ):
         added_base = find_or_add_base(connection, ACCOUNT, 8, "Shop")
-        ledger.record_listed(added_base, "email", [(DAN, 9)])
+        ledger.record_listed_subscribers(added_base, "email", [(DAN, 9)])
         with planned_ledger.transaction() as memory:
             for service_id in (
                 11,
@@ -129,7 +129,7 @@ def test_a_plan_sees_the_commits_of_a_running_load(ledger_url: str) -> None:
             assert ledger.mark_died() == 1  # the plan has not changed this entry of the ledger
             news = list_bases(connection, ACCOUNT)[0]
             ledger.mark_intended(news, RUN, [Intent(DAN, b"f" * 8, b"{}")])
-            ledger.record_listed(news, "email", [(EVE, 4)])
+            ledger.record_listed_subscribers(news, "email", [(EVE, 4)])
         with planned_ledger.transaction():
             entries = planned_ledger.find_entries(news, [DAN, EVE])
             assert entries[DAN].state is State.UNKNOWN  # the plan treats the entry as unknown, and looks it up
@@ -214,7 +214,7 @@ def test_a_plan_that_exceeds_its_memory_leaves_no_file(tmp_path: Path, monkeypat
         identities = [
             (index.to_bytes(16, "big"), index) for index in range(1, 5_000)
         ]  # more entries than fit into the cache
-        planned_ledger.record_listed(news, "email", identities)
+        planned_ledger.record_listed_subscribers(news, "email", identities)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["ledger.db", "ledger.db.lock"]
 
 

@@ -56,9 +56,9 @@ def test_the_receipt_of_an_entry_has_the_outcome_and_the_evidence_of_its_state(l
         if entry_case == "misanswered":
             ledger.mark_misanswered(base, [(IDENTITY, 9, "answered as bob@x.org")])
         if entry_case == "found after a refusal":
-            ledger.record_listed(base, "email", [(IDENTITY, 9)])
+            ledger.record_listed_subscribers(base, "email", [(IDENTITY, 9)])
         if entry_case == "checked by a later run":
-            ledger.record_checked(base, start_receipt_run(ledger, "receipts-2"), [IDENTITY], 2.0)
+            ledger.record_checked_identities(base, start_receipt_run(ledger, "receipts-2"), [IDENTITY], 2.0)
         receipts, next_place = read_receipts(connection, run_key, FIRST_PLACE, 10)
         assert [(receipt.outcome, receipt.service_id, receipt.evidence) for receipt in receipts] == [
             EXPECTED_BY_CASE[entry_case]

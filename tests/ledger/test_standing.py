@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from connector.ledger.entries import IdHolder, Intent, Ledger, count_unsettled
+from connector.ledger.entries import IdHolder, Intent, Ledger, count_unsettled_entries
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import find_job_of_run, find_or_add_base, start_run
 from connector.ledger.store import Base
@@ -49,7 +49,7 @@ def test_unsettled_entries_are_counted_by_account(ledger: Ledger) -> None:
         confirmed_identity, rejected_identity = add_entries(ledger, base_without_unsettled, run_key, range(9, 11))
         ledger.mark_answered(base_without_unsettled, [(confirmed_identity, 1)])
         ledger.mark_refused(base_without_unsettled, State.SENDING, [(rejected_identity, 422, "no")])
-        assert count_unsettled(connection) == {"here": 4, "there": 2}
+        assert count_unsettled_entries(connection) == {"here": 4, "there": 2}
 
 
 def test_entries_are_found_by_subscriber_id_in_every_base_of_the_account(ledger: Ledger) -> None:
@@ -67,7 +67,7 @@ def test_entries_are_found_by_subscriber_id_in_every_base_of_the_account(ledger:
             (second_base, 2**40),
             (base_of_other_account, 6),
         ):
-            ledger.record_listed(base, "email", [(subscriber_id.to_bytes(16, "big"), subscriber_id)])
+            ledger.record_listed_subscribers(base, "email", [(subscriber_id.to_bytes(16, "big"), subscriber_id)])
         assert ledger.read_largest_id() == 2**40
         id_holders = ledger.find_holders("here", [5, 6, 9])
         assert set(id_holders) == {
@@ -81,7 +81,7 @@ def test_entries_that_the_list_has_shown_are_read_from_any_identity_on(ledger: L
         start_run(connection, "run", "crm", "sync", 0.0)
         base = find_or_add_base(connection, "here", 7, "News")
         identities = [bytes([index]) * 16 for index in range(9)]
-        ledger.record_listed(base, "email", [(identity, identity[0] + 1) for identity in identities])
+        ledger.record_listed_subscribers(base, "email", [(identity, identity[0] + 1) for identity in identities])
         assert ledger.find_shown_entries(base, b"", 4) == []
         ledger.record_shown_identities(base, [identities[1], identities[5]])
         assert [entry.subscriber_id for entry in ledger.find_shown_entries(base, identities[3], 4)] == [6, 2]

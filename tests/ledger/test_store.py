@@ -148,7 +148,7 @@ def test_the_same_identity_twice_in_one_call_is_an_error(ledger: Ledger) -> None
 def test_an_identity_that_is_listed_twice_keeps_its_first_id(ledger: Ledger) -> None:
     base = add_base(ledger)
     with ledger.transaction():
-        ledger.record_listed(base, "email", [(IDENTITY, 7), (OTHER_IDENTITY, 8), (IDENTITY, 9)])
+        ledger.record_listed_subscribers(base, "email", [(IDENTITY, 7), (OTHER_IDENTITY, 8), (IDENTITY, 9)])
         id_by_identity = {entry.identity: entry.subscriber_id for entry in ledger.find_confirmed_entries(base, b"", 9)}
     assert id_by_identity == {IDENTITY: 7, OTHER_IDENTITY: 8}
 
@@ -198,8 +198,8 @@ def test_confirmed_entries_are_read_from_any_identity_on_and_continue_with_the_f
     base, other_base = add_base(ledger), add_base(ledger, 8)
     identities = [bytes([count]) * 16 for count in range(5)]
     with ledger.transaction():
-        ledger.record_listed(base, "email", [(person, person[0]) for person in identities])
-        ledger.record_listed(other_base, "email", [(b"e" * 16, 50)])
+        ledger.record_listed_subscribers(base, "email", [(person, person[0]) for person in identities])
+        ledger.record_listed_subscribers(other_base, "email", [(b"e" * 16, 50)])
         ledger.mark_intended(base, RUN, [INTENT])  # this entry is not confirmed
 
     def find(start: bytes, count: int) -> list[int]:
@@ -219,7 +219,7 @@ def test_a_confirmed_entry_counts_as_known_from_the_end_of_its_run_on(ledger: Le
     base = add_base(ledger)
     bring_to_state(ledger, base, State.CONFIRMED)
     with ledger.transaction() as connection:
-        ledger.record_listed(base, "email", [(OTHER_IDENTITY, 8)])
+        ledger.record_listed_subscribers(base, "email", [(OTHER_IDENTITY, 8)])
         assert ledger.find_confirmed_entries(base, b"", 9) == [
             ConfirmedEntry(IDENTITY, 7, inf),
             ConfirmedEntry(OTHER_IDENTITY, 8, None),
@@ -235,7 +235,7 @@ def test_a_listing_that_confirms_a_refused_entry_clears_the_fingerprint_of_its_r
     base = add_base(ledger)
     bring_to_state(ledger, base, State.REJECTED)
     with ledger.transaction():
-        ledger.record_listed(base, "email", [(IDENTITY, 7)])
+        ledger.record_listed_subscribers(base, "email", [(IDENTITY, 7)])
     entry = read_entry(ledger, base)
     assert entry is not None
     assert (entry.state, entry.fingerprint) == (State.CONFIRMED, None)
@@ -244,7 +244,7 @@ def test_a_listing_that_confirms_a_refused_entry_clears_the_fingerprint_of_its_r
 def test_only_a_confirmed_entry_gets_a_fingerprint(ledger: Ledger) -> None:
     base = add_base(ledger)
     with ledger.transaction():
-        ledger.record_listed(base, "email", [(IDENTITY, 7)])
+        ledger.record_listed_subscribers(base, "email", [(IDENTITY, 7)])
         ledger.record_reported(base, [(IDENTITY, b"g" * 8)], 5.0)
         ledger.record_equal_rows(base, [(IDENTITY, b"f" * 8)])
     with pytest.raises(StaleTransitionError), ledger.transaction():
@@ -283,7 +283,7 @@ def test_a_row_is_equal_only_to_a_confirmed_entry_with_the_same_fingerprint(ledg
         ledger.mark_answered(base, [(sent_person, 1), (changed_person, 3)])
         ledger.mark_refused(base, State.SENDING, [(refused_person, 422, "no")])
         ledger.mark_lost(base, [unknown_person])
-        ledger.record_listed(base, "email", [(listed_person, 2)])
+        ledger.record_listed_subscribers(base, "email", [(listed_person, 2)])
         rows = [
             (person, b"f" * 8)
             for person in (sent_person, listed_person, refused_person, unknown_person, unrecorded_person)

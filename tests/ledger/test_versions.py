@@ -10,7 +10,7 @@ from sqlalchemy import CheckConstraint, MetaData, event, text
 from sqlalchemy.schema import ColumnCollectionConstraint, CreateTable
 
 from connector.errors import ConfigurationError
-from connector.ledger.entries import Ledger, count_unsettled
+from connector.ledger.entries import Ledger, count_unsettled_entries
 from connector.ledger.opening import open_ledger
 from connector.ledger.planned import open_planned_ledger
 from connector.ledger.problems import find_problems
@@ -108,7 +108,9 @@ def record_statements(ledger: Ledger) -> Iterator[list[tuple[str, Any]]]:
 def test_the_queries_for_unfinished_entries_read_no_confirmed_entry(ledger: Ledger) -> None:
     base = add_base(ledger)
     with ledger.transaction() as connection:
-        ledger.record_listed(base, "email", [(index.to_bytes(16, "big"), index) for index in range(1, ENTRY_COUNT)])
+        ledger.record_listed_subscribers(
+            base, "email", [(index.to_bytes(16, "big"), index) for index in range(1, ENTRY_COUNT)]
+        )
     bring_to_state(ledger, base, State.UNKNOWN)
     is_sqlite = ledger.is_file
     with ledger.transaction() as connection:
@@ -116,7 +118,7 @@ def test_the_queries_for_unfinished_entries_read_no_confirmed_entry(ledger: Ledg
         with record_statements(ledger) as statements:
             ledger.mark_died()
             assert [entry.identity for entry in ledger.find_unfinished_entries(base, State.UNKNOWN)] == [IDENTITY]
-            assert count_unsettled(connection) == {"account": 1}
+            assert count_unsettled_entries(connection) == {"account": 1}
         assert len(statements) == 3
         explain_sql = "EXPLAIN QUERY PLAN " if is_sqlite else "EXPLAIN "
         for statement, values in statements:

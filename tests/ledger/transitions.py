@@ -15,7 +15,7 @@ Transition = tuple[State, Event]
 
 TRANSITION_CALLS: dict[Transition, Callable[[Ledger, Base], object]] = {
     (State.NONE, Event.INTENDED): lambda ledger, base: ledger.mark_intended(base, RUN, [INTENT]),
-    (State.NONE, Event.FOUND): lambda ledger, base: ledger.record_listed(base, "email", [(IDENTITY, 7)]),
+    (State.NONE, Event.FOUND): lambda ledger, base: ledger.record_listed_subscribers(base, "email", [(IDENTITY, 7)]),
     (State.SENDING, Event.ANSWERED): lambda ledger, base: ledger.mark_answered(base, [(IDENTITY, 7)]),
     (State.SENDING, Event.REFUSED): lambda ledger, base: ledger.mark_refused(
         base, State.SENDING, [(IDENTITY, 422, "no")]

@@ -9,10 +9,10 @@ from hypothesis import given, strategies as st
 
 from connector.service.answers import (
     extract_message,
-    parse_created,
-    parse_listed,
+    parse_create_answer,
+    parse_list_answer,
     parse_retry_after,
-    parse_sent,
+    parse_send_answer,
     refusal_kind,
 )
 from connector.service.wire import Accepted, Ambiguous, Created, ListPage, Refused, is_rate_limit
@@ -27,11 +27,11 @@ LIST_ANSWER = (SAMPLES / "listed.json").read_bytes()
 
 EMAIL_ANSWER = (SAMPLES / "sent.json").read_bytes()
 
-PARSERS = (parse_created, parse_listed, parse_sent)
+PARSERS = (parse_create_answer, parse_list_answer, parse_send_answer)
 
 
 def test_a_created_subscriber_has_its_id_and_its_fields() -> None:
-    answer = parse_created(201, {}, CREATED_ANSWER, NOW)
+    answer = parse_create_answer(201, {}, CREATED_ANSWER, NOW)
     assert isinstance(answer, Created)
     assert (answer.subscriber_id, answer.status) == (81231, 201)
     assert answer.read("id") == 81231
@@ -41,7 +41,7 @@ def test_a_created_subscriber_has_its_id_and_its_fields() -> None:
 
 
 def test_a_page_has_its_counts_and_its_subscribers() -> None:
-    answer = parse_listed(200, {}, LIST_ANSWER, NOW)
+    answer = parse_list_answer(200, {}, LIST_ANSWER, NOW)
     assert isinstance(answer, ListPage)
     assert (answer.total_count, answer.offset, answer.limit) == (3, 1, 2)
     assert answer.subscribers == orjson.loads(LIST_ANSWER)["SubscribersList"]["Subscribers"]
@@ -50,23 +50,23 @@ def test_a_page_has_its_counts_and_its_subscribers() -> None:
 def test_a_count_that_is_not_a_whole_number_of_64_bits_is_none() -> None:
     for count in ["null", '"3 of 5"', "true", "2.5", "[]", "1180591620717411303424", "1e300"]:
         body = f'{{"success": true, "SubscribersList": {{"TotalCount": {count}, "Limit": 50.0, "Subscribers": []}}}}'
-        assert parse_listed(200, {}, body.encode(), NOW) == ListPage([], None, None, 50)
+        assert parse_list_answer(200, {}, body.encode(), NOW) == ListPage([], None, None, 50)
 
 
 def test_an_accepted_email_has_its_request_id_and_its_message_id() -> None:
-    assert parse_sent(200, {}, EMAIL_ANSWER, NOW) == Accepted(991, "<20261121.991@mail.example.com>")
+    assert parse_send_answer(200, {}, EMAIL_ANSWER, NOW) == Accepted(991, "<20261121.991@mail.example.com>")
     body_without_message_id = b'{"success": true, "SendEmail": {"SendMessageRequestId": 5}}'
-    assert parse_sent(200, {}, body_without_message_id, NOW) == Accepted(5, "")
+    assert parse_send_answer(200, {}, body_without_message_id, NOW) == Accepted(5, "")
 
 
 def test_an_accepted_email_without_a_whole_request_id_is_ambiguous() -> None:
     for request_id in ["null", "true", "1.5", '"5a"', "9223372036854775808"]:
         body = f'{{"success": true, "SendEmail": {{"SendMessageRequestId": {request_id}, "MessageId": "<m>"}}}}'
-        assert isinstance(parse_sent(200, {}, body.encode(), NOW), Ambiguous)
+        assert isinstance(parse_send_answer(200, {}, body.encode(), NOW), Ambiguous)
 
 
 def test_an_id_with_decimal_zeros_and_a_body_with_a_byte_order_mark_are_accepted() -> None:
-    answer = parse_created(200, {}, b'\xef\xbb\xbf{"success": true, "Subscriber": {"Id": 12.0}}', NOW)
+    answer = parse_create_answer(200, {}, b'\xef\xbb\xbf{"success": true, "Subscriber": {"Id": 12.0}}', NOW)
     assert isinstance(answer, Created)
     assert [repr(answer.subscriber_id), repr(answer.read("id"))] == ["12", "12"]
 
@@ -101,7 +101,7 @@ def test_an_answer_2xx_without_the_fields_of_service_api_md_is_ambiguous() -> No
 def test_only_an_id_of_another_kind_shows_that_the_service_has_no_whole_numbers() -> None:
     for subscriber_id, has_other_ids in ((None, False), ("0e1f-88", True), ("", False), (1.5, True)):
         body = orjson.dumps({"success": True, "Subscriber": {"Id": subscriber_id}})
-        answer = parse_created(200, {}, body, NOW)
+        answer = parse_create_answer(200, {}, body, NOW)
         assert isinstance(answer, Ambiguous), subscriber_id
         assert answer.is_without_id is has_other_ids, subscriber_id
 
@@ -109,7 +109,7 @@ def test_only_an_id_of_another_kind_shows_that_the_service_has_no_whole_numbers(
 def test_a_page_without_a_whole_list_is_ambiguous() -> None:
     for page in ["null", "{}", '{"Subscribers": null}', '{"Subscribers": {}}', '{"Subscribers": [{"Id": 1}, null]}']:
         body = b'{"success": true, "SubscribersList": ' + page.encode() + b"}"
-        assert isinstance(parse_listed(200, {}, body, NOW), Ambiguous)
+        assert isinstance(parse_list_answer(200, {}, body, NOW), Ambiguous)
 
 
 def test_a_definite_4xx_is_a_refusal() -> None:
@@ -151,7 +151,9 @@ def test_a_status_of_failure_with_a_body_of_success_is_ambiguous() -> None:
 
 def test_a_message_is_masked_before_it_is_cut() -> None:
     body = b"x" * 490 + b"s3cret-token" + b"y" * 100
-    answer = parse_created(401, {}, body, NOW, mask=lambda expected_text: expected_text.replace("s3cret-token", "****"))
+    answer = parse_create_answer(
+        401, {}, body, NOW, mask=lambda expected_text: expected_text.replace("s3cret-token", "****")
+    )
     assert isinstance(answer, Refused)
     assert answer.message == "x" * 490 + "****" + "y" * 6
     assert len(answer.message) == 500
@@ -167,7 +169,7 @@ def test_null_instead_of_rows_is_a_page_only_beyond_the_total_count() -> None:
     ]
     for counts, is_page in cases:
         body = b'{"success":true,"SubscribersList":{%s,"Subscribers":null}}' % counts
-        answer = parse_listed(200, {}, body, NOW)
+        answer = parse_list_answer(200, {}, body, NOW)
         assert isinstance(answer, ListPage if is_page else Ambiguous)
 
 
@@ -204,13 +206,13 @@ def test_any_json_is_parsed_with_a_message_of_at_most_500_characters(status: int
 
 def test_a_body_with_deep_nesting_is_ambiguous() -> None:
     for body in (b"[" * 100_000, b'{"a":' * 900 + b"1" + b"}" * 900, b"<" * 100_000, b"<script" * 10_000):
-        assert isinstance(parse_created(500, {"Content-Type": "text/html"}, body, NOW), Ambiguous)
+        assert isinstance(parse_create_answer(500, {"Content-Type": "text/html"}, body, NOW), Ambiguous)
 
 
 def test_a_page_with_half_a_surrogate_pair_can_be_read() -> None:
     page = rb'{"TotalCount":1,"Offset":0,"Limit":50,"Subscribers":[{"Id":1,"FirstName":"\ud83d cut"}]}'
     body = b'{"success":true,"SubscribersList":' + page + b"}"
-    answer = parse_listed(200, {}, body, NOW)
+    answer = parse_list_answer(200, {}, body, NOW)
     assert isinstance(answer, ListPage)
     assert answer.subscribers == [{"Id": 1, "FirstName": "\ud83d cut"}]
 

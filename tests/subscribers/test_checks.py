@@ -21,9 +21,9 @@ from connector.subscribers.checks import (
     mark_dates,
     mark_emails,
     mark_sendable_zips,
-    mark_short,
+    mark_short_texts,
 )
-from connector.subscribers.countries import find_country, list_whole_names, simplify
+from connector.subscribers.countries import find_country, list_whole_names, simplify_name
 from connector.subscribers.validation import build_listed_schema, read_phones
 
 ADDRESS_PARTS = st.text(alphabet="aZ0._+-'é", min_size=1, max_size=8)
@@ -85,7 +85,7 @@ def test_a_zip_can_be_sent_if_every_json_reader_reads_the_same_number(zip_number
 
 @given(st.lists(st.none() | st.sampled_from(["x" * 10_000, "x" * 10_001, "é" * 10_000, "é" * 10_001, "", "a"])))
 def test_the_length_of_a_text_is_its_number_of_characters(texts: list[str | None]) -> None:
-    results = mark_short(build_cells(texts)).to_pylist()
+    results = mark_short_texts(build_cells(texts)).to_pylist()
     assert [is_valid is not False for is_valid in results] == [
         text is None or len(text) <= LARGEST_TEXT_LENGTH for text in texts
     ]
@@ -95,7 +95,7 @@ def test_the_length_of_a_text_is_its_number_of_characters(texts: list[str | None
     st.lists(st.none() | st.lists(st.sampled_from(["", "é" * 5_000, "x" * 5_001, "x"]), max_size=3)), st.integers(0, 2)
 )
 def test_the_length_limit_counts_all_tags_of_a_row_together(lists: list[list[str] | None], start: int) -> None:
-    results = mark_short(pa.array(lists, pa.list_(pa.string())).slice(start)).to_pylist()
+    results = mark_short_texts(pa.array(lists, pa.list_(pa.string())).slice(start)).to_pylist()
     assert [is_valid is not False for is_valid in results] == [
         sum(map(len, tags or [])) <= LARGEST_TEXT_LENGTH for tags in lists[start:]
     ]
@@ -165,7 +165,7 @@ def test_a_country_is_read_from_its_other_names() -> None:
 def test_each_name_belongs_to_only_one_country() -> None:
     codes_by_name: dict[str, set[str]] = {}
     for name, code in list_whole_names():
-        codes_by_name.setdefault(simplify(name), set()).add(code)
+        codes_by_name.setdefault(simplify_name(name), set()).add(code)
     assert {name: codes for name, codes in codes_by_name.items() if len(codes) > 1} == {}
     known_codes = {country.alpha_2 for country in pycountry.countries}
     assert set().union(*codes_by_name.values()) == known_codes

@@ -22,7 +22,7 @@ from connector.subscribers.identity import (
     split_digests,
 )
 from connector.subscribers.identity_lists import Suppression
-from connector.subscribers.spellings import build_spellings, classify, is_plain, spellings_differ_only_in_case
+from connector.subscribers.spellings import build_spellings, classify_spelling, is_plain, spellings_differ_only_in_case
 
 TAGS = pd.ArrowDtype(pa.list_(pa.string()))
 
@@ -171,7 +171,7 @@ def test_a_text_has_a_trait_for_each_difference_from_plain_texts() -> None:
         ("client_user_id", "é7", {"beyond ASCII"}),
     ]
     for field, text, traits in cases:
-        assert classify(field, text).traits == traits
+        assert classify_spelling(field, text).traits == traits
 
 
 @given(

@@ -9,7 +9,7 @@ from connector.listing.lookup import FilterCheck, check_filters, has_control
 from connector.listing.requests import read_stats
 from connector.load.session import Session
 from connector.service.wire import ListPage, ListQuery, Refused
-from connector.subscribers.spellings import SpellingClass, classify
+from connector.subscribers.spellings import SpellingClass, classify_spelling
 from tests.load.looks.fake_list import (
     FakeList,
     build_other_people,
@@ -20,8 +20,10 @@ from tests.load.looks.fake_list import (
 )
 from tests.load.sessions import build_sentinel, run_with_fake
 
-PLAIN_CLASS, PLUS_CLASS, CAPITALS_CLASS = (classify("email", text) for text in ("a@x.org", "a+b@x.org", "Ann@x.org"))
-KEY_CLASS = classify("client_user_id", "c1")
+PLAIN_CLASS, PLUS_CLASS, CAPITALS_CLASS = (
+    classify_spelling("email", text) for text in ("a@x.org", "a+b@x.org", "Ann@x.org")
+)
+KEY_CLASS = classify_spelling("client_user_id", "c1")
 
 
 def check(

@@ -3,10 +3,10 @@
 from typing import Any
 
 from connector.listing.access import ListedSubscriber, ListStats
-from connector.subscribers.spellings import SpellingClass, classify
+from connector.subscribers.spellings import SpellingClass, classify_spelling
 
-PLAIN_CLASS, PLUS_CLASS = classify("email", "a@x.org"), classify("email", "a+b@x.org")
-KEY_CLASS = classify("client_user_id", "k")
+PLAIN_CLASS, PLUS_CLASS = classify_spelling("email", "a@x.org"), classify_spelling("email", "a+b@x.org")
+KEY_CLASS = classify_spelling("client_user_id", "k")
 
 
 def read_samples(*people: dict[str, Any]) -> dict[SpellingClass, list[ListedSubscriber]]:

@@ -16,7 +16,7 @@ from connector.listing.pages import ListFailed
 from connector.load.session import Session
 from connector.service.wire import Ambiguous, ListQuery
 from connector.subscribers.identity import digest_identity
-from connector.subscribers.spellings import classify
+from connector.subscribers.spellings import classify_spelling
 from tests.load.looks.fake_list import FakeList, build_other_people
 from tests.load.sessions import build_key, build_sentinel, compute_identity, read_recorded_ids, run_with_fake
 
@@ -116,10 +116,10 @@ def test_a_sweep_records_the_total_the_number_of_requests_and_samples_of_the_cla
         state = session.access.state
         assert state.stats is not None
         assert (state.stats.total_count, state.stats.request_count) == (3001, len(fake_list.queries))
-        assert [sample.text for sample in state.stats.samples_by_class[classify("email", "a+b@x.org")]] == [
+        assert [sample.text for sample in state.stats.samples_by_class[classify_spelling("email", "a+b@x.org")]] == [
             "p+5000@x.org"
         ]
-        assert len(state.stats.samples_by_class[classify("email", "a@x.org")]) == 3
+        assert len(state.stats.samples_by_class[classify_spelling("email", "a@x.org")]) == 3
         assert not state.is_list_unreadable
         fake_list.max_limit = 200
         shuffle_list(fake_list)

@@ -10,12 +10,12 @@ from connector.listing.access import Sentinel, Visibility, read_visibility
 from connector.listing.base_list import describe_unreadable
 from connector.listing.lookup import FilterCheck, find_visible_sentinels
 from connector.paging.certificate import Certificate, CertificateReason, CertificateVerdict, Order
-from connector.subscribers.spellings import classify
+from connector.subscribers.spellings import classify_spelling
 from tests.load.looks.fake_list import FakeList
 from tests.load.sessions import build_sentinel, run_with_fake
 
 NO_SENTINEL = float("-inf")
-PLAIN_CLASSES = frozenset({classify("email", "a@x.org")})
+PLAIN_CLASSES = frozenset({classify_spelling("email", "a@x.org")})
 PASSED_CHECK = FilterCheck(PLAIN_CLASSES)
 OLD_SENTINEL, NEW_SENTINEL = build_sentinel(100.0, 1, "old@x.org"), build_sentinel(200.0, 2, "new@x.org")
 
