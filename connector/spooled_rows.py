@@ -66,8 +66,9 @@ class Conflicts:
         self.messages: list[str] = []
 
     def add(self, prepared_chunk: PreparedChunk) -> None:
-        """Record the subscribers of this chunk whose rows differ, and the identities of invalid rows that do not say
-        that the subscriber is active."""
+        """Record the subscribers of this chunk whose rows differ, and the identities of invalid rows. Invalid rows that
+        say active are left out.
+        """
         if prepared_chunk.different_mask.any():
             self._differing_subscribers.append(prepared_chunk.subscriber_digests[prepared_chunk.different_mask])
         if len(prepared_chunk.blocking_records[0]):

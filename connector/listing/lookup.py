@@ -357,7 +357,7 @@ class _Question:
     has_hidden_spellings: bool
 
     def proves_absence(self, check: FilterCheck) -> bool:
-        """Return whether the controls let an empty answer prove absence."""
+        """Return whether an empty answer proves absence, by the results of the controls."""
         is_case_covered = check.is_case_insensitive or not self.needs_case_insensitive
         return is_case_covered and not self.has_hidden_spellings and self.classes <= check.passed_classes
 

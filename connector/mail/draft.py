@@ -262,7 +262,7 @@ def read_attachment(
 # The message
 
 SettingValues = Mapping[str, bool | str | None]
-"""The values of settings that are set, by the names of SETTINGS."""
+"""The settings that have a value, by their names in SETTINGS."""
 
 
 def compose_message(

@@ -121,7 +121,7 @@ class Certificate:
     filters: Annotated[Mapping[str, Any], "Filters of the export. Empty if the reading had no filters.", FiltersReport]
     started_at: Annotated[datetime, "Start of the reading. The rows are as old as this time."]
     finished_at: Annotated[datetime, "End of the reading."]
-    total_count: Annotated[TotalCountCheck, "Whether TotalCount counts in the verdict."] = TotalCountCheck.CHECKED
+    total_count: Annotated[TotalCountCheck, "Whether the verdict depends on TotalCount."] = TotalCountCheck.CHECKED
     cut_off: Annotated[CutOff, "Whether the service may have cut off the list."] = CutOff.UNCHECKED
     evidence: Annotated[
         Mapping[str, str],

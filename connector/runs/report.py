@@ -370,7 +370,7 @@ def describe_fault(error: Exception) -> str:
             "the limit, or set load.max_concurrency lower, and run again"
         )
     if isinstance(error, PermissionError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}. Allow it to this user, or name another place, and run again"
+        return f"{error.filename}: {error.strerror}. Allow this user to use it, or name another place, and run again"
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return (
         f"a fault of the program: {type(error).__name__} at {frame.filename}:{frame.lineno}. The finished requests "

@@ -132,7 +132,7 @@ class Client:
                 logger.debug(log_format, log_values | {"total_count": answer.total_count})
             if isinstance(answer, Refused):
                 is_known_kind = self.passing_refusals.may_pass(refusal_kind(answer.status, answer.message))
-                # A refusal with a 2xx status may pass, because the offset is not its cause.
+                # A refusal with a 2xx status does not mean that the offset is past the end, so it may pass.
                 answer = replace(answer, may_pass=is_known_kind or answer.status < 300)
             if is_rate_limited(answer):
                 self.rate.record_refused(sent_at, answered_at, answer.retry_after_s)

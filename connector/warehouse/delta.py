@@ -258,7 +258,7 @@ class DeltaWriter:
         except OSError as error:
             raise describe_unwritable(folder, error) from None
         if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-            raise ConfigurationError(f"{parent} cannot be written. Allow it to this user, or name another place.")
+            raise ConfigurationError(f"{parent} cannot be written. Allow this user to write it, or name another place.")
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:

@@ -46,7 +46,7 @@ class FormatTraits:
 
     - `modes`: the modes in which an export can write the format.
     - `suffix`: the suffix of the files, or "" if the destination is a table.
-    - `is_compressed`: the files are compressed without gzip.
+    - `is_compressed`: the format itself compresses its files, so gzip is not needed.
     - `can_have_receipts`: receipts can be written in this format.
     """
 

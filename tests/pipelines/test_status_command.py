@@ -136,7 +136,7 @@ def test_a_clock_that_has_jumped_ahead_deletes_nothing(connector: Connector, tmp
             os.utime(file, times=(time.time() - days * 86_400,) * 2)
 
     set_age(100, *files)
-    for _ in range(2):  # two runs by the wrong clock
+    for _ in range(2):  # two runs while the clock is wrong
         result = connector.import_file(path)
         assert all(file.exists() for file in files)
         assert "the clock is 100 days ahead of the last earlier run" in result.stderr

@@ -49,7 +49,7 @@ def _build_delay(random: Random, share: float, job_times: JobTimes) -> Fault:
     return Fault({}, NetworkFaults(delayed_share=share, delay_s=max_delay_s))
 
 
-# Each fault: name, group, function. A run has at most one fault of a group, because a group is one switch.
+# Each fault: name, group, function. All faults of a group set the same switch, so a run has at most one of them.
 FAULTS: tuple[tuple[str, str, Callable[[Random, float, JobTimes], Fault]], ...] = (
     ("drop_before", "drop", _build_switch("drop_before")),
     ("late inside", "drop", _build_late_execution(0.05, 0.95)),

@@ -51,7 +51,7 @@ def test_a_sweep_counts_sentinels_if_it_shows_the_list_at_one_moment_or_the_prev
             {1, 2},
             100.0,
             100.0,
-        ),  # a sentinel that this sweep does not show does not count
+        ),  # a sentinel counts only if this sweep shows it
         (
             CertificateReason.UNSTABLE_ORDER,
             {1},
