@@ -103,7 +103,7 @@ class _Retry:
                 assert_never(state)
 
     async def add_unknown_entries(self) -> None:
-        """Add the unknown entries to the entries to settle, each with its row, and each once."""
+        """Add each unknown entry, with its row, to the entries to settle. Leave out entries that were added before."""
         unresolved_create = self._settler.outcomes.unresolved_creates
         added_identities = {identity for identity, entry in unresolved_create.items() if entry.row is not None}
         for entry in await self._find_selected_entries(State.UNKNOWN, added_identities):

@@ -87,7 +87,9 @@ TWO_CLASSES = [
     ("male,base", "male", True, MANY_OTHER_PEOPLE, "--base-id 7"),
     ("inactive,male,base", "male", False, 0, "--base-id 7"),
 ]
-"""Classes that a list hides together, the gender and activity of all subscribers, the others, and the base."""
+"""Each case: the classes that the list hides together, the gender and the activity of all people, the number of people
+in another base, and the option that names the base.
+"""
 
 
 @pytest.mark.parametrize(("hidden_classes", "gender", "is_active", "other_person_count", "base"), TWO_CLASSES)
