@@ -51,29 +51,30 @@ wait_option = option(
     default=0.0,
     group=RUN_GROUP,
     default_text="0s",
-    help="If another run uses the ledger, wait this long for the end of that run, for example 10m.",
+    help="If another run is still active, wait at most this long for its end, for example 10m.",
 )
 ignore_total_count_option = option(
     "--ignore-total-count",
     is_flag=True,
     default=None,
     group="Service's list",
-    help="Accept the service's list of subscribers even if its TotalCount is missing or wrong.",
+    help="Accept the service's list of subscribers even if its stated total (TotalCount) is missing or wrong.",
 )
 allow_truncated_option = option(
     "--allow-truncated",
     is_flag=True,
     default=None,
     group="Service's list",
-    help="Accept the service's list of subscribers even if the service may have cut it off, for example at 10,000.",
+    help="Accept the service's list of subscribers even if the service may have cut it off, for example at 10,000. "
+    "Subscribers beyond the end of the list count as missing.",
 )
 receipts_option = option(
     "--receipts",
     metavar="PATH",
     group=OUTPUT_GROUP,
-    default_text="receipts.to of the job",
-    help="Where to write receipts, one row for each subscriber that the run creates, finds changed or leaves open "
-    "(rejected, held or unknown): the URL of a database, or a folder whose name ends in .parquet or .csv.",
+    default_text="receipts.to of the job; else none",
+    help="Where to write receipts, one row for each subscriber that is created, rejected, held, unknown, or different "
+    "in the service: the URL of a database, or a folder with a name that ends in .parquet or .csv.",
 )
 dry_run_option = option(
     "--dry-run", "is_dry", is_flag=True, group=RUN_GROUP, help="Show what the command would do, and send nothing."
@@ -84,7 +85,7 @@ limit_option = option(
     metavar="N",
     group=RUN_GROUP,
     default_text="all rows",
-    help="Use only the first N rows. A person of these rows who is inactive in a later row is left out.",
+    help="Use only the first N rows, without the people whom a later row shows as inactive.",
 )
 
 
@@ -103,8 +104,8 @@ def job_option(help_text: str, default_text: str) -> Callable[[CommandFunction],
 
 def base_options(command: CommandFunction) -> CommandFunction:
     """Add `--base-id` and `--base-name`: the base that gets the subscribers."""
-    id_help = "Id of the base that gets the subscribers. Use either --base-id or --base-name."
-    name_help = "Name of the base that gets the subscribers. For a name that is new, the service may make a new base."
+    id_help = "Id of the base that gets the subscribers. A base is a list in the service. Use this or --base-name."
+    name_help = "Name of the base that gets the subscribers. If no base has this name, the service may make a new base."
     return _add_base_options(command, id_help, name_help, default_text="none")
 
 
@@ -154,7 +155,7 @@ def format_options(command: CommandFunction) -> CommandFunction:
             metavar="CHAR",
             group=FILE_GROUP,
             default_text="detected",
-            help="Character between two cells of a CSV file. Write tab for a tab.",
+            help="Character between two cells of a CSV file, or the word tab.",
         ),
     )
 
@@ -174,8 +175,8 @@ def sending_options(command: CommandFunction) -> CommandFunction:
             type=click.Choice(["resend", "hold"]),
             group=SENDING_GROUP,
             default_text="resend",
-            help="What to do with a create that got no answer, if the subscriber is surely not in the service: send "
-            "the create again (resend), or hold it for your decision.",
+            help="What to do if a create got no answer, and look-ups prove that the subscriber is not in the service: "
+            "send the create again (resend), or wait for your decision (hold).",
         ),
         option(
             "--quiet-period",
@@ -183,8 +184,9 @@ def sending_options(command: CommandFunction) -> CommandFunction:
             metavar="DURATION",
             group=SENDING_GROUP,
             default_text="30s",
-            help="After a lost answer, wait this long before each of two look-ups, for example 30s or 2m. It must be "
-            "longer than the time that the service needs to list a new subscriber.",
+            help="If a create gets no answer, the subscriber is looked up twice, each time after this wait, for "
+            "example 30s or 2m. With a wait that is too short, the list does not show the subscriber yet, and the "
+            "connector may send the create a second time.",
         ),
         option(
             "--max-concurrency",
@@ -192,7 +194,7 @@ def sending_options(command: CommandFunction) -> CommandFunction:
             metavar="N",
             group=SENDING_GROUP,
             default_text="512",
-            help="Maximum number of creates that wait for an answer at the same time, from 1 to 1000.",
+            help="Maximum number of creates that are sent and not answered yet, from 1 to 1000.",
         ),
         option(
             "--max-rate",
@@ -266,7 +268,7 @@ def refuse_empty_text(_context: click.Context, parameter: click.Parameter, value
 
 
 _MAPPING_OPTIONS: tuple[Callable[[CommandFunction], CommandFunction], ...] = (
-    job_option("Load FILE with the mapping, the base and the rules of this job file.", "none"),
+    job_option("Import FILE with the mapping, the base and the rules of this job file.", "none"),
     option(
         "--map",
         "mapped",
@@ -274,7 +276,8 @@ _MAPPING_OPTIONS: tuple[Callable[[CommandFunction], CommandFunction], ...] = (
         metavar="FIELD=COLUMN",
         group=MAPPING_GROUP,
         default_text="by column headers",
-        help="Fill FIELD from COLUMN. FIELD= leaves the field empty. Repeatable.",
+        help="Fill FIELD from COLUMN. FIELD= leaves the field empty. The column headers decide about the other fields. "
+        "Repeatable.",
     ),
     option(
         "--ignore",
@@ -283,7 +286,8 @@ _MAPPING_OPTIONS: tuple[Callable[[CommandFunction], CommandFunction], ...] = (
         metavar="COLUMN",
         group=MAPPING_GROUP,
         default_text="none",
-        help="Do not use COLUMN, and import even if COLUMN looks like consents or opt-outs. Repeatable.",
+        help="Do not use COLUMN. A column that looks like consents or opt-outs stops the import until you ignore or "
+        "map the column. Repeatable.",
     ),
     option(
         "--identity",
@@ -291,15 +295,16 @@ _MAPPING_OPTIONS: tuple[Callable[[CommandFunction], CommandFunction], ...] = (
         metavar="FIELD",
         group=MAPPING_GROUP,
         default_text="email",
-        help="Field that identifies a subscriber: email or client_user_id.",
+        help="Field that is different for each person: email, or client_user_id (your own id of the person). Rows with "
+        "the same value are one subscriber.",
     ),
     option(
         "--active/--inactive",
         "active",
         default=None,
         group=MAPPING_GROUP,
-        default_text="from a column; else required",
-        help="Create every subscriber as active, or every subscriber as inactive. With --active, a column that shows "
+        default_text="from a column; required if no column fits",
+        help="Create every subscriber as active, or every subscriber as inactive. With --active, a column with "
         "opt-outs stops the import.",
     ),
     option(
@@ -308,8 +313,8 @@ _MAPPING_OPTIONS: tuple[Callable[[CommandFunction], CommandFunction], ...] = (
         metavar="ACTION",
         group=MAPPING_GROUP,
         default_text="omit",
-        help="What to do with a zip code that is not a plain number, such as 01067 or SW1A 1AA: leave the zip code "
-        "empty (omit), reject the row, or write the zip code to custom_field1, custom_field2 or custom_field3.",
+        help="What to do with a zip code that has letters or begins with 0, such as SW1A 1AA or 01067: omit leaves the "
+        "zip code empty, reject rejects the row, and custom_field1, custom_field2 or custom_field3 gets the zip code.",
     ),
 )
 
@@ -356,7 +361,7 @@ def output_declarations(command: CommandFunction) -> CommandFunction:
             "--quiet",
             is_flag=True,
             group=OUTPUT_GROUP,
-            help="Print nothing but a question if all is well.",
+            help="Print nothing if all is well. A question is still asked.",
         ),
         option(
             "-v",
@@ -364,7 +369,7 @@ def output_declarations(command: CommandFunction) -> CommandFunction:
             "verbosity",
             count=True,
             group=OUTPUT_GROUP,
-            help="Log the steps of the command to standard error; -vv logs each request.",
+            help="Also show the steps of the command (on standard error); -vv shows each request.",
         ),
         option(
             "--log-format",
@@ -384,7 +389,7 @@ metrics_option = option(
     metavar="FILE",
     group=OUTPUT_GROUP,
     default_text="no file",
-    help="Write metrics of the run to FILE, for Prometheus. The name ends in .prom.",
+    help="Write the figures of the run to FILE for the monitoring tool Prometheus. The name ends in .prom.",
 )
 
 
