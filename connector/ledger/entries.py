@@ -6,11 +6,11 @@ state as a condition.
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, TextClause, text
 
 from connector.ledger.schema import (
     CONFIRMATION_NUMBERS,
@@ -208,23 +208,8 @@ class Ledger:
         Leave out entries that the run with the key `before_run_key` or a later run has sent. Also leave out entries
         that a person has accepted with another identity.
         """
-        values: dict[str, object] = {
-            "base": base.key,
-            "state": State.CONFIRMED,
-            "number": max_count,
-            "before": before_run_key,
-        }
-        values |= {"accepted": CONFIRMATION_NUMBERS["accepted"], "not_ended": inf, **self._range}
-        first_identity = self.shard.scale_digest(first_identity)
-        confirmed_entries = [
-            ConfirmedEntry(*row)
-            for row in self.connection.execute(_FIND_CONFIRMED, {**values, "start": first_identity})
-        ]
-        if len(confirmed_entries) < max_count and first_identity:
-            confirmed_entries += [
-                ConfirmedEntry(*row) for row in self.connection.execute(_FIND_CONFIRMED, {**values, "start": b""})
-            ]
-        return list(dict.fromkeys(confirmed_entries))[:max_count]
+        values = {"base": base.key, "before": before_run_key, "accepted": CONFIRMATION_NUMBERS["accepted"]}
+        return self._find_confirmed(_FIND_CONFIRMED, values, first_identity, max_count)
 
     def list_confirmed_ids(
         self, base: Base, field: str, before_run_key: int, latest_end: float
@@ -250,15 +235,20 @@ class Ledger:
     def find_shown_entries(self, base: Base, first_identity: bytes, max_count: int) -> list[ConfirmedEntry]:
         """Return at most `max_count` CONFIRMED entries of the base that the list has shown, in the order of
         `find_confirmed_entries`."""
-        values = {"base": base.key, "state": State.CONFIRMED, "number": max_count, "not_ended": inf, **self._range}
-        first_identity = self.shard.scale_digest(first_identity)
-        shown_entries = [
-            ConfirmedEntry(*row) for row in self.connection.execute(_FIND_SHOWN, {**values, "start": first_identity})
-        ]
-        shown_entries += [
-            ConfirmedEntry(*row) for row in self.connection.execute(_FIND_SHOWN, {**values, "start": b""})
-        ]
-        return list(dict.fromkeys(shown_entries))[:max_count]
+        return self._find_confirmed(_FIND_SHOWN, {"base": base.key}, first_identity, max_count)
+
+    def _find_confirmed(
+        self, statement: TextClause, values: Mapping[str, object], first_identity: bytes, max_count: int
+    ) -> list[ConfirmedEntry]:
+        """Return at most `max_count` entries that the statement finds. Begin at `first_identity`, and continue with the
+        first identity of the shard."""
+        values = {**values, "state": State.CONFIRMED, "number": max_count, "not_ended": inf, **self._range}
+        entries = dict[ConfirmedEntry, None]()
+        for start in dict.fromkeys((self.shard.scale_digest(first_identity), b"")):
+            if len(entries) < max_count:
+                rows = self.connection.execute(statement, {**values, "start": start})
+                entries |= dict.fromkeys(ConfirmedEntry(*row) for row in rows)
+        return list(entries)[:max_count]
 
     def find_opt_outs(self, base: Base, job: str) -> list[bytes]:
         """Return the identities of the base's opt-outs that the job has recorded."""

@@ -481,17 +481,19 @@ def _end_report(run: Run) -> None:
     report.opt_outs = tally.opt_out_count
     report.causes, report.changed_fields = run.rows.findings.causes, dict(run.rows.findings.changed_fields)
     report.rejects_file, report.drift_file = run.rows.rejects_path, run.rows.drift_path
-    if run.problems.fails_on_new_only:
-        is_partial = bool(run.problems.count_new_problems().total())
-    else:
-        is_partial = any(row_count for outcome, row_count in outcomes.items() if needs_person(outcome)) or bool(
-            tally.opt_out_count
-        )
     report.messages += describe_duplicates(tally.duplicate_ids)
-    is_partial = is_partial or any(
-        row_count and leftover.needs_person for leftover, row_count in tally.leftovers.items()
-    )
-    is_partial = is_partial or run.is_attention_needed
-    is_partial = is_partial or bool(tally.duplicate_ids)
-    status: Status = "aborted" if reason is not None else "partial" if is_partial else "ok"
+    status: Status = "aborted" if reason is not None else "partial" if _needs_person(run) else "ok"
     end_run(report, run.stop, status, run.clock.now(), reason)
+
+
+def _needs_person(run: Run) -> bool:
+    """Return whether a person must look at the result of the run. Such a result makes the run partial."""
+    tally = run.tally
+    if run.is_attention_needed or tally.duplicate_ids:
+        return True
+    if any(row_count and leftover.needs_person for leftover, row_count in tally.leftovers.items()):
+        return True
+    if run.problems.fails_on_new_only:
+        return bool(run.problems.count_new_problems().total())
+    has_outcome = any(row_count and needs_person(outcome) for outcome, row_count in tally.outcomes.items())
+    return has_outcome or bool(tally.opt_out_count)
