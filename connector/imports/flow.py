@@ -32,6 +32,7 @@ from connector.outcomes import Outcome
 from connector.progress import Progress
 from connector.runs.frame import Frame, Run, run_in_frame
 from connector.runs.problems import ProblemScope
+from connector.runs.rejects import is_workbook_name
 from connector.runs.report import (
     Report,
     RunScope,
@@ -41,12 +42,7 @@ from connector.runs.report import (
     describe_requested_base,
     drop_empty_values,
 )
-from connector.runs.row_files import (
-    build_invalid_problems,
-    build_malformed_problem,
-    build_unused_problem,
-    is_workbook_name,
-)
+from connector.runs.row_files import build_invalid_problems, build_malformed_problem, build_unused_problem
 from connector.spooled_rows import SpooledRows
 from connector.subscribers.consent import explain_consent
 from connector.subscribers.preparation import PreparedChunk

@@ -16,7 +16,7 @@ from connector.imports.suppression import SuppressionPlan
 from connector.load.session import LoadGuard
 from connector.rows import Source
 from connector.runs.frame import RunPlan
-from connector.runs.row_files import select_source_columns
+from connector.runs.rejects import select_source_columns
 from connector.shards import WHOLE, Shard
 from connector.sources.files import refuse_missing_columns
 from connector.subscribers.identity_lists import Suppression

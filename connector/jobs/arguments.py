@@ -17,7 +17,7 @@ from connector.jobs.mail_models import MessageFile
 from connector.jobs.models import Job, Load, Receipts
 from connector.jobs.reader import Keys, validate_values
 from connector.jobs.source_models import FileSource, JobSource
-from connector.runs.row_files import is_rejects_file
+from connector.runs.rejects import is_rejects_file
 from connector.sources.files import open_file
 from connector.sources.inputs import STANDARD_INPUT
 from connector.stores import is_pattern, is_url

@@ -15,7 +15,7 @@ from connector.jobs.source_models import Cursor, JobSource, SqlSource
 from connector.jobs.subscriber_models import build_base, build_column_rule
 from connector.load.session import LoadGuard
 from connector.rows import Source, closed_on_error
-from connector.runs.row_files import is_rejects_file, read_corrections, select_source_columns
+from connector.runs.rejects import is_rejects_file, read_corrections, select_source_columns
 from connector.settings import Settings
 from connector.shards import WHOLE, Shard
 from connector.subscribers.consent import build_consent_rule

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from connector.fields import fold_base_name, normalise_identity
 from connector.ledger.entries import NOT_FINAL_STATUSES, Transition
-from connector.ledger.store import Base
 from connector.limiter import RequestLimiter
 from connector.listing.access import Sentinel, shows_identity
 from connector.listing.answered import KnownSubscriber, find_ids, find_known_subscriber, find_rows_by_id
 from connector.listing.requests import build_query
 from connector.load.candidates import RUN_ENDING_STATUSES, Candidate, describe_base
+from connector.load.create_answers import CreateAnswer, choose_recorded_transition, classify_answer
 from connector.load.outcomes import Outcomes
 from connector.load.session import Canaries, Session
 from connector.pace.pace import Pace
@@ -25,9 +24,7 @@ from connector.service.wire import (
     UNAUTHENTICATED,
     Ambiguous,
     Created,
-    NotSent,
     Refused,
-    find_altered_fields,
     read_base,
 )
 from connector.states import Event, State
@@ -48,9 +45,6 @@ _TRANSITION_BY_REASON = {
 }
 
 _NEXT_STEP = "Nothing more was sent. Look at that subscriber, then decide about the held row by connector retry"
-
-
-CreateAnswer = Created | Refused | Ambiguous | NotSent
 
 
 class Creator:
@@ -387,84 +381,3 @@ def _describe_known(known_subscriber: KnownSubscriber) -> str:
     text = "" if known_subscriber.text is None else f" as {known_subscriber.text!r}"
     base = "" if known_subscriber.base == (None, None) else f" in the base {describe_base(*known_subscriber.base)}"
     return f"which existed before{text}{base}"
-
-
-# The state transition that follows from an answer (architecture 2; service-api.md 4.2). These functions are pure.
-
-
-def classify_answer(
-    answer: CreateAnswer,
-    candidate: Candidate,
-    base: Base,
-    requested_base_name: str | None = None,
-) -> Transition:
-    """Return the state transition of an entry after this answer to its create (architecture 2; service-api.md 4.2).
-
-    - ANSWERED: the answer has a Subscriber.Id, and the base and identity that were sent. If the job gives the base by
-      name, the name must be the same, too (trimmed and case-folded).
-    - MISANSWERED: the answer has another base or identity, or lacks the base or the identity.
-    - REFUSED and NOT_SENT: as the answer says.
-    - LOST: every other answer.
-    """
-    if isinstance(answer, Refused):
-        return Transition(Event.REFUSED, status=answer.status, message=answer.message, may_pass=answer.may_pass)
-    if isinstance(answer, Ambiguous):
-        return Transition(Event.LOST, status=answer.status, message=answer.message)
-    if isinstance(answer, NotSent):
-        return Transition(Event.NOT_SENT, message=answer.message)
-    has_same_base, has_same_identity = (
-        _has_same_base(answer, base, requested_base_name),
-        _has_same_identity(answer, candidate),
-    )
-    message_beginning = f"the service answered with subscriber {answer.subscriber_id}"
-    if has_same_base is False:
-        other_base = read_base(answer.subscriber)
-        message = f"{message_beginning} of another base: {describe_base(*other_base)}"
-        return Transition(Event.MISANSWERED, answer.subscriber_id, answer.status, message, answered_base=other_base)
-    if has_same_identity is False:
-        message = f"{message_beginning}, whose {candidate.intent.field} differs from the one that was sent"
-        return Transition(Event.MISANSWERED, answer.subscriber_id, answer.status, message)
-    if has_same_base is None or has_same_identity is None:
-        missing_field = "base" if has_same_base is None else candidate.intent.field
-        message = f"{message_beginning} without its {missing_field} (service-api.md 4.2)"
-        return Transition(Event.MISANSWERED, answer.subscriber_id, answer.status, message)
-    altered_fields = find_altered_fields(candidate.sent_values, answer.subscriber)
-    return Transition(Event.ANSWERED, answer.subscriber_id, answer.status, altered_fields=altered_fields)
-
-
-def _has_same_base(answer: Created, base: Base, requested_base_name: str | None) -> bool | None:
-    """Return whether the answer has the base of the request, or None if the answer shows no base to compare.
-
-    Compare the Id if the run knows it, and the name if the job gives a name.
-    """
-    service_id, name = answer.read("base_id"), answer.read("base_name")
-    is_same_id = is_same_name = None
-    if base.service_id is not None and service_id is not None:
-        is_same_id = type(service_id) is int and service_id == base.service_id
-    if requested_base_name is not None and name is not None:
-        is_same_name = isinstance(name, str) and fold_base_name(name) == fold_base_name(requested_base_name)
-    if False in (is_same_id, is_same_name):
-        return False
-    is_compared = base.service_id is not None or requested_base_name is not None
-    return True if True in (is_same_id, is_same_name) or not is_compared else None
-
-
-def _has_same_identity(answer: Created, candidate: Candidate) -> bool | None:
-    """Return whether the answer has the identity that was sent, or None if the answer lacks the identity."""
-    field = candidate.intent.field
-    text = answer.read(field)
-    if text is None or text == candidate.sent_values[field]:  # in nearly all cases, no normal form is needed
-        return None if text is None else True
-    return isinstance(text, str) and normalise_identity(field, text) == candidate.normal_identity
-
-
-def choose_recorded_transition(candidate: Candidate, transition: Transition) -> Transition:
-    """Return the state transition to record. If a create never left, its entry is usually deleted. An entry that was
-    UNKNOWN or REJECTED before the create returns to this state and keeps its body for a later run (architecture 4.4).
-    """
-    if transition.event is Event.NOT_SENT and candidate.entry_state is State.UNKNOWN:
-        return replace(transition, event=Event.LOST)
-    if transition.event is Event.NOT_SENT and candidate.earlier_refusal is not None:
-        status, message = candidate.earlier_refusal
-        return Transition(Event.REFUSED, status=status, message=message)
-    return transition

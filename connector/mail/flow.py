@@ -45,6 +45,7 @@ from connector.mail.single import send_unrecorded
 from connector.outcomes import MailOutcome, Outcome, needs_person
 from connector.progress import Progress, ProgressMeter
 from connector.rows import Row
+from connector.runs.rejects import is_workbook_name
 from connector.runs.report import (
     Report,
     RunScope,
@@ -60,7 +61,7 @@ from connector.runs.report import (
     record_report,
     start_report,
 )
-from connector.runs.row_files import RejectsFile, is_workbook_name
+from connector.runs.row_files import RejectsFile
 from connector.runs.run_log import list_runs
 from connector.service.client import open_client
 from connector.service.retry import Retrier

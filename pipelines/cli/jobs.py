@@ -74,7 +74,7 @@ def init_command(
     from connector.atomic_file import PartialFile
     from connector.jobs.draft import draft_job, guess_fields, propose_cursor
     from connector.jobs.reader import load_job
-    from connector.runs.row_files import select_source_columns
+    from connector.runs.rejects import select_source_columns
     from connector.stores import is_store_url
 
     if target is not None and (target.exists() or not target.absolute().parent.is_dir()):

@@ -10,7 +10,7 @@ import yaml
 from connector.jobs.mail_models import MessageFile
 from connector.jobs.reader import load_job
 from connector.jobs.schema import list_keys
-from connector.runs.row_files import ADDED_COLUMNS
+from connector.runs.rejects import ADDED_COLUMNS
 from pipelines.cli import cli
 from tests.docs.test_pages import PAGES, ROOT, read_blocks
 

@@ -5,7 +5,7 @@ import pytest
 from connector.ledger.entries import Intent
 from connector.ledger.store import Base
 from connector.load.candidates import Candidate
-from connector.load.creates import classify_answer
+from connector.load.create_answers import classify_answer
 from connector.service.wire import Ambiguous, Created, NotSent, Refused
 from connector.states import Event
 

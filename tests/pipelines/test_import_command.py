@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.runs.row_files import ADDED_COLUMNS
+from connector.runs.rejects import ADDED_COLUMNS
 from tests.pipelines.conftest import INTO_NEWS, Connector, count_stored, list_stored, write_addresses, write_csv
 
 REPORT_KEYS = {
