@@ -104,8 +104,8 @@ def job_option(help_text: str, default_text: str) -> Callable[[CommandFunction],
 
 def base_options(command: CommandFunction) -> CommandFunction:
     """Add `--base-id` and `--base-name`: the base that gets the subscribers."""
-    id_help = "Id of the base that gets the subscribers. A base is a list in the service. Use this or --base-name."
-    name_help = "Name of the base that gets the subscribers. If no base has this name, the service may make a new base."
+    id_help = "Id of the base that gets the subscribers. A base is a list in the service."
+    name_help = "Name of the base, in place of its id. If no base has this name, the service may make a new base."
     return _add_base_options(command, id_help, name_help, default_text="none")
 
 
