@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from connector.clock import Clock, system_clock
 from connector.errors import STOPPED, RunAborted
-from connector.units import show_duration
+from connector.units import format_duration
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ class Stop:
     def stop_after(self, time_limit_s: float) -> None:
         """Stop the run after `time_limit_s` seconds, unless the run is already stopping."""
         reason = (
-            f"the time limit of {show_duration(time_limit_s)} has passed: no new request was sent, and the result of "
+            f"the time limit of {format_duration(time_limit_s)} has passed: no new request was sent, and the result of "
             "every sent request is recorded. Run again to continue"
         )
 

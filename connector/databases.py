@@ -71,7 +71,7 @@ def _refuse_stray_at(text: str, name: str) -> None:
         )
 
 
-def show_url(url: sa.URL) -> str:
+def format_url(url: sa.URL) -> str:
     """Return the URL for messages, without the password and the options, because an option may contain a password."""
     return url.set(query={}, drivername=url.drivername.partition("+")[0]).render_as_string(hide_password=True)
 
@@ -99,9 +99,11 @@ def build_engine(url: sa.URL, **options: Any) -> sa.Engine:
     except (sa.exc.NoSuchModuleError, ModuleNotFoundError):
         extra = _EXTRA_BY_DRIVER.get(url.drivername.partition("+")[0])
         advice = f"pip install 'subscriber-connector[{extra}]'" if extra else "install SQLAlchemy's dialect and driver"
-        raise ConfigurationError(f"{show_url(url)}: there is no driver for {url.drivername}; {advice}") from None
+        raise ConfigurationError(f"{format_url(url)}: there is no driver for {url.drivername}; {advice}") from None
     except (sa.exc.ArgumentError, TypeError, ValueError) as error:
-        raise ConfigurationError(f"{show_url(url)}: {mask_secrets(str(error).strip().splitlines()[0], url)}") from None
+        raise ConfigurationError(
+            f"{format_url(url)}: {mask_secrets(str(error).strip().splitlines()[0], url)}"
+        ) from None
 
 
 def list_errors(engine: sa.Engine) -> tuple[type[Exception], ...]:
@@ -168,6 +170,6 @@ def parse_ledger_location(text: str) -> Path | sa.URL:
     return url.set(drivername="postgresql+psycopg")
 
 
-def show_ledger_location(location: Path | sa.URL) -> str:
+def format_ledger_location(location: Path | sa.URL) -> str:
     """Return a ledger's path or URL for messages, without the password and the options."""
-    return str(location) if isinstance(location, Path) else show_url(location)
+    return str(location) if isinstance(location, Path) else format_url(location)

@@ -46,8 +46,8 @@ async def end_failed_start(
 
     Return the id of the run, and messages about a failed alert.
     """
-    name, notify = (job.name, job.notify) if isinstance(job, Job) else read_job_head(job, environ)
-    report = report_error(command, name, error, stop.clock.now())
+    job_name, notify = (job.name, job.notify) if isinstance(job, Job) else read_job_head(job, environ)
+    report = report_error(command, job_name, error, stop.clock.now())
     path = job.path if isinstance(job, Job) else job
     if path is not None:
         report.scope = RunScope(settings={"job_file": str(path)})
@@ -60,13 +60,13 @@ async def end_failed_start(
 
 
 async def _record_and_send(notify: Notify, report: Report, state_dir: Path | None, clock: Clock) -> list[str]:
-    values = report.as_json()
-    path = None if state_dir is None else find_record(state_dir, values)
+    report_values = report.as_json()
+    path = None if state_dir is None else find_record(state_dir, report_values)
     record = AlertRecord() if path is None else read_record(path)
-    reason, last_run = decide_alert(notify.on, record.last_run, values, clock.now().timestamp())
+    reason, last_run = decide_alert(notify.on, record.last_run, report_values, clock.now().timestamp())
     alerts = list(record.undelivered)
     if reason is not None:
-        alerts.append(write_alert(reason, last_run, values))
+        alerts.append(write_alert(reason, last_run, report_values))
     problem_text = None
     if path is not None:
         # This is done before an alert is sent, so that the next run sends the alert if this run is killed.

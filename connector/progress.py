@@ -37,7 +37,7 @@ class ProgressMeter:
         if rate >= 1:
             text_parts.append(f"{rate:,.0f}/s")
         if total and rate > 0 and done_count < total:
-            text_parts.append(f"{_show_seconds((total - done_count) / rate)} left")
+            text_parts.append(f"{_format_seconds((total - done_count) / rate)} left")
         return ", ".join(text_parts)
 
     def _measure_rate(self, done_count: int) -> float:
@@ -52,7 +52,7 @@ class ProgressMeter:
         return (done_count - mark_count) / (now - mark_time) if now > mark_time else 0.0
 
 
-def _show_seconds(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

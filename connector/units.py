@@ -27,7 +27,7 @@ def parse_duration(text: object) -> float:
     return float(match["count"]) * _SECONDS_BY_UNIT[match["unit"]]
 
 
-def show_duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return the duration in the largest unit in which it is a whole number: 21600.0 gives `6h`."""
     unit = next((unit for unit in ("d", "h", "m", "s") if not seconds % _SECONDS_BY_UNIT[unit]), "ms")
     return f"{seconds / _SECONDS_BY_UNIT[unit]:g}{unit}"
@@ -43,7 +43,7 @@ def parse_share(text: object) -> float:
     return share
 
 
-def show_share(share: float) -> str:
+def format_share(share: float) -> str:
     """Return a share as a text: 0.05 gives `5 %`."""
     return f"{100 * share:.3g} %"
 

@@ -414,13 +414,13 @@ def _describe_library() -> Iterator[str]:
     """Yield `Connector` with its methods, each public function of `connector` with its docstring, and then the
     types."""
     facade = connector.Connector
-    yield f"## connector.Connector\n\n```text\n{_format_signature(facade)}\n```\n\n{_show_examples(facade)}"
+    yield f"## connector.Connector\n\n```text\n{_format_signature(facade)}\n```\n\n{_format_examples(facade)}"
     public = {f"connector.{name}": getattr(connector, name) for name in sorted(connector.__all__)}
     public["connector.jobs.models.Job"] = models.Job
     functions = {f"Connector.{name}": value for name, value in vars(facade).items() if not name.startswith("_")}
     functions |= {name: value for name, value in public.items() if inspect.isfunction(value)}
     for name, value in functions.items():
-        yield f"## {name}\n\n```text\n{_format_signature(value)}\n```\n\n{_show_examples(value)}"
+        yield f"## {name}\n\n```text\n{_format_signature(value)}\n```\n\n{_format_examples(value)}"
     for name, value in public.items():
         if inspect.isclass(value) and value is not facade:
             yield f"## {name}\n\n{_describe_type(value)}"
@@ -448,7 +448,7 @@ def _format_signature(function: Callable[..., object]) -> str:
     return "\n".join([f"{function.__name__}(", *indented_lines, end])
 
 
-def _show_examples(function: object) -> str:
+def _format_examples(function: object) -> str:
     """Return the docstring of an object, with its example as a code block."""
     text, marker, example = (inspect.getdoc(function) or "").partition("\n>>> ")
     return f"{text.rstrip()}\n" + (f"\n```pycon\n{marker.lstrip()}{example}\n```\n" if marker else "")
@@ -456,7 +456,7 @@ def _show_examples(function: object) -> str:
 
 def _describe_type(kind: type) -> str:
     """Return the docstring of a class, the fields of a dataclass, and the methods and properties with a docstring."""
-    parts = [_show_examples(kind)]
+    parts = [_format_examples(kind)]
     if is_dataclass(kind):
         rows = []
         for item in fields(kind):

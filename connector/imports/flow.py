@@ -49,7 +49,7 @@ from connector.subscribers.preparation import PreparedChunk
 from connector.subscribers.rules import BaseColumn
 from connector.tally import Tally, exceeds_share
 from connector.texts import agree, count
-from connector.units import show_share
+from connector.units import format_share
 
 if TYPE_CHECKING:
     from connector.imports.increments import Increment, IncrementRun
@@ -87,8 +87,8 @@ def _check_guards(
     if guard.max_invalid is not None and exceeds_share(invalid_count, guard.max_invalid, read_count):
         yield (
             f"guard.max_invalid: {invalid_count:,} of {count(read_count, 'row')} {agree(invalid_count, 'is', 'are')} "
-            f"invalid ({show_share(invalid_count / read_count)}), and "
-            f"{show_share(guard.max_invalid)} are allowed; correct the source, or raise the guard"
+            f"invalid ({format_share(invalid_count / read_count)}), and "
+            f"{format_share(guard.max_invalid)} are allowed; correct the source, or raise the guard"
         )
     if guard.max_creates is not None and create_count > guard.max_creates:
         yield (
@@ -101,8 +101,8 @@ def _check_guards(
     ):
         yield (
             f"guard.max_shrink: {count(source_row_count, 'row')} {agree(source_row_count, 'was', 'were')} read, "
-            f"{show_share(1 - source_row_count / last_row_count)} fewer than by the last run "
-            f"({last_row_count:,}), and {show_share(guard.max_shrink)} are allowed; check whether the source is "
+            f"{format_share(1 - source_row_count / last_row_count)} fewer than by the last run "
+            f"({last_row_count:,}), and {format_share(guard.max_shrink)} are allowed; check whether the source is "
             "complete, or raise the guard"
         )
 

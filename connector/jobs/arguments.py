@@ -22,7 +22,7 @@ from connector.sources.files import open_file
 from connector.sources.inputs import STANDARD_INPUT
 from connector.stores import is_pattern, is_url
 from connector.texts import make_line
-from connector.units import show_duration
+from connector.units import format_duration
 
 FILE_ARGUMENTS = ("format", "encoding", "delimiter", "sheet")
 _LOAD_KEY_BY_ARGUMENT = {
@@ -130,7 +130,7 @@ def format_options(job: Job) -> str:
     defaults = Load()
     for argument in _LOAD_KEY_BY_ARGUMENT:
         if (value := getattr(job.load, argument)) != getattr(defaults, argument):
-            values[argument] = show_duration(value) if argument == "quiet_period_s" else value
+            values[argument] = format_duration(value) if argument == "quiet_period_s" else value
     for argument, value in values.items():
         option_texts += (
             [spell_option(argument)] if value is True else [spell_option(argument), str(value).removesuffix(".0")]

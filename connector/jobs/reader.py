@@ -188,7 +188,7 @@ def _explain_error(error: ErrorDetails, keys: Keys, model: type[BaseModel], writ
     """Return the message for an error of pydantic. `model` is the validated model. `written_values` has the values
     before `${NAME}` was replaced. For a rare error, return pydantic's message."""
     context = error.get("ctx", {})
-    shown_value = _show_value(keys, written_values)
+    shown_value = _format_value(keys, written_values)
     match error["type"]:
         case "value_error":
             return str(context["error"])
@@ -235,7 +235,7 @@ def find_allowed_keys(model: type[BaseModel], keys: Keys) -> list[str]:
     return [field_info.alias or name for name, field_info in group.model_fields.items()] if group else []
 
 
-def _show_value(keys: Keys, written_values: Mapping[str, Any]) -> str:
+def _format_value(keys: Keys, written_values: Mapping[str, Any]) -> str:
     value: Any = written_values
     for key in keys:
         try:
@@ -271,9 +271,9 @@ def read_job_head(path: Path, environ: Mapping[str, str]) -> tuple[str, Notify |
         values = replace_references(parse_document(read_text(path, "job file")), environ).values
     except ConfigurationError:
         return path.stem, None
-    name, notify = values.get("job"), values.get("notify")
+    job_name, notify = values.get("job"), values.get("notify")
     notify_model = validate_values(Notify, notify, notify, {}, None)[0] if isinstance(notify, dict) else None
-    return name if isinstance(name, str) and name else path.stem, notify_model
+    return job_name if isinstance(job_name, str) and job_name else path.stem, notify_model
 
 
 def load_model(path: Path, model: type[Model], environ: Mapping[str, str], file_kind: str) -> Model:

@@ -14,7 +14,7 @@ from connector.fields import SENT_FIELDS
 from connector.jobs.key_types import find_model
 from connector.jobs.models import Job
 from connector.mail.message import Recipient
-from connector.units import parse_duration, parse_share, parse_size, show_duration
+from connector.units import format_duration, parse_duration, parse_share, parse_size
 
 _MODELS_WITH_SHORT_FORM = ("FieldRule", "PhoneForm", "EmailText", "AttachedFile", "RecipientColumns")
 """Models that have a short form, which is one text."""
@@ -191,7 +191,7 @@ def _format_default(field_info: FieldInfo) -> str:
         if isinstance(item, BeforeValidator)
     }
     if parse_duration in parsers:
-        return show_duration(value) if value else "0s"
+        return format_duration(value) if value else "0s"
     if parse_share in parsers:
         return f"{100 * value:g}%"
     if parse_size in parsers:

@@ -22,7 +22,7 @@ from pathlib import Path
 from sqlalchemy import URL, Connection, MetaData, Table, func, insert, inspect, select, text
 
 from connector.atomic_file import PartialFile
-from connector.databases import parse_ledger_location, show_ledger_location
+from connector.databases import format_ledger_location, parse_ledger_location
 from connector.driver_errors import describe_error
 from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.ledger.opening import READ_BUSY_TIMEOUT_S, open_emails, open_existing_emails, open_ledger
@@ -70,7 +70,7 @@ def back_up_ledger(url: str, target: Path) -> Backup:
     location = parse_ledger_location(url)
     if not isinstance(location, Path):
         raise ConfigurationError(
-            f"the ledger {show_ledger_location(location)} is in PostgreSQL: back it up with pg_dump"
+            f"the ledger {format_ledger_location(location)} is in PostgreSQL: back it up with pg_dump"
         )
     ledger, target = location.resolve(), target.absolute()
     sources, targets = (ledger, find_emails(ledger).resolve()), (target, find_emails(target))
@@ -143,7 +143,7 @@ def restore_ledger(url: str, source: Path, *, restored_at: datetime) -> Backup:
     location = parse_ledger_location(url)
     if not isinstance(location, Path):
         raise ConfigurationError(
-            f"the ledger {show_ledger_location(location)} is in PostgreSQL: restore it with pg_restore. The restored "
+            f"the ledger {format_ledger_location(location)} is in PostgreSQL: restore it with pg_restore. The restored "
             "ledger does not have the emails that were sent after the backup. Before you send a campaign again, "
             "check who got them"
         )
@@ -202,7 +202,7 @@ def copy_ledger(url: str, target_url: str, *, copied_at: datetime) -> tuple[int,
     source_location, target_location = parse_ledger_location(url), parse_ledger_location(target_url)
     if not isinstance(source_location, Path):
         raise ConfigurationError(
-            f"the ledger {show_ledger_location(source_location)} is in PostgreSQL already: copy it with pg_dump and "
+            f"the ledger {format_ledger_location(source_location)} is in PostgreSQL already: copy it with pg_dump and "
             "pg_restore"
         )
     if not isinstance(target_location, URL):
@@ -217,7 +217,7 @@ def copy_ledger(url: str, target_url: str, *, copied_at: datetime) -> tuple[int,
         )
     if not source_location.exists():
         raise build_missing_ledger_error(str(source_location))
-    name = show_ledger_location(target_location)
+    ledger_name = format_ledger_location(target_location)
     with (
         open_ledger(url, may_create=False) as source,
         open_existing_emails(url) as email_log,
@@ -226,26 +226,27 @@ def copy_ledger(url: str, target_url: str, *, copied_at: datetime) -> tuple[int,
         sources = [source.store] if email_log is None else [source.store, email_log.store]
         with target.store.transaction():
             connection = target.store.connection
-            if not has_emails(connection, name):
-                create_tables(connection, name, emails_metadata, email_meta)
-            _refuse_filled_tables(connection, name)
+            if not has_emails(connection, ledger_name):
+                create_tables(connection, ledger_name, emails_metadata, email_meta)
+            _refuse_filled_tables(connection, ledger_name)
             for store, tables in zip(sources, (metadata, emails_metadata), strict=False):
                 with store.transaction():
                     _copy_tables(store.connection, connection, tables)
             entry_count = connection.execute(select(func.count()).select_from(entry)).scalar_one()
             email_count = connection.execute(select(func.count()).select_from(email)).scalar_one()
-        copy_location = f"{name}, on {copied_at:%Y-%m-%d}"
+        copy_location = f"{ledger_name}, on {copied_at:%Y-%m-%d}"
         for store, table in zip(sources, (meta, email_meta), strict=False):
             with store.transaction():
                 store.connection.execute(insert(table).values(name=MOVED_TO_KEY, value=copy_location))
     return entry_count, email_count
 
 
-def _refuse_filled_tables(connection: Connection, name: str) -> None:
+def _refuse_filled_tables(connection: Connection, ledger_name: str) -> None:
     for table in (*metadata.sorted_tables, *emails_metadata.sorted_tables):
         if table not in (meta, email_meta) and connection.execute(select(table).limit(1)).first() is not None:
             raise ConfigurationError(
-                f"the ledger {name} has rows in the table {table.name}. Nothing was copied. Name an empty database or "
+                f"the ledger {ledger_name} has rows in the table {table.name}. Nothing was copied. Name an empty "
+                "database or "
                 "schema (postgresql://user@host/database?options=-csearch_path%3Dschema)"
             )
 

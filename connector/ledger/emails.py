@@ -217,8 +217,8 @@ class EmailLog:
         """Move every SENDING email of the campaign to UNKNOWN, and return the number of these emails. Only the run that
         holds the campaign may call this function."""
         new_state = EMAIL_STATE_MACHINE.decide(EmailState.SENDING, EmailEvent.DIED)
-        values = {"campaign": campaign.key, "old_state": EmailState.SENDING, "new_state": new_state}
-        return self.connection.execute(_SET_STATE_OF_CAMPAIGN, values).rowcount
+        parameters = {"campaign": campaign.key, "old_state": EmailState.SENDING, "new_state": new_state}
+        return self.connection.execute(_SET_STATE_OF_CAMPAIGN, parameters).rowcount
 
     def mark_allowed(self, campaign: Campaign, recipients: Sequence[bytes]) -> None:
         """Move REFUSED to NONE. A person has allowed one more attempt for these recipients."""
@@ -227,12 +227,12 @@ class EmailLog:
     def _change_state(
         self, batch: Batch, rows: Rows, old_state: EmailState, event: EmailEvent, **shared_values: object
     ) -> None:
-        values: Mapping[str, Any] = {
+        parameters: Mapping[str, Any] = {
             "old_state": old_state,
             "new_state": EMAIL_STATE_MACHINE.decide(old_state, event),
             **shared_values,
         }
-        self.store.change(batch, values, rows)
+        self.store.change(batch, parameters, rows)
 
 
 def _build_rows(campaign: Campaign, recipients: Sequence[bytes]) -> list[tuple[int, bytes]]:

@@ -172,7 +172,7 @@ class Ledger:
     def find_entries(self, base: Base, identities: Sequence[bytes]) -> dict[bytes, Entry]:
         """Return the entries of these identities (digests). Identities without an entry are left out."""
         rows = self.store.select(_FIND_ENTRIES, {}, _build_rows(base, identities))
-        return {identity: Entry(_STATE_BY_NUMBER[state], *values) for identity, state, *values in rows}
+        return {identity: Entry(_STATE_BY_NUMBER[state], *parameters) for identity, state, *parameters in rows}
 
     def find_changed_identities(self, base: Base, digests: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bool]:
         """Return the identities of changed rows as keys. The value is true if the identity has an entry. `digests` are
@@ -191,8 +191,8 @@ class Ledger:
     def find_refusals(self, base: Base) -> list[Refusal]:
         """Return the refusals of the base's REJECTED entries that have a body, without entries that a person gave
         up."""
-        values = {"base": base.key, "state": State.REJECTED, **self._range}
-        return [Refusal(*row) for row in self.connection.execute(_FIND_REFUSED, values)]
+        parameters = {"base": base.key, "state": State.REJECTED, **self._range}
+        return [Refusal(*row) for row in self.connection.execute(_FIND_REFUSED, parameters)]
 
     def find_unfinished_entries(self, base: Base, state: State) -> list[UnfinishedEntry]:
         """Return all entries of the base in this state (UNKNOWN, HELD, REJECTED) that have a body, of any run."""
@@ -208,8 +208,8 @@ class Ledger:
         Leave out entries that the run with the key `before_run_key` or a later run has sent. Also leave out entries
         that a person has accepted with another identity.
         """
-        values = {"base": base.key, "before": before_run_key, "accepted": CONFIRMATION_NUMBERS["accepted"]}
-        return self._find_confirmed(_FIND_CONFIRMED, values, first_identity, max_count)
+        parameters = {"base": base.key, "before": before_run_key, "accepted": CONFIRMATION_NUMBERS["accepted"]}
+        return self._find_confirmed(_FIND_CONFIRMED, parameters, first_identity, max_count)
 
     def list_confirmed_ids(
         self, base: Base, field: str, before_run_key: int, latest_end: float
@@ -219,15 +219,15 @@ class Ledger:
         them, or an early run. An early run has a smaller key than `before_run_key`, and ended at `latest_end` (Unix
         seconds) or earlier.
         """
-        values: dict[str, object] = {"base": base.key, "state": State.CONFIRMED, "field": IDENTITY_FIELDS[field]}
-        values |= {
+        parameters: dict[str, object] = {"base": base.key, "state": State.CONFIRMED, "field": IDENTITY_FIELDS[field]}
+        parameters |= {
             "before": before_run_key,
             "accepted": CONFIRMATION_NUMBERS["accepted"],
             "ended_by": latest_end,
             **self._range,
         }
         identities, ids = bytearray(), array("q")
-        for identity, subscriber_id in self.connection.execute(_LIST_CONFIRMED, values):
+        for identity, subscriber_id in self.connection.execute(_LIST_CONFIRMED, parameters):
             identities += identity
             ids.append(subscriber_id)
         return bytes(identities), ids
@@ -238,28 +238,30 @@ class Ledger:
         return self._find_confirmed(_FIND_SHOWN, {"base": base.key}, first_identity, max_count)
 
     def _find_confirmed(
-        self, statement: TextClause, values: Mapping[str, object], first_identity: bytes, max_count: int
+        self, statement: TextClause, parameters: Mapping[str, object], first_identity: bytes, max_count: int
     ) -> list[ConfirmedEntry]:
         """Return at most `max_count` entries that the statement finds. Begin at `first_identity`, and continue with the
         first identity of the shard."""
-        values = {**values, "state": State.CONFIRMED, "number": max_count, "not_ended": inf, **self._range}
+        parameters = {**parameters, "state": State.CONFIRMED, "number": max_count, "not_ended": inf, **self._range}
         entries = dict[ConfirmedEntry, None]()
         for start in dict.fromkeys((self.shard.scale_digest(first_identity), b"")):
             if len(entries) < max_count:
-                rows = self.connection.execute(statement, {**values, "start": start})
+                rows = self.connection.execute(statement, {**parameters, "start": start})
                 entries |= dict.fromkeys(ConfirmedEntry(*row) for row in rows)
         return list(entries)[:max_count]
 
     def find_opt_outs(self, base: Base, job: str) -> list[bytes]:
         """Return the identities of the base's opt-outs that the job has recorded."""
-        values = {"base": base.key, "job": make_storable(job), **self._range}
-        return [bytes(identity) for (identity,) in self.connection.execute(_FIND_OPT_OUTS, values)]
+        parameters = {"base": base.key, "job": make_storable(job), **self._range}
+        return [bytes(identity) for (identity,) in self.connection.execute(_FIND_OPT_OUTS, parameters)]
 
     def list_entries(self, base: Base, field: str, after_identity: bytes, max_count: int) -> list[ListedEntry]:
         """Return at most `max_count` entries of the base whose identity is of `field`, in the order of identities.
         Begin after `after_identity`, or at the first identity if it is b""."""
-        values = {"base": base.key, "field": IDENTITY_FIELDS[field], "after": after_identity, "number": max_count}
-        return [(bytes(identity), *columns) for identity, *columns in self.connection.execute(_LIST_ENTRIES, values)]
+        parameters = {"base": base.key, "field": IDENTITY_FIELDS[field], "after": after_identity, "number": max_count}
+        return [
+            (bytes(identity), *columns) for identity, *columns in self.connection.execute(_LIST_ENTRIES, parameters)
+        ]
 
     def find_last_confirmation(self, since: float, now: float) -> float | None:
         """Return the end (Unix seconds) of the latest run that has sent an entry which is now CONFIRMED. Return None if
@@ -267,8 +269,8 @@ class Ledger:
 
         If the run has not ended, return `now`.
         """
-        values = {"since": since, "now": now, "state": State.CONFIRMED}
-        last_ended_at: float | None = self.connection.execute(_FIND_LAST_CONFIRMATION, values).scalar_one()
+        parameters = {"since": since, "now": now, "state": State.CONFIRMED}
+        last_ended_at: float | None = self.connection.execute(_FIND_LAST_CONFIRMATION, parameters).scalar_one()
         return last_ended_at
 
     def find_holders(self, account: str, subscriber_ids: Sequence[int]) -> list[IdHolder]:
@@ -282,8 +284,8 @@ class Ledger:
 
     def has_unknown_of_another_field(self, base: Base, field: str) -> bool:
         """Return whether an UNKNOWN entry of the base has an identity of another field than this one."""
-        values = {"base": base.key, "state": State.UNKNOWN, "field": IDENTITY_FIELDS[field]}
-        return bool(self.connection.execute(_HAS_UNKNOWN_OF_ANOTHER_FIELD, values).scalar_one())
+        parameters = {"base": base.key, "state": State.UNKNOWN, "field": IDENTITY_FIELDS[field]}
+        return bool(self.connection.execute(_HAS_UNKNOWN_OF_ANOTHER_FIELD, parameters).scalar_one())
 
     # Before a request
 
@@ -336,8 +338,8 @@ class Ledger:
     def mark_died(self) -> int:
         """Move every SENDING entry in every base to UNKNOWN, and return the number of these entries. Only a run that
         holds the lock may call this function."""
-        values = {"new_state": ENTRY_STATE_MACHINE.decide(State.SENDING, Event.DIED), "old_state": State.SENDING}
-        return self.connection.execute(_SET_STATE_OF_ALL, values | self._range).rowcount
+        parameters = {"new_state": ENTRY_STATE_MACHINE.decide(State.SENDING, Event.DIED), "old_state": State.SENDING}
+        return self.connection.execute(_SET_STATE_OF_ALL, parameters | self._range).rowcount
 
     # Settling
 

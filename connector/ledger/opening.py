@@ -19,7 +19,7 @@ from sqlalchemy.pool import StaticPool
 
 from connector.clock import Clock
 from connector.control import Stop, call_in_thread
-from connector.databases import parse_ledger_location, show_ledger_location
+from connector.databases import format_ledger_location, parse_ledger_location
 from connector.errors import ConfigurationError, ConnectorError, LedgerError
 from connector.ledger import schema
 from connector.ledger.emails import EmailLog
@@ -55,27 +55,28 @@ def open_ledger(
     driver is missing.
     """
     location = parse_ledger_location(url)
-    name = show_ledger_location(location)
+    ledger_name = format_ledger_location(location)
     if isinstance(location, URL):
         with open_session(location) as (connection, schema):
-            store, key = Store(connection, name), compute_key(schema)
+            store, key = Store(connection, ledger_name), compute_key(schema)
             with store.transaction():  # only one process creates the tables
                 connection.execute(_LOCK_TRANSACTION, {"key": key})
-                if not create_or_check(connection, name, may_create=may_create):
-                    raise build_missing_ledger_error(name)
+                if not create_or_check(connection, ledger_name, may_create=may_create):
+                    raise build_missing_ledger_error(ledger_name)
                 lease_metadata.create_all(connection)
-            with hold_lease(store, f"the ledger {name} (schema {schema})", key, shard, wait_s, is_stopped):
+            with hold_lease(store, f"the ledger {ledger_name} (schema {schema})", key, shard, wait_s, is_stopped):
                 yield Ledger(store, shard)
         return
     if not shard.is_whole:
         raise ConfigurationError(
-            f"shard {shard}: the ledger {name} is a SQLite file, which only one process can write. Keep the ledger in "
+            f"shard {shard}: the ledger {ledger_name} is a SQLite file, which only one process can write. Keep "
+            "the ledger in "
             "PostgreSQL: set CONNECTOR_LEDGER=postgresql://… for every shard"
         )
     if not may_create and not location.exists():
-        raise build_missing_ledger_error(name)
+        raise build_missing_ledger_error(ledger_name)
     with open_file(location, wait_s, is_stopped) as connection:
-        yield wrap_connection(connection, name, may_create=may_create)
+        yield wrap_connection(connection, ledger_name, may_create=may_create)
 
 
 def wrap_connection(connection: Connection, name: str, *, may_create: bool = True) -> Ledger:
@@ -109,7 +110,7 @@ def open_emails(url: str, *, may_create: bool = True) -> Iterator[EmailLog]:
     """
     with _open_emails(url, may_create=may_create) as email_log:
         if email_log is None:
-            raise build_missing_ledger_error(show_ledger_location(parse_ledger_location(url)))
+            raise build_missing_ledger_error(format_ledger_location(parse_ledger_location(url)))
         if not may_create:
             with email_log.transaction():
                 is_history_missing = not email_log.has_campaign_history()
@@ -137,9 +138,9 @@ def _open_emails(url: str, *, may_create: bool) -> Iterator[EmailLog | None]:
             connection = stack.enter_context(open_emails_file(file))
             email_log = EmailLog(Store(connection, str(file)), partial(hold_campaign_file, connection, file))
         else:
-            name = show_ledger_location(location)
+            ledger_name = format_ledger_location(location)
             connection, schema = stack.enter_context(open_session(location, _EMAIL_TABLES))
-            email_log = EmailLog(Store(connection, name), hold_campaigns(connection, schema, name))
+            email_log = EmailLog(Store(connection, ledger_name), hold_campaigns(connection, schema, ledger_name))
         with email_log.transaction():  # if two processes create the tables, the second process finds them
             if may_create and not email_log.store.is_file:
                 # In SQLite, the transaction alone blocks other processes.
@@ -217,7 +218,7 @@ def count_open_entries(url: str, *, may_be_new: bool = True) -> list[OpenEntries
 
     open_entries = read_ledger(url, read)
     if open_entries is None and not may_be_new:
-        raise build_missing_ledger_error(show_ledger_location(parse_ledger_location(url)))
+        raise build_missing_ledger_error(format_ledger_location(parse_ledger_location(url)))
     return open_entries or []
 
 
@@ -270,7 +271,7 @@ def read_ledger(url: str, read: Callable[[Ledger], T]) -> T | None:
     location = parse_ledger_location(url)
     if isinstance(location, URL):
         with read_server(location) as server:
-            return _read_existing(server, show_ledger_location(location), read)
+            return _read_existing(server, format_ledger_location(location), read)
     for _ in range(_MAX_READS):
         if not location.exists():
             return None

@@ -16,7 +16,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Table, insert, select, text
 
-from connector.databases import parse_ledger_location, show_ledger_location
+from connector.databases import format_ledger_location, parse_ledger_location
 from connector.fields import fold_base_name
 from connector.ledger import schema
 from connector.ledger.entries import LAST_RUN_KEY, ConfirmedEntry, Entry, Ledger, ListedEntry
@@ -170,7 +170,7 @@ class PlannedLedger(Ledger):
     def _read_real_ledger(self, method: Callable[Concatenate[Ledger, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         result = read_ledger(self._url, lambda ledger: method(ledger, *args, **kwargs))
         if result is None:  # the ledger existed at the start of the plan
-            raise build_missing_ledger_error(show_ledger_location(parse_ledger_location(self._url)))
+            raise build_missing_ledger_error(format_ledger_location(parse_ledger_location(self._url)))
         return result
 
 
@@ -184,7 +184,9 @@ def open_planned_ledger(url: str, account: str) -> Iterator[PlannedLedger]:
     with closing(sqlite3.connect("", check_same_thread=False, isolation_level=None)) as memory_database:
         memory_database.execute(_CACHE_PRAGMA)
         with closing(connect_file(memory_database)) as connection:
-            store = wrap_connection(connection, f"{show_ledger_location(parse_ledger_location(url))}, as planned").store
+            store = wrap_connection(
+                connection, f"{format_ledger_location(parse_ledger_location(url))}, as planned"
+            ).store
             rows_by_table = read_ledger(url, partial(_read_start, account=make_storable(account))) or {}
             with store.transaction():
                 for table, rows in rows_by_table.items():

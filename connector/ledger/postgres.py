@@ -40,7 +40,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from connector.clock import system_clock
-from connector.databases import mask_secrets, show_ledger_location
+from connector.databases import format_ledger_location, mask_secrets
 from connector.driver_errors import describe_error
 from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.ledger.store import (
@@ -104,14 +104,14 @@ def open_session(url: URL, tables: Sequence[str] = _LEDGER_TABLES) -> Iterator[t
     """Yield a connection without a lock, and the only schema that the connection uses. This is the schema of the first
     of the `tables` that exists, or the schema in which the tables will be created. Raises LedgerError if the server
     cannot be used, and ConfigurationError if no driver is installed."""
-    name = show_ledger_location(url)
-    with closing(_connect_to_server(url, name)) as connection:
-        with translate_errors(name):
+    ledger_name = format_ledger_location(url)
+    with closing(_connect_to_server(url, ledger_name)) as connection:
+        with translate_errors(ledger_name):
             with connection.begin():
                 schema, encoding = connection.execute(_FIND_SCHEMA, {"tables": list(tables)}).one()
                 for setting in _SESSION_SETTINGS:
                     connection.exec_driver_sql(setting)
-            _check_schema(name, schema, encoding)
+            _check_schema(ledger_name, schema, encoding)
             with connection.begin():
                 connection.execute(_SET_SEARCH_PATH, {"schema": schema})
         yield connection, schema
@@ -121,12 +121,12 @@ def open_session(url: URL, tables: Sequence[str] = _LEDGER_TABLES) -> Iterator[t
 def read_server(url: URL) -> Iterator[Connection]:
     """Yield a read-only connection to the ledger at `url`, in one transaction with one snapshot and without a lock.
     Raises the errors of `open_session`."""
-    name = show_ledger_location(url)
-    with closing(_connect_to_server(url, name)) as connection:
+    ledger_name = format_ledger_location(url)
+    with closing(_connect_to_server(url, ledger_name)) as connection:
         connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-        with translate_errors(name), connection.begin():
+        with translate_errors(ledger_name), connection.begin():
             schema, encoding = connection.execute(_FIND_SCHEMA, {"tables": list(_LEDGER_TABLES)}).one()
-            _check_schema(name, schema, encoding)
+            _check_schema(ledger_name, schema, encoding)
             connection.execute(_SET_SEARCH_PATH, {"schema": schema})
             yield connection
 
@@ -286,14 +286,14 @@ def _try_acquire_lease(store: Store, key: int, shard: Shard, token: str) -> Leas
         freed_ids = connection.execute(_DELETE_FREE_LEASES, {"ids": lease_ids, "dead": dead_ids}).scalars().all()
         if len(freed_ids) < len(lease_ids):
             return None
-        values = {
+        parameters = {
             "index": shard.index,
             "count": shard.count,
             "holder": f"{describe_holder()}, {describe_since(datetime.now(UTC))}",
             "process": f"{_identify_process(os.getpid())} {token}".strip(),
             "lease": LEASE_S,
         }
-        lease = Lease(connection.execute(_INSERT_LEASE, values).scalar_one(), monotonic)
+        lease = Lease(connection.execute(_INSERT_LEASE, parameters).scalar_one(), monotonic)
     lease.extend(requested_at)
     return lease
 

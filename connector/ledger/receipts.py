@@ -82,9 +82,9 @@ def record_pending_receipts(ledger: Ledger, run_key: int, base_key: int, receipt
 def find_pending_runs(ledger: Ledger, account: str, job: str, run_key: int) -> list[PendingRun]:
     """Return the job's runs with receipts in the outbox: the run `run_key`, and runs that have ended or died. A run of
     a shard leaves out the runs of other shards."""
-    values = {"account": make_storable(account), "job": make_storable(job), "own": run_key}
-    values |= {"start": ledger.shard.start, "end": ledger.shard.end}
-    return [PendingRun(*row) for row in ledger.connection.execute(_FIND_PENDING_RUNS, values)]
+    parameters = {"account": make_storable(account), "job": make_storable(job), "own": run_key}
+    parameters |= {"start": ledger.shard.start, "end": ledger.shard.end}
+    return [PendingRun(*row) for row in ledger.connection.execute(_FIND_PENDING_RUNS, parameters)]
 
 
 def read_receipts(
@@ -93,8 +93,8 @@ def read_receipts(
     """Return the receipts of at most `max_count` subscribers of the run after `after_place`, and the place of the last
     of these subscribers (None: there are no more subscribers). A subscriber without an entry has no receipt, because
     its create was not sent."""
-    values = {"run": run_key, "base": after_place[0], "identity": after_place[1], "number": max_count}
-    rows = connection.execute(_READ_RECEIPTS, values).all()
+    parameters = {"run": run_key, "base": after_place[0], "identity": after_place[1], "number": max_count}
+    rows = connection.execute(_READ_RECEIPTS, parameters).all()
     receipts = [receipt for row in rows if (receipt := _build_receipt(run_key, *row[2:])) is not None]
     return receipts, (rows[-1][0], bytes(rows[-1][1])) if rows else None
 

@@ -32,18 +32,18 @@ def find_or_add_base(connection: Connection, account: str, service_id: int | Non
     if service_id is not None and service_id > LARGEST_ID:
         raise ConfigurationError(f"no base has the id {service_id}: it is beyond 64 bits")
     stored_name = make_storable_or_none(name)
-    values = {"account": make_storable(account), "id": service_id, "name": stored_name, **_fold_name(stored_name)}
+    parameters = {"account": make_storable(account), "id": service_id, "name": stored_name, **_fold_name(stored_name)}
     query = _FIND_BASES_BY_NAME if service_id is None else _FIND_BASE_BY_ID
-    rows = connection.execute(query, values).all()
+    rows = connection.execute(query, parameters).all()
     if not rows and connection.dialect.name != "sqlite":  # another shard may be adding the base at the same time
         connection.execute(_LOCK_BASES)
-        rows = connection.execute(query, values).all()
+        rows = connection.execute(query, parameters).all()
     ids = sorted({row.service_id for row in rows if row.service_id is not None})
     if len(ids) > 1:
         id_list = ", ".join(map(str, ids))
         raise ConfigurationError(f"several bases are known by the name {name} (ids {id_list}): give the base by its id")
     if not rows:
-        rows = connection.execute(_INSERT_BASE, values).all()
+        rows = connection.execute(_INSERT_BASE, parameters).all()
     return Base(*rows[0])
 
 
@@ -57,9 +57,9 @@ def count_unsettled_elsewhere(connection: Connection, base: Base) -> int:
     be the same if one has only an id, and the other has only a name."""
     if base.is_known_whole:
         return 0
-    values = {"account": base.account, "key": base.key}
+    parameters = {"account": base.account, "key": base.key}
     query = _COUNT_UNSETTLED_WITHOUT_ID if base.service_id is not None else _COUNT_UNSETTLED_WITHOUT_NAME
-    return int(connection.execute(query, values).scalar_one())
+    return int(connection.execute(query, parameters).scalar_one())
 
 
 def record_base_id(connection: Connection, base: Base, service_id: int, name: str) -> Base:
@@ -68,8 +68,8 @@ def record_base_id(connection: Connection, base: Base, service_id: int, name: st
     known_base = find_or_add_base(connection, base.account, service_id, name)
     stored_name = make_storable(name)
     connection.execute(_SET_NAME, {"key": known_base.key, "name": stored_name, **_fold_name(stored_name)})
-    values = {"account": known_base.account, **_fold_name(stored_name)}
-    for (key,) in connection.execute(_FIND_BASES_WITHOUT_ID, values).all():
+    parameters = {"account": known_base.account, **_fold_name(stored_name)}
+    for (key,) in connection.execute(_FIND_BASES_WITHOUT_ID, parameters).all():
         for statement in (
             _DELETE_OLD_DUPLICATES,
             _DELETE_NEW_DUPLICATES,
@@ -90,8 +90,8 @@ def mark_misanswered_base(connection: Connection, base: Base, answered_id: int |
     If both values are None, delete this record, because a person has decided that the base is right. Then runs may send
     again.
     """
-    values = {"key": base.key, "answered_id": answered_id, "answered_name": make_storable_or_none(name)}
-    connection.execute(_SET_ANSWERED_BASE, values)
+    parameters = {"key": base.key, "answered_id": answered_id, "answered_name": make_storable_or_none(name)}
+    connection.execute(_SET_ANSWERED_BASE, parameters)
 
 
 def read_largest_lag(connection: Connection, account: str) -> float:
@@ -148,8 +148,8 @@ def start_run(
     required_texts = {"run_id": run_id, "job": job, "command": command}
     optional_texts = {"suppressed_by": suppressed_by, "account": account}
     required_values = {name: make_storable(value) for name, value in required_texts.items()}
-    values = required_values | {name: make_storable_or_none(value) for name, value in optional_texts.items()}
-    return int(connection.execute(_START_RUN, values | {"at": started_at, "is_holding": is_holding}).scalar_one())
+    parameters = required_values | {name: make_storable_or_none(value) for name, value in optional_texts.items()}
+    return int(connection.execute(_START_RUN, parameters | {"at": started_at, "is_holding": is_holding}).scalar_one())
 
 
 def finish_run(
@@ -181,8 +181,8 @@ def find_rows_read(connection: Connection, account: str, job: str, command: str)
     """Return the number of rows of the source in the last run of this job and command that read the whole source, or
     None. The run must be for this account.
     """
-    values = {"account": make_storable(account), "job": make_storable(job), "command": command}
-    row_count: int | None = connection.execute(_FIND_ROWS_READ, values).scalar_one_or_none()
+    parameters = {"account": make_storable(account), "job": make_storable(job), "command": command}
+    row_count: int | None = connection.execute(_FIND_ROWS_READ, parameters).scalar_one_or_none()
     return row_count
 
 
@@ -197,8 +197,8 @@ def read_list_size(connection: Connection, table: Table, account: str, suppressi
 def record_list_size(connection: Connection, table: Table, account: str, suppression: Suppression) -> None:
     """Record the number of entries of the job's suppression list, as `read_list_size` reads it."""
     statement = f"INSERT INTO {table.name} (name, value) VALUES (:name, :size) ON CONFLICT (name) DO UPDATE SET "
-    values = {"name": _name_list_line(account, suppression), "size": str(suppression.size)}
-    connection.execute(text(statement + "value = excluded.value"), values)
+    parameters = {"name": _name_list_line(account, suppression), "size": str(suppression.size)}
+    connection.execute(text(statement + "value = excluded.value"), parameters)
 
 
 def _name_list_line(account: str, suppression: Suppression) -> str:
@@ -209,8 +209,8 @@ def _name_list_line(account: str, suppression: Suppression) -> str:
 
 def find_job_of_run(connection: Connection, run_id: str) -> str | None:
     """Return the name of the job of this run, or None if the ledger has no such run."""
-    name: str | None = connection.execute(_FIND_JOB_OF_RUN, {"run_id": make_storable(run_id)}).scalar_one_or_none()
-    return name
+    job_name: str | None = connection.execute(_FIND_JOB_OF_RUN, {"run_id": make_storable(run_id)}).scalar_one_or_none()
+    return job_name
 
 
 # Cursors of incremental sources (architecture 4.11). Only the source can compare two values of a cursor
@@ -232,8 +232,8 @@ def read_cursor(connection: Connection, job: str, source: bytes) -> StoredCursor
 
 def move_cursor(connection: Connection, job: str, source: bytes, value: str, run_key: int) -> None:
     """Move the cursor to this value, because the run has read the whole source and has sent all rows."""
-    values = {"job": make_storable(job), "source": source, "value": make_storable(value), "run": run_key}
-    connection.execute(_MOVE_CURSOR, values)
+    parameters = {"job": make_storable(job), "source": source, "value": make_storable(value), "run": run_key}
+    connection.execute(_MOVE_CURSOR, parameters)
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,17 +105,17 @@ class BaseReader:
         known yet."""
         if not isinstance(base, dict):
             base = {}
-        name, has_id = base.get("Name"), type(base.get("Id")) is int
-        if self._requested_base_name is not None and isinstance(name, str):
-            is_unclear = not has_id and fold_base_name(name) == self._folded_name
+        base_name, has_id = base.get("Name"), type(base.get("Id")) is int
+        if self._requested_base_name is not None and isinstance(base_name, str):
+            is_unclear = not has_id and fold_base_name(base_name) == self._folded_name
         else:
             is_unclear = not has_id or self.service_id is None
         if is_unclear:
             raise self._build_unclear_error("Id and name" if has_id else "Id")
-        service_id, name = base.get("Id"), base.get("Name")
-        if self._requested_base_name is None or not isinstance(name, str):
+        service_id, base_name = base.get("Id"), base.get("Name")
+        if self._requested_base_name is None or not isinstance(base_name, str):
             return bool(service_id == self.service_id)
-        if fold_base_name(name) == self._folded_name and isinstance(service_id, int):
+        if fold_base_name(base_name) == self._folded_name and isinstance(service_id, int):
             if self.service_id not in (None, service_id):
                 raise ConfigurationError(
                     f"several bases are called {self._requested_base_name} (ids {self.service_id}, {service_id}): give "
@@ -205,8 +205,8 @@ class SweptRows:
                 for base_reader in self._readers:
                     base_reader.is_of_base(listed_base)  # raises if the base may be a base of the run
                 continue
-            name = listed_base.get("Name")
-            base = listed_base["Id"], name if isinstance(name, str) else None
+            base_name = listed_base.get("Name")
+            base = listed_base["Id"], base_name if isinstance(base_name, str) else None
             if not (self._is_of_run(base) or self._keeps_other_bases):
                 rows_of_other_bases.append(wire_object)
                 continue
@@ -261,9 +261,9 @@ class SweptRows:
 
     def _is_of_run(self, base: ListedBase) -> bool:
         if base not in self._run_membership:
-            service_id, name = base
+            service_id, base_name = base
             # Every reader checks the name, because a reader raises if its base has another name or another Id.
-            match_results = [reader.is_of_base({"Id": service_id, "Name": name}) for reader in self._readers]
+            match_results = [reader.is_of_base({"Id": service_id, "Name": base_name}) for reader in self._readers]
             self._run_membership[base] = any(match_results)
         return self._run_membership[base]
 

@@ -77,14 +77,14 @@ _ONE_LINE_OPTIONS, _MANY_LINES_OPTIONS = (
 
 
 def parse_columns(
-    status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: MaskMessage = str
+    status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask_message: MaskMessage = str
 ) -> ListPage[pa.RecordBatch] | Refused | Ambiguous:
     """Return the result of `parse_list_answer` as columns. Arrow's parser reads the page if the page is as in
     service-api.md; otherwise the page is read value by value."""
     page = decode_page(body) if 200 <= status < 300 else None
     if page is not None:
         return page
-    answer = parse_list_answer(status, headers, body, now, mask=mask)
+    answer = parse_list_answer(status, headers, body, now, mask_message=mask_message)
     if not isinstance(answer, ListPage):
         return answer
     return ListPage(build_columns(answer.subscribers), answer.total_count, answer.offset, answer.limit)
@@ -97,10 +97,10 @@ class Columns:
         self._decoder = decoder
 
     async def parse(
-        self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: MaskMessage
+        self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask_message: MaskMessage
     ) -> ListPage[pa.RecordBatch] | Refused | Ambiguous:
         """Run `parse_columns` in a thread. The parser releases the GIL, so the next page can be received meanwhile."""
-        parse = partial(parse_columns, status, headers, body, now, mask=mask)
+        parse = partial(parse_columns, status, headers, body, now, mask_message=mask_message)
         return await asyncio.get_running_loop().run_in_executor(self._decoder, parse)
 
     def read_ids(self, rows: pa.RecordBatch) -> IdArray | None:

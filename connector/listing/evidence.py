@@ -24,8 +24,8 @@ from connector.listing.findings import (
     PARTITIONS,
     TOPICS_BY_ID,
     Answer,
+    ListReading,
     Question,
-    Suspect,
     Topic,
     compute_id_step,
     contradicts_reading,
@@ -62,10 +62,10 @@ _END_READINGS = 2  # requests for an end of the list, because one answer may com
 _OVERLAP_ROWS = 500  # a request for the end begins this many rows before the end; half a page, if pages are smaller
 
 
-async def gather_answers(request_page: RequestPage, suspect: Suspect, concurrency: int) -> list[Answer]:
+async def gather_answers(request_page: RequestPage, reading: ListReading, concurrency: int) -> list[Answer]:
     """Ask for evidence, at most `concurrency` questions at a time, until no question is left. Return the answers."""
     answers: list[Answer] = []
-    while questions := plan_questions(suspect, answers):
+    while questions := plan_questions(reading, answers):
         answers += await ask_questions_together(request_page, questions, concurrency)
     return answers
 
@@ -128,11 +128,11 @@ async def ask_combinations(
 
 def draw_absent_values(filters: Collection[str], draw: DrawBytes) -> dict[str, object]:
     """Return a value that no subscriber has, for each filter. Leave out filters whose values are all in use."""
-    values = {name: make_up_value(name, draw) for name in filters}
-    return {name: value for name, value in values.items() if value is not None}
+    absent_values = {name: make_up_value(name, draw) for name in filters}
+    return {name: value for name, value in absent_values.items() if value is not None}
 
 
-def plan_questions(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
+def plan_questions(reading: ListReading, answers: Sequence[Answer]) -> list[Question]:
     """Return the next questions, or no question if the answers decide. Return no more than MAX_REQUESTS allow.
 
     The order is: counts, repeated counts if the counts contradict, look-ups by Id, second look-ups of ids that exist,
@@ -140,81 +140,81 @@ def plan_questions(suspect: Suspect, answers: Sequence[Answer]) -> list[Question
     twice, so look-ups come after the counts.
     """
     if not answers:
-        counts = _plan_counts(suspect)  # if TotalCount is ignored, only the rows of the answers are evidence
-        asks_all_at_once = suspect.is_quiet or not suspect.is_total_checked
-        return [*counts, *_plan_look_ups(suspect, len(counts))] if asks_all_at_once else counts
-    questions = _plan_recount(suspect, answers)
+        counts = _plan_counts(reading)  # if TotalCount is ignored, only the rows of the answers are evidence
+        asks_all_at_once = reading.is_quiet or not reading.is_total_checked
+        return [*counts, *_plan_look_ups(reading, len(counts))] if asks_all_at_once else counts
+    questions = _plan_recount(reading, answers)
     has_looked_up = any(answer.question.topic in TOPICS_BY_ID for answer in answers)
-    if not questions and not has_looked_up and not contradicts_reading(suspect, answers):
-        questions = _plan_look_ups(suspect, len(answers))
+    if not questions and not has_looked_up and not contradicts_reading(reading, answers):
+        questions = _plan_look_ups(reading, len(answers))
     if not questions:
-        questions = _plan_second_look_ups(suspect, answers)
+        questions = _plan_second_look_ups(reading, answers)
     if not questions or len(answers) + len(questions) > MAX_REQUESTS:
-        questions = _plan_combinations(suspect, answers) or _plan_entry_look_ups(suspect, answers)
+        questions = _plan_combinations(reading, answers) or _plan_entry_look_ups(reading, answers)
     return questions[: MAX_REQUESTS - len(answers)]
 
 
-def _plan_counts(suspect: Suspect) -> list[Question]:
-    names = [name for name in PARTITIONS if name not in {*suspect.filters, *suspect.skipped_partitions}]
-    questions = [_build_whole_question(suspect, 0)]
+def _plan_counts(reading: ListReading) -> list[Question]:
+    names = [name for name in PARTITIONS if name not in {*reading.filters, *reading.skipped_partitions}]
+    questions = [_build_whole_question(reading, 0)]
     for name in names:
         questions += [
             Question(
-                Topic.PAIR, _build_part_query(suspect, {other_name: value, name: PARTITIONS[name][0]}), name, other_name
+                Topic.PAIR, _build_part_query(reading, {other_name: value, name: PARTITIONS[name][0]}), name, other_name
             )
-            for other_name, value in suspect.absent_values.items()
+            for other_name, value in reading.absent_values.items()
         ]
-        questions += _build_part_questions(suspect, name, PARTITIONS[name], 0)
+        questions += _build_part_questions(reading, name, PARTITIONS[name], 0)
     return [
         *questions,
-        *_build_part_questions(suspect, "base_id", _choose_bases(suspect), 0),
-        _build_whole_question(suspect, 0),
+        *_build_part_questions(reading, "base_id", _choose_bases(reading), 0),
+        _build_whole_question(reading, 0),
     ]
 
 
-def _choose_bases(suspect: Suspect) -> list[int]:
+def _choose_bases(reading: ListReading) -> list[int]:
     """Return the bases to count: first the bases of the job, then the largest bases, then bases that no row shows.
     Return no base if one base has every row."""
-    if suspect.filters or "base_id" in suspect.skipped_partitions:
+    if reading.filters or "base_id" in reading.skipped_partitions:
         return []
-    listed_bases = sorted(suspect.base_counts, key=lambda base_id: -suspect.base_counts[base_id])
-    bases = sorted(listed_bases, key=lambda base_id: base_id not in (suspect.base_ids or ()))[:_MAX_BASES]
-    unlisted_bases = [base_id for base_id in suspect.unlisted_bases if base_id not in suspect.base_counts]
+    listed_bases = sorted(reading.base_counts, key=lambda base_id: -reading.base_counts[base_id])
+    bases = sorted(listed_bases, key=lambda base_id: base_id not in (reading.base_ids or ()))[:_MAX_BASES]
+    unlisted_bases = [base_id for base_id in reading.unlisted_bases if base_id not in reading.base_counts]
     bases += unlisted_bases[:_MAX_UNLISTED_BASES]
     return bases if len(bases) > 1 or not listed_bases else []
 
 
-def _plan_recount(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
+def _plan_recount(reading: ListReading, answers: Sequence[Answer]) -> list[Question]:
     """Return questions that count a partition again, in the opposite order: the first partition whose parts exceed the
     whole list.
     """
     for name in CLASS_FIELDS:
-        rounds = read_rounds(suspect, name, answers)
-        if rounds and decide_partition(suspect, name, answers) is None:
-            values = PARTITIONS.get(name) or _choose_bases(suspect)
+        rounds = read_rounds(reading, name, answers)
+        if rounds and decide_partition(reading, name, answers) is None:
+            class_values = PARTITIONS.get(name) or _choose_bases(reading)
             round_index = len(rounds)
-            ordered_values = values if round_index % 2 == 0 else values[::-1]
+            ordered_values = class_values if round_index % 2 == 0 else class_values[::-1]
             return [
-                *_build_part_questions(suspect, name, ordered_values, round_index),
-                _build_whole_question(suspect, round_index),
+                *_build_part_questions(reading, name, ordered_values, round_index),
+                _build_whole_question(reading, round_index),
             ]
     return []
 
 
-def _plan_combinations(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
+def _plan_combinations(reading: ListReading, answers: Sequence[Answer]) -> list[Question]:
     """Return questions for the bases of the load that no row shows, and for several classes at once.
 
     The list may hide two classes, where all subscribers of the first class are also of the second class. Then no
     request for the first class alone shows a subscriber. A class that a request has shown is combined only with bases
     that no request has shown."""
     has_asked_combinations = any(answer.question.topic is Topic.COMBINATION for answer in answers)
-    if has_asked_combinations or contradicts_reading(suspect, answers):
+    if has_asked_combinations or contradicts_reading(reading, answers):
         return []
-    base_ids = () if "base_id" in suspect.filters else suspect.base_ids or ()
-    unshown_classes = list_unshown_classes(suspect, answers)
-    load_bases: list[HiddenClass] = [("base_id", base_id) for base_id in base_ids if base_id not in suspect.base_counts]
+    base_ids = () if "base_id" in reading.filters else reading.base_ids or ()
+    unshown_classes = list_unshown_classes(reading, answers)
+    load_bases: list[HiddenClass] = [("base_id", base_id) for base_id in base_ids if base_id not in reading.base_counts]
     bases = {*load_bases, *(class_ for class_ in unshown_classes if class_[0] == "base_id")}
-    classes = dict.fromkeys([*unshown_classes, *find_hidden_classes(suspect, answers), *load_bases])
+    classes = dict.fromkeys([*unshown_classes, *find_hidden_classes(reading, answers), *load_bases])
     needs_base = 0 < len(base_ids) == len(load_bases)  # only subscribers of the load's bases concern the load
     combinations = [
         combination
@@ -222,7 +222,7 @@ def _plan_combinations(suspect: Suspect, answers: Sequence[Answer]) -> list[Ques
         if not bases.isdisjoint(combination) or (set(unshown_classes).issuperset(combination) and not needs_base)
     ]
     return [
-        Question(Topic.COMBINATION, _build_part_query(suspect, dict(combination)), classes=combination)
+        Question(Topic.COMBINATION, _build_part_query(reading, dict(combination)), classes=combination)
         for combination in [*((load_base,) for load_base in load_bases), *combinations]
     ]
 
@@ -242,35 +242,35 @@ def combine_classes(classes: Sequence[HiddenClass], min_size: int = 1) -> list[t
     return sorted((combination for combination in combinations if len(combination) >= min_size), key=len)
 
 
-def _plan_look_ups(suspect: Suspect, request_count: int) -> list[Question]:
+def _plan_look_ups(reading: ListReading, request_count: int) -> list[Question]:
     """Return look-ups of ids, and of a few ledger entries. Return no more than MAX_REQUESTS allow after
     `request_count` requests."""
-    questions = _plan_ids(suspect)[: MAX_REQUESTS - request_count]
+    questions = _plan_ids(reading)[: MAX_REQUESTS - request_count]
     remaining_count = max(0, MAX_REQUESTS - _RESERVED_REQUESTS - request_count - len(questions))
-    unlisted_entry_ids = suspect.unlisted_entry_ids[: min(remaining_count, _FIRST_ENTRIES)]
+    unlisted_entry_ids = reading.unlisted_entry_ids[: min(remaining_count, _FIRST_ENTRIES)]
     return [
         *(_build_id_question(Topic.UNLISTED_ENTRY, subscriber_id) for subscriber_id in unlisted_entry_ids),
         *questions,
     ]
 
 
-def _plan_entry_look_ups(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
+def _plan_entry_look_ups(reading: ListReading, answers: Sequence[Answer]) -> list[Question]:
     """Return look-ups of the ledger entries that were not looked up yet, or no look-up if the answers contradict."""
-    if contradicts_reading(suspect, answers) or find_hidden_classes(suspect, answers):
+    if contradicts_reading(reading, answers) or find_hidden_classes(reading, answers):
         return []
     requested_ids = {answer.question.value for answer in answers if answer.question.topic is Topic.UNLISTED_ENTRY}
     unlisted_entry_ids = [
-        subscriber_id for subscriber_id in suspect.unlisted_entry_ids if subscriber_id not in requested_ids
+        subscriber_id for subscriber_id in reading.unlisted_entry_ids if subscriber_id not in requested_ids
     ]
     return [_build_id_question(Topic.UNLISTED_ENTRY, subscriber_id) for subscriber_id in unlisted_entry_ids]
 
 
-def _plan_ids(suspect: Suspect) -> list[Question]:
+def _plan_ids(reading: ListReading) -> list[Question]:
     """Return look-ups of a listed id, of ids beyond both ends, and of ids that are missing between listed ids."""
-    ids = suspect.ids
-    if suspect.filters or not len(ids):
+    ids = reading.ids
+    if reading.filters or not len(ids):
         return []
-    id_step, is_descending = compute_id_step(ids), suspect.certificate.order is Order.ID_DESC
+    id_step, is_descending = compute_id_step(ids), reading.certificate.order is Order.ID_DESC
     smallest_id, largest_id = int(ids[0]), int(ids[-1])
     counts_beyond_ends = IDS_BEYOND, _IDS_BEYOND_OTHER_END
     count_below, count_above = counts_beyond_ends if is_descending else counts_beyond_ends[::-1]
@@ -283,7 +283,7 @@ def _plan_ids(suspect: Suspect) -> list[Question]:
         *(_build_id_question(Topic.BEYOND, subscriber_id) for subscriber_id in ids_beyond if subscriber_id > 0),
         *(
             _build_id_question(Topic.MISSING, subscriber_id)
-            for subscriber_id in _choose_missing_ids(ids, id_step, suspect.seed)
+            for subscriber_id in _choose_missing_ids(ids, id_step, reading.seed)
         ),
     ]
 
@@ -296,24 +296,24 @@ def _choose_missing_ids(ids: IdArray, id_step: int, seed: bytes) -> list[int]:
     return [int(ids[gap]) + id_step * generator.randrange(1, int(distances[gap]) // id_step) for gap in chosen_gaps]
 
 
-def _plan_second_look_ups(suspect: Suspect, answers: Sequence[Answer]) -> list[Question]:
+def _plan_second_look_ups(reading: ListReading, answers: Sequence[Answer]) -> list[Question]:
     """Return second look-ups of unlisted ids that exist, and requests for each end of the list beyond which ids exist.
 
     A subscriber beyond the end whom only a request for a class or a base has shown is either hidden or a newcomer. The
     end of the list, read after that request, shows which."""
     asked_questions = [answer.question for answer in answers]
     questions = []
-    for subscriber_id in sorted(find_present_ids(suspect, answers, Topic.MISSING)):
+    for subscriber_id in sorted(find_present_ids(reading, answers, Topic.MISSING)):
         question = _build_id_question(Topic.MISSING, subscriber_id, 1)
         questions += [question] if question not in asked_questions else []
-    if suspect.certificate.order not in (Order.ID, Order.ID_DESC) and len(suspect.ids):
+    if reading.certificate.order not in (Order.ID, Order.ID_DESC) and len(reading.ids):
         return questions
     sides = set[str]()
     if not any(question.topic is Topic.END for question in asked_questions):
         sides |= {
-            find_side(suspect, subscriber_id) for subscriber_id in find_present_ids(suspect, answers, Topic.BEYOND)
+            find_side(reading, subscriber_id) for subscriber_id in find_present_ids(reading, answers, Topic.BEYOND)
         }
-        if max(read_totals(answers), default=0) > (suspect.certificate.total_last or 0):
+        if max(read_totals(answers), default=0) > (reading.certificate.total_last or 0):
             sides.add("above")  # the list has grown, and newcomers have the largest ids
     end_indexes = [index for index, question in enumerate(asked_questions) if question.topic is Topic.END]
     later_answers = answers[max(end_indexes, default=-1) + 1 :]
@@ -321,34 +321,36 @@ def _plan_second_look_ups(suspect: Suspect, answers: Sequence[Answer]) -> list[Q
         subscriber_id
         for answer in later_answers
         if answer.question.topic in (Topic.PART, Topic.COMBINATION)
-        for subscriber_id in find_hidden_ids(suspect, answer, answers).tolist()
+        for subscriber_id in find_hidden_ids(reading, answer, answers).tolist()
     }
-    if any(find_side(suspect, hidden_id) == "above" for hidden_id in hidden_ids):
+    if any(find_side(reading, hidden_id) == "above" for hidden_id in hidden_ids):
         sides.add("above")
     for side in sorted(sides):
-        is_tail = side == ("above" if suspect.certificate.order is Order.ID else "below")
-        overlap_rows = min(_OVERLAP_ROWS, suspect.page_size // 2)
-        offset = max(0, suspect.certificate.distinct - overlap_rows) if is_tail else 0
-        query = replace(suspect.query, offset=offset, limit=MAX_LIMIT - 1)
+        is_tail = side == ("above" if reading.certificate.order is Order.ID else "below")
+        overlap_rows = min(_OVERLAP_ROWS, reading.page_size // 2)
+        offset = max(0, reading.certificate.distinct - overlap_rows) if is_tail else 0
+        query = replace(reading.query, offset=offset, limit=MAX_LIMIT - 1)
         questions += [Question(Topic.END, query, side)] * _END_READINGS
     return questions
 
 
-def _build_whole_question(suspect: Suspect, round_index: int) -> Question:
+def _build_whole_question(reading: ListReading, round_index: int) -> Question:
     """Return the question that reads a list of one page a second time, or counts a longer list.
 
     The limit differs from the limit of the reading, so that no cache returns an old answer."""
-    limit = suspect.query.limit
-    is_one_page = suspect.certificate.distinct <= limit
+    limit = reading.query.limit
+    is_one_page = reading.certificate.distinct <= limit
     query = replace(
-        suspect.query, offset=0, limit=max(1, limit - 1) if is_one_page and not round_index else _SAMPLE_ROWS
+        reading.query, offset=0, limit=max(1, limit - 1) if is_one_page and not round_index else _SAMPLE_ROWS
     )
     return Question(Topic.WHOLE, query, round_index=round_index)
 
 
-def _build_part_questions(suspect: Suspect, name: str, values: Sequence[object], round_index: int) -> list[Question]:
+def _build_part_questions(
+    reading: ListReading, name: str, values: Sequence[object], round_index: int
+) -> list[Question]:
     return [
-        Question(Topic.PART, _build_part_query(suspect, {name: value}), name, value, round_index) for value in values
+        Question(Topic.PART, _build_part_query(reading, {name: value}), name, value, round_index) for value in values
     ]
 
 
@@ -356,5 +358,5 @@ def _build_id_question(topic: Topic, subscriber_id: int, round_index: int = 0) -
     return Question(topic, ListQuery(limit=_SAMPLE_ROWS, id=subscriber_id), "id", subscriber_id, round_index)
 
 
-def _build_part_query(suspect: Suspect, values: Mapping[str, object]) -> ListQuery:
-    return replace(suspect.query, offset=0, limit=_SAMPLE_ROWS, **values)  # type: ignore[arg-type] # each value has its field's type
+def _build_part_query(reading: ListReading, values: Mapping[str, object]) -> ListQuery:
+    return replace(reading.query, offset=0, limit=_SAMPLE_ROWS, **values)  # type: ignore[arg-type] # each value has its field's type

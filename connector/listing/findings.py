@@ -81,7 +81,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Suspect:
+class ListReading:
     """A reading of the list that seems complete, with the facts that questions and decisions need."""
 
     certificate: Certificate
@@ -127,25 +127,25 @@ def read_ids(answer: Answer) -> list[int]:
     return [subscriber_id for row in rows if type(subscriber_id := row.get("Id")) is int]
 
 
-def read_unlisted_ids(suspect: Suspect, answer: Answer) -> IdArray:
+def read_unlisted_ids(reading: ListReading, answer: Answer) -> IdArray:
     """Return the ids in the answer that the suspected reading lacks, ascending."""
     ids = np.array(sorted(set(read_ids(answer))), dtype=np.int64)
-    unlisted_ids: IdArray = ids[~mark_contained(suspect.ids, ids)]
+    unlisted_ids: IdArray = ids[~mark_contained(reading.ids, ids)]
     return unlisted_ids
 
 
-def find_newcomer_ids(suspect: Suspect, answers: Sequence[Answer]) -> IdArray:
+def find_newcomer_ids(reading: ListReading, answers: Sequence[Answer]) -> IdArray:
     """Return the ids above the largest listed id that the list shows without further filters, ascending. Their
     subscribers were added after the reading, and the list does not hide them."""
     unfiltered_answers = [answer for answer in answers if answer.question.topic in (Topic.WHOLE, Topic.END)]
-    unlisted_ids = [read_unlisted_ids(suspect, answer) for answer in unfiltered_answers]
+    unlisted_ids = [read_unlisted_ids(reading, answer) for answer in unfiltered_answers]
     ids: IdArray = np.unique(np.concatenate([np.empty(0, np.int64), *unlisted_ids]))
-    return ids[ids > suspect.ids[-1]] if len(suspect.ids) else ids
+    return ids[ids > reading.ids[-1]] if len(reading.ids) else ids
 
 
-def find_hidden_ids(suspect: Suspect, answer: Answer, answers: Sequence[Answer]) -> IdArray:
+def find_hidden_ids(reading: ListReading, answer: Answer, answers: Sequence[Answer]) -> IdArray:
     """Return the ids in one of the answers that neither the reading nor a later page of the list shows, ascending."""
-    unlisted_ids, newcomer_ids = read_unlisted_ids(suspect, answer), find_newcomer_ids(suspect, answers)
+    unlisted_ids, newcomer_ids = read_unlisted_ids(reading, answer), find_newcomer_ids(reading, answers)
     hidden_ids: IdArray = unlisted_ids[~mark_contained(newcomer_ids, unlisted_ids)]
     return hidden_ids
 
@@ -156,9 +156,9 @@ def read_totals(answers: Sequence[Answer]) -> list[int]:
     return [answer.total_count for answer in whole_answers if answer.total_count is not None]
 
 
-def find_side(suspect: Suspect, subscriber_id: int) -> str:
+def find_side(reading: ListReading, subscriber_id: int) -> str:
     """Return the side of the listed ids on which an id lies."""
-    return "below" if len(suspect.ids) and subscriber_id < int(suspect.ids[0]) else "above"
+    return "below" if len(reading.ids) and subscriber_id < int(reading.ids[0]) else "above"
 
 
 def compute_id_step(ids: IdArray) -> int:
@@ -176,73 +176,73 @@ _SHOWN_SHARE = 0.1
 _MIN_UNLISTED_COUNT = 3  # the least number of unlisted subscribers that contradicts the list; fewer may be newcomers
 
 
-def decide_evidence(suspect: Suspect, answers: Sequence[Answer]) -> list[Finding]:
+def decide_evidence(reading: ListReading, answers: Sequence[Answer]) -> list[Finding]:
     """Return a finding for each kind of evidence: whether the evidence contradicts the size of the list."""
     findings = []
     for name in CLASS_FIELDS:
-        if rounds := read_rounds(suspect, name, answers):
-            evidence_result = decide_partition(suspect, name, answers) or EvidenceResult.NOTHING
+        if rounds := read_rounds(reading, name, answers):
+            evidence_result = decide_partition(reading, name, answers) or EvidenceResult.NOTHING
             last_round = rounds[-1]
             sum_text = " + ".join(f"{part_count:,}" for part_count in last_round.part_counts)
             hidden_values = (
-                _find_too_few(suspect, name, answers) if evidence_result is EvidenceResult.CONTRADICTS else ()
+                _find_too_few(reading, name, answers) if evidence_result is EvidenceResult.CONTRADICTS else ()
             )
             hidden_classes = tuple((name, value) for value in hidden_values)
             message = (
                 f"requests for the parts count {sum_text}, and TotalCount of the list is {last_round.total_after:,}"
             )
             findings.append(Finding(name, evidence_result, message, hidden_classes))
-        elif unlisted_values := _find_unlisted_values(suspect, name, answers):
+        elif unlisted_values := _find_unlisted_values(reading, name, answers):
             message = f"requests for {len(unlisted_values)} classes show only unlisted subscribers"
             hidden_classes = tuple((name, value) for value in unlisted_values)
             findings.append(Finding(name, EvidenceResult.CONTRADICTS, message, hidden_classes))
     for finding in (
-        _decide_combinations(suspect, answers),
-        _decide_totals(suspect, answers),
-        _decide_rows(suspect, answers),
-        _decide_unlisted_entries(suspect, answers),
-        _decide_ids(suspect, answers),
+        _decide_combinations(reading, answers),
+        _decide_totals(reading, answers),
+        _decide_rows(reading, answers),
+        _decide_unlisted_entries(reading, answers),
+        _decide_ids(reading, answers),
     ):
         findings += [finding] if finding is not None else []
     return findings
 
 
-def find_hidden_classes(suspect: Suspect, answers: Sequence[Answer]) -> list[HiddenClass]:
+def find_hidden_classes(reading: ListReading, answers: Sequence[Answer]) -> list[HiddenClass]:
     """Return the classes that the list shows only to a request for the class, according to the answers."""
-    return [class_ for finding in decide_evidence(suspect, answers) for class_ in finding.hidden_classes]
+    return [class_ for finding in decide_evidence(reading, answers) for class_ in finding.hidden_classes]
 
 
-def contradicts_reading(suspect: Suspect, answers: Sequence[Answer]) -> bool:
+def contradicts_reading(reading: ListReading, answers: Sequence[Answer]) -> bool:
     """Return whether a finding contradicts the list and no hidden class explains the finding."""
-    findings = decide_evidence(suspect, answers)
+    findings = decide_evidence(reading, answers)
     return any(
         finding.evidence_result is EvidenceResult.CONTRADICTS and not finding.hidden_classes for finding in findings
     )
 
 
-def list_unshown_classes(suspect: Suspect, answers: Sequence[Answer]) -> list[HiddenClass]:
+def list_unshown_classes(reading: ListReading, answers: Sequence[Answer]) -> list[HiddenClass]:
     """Return the classes of which neither the reading nor a request for the class showed a subscriber."""
-    parts_by_name = {name: _read_part_counts(suspect, name, answers) for name in CLASS_FIELDS}
+    parts_by_name = {name: _read_part_counts(reading, name, answers) for name in CLASS_FIELDS}
     return [
         (name, value)
         for name, rounds in parts_by_name.items()
         for value in (rounds[-1] if rounds else ())
-        if not rounds[-1][value] and not suspect.class_counts.get(name, {}).get(value)
+        if not rounds[-1][value] and not reading.class_counts.get(name, {}).get(value)
     ]
 
 
-def decide_partition(suspect: Suspect, name: str, answers: Sequence[Answer]) -> EvidenceResult | None:
+def decide_partition(reading: ListReading, name: str, answers: Sequence[Answer]) -> EvidenceResult | None:
     """Return the meaning of the counts of a partition, or None if the counts must be repeated."""
-    certificate = suspect.certificate
+    certificate = reading.certificate
     known_totals = {
         total_count for total_count in (certificate.total_first, certificate.total_last) if total_count is not None
     }
-    rounds = read_rounds(suspect, name, answers)
-    if any(hidden_name == name for hidden_name, _ in suspect.hidden_classes):
-        return EvidenceResult.CONTRADICTS if _find_too_few(suspect, name, answers) else EvidenceResult.NOTHING
-    if _find_unlisted_values(suspect, name, answers):
+    rounds = read_rounds(reading, name, answers)
+    if any(hidden_name == name for hidden_name, _ in reading.hidden_classes):
+        return EvidenceResult.CONTRADICTS if _find_too_few(reading, name, answers) else EvidenceResult.NOTHING
+    if _find_unlisted_values(reading, name, answers):
         return EvidenceResult.CONTRADICTS
-    evidence_result = decide_counts(rounds, suspect.is_quiet, known_totals)
+    evidence_result = decide_counts(rounds, reading.is_quiet, known_totals)
     if name != "base_id":
         return evidence_result
     # Bases that no page showed may be missing in both sums, and bases that are not counted may have changed meanwhile.
@@ -250,10 +250,10 @@ def decide_partition(suspect: Suspect, name: str, answers: Sequence[Answer]) -> 
         sum(counts_of_round.part_counts) - counts_of_round.total_after >= _compute_jump(counts_of_round.total_after)
         for counts_of_round in rounds
     )
-    part_rounds = _read_part_counts(suspect, name, answers)
+    part_rounds = _read_part_counts(reading, name, answers)
     counted_bases = part_rounds[0] if part_rounds else {}
     has_unlisted_base = any(
-        all(parts[base] for parts in part_rounds) and not suspect.base_counts.get(int(str(base)))
+        all(parts[base] for parts in part_rounds) and not reading.base_counts.get(int(str(base)))
         for base in counted_bases
     )
     return (
@@ -263,26 +263,26 @@ def decide_partition(suspect: Suspect, name: str, answers: Sequence[Answer]) -> 
     )
 
 
-def _find_too_few(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[object]:
+def _find_too_few(reading: ListReading, name: str, answers: Sequence[Answer]) -> list[object]:
     """Return the values of a partition of which the reading has too few rows.
 
     Before a class has been read separately, return no value if the reading has more than a few rows of one: then a
     window has cut the list off, and no class is hidden."""
-    if unlisted_values := _find_unlisted_values(suspect, name, answers):
+    if unlisted_values := _find_unlisted_values(reading, name, answers):
         return unlisted_values
-    counts, listed_counts = _read_part_counts(suspect, name, answers)[-1], suspect.class_counts.get(name, {})
-    tolerance = _compute_jump(suspect.certificate.distinct) if suspect.hidden_classes or not suspect.is_quiet else 0
-    values = [value for value, count in counts.items() if count - listed_counts.get(value, 0) > tolerance]
-    is_window = any(listed_counts.get(value, 0) > _SHOWN_SHARE * counts[value] for value in values)
-    return [] if is_window and not suspect.hidden_classes else values
+    counts, listed_counts = _read_part_counts(reading, name, answers)[-1], reading.class_counts.get(name, {})
+    tolerance = _compute_jump(reading.certificate.distinct) if reading.hidden_classes or not reading.is_quiet else 0
+    hidden_values = [value for value, count in counts.items() if count - listed_counts.get(value, 0) > tolerance]
+    is_window = any(listed_counts.get(value, 0) > _SHOWN_SHARE * counts[value] for value in hidden_values)
+    return [] if is_window and not reading.hidden_classes else hidden_values
 
 
-def _find_unlisted_values(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[object]:
+def _find_unlisted_values(reading: ListReading, name: str, answers: Sequence[Answer]) -> list[object]:
     """Return the values of a partition that no listed row has, although requests for the value show subscribers.
 
     Missing answers for other values do not matter, because one answer is enough to show that the list hides its class.
     """
-    listed_counts = suspect.class_counts.get(name, {})
+    listed_counts = reading.class_counts.get(name, {})
     part_answers = [
         answer for answer in answers if answer.question.topic is Topic.PART and answer.question.name == name
     ]
@@ -290,31 +290,31 @@ def _find_unlisted_values(suspect: Suspect, name: str, answers: Sequence[Answer]
     for value in dict.fromkeys(answer.question.value for answer in part_answers):
         answers_for_value = [answer for answer in part_answers if answer.question.value == value]
         is_unlisted = all(
-            _read_count(suspect, answer) is not None and _shows_only_hidden_classes(suspect, answer, answers)
+            _read_count(reading, answer) is not None and _shows_only_hidden_classes(reading, answer, answers)
             for answer in answers_for_value
         )
         values += [value] if is_unlisted and not listed_counts.get(value) else []
     return values
 
 
-def _shows_only_hidden_classes(suspect: Suspect, answer: Answer, answers: Sequence[Answer]) -> bool:
+def _shows_only_hidden_classes(reading: ListReading, answer: Answer, answers: Sequence[Answer]) -> bool:
     """Return whether no page of the list shows a row of this part, and at least one row is not a newcomer. This is the
     case if there are several rows, or if a row has an id between listed ids."""
-    hidden_ids, ids = find_hidden_ids(suspect, answer, answers), suspect.ids
+    hidden_ids, ids = find_hidden_ids(reading, answer, answers), reading.ids
     if not len(hidden_ids) or len(hidden_ids) < len(read_ids(answer)):
         return False
     is_inside = len(ids) > 1 and bool(((hidden_ids > ids[0]) & (hidden_ids < ids[-1])).any())
     return is_inside or len(hidden_ids) >= _MIN_UNLISTED_COUNT
 
 
-def read_rounds(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[RoundCounts]:
+def read_rounds(reading: ListReading, name: str, answers: Sequence[Answer]) -> list[RoundCounts]:
     """Return the counts of a partition, one for each round. Return an empty list if any answer is missing or does not
     match its question."""
     whole_answers = (
-        [answer for answer in answers if answer.question.topic is Topic.WHOLE] if suspect.is_total_checked else []
+        [answer for answer in answers if answer.question.topic is Topic.WHOLE] if reading.is_total_checked else []
     )
     rounds: list[RoundCounts] = []
-    for round_index, counts in enumerate(_read_part_counts(suspect, name, answers)):
+    for round_index, counts in enumerate(_read_part_counts(reading, name, answers)):
         answered_totals = [
             answer.total_count
             for answer in whole_answers
@@ -326,19 +326,19 @@ def read_rounds(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[
         parts = list(counts.values())
         if name == "base_id":  # assumed: the other bases still have as many rows as the reading showed
             parts.append(
-                suspect.certificate.distinct - sum(suspect.base_counts.get(int(str(base_id)), 0) for base_id in counts)
+                reading.certificate.distinct - sum(reading.base_counts.get(int(str(base_id)), 0) for base_id in counts)
             )
         rounds.append(RoundCounts(totals[0], parts, totals[-1]))
     return rounds
 
 
-def _read_part_counts(suspect: Suspect, name: str, answers: Sequence[Answer]) -> list[dict[object, int]]:
+def _read_part_counts(reading: ListReading, name: str, answers: Sequence[Answer]) -> list[dict[object, int]]:
     """Return the counts of a partition by value, one mapping for each round. Return an empty list if any answer is
     missing or does not match its question."""
     pair_answers = [
         answer for answer in answers if answer.question.topic is Topic.PAIR and answer.question.name == name
     ]
-    if len(pair_answers) < len(suspect.absent_values) or not all(_is_empty_answer(answer) for answer in pair_answers):
+    if len(pair_answers) < len(reading.absent_values) or not all(_is_empty_answer(answer) for answer in pair_answers):
         return []
     part_answers = [
         answer for answer in answers if answer.question.topic is Topic.PART and answer.question.name == name
@@ -346,7 +346,7 @@ def _read_part_counts(suspect: Suspect, name: str, answers: Sequence[Answer]) ->
     rounds = list[dict[object, int]]()
     for round_index in sorted({answer.question.round_index for answer in part_answers}):
         parts_of_round = [answer for answer in part_answers if answer.question.round_index == round_index]
-        counts = {answer.question.value: _read_count(suspect, answer) for answer in parts_of_round}
+        counts = {answer.question.value: _read_count(reading, answer) for answer in parts_of_round}
         valid_counts = {value: count for value, count in counts.items() if count is not None}
         if len(valid_counts) < len(counts):
             return []
@@ -354,14 +354,14 @@ def _read_part_counts(suspect: Suspect, name: str, answers: Sequence[Answer]) ->
     return rounds
 
 
-def _read_count(suspect: Suspect, answer: Answer) -> int | None:
+def _read_count(reading: ListReading, answer: Answer) -> int | None:
     """Return TotalCount of a part or, if TotalCount is ignored, the number of rows of the answer. Return None if the
     rows do not match the question."""
     page = answer.page
-    total_count = None if page is None else page.total_count if suspect.is_total_checked else len(page.subscribers)
+    total_count = None if page is None else page.total_count if reading.is_total_checked else len(page.subscribers)
     if page is None or total_count is None or bool(page.subscribers) != bool(total_count):
         return None
-    requested_values = {**suspect.filters, answer.question.name: answer.question.value}
+    requested_values = {**reading.filters, answer.question.name: answer.question.value}
     return total_count if have_requested_values(requested_values, page.subscribers) else None
 
 
@@ -369,7 +369,7 @@ def _is_empty_answer(answer: Answer) -> bool:
     return answer.page is not None and not answer.page.subscribers and not answer.page.total_count
 
 
-def _decide_combinations(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
+def _decide_combinations(reading: ListReading, answers: Sequence[Answer]) -> Finding | None:
     """Return the finding of the requests for several classes at once, or None if no request shows an unlisted
     subscriber.
 
@@ -381,11 +381,11 @@ def _decide_combinations(suspect: Suspect, answers: Sequence[Answer]) -> Finding
         is_covered = any(set(combination) <= set(classes) for combination in combinations)
         if is_covered or not classes or page is None:
             continue
-        unlisted_ids = find_hidden_ids(suspect, answer, answers)
-        if len(unlisted_ids) and have_requested_values({**suspect.filters, **dict(classes)}, page.subscribers):
+        unlisted_ids = find_hidden_ids(reading, answer, answers)
+        if len(unlisted_ids) and have_requested_values({**reading.filters, **dict(classes)}, page.subscribers):
             unlisted_count += len(unlisted_ids)
             combinations.append(classes)
-    if unlisted_count < (1 if suspect.is_quiet and not suspect.hidden_classes else _MIN_UNLISTED_COUNT):
+    if unlisted_count < (1 if reading.is_quiet and not reading.hidden_classes else _MIN_UNLISTED_COUNT):
         return None
     hidden_classes = dict.fromkeys(class_ for classes in combinations for class_ in classes)
     names = " and ".join(name for name, _ in combinations[0])
@@ -393,39 +393,39 @@ def _decide_combinations(suspect: Suspect, answers: Sequence[Answer]) -> Finding
     return Finding("classes", EvidenceResult.CONTRADICTS, message, tuple(hidden_classes))
 
 
-def _decide_totals(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
+def _decide_totals(reading: ListReading, answers: Sequence[Answer]) -> Finding | None:
     """Return the finding about the TotalCounts of the run, or None if the TotalCounts prove nothing. If an unchanged
     list has a much larger TotalCount at another time, the list has left subscribers out.
     """
-    certificate = suspect.certificate
+    certificate = reading.certificate
     last_total = certificate.total_last
     whole_answers = [answer for answer in answers if answer.question.topic is Topic.WHOLE]
     totals = read_totals(answers)
-    if last_total is None or not suspect.is_total_checked:
+    if last_total is None or not reading.is_total_checked:
         return None
     highest_total = max([certificate.total_first or 0, *totals])
-    if _has_grown_at_end(suspect, answers):
+    if _has_grown_at_end(reading, answers):
         return Finding(
             "total_count",
             EvidenceResult.NOTHING,
             f"TotalCount was {highest_total:,} in another answer and {last_total:,} at the end of the reading, and the "
             "new ids are at the end of the list",
         )
-    largest_id = int(suspect.ids[-1]) if len(suspect.ids) else math.inf  # newcomers have larger ids
-    older_counts = [int(np.count_nonzero(read_unlisted_ids(suspect, answer) < largest_id)) for answer in whole_answers]
+    largest_id = int(reading.ids[-1]) if len(reading.ids) else math.inf  # newcomers have larger ids
+    older_counts = [int(np.count_nonzero(read_unlisted_ids(reading, answer) < largest_id)) for answer in whole_answers]
     unlisted_count = max(older_counts, default=0)
     jump = _compute_jump(last_total)
-    is_unchanged = suspect.is_quiet and len(set(totals)) == 1
+    is_unchanged = reading.is_quiet and len(set(totals)) == 1
     if is_unchanged and max(totals[0] - last_total, unlisted_count) >= jump:
         message = (
             f"TotalCount of a second reading is {totals[0]:,}, and it shows {unlisted_count:,} unlisted ids between "
             "the listed ids"
         )
         return Finding("total_count", EvidenceResult.CONTRADICTS, message)
-    if suspect.is_quiet and suspect.earlier_total is not None and suspect.earlier_total - last_total >= jump:
-        message = f"TotalCount was {suspect.earlier_total:,} shortly before the reading, and then {last_total:,}"
+    if reading.is_quiet and reading.earlier_total is not None and reading.earlier_total - last_total >= jump:
+        message = f"TotalCount was {reading.earlier_total:,} shortly before the reading, and then {last_total:,}"
         return Finding("total_count", EvidenceResult.CONTRADICTS, message)
-    if suspect.is_quiet and highest_total - last_total >= max(_GROWTH_ROWS, _GROWTH_SHARE * last_total):
+    if reading.is_quiet and highest_total - last_total >= max(_GROWTH_ROWS, _GROWTH_SHARE * last_total):
         message = f"TotalCount was {last_total:,} at the end of the reading, and {highest_total:,} in another answer"
         return Finding("total_count", EvidenceResult.CONTRADICTS, message)
     if highest_total - certificate.distinct >= max(2 * _GROWTH_ROWS, _GROWTH_SHARE * highest_total):
@@ -439,16 +439,16 @@ def _decide_totals(suspect: Suspect, answers: Sequence[Answer]) -> Finding | Non
     return None
 
 
-def _has_grown_at_end(suspect: Suspect, answers: Sequence[Answer]) -> bool:
+def _has_grown_at_end(reading: ListReading, answers: Sequence[Answer]) -> bool:
     """Return whether subscribers were added to the list and all of them have larger ids than the listed subscribers, so
     that they are newcomers of other runs.
 
     For a list of one page, a second reading shows all ids. In a longer list in id order, the largest listed id must
     still have its rank, counted from the end without newcomers.
     """
-    if not len(suspect.ids):
+    if not len(reading.ids):
         return False
-    largest_id, order, id_count = int(suspect.ids[-1]), suspect.certificate.order, len(suspect.ids)
+    largest_id, order, id_count = int(reading.ids[-1]), reading.certificate.order, len(reading.ids)
     for answer in answers:
         answered_ids, offset = read_ids(answer), answer.question.query.offset
         has_newcomers = any(subscriber_id > largest_id for subscriber_id in answered_ids)
@@ -456,7 +456,7 @@ def _has_grown_at_end(suspect: Suspect, answers: Sequence[Answer]) -> bool:
             continue
         if answer.question.topic is Topic.WHOLE and len(answered_ids) >= answer.total_count:
             older_ids = sorted(subscriber_id for subscriber_id in set(answered_ids) if subscriber_id <= largest_id)
-            if np.array_equal(np.array(older_ids, dtype=np.int64), suspect.ids):
+            if np.array_equal(np.array(older_ids, dtype=np.int64), reading.ids):
                 return True
         if answer.question.topic is Topic.END and largest_id in answered_ids:
             rank = offset + answered_ids.index(largest_id)
@@ -465,21 +465,21 @@ def _has_grown_at_end(suspect: Suspect, answers: Sequence[Answer]) -> bool:
     return False
 
 
-def _decide_rows(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
+def _decide_rows(reading: ListReading, answers: Sequence[Answer]) -> Finding | None:
     """Return the finding of the rows in the answers to counting questions, or None if the rows prove nothing. Several
     unlisted ids between listed ids contradict the list, because newcomers have ids beyond the end.
     """
-    if len(suspect.ids) < 2:
+    if len(reading.ids) < 2:
         return None
-    smallest_id, largest_id = int(suspect.ids[0]), int(suspect.ids[-1])
-    hidden_classes = {(name, value) for name in CLASS_FIELDS for value in _find_unlisted_values(suspect, name, answers)}
+    smallest_id, largest_id = int(reading.ids[0]), int(reading.ids[-1])
+    hidden_classes = {(name, value) for name in CLASS_FIELDS for value in _find_unlisted_values(reading, name, answers)}
     for answer in answers:
         question = answer.question
         if question.topic not in (Topic.WHOLE, Topic.PART) or (question.name, question.value) in hidden_classes:
             continue
-        if answer.page is None or not have_requested_values(suspect.filters, answer.page.subscribers):
+        if answer.page is None or not have_requested_values(reading.filters, answer.page.subscribers):
             continue
-        unlisted_ids = read_unlisted_ids(suspect, answer)
+        unlisted_ids = read_unlisted_ids(reading, answer)
         inside_count = int(np.count_nonzero((unlisted_ids > smallest_id) & (unlisted_ids < largest_id)))
         if inside_count >= max(_MIN_UNLISTED_COUNT, _JUMP_SHARE * len(read_ids(answer))):
             message = f"another answer shows {inside_count:,} unlisted ids between the listed ids"
@@ -492,7 +492,7 @@ def _compute_jump(total_count: int) -> float:
     return max(_JUMP_ROWS, _JUMP_SHARE * total_count)
 
 
-def _decide_unlisted_entries(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
+def _decide_unlisted_entries(reading: ListReading, answers: Sequence[Answer]) -> Finding | None:
     """Return the finding of the look-ups of confirmed subscribers that the list lacks, or None without such look-ups.
 
     One existing subscriber contradicts the list. If the query has a filter besides the base, two must exist, because
@@ -500,14 +500,14 @@ def _decide_unlisted_entries(suspect: Suspect, answers: Sequence[Answer]) -> Fin
     lookups = [answer for answer in answers if answer.question.topic is Topic.UNLISTED_ENTRY]
     if not lookups:
         return None
-    present_ids = find_present_ids(suspect, answers, Topic.UNLISTED_ENTRY)
-    min_present_count = 2 if set(suspect.filters) - {"base_id"} else 1
+    present_ids = find_present_ids(reading, answers, Topic.UNLISTED_ENTRY)
+    min_present_count = 2 if set(reading.filters) - {"base_id"} else 1
     evidence_result = EvidenceResult.CONTRADICTS if len(present_ids) >= min_present_count else EvidenceResult.NOTHING
     message = f"{len(present_ids)} of {len(lookups)} subscribers that the list lacks exist"
     return Finding("ledger", evidence_result, message, unlisted_ids=tuple(sorted(present_ids)))
 
 
-def _decide_ids(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
+def _decide_ids(reading: ListReading, answers: Sequence[Answer]) -> Finding | None:
     """Return the finding of the look-ups of ids that the list lacks, or None without such look-ups.
 
     An existing id contradicts the list, unless its subscriber is a newcomer. If the ids at the end of the list are
@@ -515,14 +515,14 @@ def _decide_ids(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
     lookups = [answer for answer in answers if answer.question.topic in (Topic.MISSING, Topic.BEYOND)]
     if not lookups:
         return None
-    inside_ids = find_present_ids(suspect, answers, Topic.MISSING)
-    outside_ids = find_present_ids(suspect, answers, Topic.BEYOND)
+    inside_ids = find_present_ids(reading, answers, Topic.MISSING)
+    outside_ids = find_present_ids(reading, answers, Topic.BEYOND)
     second_lookups = [answer for answer in lookups if answer.question.round_index]
     unlisted_ids = inside_ids.intersection(
-        answer.question.value for answer in second_lookups if _is_present(suspect, answer)
+        answer.question.value for answer in second_lookups if _is_present(reading, answer)
     )
     for subscriber_id in outside_ids:
-        side = find_side(suspect, subscriber_id)
+        side = find_side(reading, subscriber_id)
         end_answers = [
             answer for answer in answers if answer.question.topic is Topic.END and answer.question.name == side
         ]
@@ -531,8 +531,8 @@ def _decide_ids(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
             unlisted_ids.add(subscriber_id)
     total_count = max(read_totals(answers), default=0)
     is_window = (
-        suspect.is_total_checked
-        and total_count == len(suspect.ids)
+        reading.is_total_checked
+        and total_count == len(reading.ids)
         and (total_count % 100 == 0 or is_window_size(total_count))
     )
     if is_window and len(outside_ids) >= _JUMP_ROWS:
@@ -541,15 +541,15 @@ def _decide_ids(suspect: Suspect, answers: Sequence[Answer]) -> Finding | None:
     message = f"{len(inside_ids | outside_ids) or 'none'} of {asked_count} ids that the list lacks exist"
     if unlisted_ids:
         return Finding("ids", EvidenceResult.CONTRADICTS, message, unlisted_ids=tuple(sorted(unlisted_ids)))
-    has_control = any(answer.question.topic is Topic.KNOWN and _is_present(suspect, answer) for answer in answers)
-    is_proof = has_control and not inside_ids and not outside_ids and _compute_chance(suspect) <= _LARGEST_CHANCE
+    has_control = any(answer.question.topic is Topic.KNOWN and _is_present(reading, answer) for answer in answers)
+    is_proof = has_control and not inside_ids and not outside_ids and _compute_chance(reading) <= _LARGEST_CHANCE
     return Finding("ids", EvidenceResult.AGREES if is_proof else EvidenceResult.NOTHING, message)
 
 
-def _compute_chance(suspect: Suspect) -> float:
+def _compute_chance(reading: ListReading) -> float:
     """Return the probability that all looked-up ids beyond the end are unused by chance although the list is cut off
     there."""
-    order, ids = suspect.certificate.order, suspect.ids
+    order, ids = reading.certificate.order, reading.ids
     if order not in (Order.ID, Order.ID_DESC) or len(ids) < 2:
         return 1.0
     id_step = compute_id_step(ids)
@@ -559,18 +559,18 @@ def _compute_chance(suspect: Suspect) -> float:
     return float((1 - density) ** lookup_count)
 
 
-def find_present_ids(suspect: Suspect, answers: Sequence[Answer], topic: Topic) -> set[int]:
+def find_present_ids(reading: ListReading, answers: Sequence[Answer], topic: Topic) -> set[int]:
     """Return the ids that the suspected reading lacks, although an answer to a question of this topic shows their
     subscribers."""
-    present_answers = [answer for answer in answers if answer.question.topic is topic and _is_present(suspect, answer)]
+    present_answers = [answer for answer in answers if answer.question.topic is topic and _is_present(reading, answer)]
     return {
-        subscriber_id for answer in present_answers for subscriber_id in read_unlisted_ids(suspect, answer).tolist()
+        subscriber_id for answer in present_answers for subscriber_id in read_unlisted_ids(reading, answer).tolist()
     }
 
 
-def _is_present(suspect: Suspect, answer: Answer) -> bool:
+def _is_present(reading: ListReading, answer: Answer) -> bool:
     """Return whether the answer to a look-up by Id has only the subscriber with this Id, and the subscriber matches the
     filters of the suspected query."""
     if answer.page is None or read_ids(answer) != [answer.question.value]:
         return False
-    return have_requested_values(suspect.filters, answer.page.subscribers)
+    return have_requested_values(reading.filters, answer.page.subscribers)

@@ -25,15 +25,15 @@ from connector.service.wire import MAX_LIMIT, ListQuery, read_field
 _HIDDEN_SAMPLE_ROWS = 50  # rows of a request for a base that no listing has shown
 
 
-async def find_hidden_base(access: ListAccess, *, is_swept: bool = False) -> bool | None:
+async def find_hidden_base(access: ListAccess, *, is_list_read: bool = False) -> bool | None:
     """Return whether the account's list hides the base, or None while the Id of an unlisted base is unknown.
 
     If no listing of the run has shown the base, ask with the BaseId. If the list hides the base, later sweeps of
     `access` ask with the BaseId, and filters prove nothing.
 
-    With `is_swept`, a complete sweep has just shown no subscriber of the base. Without `is_swept`, the identity filter
-    is also tried, because the filter may show that the base is not hidden. Raises ListFailed, and RunAborted if the
-    base is not the intended base or the run must stop.
+    With `is_list_read`, a complete sweep has just shown no subscriber of the base. Without `is_list_read`, the identity
+    filter is also tried, because the filter may show that the base is not hidden. Raises ListFailed, and RunAborted if
+    the base is not the intended base or the run must stop.
     """
     state, service_id = access.state, access.journal.base.service_id
     if state.base_id is not None or access.is_base_shown:
@@ -44,7 +44,7 @@ async def find_hidden_base(access: ListAccess, *, is_swept: bool = False) -> boo
         return False
     if service_id is None:
         return None
-    if is_swept and service_id in state.swept_base_ids:
+    if is_list_read and service_id in state.swept_base_ids:
         return False
     rows = await access.stop.until_stopped(_ask_for_base(access, service_id))
     rows = [row for row in rows if reader.is_of_base(row.get("Base"))]
@@ -52,11 +52,11 @@ async def find_hidden_base(access: ListAccess, *, is_swept: bool = False) -> boo
     older_rows = [row for row in rows if row["Id"] not in sentinels_by_id]
     if not older_rows:
         older_rows = await access.stop.until_stopped(_ask_for_classes(access, service_id))
-    if not older_rows or (is_swept and await _shows_base(access, reader)):
+    if not older_rows or (is_list_read and await _shows_base(access, reader)):
         return False
     name, path = access.policy.identity, BY_NAME[access.policy.identity].path[0]
     sample = next((row for row in older_rows if row.get(path)), None)
-    if sample is not None and not is_swept:
+    if sample is not None and not is_list_read:
         answer = await access.stop.until_stopped(look_up(access, name, sample[path]))
         if answer.has_subscriber(sample["Id"]):
             access.is_base_shown = True

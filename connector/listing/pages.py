@@ -51,7 +51,7 @@ class RowForm(Protocol[Rows]):
     """The Python form of the rows of a page. All forms return equal values for the same page."""
 
     async def parse(
-        self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: MaskMessage
+        self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask_message: MaskMessage
     ) -> ListPage[Rows] | Refused | Ambiguous:
         """Return a page of the list, or the refusal or the ambiguous answer, as `parse_list_answer` does
         (service-api.md 4.3)."""

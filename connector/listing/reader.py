@@ -33,7 +33,7 @@ from connector.listing.evidence import (
 from connector.listing.findings import (
     CLASS_FIELDS,
     Answer,
-    Suspect,
+    ListReading,
     Topic,
     decide_evidence,
     find_hidden_classes,
@@ -179,7 +179,7 @@ async def read_list(
     if not certificate.is_complete:
         return certificate
     sent_filters = list_filters(query)
-    suspect = Suspect(
+    list_reading = ListReading(
         certificate,
         query,
         sent_filters,
@@ -193,16 +193,18 @@ async def read_list(
         seed=draw(_SEED_BYTES),
         absent_values=draw_absent_values(sent_filters, draw),
     )
-    answers = await gather_answers(request_page, suspect, concurrency_limit.allowed_count)
-    certificate = replace(certificate, unshown_classes=tuple(list_unshown_classes(suspect, answers)))
-    classes = dict.fromkeys([*known_hidden_classes, *find_hidden_classes(suspect, answers)])
-    suspect = replace(suspect, hidden_classes=tuple(class_ for class_ in classes if class_[0] not in sent_filters))
+    answers = await gather_answers(request_page, list_reading, concurrency_limit.allowed_count)
+    certificate = replace(certificate, unshown_classes=tuple(list_unshown_classes(list_reading, answers)))
+    classes = dict.fromkeys([*known_hidden_classes, *find_hidden_classes(list_reading, answers)])
+    list_reading = replace(
+        list_reading, hidden_classes=tuple(class_ for class_ in classes if class_[0] not in sent_filters)
+    )
     problems = list[Finding]()
-    if suspect.hidden_classes:
+    if list_reading.hidden_classes:
         listed_id_set = IdSet()
         listed_id_set.add(pager.ids)
         largest_total = max((answer.total_count or 0 for answer in answers), default=0)
-        pending_combinations = combine_classes(suspect.hidden_classes)
+        pending_combinations = combine_classes(list_reading.hidden_classes)
         while pending_combinations:
             combination = dict(pending_combinations.pop(0))
             part_dispatcher = PartDispatcher(
@@ -211,7 +213,7 @@ async def read_list(
             reading = await _read_part(
                 request_page,
                 read_sweeps,
-                suspect,
+                list_reading,
                 part_dispatcher,
                 largest_total,
                 concurrency_limit.allowed_count,
@@ -219,15 +221,21 @@ async def read_list(
                 draw,
             )
             certificate = replace(certificate, pages=certificate.pages + reading.page_count)
-            if new_classes := [class_ for class_ in reading.hidden_classes if class_ not in suspect.hidden_classes]:
-                suspect = replace(suspect, hidden_classes=(*suspect.hidden_classes, *new_classes))
+            if new_classes := [
+                class_ for class_ in reading.hidden_classes if class_ not in list_reading.hidden_classes
+            ]:
+                list_reading = replace(list_reading, hidden_classes=(*list_reading.hidden_classes, *new_classes))
                 pending_combinations, problems = (
-                    combine_classes(suspect.hidden_classes),
+                    combine_classes(list_reading.hidden_classes),
                     [],
                 )  # if the list is read again, all combinations are also read again
                 continue
             problems += [Finding("hidden", EvidenceResult.CONTRADICTS, reading.problem)] if reading.problem else []
-            if combination and not pending_combinations and not await _has_same_total(request_page, suspect, answers):
+            if (
+                combination
+                and not pending_combinations
+                and not await _has_same_total(request_page, list_reading, answers)
+            ):
                 # Read the whole list again, because every reading may lack a subscriber who changed the class
                 # meanwhile.
                 pending_combinations.append(())
@@ -236,19 +244,19 @@ async def read_list(
         answers += await ask_unlisted_entries(
             request_page, unlisted_entry_ids, answers, concurrency_limit.allowed_count
         )
-        certificate = replace(certificate, distinct=len(ids), hidden=suspect.hidden_classes)
-        suspect = replace(suspect, certificate=certificate, ids=ids)
-    findings = [*decide_evidence(suspect, answers), *problems]
+        certificate = replace(certificate, distinct=len(ids), hidden=list_reading.hidden_classes)
+        list_reading = replace(list_reading, certificate=certificate, ids=ids)
+    findings = [*decide_evidence(list_reading, answers), *problems]
     certificate = replace(certificate, finished_at=now())
     return decide_cut_off(certificate, findings, accepts_possible_cut_off=allow_truncated)
 
 
-async def _has_same_total(request_page: RequestPage, suspect: Suspect, answers: Sequence[Answer]) -> bool:
+async def _has_same_total(request_page: RequestPage, reading: ListReading, answers: Sequence[Answer]) -> bool:
     """Return whether the list still has the TotalCount of the reading and of the answers after the reading."""
-    page = await request_page(replace(suspect.query, limit=1))
+    page = await request_page(replace(reading.query, limit=1))
     totals = {answer.total_count for answer in answers if answer.question.topic is Topic.WHOLE}
-    totals |= {suspect.certificate.total_first, None if page is None else page.total_count}
-    return totals == {suspect.certificate.total_last}
+    totals |= {reading.certificate.total_first, None if page is None else page.total_count}
+    return totals == {reading.certificate.total_last}
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +272,7 @@ class _PartReading:
 async def _read_part(
     request_page: RequestPage,
     read_sweeps: Callable[[ListQuery, Callable[[ReadPage[Rows]], None]], Awaitable[Pager]],
-    suspect: Suspect,
+    reading: ListReading,
     part_dispatcher: "PartDispatcher[Rows]",
     largest_total: int,
     concurrency: int,
@@ -273,7 +281,7 @@ async def _read_part(
 ) -> _PartReading:
     """Read the subscribers of hidden classes by the filters of `part_dispatcher`, or the whole list without filters
     (architecture 7, rule 7)."""
-    query = replace(suspect.query, **part_dispatcher.filters)  # type: ignore[arg-type] # each value has its field's type
+    query = replace(reading.query, **part_dispatcher.filters)  # type: ignore[arg-type] # each value has its field's type
     started_at, name = now(), ", ".join(f"{name}={value}" for name, value in part_dispatcher.filters.items())
     try:
         pager = await read_sweeps(query, part_dispatcher.dispatch)
@@ -285,28 +293,28 @@ async def _read_part(
     if part_dispatcher.has_other_classes:
         return _PartReading(certificate.pages, f"the filter {name} lists other subscribers as well")
     if certificate.is_complete and part_dispatcher.filters:
-        filters = {**suspect.filters, **part_dispatcher.filters}
-        part_suspect = Suspect(
+        filters = {**reading.filters, **part_dispatcher.filters}
+        part_reading = ListReading(
             certificate,
             query,
             filters,
             pager.ids,
             page_size=pager.page_size,
             class_counts=part_dispatcher.part_counts,
-            skipped_partitions={name for name, _ in suspect.hidden_classes},
+            skipped_partitions={name for name, _ in reading.hidden_classes},
             seed=draw(_SEED_BYTES),
             absent_values=draw_absent_values(filters, draw),
         )
-        answers = await gather_answers(request_page, part_suspect, concurrency)
-        hidden_classes = find_hidden_classes(part_suspect, answers)
+        answers = await gather_answers(request_page, part_reading, concurrency)
+        hidden_classes = find_hidden_classes(part_reading, answers)
         certificate = decide_cut_off(
-            certificate, decide_evidence(part_suspect, answers), accepts_possible_cut_off=False
+            certificate, decide_evidence(part_reading, answers), accepts_possible_cut_off=False
         )
     if not certificate.is_complete:
         problem = f"the reading with {name} is incomplete ({certificate.reason})"
         return _PartReading(certificate.pages, problem, hidden_classes)
     # If a window cuts off both the list and the class, both have the same number of rows, and no TotalCount is larger.
-    has_same_size = certificate.distinct == suspect.certificate.distinct >= max(SMALLEST_WINDOW, largest_total)
+    has_same_size = certificate.distinct == reading.certificate.distinct >= max(SMALLEST_WINDOW, largest_total)
     may_be_cut_off = has_same_size and bool(part_dispatcher.filters) and certificate.cut_off is not CutOff.EXCLUDED
     return _PartReading(certificate.pages, f"the reading with {name} may be cut off" if may_be_cut_off else "")
 

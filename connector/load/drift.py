@@ -296,13 +296,13 @@ class _Comparison:
         field_names = [
             name for name in list_compared_fields(row.values, session.policy.identity) if name not in altered_fields
         ]
-        values = [row.values[name] for name in field_names]
+        row_values = [row.values[name] for name in field_names]
         listed_values = [read_field(wire_object, name) for name in field_names]
-        different_indexes = find_differing_fields(field_names, values, listed_values)
+        different_indexes = find_differing_fields(field_names, row_values, listed_values)
         self._comparison_results[index] = _DIFFERENT if different_indexes else _EQUAL
         if different_indexes:
             difference = [
-                [field_names[field_index], listed_values[field_index], values[field_index]]
+                [field_names[field_index], listed_values[field_index], row_values[field_index]]
                 for field_index in different_indexes
             ]
             self._difference_indexes[index] = self._differences.add([difference])
@@ -396,6 +396,6 @@ def _split_into_batches(indexes: Sequence[int]) -> Iterator[Sequence[int]]:
     return (indexes[begin : begin + _COMMIT_ROWS] for begin in range(0, len(indexes), _COMMIT_ROWS))
 
 
-def list_compared_fields(values: Mapping[str, object], identity: str) -> Iterator[str]:
+def list_compared_fields(row_values: Mapping[str, object], identity: str) -> Iterator[str]:
     """Yield the fields of a row that are compared: all mapped fields except the base and the identity."""
-    return (name for name in values if name not in _NEVER_COMPARED_FIELDS and name != identity)
+    return (name for name in row_values if name not in _NEVER_COMPARED_FIELDS and name != identity)

@@ -130,11 +130,11 @@ class BasePresence:
         """Whether the account's list shows the base only to a request with its BaseId."""
         return self.access.state.base_id is not None
 
-    async def detect_hidden_base(self, *, is_swept: bool = False) -> bool:
+    async def detect_hidden_base(self, *, is_list_read: bool = False) -> bool:
         """Return whether the list is known to hide the base. The arguments and errors are those of
         `find_hidden_base`."""
         if self._may_be_hidden:
-            self._may_be_hidden = await find_hidden_base(self.access, is_swept=is_swept) is None
+            self._may_be_hidden = await find_hidden_base(self.access, is_list_read=is_list_read) is None
         return self.is_hidden
 
     async def look_up(self, planned_chunk: PlannedChunk, keys: Sequence[LookupKey]) -> None:
@@ -284,7 +284,7 @@ class AccountPresence:
                 continue
             if base.listing_rows is not listing.rows:
                 await base.record_listing(listing)
-            if await base.detect_hidden_base(is_swept=True):
+            if await base.detect_hidden_base(is_list_read=True):
                 await self._read_hidden_base(task)
             else:
                 base.cover_rows(None, listing.started_at)

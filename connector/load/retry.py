@@ -279,6 +279,6 @@ class _Retry:
     def _build_row(self, entry: UnfinishedEntry) -> Row:
         """Return the entry's body as a row of a rejects file, with a column for each field, so that a person can import
         the row again."""
-        values = read_body(entry)
-        cells = tuple(write_cell(values[name]) for name in NAMES)
+        sent_values = read_body(entry)
+        cells = tuple(write_cell(sent_values[name]) for name in NAMES)
         return Row(next(self._row_numbers), f"run {entry.run_id}", NAMES, cells)

@@ -173,11 +173,11 @@ def parse_recipient(text: str, field: str) -> Recipient:
     Raises MessageError. The error names `field` and does not show the text.
     """
     match = _NAME_AND_ADDRESS.fullmatch(text.strip())
-    email, name = (match["email"], match["name"].strip()) if match else (text, "")
-    quoted_name = _QUOTED_NAME.fullmatch(name)
+    email, person_name = (match["email"], match["name"].strip()) if match else (text, "")
+    quoted_name = _QUOTED_NAME.fullmatch(person_name)
     if quoted_name:
-        name = _ESCAPED_CHARACTER.sub(r"\1", quoted_name["inside"])
-    return build_recipient(email, name or None, field)
+        person_name = _ESCAPED_CHARACTER.sub(r"\1", quoted_name["inside"])
+    return build_recipient(email, person_name or None, field)
 
 
 def build_recipient(email: str, name: str | None, field: str) -> Recipient:
@@ -348,8 +348,8 @@ class MailTexts:
     def compose(self, row: Row, now: datetime) -> Message:
         """Return the email of a row. `now` is aware. Raises MessageError and TemplateError."""
         cells = _read_cells(row)
-        name = cells.get(self.name_column, "").strip() if self.name_column else ""
-        recipient = build_recipient(self.read_address(row), name or None, "Email.To[0]")
+        person_name = cells.get(self.name_column, "").strip() if self.name_column else ""
+        recipient = build_recipient(self.read_address(row), person_name or None, "Email.To[0]")
         return compose_message(
             now,
             sender=self.sender,

@@ -14,7 +14,7 @@ from typing import assert_never
 from connector.atomic_file import create_private
 from connector.clock import Clock
 from connector.control import Stop, enter_in_thread, stay_alive
-from connector.databases import parse_ledger_location, show_ledger_location
+from connector.databases import format_ledger_location, parse_ledger_location
 from connector.errors import (
     ConfigurationError,
     ConnectorError,
@@ -400,11 +400,15 @@ async def send_sample(plan: MailPlan, recipient: Recipient, stop: Stop) -> Repor
 def _predict_outcomes(plan: MailPlan, spool: MailRows, check: MailCheck) -> Counter[MailOutcome]:
     """Return the outcomes that the rows of the spool would have, as far as the ledger shows. Raises LedgerError."""
     outcomes = Counter[MailOutcome]()
-    account, name, reports = plan.settings.account, plan.campaign, list_runs(plan.settings.state_dir)
+    account, campaign_name, reports = plan.settings.account, plan.campaign, list_runs(plan.settings.state_dir)
     with open_existing_emails(plan.settings.ledger_url) as email_log:
         if email_log is None:
             refuse_older_ledger(
-                show_ledger_location(parse_ledger_location(plan.settings.ledger_url)), account, name, reports, History()
+                format_ledger_location(parse_ledger_location(plan.settings.ledger_url)),
+                account,
+                campaign_name,
+                reports,
+                History(),
             )
             return Counter({MailOutcome.SENT: spool.row_count})
         _check_list(email_log, plan, check, is_recorded=False)
@@ -417,7 +421,7 @@ def _predict_outcomes(plan: MailPlan, spool: MailRows, check: MailCheck) -> Coun
             )
             if not plan.is_reopening:
                 history = History() if campaign is None else read_history(email_log, campaign)
-                refuse_older_ledger(email_log.name, account, name, reports, history)
+                refuse_older_ledger(email_log.name, account, campaign_name, reports, history)
             for batch in spool.read(_BATCH_ROWS):
                 recipients = [_find_addressee(plan.texts, row).recipient for row in batch]
                 entries = email_log.find_emails(campaign, recipients) if campaign is not None else {}

@@ -163,8 +163,8 @@ def write_alert(reason: AlertReason, last_run: LastRun, report: Mapping[str, Any
     `report`."""
     status, rows = report["status"], report["rows"]
     title = f"{_TITLES[reason]} (since {last_run.since[:10]})" if reason == "reminder" else _TITLES[reason]
-    name = f"{report['command']} {report['job']}"
-    lines = [f"{title}: {name} {_ENDING_BY_STATUS[status]}."]
+    run_name = f"{report['command']} {report['job']}"
+    lines = [f"{title}: {run_name} {_ENDING_BY_STATUS[status]}."]
     counts_text = ", ".join(f"{row_count:,} {outcome}" for outcome, row_count in rows.items() if row_count)
     counts_text += "".join(
         f", {difference_count or 0:,} {kind}" for kind, difference_count in (report.get("differences") or {}).items()

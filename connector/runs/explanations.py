@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypedDict, assert_never
 
 from connector.choices import IDENTITIES
 from connector.clock import write_timestamp
-from connector.databases import parse_ledger_location, show_ledger_location
+from connector.databases import format_ledger_location, parse_ledger_location
 from connector.ledger.entries import NOT_FINAL_STATUSES, Ledger
 from connector.ledger.opening import read_ledger
 from connector.ledger.problems import KnownProblem, find_identity_problems
@@ -128,7 +128,7 @@ def explain_identity(location: StateLocation, identity: str) -> Explanation:
 
     entries_and_problems = read_ledger(location.ledger_url, read)
     if entries_and_problems is None:
-        raise build_missing_ledger_error(show_ledger_location(parse_ledger_location(location.ledger_url)))
+        raise build_missing_ledger_error(format_ledger_location(parse_ledger_location(location.ledger_url)))
     entries, problems = entries_and_problems
     if not entries and not problems:
         return Explanation([], [], [_UNKNOWN_SUBSCRIBER_MESSAGE])

@@ -31,7 +31,7 @@ from connector.runs.report_keys import (
 )
 from connector.runs.run_log import ERROR_STATUSES, record_failed_start, record_run
 from connector.service.retry import RequestCounts
-from connector.units import show_duration
+from connector.units import format_duration
 
 if TYPE_CHECKING:
     from connector.control import Stop
@@ -70,7 +70,7 @@ def describe_policy(policy: "LoadPolicy") -> dict[str, str]:
     """Return the settings of a job's `load` section as texts."""
     return {
         "on_unknown": policy.on_unknown,
-        "quiet_period": show_duration(policy.quiet_period_s),
+        "quiet_period": format_duration(policy.quiet_period_s),
         "max_rate": describe_rate(policy.max_rate),
         "max_concurrency": f"{policy.max_concurrency}",
         "look": "" if policy.looks_up_first else "none",
@@ -205,22 +205,22 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as plain values that `json.dumps` can write."""
-        values: dict[str, Any] = {}
+        report_values: dict[str, Any] = {}
         for report_field in fields(self):
             value = getattr(self, report_field.name)
             if report_field.name == "signal":  # the status and the exit code show the signal
                 continue
             if report_field.name == "scope":
-                values |= asdict(value)
+                report_values |= asdict(value)
             elif report_field.name == "reconciled":
-                values |= value or {}
+                report_values |= value or {}
             elif report_field.name == "is_planned":
-                values |= {"planned": True} if value else {}
+                report_values |= {"planned": True} if value else {}
             elif isinstance(value, datetime):
-                values[report_field.name] = value.isoformat()
+                report_values[report_field.name] = value.isoformat()
             elif report_field.name not in OPTIONAL_KEYS or value is not None:
-                values[report_field.name] = value
-        return values
+                report_values[report_field.name] = value
+        return report_values
 
     @property
     def exit_code(self) -> int:
@@ -251,12 +251,17 @@ def start_report(command: str, job: str, started_at: datetime, scope: RunScope |
     """Return the report of a run that begins. The id of the run is unique and sorts by time. Characters in the job's
     name that cannot be written are escaped."""
     # The name may come from a file, whose name may have bytes that are no characters.
-    name = job.encode("utf-8", "backslashreplace").decode()
+    job_name = job.encode("utf-8", "backslashreplace").decode()
     report = Report(
-        f"{started_at:%Y%m%dT%H%M%S}-{token_hex(3)}", name, command, "ok", started_at, scope=scope or RunScope()
+        f"{started_at:%Y%m%dT%H%M%S}-{token_hex(3)}", job_name, command, "ok", started_at, scope=scope or RunScope()
     )
-    values = {"command": command, "job": name, "run_id": report.run_id, "what": f"{command} {name}".rstrip()}
-    logger.info("run begins: %(what)s (%(run_id)s)", values)
+    report_values = {
+        "command": command,
+        "job": job_name,
+        "run_id": report.run_id,
+        "what": f"{command} {job_name}".rstrip(),
+    }
+    logger.info("run begins: %(what)s (%(run_id)s)", report_values)
     return report
 
 
@@ -295,8 +300,8 @@ def end_report(report: Report, status: Status, ended_at: datetime, reason: str |
         report.messages.insert(0, reason)
     rows = {name: row_count for name, row_count in report.rows.items() if row_count}
     counts_text = "".join(f", {row_count:,} {name}" for name, row_count in rows.items())
-    values = {"status": status, "rows": rows, "run_id": report.run_id, "counted": counts_text}
-    logger.info("run ends: %(status)s%(counted)s (%(run_id)s)", values)
+    report_values = {"status": status, "rows": rows, "run_id": report.run_id, "counted": counts_text}
+    logger.info("run ends: %(status)s%(counted)s (%(run_id)s)", report_values)
     return report
 
 

@@ -188,10 +188,10 @@ def _open_email(sandbox: Sandbox, email_number: str) -> dict[str, Any] | None:
     for (
         message_part
     ) in message.walk():  # the images of the email become a part of the page, because the page may not fetch anything
-        name = str(message_part.get("Content-ID", "")).strip("<>")
-        if name and message_part.get_content_maintype() == "image":
+        content_id = str(message_part.get("Content-ID", "")).strip("<>")
+        if content_id and message_part.get_content_maintype() == "image":
             encoded_image = base64.b64encode(message_part.get_payload(decode=True) or b"").decode()  # type: ignore[arg-type]  # a leaf
-            html = html.replace(f"cid:{name}", f"data:{message_part.get_content_type()};base64,{encoded_image}")
+            html = html.replace(f"cid:{content_id}", f"data:{message_part.get_content_type()};base64,{encoded_image}")
     return {
         "id": request_id,
         "headers": [(name, str(message[name])) for name in ("From", "To", "Cc", "Bcc", "Subject") if message[name]],

@@ -115,13 +115,13 @@ class Sandbox:
         self.outbox.clear()
         self._set_start_state()
 
-    def change_switches(self, values: Mapping[str, object]) -> None:
+    def change_switches(self, subscriber_values: Mapping[str, object]) -> None:
         """Set switches while the sandbox runs. Raise ValueError and change nothing if a value is wrong."""
-        old_settings, new_settings = self.settings, change_settings(self.settings, values)
+        old_settings, new_settings = self.settings, change_settings(self.settings, subscriber_values)
         self._set_settings(new_settings)
         if any(getattr(new_settings, name) != getattr(old_settings, name) for name in _PACE_SWITCHES):
             self._build_limiter()
-        if "seed" in values:
+        if "seed" in subscriber_values:
             self.random = Random(new_settings.seed)  # noqa: S311 - chances that must recur, not secrets
 
     def _set_settings(self, settings: SandboxSettings) -> None:
@@ -167,33 +167,33 @@ class Sandbox:
     def create_subscriber(self, body: bytes, answer_fate: AnswerFate) -> Response:
         """Create a subscriber (service-api.md 4.2). Raise the errors of `execute`."""
         settings, store = self.settings, self.store
-        requested_base_id, requested_base_name, values = parse_create(body, settings)
+        requested_base_id, requested_base_name, subscriber_values = parse_create(body, settings)
         base_id, base_name = self._find_base(requested_base_id, requested_base_name)
-        email = values.get("Email")
+        email = subscriber_values.get("Email")
         if settings.alter_fields or settings.alter_identity:
-            alter_values(values, settings)
-        merged_ids = self._find_merged_ids(values, base_id)
+            alter_values(subscriber_values, settings)
+        merged_ids = self._find_merged_ids(subscriber_values, base_id)
         ids_of_identity = (
             []
             if merged_ids or settings.duplicates == "accept"
-            else store.find_by_identity(values, base_id, settings.identity)
+            else store.find_by_identity(subscriber_values, base_id, settings.identity)
         )
         if ids_of_identity and settings.duplicates != "upsert":
-            subscriber_text = email or f"with ClientUserId {values.get('ClientUserId')!r}"
+            subscriber_text = email or f"with ClientUserId {subscriber_values.get('ClientUserId')!r}"
             status = int(settings.duplicates.removeprefix("reject_"))
             raise RejectedError(f"Subscriber {subscriber_text} already exists in base {base_id}", status)
         subscriber_id: int | None = next(iter(merged_ids or ids_of_identity), None)
         if subscriber_id is not None:
             old_subscriber = store.read(subscriber_id)
-            address = {**(old_subscriber.get("Address") or {}), **values.get("Address", {})}
-            values = old_subscriber | values | ({"Address": address} if address else {})
+            address = {**(old_subscriber.get("Address") or {}), **subscriber_values.get("Address", {})}
+            subscriber_values = old_subscriber | subscriber_values | ({"Address": address} if address else {})
         is_new = subscriber_id is None
         if is_new and settings.quota and len(store) >= settings.quota:
             raise RejectedError(f"Your plan allows {settings.quota} subscribers", settings.quota_status)
         kind = "created" if is_new else "updated"
         if subscriber_id is None:
             subscriber_id = store.create_id(settings.id_step)
-        subscriber = fill_defaults(values, settings.absent_fields)
+        subscriber = fill_defaults(subscriber_values, settings.absent_fields)
         subscriber_json = orjson.dumps({"Id": subscriber_id, "Base": {"Id": base_id, "Name": base_name}} | subscriber)
         self._record_change(kind, subscriber_id, base_id, email, answer_fate, subscriber_json)
         if is_new:
@@ -203,8 +203,8 @@ class Sandbox:
             store.add(
                 subscriber_id,
                 base_id,
-                values.get("Email", ""),
-                values.get("ClientUserId", ""),
+                subscriber_values.get("Email", ""),
+                subscriber_values.get("ClientUserId", ""),
                 subscriber_json,
                 visible_from,
             )
@@ -220,22 +220,22 @@ class Sandbox:
     def answer_unstored(self, body: bytes) -> Response:
         """Return the answer to a create, and store nothing. Raise RejectedError if the request breaks a rule."""
         settings = self.settings
-        requested_base_id, requested_base_name, values = parse_create(body, settings)
+        requested_base_id, requested_base_name, subscriber_values = parse_create(body, settings)
         base_id, base_name = self._find_base(requested_base_id, requested_base_name)
         id_and_base = {"Id": self.store.create_id(settings.id_step), "Base": {"Id": base_id, "Name": base_name}}
-        subscriber_json = orjson.dumps(id_and_base | fill_defaults(values, settings.absent_fields))
+        subscriber_json = orjson.dumps(id_and_base | fill_defaults(subscriber_values, settings.absent_fields))
         return Response(
             settings.created_status,
             b'{"success":true,"Subscriber":' + self._format_answered_subscriber(subscriber_json) + b"}",
         )
 
-    def _find_merged_ids(self, values: Mapping[str, Any], base_id: int) -> list[int]:
+    def _find_merged_ids(self, subscriber_values: Mapping[str, Any], base_id: int) -> list[int]:
         """Return the ids of the subscribers that a create overwrites by the switch `merge_by`. Subscribers of the base
         come first."""
         ids = list[int]()
         for name in self.settings.merge_by:
-            if values.get(name):
-                text = values[name]
+            if subscriber_values.get(name):
+                text = subscriber_values[name]
                 ids += self.store.find_phone(text) if name == "Phone" else self.store.find(name, text)
         if self.settings.merge_within == "base":
             ids = [subscriber_id for subscriber_id in ids if self.store.find_base_id(subscriber_id) == base_id]
@@ -268,19 +268,19 @@ class Sandbox:
             kind, id=subscriber_id, base_id=base_id, email=email, answered=answer_fate, subscriber=subscriber
         )
 
-    def _find_base(self, base_id: int | None, name: str | None) -> tuple[int, str]:
+    def _find_base(self, base_id: int | None, base_name: str | None) -> tuple[int, str]:
         """Return the Id and the Name of the base in which a create is stored: the named base, or its target in the
         switch `base_alias`."""
         base_name_matching = self.settings.base_names
         for alias, target in self.settings.base_alias.items():
             if (
                 alias == str(base_id)
-                if name is None
-                else fold_base_name(alias, base_name_matching) == fold_base_name(name, base_name_matching)
+                if base_name is None
+                else fold_base_name(alias, base_name_matching) == fold_base_name(base_name, base_name_matching)
             ):
-                base_id, name = (int(target), None) if target.isascii() and target.isdigit() else (None, target)
+                base_id, base_name = (int(target), None) if target.isascii() and target.isdigit() else (None, target)
                 break
-        return self.store.bases.find_or_create_base(base_id, name, base_name_matching)
+        return self.store.bases.find_or_create_base(base_id, base_name, base_name_matching)
 
     def _change_list(self, listed_base_id: int | None) -> None:
         """Delete and then insert subscribers, as the churn switches say. If `listed_base_id` is None, all bases were
@@ -304,13 +304,13 @@ class Sandbox:
             new_base_id = listed_base_id
             if new_base_id is None:
                 new_base_id = store.find_base_id(draw_row(listed_ids, settings, random)) if listed_ids else 1
-            base_id, name = store.bases.find_or_create_base(new_base_id, None)
+            base_id, base_name = store.bases.find_or_create_base(new_base_id, None)
             local_part = "somebody"
             if settings.order == "email" and listed_ids:  # the new subscriber is next to an existing one in the list
                 local_part = (store.read(draw_row(listed_ids, settings, random)).get("Email") or "").partition("@")[0]
             email = f"{local_part}.churn-{self.truth.sequence + 1}@example.net"
             subscriber_id = choose_id(store, listed_ids, settings)
-            base = {"Id": base_id, "Name": name}
+            base = {"Id": base_id, "Name": base_name}
             subscriber_json = orjson.dumps(
                 {"Id": subscriber_id, "Base": base, "IsActive": True, "Email": email, "Gender": ""}
             )

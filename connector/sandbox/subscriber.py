@@ -38,11 +38,11 @@ def build_rejection(error: ValidationError) -> RejectedError:
     first_error = error.errors(include_url=False, include_context=False)[0]
     if first_error["type"] == "json_invalid":
         return RejectedError(f"The body is not JSON: {first_error['msg']}", 400)
-    name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first_error["loc"]).removeprefix(
-        "."
-    )
+    field_path = "".join(
+        f"[{part}]" if isinstance(part, int) else f".{part}" for part in first_error["loc"]
+    ).removeprefix(".")
     message = first_error["msg"].removeprefix("Value error, ")
-    return RejectedError(f"{name or 'The body'}: {message}")
+    return RejectedError(f"{field_path or 'The body'}: {message}")
 
 
 def is_address(text: str) -> bool:
@@ -128,40 +128,46 @@ def parse_create(body: bytes, settings: SandboxSettings) -> tuple[int | None, st
         root = _CREATE_BODY.validate_json(body, extra=settings.extra_fields)
     except ValidationError as error:
         raise build_rejection(error) from None
-    values = cast("dict[str, Any]", root["Subscriber"])
-    base = values.pop("Base", {})
+    subscriber_values = cast("dict[str, Any]", root["Subscriber"])
+    base = subscriber_values.pop("Base", {})
     if not base.get("Id") and not base.get("Name"):  # null, 0 and "" count as missing
         raise RejectedError("Either Subscriber.Base.Id or Subscriber.Base.Name must be given")
     for name in settings.required:  # true and false both count as values
         outer_name, _, inner_name = name.partition(".")
-        value = values.get(outer_name, {}).get(inner_name) if inner_name else values.get(outer_name)
+        value = (
+            subscriber_values.get(outer_name, {}).get(inner_name) if inner_name else subscriber_values.get(outer_name)
+        )
         if value is None or value in ("", []):
             raise RejectedError(f"Subscriber.{name} is required")
     if base.get("Id"):  # if both have a value, the Id has precedence
-        return base["Id"], None, values
-    return None, base["Name"], values
+        return base["Id"], None, subscriber_values
+    return None, base["Name"], subscriber_values
 
 
-def alter_values(values: dict[str, Any], settings: SandboxSettings) -> None:
+def alter_values(subscriber_values: dict[str, Any], settings: SandboxSettings) -> None:
     """Change fields in place, like a service that stores other values than it gets (the switches `alter_...`)."""
     for name in settings.alter_fields:
         outer_name, _, inner_name = name.partition(".")
-        parent, key = (values.get(outer_name, {}), inner_name) if inner_name else (values, outer_name)
+        parent, key = (
+            (subscriber_values.get(outer_name, {}), inner_name) if inner_name else (subscriber_values, outer_name)
+        )
         if key in parent:
             parent[key] = parent[key].upper()
-    if settings.alter_identity and values.get("Email"):
-        local_part, _, domain = values["Email"].rpartition("@")
-        values["Email"] = f"{local_part.partition('+')[0] or local_part}@{domain}"
+    if settings.alter_identity and subscriber_values.get("Email"):
+        local_part, _, domain = subscriber_values["Email"].rpartition("@")
+        subscriber_values["Email"] = f"{local_part.partition('+')[0] or local_part}@{domain}"
 
 
-def fill_defaults(values: dict[str, Any], absent_fields: str) -> dict[str, Any]:
+def fill_defaults(subscriber_values: dict[str, Any], absent_fields: str) -> dict[str, Any]:
     """Return all fields of a subscriber that the service shows. IsActive and Gender have defaults (service-api.md 2.1).
     By the switch `absent_fields`, other absent fields are left out, null or empty."""
-    subscriber = {"IsActive": False, "Gender": ""} | values
+    subscriber = {"IsActive": False, "Gender": ""} | subscriber_values
     if absent_fields != "omit":
         is_null = absent_fields == "null"
         empty_fields = {name: None if is_null else ([] if name == "Tags" else "") for name in _FIELDS}
-        address = dict.fromkeys(_Address.__annotations__, None if is_null else "") | values.get("Address", {})
+        address = dict.fromkeys(_Address.__annotations__, None if is_null else "") | subscriber_values.get(
+            "Address", {}
+        )
         subscriber = empty_fields | subscriber | {"Address": address}
     return {name: subscriber[name] for name in _FIELDS if name in subscriber}
 

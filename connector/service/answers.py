@@ -41,7 +41,7 @@ PAGE_NUMBERS = ("TotalCount", "Offset", "Limit")
 
 
 def parse_create_answer(
-    status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: MaskMessage = str
+    status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask_message: MaskMessage = str
 ) -> Created | Refused | Ambiguous:
     """Return the result of a create (service-api.md 4.2 and 7.1).
 
@@ -57,11 +57,11 @@ def parse_create_answer(
         # A wrong Id shows that the service uses other ids than documented. A missing Id may be an accident.
         has_other_id = subscriber.get("Id") not in (None, "")
         return Ambiguous(status, "the answer has no whole number as Subscriber.Id", is_without_id=has_other_id)
-    return _classify_failure(status, headers, body, now, mask, success)
+    return _classify_failure(status, headers, body, now, mask_message, success)
 
 
 def parse_list_answer(
-    status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: MaskMessage = str
+    status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask_message: MaskMessage = str
 ) -> ListPage | Refused | Ambiguous:
     """Return a page of the list (service-api.md 4.3). A page with an element that is not an object is Ambiguous as a
     whole."""
@@ -75,19 +75,19 @@ def parse_list_answer(
             for subscriber in subscribers:
                 _convert_types(subscriber)
             return ListPage(subscribers, total, offset, limit)
-    return _classify_failure(status, headers, body, now, mask, success)
+    return _classify_failure(status, headers, body, now, mask_message, success)
 
 
 async def parse_wire_page(
-    status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: MaskMessage = str
+    status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask_message: MaskMessage = str
 ) -> ListPage | Refused | Ambiguous:
     """Return the result of `parse_list_answer`. This is a coroutine, because rows in other forms are parsed in a
     thread."""
-    return parse_list_answer(status, headers, body, now, mask=mask)
+    return parse_list_answer(status, headers, body, now, mask_message=mask_message)
 
 
 def parse_send_answer(
-    status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: MaskMessage = str
+    status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask_message: MaskMessage = str
 ) -> Accepted | Refused | Ambiguous:
     """Return the result of a request to send an email (service-api.md 2.3 and 4.1). Accepted needs a whole
     SendMessageRequestId."""
@@ -97,7 +97,7 @@ def parse_send_answer(
         if request_id is not None:
             message_id = result.get("MessageId")
             return Accepted(request_id, message_id if isinstance(message_id, str) else "")
-    return _classify_failure(status, headers, body, now, mask, success)
+    return _classify_failure(status, headers, body, now, mask_message, success)
 
 
 def _read_success(status: int, body: bytes, key: str) -> tuple[dict[str, Any] | None, object]:
@@ -146,9 +146,9 @@ def _convert_types(subscriber: dict[str, Any]) -> None:
 
 
 def _classify_failure(
-    status: int, headers: Mapping[str, str], body: bytes, now: datetime, mask: MaskMessage, success: object
+    status: int, headers: Mapping[str, str], body: bytes, now: datetime, mask_message: MaskMessage, success: object
 ) -> Refused | Ambiguous:
-    message = mask(extract_message(status, headers, body))[:MESSAGE_LENGTH]
+    message = mask_message(extract_message(status, headers, body))[:MESSAGE_LENGTH]
     retry_after_s = parse_retry_after(headers, now)
     is_definite = 400 <= status < 500 and status not in _UNCERTAIN_4XX
     # A 4xx with `success: true` contradicts itself, so it is ambiguous.
@@ -373,7 +373,7 @@ def build_mask(secret: str) -> MaskMessage:
     long_token_forms = [re.escape(token_form) for token_form in token_forms if len(token_form) >= _MIN_MASKED_LENGTH]
     pattern = re.compile("|".join(long_token_forms), re.IGNORECASE)  # a proxy may write a URL in small letters
 
-    def mask(message: str) -> str:
+    def mask_message(message: str) -> str:
         masked_message = pattern.sub(MASKED, message)
         for decode in (unquote, unquote_plus):  # in a form, + is a blank
             text = masked_message
@@ -383,7 +383,7 @@ def build_mask(secret: str) -> MaskMessage:
                     masked_message = text = pattern.sub(MASKED, text)
         return masked_message
 
-    return mask
+    return mask_message
 
 
 def _unescape_text(text: str, decode: Callable[[str], str]) -> str:

@@ -60,7 +60,7 @@ class ParseListed(Protocol[Rows]):
     """A parser of pages of the list. It returns the rows in one form, like `RowForm.parse`."""
 
     async def __call__(
-        self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask: MaskMessage
+        self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask_message: MaskMessage
     ) -> ListPage[Rows] | Refused | Ambiguous:
         """Return the parsed page, the refusal, or the ambiguous answer. Raises no error."""
 
@@ -84,12 +84,12 @@ class Client:
     __slots__ = ("_clock", "_mask", "_transport", "_used_limits", "counts", "passing_refusals", "quiet_until", "rate")
 
     def __init__(
-        self, transport: RequestSender, mask: MaskMessage, clock: Clock, rate: RateController | None = None
+        self, transport: RequestSender, mask_message: MaskMessage, clock: Clock, rate: RateController | None = None
     ) -> None:
         self._transport = transport
         self.rate = rate or RateController()
         self.passing_refusals = PassingRefusals()
-        self._mask = mask
+        self._mask = mask_message
         self._clock = clock
         self._used_limits: dict[ListQuery, set[int]] = {}  # the limits that were already sent with each query
         self.quiet_until = float("-inf")
@@ -123,7 +123,7 @@ class Client:
         if isinstance(raw_answer, RawAnswer):
             answered_at = self._clock.monotonic()
             answer = await parse(
-                raw_answer.status, raw_answer.headers, raw_answer.body, self._clock.now(), mask=self._mask
+                raw_answer.status, raw_answer.headers, raw_answer.body, self._clock.now(), mask_message=self._mask
             )
             self._count_answer("list", answer)
             if isinstance(answer, ListPage) and logger.isEnabledFor(logging.DEBUG):
@@ -160,7 +160,9 @@ class Client:
         raw_answer = await self._send_request(self.counts[operation], request)
         if not isinstance(raw_answer, RawAnswer):
             return raw_answer
-        answer = parse(raw_answer.status, raw_answer.headers, raw_answer.body, self._clock.now(), mask=self._mask)
+        answer = parse(
+            raw_answer.status, raw_answer.headers, raw_answer.body, self._clock.now(), mask_message=self._mask
+        )
         self._count_answer(operation, answer)
         return answer
 
@@ -222,6 +224,6 @@ async def open_client(
 
     Messages of the service are kept without the token.
     """
-    clock, mask = clock or system_clock(), build_mask(service.token.reveal())
+    clock, mask_message = clock or system_clock(), build_mask(service.token.reveal())
     async with open_transport(service) as transport:
-        yield Client(transport, mask, clock, rate)
+        yield Client(transport, mask_message, clock, rate)

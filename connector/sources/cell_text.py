@@ -114,7 +114,7 @@ def build_row_chunk(
         columns,
         [build_texts(column) for column in values],
         first_number + np.arange(len(values[0])),
-        show_row=lambda index: show_record(columns, [column[index] for column in values]),
+        show_row=lambda index: format_record(columns, [column[index] for column in values]),
         used_columns=used_columns,
         advice="; if the column is not text, read by a query without this column",
     )
@@ -164,13 +164,13 @@ def read_values(column: pa.Array | pa.ChunkedArray) -> list[object]:
     if is_text_type(column.type):
         column = column.cast(pa.large_binary())
     try:
-        values: list[object] = column.to_pylist()
+        cell_values: list[object] = column.to_pylist()
     except (ValueError, OverflowError):
-        values = [read_scalar(value) for value in column]
+        cell_values = [read_scalar(value) for value in column]
     item_type = getattr(column.type, "value_type", column.type)  # the type of a list's items, or of the column's values
     if pa.types.is_float32(item_type) or pa.types.is_float16(item_type):
-        values = [_widen_float(value, item_type.to_pandas_dtype()) for value in values]
-    return format_list_items(values) if pa.types.is_nested(column.type) else values
+        cell_values = [_widen_float(value, item_type.to_pandas_dtype()) for value in cell_values]
+    return format_list_items(cell_values) if pa.types.is_nested(column.type) else cell_values
 
 
 def _widen_float(value: object, float_type: type[np.floating[Any]]) -> object:
@@ -197,9 +197,9 @@ def format_value(value: object) -> str:
     return text
 
 
-def show_record(columns: Sequence[str], values: Sequence[object]) -> str:
+def format_record(columns: Sequence[str], values: Sequence[object]) -> str:
     """Return a record for the rejects file as JSON. A value that is not text is shown with escaped bytes."""
-    return orjson.dumps(dict(zip(columns, map(_show_value, values), strict=True))).decode()
+    return orjson.dumps(dict(zip(columns, map(_format_cell_value, values), strict=True))).decode()
 
 
 def format_list_items(values: list[object]) -> list[object]:
@@ -213,7 +213,7 @@ def format_list_items(values: list[object]) -> list[object]:
     return texts
 
 
-def _show_value(value: object) -> str | None:
+def _format_cell_value(value: object) -> str | None:
     if value is None:
         return None
     try:

@@ -17,9 +17,9 @@ from connector.sources.cell_text import (
     TextColumn,
     build_chunk,
     build_texts,
+    format_record,
     is_text_type,
     read_values,
-    show_record,
 )
 from connector.sources.header_row import name_columns
 from connector.sources.inputs import Input
@@ -77,11 +77,11 @@ def _build_table_chunk(
 ) -> Chunk:
     """Return the rows of a table without structs as a chunk. `first_number` is the number of the first row."""
 
-    def format_record(index: int) -> str:
-        return show_record(columns, [read_values(column.slice(index, 1))[0] for column in table.columns])
+    def format_row(index: int) -> str:
+        return format_record(columns, [read_values(column.slice(index, 1))[0] for column in table.columns])
 
     texts = [_format_column(column) for column in table.columns]
-    return build_chunk(name, columns, texts, first_number + np.arange(table.num_rows), format_record, used_columns)
+    return build_chunk(name, columns, texts, first_number + np.arange(table.num_rows), format_row, used_columns)
 
 
 def _flatten_structs(table: pa.Table) -> pa.Table:
@@ -155,12 +155,12 @@ class FrameSource(CloseableResource):
         """Do nothing: the frame belongs to the caller."""
 
     def _build_chunk(self, rows: pd.DataFrame, first_number: int, used_columns: Collection[str] | None) -> Chunk:
-        def format_record(index: int) -> str:
-            return show_record(self.columns, _list_values(rows.iloc[index]))
+        def format_row(index: int) -> str:
+            return format_record(self.columns, _list_values(rows.iloc[index]))
 
         texts = [_format_series(rows.iloc[:, index]) for index in range(rows.shape[1])]
         return build_chunk(
-            self.name, self.columns, texts, first_number + np.arange(len(rows)), format_record, used_columns
+            self.name, self.columns, texts, first_number + np.arange(len(rows)), format_row, used_columns
         )
 
 
@@ -176,8 +176,8 @@ def _format_series(series: pd.Series) -> TextColumn:
             return _format_column(pa.chunked_array([array]))
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, UnicodeEncodeError, OverflowError):
         pass
-    values = _list_values(series)
-    return build_texts([_convert_cell(value) for value in values])
+    cell_values = _list_values(series)
+    return build_texts([_convert_cell(value) for value in cell_values])
 
 
 def _convert_cell(value: object) -> object:
@@ -195,8 +195,8 @@ def _convert_cell(value: object) -> object:
 
 def _list_values(series: pd.Series) -> list[object]:
     """Return the values as Python values. A missing value is None."""
-    values: list[object] = series.astype(object).tolist()
-    return [None if is_missing else value for value, is_missing in zip(values, series.isna(), strict=True)]
+    cell_values: list[object] = series.astype(object).tolist()
+    return [None if is_missing else value for value, is_missing in zip(cell_values, series.isna(), strict=True)]
 
 
 class ArrowSource(CloseableResource):

@@ -31,8 +31,8 @@ from connector.sources.encoding import (
     REPLACEMENT_CHARACTER,
     Utf8Stream,
     advise_encoding,
+    format_bytes,
     refuse_binary_file,
-    show_bytes,
 )
 from connector.sources.header_row import (
     count_titles,
@@ -262,7 +262,7 @@ class CsvSource(CloseableResource):
             if inner_line_count and code in _FAULTS_WITH_OTHER_LINES:
                 verb = agree(inner_line_count, "was", "were")
                 message += f"; the row includes {count(inner_line_count, 'more line')}, which {verb} not read as a row"
-            raw_text = show_bytes(record[:_MAX_SHOWN_BYTES]) + ("…" if len(record) > _MAX_SHOWN_BYTES else "")
+            raw_text = format_bytes(record[:_MAX_SHOWN_BYTES]) + ("…" if len(record) > _MAX_SHOWN_BYTES else "")
             malformed_rows.append(MalformedRow(first_number + index, line, raw_text, code, message))
         table = parsed_block.table.rename_columns(list(self.columns))
         starts = range(0, max(1, table.num_rows), _MAX_CHUNK_ROWS)

@@ -303,8 +303,8 @@ def mark_cursor(query: str, database: str, replacement: str) -> str:
 def build_select(table: str, bound: CursorBound | None, database: str) -> sa.Select[tuple[object]]:
     """Return the SELECT of a table (`name` or `schema.name`). A bound selects the rows whose cursor is at least the
     bound, and the rows without a cursor value. A bound without a value selects no rows."""
-    schema, _, name = table.rpartition(".")
-    select: sa.Select[tuple[object]] = sa.select(sa.text("*")).select_from(sa.table(name, schema=schema or None))
+    schema, _, table_name = table.rpartition(".")
+    select: sa.Select[tuple[object]] = sa.select(sa.text("*")).select_from(sa.table(table_name, schema=schema or None))
     if bound is None:
         return select
     if bound.value is None:

@@ -85,7 +85,7 @@ def explain_type(
     )
 
 
-def show_example(value: object) -> str:
+def format_example(value: object) -> str:
     """Return a value as it is shown in a message. A text with an @ is not shown, because it may be a person's
     address."""
     text = bytes(value).decode(errors="replace") if isinstance(value, bytes | bytearray | memoryview) else str(value)

@@ -152,8 +152,8 @@ def open_duckdb(
     if not path.is_file():
         raise SourceError(f"{path}: there is no such DuckDB database; check the path")
     if query is None:
-        schema, _, name = (table or "").rpartition(".")
-        query = f"select * from {'.'.join(_quote_name(part) for part in (schema, name) if part)}"  # noqa: S608 - quoted
+        schema, _, table_name = (table or "").rpartition(".")
+        query = f"select * from {'.'.join(_quote_name(part) for part in (schema, table_name) if part)}"  # noqa: S608 - quoted
         if bound is not None:
             column = _quote_name(bound.column)
             query += " where 1 = 0" if bound.value is None else f" where {column} >= :{CURSOR} or {column} is null"

@@ -313,7 +313,7 @@ def refuse_binary_file(name: str, beginning: bytes) -> None:
         raise SourceError(f"{name}: is a binary file, not CSV" + (f"; {hint}" if 0 in beginning else ""))
 
 
-def show_bytes(record: bytes) -> str:
+def format_bytes(record: bytes) -> str:
     """Return a record as text for the rejects file. Invalid bytes and control characters are shown as \\xNN."""
     octets = record.replace(_LONE_SURROGATE.encode("utf-8", "surrogatepass"), REPLACEMENT_CHARACTER.encode())
     return _CONTROL_CHARACTERS.sub(lambda match: b"\\x%02x" % match[0][0], octets).decode("utf-8", "backslashreplace")
@@ -345,8 +345,8 @@ def _rank_candidates(words: Sequence[bytes], text: bytes) -> list[_CandidateEnco
     # chardet's rating by encoding; it depends on pairs of letters in the encoding's languages
     ratings: dict[str, float] = {}
     for result in chardet.detect_all(text, ignore_threshold=True, compat_names=False, include_encodings=_ENCODINGS):
-        if name := result["encoding"]:
-            ratings[name] = max(ratings.get(name, 0.0), result["confidence"])
+        if encoding_name := result["encoding"]:
+            ratings[encoding_name] = max(ratings.get(encoding_name, 0.0), result["confidence"])
     candidate_by_words: dict[tuple[str, ...], _CandidateEncoding] = {}
     for encoding in _ENCODINGS:
         try:

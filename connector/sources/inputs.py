@@ -157,7 +157,7 @@ def _open_packed(location: str) -> Input:
             raise SourceError(f"{url}: there is no such object; check the URL") from None
         except StoreError as error:
             raise SourceError(f"{url}: cannot be read: {error}") from None
-    name = "standard input" if location == STANDARD_INPUT else location
+    source_name = "standard input" if location == STANDARD_INPUT else location
     try:
         if location != STANDARD_INPUT and Path(location).is_dir():
             raise SourceError(f"{location}: is a folder; name the file in it")
@@ -165,19 +165,23 @@ def _open_packed(location: str) -> Input:
         path_or_descriptor, is_closed_with_file = (0, False) if location == STANDARD_INPUT else (location, True)
         file: BinaryIO = open(path_or_descriptor, "rb", closefd=is_closed_with_file)  # noqa: SIM115 - the Input closes the file
     except FileNotFoundError:
-        raise SourceError(f"{name}: there is no such file; check the path") from None
+        raise SourceError(f"{source_name}: there is no such file; check the path") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = getattr(error, "strerror", None) or error
         if isinstance(error, UnicodeEncodeError):
             reason = "the locale has no such characters in a file's name; set LC_ALL=C.UTF-8"
-        raise SourceError(f"{name}: cannot be opened: {reason}") from None
+        raise SourceError(f"{source_name}: cannot be opened: {reason}") from None
     if location == STANDARD_INPUT or not Path(location).is_file():
         with file as pipe:
-            return Input(name, name, _copy_to_temporary_file(iter(lambda: pipe.read(_COPIED_BYTES), b""), name))
+            return Input(
+                source_name,
+                source_name,
+                _copy_to_temporary_file(iter(lambda: pipe.read(_COPIED_BYTES), b""), source_name),
+            )
     origin = os.fdopen(
         os.dup(file.fileno()), "rb"
     )  # a second descriptor, because pyarrow closes a file after unpacking
-    return Input(name, name, file, origin, _read_state(file))
+    return Input(source_name, source_name, file, origin, _read_state(file))
 
 
 def _unpack_input(packed_input: Input, member_name: str | None) -> Input:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from connector.errors import ContentError, SourceError
 from connector.rows import Chunk, CloseableResource, MalformedRow
 from connector.sources.cell_text import build_frame, build_texts, find_problems, format_list_items
-from connector.sources.encoding import Utf8Stream, show_bytes
+from connector.sources.encoding import Utf8Stream, format_bytes
 from connector.sources.header_row import name_columns
 from connector.sources.inputs import Input
 
@@ -128,7 +128,7 @@ class JsonLinesSource(CloseableResource):
                 faults[line_number] = ("json", problem_of_object)
         row_mask = np.isin(row_numbers, list(faults), invert=True)
         malformed_rows = tuple(
-            MalformedRow(line_number, line_number, show_bytes(text), *faults[line_number])
+            MalformedRow(line_number, line_number, format_bytes(text), *faults[line_number])
             for line_number, text in lines
             if line_number in faults
         )
@@ -204,14 +204,14 @@ def find_repeated_keys(text: bytes, parsed_object: Mapping[str, object]) -> list
 
 def _count_keys(value: object) -> int:
     """Return the number of keys in all objects of a JSON value."""
-    key_count, values = 0, [value]
-    while values:
-        value = values.pop()
+    key_count, pending_values = 0, [value]
+    while pending_values:
+        value = pending_values.pop()
         if isinstance(value, dict):
             key_count += len(value)
-            values += value.values()
+            pending_values += value.values()
         elif isinstance(value, list):
-            values += value
+            pending_values += value
     return key_count
 
 

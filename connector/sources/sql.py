@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import sqlalchemy as sa
 
 from connector import databases
-from connector.databases import explain, parse_url, show_url
+from connector.databases import explain, format_url, parse_url
 from connector.errors import ConfigurationError, ContentError, SourceError, UnreachableError
 from connector.rows import Chunk, CloseableResource, Source
 from connector.sources.cell_text import CHUNK_ROWS, NoText, build_row_chunk
@@ -43,9 +43,9 @@ from connector.sources.cursor_columns import (
     convert_quarters,
     convert_session_time,
     explain_type,
+    format_example,
     read_offset,
     read_type,
-    show_example,
 )
 from connector.sources.header_row import name_columns
 from connector.texts import agree, count
@@ -74,7 +74,7 @@ class QuerySource(CloseableResource):
         statement: sa.TextClause | sa.Select[tuple[object]],
         watch: CursorWatch | None = None,
     ) -> None:
-        self.name = show_url(url)
+        self.name = format_url(url)
         is_in_utc = watch is not None and watch.is_moment
         self._url, self._engine, self._watch = url, _build_engine(url, is_in_utc=is_in_utc), watch
         self._statement = statement
@@ -183,7 +183,7 @@ def open_sql(
         return open_duckdb(parsed_url, query, table, bound, watch)
     if query is not None and (reason := explain_write(query, database)):
         raise ConfigurationError(
-            f"{show_url(parsed_url)}: {reason}, and a source only reads; write one SELECT, or one WITH that writes "
+            f"{format_url(parsed_url)}: {reason}, and a source only reads; write one SELECT, or one WITH that writes "
             "nothing"
         )
     statement = build_select(table or "", bound, database) if query is None else build_query(query, bound, database)
@@ -333,7 +333,7 @@ class IncrementalSource(CloseableResource):
         kind_name = "whole number" if kind is CursorKind.INTEGER else str(kind)
         raise ConfigurationError(
             f"{self.name}: {count(value_count, 'row')} {agree(value_count, 'has', 'have')} no {kind_name} in {column} "
-            f"that can be compared with the cursor (for example {row}{show_example(example)}), so later runs would "
+            f"that can be compared with the cursor (for example {row}{format_example(example)}), so later runs would "
             f"not read {agree(value_count, 'it', 'them')}. Correct {agree(value_count, 'the row', 'the rows')}, "
             "or convert the column in a query"
         )

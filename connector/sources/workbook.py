@@ -24,7 +24,7 @@ import pyarrow as pa
 from connector.errors import SourceError
 from connector.rows import Chunk, CloseableResource, MalformedRow, Source
 from connector.sheet_file import name_column
-from connector.sources.cell_text import CHUNK_ROWS, build_frame, build_texts, format_value, show_record
+from connector.sources.cell_text import CHUNK_ROWS, build_frame, build_texts, format_record, format_value
 from connector.sources.header_row import count_filled, count_title_rows, looks_like_row, name_columns
 from connector.sources.inputs import Input
 from connector.texts import agree, count
@@ -136,7 +136,7 @@ class WorkbookSource(CloseableResource):
                 continue
             names = [f"column {column}" for column in range(1, len(cells) + 1)]
             names[self._span] = self.columns[: len(names[self._span])]
-            shown_cells = show_record(names, [_format_duration(cell) for cell in cells])
+            shown_cells = format_record(names, [_format_duration(cell) for cell in cells])
             malformed_rows.append(MalformedRow(row_number, None, shown_cells, *fault))
         columns = list(zip(*(cells for _, cells in good_rows), strict=True)) or [()] * width
         columns += [("",) * len(good_rows)] * (width - len(columns))  # the columns of the header that have no cells

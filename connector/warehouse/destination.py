@@ -188,10 +188,10 @@ class Destination:
         if self.url is not None:
             # Imported here, because it imports SQLAlchemy, which files do not need.
             from connector.databases import (
-                show_url,
+                format_url,
             )
 
-            shown_url = show_url(self.url)
+            shown_url = format_url(self.url)
         return f"{shown_url} (table {'.'.join(filter(None, (self.schema, self.table)))})"
 
 
@@ -369,13 +369,13 @@ def check_columns(names: Sequence[str] | None) -> tuple[str, ...] | None:
 
 def _parse_server(text: str) -> "DatabaseUrl":
     """Return the URL of a database server. Raises ConfigurationError, for example for a missing driver."""
-    from connector.databases import build_engine, parse_url, show_url
+    from connector.databases import build_engine, format_url, parse_url
 
     url = parse_url(text, "the destination")
     backend, _, driver = url.drivername.partition("+")
     if backend in _MYSQL_BACKENDS and driver != "pymysql":
         raise ConfigurationError(
-            f"Cannot write to {show_url(url)} by {driver}: the connector writes to it by PyMySQL alone. "
+            f"Cannot write to {format_url(url)} by {driver}: the connector writes to it by PyMySQL alone. "
             f"Write {backend}:// in place of {url.drivername}://."
         )
     try:

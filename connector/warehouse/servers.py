@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 import sqlalchemy as sa
 
-from connector.databases import DatabaseUrl, build_engine, explain, list_errors, show_url
+from connector.databases import DatabaseUrl, build_engine, explain, format_url, list_errors
 from connector.warehouse.columns import EMPTY_TEXT, build_text, format_lists_as_json, quote_lists
 from connector.warehouse.database import ColumnKind, Dialect, Interruption, StagedRows, Statement, TableName
 from connector.warehouse.statements import read_kinds
@@ -65,7 +65,7 @@ class SqlalchemyDatabase:
             self.dialect = _build_dialect(self.engine.dialect)
 
     def __str__(self) -> str:
-        return show_url(self.engine.url)
+        return format_url(self.engine.url)
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
@@ -120,18 +120,18 @@ class SqlalchemyDatabase:
                 table_rows = pa.Table.from_batches([batch.slice(start, _BATCH_ROWS)])
                 for index, column in enumerate(table_rows.columns):
                     if pa.types.is_list(column.type):
-                        name = table_rows.column_names[index]
-                        table_rows = table_rows.set_column(index, name, format_lists_as_json(column))
+                        column_name = table_rows.column_names[index]
+                        table_rows = table_rows.set_column(index, column_name, format_lists_as_json(column))
                 self.connection.execute(insert_statement, [{**row, **shared_values} for row in table_rows.to_pylist()])
             row_count += batch.num_rows
         return row_count
 
     def build_text(self, statement: Statement) -> sa.TextClause:
         """Return the statement with its values and the types of the values."""
-        values = [
+        cell_values = [
             sa.bindparam(name, value, _TYPE_BY_VALUE.get(type(value))) for name, value in statement.values.items()
         ]
-        return sa.text(statement.text).bindparams(*values)
+        return sa.text(statement.text).bindparams(*cell_values)
 
     @contextmanager
     def open_driver(self) -> Iterator[Any]:

@@ -99,7 +99,7 @@ def init_command(
             ("path", _format_source_path(source, path.absolute().parent)),
             *set_options.items(),
         ]
-    name = path.stem if target is not None else table or Path(source).stem
+    job_name = path.stem if target is not None else table or Path(source).stem
     mapped_guesses = [guess for guess in guesses if guess.confidence != "unsure"]
     identity = next((field for field in IDENTITIES if field in {guess.name for guess in mapped_guesses}), None)
     if identity is None:
@@ -110,7 +110,7 @@ def init_command(
     used_columns = {column for guess in mapped_guesses for column in guess.rule.columns}
     unmapped_columns = [column for column in columns if column not in used_columns]
     cursor = propose_cursor(frame) if is_table else None
-    job_text = draft_job(name, path.name, source_keys, base, identity, guesses, unmapped_columns, cursor)
+    job_text = draft_job(job_name, path.name, source_keys, base, identity, guesses, unmapped_columns, cursor)
     if target is None:
         write_stdout(job_text, is_file=True)
         return
@@ -183,11 +183,11 @@ def _show_guesses(guesses: Sequence[GuessedField], row_count: int) -> None:
     from connector.jobs.draft import format_rule
     from connector.texts import count
     from pipelines.report.console import PlainConsole
-    from pipelines.report.text import show_value
+    from pipelines.report.text import format_cell
 
     table = Table("field", "how", "sure?", "why", "such as", title=f"guessed from {count(row_count, 'row')}")
     for guess in guesses:
-        samples = "\n".join(show_value(sample, _SAMPLE_LENGTH) for sample in guess.samples)
+        samples = "\n".join(format_cell(sample, _SAMPLE_LENGTH) for sample in guess.samples)
         confidence = Text(guess.confidence, style=_STYLES[guess.confidence])
         table.add_row(guess.name, Text(format_rule(guess.rule)), confidence, Text(guess.reason), Text(samples))
     PlainConsole(stderr=True).print(table)

@@ -424,12 +424,12 @@ def _build_table(findings: list[ValidationFinding]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from pipelines.report.text import show_value
+    from pipelines.report.text import format_cell
 
     table = Table("field", "what is wrong", "such as")
     table.add_column("rows", justify="right")
     for finding in findings:
-        examples = [f"row {row['row']}: {show_value(row['value'], _EXAMPLE_LENGTH)}" for row in finding.examples]
+        examples = [f"row {row['row']}: {format_cell(row['value'], _EXAMPLE_LENGTH)}" for row in finding.examples]
         table.add_row(
             finding.field or "the whole row", Text(finding.message), Text("\n".join(examples)), f"{finding.rows:,}"
         )

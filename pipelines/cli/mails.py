@@ -113,7 +113,7 @@ def send_command(file: Path | None, is_dry: bool, eml: Path | None, output: Outp
     if is_dry:
         path = eml or Path("email.eml")
         _write_new_file(path, format_eml(message))
-        report = {"command": "send", "planned": True, "eml": str(path), "request": _show_request(message)}
+        report = {"command": "send", "planned": True, "eml": str(path), "request": _build_request_json(message)}
         if not output.is_quiet:
             show_message(f"Nothing was sent. The email is in {path}. The JSON below has the request that would be sent")
         end_command(report, 0, replace(output, is_json=output.is_json or not output.is_quiet))
@@ -133,7 +133,7 @@ def _write_new_file(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def _show_request(message: Message) -> dict[str, Any]:
+def _build_request_json(message: Message) -> dict[str, Any]:
     """Return the JSON of the send request, without the contents of the attachments."""
     from connector.mail.message import encode_email
 

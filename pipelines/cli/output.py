@@ -72,12 +72,12 @@ def write_metrics(report: Mapping[str, Any], path: Path) -> None:
     samples = list(_list_samples(report))
     lines: list[str] = []
     for metric, help_text in _HELP.items():
-        name = f"connector_last_run_{metric}"
-        lines += [f"# HELP {name} {help_text}", f"# TYPE {name} gauge"]
+        metric_name = f"connector_last_run_{metric}"
+        lines += [f"# HELP {metric_name} {help_text}", f"# TYPE {metric_name} gauge"]
         for sample_metric, labels, value in samples:
             if sample_metric == metric:
                 label_text = ",".join(f'{label}="{_escape_label(text)}"' for label, text in labels.items())
-                lines.append(f"{name}{{{label_text}}} {value:.15g}")
+                lines.append(f"{metric_name}{{{label_text}}} {value:.15g}")
     write_whole(path, "\n".join([*lines, ""]).encode("utf-8", "backslashreplace"), mode=_READABLE_BY_ALL)
 
 

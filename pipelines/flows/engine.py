@@ -301,8 +301,8 @@ def _write_sharded_report(
     """
     reports = [shard_result.report for shard_result in shard_results if shard_result.report is not None]
     for name in _SUMMED_FIELDS:
-        values = [getattr(item, name) for item in (report, *reports)]
-        setattr(report, name, _add_values([value for value in values if value is not None]))
+        field_values = [getattr(item, name) for item in (report, *reports)]
+        setattr(report, name, _add_values([value for value in field_values if value is not None]))
     if len(reports) < len(shard_results):
         report.activity = None
     report.causes = _add_causes(cause for shard_report in reports for cause in shard_report.causes)
@@ -329,15 +329,15 @@ def _write_sharded_report(
     end_run(report, stop, _STATUS_BY_EXIT_CODE[pick_worst(exit_codes)], stop.clock.now())
 
 
-def _add_values(values: Sequence[Any]) -> Any:
+def _add_values(field_values: Sequence[Any]) -> Any:
     """Return the sum of numbers, or the sums of dictionaries by key. For other values, return the first value. Without
     values, return None."""
-    if not values or not isinstance(values[0], int | dict):
-        return values[0] if values else None
-    if isinstance(values[0], int):
-        return sum(values)
-    names = dict.fromkeys(chain.from_iterable(values))
-    return {name: _add_values([value[name] for value in values if name in value]) for name in names}
+    if not field_values or not isinstance(field_values[0], int | dict):
+        return field_values[0] if field_values else None
+    if isinstance(field_values[0], int):
+        return sum(field_values)
+    names = dict.fromkeys(chain.from_iterable(field_values))
+    return {name: _add_values([value[name] for value in field_values if name in value]) for name in names}
 
 
 def _add_causes(causes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

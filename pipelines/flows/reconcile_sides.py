@@ -67,19 +67,23 @@ class ComparedBases:
 
     def _find_base(self, base_ref: BaseRef) -> tuple[Base, list[int]]:
         """Return the ledger's base, and the indexes of its bases in the list."""
-        name = base_ref.name if base_ref.service_id is None else None
+        base_name = base_ref.name if base_ref.service_id is None else None
         wire_bases = [{"Id": service_id, "Name": listed_name} for service_id, listed_name in self._listed_bases]
         with self._ledger.transaction() as connection:
             base = find_or_add_base(connection, self._account, base_ref.service_id, base_ref.name)
-            reader = BaseReader(base, name, [])
+            reader = BaseReader(base, base_name, [])
             indexes = [
                 index
                 for index, wire_base in enumerate(wire_bases)
                 if type(wire_base["Id"]) is int and reader.is_of_base(wire_base)
             ]
-            name, service_id = name or self._find_name(indexes), reader.service_id
-            if service_id is not None and name is not None and (base.service_id, base.name) != (service_id, name):
-                base = record_base_id(connection, base, service_id, name)
+            base_name, service_id = base_name or self._find_name(indexes), reader.service_id
+            if (
+                service_id is not None
+                and base_name is not None
+                and (base.service_id, base.name) != (service_id, base_name)
+            ):
+                base = record_base_id(connection, base, service_id, base_name)
         return base, indexes
 
     def _find_name(self, indexes: Sequence[int]) -> str | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from connector.outcomes import OUTCOMES_FOR_A_PERSON
 from connector.texts import agree, count, make_visible
 from pipelines.report.advice import advise_on_run, split_step
-from pipelines.report.text import list_facts, list_files, measure_length, show_seconds
+from pipelines.report.text import format_seconds, list_facts, list_files, measure_length
 
 if TYPE_CHECKING:
     import jinja2
@@ -228,7 +228,7 @@ def _list_outcomes(rows: Mapping[str, int]) -> list[dict[str, str]]:
             "kind": kind,
             "name": name.replace("_", " "),
             "number": f"{counts[name]:,}",
-            "share": _show_share(counts[name] / total),
+            "share": _format_share(counts[name] / total),
             "width": f"{100 * counts[name] / total:.1f}",
             "says": explanation,
         }
@@ -237,7 +237,7 @@ def _list_outcomes(rows: Mapping[str, int]) -> list[dict[str, str]]:
     ]
 
 
-def _show_share(share: float) -> str:
+def _format_share(share: float) -> str:
     """Return the share in whole per cent. Below 1 % return `< 1%`, and above 99 % `> 99%` or `100%`."""
     if 0.01 <= share <= 0.99 or share == 1:
         return f"{share:.0%}"
@@ -305,13 +305,13 @@ def _build_job(job: Mapping[str, Any]) -> dict[str, Any]:
         "name": job["job"] or job["command"],
         "command": job["command"],
         "status": runs[0]["status"],
-        "succeeded": _show_time(job["last_succeeded_at"]) if job["last_succeeded_at"] else "",
+        "succeeded": _format_time(job["last_succeeded_at"]) if job["last_succeeded_at"] else "",
         "ended": ", ".join(f"{run_count:,} {status}" for status, run_count in status_counts.most_common()),
         "bars": [
             {
                 "status": run["status"],
                 "height": f"{_MIN_BAR_HEIGHT + (100 - _MIN_BAR_HEIGHT) * sqrt(_sum_rows(run, 'read') / max_rows):.0f}",
-                "words": f"{_show_time(run['started_at'])}: {run['status']}, {_sum_rows(run, 'read'):,} read",
+                "words": f"{_format_time(run['started_at'])}: {run['status']}, {_sum_rows(run, 'read'):,} read",
             }
             for run in reversed(runs)
         ],
@@ -325,8 +325,8 @@ def _build_line(run: Mapping[str, Any]) -> dict[str, str]:
     length_s, attention_count = measure_length(run), _sum_rows(run, *OUTCOMES_FOR_A_PERSON)
     return {
         "run_id": run["run_id"],
-        "began": _show_time(run["started_at"]),
-        "took": show_seconds(length_s) if length_s is not None else "",
+        "began": _format_time(run["started_at"]),
+        "took": format_seconds(length_s) if length_s is not None else "",
         "status": run["status"],
         "read": f"{_sum_rows(run, 'read'):,}",
         "done": f"{_sum_rows(run, *_DONE_OUTCOMES):,}",
@@ -339,5 +339,5 @@ def _sum_rows(run: Mapping[str, Any], *outcomes: str) -> int:
     return sum(int(rows.get(name, 0)) for name in outcomes)
 
 
-def _show_time(text: str) -> str:
+def _format_time(text: str) -> str:
     return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M}"

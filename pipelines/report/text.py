@@ -170,7 +170,7 @@ def _format_value(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-    return show_value(text, _MAX_SAMPLE_LENGTH)
+    return format_cell(text, _MAX_SAMPLE_LENGTH)
 
 
 def show_run(run: Mapping[str, Any], console: PlainConsole) -> None:
@@ -188,7 +188,7 @@ def show_runs(runs: Sequence[Mapping[str, Any]], console: PlainConsole) -> None:
 
     for run in runs:
         started_at = datetime.fromisoformat(run["started_at"])
-        line = Text(f"{run['run_id']}  {started_at:%Y-%m-%d %H:%M:%S} UTC  {_show_length(run):>9}  ")
+        line = Text(f"{run['run_id']}  {started_at:%Y-%m-%d %H:%M:%S} UTC  {_format_length(run):>9}  ")
         line.append(f"{run['status']:8}", STYLES.get(run["status"], "red"))
         console.print(line.append(f"  {run['command']} {run['job']}".rstrip()), soft_wrap=True, highlight=False)
         rows = ", ".join(_join_row(name, count_text) for name, count_text in list_rows(run))
@@ -289,7 +289,7 @@ def list_facts(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield label, report[name]
     if report.get("started_at"):
         yield "Began", f"{datetime.fromisoformat(report['started_at']):%Y-%m-%d %H:%M:%S} UTC"
-        yield "Took", _show_length(report)
+        yield "Took", _format_length(report)
     if report.get("run_id"):
         yield "Run", report["run_id"]
     requests = []  # for example `6,000 create (12 limited, 3 failed)`
@@ -305,9 +305,9 @@ def list_facts(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "Requests", "; ".join(requests)
 
 
-def _show_length(report: Mapping[str, Any]) -> str:
+def _format_length(report: Mapping[str, Any]) -> str:
     length_s = measure_length(report)
-    return show_seconds(length_s) if length_s is not None else "-"
+    return format_seconds(length_s) if length_s is not None else "-"
 
 
 def measure_length(report: Mapping[str, Any]) -> float | None:
@@ -318,7 +318,7 @@ def measure_length(report: Mapping[str, Any]) -> float | None:
     return (ended_at - started_at).total_seconds()
 
 
-def show_seconds(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     """Return a duration as text: `3.2 s`, `4 min 10 s`, `2 h 5 min`."""
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds >= 1 else f"{1000 * seconds:.0f} ms"
@@ -347,7 +347,7 @@ def _show_differences(report: Mapping[str, Any], console: PlainConsole) -> None:
     console.print(table)
 
 
-def show_value(value: str, max_length: int) -> str:
+def format_cell(value: str, max_length: int) -> str:
     """Return the first `max_length` characters of a cell for one line of a terminal. Unprintable characters become
     escapes."""
     visible_text = "".join(

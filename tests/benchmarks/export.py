@@ -220,8 +220,8 @@ def print_series(title: str, series_by_name: list[MeasurementSeries]) -> None:
 def _build_table_row(series: MeasurementSeries) -> tuple[str, ...]:
     median = series.median
     numbers = (median.per_s, median.peak_mb, median.cpu_us_per_row)
-    number_formats = zip(("{:,.0f}", "{:.0f}", "{:.1f}"), numbers, strict=True)
-    return (series.name, *(format_number(number_format, value) for number_format, value in number_formats))
+    formats_and_values = zip(("{:,.0f}", "{:.0f}", "{:.1f}"), numbers, strict=True)
+    return (series.name, *(format_number(number_format, value) for number_format, value in formats_and_values))
 
 
 def build_promises(series_by_name: dict[str, MeasurementSeries], row_count: int) -> list[Promise]:

@@ -47,13 +47,13 @@ class InstalledTool:
 
     def load(self, sandbox: SandboxProcess, path: Path) -> Usage:
         """Load the file of people into the sandbox. HOME is a new folder. Raise CommandError if the tool fails."""
-        return self._run(sandbox, str(path), str(BASE_ID))
+        return self._measure_command(sandbox, str(path), str(BASE_ID))
 
     def export(self, sandbox: SandboxProcess, target: str) -> Usage:
         """Export the sandbox's list to a path or a URL. HOME is a new folder. Raise CommandError if the tool fails."""
-        return self._run(sandbox, target)
+        return self._measure_command(sandbox, target)
 
-    def _run(self, sandbox: SandboxProcess, *arguments: str) -> Usage:
+    def _measure_command(self, sandbox: SandboxProcess, *arguments: str) -> Usage:
         with tempfile.TemporaryDirectory() as home_folder:
             environment = build_environment(sandbox) | {"HOME": home_folder} | _NO_TELEMETRY
             command: tuple[Path | str, ...] = (self.python, _SCRIPTS / self.tool.script, *arguments)
@@ -72,29 +72,29 @@ BY_HAND_EXPORT = Tool(
 
 def install(tool: Tool) -> InstalledTool:
     """Create the tool's environment if it does not exist. Raise CommandError with the output of pip if that fails."""
-    folder = _cache() / tool.script.removesuffix(".py")
+    folder = _find_cache_folder() / tool.script.removesuffix(".py")
     requirements_file, requirements = folder / "requirements.txt", "\n".join(tool.requirements) + "\n"
     python = folder / "bin" / "python"
     if not requirements_file.exists() or requirements_file.read_text(encoding="utf-8") != requirements:
         shutil.rmtree(folder, ignore_errors=True)
-        _run(sys.executable, "-m", "venv", str(folder))
-        _run(str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *tool.requirements)
+        _run_command(sys.executable, "-m", "venv", str(folder))
+        _run_command(str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *tool.requirements)
         requirements_file.write_text(
             requirements, encoding="utf-8"
         )  # written last: an environment without this file is incomplete
     version_script = f"from importlib.metadata import version; print(version({tool.distribution!r}))"
-    return InstalledTool(tool, python, _run(str(python), "-c", version_script).strip())
+    return InstalledTool(tool, python, _run_command(str(python), "-c", version_script).strip())
 
 
 def remove_environments() -> None:
     """Remove all environments, so that the next installation gets the newest versions."""
-    shutil.rmtree(_cache(), ignore_errors=True)
+    shutil.rmtree(_find_cache_folder(), ignore_errors=True)
 
 
-def _cache() -> Path:
+def _find_cache_folder() -> Path:
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     return platformdirs.user_cache_path("subscriber-connector") / "benchmarks" / version
 
 
-def _run(*command: str) -> str:
+def _run_command(*command: str) -> str:
     return run_process(command, os.environ, timeout_s=_INSTALL_TIMEOUT_S).stdout.decode()

@@ -196,14 +196,14 @@ def _read_counts_around(
     while not _read_counts(sandbox).received_count:
         if time.monotonic() > deadline:
             raise EndedEarlyError(f"the client sent nothing within {_START_TIMEOUT_S:g} s")
-        _sleep(load_future, _POLL_S)
-    _sleep(load_future, search_s)
+        _sleep_while_loading(load_future, _POLL_S)
+    _sleep_while_loading(load_future, search_s)
     counts_before = _read_counts(sandbox)
-    stalled_s = _sleep(load_future, seconds)
+    stalled_s = _sleep_while_loading(load_future, seconds)
     return counts_before, _read_counts(sandbox), stalled_s
 
 
-def _sleep(load_future: Future[object], seconds: float) -> float:
+def _sleep_while_loading(load_future: Future[object], seconds: float) -> float:
     """Sleep for `seconds` while the load runs. Return the seconds in which the machine stalled."""
     now, stalled_s = time.monotonic(), 0.0
     deadline = now + seconds

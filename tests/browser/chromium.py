@@ -80,30 +80,32 @@ class Tab:
 
     async def show(self, url: str, width: int, scheme: str) -> PageView:
         """Open the page, wait until it is loaded, and measure it."""
-        await self._call(
+        await self._call_method(
             "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 800
         )
-        await self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        await self._open("about:blank")  # otherwise the browser would not load the same page with another fragment
-        events = await self._open(url)
+        await self._call_method(
+            "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
+        )
+        await self._open_page("about:blank")  # otherwise the browser would not load the same page with another fragment
+        events = await self._open_page(url)
         measurement_result: dict[str, Any] = {}
-        events += await self._call(
+        events += await self._call_method(
             "Runtime.evaluate", measurement_result, expression=_MEASUREMENT_SCRIPT, awaitPromise=True
         )
         console = [json.dumps(event["params"]) for event in events if event.get("method") in _CONSOLE_EVENTS]
         values, picture = json.loads(measurement_result["result"]["value"]), dict[str, Any]()
         clip = {"x": 0, "y": 0, "width": width, "height": values.pop("height"), "scale": 1}
-        await self._call("Page.captureScreenshot", picture, captureBeyondViewport=True, clip=clip)
+        await self._call_method("Page.captureScreenshot", picture, captureBeyondViewport=True, clip=clip)
         return PageView(**values, console=console, screenshot=b64decode(picture["data"]))
 
-    async def _open(self, url: str) -> list[dict[str, Any]]:
+    async def _open_page(self, url: str) -> list[dict[str, Any]]:
         """Open the page, wait until it is loaded, and return the events."""
-        events = await self._call("Page.navigate", url=url)
+        events = await self._call_method("Page.navigate", url=url)
         while not any(event.get("method") == "Page.loadEventFired" for event in events):
             events.append(json.loads((await self.socket.receive(60)).data))
         return events
 
-    async def _call(
+    async def _call_method(
         self, method: str, result: dict[str, Any] | None = None, **parameters: object
     ) -> list[dict[str, Any]]:
         """Send a command, and return the events that came before its answer."""
@@ -128,5 +130,5 @@ async def open_tab(address: str) -> AsyncIterator[Tab]:
         async with session.ws_connect(url, max_msg_size=0) as socket:
             tab = Tab(socket)
             for domain in ("Page", "Runtime", "Log"):
-                await tab._call(f"{domain}.enable")
+                await tab._call_method(f"{domain}.enable")
             yield tab

@@ -40,7 +40,7 @@ def build_service(sandbox: SandboxProcess, token: str | None = None) -> Service:
     return Service(sandbox.base_url, Token(token or sandbox.token), timeout_s=10)
 
 
-def export(
+def run_export_of_list(
     sandbox: SandboxProcess,
     destination: Destination,
     *,
@@ -62,7 +62,7 @@ def export(
         return asyncio.run(run(Path(folder)))
 
 
-def create(sandbox: SandboxProcess, *people: dict[str, object]) -> None:
+def create_people(sandbox: SandboxProcess, *people: dict[str, object]) -> None:
     """Create subscribers. Each person is a dict of values by field name."""
 
     async def create_person(client: Client, person: dict[str, object]) -> None:

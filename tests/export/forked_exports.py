@@ -19,7 +19,7 @@ import s3fs
 
 from connector.warehouse.destination import parse_destination
 from tests.export.kill_points import call_at_disk_changes, call_at_statements
-from tests.export.test_modes import Person, build_person, publish
+from tests.export.test_modes import Person, build_person, publish_people
 
 ROOT = Path(__file__).parents[2]
 RunExport = Callable[..., bool]
@@ -69,7 +69,7 @@ def _run_until_killed(
         _kill_at_statement(statement)
     if step:
         _kill_at_step(step)
-    publish(parse_destination(url, **options), [_build_person(*subscriber) for subscriber in people], run_number)
+    publish_people(parse_destination(url, **options), [_build_person(*subscriber) for subscriber in people], run_number)
     os._exit(0)
 
 

@@ -27,7 +27,7 @@ from connector.warehouse.servers import MysqlDatabase, PostgresDatabase, Sqlalch
 from connector.warehouse.sqlite import SqliteDatabase
 from connector.warehouse.table_writer import TableWriter
 from tests.export.people import build_run, build_start, build_table
-from tests.export.test_modes import build_day_time, build_person, build_person_of_base, publish, read_rows
+from tests.export.test_modes import build_day_time, build_person, build_person_of_base, publish_people, read_rows
 from tests.export.warehouses import (
     DATABASE_FORMATS,
     FILE_FORMATS,
@@ -71,13 +71,13 @@ def test_a_run_that_began_earlier_does_not_overwrite_a_later_run_even_if_clocks_
     with pytest.raises(RunAborted, match=r"began later \(number 2; this export has the number 1\)"):
         finish_export(earlier_writer, 9)
     assert read_rows(table) == [(1, "v2", 2)]
-    publish(table, [build_person(3)], 1)
+    publish_people(table, [build_person(3)], 1)
     assert read_rows(table) == [(3, "Ann", 1)]
 
 
 def test_a_table_that_another_program_fills_during_an_export_stays_unchanged(table: Destination) -> None:
     writer = begin_export(table, 1)
-    publish(table, [build_person(7)], 2)
+    publish_people(table, [build_person(7)], 2)
     # Now the table of runs does not show who wrote the row.
     run_sql(table, "delete from {}_connector_runs where number = 2")
     with pytest.raises(RunAborted, match=r"did not write.*The table is unchanged"):
@@ -95,7 +95,7 @@ def test_exports_of_different_bases_are_both_written(table: Destination) -> None
 
 @parametrize_table(SERVER_FORMATS)
 def test_an_export_waits_until_another_export_has_published(table: Destination) -> None:
-    publish(table, [build_person(1)], 1)
+    publish_people(table, [build_person(1)], 1)
     writer = begin_export(table, 2)
     publishing_thread = threading.Thread(target=finish_export, args=(writer, 2))
     with connect(table) as lock_holder:
@@ -167,12 +167,12 @@ def test_a_locked_database_file_is_refused_and_written_later(
     lock: Callable[[Path], AbstractContextManager[None]],
 ) -> None:
     table = parse_destination(f"{'sqlite' if database_class is SqliteDatabase else 'duckdb'}:///{tmp_path}/w.db")
-    publish(table, [build_person(1)], 1)
+    publish_people(table, [build_person(1)], 1)
     writer = TableWriter(TableName("subscribers"), SCHEMA, Mode.REPLACE, database_class(table.path, max_lock_wait_s=0))
     with lock(table.path), pytest.raises(RunAborted, match=r"cannot be written now.*Run again"):
         writer.prepare(ExportStart("run-2", "nightly", {}, build_day_time(2)))
     writer.discard()
-    publish(table, [build_person(2)], 2)
+    publish_people(table, [build_person(2)], 2)
     assert read_rows(table) == [(2, "Ann", 2)]
 
 
@@ -198,19 +198,19 @@ def interrupt_waiting_export(writer: Writer) -> None:
 
 @parametrize_table(DATABASES_WITH_READERS)
 def test_an_interruption_ends_an_export_that_waits_for_a_lock(table: Destination) -> None:
-    publish(table, [build_person(1)], 1)
+    publish_people(table, [build_person(1)], 1)
     writer = begin_export(table, 2)
     with connect(table) as lock_holder:
         lock_holder.exec_driver_sql(LOCK_FIRST_RUN_SQL.replace("{}", f"{table.schema}." if table.schema else ""))
         interrupt_waiting_export(writer)
     assert read_rows(table) == [(1, "Ann", 1)]
-    publish(replace(table), [build_person(3)], 3)
+    publish_people(replace(table), [build_person(3)], 3)
     assert read_rows(table) == [(3, "Ann", 3)]
 
 
 def test_an_interruption_ends_a_commit_that_waits_for_a_reader_of_the_file(tmp_path: Path) -> None:
     table = parse_destination(f"sqlite:///{tmp_path}/w.db")
-    publish(table, [build_person(1)], 1)
+    publish_people(table, [build_person(1)], 1)
     writer = begin_export(table, 2)
     with closing(sqlite3.connect(table.path, isolation_level=None)) as reader:
         reader.execute("begin")
@@ -232,7 +232,7 @@ def test_an_interruption_while_rows_are_loaded_leaves_the_table_unchanged(
     table: Destination, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("connector.warehouse.database._MIN_BATCH_ROWS", 100)
-    publish(table, [build_person(1)], 1)
+    publish_people(table, [build_person(1)], 1)
     database, run = open_database(table), build_run(300, run_id="run-2", exported_at=build_day_time(2))
     writer = TableWriter(TableName(table.table, table.schema), SCHEMA, table.mode, database)
     load, batch_numbers = database.load, count()
@@ -262,7 +262,7 @@ def test_an_interruption_while_rows_are_loaded_leaves_the_table_unchanged(
     assert read_rows(table) == [(1, "Ann", 1)]
     if table.url is None:
         assert list(table.path.parent.iterdir()) == [table.path]
-    publish(table, [build_person(1), build_person(3)], 3)
+    publish_people(table, [build_person(1), build_person(3)], 3)
     assert (3, "Ann", 3) in read_rows(table)
 
 
@@ -285,7 +285,7 @@ def publish_incomplete(writer: Writer) -> None:
 
 def test_an_incomplete_export_does_not_replace_a_table_that_was_filled_during_the_export(table: Destination) -> None:
     writer = stage_export(table, build_person(9))
-    publish(table, [build_person(1), build_person(2)], 1)
+    publish_people(table, [build_person(1), build_person(2)], 1)
     with pytest.raises(RunAborted, match="An incomplete export replaces no rows"):
         publish_incomplete(writer)
     writer.discard()
@@ -311,7 +311,7 @@ PERSON_COUNT = 400
 
 @parametrize_table(DATABASES_WITH_READERS)
 def test_a_reader_never_sees_a_part_of_an_export(table: Destination) -> None:
-    publish(table, [build_person(index) for index in range(PERSON_COUNT)], 1)
+    publish_people(table, [build_person(index) for index in range(PERSON_COUNT)], 1)
     seen_counts: set[tuple[int, int]] = set()
     is_finished, has_read = threading.Event(), threading.Event()
 
@@ -326,7 +326,9 @@ def test_a_reader_never_sees_a_part_of_an_export(table: Destination) -> None:
     try:
         for export_number in range(2, 6):
             has_read.clear()
-            publish(table, [build_person(index, f"v{export_number}") for index in range(PERSON_COUNT)], export_number)
+            publish_people(
+                table, [build_person(index, f"v{export_number}") for index in range(PERSON_COUNT)], export_number
+            )
             assert has_read.wait(30)
     finally:
         is_finished.set()

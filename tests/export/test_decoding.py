@@ -279,7 +279,7 @@ def test_a_page_is_decoded_in_a_thread_that_ends_with_the_reader() -> None:
 
     async def read() -> tuple[object, set[threading.Thread]]:
         with open_columns() as columns:
-            page = await columns.parse(200, {}, build_page(FULL_SUBSCRIBER), NOW, mask=str)
+            page = await columns.parse(200, {}, build_page(FULL_SUBSCRIBER), NOW, mask_message=str)
             return page, set(threading.enumerate()) - threads_before
 
     page, new_threads = asyncio.run(read())

@@ -21,7 +21,7 @@ from connector.warehouse.destination import parse_destination
 from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import ExportStart, RowChanges
 from tests.export.people import BARE_SUBSCRIBER, BROKEN_SUBSCRIBER, FULL_SUBSCRIBER
-from tests.export.test_modes import build_day_time, build_person, publish
+from tests.export.test_modes import build_day_time, build_person, publish_people
 from tests.stores import Bucket, set_environ
 
 
@@ -55,34 +55,38 @@ def list_exports(url: str) -> list[dict[str, Any]]:
 
 def test_replace_leaves_only_the_listed_rows(url: str) -> None:
     target = parse_destination(url)
-    publish(target, [build_person(1), build_person(2)], 1)
-    assert publish(target, [build_person(2, "Bo"), build_person(3)], 2) == RowChanges(inserted_count=2)
+    publish_people(target, [build_person(1), build_person(2)], 1)
+    assert publish_people(target, [build_person(2, "Bo"), build_person(3)], 2) == RowChanges(inserted_count=2)
     assert read_rows(url) == [(2, "Bo", 2), (3, "Ann", 2)]
-    publish(target, [], 3)
+    publish_people(target, [], 3)
     assert read_rows(url) == []
 
 
 def test_append_keeps_the_earlier_rows(url: str) -> None:
     target = parse_destination(url, mode="append")
-    publish(target, [build_person(1), build_person(2)], 1)
-    publish(target, [build_person(2, "Bo")], 2)
+    publish_people(target, [build_person(1), build_person(2)], 1)
+    publish_people(target, [build_person(2, "Bo")], 2)
     assert read_rows(url) == [(1, "Ann", 1), (2, "Ann", 1), (2, "Bo", 2)]
 
 
 def test_upsert_keeps_one_row_for_each_subscriber_and_marks_deleted_subscribers(url: str) -> None:
     target = parse_destination(url, mode="upsert")
-    publish(target, [build_person(1), build_person(2), build_person(4)], 1)
-    assert publish(target, [build_person(2, "Bo", Tags=["x"]), build_person(3), build_person(4)], 2) == RowChanges(1, 2)
+    publish_people(target, [build_person(1), build_person(2), build_person(4)], 1)
+    assert publish_people(
+        target, [build_person(2, "Bo", Tags=["x"]), build_person(3), build_person(4)], 2
+    ) == RowChanges(1, 2)
     assert read_rows(url, "deleted_at", "_exported_at") == [
         (1, "Ann", 2, build_day_time(2), build_day_time(2)), (2, "Bo", 2, None, build_day_time(2)),
         (3, "Ann", 2, None, build_day_time(2)),
         (4, "Ann", 1, None, build_day_time(1)),
     ]  # fmt: skip
 
-    publish(target, [build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(4)], 3)
+    publish_people(target, [build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(4)], 3)
     assert read_rows(url, "deleted_at")[0] == (1, "Ann", 3, None)
     assert read_rows(url, "deleted_at")[2] == (3, "Ann", 3, build_day_time(3))
-    assert publish(target, [build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(4)], 4) == RowChanges(0, 0)
+    assert publish_people(
+        target, [build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(4)], 4
+    ) == RowChanges(0, 0)
 
 
 def test_a_filtered_upsert_marks_only_subscribers_that_match_the_filter(tmp_path: Path) -> None:
@@ -92,10 +96,10 @@ def test_a_filtered_upsert_marks_only_subscribers_that_match_the_filter(tmp_path
         build_person(subscriber_id, "O'Neil", Base={"Id": base, "Name": "x"})
         for subscriber_id, base in ((1, 7), (2, 7), (3, 8))
     ]
-    publish(target, people, 1)
-    publish(target, people[:1], 2, filters={"base_id": 7, "first_name": "O'Neil"})
+    publish_people(target, people, 1)
+    publish_people(target, people[:1], 2, filters={"base_id": 7, "first_name": "O'Neil"})
     assert [row[3] for row in read_rows(url, "deleted_at")] == [None, build_day_time(2), None]
-    publish(target, people[:1], 3, verdict=CertificateVerdict.INCOMPLETE)
+    publish_people(target, people[:1], 3, verdict=CertificateVerdict.INCOMPLETE)
     assert [row[3] for row in read_rows(url, "deleted_at")] == [None, build_day_time(2), None], (
         "an incomplete list marks no subscriber as deleted"
     )
@@ -103,7 +107,7 @@ def test_a_filtered_upsert_marks_only_subscribers_that_match_the_filter(tmp_path
 
 def test_values_of_every_field_are_equal_in_duckdb_pandas_and_pyarrow(tmp_path: Path) -> None:
     url = f"delta://{tmp_path / 'lake'}"
-    publish(parse_destination(url), [FULL_SUBSCRIBER, BARE_SUBSCRIBER, BROKEN_SUBSCRIBER], 1)
+    publish_people(parse_destination(url), [FULL_SUBSCRIBER, BARE_SUBSCRIBER, BROKEN_SUBSCRIBER], 1)
     table = open_table(url).to_pyarrow_table().sort_by("id")
     row_by_id = {row["id"]: row for row in table.to_pylist()}
     full_row = row_by_id[FULL_SUBSCRIBER["Id"]]
@@ -123,7 +127,7 @@ def test_values_of_every_field_are_equal_in_duckdb_pandas_and_pyarrow(tmp_path: 
 
 def test_each_export_is_one_commit_with_its_run_and_certificate(url: str) -> None:
     for mode, export_number in (("append", 1), ("append", 2)):
-        publish(parse_destination(url, mode=mode), [build_person(1)], export_number, filters={"base_id": 7})
+        publish_people(parse_destination(url, mode=mode), [build_person(1)], export_number, filters={"base_id": 7})
     assert open_table(url).version() == 1
     last_export = list_exports(url)[0]
     assert (last_export["run_id"], last_export["mode"], last_export["rows"], last_export["filters"]) == (
@@ -142,43 +146,43 @@ def test_partition_columns_divide_the_table_into_folders_and_cannot_change(tmp_p
         build_person(1, Base={"Id": 7, "Name": "x"}, IsActive=True),
         build_person(2, Base={"Id": 8, "Name": "y"}, IsActive=False),
     ]
-    publish(target, people, 1)
-    publish(target, [build_person(1, "Bo", Base={"Id": 7, "Name": "x"}, IsActive=False)], 2)
+    publish_people(target, people, 1)
+    publish_people(target, [build_person(1, "Bo", Base={"Id": 7, "Name": "x"}, IsActive=False)], 2)
     assert {path.name for path in (tmp_path / "lake").iterdir()} == {"_delta_log", "base_id=7", "base_id=8"}
     assert [row[:3] for row in read_rows(url)] == [(1, "Bo", 2), (2, "Ann", 2)]
     with pytest.raises(ConfigurationError, match="partitioned by base_id, is_active"):
-        publish(parse_destination(url, mode="upsert", partition_by=["base_id"]), people, 3)
+        publish_people(parse_destination(url, mode="upsert", partition_by=["base_id"]), people, 3)
 
 
 def test_a_table_of_another_program_is_left_unchanged_without_overwrite(tmp_path: Path) -> None:
     folder = tmp_path / "lake"
     write_deltalake(folder, pa.table({"id": [1], "mine": ["x"]}))
     with pytest.raises(ConfigurationError, match="--overwrite"):
-        publish(parse_destination(f"delta://{folder}"), [build_person(1)], 1)
+        publish_people(parse_destination(f"delta://{folder}"), [build_person(1)], 1)
     with pytest.raises(ConfigurationError, match="lacks"):
-        publish(parse_destination(f"delta://{folder}", overwrite=True), [build_person(1)], 1)
+        publish_people(parse_destination(f"delta://{folder}", overwrite=True), [build_person(1)], 1)
     assert DeltaTable(folder).to_pyarrow_table().to_pylist() == [{"id": 1, "mine": "x"}]
 
 
 def test_a_table_that_was_overwritten_once_belongs_to_the_connector(tmp_path: Path) -> None:
     url, other_folder = f"delta://{tmp_path / 'lake'}", tmp_path / "other"
-    publish(parse_destination(url), [build_person(1)], 1)
+    publish_people(parse_destination(url), [build_person(1)], 1)
     rows = open_table(url).to_pyarrow_table()
     write_deltalake(other_folder, rows.append_column("mine", pa.array(["x"])))
-    publish(parse_destination(f"delta://{other_folder}", overwrite=True), [build_person(2)], 2)
-    publish(parse_destination(f"delta://{other_folder}"), [build_person(3)], 3)
+    publish_people(parse_destination(f"delta://{other_folder}", overwrite=True), [build_person(2)], 2)
+    publish_people(parse_destination(f"delta://{other_folder}"), [build_person(3)], 3)
     assert [(row["id"], row["mine"]) for row in DeltaTable(other_folder).to_pyarrow_table().to_pylist()] == [(3, None)]
 
 
 def test_upsert_does_not_change_columns_that_it_does_not_write(tmp_path: Path) -> None:
     """The columns are a column of the user and a column that --columns leaves out."""
     url = f"delta://{tmp_path / 'lake'}"
-    publish(parse_destination(url, mode="upsert"), [build_person(1), build_person(2)], 1)
+    publish_people(parse_destination(url, mode="upsert"), [build_person(1), build_person(2)], 1)
     table = open_table(url)
     rows = table.to_pyarrow_table()
     rows_with_user_column = rows.append_column("mine", pa.array(["kept"] * len(rows)))
     write_deltalake(table, rows_with_user_column, mode="overwrite", schema_mode="overwrite")
-    publish(
+    publish_people(
         parse_destination(url, mode="upsert", columns=["email", "tags"]),
         [build_person(1, Tags=["x"]), build_person(3)],
         2,
@@ -190,7 +194,7 @@ def test_upsert_does_not_change_columns_that_it_does_not_write(tmp_path: Path) -
 
 def test_a_table_keeps_its_mode_even_if_its_history_is_removed(tmp_path: Path) -> None:
     url = f"delta://{tmp_path / 'lake'}"
-    publish(parse_destination(url, mode="append"), [build_person(1)], 1)
+    publish_people(parse_destination(url, mode="append"), [build_person(1)], 1)
     table = open_table(url)
     write_deltalake(table, table.to_pyarrow_table(), mode="append")  # a commit of another program
     table.create_checkpoint()
@@ -198,26 +202,26 @@ def test_a_table_keeps_its_mode_even_if_its_history_is_removed(tmp_path: Path) -
     (tmp_path / "lake" / "_delta_log" / f"{0:020d}.json").unlink()
     assert list_exports(url) == []
     with pytest.raises(ConfigurationError, match="kept in the mode append"):
-        publish(parse_destination(url, mode="upsert"), [build_person(1)], 2)
+        publish_people(parse_destination(url, mode="upsert"), [build_person(1)], 2)
 
 
 def test_a_folder_with_other_files_is_refused_and_a_new_folder_is_private(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("mine")
     with pytest.raises(ConfigurationError, match="has files and is not a Delta table"):
-        publish(parse_destination(f"delta://{tmp_path / 'full'}"), [build_person(1)], 1)
-    publish(parse_destination(f"delta://{tmp_path / 'own'}"), [build_person(1)], 1)
-    publish(parse_destination(f"delta://{tmp_path / 'shared'}", group_readable=True), [build_person(1)], 1)
+        publish_people(parse_destination(f"delta://{tmp_path / 'full'}"), [build_person(1)], 1)
+    publish_people(parse_destination(f"delta://{tmp_path / 'own'}"), [build_person(1)], 1)
+    publish_people(parse_destination(f"delta://{tmp_path / 'shared'}", group_readable=True), [build_person(1)], 1)
     assert stat.S_IMODE((tmp_path / "own").stat().st_mode) == 0o700
     assert stat.S_IMODE((tmp_path / "shared").stat().st_mode) == 0o750
 
 
 def test_an_export_that_began_earlier_does_not_overwrite_a_later_export(url: str) -> None:
     target = parse_destination(url)
-    publish(target, [build_person(1)], 1)
+    publish_people(target, [build_person(1)], 1)
     writer = open_writer(target)
     writer.prepare(ExportStart("run-2", "nightly", {}, build_day_time(2)))
-    publish(target, [build_person(3)], 3)
+    publish_people(target, [build_person(3)], 3)
     with pytest.raises(RunAborted, match="began later"):
         publish_staged_rows(writer, 2)
     assert read_rows(url) == [(3, "Ann", 3)]
@@ -231,30 +235,30 @@ def test_an_export_writes_nothing_if_another_export_commits_just_before(
 
     url = f"delta://{tmp_path / 'lake'}"
     target = parse_destination(url, mode=mode)
-    publish(target, [build_person(1)], 1)
+    publish_people(target, [build_person(1)], 1)
 
     def publish_another_export(*_: Any) -> None:
         monkeypatch.undo()
-        publish(target, [build_person(3)], 3)
+        publish_people(target, [build_person(3)], 3)
 
     monkeypatch.setattr(delta, "refuse_if_superseded", publish_another_export)
     with pytest.raises(RunAborted, match="No row of this export was written"):
-        publish(target, [build_person(2)], 2)
+        publish_people(target, [build_person(2)], 2)
     assert [row[0] for row in read_rows(url)] == ([3] if mode == "replace" else [1, 3])
 
 
 def test_an_incomplete_list_never_replaces_rows(url: str) -> None:
     target = parse_destination(url)
-    publish(target, [build_person(1)], 1, verdict=CertificateVerdict.INCOMPLETE)
+    publish_people(target, [build_person(1)], 1, verdict=CertificateVerdict.INCOMPLETE)
     with pytest.raises(RunAborted, match="replaces no rows"):
-        publish(target, [build_person(2)], 2, verdict=CertificateVerdict.INCOMPLETE)
+        publish_people(target, [build_person(2)], 2, verdict=CertificateVerdict.INCOMPLETE)
     assert read_rows(url) == [(1, "Ann", 1)]
 
 
 def test_the_writer_counts_the_last_certified_export_with_the_same_filters(url: str) -> None:
     target = parse_destination(url, mode="append")
-    publish(target, [build_person(1), build_person(2)], 1)
-    publish(target, [build_person(1)], 2, verdict=CertificateVerdict.INCOMPLETE)
+    publish_people(target, [build_person(1), build_person(2)], 1)
+    publish_people(target, [build_person(1)], 2, verdict=CertificateVerdict.INCOMPLETE)
     writer = open_writer(target)
     writer.prepare(ExportStart("run-3", "nightly", {}, build_day_time(3)))
     assert (writer.find_last_row_count({}), writer.find_last_row_count({"base_id": 7})) == (2, None)
@@ -280,12 +284,12 @@ publish(parse_destination(sys.argv[1], mode="append"), [build_person(2)], 2)
 @pytest.mark.parametrize(("kill_moment", "ids"), [("before", [1]), ("after", [1, 2])])
 def test_a_killed_export_leaves_all_of_its_rows_or_no_row(tmp_path: Path, kill_moment: str, ids: list[int]) -> None:
     url = f"delta://{tmp_path / 'lake'}"
-    publish(parse_destination(url, mode="append"), [build_person(1)], 1)
+    publish_people(parse_destination(url, mode="append"), [build_person(1)], 1)
     command = [sys.executable, "-c", _KILLED_EXPORT, url, kill_moment]
     result = subprocess.run(command, cwd=Path(__file__).parents[2], env=os.environ, check=False)
     assert result.returncode == -signal.SIGKILL
     assert [row[0] for row in read_rows(url)] == ids
-    publish(parse_destination(url, mode="append"), [build_person(3)], 3)
+    publish_people(parse_destination(url, mode="append"), [build_person(3)], 3)
     assert [row[0] for row in read_rows(url)] == [*ids, 3]
 
 
@@ -300,7 +304,7 @@ def test_a_commit_without_an_answer_is_reported_as_written_if_it_took_effect(
 
     monkeypatch.setattr(delta, "write_deltalake", write_and_fail)
     url = f"delta://{tmp_path / 'lake'}"
-    assert publish(parse_destination(url), [build_person(1)], 1) == RowChanges(inserted_count=1)
+    assert publish_people(parse_destination(url), [build_person(1)], 1) == RowChanges(inserted_count=1)
     assert read_rows(url) == [(1, "Ann", 1)]
 
 

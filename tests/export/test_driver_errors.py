@@ -17,7 +17,7 @@ from connector.sources.sql import open_sql
 from connector.warehouse.destination import Destination, Format
 from connector.warehouse.servers import PostgresDatabase
 from tests.databases import Database
-from tests.export.test_modes import build_person, publish
+from tests.export.test_modes import build_person, publish_people
 from tests.export.warehouses import build_url, parametrize_table, run_sql
 
 SECRET_EMAIL = "ada.lovelace@example.com"
@@ -269,11 +269,11 @@ _RULES_SQL[Format.SQL] = _RULES_SQL[Format.POSTGRESQL]
 
 
 def test_the_error_of_an_export_whose_row_is_refused_shows_no_value(table: Destination) -> None:
-    publish(table, [build_person(1)], 1)
+    publish_people(table, [build_person(1)], 1)
     run_sql(table, *_RULES_SQL[table.format])
 
     with pytest.raises((ConfigurationError, RunAborted), match="unchanged") as error_info:
-        publish(table, [build_person(subscriber_id, Email=SECRET_EMAIL) for subscriber_id in (2, 3)], 2)
+        publish_people(table, [build_person(subscriber_id, Email=SECRET_EMAIL) for subscriber_id in (2, 3)], 2)
     assert SECRET_EMAIL not in str(error_info.value)
     assert error_info.value.__cause__ is None
     assert error_info.value.__suppress_context__
@@ -298,7 +298,7 @@ def test_an_interrupted_copy_logs_no_value(
 
     monkeypatch.setattr(PostgresDatabase, "_format_csv", terminate_and_write)
     with pytest.raises(RunAborted, match="unchanged") as error_info:
-        publish(table, people, 1)
+        publish_people(table, people, 1)
     assert SECRET_EMAIL not in str(error_info.value)
     assert termination_results == [[(True,)]]
     assert caplog.messages == []

@@ -18,7 +18,7 @@ from connector.runs.report import Report
 from connector.sandbox import SandboxProcess
 from connector.service.wire import ListQuery
 from connector.warehouse.destination import Destination, Format, parse_destination
-from tests.export.exports import create, export
+from tests.export.exports import create_people, run_export_of_list
 from tests.export.readers import read_exported_table
 from tests.export.warehouses import connect, open_destination
 
@@ -60,9 +60,9 @@ def list_exported_names(destination: Destination) -> list[str]:
 def test_an_export_has_the_rows_and_types_of_read_subscribers(
     sandbox: SandboxProcess, file_or_table: Destination
 ) -> None:
-    create(sandbox, *PEOPLE)
+    create_people(sandbox, *PEOPLE)
 
-    report = export(sandbox, file_or_table)
+    report = run_export_of_list(sandbox, file_or_table)
 
     frame = read_subscribers(base_url=sandbox.base_url, token=sandbox.token)
     exported_frame = build_frame(read_exported_table(file_or_table))
@@ -79,17 +79,17 @@ def test_an_incomplete_list_is_written_only_on_request_and_never_replaces_a_targ
     sandbox.seed(1500, base_name="News")
     sandbox.switch(order="shuffled", filters="ignored")
 
-    report = export(sandbox, file_or_table)
+    report = run_export_of_list(sandbox, file_or_table)
     assert (report.rows["written"], read_certificate(report)["reason"]) == (0, CertificateReason.UNSTABLE_ORDER)
     assert "incomplete" in report.messages[0]
     assert list_exported_names(file_or_table) == []
 
-    report = export(sandbox, file_or_table, allow_incomplete=True)
+    report = run_export_of_list(sandbox, file_or_table, allow_incomplete=True)
     table = read_exported_table(file_or_table)
     assert report.rows["written"] == report.rows["read"] == table.num_rows == len(set(table["id"].to_pylist()))
     assert (report.rows["written"] > 1000, report.status, report.messages) == (True, "partial", [])
 
-    second_report = export(sandbox, file_or_table, allow_incomplete=True)
+    second_report = run_export_of_list(sandbox, file_or_table, allow_incomplete=True)
     assert second_report.rows["written"] == 0
     assert "replaces nothing" in second_report.messages[0]
     assert read_exported_table(file_or_table).equals(table)
@@ -99,13 +99,13 @@ def test_an_incomplete_list_is_written_only_on_request_and_never_replaces_a_targ
 def test_a_list_that_fails_leaves_the_target_unchanged_and_no_other_file(
     sandbox: SandboxProcess, file_or_table: Destination
 ) -> None:
-    create(sandbox, *PEOPLE)
-    export(sandbox, file_or_table)
+    create_people(sandbox, *PEOPLE)
+    run_export_of_list(sandbox, file_or_table)
     table_before = read_exported_table(file_or_table)
-    create(sandbox, {"base_id": 7, "email": "new@example.com"})
+    create_people(sandbox, {"base_id": 7, "email": "new@example.com"})
     sandbox.switch(list_error=1)
 
-    assert export(sandbox, file_or_table).status == "aborted"
+    assert run_export_of_list(sandbox, file_or_table).status == "aborted"
 
     assert read_exported_table(file_or_table).equals(table_before)
     assert len(list_exported_names(file_or_table)) == 1
@@ -114,8 +114,8 @@ def test_a_list_that_fails_leaves_the_target_unchanged_and_no_other_file(
 def test_a_cancelled_export_leaves_the_target_unchanged_and_no_other_file(
     sandbox: SandboxProcess, file_or_table: Destination
 ) -> None:
-    create(sandbox, *PEOPLE)
-    export(sandbox, file_or_table)
+    create_people(sandbox, *PEOPLE)
+    run_export_of_list(sandbox, file_or_table)
     table_before = read_exported_table(file_or_table)
     sandbox.seed(30_000, base_name="News")
     stop = Stop()
@@ -126,7 +126,7 @@ def test_a_cancelled_export_leaves_the_target_unchanged_and_no_other_file(
             if int(row_count.replace(",", "")) > 20_000:
                 stop.request_stop("the time is over")
 
-    report = export(sandbox, file_or_table, stop=stop, progress=StopAfterReading())
+    report = run_export_of_list(sandbox, file_or_table, stop=stop, progress=StopAfterReading())
 
     assert (report.status, report.messages) == ("aborted", ["the time is over"])
     assert read_exported_table(file_or_table).equals(table_before)
@@ -141,7 +141,7 @@ def test_the_certificate_and_the_export_have_only_the_rows_of_the_last_sweep(
     sandbox.switch(order="email", churn_insert=1, churn_delete=1)
     destination = parse_destination(str(tmp_path / "out.parquet"))
 
-    report = export(sandbox, destination, allow_incomplete=True)
+    report = run_export_of_list(sandbox, destination, allow_incomplete=True)
 
     certificate = read_certificate(report)
     assert (certificate["reason"], certificate["sweeps"]) == (CertificateReason.CHANGING, 5)
@@ -151,7 +151,7 @@ def test_the_certificate_and_the_export_have_only_the_rows_of_the_last_sweep(
 
 
 def test_values_of_a_frame_are_the_values_of_the_creates(sandbox: SandboxProcess) -> None:
-    create(sandbox, *PEOPLE)
+    create_people(sandbox, *PEOPLE)
 
     table = pa.Table.from_pandas(read_subscribers(base_url=sandbox.base_url, token=sandbox.token))
     rows: list[dict[str, Any]] = table.to_pylist()
@@ -166,18 +166,18 @@ def test_a_list_that_shrank_is_refused_until_max_shrink_allows_it(
     sandbox: SandboxProcess, file_or_table: Destination
 ) -> None:
     people: list[dict[str, object]] = [{"base_id": 7, "email": f"p{index}@example.com"} for index in range(10)]
-    create(sandbox, *people)
-    export(sandbox, file_or_table)
+    create_people(sandbox, *people)
+    run_export_of_list(sandbox, file_or_table)
     table_before = read_exported_table(file_or_table)
     sandbox.reset()
-    create(sandbox, *people[:3])
+    create_people(sandbox, *people[:3])
 
-    refused_report = export(sandbox, file_or_table, max_shrink=0.5)
+    refused_report = run_export_of_list(sandbox, file_or_table, max_shrink=0.5)
     assert (refused_report.rows["written"], refused_report.status) == (0, "aborted")
     assert "70% fewer than the 10" in refused_report.messages[0]
     assert "--max-shrink 70%" in refused_report.messages[0]  # as a float, 70 % of 10 is a little less than 7
     assert read_exported_table(file_or_table).equals(table_before)
-    assert export(sandbox, file_or_table, max_shrink=0.7).rows["written"] == 3
+    assert run_export_of_list(sandbox, file_or_table, max_shrink=0.7).rows["written"] == 3
     assert read_exported_table(file_or_table).num_rows == 3
 
 
@@ -185,13 +185,13 @@ def test_a_list_that_shrank_is_refused_until_max_shrink_allows_it(
 def test_an_export_is_compared_with_the_last_export_of_the_same_filters(
     sandbox: SandboxProcess, tmp_path: Path, target: str
 ) -> None:
-    create(sandbox, *({"base_id": 1 + index % 4, "email": f"p{index}@example.com"} for index in range(16)))
+    create_people(sandbox, *({"base_id": 1 + index % 4, "email": f"p{index}@example.com"} for index in range(16)))
     destination = parse_destination(target.format(tmp_path))
-    export(sandbox, destination, max_shrink=0.5)
+    run_export_of_list(sandbox, destination, max_shrink=0.5)
     for base in (1, 2):
-        filtered_report = export(sandbox, destination, query=ListQuery(base_id=base), max_shrink=0.5)
+        filtered_report = run_export_of_list(sandbox, destination, query=ListQuery(base_id=base), max_shrink=0.5)
         assert (filtered_report.rows["written"], filtered_report.status) == (4, "ok")
     sandbox.reset()
-    create(sandbox, {"base_id": 2, "email": "p1@example.com"})
-    assert export(sandbox, destination, query=ListQuery(base_id=2), max_shrink=0.5).status == "aborted"
+    create_people(sandbox, {"base_id": 2, "email": "p1@example.com"})
+    assert run_export_of_list(sandbox, destination, query=ListQuery(base_id=2), max_shrink=0.5).status == "aborted"
     assert read_exported_table(destination).num_rows == 4

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from connector.warehouse.destination import Destination, Format
 from tests.export.forked_exports import RunExport, open_killable_exports
 from tests.export.readers import TARGET_NAMES
-from tests.export.test_modes import build_person, publish
+from tests.export.test_modes import build_person, publish_people
 from tests.export.warehouses import DATABASE_FORMATS, MERGING_FORMATS, connect, open_destination, run_sql
 
 KILL_COUNT = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
@@ -104,7 +104,7 @@ def test_a_killed_export_leaves_all_old_rows_or_all_new_rows(
 ) -> None:
     rows_before, rows_after = EXPECTED_ROWS[mode]
     table = open_destination(request, tmp_path, database_format, mode=mode)
-    publish(table, [build_person(*row) for row in PEOPLE_BEFORE], 1)
+    publish_people(table, [build_person(*row) for row in PEOPLE_BEFORE], 1)
     export_number, seen_rows, is_killed, statement = 1, set(), False, 0
     for statement in range(1 + len(database_format + mode) % KILL_INTERVAL, 60, KILL_INTERVAL):
         export_number += 1

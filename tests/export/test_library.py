@@ -21,14 +21,14 @@ from connector.errors import ConfigurationError
 from connector.listing.pages import ListFailed
 from connector.sandbox import SandboxProcess
 from connector.warehouse.columns import SCHEMA
-from tests.export.exports import create
+from tests.export.exports import create_people
 from tests.export.test_exporter import PEOPLE
 from tests.sandbox.client import wait_until
 
 ROOT = Path(__file__).parents[2]
 
 
-def read(sandbox: SandboxProcess, **options: Any) -> pd.DataFrame:
+def read_frame(sandbox: SandboxProcess, **options: Any) -> pd.DataFrame:
     frame: pd.DataFrame = read_subscribers(base_url=sandbox.base_url, token=sandbox.token, **options)
     return frame
 
@@ -79,12 +79,12 @@ def test_importing_the_connector_does_not_import_pandas() -> None:
 
 
 def test_a_frame_can_be_written_and_searched_for_duplicates(sandbox: SandboxProcess) -> None:
-    create(
+    create_people(
         sandbox,
         {"base_id": 7, "email": "ann@example.com", "tags": ["a", "b"], "birthday": "1990-02-28"},
         {"base_id": 7, "email": "bo@example.com"},
     )
-    frame = read(sandbox)
+    frame = read_frame(sandbox)
 
     assert len(frame.drop_duplicates()) == len(pd.concat([frame, frame]).drop_duplicates()) == 2
     (ann, bo) = json.loads(frame.to_json(orient="records", date_format="iso"))
@@ -116,7 +116,7 @@ def list_open_files() -> set[str]:
 
 @pytest.mark.parametrize("order", ["id", "email"])
 def test_the_chunks_together_have_every_row_of_the_list(sandbox: SandboxProcess, order: str) -> None:
-    create(sandbox, *PEOPLE)
+    create_people(sandbox, *PEOPLE)
     sandbox.seed(2500, base_name="News")
     sandbox.switch(order=order)
     whole_list = read_subscribers(**build_options(sandbox)).drop(columns=RUN_COLUMNS)
@@ -132,7 +132,7 @@ def test_the_chunks_together_have_every_row_of_the_list(sandbox: SandboxProcess,
 
 
 def test_the_batches_together_have_every_row_of_the_list(sandbox: SandboxProcess) -> None:
-    create(sandbox, *PEOPLE)
+    create_people(sandbox, *PEOPLE)
     sandbox.seed(2500, base_name="News")
 
     reader = read_batches(**build_options(sandbox, chunksize=1000))

@@ -13,7 +13,7 @@ from connector.sandbox import SandboxProcess
 from connector.service.client import open_client
 from connector.service.settings import Service, Token
 from connector.service.wire import ListQuery
-from tests.export.exports import SweepCollector, build_retrier, build_service, create, now, read_certified_list
+from tests.export.exports import SweepCollector, build_retrier, build_service, create_people, now, read_certified_list
 
 
 def test_the_error_of_an_unreachable_service_has_no_status() -> None:
@@ -32,7 +32,7 @@ def test_a_filter_is_applied_to_the_rows_of_a_service_that_ignores_the_filter(
     sandbox: SandboxProcess, filters: str
 ) -> None:
     sandbox.switch(filters=filters)
-    create(
+    create_people(
         sandbox,
         {"base_id": 7, "email": "ann@example.com", "first_name": "Ann"},
         {"base_id": 7, "email": "anna@example.com", "first_name": "Anna"},

@@ -33,7 +33,7 @@ def build_day_time(day_number: float) -> datetime:
     return EXPORT_TIME + timedelta(days=day_number)
 
 
-def publish(
+def publish_people(
     destination: Destination,
     people: Iterable[Person],
     run_number: float,
@@ -84,8 +84,8 @@ def read_rows(destination: Destination, *time_columns: str) -> list[tuple[Any, .
 
 
 def test_replace_leaves_only_the_rows_of_the_new_list(table: Destination) -> None:
-    publish(table, [build_person(1), build_person(2)], 1)
-    row_changes = publish(table, [build_person(2, "Bo"), build_person(3)], 2)
+    publish_people(table, [build_person(1), build_person(2)], 1)
+    row_changes = publish_people(table, [build_person(2, "Bo"), build_person(3)], 2)
 
     assert read_rows(table) == [(2, "Bo", 2), (3, "Ann", 2)]
     assert row_changes == RowChanges(2, 0, 2)
@@ -93,8 +93,8 @@ def test_replace_leaves_only_the_rows_of_the_new_list(table: Destination) -> Non
 
 @parametrize_table(DATABASE_FORMATS, "append")
 def test_append_keeps_every_snapshot(table: Destination) -> None:
-    publish(table, [build_person(1), build_person(2, Tags=["x"])], 1)
-    row_changes = publish(table, [build_person(2, "Bo", Tags=[])], 2)
+    publish_people(table, [build_person(1), build_person(2, Tags=["x"])], 1)
+    row_changes = publish_people(table, [build_person(2, "Bo", Tags=[])], 2)
 
     assert read_rows(table) == [(1, "Ann", 1), (2, "Ann", 1), (2, "Bo", 2)]
     assert row_changes == RowChanges(1, 0, 0)
@@ -103,36 +103,38 @@ def test_append_keeps_every_snapshot(table: Destination) -> None:
 @parametrize_table(MERGING_FORMATS, "upsert")
 def test_upsert_has_one_row_for_each_id_and_marks_deleted_rows_until_they_return(table: Destination) -> None:
     """`_run_id` and `_exported_at` belong to the run that last changed the row."""
-    publish(table, [build_person(1), build_person(2), build_person(4)], 1)
-    assert publish(table, [build_person(2, "Bo", Tags=["x"]), build_person(3), build_person(4)], 2) == RowChanges(
-        1, 1, 1
-    )
+    publish_people(table, [build_person(1), build_person(2), build_person(4)], 1)
+    assert publish_people(
+        table, [build_person(2, "Bo", Tags=["x"]), build_person(3), build_person(4)], 2
+    ) == RowChanges(1, 1, 1)
     assert read_rows(table, "deleted_at", "_exported_at") == [
         (1, "Ann", 2, 2, 2), (2, "Bo", 2, None, 2), (3, "Ann", 2, None, 2), (4, "Ann", 1, None, 1),
     ]  # fmt: skip
 
-    assert publish(table, [build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(4)], 3) == RowChanges(
-        0, 1, 1
-    )
+    assert publish_people(
+        table, [build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(4)], 3
+    ) == RowChanges(0, 1, 1)
     assert read_rows(table, "deleted_at") == [
         (1, "Ann", 3, None),
         (2, "Bo", 2, None),
         (3, "Ann", 3, 3),
         (4, "Ann", 1, None),
     ]
-    assert publish(table, [build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(4)], 4) == RowChanges(
-        0, 0, 0
-    )
+    assert publish_people(
+        table, [build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(4)], 4
+    ) == RowChanges(0, 0, 0)
     assert read_rows(table, "deleted_at")[2] == (3, "Ann", 3, 3), "the time of the deletion does not change"
 
 
 @parametrize_table(MERGING_FORMATS, "upsert")
 def test_upsert_does_not_change_columns_that_it_does_not_write(table: Destination) -> None:
     """The columns are a column of the user and a column that --columns leaves out."""
-    publish(table, [build_person(1), build_person(2)], 1)
+    publish_people(table, [build_person(1), build_person(2)], 1)
     run_sql(table, "alter table {}subscribers add column mine varchar(9) default 'new'")
     run_sql(table, "update {}subscribers set mine = 'kept'")
-    publish(replace(table, columns=("id", "first_name")), [build_person(1, "Bo"), build_person(2), build_person(3)], 2)
+    publish_people(
+        replace(table, columns=("id", "first_name")), [build_person(1, "Bo"), build_person(2), build_person(3)], 2
+    )
 
     rows = run_sql(table, "select id, first_name, mine, tags is null from {}subscribers order by id")
     assert [(*row[:3], bool(row[3])) for row in rows] == [
@@ -144,10 +146,10 @@ def test_upsert_does_not_change_columns_that_it_does_not_write(table: Destinatio
 
 @parametrize_table(MERGING_FORMATS, "history")
 def test_history_has_each_version_with_its_period(table: Destination) -> None:
-    publish(table, [build_person(1), build_person(2), build_person(4)], 1)
-    row_changes = publish(table, [build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(3)], 2)
+    publish_people(table, [build_person(1), build_person(2), build_person(4)], 1)
+    row_changes = publish_people(table, [build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(3)], 2)
     assert row_changes == RowChanges(2, 0, 2)
-    publish(table, [build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(4)], 3)
+    publish_people(table, [build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(4)], 3)
 
     assert read_rows(table, "valid_from", "valid_to") == [
         (1, "Ann", 1, 1, None),
@@ -178,16 +180,16 @@ def test_the_smallest_change_of_a_value_makes_a_new_version(table: Destination) 
         build_person(subscriber_id) | {field: new_value}
         for subscriber_id, (field, _, new_value) in enumerate(SMALL_CHANGES, 1)
     ]
-    publish(table, [*people_before, build_person(99, "É", Email="É")], 1)
-    row_changes = publish(table, [*people_after, build_person(99, "É", Email="É")], 2)
+    publish_people(table, [*people_before, build_person(99, "É", Email="É")], 1)
+    row_changes = publish_people(table, [*people_after, build_person(99, "É", Email="É")], 2)
 
     assert row_changes == RowChanges(len(SMALL_CHANGES), 0, len(SMALL_CHANGES))
 
 
 @parametrize_table(MERGING_FORMATS, "upsert", "history")
 def test_an_incomplete_export_marks_no_subscriber_as_deleted(table: Destination) -> None:
-    publish(table, [build_person(1), build_person(2)], 1)
-    publish(table, [build_person(2, "Bo")], 2, verdict=CertificateVerdict.INCOMPLETE)
+    publish_people(table, [build_person(1), build_person(2)], 1)
+    publish_people(table, [build_person(2, "Bo")], 2, verdict=CertificateVerdict.INCOMPLETE)
 
     deletion_column = "deleted_at" if table.mode is Mode.UPSERT else "valid_to"
     assert (1, "Ann", 1, None) in read_rows(table, deletion_column)
@@ -216,8 +218,8 @@ def test_a_filtered_export_marks_deleted_rows_within_its_filter_only(table: Dest
     for index, (filters, deleted_person) in enumerate(FILTERS_AND_PEOPLE):
         mode = Mode.UPSERT if index % 2 else Mode.HISTORY
         target = replace(table, table=f"filtered_{index}", mode=mode)
-        publish(target, [deleted_person, *other_people[: 2 if filters == {"base_id": 7} else 3]], 1)
-        publish(target, [{**deleted_person, "Id": 5}], 2, filters=filters)
+        publish_people(target, [deleted_person, *other_people[: 2 if filters == {"base_id": 7} else 3]], 1)
+        publish_people(target, [{**deleted_person, "Id": 5}], 2, filters=filters)
 
         deleted_sql = "deleted_at is not null" if mode is Mode.UPSERT else "not is_current"
         assert run_sql(target, f"select id from {{}}{target.table} where {deleted_sql}") == [(1,)], filters
@@ -225,8 +227,8 @@ def test_a_filtered_export_marks_deleted_rows_within_its_filter_only(table: Dest
 
 @parametrize_table(MERGING_FORMATS, "upsert")
 def test_each_run_has_a_row_in_the_table_of_runs(table: Destination) -> None:
-    publish(table, [build_person(1), build_person(2)], 1)
-    publish(table, [build_person(2, "Bo")], 2, filters={"base_id": 7, "email": "ü@x"})
+    publish_people(table, [build_person(1), build_person(2)], 1)
+    publish_people(table, [build_person(2, "Bo")], 2, filters={"base_id": 7, "email": "ü@x"})
 
     columns = "number, run_id, job, table_name, mode, verdict, filters, rows_written, rows_inserted, rows_updated"
     rows = run_sql(table, f"select {columns} from {{}}_connector_runs order by number")
@@ -237,11 +239,11 @@ def test_each_run_has_a_row_in_the_table_of_runs(table: Destination) -> None:
 
 
 def test_an_export_in_another_mode_is_refused(table: Destination) -> None:
-    publish(table, [build_person(1)], 1)
+    publish_people(table, [build_person(1)], 1)
     for other_mode in (Mode.HISTORY, Mode.UPSERT, Mode.APPEND):
         if table.format in MERGING_FORMATS or other_mode is Mode.APPEND:
             with pytest.raises(ConfigurationError, match=f"is kept in the mode replace, not {other_mode}"):
-                publish(replace(table, mode=other_mode), [build_person(1)], 2)
+                publish_people(replace(table, mode=other_mode), [build_person(1)], 2)
     assert read_rows(table) == [(1, "Ann", 1)]
 
 
@@ -257,7 +259,7 @@ def test_the_primary_key_of_each_mode_refuses_a_second_row(table: Destination) -
     for mode, insert_sql in DUPLICATE_ROW_SQL.items():
         if table.format in MERGING_FORMATS or not mode.is_by_id:
             target = replace(table, table=f"in_{mode}", mode=mode)
-            publish(target, [build_person(1)], 1)
+            publish_people(target, [build_person(1)], 1)
             with pytest.raises((sa.exc.DBAPIError, duckdb.Error), match=r"(?i)duplicate|unique"):
                 run_sql(target, insert_sql.replace("{}subscribers", f"{{}}{target.table}"))
 
@@ -277,8 +279,8 @@ def test_the_documented_query_of_a_history_works_in_any_time_zone(table: Destina
     the new version."""
     query = read_documented_query()
     change_day = (datetime.now(UTC) - timedelta(hours=1) - EXPORT_TIME) / timedelta(days=1)
-    publish(table, [build_person(1, "old")], change_day - 1)
-    publish(table, [build_person(1, "new")], change_day)
+    publish_people(table, [build_person(1, "old")], change_day - 1)
+    publish_people(table, [build_person(1, "new")], change_day)
     now_sql = NOW_SQL.get(table.format, "now()")
     earlier_sql = {Format.SQLITE: "datetime('now', '-2 hours')"}.get(table.format, f"{now_sql} - interval '2' hour")
     for zone in (
@@ -294,8 +296,8 @@ def test_the_documented_query_of_a_history_works_in_any_time_zone(table: Destina
 @parametrize_table(DATABASE_FORMATS, "replace", "append", "upsert", "history")
 def test_an_export_after_january_2038_is_written(table: Destination) -> None:
     day_of_2043 = 6000.0
-    publish(table, [build_person(1), build_person(2)], day_of_2043)
-    publish(table, [build_person(2, "Bo")], day_of_2043 + 1)
+    publish_people(table, [build_person(1), build_person(2)], day_of_2043)
+    publish_people(table, [build_person(2, "Bo")], day_of_2043 + 1)
     time_columns = {"upsert": ["deleted_at"], "history": ["valid_from", "valid_to"]}.get(table.mode, [])
     latest_row = read_rows(table, "_exported_at", *time_columns)[-1]
     assert latest_row[:4] == (2, "Bo", day_of_2043 + 1, day_of_2043 + 1)
@@ -303,7 +305,7 @@ def test_an_export_after_january_2038_is_written(table: Destination) -> None:
 
 @parametrize_table([Format.MYSQL], "replace", "append", "upsert", "history")
 def test_an_export_keeps_the_timestamps_of_a_table_of_an_earlier_version(table: Destination) -> None:
-    publish(table, [build_person(1), build_person(2)], 1)
+    publish_people(table, [build_person(1), build_person(2)], 1)
     time_columns = {"upsert": ["deleted_at"], "history": ["valid_to", "valid_from"]}.get(table.mode, [])
     for name in ("_exported_at", *time_columns):
         is_key = name == "valid_from"
@@ -311,12 +313,12 @@ def test_an_export_keeps_the_timestamps_of_a_table_of_an_earlier_version(table: 
         run_sql(table, "set time_zone = '+00:00'", f"alter table subscribers modify {name} {type_sql}")
     run_sql(table, "alter table _connector_runs modify started_at timestamp(6) null, "
             "modify finished_at timestamp(6) null")  # fmt: skip
-    publish(table, [build_person(2, "Bo"), build_person(3)], 2)
+    publish_people(table, [build_person(2, "Bo"), build_person(3)], 2)
     assert (2, "Bo", 2, 2) in [row[:4] for row in read_rows(table, "_exported_at", *time_columns)]
     (run_counts,) = run_sql(table, "select count(finished_at) from _connector_runs")
     assert run_counts == (2,)
     with pytest.raises((ConfigurationError, RunAborted), match="_at"):
-        publish(table, [build_person(2, "Bo")], 6000)
+        publish_people(table, [build_person(2, "Bo")], 6000)
 
 
 def read_documented_query() -> str:
@@ -335,7 +337,7 @@ def test_the_documented_query_returns_each_day_of_a_history(table: Destination) 
             if (index * day_number) % 7 and index % 5 != day_number % 5
         }
         people_by_day[day_number] = people
-        publish(
+        publish_people(
             table,
             [build_person(index, name, Birthday="1990-01-01") for index, name in people.items()],
             day_number,
@@ -357,7 +359,7 @@ def test_the_documented_query_returns_each_day_of_a_history(table: Destination) 
 def test_large_ids_and_odd_characters_are_stored_unchanged(table: Destination) -> None:
     name = "😀 'q' \\ \\' \"d\" %s :x {y} \n\t\x7f"
     for run_number in (1, 2):
-        publish(
+        publish_people(
             table,
             [build_person(2**63 - 1, name, Tags=[name, ""]), build_person(-(2**63), name, Birthday="0001-01-01")],
             run_number,
@@ -371,8 +373,8 @@ def test_large_ids_and_odd_characters_are_stored_unchanged(table: Destination) -
 @parametrize_table(MERGING_FORMATS, "history")
 def test_a_text_with_a_nul_is_stored_or_moved_to_the_invalid_values(table: Destination) -> None:
     people = [build_person(1, "a\0b", Tags=["x\0"], LastName="Lee"), build_person(2)]
-    publish(table, people, 1)
-    row_changes = publish(table, people, 2)
+    publish_people(table, people, 1)
+    row_changes = publish_people(table, people, 2)
 
     rows = run_sql(table, "select first_name, last_name, _invalid from {}subscribers where id = 1")
     if table.format in (Format.POSTGRESQL, Format.SQL):

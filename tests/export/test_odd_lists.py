@@ -17,7 +17,7 @@ from connector.sandbox import SandboxProcess
 from connector.service.client import open_client
 from connector.service.settings import Service, Token
 from connector.service.wire import ListQuery
-from tests.export.exports import SweepCollector, build_retrier, create, now, read_certified_list
+from tests.export.exports import SweepCollector, build_retrier, create_people, now, read_certified_list
 
 LISTED_IDS = range(1, 251)
 ListAnswer = dict[str, Any]
@@ -202,7 +202,7 @@ PEOPLE = (
 def test_the_certificate_records_the_behaviour_of_the_filters(
     sandbox: SandboxProcess, requested_filters: dict[str, Any], filters: str, expected_control: str
 ) -> None:
-    create(sandbox, *PEOPLE)
+    create_people(sandbox, *PEOPLE)
     sandbox.switch(filters=filters)
     request_count_before = sandbox.stats()["requests"].get("list", {"received": 0})["received"]
 

@@ -17,7 +17,7 @@ from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import Mode
 from tests.databases import Database
 from tests.export.people import build_run, build_start
-from tests.export.test_modes import build_person, publish, read_rows
+from tests.export.test_modes import build_person, publish_people, read_rows
 from tests.export.warehouses import parametrize_table, run_sql
 
 
@@ -45,31 +45,31 @@ def test_a_table_of_another_program_is_refused_and_stays_unchanged(table: Destin
 
 
 def test_an_empty_table_and_a_table_with_overwrite_are_written(table: Destination) -> None:
-    publish(table, [build_person(1)], 1)
+    publish_people(table, [build_person(1)], 1)
     run_sql(table, "delete from {}_connector_runs")
     with pytest.raises(ConfigurationError, match="did not write"):
-        publish(table, [build_person(2)], 2)
-    publish(replace(table, overwrite=True), [build_person(2)], 2)
+        publish_people(table, [build_person(2)], 2)
+    publish_people(replace(table, overwrite=True), [build_person(2)], 2)
     assert read_rows(table) == [(2, "Ann", 2)]
-    publish(table, [build_person(3)], 3)
+    publish_people(table, [build_person(3)], 3)
     run_sql(table, "delete from {}_connector_runs", "delete from {}subscribers")
-    publish(table, [build_person(4)], 4)
+    publish_people(table, [build_person(4)], 4)
     assert read_rows(table) == [(4, "Ann", 4)]
 
 
 def test_a_table_that_a_foreign_key_refers_to_is_not_replaced(table: Destination) -> None:
-    publish(table, [build_person(1)], 1)
+    publish_people(table, [build_person(1)], 1)
     run_sql(table, "create table {}orders (of bigint references {}subscribers (id))"
             if table.format is not Format.MYSQL
             else "create table orders (of bigint, foreign key (of) references subscribers (id))")  # fmt: skip
     with pytest.raises(ConfigurationError, match="orders refer to"):
-        publish(table, [build_person(2)], 2)
+        publish_people(table, [build_person(2)], 2)
     assert read_rows(table) == [(1, "Ann", 1)]
 
 
 @parametrize_table([Format.POSTGRESQL], "replace", "history")
 def test_a_column_of_another_type_is_refused_before_the_list_is_read(table: Destination) -> None:
-    publish(table, [build_person(1)], 1)
+    publish_people(table, [build_person(1)], 1)
     run_sql(table, "alter table {}subscribers alter birthday type integer using null")
     with pytest.raises(ConfigurationError, match="birthday"):
         prepare_export(table)
@@ -78,16 +78,16 @@ def test_a_column_of_another_type_is_refused_before_the_list_is_read(table: Dest
 @pytest.mark.parametrize("scheme", ["sqlite", "duckdb"])
 def test_a_table_name_in_another_case_is_refused_with_the_existing_name(tmp_path: Path, scheme: str) -> None:
     table = parse_destination(f"{scheme}:///{tmp_path}/w.db")
-    publish(table, [build_person(1)], 1)
+    publish_people(table, [build_person(1)], 1)
     with pytest.raises(ConfigurationError, match=r"exists as subscribers, .*--table subscribers"):
-        publish(replace(table, table="Subscribers"), [build_person(2)], 2)
+        publish_people(replace(table, table="Subscribers"), [build_person(2)], 2)
     assert read_rows(table) == [(1, "Ann", 1)]
 
 
 def test_a_table_with_a_column_that_needs_a_value_is_refused(table: Destination) -> None:
-    publish(table, [build_person(1)], 1)
+    publish_people(table, [build_person(1)], 1)
     run_sql(table, "alter table {}subscribers add column stamp varchar(9) default 'new'")
-    publish(table, [build_person(2)], 2)
+    publish_people(table, [build_person(2)], 2)
     if names := _COLUMN_NAMES_SQL.get(table.format):  # SQLite and DuckDB cannot add a required column without a default
         columns = ", ".join(f"{name} text" for (name,) in run_sql(table, names))
         table = replace(table, table="other")
@@ -139,34 +139,34 @@ RULES: dict[Format, dict[str, tuple[str, str]]] = {
 def test_a_row_that_the_table_refuses_is_a_configuration_error(table: Destination) -> None:
     for rule, (change_sql, expected_text) in RULES[table.format].items():
         run_sql(table, "drop table if exists {}subscribers", "drop table if exists {}b")
-        publish(table, [], 1)
+        publish_people(table, [], 1)
         run_sql(table, "create table {}b (id bigint primary key)", change_sql)
         with pytest.raises(ConfigurationError, match=f"refused a row: .*{expected_text}") as error_info:
-            publish(table, [build_person(1, Base={"Id": 7}), build_person(2, Base={"Id": 7})], 2)
+            publish_people(table, [build_person(1, Base={"Id": 7}), build_person(2, Base={"Id": 7})], 2)
         assert "The table is unchanged" in str(error_info.value), rule
         assert "Ann" not in str(error_info.value), rule
         assert read_rows(table) == [], rule
 
 
 def test_a_table_with_default_and_generated_columns_is_written(table: Destination) -> None:
-    publish(table, [], 1)
+    publish_people(table, [], 1)
     run_sql(table, "alter table {}subscribers add column stamp varchar(9) default 'new'")
     if table.format is not Format.DUCKDB:  # DuckDB cannot add a generated column
         kind = "virtual" if table.format in (Format.SQLITE, Format.MYSQL) else "stored"
         run_sql(table, "alter table {}subscribers add column double_id bigint generated always as (id * 2) " + kind)
-    publish(table, [build_person(1)], 2)
+    publish_people(table, [build_person(1)], 2)
     assert read_rows(table) == [(1, "Ann", 2)]
 
 
 def test_a_history_without_the_column_of_its_filter_is_refused(tmp_path: Path) -> None:
     table = parse_destination(f"sqlite:///{tmp_path}/w.db", mode="history", columns=["email"])
     with pytest.raises(ConfigurationError, match="filtered by base_id, which its columns lack"):
-        publish(table, [], 1, filters={"base_id": 7})
+        publish_people(table, [], 1, filters={"base_id": 7})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_table_has_only_the_chosen_columns_until_it_is_replaced(table: Destination) -> None:
-    publish(replace(table, columns=("id", "email")), [build_person(1, Email="a@x.example")], 1)
+    publish_people(replace(table, columns=("id", "email")), [build_person(1, Email="a@x.example")], 1)
     assert run_sql(table, "select id, email, _run_id from {}subscribers") == [(1, "a@x.example", "run-1")]
     with pytest.raises(
         ConfigurationError, match=r"lacks base_id, .*first_name.*Leave these columns out with --columns"
@@ -226,8 +226,8 @@ def test_the_documented_permissions_are_enough(schema_on_server: tuple[Database,
         ),
     ]
     with open_limited_destination(database, schema_name, grants, mode=mode) as table:
-        publish(table, [build_person(1), build_person(2)], 1)
-        publish(table, [build_person(2, "Bo")], 2)
+        publish_people(table, [build_person(1), build_person(2)], 1)
+        publish_people(table, [build_person(2, "Bo")], 2)
         assert (2, "Bo", 2) in read_rows(table)
 
 
@@ -274,7 +274,7 @@ def test_a_missing_permission_for_temporary_tables_is_found_before_the_list_is_r
 
 def test_a_missing_schema_is_created_or_refused_before_the_list_is_read(postgres: Database) -> None:
     destination = parse_destination(postgres.url, schema="made_by_an_export")
-    publish(destination, [build_person(1)], 1)
+    publish_people(destination, [build_person(1)], 1)
     assert read_rows(destination) == [(1, "Ann", 1)]
     postgres.run("drop schema made_by_an_export cascade", "create schema rights_0")
     with (
@@ -286,7 +286,7 @@ def test_a_missing_schema_is_created_or_refused_before_the_list_is_read(postgres
 
 
 def test_a_run_without_its_row_in_the_table_of_runs_writes_nothing(table: Destination) -> None:
-    publish(table, [build_person(1)], 1)
+    publish_people(table, [build_person(1)], 1)
     writer, run = open_writer(table), build_run(0, run_id="run-2")
     writer.prepare(build_start(run))
     writer.start()

@@ -26,7 +26,7 @@ from connector.warehouse.statements import TableStatements
 from connector.warehouse.table_writer import TableWriter
 from tests.databases import Database
 from tests.export.people import build_run, build_start, build_table
-from tests.export.test_modes import build_day_time, build_person, publish, read_rows
+from tests.export.test_modes import build_day_time, build_person, publish_people, read_rows
 
 
 class CommitLosingDatabase(SqliteDatabase):
@@ -70,7 +70,7 @@ def publish_with_lost_commit(path: Path, *, is_committed: bool, is_reachable: bo
 
 def test_a_lost_commit_is_checked_or_its_error_names_the_row_to_check(tmp_path: Path) -> None:
     table = parse_destination(f"sqlite:///{tmp_path}/w.db")
-    publish(table, [build_person(1)], 1)
+    publish_people(table, [build_person(1)], 1)
     with pytest.raises(RunAborted, match=r"disk I/O error.*unchanged"):
         publish_with_lost_commit(table.path, is_committed=False)
     assert read_rows(table) == [(1, "Ann", 1)]
@@ -119,7 +119,7 @@ def test_the_error_of_a_connection_that_is_lost_during_a_copy_shows_the_loss(pos
 def test_the_error_of_changes_that_exceed_the_memory_of_duckdb_names_the_remedy(tmp_path: Path) -> None:
     path, people = tmp_path / "w.duckdb", [build_person(index) for index in range(20_000)]
     table = parse_destination(f"duckdb:///{path}", mode="history")
-    publish(table, people, 1)
+    publish_people(table, people, 1)
     database = DuckdbDatabase(path, memory="16MB")
     writer = TableWriter(TableName("subscribers"), SCHEMA, Mode.HISTORY, database)
     run = build_run(len(people), run_id="run-2", exported_at=build_day_time(2))
@@ -140,5 +140,5 @@ def test_an_export_to_duckdb_leaves_no_other_file_in_the_folder(tmp_path: Path) 
     """A log or a temporary folder of DuckDB would contain subscribers, and other users might read the log."""
     table = parse_destination(f"duckdb:///{tmp_path}/w.duckdb")
     for export_number in (1, 2):
-        publish(table, [build_person(1)], export_number)
+        publish_people(table, [build_person(1)], export_number)
         assert [path.name for path in tmp_path.iterdir()] == ["w.duckdb"]

@@ -19,7 +19,7 @@ from connector.warehouse.opening import open_writer
 from tests.export.forked_exports import RunExport, open_killable_exports
 from tests.export.people import BARE_SUBSCRIBER, FULL_SUBSCRIBER, build_run, build_start
 from tests.export.test_killed import KILL_COUNT
-from tests.export.test_modes import Person, build_person, publish
+from tests.export.test_modes import Person, build_person, publish_people
 from tests.stores import Bucket, set_environ
 
 FILE_NAMES = ("people.parquet", "people.csv.gz", "people.csv", "people.jsonl")
@@ -48,10 +48,10 @@ def kill_export() -> Iterator[RunExport]:
 @pytest.mark.parametrize("name", FILE_NAMES)
 def test_an_object_has_the_same_bytes_as_a_local_file(s3_bucket: Bucket, tmp_path: Path, name: str) -> None:
     for export_number in (1, 2):  # the second export replaces the first
-        publish(parse_destination(str(tmp_path / name)), PEOPLE[export_number:], export_number)
-        publish(parse_destination(s3_bucket.url(f"deep/{name}")), PEOPLE[export_number:], export_number)
+        publish_people(parse_destination(str(tmp_path / name)), PEOPLE[export_number:], export_number)
+        publish_people(parse_destination(s3_bucket.url(f"deep/{name}")), PEOPLE[export_number:], export_number)
         assert s3_bucket.read() == {f"deep/{name}": (tmp_path / name).read_bytes()}
-        publish(parse_destination(f"memory://trial/{name}"), PEOPLE[export_number:], export_number)
+        publish_people(parse_destination(f"memory://trial/{name}"), PEOPLE[export_number:], export_number)
         assert fsspec.filesystem("memory").cat_file(f"trial/{name}") == (tmp_path / name).read_bytes()
     assert s3_bucket.list_uploads() == []
 
@@ -60,10 +60,10 @@ def test_targets_of_other_programs_and_complete_exports_are_left_unchanged(s3_bu
     s3_bucket.put("own.parquet", "mine")
     target = parse_destination(s3_bucket.url("own.parquet"))
     with pytest.raises(ConfigurationError, match="and was not changed"):
-        publish(target, PEOPLE, 1)
+        publish_people(target, PEOPLE, 1)
     assert s3_bucket.read() == {"own.parquet": b"mine"}
     s3_bucket.put("own.parquet", "")
-    publish(target, PEOPLE, 1)
+    publish_people(target, PEOPLE, 1)
     writer = open_writer(target)
     writer.prepare(build_start(build_run(1)))
     assert writer.has_target
@@ -71,7 +71,7 @@ def test_targets_of_other_programs_and_complete_exports_are_left_unchanged(s3_bu
     assert writer.find_last_row_count({"base_id": 7}) is None, "the last export had other filters"
     writer.discard()
     with pytest.raises(RunAborted, match="Another program has created"):
-        publish(target, PEOPLE[:1], 2, verdict=CertificateVerdict.INCOMPLETE)
+        publish_people(target, PEOPLE[:1], 2, verdict=CertificateVerdict.INCOMPLETE)
     assert count_last_export(target) == len(PEOPLE)
 
 

@@ -47,16 +47,16 @@ def open_destination(
         return parse_destination(build_target(folder, database_format), **options)
     if database_format is Format.MYSQL:
         database: Database = request.getfixturevalue("mariadb")
-        name = f"{sa.make_url(database.url).database}_{next(_SCHEMA_NUMBERS)}"
-        database.run(f"create database {name} character set utf8mb4")
-        request.addfinalizer(lambda: database.run(f"drop database {name}"))
-        url = sa.make_url(database.url).set(database=name).render_as_string(hide_password=False)
+        database_name = f"{sa.make_url(database.url).database}_{next(_SCHEMA_NUMBERS)}"
+        database.run(f"create database {database_name} character set utf8mb4")
+        request.addfinalizer(lambda: database.run(f"drop database {database_name}"))
+        url = sa.make_url(database.url).set(database=database_name).render_as_string(hide_password=False)
         return parse_destination(url, **options)
     server: Database = request.getfixturevalue("postgres")
-    name = f"esp_{next(_SCHEMA_NUMBERS)}"
-    server.run(f"create schema {name}")
-    request.addfinalizer(lambda: server.run(f"drop schema {name} cascade"))
-    destination = parse_destination(build_url(server, database_format), **({"schema": name} | options))
+    database_name = f"esp_{next(_SCHEMA_NUMBERS)}"
+    server.run(f"create schema {database_name}")
+    request.addfinalizer(lambda: server.run(f"drop schema {database_name} cascade"))
+    destination = parse_destination(build_url(server, database_format), **({"schema": database_name} | options))
     assert destination.format is database_format
     return destination
 

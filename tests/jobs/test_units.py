@@ -2,7 +2,7 @@
 
 import pytest
 
-from connector.units import parse_duration, parse_share, show_share
+from connector.units import format_share, parse_duration, parse_share
 
 
 @pytest.mark.parametrize(
@@ -44,4 +44,4 @@ def test_an_invalid_share_is_refused(text: object) -> None:
 
 
 def test_a_share_is_shown_in_percent() -> None:
-    assert [show_share(share) for share in (0.05, 0.1053, 1)] == ["5 %", "10.5 %", "100 %"]
+    assert [format_share(share) for share in (0.05, 0.1053, 1)] == ["5 %", "10.5 %", "100 %"]

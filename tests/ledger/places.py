@@ -12,9 +12,9 @@ SCHEMA_NUMBERS = count()
 
 def add_schema(postgres: str) -> str:
     """Create an empty schema on the server at `postgres`, and return its URL."""
-    name = f"ledger_{next(SCHEMA_NUMBERS)}"
-    run_sql(postgres, f"CREATE SCHEMA {name}")
-    url = make_url(postgres).update_query_dict({"options": f"-csearch_path={name}"})
+    schema_name = f"ledger_{next(SCHEMA_NUMBERS)}"
+    run_sql(postgres, f"CREATE SCHEMA {schema_name}")
+    url = make_url(postgres).update_query_dict({"options": f"-csearch_path={schema_name}"})
     return url.render_as_string(hide_password=False)
 
 

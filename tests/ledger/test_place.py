@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL
 
-from connector.databases import mask_secrets, parse_ledger_location, show_ledger_location
+from connector.databases import format_ledger_location, mask_secrets, parse_ledger_location
 from connector.errors import ConfigurationError
 
 
@@ -19,7 +19,7 @@ def test_the_url_of_a_file_is_parsed_as_its_path() -> None:
     ]
     for text, path in cases:
         assert parse_ledger_location(text) == Path(path)
-        assert show_ledger_location(parse_ledger_location(text)) == path
+        assert format_ledger_location(parse_ledger_location(text)) == path
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
@@ -33,7 +33,7 @@ def test_a_postgresql_url_uses_psycopg_and_is_shown_without_its_password(scheme:
         "db.example.com",
         "ledger",
     )
-    assert show_ledger_location(location) == "postgresql://me:***@db.example.com:5433/ledger"
+    assert format_ledger_location(location) == "postgresql://me:***@db.example.com:5433/ledger"
     assert "hunter" not in repr(location)[: repr(location).index("?")]
 
 

@@ -31,7 +31,7 @@ def set_options(url: str, options: str) -> str:
     return make_url(url).update_query_dict({"options": options}).render_as_string(hide_password=False)
 
 
-def show_setting(url: str, setting: str) -> str:
+def read_setting(url: str, setting: str) -> str:
     with open_ledger(url) as ledger, ledger.transaction() as connection:
         return str(connection.exec_driver_sql(f"SHOW {setting}").scalar_one())
 
@@ -40,8 +40,8 @@ def test_a_commit_waits_for_the_disk_with_any_default_of_the_server(postgres_url
     options = str(make_url(postgres_url).query["options"])
     url = set_options(postgres_url, f"{options} -csynchronous_commit=off")
     assert run_sql(url, "SHOW synchronous_commit") == [("off",)]
-    assert show_setting(url, "synchronous_commit") == "on"
-    assert show_setting(url, "lock_timeout") == "30s"
+    assert read_setting(url, "synchronous_commit") == "on"
+    assert read_setting(url, "lock_timeout") == "30s"
 
 
 def test_the_error_of_a_locked_ledger_shows_the_session(postgres_url: str) -> None:

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from connector.sandbox import SandboxProcess
-from tests.pipelines.conftest import Connector, count_stored, has_stored, wait_for
+from tests.pipelines.conftest import Connector, count_stored_emails, has_stored_subscribers, wait_for
 from tests.pipelines.forked import ForkedProcess
 from tests.pipelines.test_singer import BATCH_ROW_COUNT, JOB, ROW_COUNT
 
@@ -73,18 +73,18 @@ def test_the_destination_creates_each_row_once_although_answers_are_lost(
 ) -> None:
     sandbox.switch(drop_after=0.1, error_after=0.1, seed=5)
     run_scripts(sandbox, tmp_path, LOAD_SCRIPT, LOAD_SCRIPT)  # the second pipeline loads the same rows again
-    assert sorted(count_stored(sandbox).values()) == [1] * ROW_COUNT
+    assert sorted(count_stored_emails(sandbox).values()) == [1] * ROW_COUNT
 
 
 def test_a_load_after_a_killed_load_creates_no_subscriber_twice(sandbox: SandboxProcess, tmp_path: Path) -> None:
     sandbox.switch(latency_ms=20)
     with start_script(LOAD_SCRIPT, sandbox, tmp_path) as process:
-        wait_for(lambda: process.poll() is not None or has_stored(sandbox, 21))
+        wait_for(lambda: process.poll() is not None or has_stored_subscribers(sandbox, 21))
         process.kill()
         process.communicate()
     assert process.returncode == -signal.SIGKILL
     run_scripts(sandbox, tmp_path, LOAD_SCRIPT)
-    assert sorted(count_stored(sandbox).values()) == [1] * ROW_COUNT
+    assert sorted(count_stored_emails(sandbox).values()) == [1] * ROW_COUNT
 
 
 def test_a_run_that_ends_early_fails_the_load_and_a_later_load_completes_it(
@@ -95,7 +95,7 @@ def test_a_run_that_ends_early_fails_the_load_and_a_later_load_completes_it(
         run_scripts(sandbox, tmp_path, LOAD_SCRIPT)
     sandbox.switch(blocked_from=0)
     run_scripts(sandbox, tmp_path, LOAD_SCRIPT)
-    assert sorted(count_stored(sandbox).values()) == [1] * ROW_COUNT
+    assert sorted(count_stored_emails(sandbox).values()) == [1] * ROW_COUNT
 
 
 def test_the_resource_replaces_the_rows_of_a_table_only_by_a_certified_list(

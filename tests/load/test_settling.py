@@ -75,9 +75,9 @@ class ObservedSettler:
         confirmed_at: float | None = None,
         unresolved_create: UnresolvedCreate | None = None,
     ) -> None:
-        asyncio.run(self._settle(holds_unknown_creates, confirmed_at, unresolved_create))
+        asyncio.run(self._settle_entries(holds_unknown_creates, confirmed_at, unresolved_create))
 
-    async def _settle(
+    async def _settle_entries(
         self, holds_unknown_creates: bool, confirmed_at: float | None, unresolved_create: UnresolvedCreate | None
     ) -> None:
         clock = Clock(lambda: self.now, lambda: datetime.fromtimestamp(self.now, UTC), self._sleep)
@@ -94,7 +94,7 @@ class ObservedSettler:
         self.tally, self.outcomes = session.tally, Outcomes(session, RunMode.LOAD)
         if unresolved_create is not None:
             self.outcomes.add_unresolved(ANN, unresolved_create)
-        settler = Settler(session, RunMode.LOAD, self.outcomes, EarlierRefusals(session), self._create)
+        settler = Settler(session, RunMode.LOAD, self.outcomes, EarlierRefusals(session), self._create_candidates)
         await settler.read_lag()
         # `look_up` ends the run after the last look-up.
         with pytest.MonkeyPatch.context() as monkeypatch, suppress(RunAborted):
@@ -117,7 +117,7 @@ class ObservedSettler:
         self.look_up_times.append(self.now)
         return build_result(self.look_ups.pop(0), self.now, access)
 
-    async def _create(self, fetch: FetchItems[Candidate]) -> None:
+    async def _create_candidates(self, fetch: FetchItems[Candidate]) -> None:
         while batch := await fetch(10):
             self.resent_candidates += batch
             is_lost, self.loss_count = self.loss_count > 0, self.loss_count - 1

@@ -31,13 +31,13 @@ ANN = Recipient("ann@example.com", "Ann")
 COMPLETE_PARTS: dict[str, Any] = {"sender": ANN, "to": (ANN,), "subject": "Hi", "plain_text": "Hello"}
 
 
-def encode(parts: dict[str, Any]) -> dict[str, Any]:
+def encode_template(parts: dict[str, Any]) -> dict[str, Any]:
     request_body: dict[str, Any] = orjson.loads(encode_email(compose_message(NOW, **parts)))
     return request_body["SendEmail"]  # type: ignore[no-any-return] # JSON
 
 
 def test_every_setting_has_a_default_and_is_sent() -> None:
-    email = encode(COMPLETE_PARTS)
+    email = encode_template(COMPLETE_PARTS)
 
     assert email["TrackingSettings"] == {
         "TrackLinks": False, "TrackPlainTextLinks": False, "TrackOpen": False, "TrackUnsubscribe": False,
@@ -48,7 +48,7 @@ def test_every_setting_has_a_default_and_is_sent() -> None:
 @pytest.mark.parametrize("setting", sorted({*SETTINGS} - {"use_dkim_selector"}))
 @pytest.mark.parametrize("value", [True, False, None])
 def test_a_setting_of_the_parts_is_sent(setting: str, value: bool | None) -> None:
-    email = encode({**COMPLETE_PARTS, "settings": {setting: value}})
+    email = encode_template({**COMPLETE_PARTS, "settings": {setting: value}})
     json_name = "".join(word.title() for word in setting.split("_"))
     assert ({**email["TrackingSettings"], **email["EmailSettings"]})[json_name] is value
 

@@ -183,9 +183,9 @@ def test_a_run_that_begins_during_an_outage_continues_at_the_limit_of_the_last_r
     retry_after_s: float | None,
 ) -> None:
     service = LimitedService("bucket", [(0, 1e-6), (2, 100)], ROUND_TRIP_S, retry_after_s=retry_after_s)
-    found = FoundLimit(95, 105, retry_after_s or 0.0, 0)
+    found_limit = FoundLimit(95, 105, retry_after_s or 0.0, 0)
 
-    requests = run(RateOnlyClient(RateController(found=found)), service, 40, seed=1)
+    requests = run(RateOnlyClient(RateController(found=found_limit)), service, 40, seed=1)
 
     assert count_requests(requests, 100, 10, 40).goodput >= 0.5
 
@@ -194,8 +194,8 @@ def test_a_run_that_begins_during_an_outage_continues_at_the_limit_of_the_last_r
 @pytest.mark.parametrize("days", [7, 30, 3650])
 @pytest.mark.parametrize("rate", [2.0, 100.0])
 def test_a_limit_that_was_found_long_ago_slows_a_run_only_for_seconds(rate: float, days: int, pause_s: float) -> None:
-    found = FoundLimit(0.95 * rate, 1.05 * rate, pause_s, 0)
-    client = RateOnlyClient(RateController(found=found, age_s=days * 86_400.0))
+    found_limit = FoundLimit(0.95 * rate, 1.05 * rate, pause_s, 0)
+    client = RateOnlyClient(RateController(found=found_limit, age_s=days * 86_400.0))
 
     requests = run(
         client, LimitedService("bucket", [(0, rate)], ROUND_TRIP_S, retry_after_s=pause_s or None), 30, seed=1
@@ -205,14 +205,14 @@ def test_a_limit_that_was_found_long_ago_slows_a_run_only_for_seconds(rate: floa
 
 
 def test_daily_runs_without_a_refusal_leave_the_limit_that_was_found_as_it_is() -> None:
-    found, found_on = FoundLimit(95.0, 105.0, 30.0, 0.0), 0
+    found_limit, found_on_day = FoundLimit(95.0, 105.0, 30.0, 0.0), 0
     for day in range(1, 21):
-        controller = RateController(found=found, age_s=86_400.0 * (day - found_on))
+        controller = RateController(found=found_limit, age_s=86_400.0 * (day - found_on_day))
         assert controller.rate >= 20
         run(RateOnlyClient(controller), LimitedService("bucket", [(0, inf)], ROUND_TRIP_S), 1, seed=day)
         if controller.is_measured:
             assert controller.found is not None
-            found, found_on = controller.found, day
+            found_limit, found_on_day = controller.found, day
 
 
 def test_pages_before_the_first_refusal_allow_at_most_twice_their_own_rate() -> None:

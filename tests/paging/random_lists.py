@@ -15,7 +15,7 @@ def build_small_list(seed: int) -> SimulatedList:
         limit // 10 if limit >= 20 else 0
     )  # reading a list that grows faster than it is read would never end
     count = random.choice((0, 1, 2, 5, 15, 19, 20, 21, 40, 80, 200))
-    return _build(
+    return _build_simulated_list(
         random,
         count,
         limit,
@@ -31,10 +31,10 @@ def build_large_list(seed: int) -> SimulatedList:
     random = Random(seed)
     limit, change_rate = random.choice((40, 100)), random.choice((0, 0.05, 0.3, 1.0))
     count = random.choice((90, 200, 400, 900))
-    return _build(random, count, limit, change_rate, limit // 12, ("correct",) * 9 + ("half_pages",))
+    return _build_simulated_list(random, count, limit, change_rate, limit // 12, ("correct",) * 9 + ("half_pages",))
 
 
-def _build(
+def _build_simulated_list(
     random: Random,
     count: int,
     limit: int,

@@ -46,7 +46,7 @@ class SimulatedList:
 
     random: Random
     count: int  # number of subscribers before the first request
-    order: str = "id"  # see `_sort`
+    order: str = "id"  # see `_sort_ids`
     limit: int = 20  # the largest limit that the service accepts
     insert_chance: float = 0.0
     delete_chance: float = 0.0
@@ -87,7 +87,7 @@ class SimulatedList:
     def __post_init__(self) -> None:
         new_id = 1
         for _ in range(self.count):
-            self._insert(new_id)
+            self._insert_row(new_id)
             new_id += self.random.choice(self.id_steps)
         self.always_listed_ids = set(self.ids)
         self.ever_listed_ids = set(self.ids)
@@ -97,7 +97,7 @@ class SimulatedList:
         offset, limit = page.offset, page.limit
         filters = () if self.filter_mode == "small" and limit >= self.limit else filters
         if self.request_count:
-            self._change()
+            self._change_rows()
         self.request_count += 1
         applied_limit = min(limit, self.limit)
         applied_offset = self._choose_offset(offset, applied_limit)
@@ -112,8 +112,10 @@ class SimulatedList:
         if self.lost_shard_chance and self.random.random() < self.lost_shard_chance:
             shard = self.random.randrange(5)
             ids = [subscriber_id for subscriber_id in ids if subscriber_id // 10 % 5 != shard]
-        result_ids = self._sort(
-            [subscriber_id for subscriber_id in ids if self._lists(subscriber_id, filters)] if filters else ids
+        result_ids = self._sort_ids(
+            [subscriber_id for subscriber_id in ids if self._lists_subscriber(subscriber_id, filters)]
+            if filters
+            else ids
         )
         if self.duplicate_share:
             duplicate_ids = [
@@ -156,7 +158,7 @@ class SimulatedList:
         person = self.people[subscriber_id]
         return all(person[name] == value for name, value in filters)
 
-    def _lists(self, subscriber_id: int, filters: Filters) -> bool:
+    def _lists_subscriber(self, subscriber_id: int, filters: Filters) -> bool:
         """Return whether the service lists the subscriber for these filters."""
         if self.filter_mode == "ignored":
             return True
@@ -176,7 +178,7 @@ class SimulatedList:
             "none": None,
         }[self.total_mode]
 
-    def _sort(self, ids: list[int]) -> list[int]:
+    def _sort_ids(self, ids: list[int]) -> list[int]:
         order = self.order
         if order == "sometimes":
             order = self.random.choice(("id", "id", "id", "shuffled"))
@@ -200,11 +202,11 @@ class SimulatedList:
             case _:
                 return self.random.sample(ids, len(ids))
 
-    def _change(self) -> None:
+    def _change_rows(self) -> None:
         for _ in range(self.max_changes_per_request):
             if self.random.random() < self.insert_chance:
                 is_in_middle = self.random.random() < self.middle_insert_share
-                self._insert(self.random.randrange(10 * self.count + 10) if is_in_middle else self._choose_new_id())
+                self._insert_row(self.random.randrange(10 * self.count + 10) if is_in_middle else self._choose_new_id())
             if self.ids and self.random.random() < self.delete_chance:
                 deleted_id = self._choose_old_id()
                 self.ids.remove(deleted_id)
@@ -229,7 +231,7 @@ class SimulatedList:
             return self.random.choice(self.ids)
         return sorted(self.ids)[{"head": 0, "middle": len(self.ids) // 2, "end": -1}[self.change_place]]
 
-    def _insert(self, new_id: int) -> None:
+    def _insert_row(self, new_id: int) -> None:
         if new_id in self.ever_listed_ids:
             return
         self.ids.append(new_id)
@@ -247,7 +249,7 @@ class SimulatedList:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ReadingResult:
     """The certificate and the ids that a reading of the simulated list returned."""
 
     certificate: Certificate
@@ -303,7 +305,7 @@ class PagesInFlight:
         return reply
 
 
-def read(simulated_list: SimulatedList, limit: int = 1000, *, pages_ahead_count: int = 0) -> Result:
+def read_list(simulated_list: SimulatedList, limit: int = 1000, *, pages_ahead_count: int = 0) -> ReadingResult:
     """Read the whole simulated list. Request up to `pages_ahead_count` pages beyond the next page in advance."""
     pager, sweeps, in_flight, max_in_flight_count = (
         Pager(limit),
@@ -324,4 +326,4 @@ def read(simulated_list: SimulatedList, limit: int = 1000, *, pages_ahead_count:
         )
         new_ids = [subscriber_id for subscriber_id, is_new in zip(ids, new_mask, strict=True) if is_new]
         sweeps.setdefault(page.sweep_number, []).extend(new_ids)
-    return Result(pager.certify(STARTED_AT, FINISHED_AT), sweeps, max_in_flight_count)
+    return ReadingResult(pager.certify(STARTED_AT, FINISHED_AT), sweeps, max_in_flight_count)

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from connector.listing.evidence import plan_questions
-from connector.listing.findings import Answer, Suspect, decide_evidence, find_hidden_classes
+from connector.listing.findings import Answer, ListReading, decide_evidence, find_hidden_classes
 from connector.paging.certificate import Certificate, CertificateReason, CertificateVerdict, EvidenceResult, Order
 from connector.service.wire import ListPage, ListQuery
 
 AT = datetime(2026, 11, 26, tzinfo=UTC)
 
 
-def build_suspect(ids: list[int], order: Order, load_base_id: int = 7) -> Suspect:
+def build_reading(ids: list[int], order: Order, load_base_id: int = 7) -> ListReading:
     certificate = Certificate(
         CertificateVerdict.COMPLETE,
         CertificateReason.ID_ORDER,
@@ -35,7 +35,7 @@ def build_suspect(ids: list[int], order: Order, load_base_id: int = 7) -> Suspec
         "is_active": {True: len(ids)},
         "base_id": {7: len(ids)},
     }
-    return Suspect(
+    return ListReading(
         certificate,
         ListQuery(limit=1000),
         {},
@@ -46,7 +46,7 @@ def build_suspect(ids: list[int], order: Order, load_base_id: int = 7) -> Suspec
 
 
 def answer_all(
-    suspect: Suspect,
+    reading: ListReading,
     listed_ids: list[int],
     *,
     shows_newcomers: bool = True,
@@ -59,11 +59,11 @@ def answer_all(
     8 shows base 8. `added_per_answer`: the number of subscribers that are added to base 8 before each answer."""
     answers: list[Answer] = []
     listed_ids, base_8_ids = list(listed_ids), set(base_8_ids)
-    while questions := plan_questions(suspect, answers):
+    while questions := plan_questions(reading, answers):
         for question in questions:
             query = question.query
             added_ids = range(len(listed_ids) + 1, len(listed_ids) + added_per_answer + 1)
-            is_descending = suspect.certificate.order is Order.ID_DESC
+            is_descending = reading.certificate.order is Order.ID_DESC
             listed_ids = [*added_ids[::-1], *listed_ids] if is_descending else [*listed_ids, *added_ids]
             base_8_ids |= set(added_ids)
             ids = [
@@ -89,8 +89,8 @@ def test_new_subscribers_beyond_the_largest_id_do_not_contradict_a_list(size: in
     listed_ids, existing_ids = list(range(1, size + 1)), list(range(1, size + size // 10 + 20))
     if order is Order.ID_DESC:
         listed_ids, existing_ids = listed_ids[::-1], existing_ids[::-1]
-    suspect = build_suspect(listed_ids, order)
-    findings = decide_evidence(suspect, answer_all(suspect, existing_ids))
+    reading = build_reading(listed_ids, order)
+    findings = decide_evidence(reading, answer_all(reading, existing_ids))
     assert not [finding for finding in findings if finding.evidence_result is EvidenceResult.CONTRADICTS]
 
 
@@ -104,11 +104,11 @@ def test_a_base_with_its_first_subscribers_is_hidden_only_if_the_list_hides_it(
     listed_ids, existing_ids = list(range(1, size + 1)), list(range(1, size + added_count + 1))
     if order is Order.ID_DESC:
         listed_ids, existing_ids = listed_ids[::-1], existing_ids[::-1]
-    suspect = build_suspect(listed_ids, order, load_base_id=8)
+    reading = build_reading(listed_ids, order, load_base_id=8)
     for hides_base_8 in (False, True):
-        answers = answer_all(suspect, existing_ids, base_8_ids=added_ids, hides_base_8=hides_base_8)
-        assert (("base_id", 8) in find_hidden_classes(suspect, answers)) is hides_base_8
-        findings = decide_evidence(suspect, answers)
+        answers = answer_all(reading, existing_ids, base_8_ids=added_ids, hides_base_8=hides_base_8)
+        assert (("base_id", 8) in find_hidden_classes(reading, answers)) is hides_base_8
+        findings = decide_evidence(reading, answers)
         if size:  # if an empty list gets subscribers before the evidence is complete, the list is read again
             assert any(finding.evidence_result is EvidenceResult.CONTRADICTS for finding in findings) is hides_base_8
 
@@ -120,18 +120,18 @@ def test_a_base_that_grows_while_evidence_is_gathered_is_hidden_only_if_the_list
     added_per_answer: int, size: int, order: Order
 ) -> None:
     ids = list(range(1, size + 1))
-    suspect = build_suspect(ids[::-1] if order is Order.ID_DESC else ids, order, load_base_id=8)
+    reading = build_reading(ids[::-1] if order is Order.ID_DESC else ids, order, load_base_id=8)
     listed_ids = ids[::-1] if order is Order.ID_DESC else ids
     for hides_base_8 in (False, True):
-        answers = answer_all(suspect, listed_ids, hides_base_8=hides_base_8, added_per_answer=added_per_answer)
-        assert (("base_id", 8) in find_hidden_classes(suspect, answers)) is hides_base_8
+        answers = answer_all(reading, listed_ids, hides_base_8=hides_base_8, added_per_answer=added_per_answer)
+        assert (("base_id", 8) in find_hidden_classes(reading, answers)) is hides_base_8
 
 
 def test_look_ups_by_id_prove_the_end_of_a_list_only_if_the_filter_id_works() -> None:
     ids = list(range(1, 2501))
     for shows_newcomers, expected_meaning in ((True, EvidenceResult.AGREES), (False, EvidenceResult.NOTHING)):
-        suspect = build_suspect(ids, Order.ID)
-        findings = decide_evidence(suspect, answer_all(suspect, ids, shows_newcomers=shows_newcomers))
+        reading = build_reading(ids, Order.ID)
+        findings = decide_evidence(reading, answer_all(reading, ids, shows_newcomers=shows_newcomers))
         assert [finding.evidence_result for finding in findings if finding.topic == "ids"] == [expected_meaning]
 
 
@@ -141,6 +141,6 @@ def test_unlisted_subscribers_between_listed_subscribers_contradict_a_list(size:
     listed_ids, existing_ids = list(range(2, 2 * size + 1, 2)), list(range(1, 2 * size + 20))
     if order is Order.ID_DESC:
         listed_ids, existing_ids = listed_ids[::-1], existing_ids[::-1]
-    suspect = build_suspect(listed_ids, order)
-    findings = decide_evidence(suspect, answer_all(suspect, existing_ids))
+    reading = build_reading(listed_ids, order)
+    findings = decide_evidence(reading, answer_all(reading, existing_ids))
     assert [finding for finding in findings if finding.evidence_result is EvidenceResult.CONTRADICTS]

@@ -12,7 +12,7 @@ from connector.paging.certificate import Certificate, CertificateReason, Order
 from connector.paging.overlap import PageRequest
 from connector.paging.pager import Pager
 from tests.paging.random_lists import build_large_list, build_long_list, build_small_list
-from tests.paging.simulated import FINISHED_AT, STABLE_ORDERS, STARTED_AT, SimulatedList, read
+from tests.paging.simulated import FINISHED_AT, STABLE_ORDERS, STARTED_AT, SimulatedList, read_list
 
 PAGES_AHEAD_COUNT = 4  # pages that are fetched ahead
 WRONG_TOTAL_MODES = ("cap", "wrong", "none")
@@ -24,7 +24,7 @@ def test_no_certificate_of_a_small_random_list_is_false() -> None:
     reasons = Counter[CertificateReason]()
     for seed in range(3 * LIST_COUNT):
         simulated_list = build_small_list(seed)
-        result = read(simulated_list, pages_ahead_count=PAGES_AHEAD_COUNT * (seed % 2))
+        result = read_list(simulated_list, pages_ahead_count=PAGES_AHEAD_COUNT * (seed % 2))
         assert not result.is_false(simulated_list), f"seed {seed}: {result.certificate}"
         reasons[result.certificate.reason] += 1
     assert set(reasons) >= set(CertificateReason) - REASONS_OF_OTHER_TESTS, (
@@ -36,7 +36,7 @@ def test_no_certificate_of_a_large_random_list_is_false() -> None:
     reasons = Counter[CertificateReason]()
     for seed in range(LIST_COUNT):
         simulated_list = build_large_list(seed)
-        result = read(simulated_list, pages_ahead_count=PAGES_AHEAD_COUNT * (seed % 2))
+        result = read_list(simulated_list, pages_ahead_count=PAGES_AHEAD_COUNT * (seed % 2))
         assert not result.is_false(simulated_list), f"seed {seed}: {result.certificate}"
         reasons[result.certificate.reason] += 1
     assert reasons[CertificateReason.ID_ORDER] > LIST_COUNT // 10
@@ -47,7 +47,7 @@ def test_no_certificate_of_a_list_of_many_pages_is_false(pages_ahead_count: int)
     reasons, in_flight_counts = Counter[CertificateReason](), Counter[int]()
     for seed in range(LIST_COUNT // 2):
         simulated_list = build_long_list(seed)
-        result = read(simulated_list, pages_ahead_count=pages_ahead_count)
+        result = read_list(simulated_list, pages_ahead_count=pages_ahead_count)
         assert not result.is_false(simulated_list), f"seed {seed}: {result.certificate}"
         reasons[result.certificate.reason] += 1
         in_flight_counts[result.max_in_flight_count] += 1
@@ -72,7 +72,7 @@ def test_a_list_in_id_order_that_changes_is_certified_by_its_order(order: str) -
             Random(seed), 700, order, limit=100, insert_chance=0.6, delete_chance=0.6, max_changes_per_request=3
         )
 
-        result = read(simulated_list, pages_ahead_count=PAGES_AHEAD_COUNT * (seed % 2))
+        result = read_list(simulated_list, pages_ahead_count=PAGES_AHEAD_COUNT * (seed % 2))
 
         certificate = result.certificate
         assert certificate.reason is CertificateReason.ID_ORDER, f"seed {seed}"
@@ -99,7 +99,7 @@ def test_a_list_in_id_order_with_inserts_at_one_end_is_certified_by_one_sweep(or
             change_place=change_place,
             max_changes_per_request=3,
         )
-        result = read(simulated_list, pages_ahead_count=PAGES_AHEAD_COUNT)
+        result = read_list(simulated_list, pages_ahead_count=PAGES_AHEAD_COUNT)
 
         certificate = result.certificate
         assert (certificate.reason, certificate.sweeps) == (CertificateReason.ID_ORDER, 1), f"seed {seed}"
@@ -136,8 +136,8 @@ def test_a_long_list_that_does_not_change_needs_few_more_requests_than_it_has_pa
 
 def test_a_list_that_is_shuffled_at_each_request_is_never_certified() -> None:
     for seed in range(10):
-        certificate = read(SimulatedList(Random(seed), 500, "shuffled", limit=100)).certificate
-        page_sorted_certificate = read(SimulatedList(Random(seed), 500, "page_sorted", limit=100)).certificate
+        certificate = read_list(SimulatedList(Random(seed), 500, "shuffled", limit=100)).certificate
+        page_sorted_certificate = read_list(SimulatedList(Random(seed), 500, "page_sorted", limit=100)).certificate
         assert page_sorted_certificate.reason is not CertificateReason.ID_ORDER
         assert not certificate.is_complete
         assert (certificate.reason, certificate.order) == (CertificateReason.UNSTABLE_ORDER, Order.UNSTABLE)
@@ -147,11 +147,11 @@ def test_a_list_that_is_shuffled_at_each_request_is_never_certified() -> None:
 def test_a_list_that_does_not_change_and_is_answered_correctly_is_certified() -> None:
     for order in STABLE_ORDERS:
         for count in (0, 1, 2, 15, 99, 100, 101, 195, 196, 290):
-            result = read(SimulatedList(Random(count), count, order, limit=100))
+            result = read_list(SimulatedList(Random(count), count, order, limit=100))
             assert result.certificate.is_complete
             assert result.certificate.distinct == len(result.listed_ids) == count
         for paging in ("offset_rounded_down", "half_pages"):
-            result = read(SimulatedList(Random(1), 750, order, limit=100, paging_mode=paging))
+            result = read_list(SimulatedList(Random(1), 750, order, limit=100, paging_mode=paging))
             assert (result.certificate.is_complete, len(result.listed_ids)) == (True, 750), paging
 
 
@@ -165,14 +165,14 @@ def test_a_list_that_does_not_change_and_is_answered_correctly_is_certified() ->
 )
 def test_a_list_that_always_contradicts_its_total_count_is_incomplete(fault: dict[str, Any]) -> None:
     for order in STABLE_ORDERS:
-        result = read(SimulatedList(Random(1), 750, order, limit=100, **fault))
+        result = read_list(SimulatedList(Random(1), 750, order, limit=100, **fault))
         assert (result.certificate.is_complete, result.certificate.reason) == (False, CertificateReason.TOTAL_COUNT)
         assert len(result.listed_ids) == 750 or "paging_mode" in fault, "the reading lacks rows that the list shows"
 
 
 def test_a_list_with_pages_of_one_row_is_certified_by_two_sweeps_without_overlaps() -> None:
     simulated_list = SimulatedList(Random(1), 50, "id", limit=1)
-    result = read(simulated_list)
+    result = read_list(simulated_list)
     assert (result.certificate.reason, simulated_list.request_count) == (CertificateReason.TWO_SWEEPS, 103)
 
 
@@ -181,7 +181,7 @@ def test_no_certificate_is_false_if_total_count_is_capped_at_one_page() -> None:
     page."""
     for seed in range(300):
         simulated_list = SimulatedList(Random(seed), 101, "email", limit=100, delete_chance=0.5, total_mode="page_cap")
-        result = read(simulated_list)
+        result = read_list(simulated_list)
         assert not result.is_false(simulated_list), f"seed {seed}"
 
 
@@ -189,5 +189,5 @@ def test_no_certificate_is_false_if_total_count_is_capped_at_one_page() -> None:
 def test_no_certificate_is_false_if_unread_rows_move_to_the_head(order: str, touch_chance: float) -> None:
     for seed in range(LIST_COUNT // 3):
         simulated_list = SimulatedList(Random(seed), 600, order, limit=60, touch_chance=touch_chance)
-        result = read(simulated_list)
+        result = read_list(simulated_list)
         assert not result.is_false(simulated_list), f"seed {seed}: {result.certificate}"

@@ -110,14 +110,16 @@ def build_cut_off_list(seed: int) -> QueriedList:
     """Build a list that a result window cuts off: 1 to 1,500 subscribers are beyond the window."""
     random = Random(seed)
     window = random.choice((100, 500, 999, 1000, 1023, 1024, 2000, 9999 // 5, random.randrange(100, 2500)))
-    return _build(random, window + random.choice((1, 7, random.randrange(1, 1500))), (0, 0, 0.02, 0.2), window=window)
+    return _build_queried_list(
+        random, window + random.choice((1, 7, random.randrange(1, 1500))), (0, 0, 0.02, 0.2), window=window
+    )
 
 
 def build_hiding_list(seed: int) -> QueriedList:
     """Build a list that hides one or two classes of subscribers."""
     random = Random(seed)
     hidden_classes = random.choice(_HIDDEN_CLASSES)
-    return _build(
+    return _build_queried_list(
         random, random.choice((20, 300, random.randrange(20, 2500))), (0, 0, 0.02, 0.2), hidden_classes=hidden_classes
     )
 
@@ -126,13 +128,15 @@ def build_sharded_list(seed: int) -> QueriedList:
     """Build a list whose answers sometimes lack a shard (one of five fixed parts)."""
     random = Random(seed)
     lost_shard_chance = random.choice((0.05, 0.2, 0.5))
-    return _build(random, random.randrange(20, 2500), (0, 0, 0.02), lost_shard_chance=lost_shard_chance)
+    return _build_queried_list(random, random.randrange(20, 2500), (0, 0, 0.02), lost_shard_chance=lost_shard_chance)
 
 
 def build_sharing_list(seed: int) -> QueriedList:
     """Build a list that shows some subscribers twice with one id."""
     random = Random(seed)
-    return _build(random, random.randrange(20, 2500), (0, 0, 0.02), duplicate_share=random.choice((0.01, 0.1, 1.0)))
+    return _build_queried_list(
+        random, random.randrange(20, 2500), (0, 0, 0.02), duplicate_share=random.choice((0.01, 0.1, 1.0))
+    )
 
 
 def build_complete_list(seed: int) -> QueriedList:
@@ -143,10 +147,10 @@ def build_complete_list(seed: int) -> QueriedList:
     count = random.choice((random.randrange(20, 900), random.randrange(900, 3500)))
     if share < 0.08:
         count = 0 if share < 0.05 else random.choice((1000, 1024, 2000, 3000))
-    return _build(random, count, (0.02, 0.2, 0.5) if count > 200 else (0, 0.02, 0.1))
+    return _build_queried_list(random, count, (0.02, 0.2, 0.5) if count > 200 else (0, 0.02, 0.1))
 
 
-def _build(random: Random, count: int, change_rates: Sequence[float], **settings: Any) -> QueriedList:
+def _build_queried_list(random: Random, count: int, change_rates: Sequence[float], **settings: Any) -> QueriedList:
     change_rate = random.choice(change_rates)
     simulated_list = SimulatedList(
         random,

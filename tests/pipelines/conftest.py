@@ -154,7 +154,7 @@ def write_addresses(path: Path, person_count: int, first_index: int = 0) -> Path
     return write_csv(path, "email,first_name,last_name,is_active", *people)
 
 
-def count_stored(sandbox: SandboxProcess) -> Counter[str]:
+def count_stored_emails(sandbox: SandboxProcess) -> Counter[str]:
     """Return the number of creates of each address, by the truth log of the sandbox."""
     return Counter(
         normalise_email(event["subscriber"]["Email"])
@@ -163,7 +163,7 @@ def count_stored(sandbox: SandboxProcess) -> Counter[str]:
     )
 
 
-def list_stored(sandbox: SandboxProcess) -> dict[str, dict[str, Any]]:
+def list_stored_subscribers(sandbox: SandboxProcess) -> dict[str, dict[str, Any]]:
     """Return the subscribers that creates have stored, by email."""
     created_subscribers = [event["subscriber"] for event in sandbox.truth()["events"] if event["kind"] == "created"]
     return {subscriber["Email"]: subscriber for subscriber in created_subscribers}
@@ -171,7 +171,7 @@ def list_stored(sandbox: SandboxProcess) -> dict[str, dict[str, Any]]:
 
 def list_activity(connector: Connector) -> dict[str, bool]:
     """Return whether each created subscriber is active, by email."""
-    return {email: subscriber["IsActive"] for email, subscriber in list_stored(connector.sandbox).items()}
+    return {email: subscriber["IsActive"] for email, subscriber in list_stored_subscribers(connector.sandbox).items()}
 
 
 def find_messages(result: CommandResult, expected_text: str) -> list[str]:
@@ -185,7 +185,7 @@ def wait_for_result(process: ForkedProcess) -> CommandResult:
     return CommandResult(process.returncode, stdout, stderr)
 
 
-def has_stored(sandbox: SandboxProcess, subscriber_count: int) -> bool:
+def has_stored_subscribers(sandbox: SandboxProcess, subscriber_count: int) -> bool:
     """Return whether the sandbox has stored at least this many subscribers."""
     return bool(sandbox.stats()["subscribers"] >= subscriber_count)
 

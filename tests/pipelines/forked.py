@@ -187,7 +187,7 @@ def _run_as_program(
     for index, stream in enumerate(streams):
         os.dup2(stream.descriptor, index)
         os.close(stream.descriptor)
-    _run(arguments, environ, folder, program)
+    _run_program(arguments, environ, folder, program)
 
 
 def _run_as_command(
@@ -211,7 +211,7 @@ def _run_as_command(
     if lease_s is not None:
         for module in (store, postgres):
             vars(module)["LEASE_S"] = lease_s
-    _run(arguments, environ, folder, program)
+    _run_program(arguments, environ, folder, program)
 
 
 def run_without_waits() -> None:
@@ -229,7 +229,9 @@ def interpret() -> None:
     exec(compile(script, path, "exec"), {"__name__": "__main__"})
 
 
-def _run(arguments: Sequence[str], environ: dict[str, str], folder: str | Path, program: Callable[[], None]) -> None:
+def _run_program(
+    arguments: Sequence[str], environ: dict[str, str], folder: str | Path, program: Callable[[], None]
+) -> None:
     os.environ.clear()
     os.environ.update(environ)
     os.chdir(folder)

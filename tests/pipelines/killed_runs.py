@@ -20,13 +20,13 @@ from tests.pipelines.forked import CONTEXT
 def run_killed(arguments: Sequence[str], environ: Mapping[str, str], folder: Path, point: int) -> bool:
     """Run a command that kills itself at the kill point with the index `point` (from 0). Return whether the command
     reached the kill point."""
-    process = CONTEXT.Process(target=_run, args=(list(arguments), dict(environ), folder, point))
+    process = CONTEXT.Process(target=_run_command, args=(list(arguments), dict(environ), folder, point))
     process.start()
     process.join()
     return process.exitcode == -signal.SIGKILL
 
 
-def _run(arguments: list[str], environ: dict[str, str], folder: Path, point: int) -> None:
+def _run_command(arguments: list[str], environ: dict[str, str], folder: Path, point: int) -> None:
     os.environ.clear()
     os.environ.update(environ)
     os.chdir(folder)

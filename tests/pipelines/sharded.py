@@ -4,7 +4,7 @@ import os
 from collections import Counter
 from pathlib import Path
 
-from tests.pipelines.conftest import CommandResult, Connector, count_stored, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, count_stored_emails, write_csv
 from tests.pipelines.forked import ForkedProcess
 
 PEOPLE_COUNT = 600
@@ -73,4 +73,4 @@ def count_each_person_once(person_count: int = PEOPLE_COUNT) -> Counter[str]:
 
 def has_each_person_once(connector: Connector, person_count: int = PEOPLE_COUNT) -> bool:
     """Return whether the sandbox has each of the people exactly once."""
-    return count_stored(connector.sandbox) == count_each_person_once(person_count)
+    return count_stored_emails(connector.sandbox) == count_each_person_once(person_count)

@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.conftest import CommandResult, Connector, count_stored, has_stored, wait_for, write_addresses
+from tests.pipelines.conftest import (
+    CommandResult,
+    Connector,
+    count_stored_emails,
+    has_stored_subscribers,
+    wait_for,
+    write_addresses,
+)
 from tests.pipelines.leftovers import record_lag_of_list
 from tests.pipelines.planned import JOB, write_job
 from tests.pipelines.reconciled import create_in_service
@@ -127,12 +134,12 @@ def test_a_run_waits_for_subscribers_of_a_killed_run_that_the_list_does_not_show
     connector.sandbox.switch(list_lag_ms=1500, latency_ms=50)
     path = write_addresses(tmp_path / "people.csv", 100)
     with connector.start("import", path, "--base-name", "News") as process:
-        wait_for(lambda: has_stored(connector.sandbox, 50))
+        wait_for(lambda: has_stored_subscribers(connector.sandbox, 50))
         process.kill()
     connector.sandbox.switch(latency_ms=0)
     result = connector.import_file(path, "--quiet-period", "2s")
     assert (result.code, result.rows["read"]) in ((0, 100), (1, 100)), result.stderr
-    assert set(count_stored(connector.sandbox).values()) == {1}
+    assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
 @pytest.mark.parametrize(
@@ -166,7 +173,7 @@ def test_a_base_whose_subscribers_are_all_hidden_is_loaded_with_a_warning(connec
     result = connector.import_file(write_addresses(tmp_path / "people.csv", 21))
     assert (result.code, result.rows) == (1, {"read": 21, "exists": 20, "created": 1}), result.stderr
     assert "double opt-in" in result.stderr
-    assert set(count_stored(connector.sandbox).values()) == {1}
+    assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
 def test_subscribers_with_new_ids_are_found_by_their_identities(connector: Connector, tmp_path: Path) -> None:

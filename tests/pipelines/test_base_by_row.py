@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from connector.listing.evidence import MAX_REQUESTS
-from tests.pipelines.conftest import Connector, has_stored, wait_for, wait_for_result, write_csv
+from tests.pipelines.conftest import Connector, has_stored_subscribers, wait_for, wait_for_result, write_csv
 from tests.pipelines.leftovers import read_rejects
 from tests.pipelines.lists import count_by_base, write_lists, write_parts
 
@@ -189,7 +189,7 @@ def test_an_unknown_create_of_a_base_without_rows_is_settled(connector: Connecto
     job = write_lists(tmp_path, "ann@x.org,shop")
     connector.sandbox.switch(hang_after=1)
     with connector.start("sync", job) as process:
-        wait_for(partial(has_stored, connector.sandbox, 1))
+        wait_for(partial(has_stored_subscribers, connector.sandbox, 1))
         process.kill()
     connector.sandbox.switch(hang_after=0)
     result = connector.run_json("sync", write_lists(tmp_path, "bob@x.org,news"))
@@ -204,7 +204,7 @@ def test_a_subscriber_confirmed_in_another_base_shows_that_the_list_lags(connect
     with connector.start(
         "sync", write_parts(tmp_path, ("ann@x.org,1",), ("bob@x.org,2",)), "--output", "json"
     ) as process:
-        wait_for(partial(has_stored, connector.sandbox, 1))
+        wait_for(partial(has_stored_subscribers, connector.sandbox, 1))
         connector.sandbox.switch(drop_after=0, latency_ms=0)
         result = wait_for_result(process)
     # On a slow machine the run ends before the list shows bob, so that the exit code is 1.

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import CommandResult, Connector, count_stored, write_addresses
+from tests.pipelines.conftest import CommandResult, Connector, count_stored_emails, write_addresses
 from tests.pipelines.planned import count_creates
 
 
-def load(connector: Connector, path: Path, state: str, *base: str) -> CommandResult:
+def import_people(connector: Connector, path: Path, state: str, *base: str) -> CommandResult:
     """Import the file into the base as active, with the ledger of this state folder."""
     environ = {"CONNECTOR_STATE_DIR": str(connector.folder / state)}
     return connector.run_json("import", path, *base, "--active", "--quiet-period", "200ms", environ=environ)
@@ -30,13 +30,15 @@ def test_a_base_is_found_by_any_spelling_of_its_name(
     connector: Connector, tmp_path: Path, spelling: str, first_spelling: str, second_spelling: str
 ) -> None:
     connector.sandbox.switch(base_names=spelling)
-    assert load(connector, write_addresses(tmp_path / "a.csv", 3), "one", "--base-name", first_spelling).code == 0
+    assert (
+        import_people(connector, write_addresses(tmp_path / "a.csv", 3), "one", "--base-name", first_spelling).code == 0
+    )
     people = write_addresses(tmp_path / "b.csv", 5)
-    result = load(connector, people, "two", "--base-name", second_spelling)
+    result = import_people(connector, people, "two", "--base-name", second_spelling)
     assert (result.code, result.rows) == (0, {"read": 5, "exists": 3, "created": 2}), result.stderr
-    assert load(connector, people, "two", "--base-name", first_spelling).rows == {"read": 5, "exists": 5}
-    assert load(connector, people, "one", "--base-name", second_spelling).rows == {"read": 5, "exists": 5}
-    assert set(count_stored(connector.sandbox).values()) == {1}
+    assert import_people(connector, people, "two", "--base-name", first_spelling).rows == {"read": 5, "exists": 5}
+    assert import_people(connector, people, "one", "--base-name", second_spelling).rows == {"read": 5, "exists": 5}
+    assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
 SIMILAR_NAMES = [
@@ -51,15 +53,15 @@ def test_a_name_that_the_service_may_take_for_another_base_is_refused_before_the
 ) -> None:
     connector.sandbox.switch(base_names=spelling)
     people = write_addresses(tmp_path / "people.csv", 3)
-    load(connector, people, "one", "--base-name", listed_name)
+    import_people(connector, people, "one", "--base-name", listed_name)
     create_count = count_creates(connector.sandbox)
-    result = load(connector, people, "two", "--base-name", requested_name)
+    result = import_people(connector, people, "two", "--base-name", requested_name)
     assert result.is_refused, result.stdout
     assert "Give the base by its id: 1 if " in result.stderr
     assert requested_name.strip() in result.stderr
     assert " ".join(listed_name.split()) in result.stderr
     assert count_creates(connector.sandbox) == create_count
-    assert load(connector, people, "two", "--base-id", "1").rows == {"read": 3, "exists": 3}
+    assert import_people(connector, people, "two", "--base-id", "1").rows == {"read": 3, "exists": 3}
 
 
 @pytest.mark.parametrize(
@@ -70,6 +72,6 @@ def test_a_new_base_is_created_beside_a_base_whose_name_is_not_similar(
     connector: Connector, tmp_path: Path, listed_name: str, requested_name: str
 ) -> None:
     people = write_addresses(tmp_path / "people.csv", 3)
-    load(connector, people, "one", "--base-name", listed_name)
-    result = load(connector, people, "two", "--base-name", requested_name)
+    import_people(connector, people, "one", "--base-name", listed_name)
+    result = import_people(connector, people, "two", "--base-name", requested_name)
     assert (result.code, result.rows) == (0, {"read": 3, "created": 3}), result.stderr

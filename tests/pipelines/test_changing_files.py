@@ -14,7 +14,7 @@ import pytest
 
 from connector.errors import SourceError
 from connector.sources.files import open_file, open_files
-from tests.pipelines.conftest import Connector, count_stored, wait_for, write_addresses
+from tests.pipelines.conftest import Connector, count_stored_emails, wait_for, write_addresses
 from tests.stores import Bucket
 
 CSV_ROWS = "".join(f"person{index}@example.com,Ann,true\n" for index in range(50))
@@ -151,7 +151,7 @@ def test_an_upload_in_progress_is_refused_before_the_first_create(connector: Con
             assert result.code == 3, (command, result.stderr)
             assert "people.csv: has changed since it was opened" in result.stderr
             assert "Wait until it is complete, then run again" in result.stderr
-    assert count_stored(connector.sandbox) == {}
+    assert count_stored_emails(connector.sandbox) == {}
     assert connector.run_json("validate", file_path).rows["read"] > 10_000
 
 
@@ -165,4 +165,4 @@ def test_a_file_may_change_after_its_last_row_is_read(connector: Connector, tmp_
         shutil.copyfile(write_addresses(tmp_path / "other.csv", 90), file_path)
         process.communicate()
     assert process.returncode == 0
-    assert len(count_stored(connector.sandbox)) == 20
+    assert len(count_stored_emails(connector.sandbox)) == 20

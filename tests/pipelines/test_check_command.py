@@ -30,7 +30,7 @@ EXPECTED_MESSAGES = {
 EXPORT_JOB = "job: warehouse\nexport: {to: 'sqlite:///w.db'}\n"
 
 
-def check(connector: Connector, job: str, **environ: str) -> tuple[int, dict[str, bool], str]:
+def run_check(connector: Connector, job: str, **environ: str) -> tuple[int, dict[str, bool], str]:
     (connector.folder / "job.yaml").write_text(job)
     result = connector.run_json("check", "job.yaml", environ=environ)
     ok_by_check = {check_entry["check"]: check_entry["ok"] for check_entry in result.report["checks"]}
@@ -41,9 +41,9 @@ def check(connector: Connector, job: str, **environ: str) -> tuple[int, dict[str
 def test_a_job_that_can_run_passes_each_check_and_changes_nothing(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", "email", "ann@x.org", "bob@x.org")
     expected_load_checks = dict.fromkeys(("configuration", "source", "service", *LIST_CHECKS, "ledger"), True)
-    assert check(connector, LOAD_JOB) == (0, expected_load_checks, "")
+    assert run_check(connector, LOAD_JOB) == (0, expected_load_checks, "")
     expected_export_checks = dict.fromkeys(("configuration", "service", *LIST_CHECKS, "ledger", "destination"), True)
-    assert check(connector, EXPORT_JOB) == (0, expected_export_checks, "")
+    assert run_check(connector, EXPORT_JOB) == (0, expected_export_checks, "")
     stats = connector.sandbox.stats()
     assert stats["subscribers"] == 0
     with closing(sqlite3.connect(tmp_path / "w.db")) as database:
@@ -75,7 +75,7 @@ def test_a_failed_check_names_the_next_step(
         database.execute("CREATE TABLE subscribers (name TEXT)")
         database.execute("INSERT INTO subscribers VALUES ('kept')")
         database.commit()
-    exit_code, ok_by_check, failure_text = check(connector, job, **environ)
+    exit_code, ok_by_check, failure_text = run_check(connector, job, **environ)
     assert (exit_code, [name for name, is_ok in ok_by_check.items() if not is_ok]) == (code, [failed_name])
     assert expected_text in failure_text
 

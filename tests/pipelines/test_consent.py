@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, list_activity, list_stored, write_csv
+from tests.pipelines.conftest import Connector, list_activity, list_stored_subscribers, write_csv
 from tests.pipelines.leftovers import read_rejects
 
 PEOPLE = ("email,unsubscribed", "ann@x.org,ja", "bob@x.org,nein", "eve@x.org,")
@@ -29,7 +29,7 @@ def test_an_import_is_refused_until_the_column_is_mapped(
     column = lines[0].partition(",")[2]
     people = write_csv(tmp_path / "people.csv", *lines)
     result = connector.run_json("import", people, "--base-id", "7", "--active")
-    assert (result.code, list_stored(connector.sandbox)) == (2, {}), result.stderr
+    assert (result.code, list_stored_subscribers(connector.sandbox)) == (2, {}), result.stderr
     assert f"--map is_active={column}" in result.stderr
     assert f"--ignore {column}" in result.stderr
     mapped_result = connector.run_json("import", people, "--base-id", "7", "--map", f"is_active={column}")
@@ -51,7 +51,7 @@ def test_an_ignored_column_has_no_effect(connector: Connector, tmp_path: Path) -
 def test_a_column_that_is_ignored_fills_no_field(connector: Connector, tmp_path: Path) -> None:
     people = write_csv(tmp_path / "people.csv", "email,first_name,phone", "ann@x.org,Ann,+4930123456")
     assert connector.run_json("import", people, "--base-id", "7", "--active", "--ignore", "phone").code == 0
-    (subscriber,) = list_stored(connector.sandbox).values()
+    (subscriber,) = list_stored_subscribers(connector.sandbox).values()
     assert (subscriber.get("Phone"), subscriber["FirstName"]) == (None, "Ann")
 
 
@@ -89,7 +89,7 @@ def test_an_unsubscription_in_a_late_row_ends_the_load_before_the_first_create(
     result = connector.run_json("import", people, "--base-id", "7", "--active", "--limit", "32000")
     assert result.is_refused
     assert "the column status" in result.stderr
-    assert list_stored(connector.sandbox) == {}
+    assert list_stored_subscribers(connector.sandbox) == {}
 
 
 def write_job(folder: Path, active_rule: str = "") -> Path:

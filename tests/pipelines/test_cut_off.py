@@ -8,7 +8,7 @@ from tempfile import mkdtemp
 
 import pytest
 
-from tests.pipelines.conftest import CommandResult, Connector, count_stored, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, count_stored_emails, write_csv
 from tests.pipelines.planned import write_job
 
 EXISTING_COUNT = 1040
@@ -49,7 +49,7 @@ def test_no_subscriber_beyond_a_window_is_created_again(connector: Connector, pe
     result = import_with_new_ledger(connector, people)
     assert (result.code, result.rows) == (3, {"read": EXISTING_COUNT, "unsent": EXISTING_COUNT})
     assert "--allow-truncated" in result.stderr
-    assert set(count_stored(sandbox).values()) == {1}
+    assert set(count_stored_emails(sandbox).values()) == {1}
 
 
 def test_new_rows_are_created_after_a_look_up_of_each_if_the_list_is_cut_off(
@@ -61,7 +61,7 @@ def test_new_rows_are_created_after_a_look_up_of_each_if_the_list_is_cut_off(
 
     result = import_with_new_ledger(connector, path)
     assert (result.code, result.rows) == (0, {"read": 100, "created": 100}), result.stderr
-    assert set(count_stored(connector.sandbox).values()) == {1}
+    assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
 def test_a_list_of_a_suspicious_size_is_accepted_with_allow_truncated(connector: Connector, tmp_path: Path) -> None:

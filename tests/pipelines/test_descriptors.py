@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.pipelines.conftest import INTO_NEWS, Connector, count_stored, write_addresses, write_csv
+from tests.pipelines.conftest import INTO_NEWS, Connector, count_stored_emails, write_addresses, write_csv
 
 LIMITED_PROGRAM = (
     "import os, resource, sys; limits = tuple(map(int, sys.argv[1:3])); "
@@ -27,7 +27,7 @@ def test_a_load_creates_every_row_with_few_descriptors(connector: Connector, tmp
     connector.sandbox.switch(latency_ms=100)
     result = run_limited(connector, 64, 64, "import", people, *INTO_NEWS)
     assert (result.returncode, "fault of the program" in result.stderr) == (0, False), result.stderr
-    assert sorted(count_stored(connector.sandbox).values()) == [1] * 200
+    assert sorted(count_stored_emails(connector.sandbox).values()) == [1] * 200
 
 
 def test_a_command_raises_the_soft_limit(connector: Connector, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from connector.sources.files import open_file
 from connector.spooled_rows import SpooledRows
 from connector.subscribers.preparation import prepare_chunks
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
-from tests.pipelines.conftest import Connector, find_messages, list_activity, list_stored, write_csv
+from tests.pipelines.conftest import Connector, find_messages, list_activity, list_stored_subscribers, write_csv
 from tests.subscribers.test_rows import TODAY
 
 JOB = """
@@ -71,7 +71,7 @@ def test_a_row_in_a_later_chunk_has_precedence_over_the_first(connector: Connect
         assert result.rows.get("created", 0) == created_count, result.stderr
         assert result.rows["read"] == int(options[1])
         assert find_messages(result, "All 32,003 rows were read, because a row beyond --limit may show")
-    assert "p5@x.org" not in list_stored(connector.sandbox)  # the row beyond the limit says inactive
+    assert "p5@x.org" not in list_stored_subscribers(connector.sandbox)  # the row beyond the limit says inactive
     validation_result = connector.run_json("validate", job)
     assert validation_result.rows == {"read": 32_003, "valid": 32_000, "duplicate": 3}
 
@@ -181,7 +181,7 @@ def test_an_inactive_row_on_the_suppression_list_leaves_its_subscriber_out(
     job = write_job(tmp_path, identity="client_user_id", fields=fields, job_keys=suppress)
     result = connector.run_json("sync", job)
     assert result.rows == {"read": 3, "suppressed": 1, "duplicate": 1, "created": 1}
-    assert list(list_stored(connector.sandbox)) == ["bob@x.org"]
+    assert list(list_stored_subscribers(connector.sandbox)) == ["bob@x.org"]
 
 
 def test_an_inactive_row_has_no_precedence_over_a_row_for_another_base(connector: Connector, tmp_path: Path) -> None:

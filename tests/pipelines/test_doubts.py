@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.pipelines.conftest import Connector, count_stored, write_addresses, write_csv
+from tests.pipelines.conftest import Connector, count_stored_emails, write_addresses, write_csv
 from tests.pipelines.leftovers import leave_three_unknown_creates
 
 
@@ -13,7 +13,7 @@ def test_unknown_creates_are_settled_by_their_own_identity_field(connector: Conn
     result = connector.import_file(second_file)
     assert result.rows == {"read": 2, "created": 1, "exists": 1}
     assert result.report["settled"] == {"found": 3, "absent": 0}
-    assert set(count_stored(connector.sandbox).values()) == {1}
+    assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
 def test_a_base_given_by_id_and_then_by_name_is_one_base_even_while_the_list_lags(
@@ -27,7 +27,7 @@ def test_a_base_given_by_id_and_then_by_name_is_one_base_even_while_the_list_lag
     assert "may be this base" in early_result.stderr
     settled_result = connector.run_json("import", path, "--base-id", "1", "--quiet-period", "1300ms")
     assert settled_result.rows == {"read": 3, "exists": 3}
-    assert set(count_stored(sandbox).values()) == {1}
+    assert set(count_stored_emails(sandbox).values()) == {1}
 
 
 def test_unknown_creates_in_a_base_without_a_known_id_do_not_stop_an_import_into_another_base(

@@ -31,7 +31,7 @@ load: {quiet_period: 200ms}
 COLUMNS = ["identity", "field", "service", "source", "_row", "_file", "_outcome", "_code", "_run_id", "_at"]
 
 
-def sync(connector: Connector, *lines: str, job: str = JOB) -> CommandResult:
+def sync_lines(connector: Connector, *lines: str, job: str = JOB) -> CommandResult:
     """Sync a file with these rows of email, name, segments and zip."""
     return connector.run_json("sync", write_people(connector, *lines, job=job))
 
@@ -60,9 +60,9 @@ def change_in_service(connector: Connector, email: str, **values: object) -> Non
 
 
 def test_a_changed_row_names_its_fields_with_the_values_of_service_and_source(connector: Connector) -> None:
-    first_result = sync(connector, "Ann@x.org,Ann,a|b,1012", "bob@x.org,Bob,,", "eve@x.org,Eve,,7")
+    first_result = sync_lines(connector, "Ann@x.org,Ann,a|b,1012", "bob@x.org,Bob,,", "eve@x.org,Eve,,7")
     assert (first_result.rows, first_result.report["drift_file"]) == ({"read": 3, "created": 3}, None)
-    second_result = sync(connector, "Ann@x.org,Anna,a|c,1012", "bob@x.org,Bob,,", "eve@x.org,Eve,,")
+    second_result = sync_lines(connector, "Ann@x.org,Anna,a|c,1012", "bob@x.org,Bob,,", "eve@x.org,Eve,,")
     assert (second_result.code, second_result.rows) == (0, {"read": 3, "exists": 1, "changed": 2})
     assert read_fields(second_result) == [
         ("Ann@x.org", "first_name", "Ann", "Anna"),
@@ -79,19 +79,19 @@ def test_a_changed_row_names_its_fields_with_the_values_of_service_and_source(co
 
 
 def test_a_reported_change_is_compared_again_only_after_a_week(connector: Connector) -> None:
-    sync(connector, "ann@x.org,Ann,,")
-    first_result = sync(connector, "ann@x.org,Anna,,")
+    sync_lines(connector, "ann@x.org,Ann,,")
+    first_result = sync_lines(connector, "ann@x.org,Anna,,")
     assert read_fields(first_result) == [("ann@x.org", "first_name", "Ann", "Anna")]
-    second_result = sync(connector, "ann@x.org,Anna,,")
+    second_result = sync_lines(connector, "ann@x.org,Anna,,")
     assert (second_result.rows, second_result.report["drift_file"]) == ({"read": 1, "changed": 1}, None)
     assert any("in the drift file of an earlier run" in message for message in second_result.report["messages"])
     assert count_list_requests(second_result) < count_list_requests(first_result)
     with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as ledger, ledger:
         ledger.execute("UPDATE entry SET reported_at = reported_at - 7 * 86400")
-    assert read_fields(sync(connector, "ann@x.org,Anna,,")) == read_fields(first_result)
-    other_result = sync(connector, "ann@x.org,Annie,,")
+    assert read_fields(sync_lines(connector, "ann@x.org,Anna,,")) == read_fields(first_result)
+    other_result = sync_lines(connector, "ann@x.org,Annie,,")
     assert read_fields(other_result) == [("ann@x.org", "first_name", "Ann", "Annie")]
-    corrected_result = sync(connector, "ann@x.org,Ann,,")
+    corrected_result = sync_lines(connector, "ann@x.org,Ann,,")
     assert (corrected_result.rows, corrected_result.report["drift_file"]) == ({"read": 1, "exists": 1}, None)
 
 
@@ -102,11 +102,11 @@ def count_list_requests(result: CommandResult) -> int:
 
 @pytest.mark.parametrize("filters", ["exact", "ignored"])
 def test_a_changed_row_is_compared_with_the_current_values_of_the_service(connector: Connector, filters: str) -> None:
-    sync(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,", "eve@x.org,Eve,,")
+    sync_lines(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,", "eve@x.org,Eve,,")
     change_in_service(connector, "ann@x.org", FirstName="Annette")
     change_in_service(connector, "eve@x.org", FirstName="Eva", IsActive=True)
     connector.sandbox.switch(filters=filters)
-    changed_result = sync(connector, "ann@x.org,Anna,,", "bob@x.org,Rob,,", "eve@x.org,Eva,,")
+    changed_result = sync_lines(connector, "ann@x.org,Anna,,", "bob@x.org,Rob,,", "eve@x.org,Eva,,")
     assert changed_result.rows == {"read": 3, "exists": 1, "changed": 2}
     assert read_fields(changed_result) == [
         ("ann@x.org", "first_name", "Annette", "Anna"),
@@ -124,12 +124,12 @@ def test_a_sync_after_an_import_of_other_columns_reports_only_the_real_change(
     assert import_result.rows == {"read": person_count, "created": person_count}
     job = JOB.replace("first_name: name", "first_name: name\n    last_name: {value: Lee}")
     changed_lines = [f"p{index}@x.org,{'Zoe' if index == 5 else 'Ann'} {index},," for index in range(person_count)]
-    sync_result = sync(connector, *changed_lines, job=job)
+    sync_result = sync_lines(connector, *changed_lines, job=job)
     assert sync_result.rows == {"read": person_count, "exists": person_count - 1, "changed": 1}
     assert read_fields(sync_result) == [("p5@x.org", "first_name", "Ann 5", "Zoe 5")]
     assert not any("mapping" in message for message in sync_result.report["messages"])
     assert count_list_requests(sync_result) <= person_count + 5
-    second_result = sync(connector, *changed_lines, job=job)
+    second_result = sync_lines(connector, *changed_lines, job=job)
     assert (second_result.rows, second_result.report["drift_file"]) == (sync_result.rows, None)
     assert count_list_requests(second_result) <= 1
 
@@ -138,28 +138,28 @@ def test_a_guarded_job_reports_each_change_once(connector: Connector) -> None:
     """A guard makes the run read all rows before the load (the survey). The survey compares no values, so each change
     is reported once."""
     guarded_job = JOB + "guard: {max_creates: 0}\n"
-    sync(connector, "ann@x.org,Ann,,")
-    changed_result = sync(connector, "ann@x.org,Anna,,", job=guarded_job)
+    sync_lines(connector, "ann@x.org,Ann,,")
+    changed_result = sync_lines(connector, "ann@x.org,Anna,,", job=guarded_job)
     assert read_fields(changed_result) == [("ann@x.org", "first_name", "Ann", "Anna")]
-    stopped_result = sync(connector, "ann@x.org,Ann,b,", "new@x.org,,,", job=guarded_job)
+    stopped_result = sync_lines(connector, "ann@x.org,Ann,b,", "new@x.org,,,", job=guarded_job)
     assert (stopped_result.code, stopped_result.rows["changed"]) == (3, 1)
     assert [(line["identity"], line["_code"]) for line in read_drift(stopped_result)] == [("ann@x.org", "not_compared")]
 
 
 def test_values_that_the_service_altered_at_the_create_are_not_reported(connector: Connector) -> None:
     connector.sandbox.switch(alter_fields=["FirstName"])
-    create_result = sync(connector, "ann@x.org,Annabel,,", "bob@x.org,Robert,a,")
+    create_result = sync_lines(connector, "ann@x.org,Annabel,,", "bob@x.org,Robert,a,")
     assert create_result.report["echo"] == {"first_name": 2}
-    changed_result = sync(connector, "ann@x.org,Annabel,b,", "bob@x.org,Robert,,")
+    changed_result = sync_lines(connector, "ann@x.org,Annabel,b,", "bob@x.org,Robert,,")
     assert [field[:2] for field in read_fields(changed_result)] == [("ann@x.org", "tags"), ("bob@x.org", "tags")]
 
 
 def test_a_changed_row_of_an_unlisted_subscriber_is_reported_as_not_compared(
     connector: Connector,
 ) -> None:
-    sync(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,")
+    sync_lines(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,")
     erase_oldest(connector.sandbox, Email="ann@x.org")
-    changed_result = sync(connector, "ann@x.org,Anna,,", "bob@x.org,Rob,,")
+    changed_result = sync_lines(connector, "ann@x.org,Anna,,", "bob@x.org,Rob,,")
     assert changed_result.rows == {"read": 2, "changed": 2}
     lines = [(line["identity"], line["field"], line["_code"]) for line in read_drift(changed_result)]
     assert lines == [("ann@x.org", "", "not_compared"), ("bob@x.org", "first_name", "changed")]
@@ -169,11 +169,11 @@ def test_a_changed_row_of_an_unlisted_subscriber_is_reported_as_not_compared(
 def test_a_changed_row_is_not_compared_with_a_subscriber_that_has_another_address_now(connector: Connector) -> None:
     """The values in the service may belong to another person."""
     job = JOB.replace("is_active: {value: true}", "is_active: zip").replace("    address_zip: zip\n", "")
-    sync(connector, "ann@x.org,Ann,,yes", "bob@x.org,Bob,,yes", job=job)
+    sync_lines(connector, "ann@x.org,Ann,,yes", "bob@x.org,Bob,,yes", job=job)
     change_in_service(connector, "ann@x.org", FirstName="Ann", IsActive=True, Phone="0201")
     connector.sandbox.switch(merge_by=["Phone"])
     create_in_service(connector.sandbox, "bea@x.org", {"Id": 7}, FirstName="Bea", IsActive=True, Phone="0201")
-    changed_result = sync(connector, "ann@x.org,Anna,,no", "bob@x.org,Bob,,yes", job=job)
+    changed_result = sync_lines(connector, "ann@x.org,Anna,,no", "bob@x.org,Bob,,yes", job=job)
     assert connector.sandbox.stats()["subscribers"] == 2
     assert [(line["identity"], line["field"], line["_code"]) for line in read_drift(changed_result)] == [
         ("ann@x.org", "", "not_compared")
@@ -183,7 +183,7 @@ def test_a_changed_row_is_not_compared_with_a_subscriber_that_has_another_addres
 
 def test_an_omitted_zip_is_reported_once_when_its_row_is_created(connector: Connector) -> None:
     people = ["ann@x.org,Ann,,SW1A 1AA", "bob@x.org,Bob,,1012", "eve@x.org,Eve,,02134"]
-    create_result = sync(connector, *people)
+    create_result = sync_lines(connector, *people)
     assert create_result.rows == {"read": 3, "created": 3}
     assert read_fields(create_result) == [
         ("ann@x.org", "address_zip", "", "SW1A 1AA"),
@@ -191,7 +191,7 @@ def test_an_omitted_zip_is_reported_once_when_its_row_is_created(connector: Conn
     ]
     lines = [[line[name] for name in ("_row", "_outcome", "_code")] for line in read_drift(create_result)]
     assert sorted(lines) == [["2", "created", "zip_omitted"], ["4", "created", "zip_omitted"]]
-    second_result = sync(connector, *people)
+    second_result = sync_lines(connector, *people)
     assert (second_result.rows, second_result.report["drift_file"]) == ({"read": 3, "exists": 3}, None)
 
 
@@ -201,35 +201,35 @@ def test_a_row_of_an_existing_subscriber_is_compared_by_the_first_run(
 ) -> None:
     if other_person_count:
         connector.sandbox.seed(other_person_count, base_id=7)
-        sync(connector, "known@x.org,Kay,,")  # the ledger knows the base's id, and the list has two pages
+        sync_lines(connector, "known@x.org,Kay,,")  # the ledger knows the base's id, and the list has two pages
     change_in_service(connector, "ann@x.org", FirstName="Annette", IsActive=True)
     change_in_service(connector, "bob@x.org", FirstName="Bob", IsActive=True)
     plan_result = connector.run_json("plan", write_people(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,"))
-    first_result = sync(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,")
+    first_result = sync_lines(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,")
     assert first_result.rows == plan_result.rows == {"read": 2, "exists": 1, "changed": 1}
     assert read_fields(first_result) == [("ann@x.org", "first_name", "Annette", "Ann")]
-    second_result = sync(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,")
+    second_result = sync_lines(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,")
     assert (second_result.rows, second_result.report["drift_file"]) == (first_result.rows, None)
-    changed_result = sync(connector, "ann@x.org,Anna,,", "bob@x.org,Bob,,")
+    changed_result = sync_lines(connector, "ann@x.org,Anna,,", "bob@x.org,Bob,,")
     assert read_fields(changed_result) == [("ann@x.org", "first_name", "Annette", "Anna")]
 
 
 def test_a_held_row_is_compared_with_a_subscriber_that_another_program_created(connector: Connector) -> None:
     holding_job = JOB.replace("quiet_period: 200ms", "quiet_period: 200ms, on_unknown: hold")
     connector.sandbox.switch(drop_before=1.0)
-    sync(connector, "ann@x.org,Ann,,", job=holding_job)
+    sync_lines(connector, "ann@x.org,Ann,,", job=holding_job)
     connector.sandbox.switch(drop_before=0)
-    assert sync(connector, "ann@x.org,Ann,,", job=holding_job).rows == {"read": 1, "unknown": 1}
+    assert sync_lines(connector, "ann@x.org,Ann,,", job=holding_job).rows == {"read": 1, "unknown": 1}
     change_in_service(connector, "ann@x.org", FirstName="Annette", IsActive=True)
-    result = sync(connector, "ann@x.org,Ann,,", "new@x.org,New,,", job=holding_job)
+    result = sync_lines(connector, "ann@x.org,Ann,,", "new@x.org,New,,", job=holding_job)
     assert (result.code, result.rows) == (0, {"read": 2, "created": 1, "changed": 1})
     assert read_fields(result) == [("ann@x.org", "first_name", "Annette", "Ann")]
 
 
 def test_a_drift_file_that_cannot_be_written_ends_the_run(connector: Connector) -> None:
-    sync(connector, "ann@x.org,Ann,,")
+    sync_lines(connector, "ann@x.org,Ann,,")
     (connector.folder / "state" / "drift").write_text("in its place")
-    changed_result = sync(connector, "ann@x.org,Anna,,")
+    changed_result = sync_lines(connector, "ann@x.org,Anna,,")
     assert (changed_result.code, changed_result.report["status"]) == (3, "aborted")
     assert "drift file" in changed_result.report["messages"][0]
 
@@ -244,7 +244,7 @@ def test_an_unknown_create_that_took_effect_with_other_values_is_reported_as_cha
         time.sleep(0.2)  # the process would receive two signals at once as one
         process.send_signal(signal.SIGINT)
     sandbox.switch(hang_after=0)
-    later_result = sync(connector, "ann@x.org,Anna,,", "bob@x.org,Bob,,")
+    later_result = sync_lines(connector, "ann@x.org,Anna,,", "bob@x.org,Bob,,")
     assert later_result.rows == {"read": 2, "changed": 1, "created": 1}
     assert read_fields(later_result) == [("ann@x.org", "first_name", "Ann", "Anna")]
     assert read_drift(later_result)[0]["_row"] == "2"
@@ -252,7 +252,7 @@ def test_an_unknown_create_that_took_effect_with_other_values_is_reported_as_cha
 
 def test_a_comparison_that_fails_at_the_end_of_a_run_becomes_a_message(connector: Connector) -> None:
     sandbox = connector.sandbox
-    sync(connector, "ann@x.org,Ann,,")
+    sync_lines(connector, "ann@x.org,Ann,,")
     job = write_people(connector, "ann@x.org,Anna,,")
     request_count = count_requests(sandbox, "list")
     sandbox.switch(latency_ms=2000)
@@ -268,7 +268,7 @@ def test_a_comparison_that_fails_at_the_end_of_a_run_becomes_a_message(connector
 
 def test_an_omitted_zip_is_reported_once_if_the_answer_of_its_create_was_lost(connector: Connector) -> None:
     connector.sandbox.switch(error_after=0.3, drop_before=0.1)
-    create_result = sync(connector, *(f"p{index}@x.org,Ann,,SW{index}" for index in range(40)))
+    create_result = sync_lines(connector, *(f"p{index}@x.org,Ann,,SW{index}" for index in range(40)))
     assert create_result.rows == {"read": 40, "created": 40}
     assert create_result.report["settled"]["found"] > 0
     assert read_fields(create_result) == sorted(

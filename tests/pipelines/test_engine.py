@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-from tests.pipelines.conftest import CommandResult, Connector, count_stored, has_stored, wait_for
+from tests.pipelines.conftest import CommandResult, Connector, count_stored_emails, has_stored_subscribers, wait_for
 from tests.pipelines.dask_processes import (
     is_alive,
     list_children,
@@ -38,7 +38,7 @@ from tests.pipelines.sharded import (
 )
 
 
-def start(
+def start_engine(
     connector: Connector, *options: str, workers: int = 2, environ: Mapping[str, str | None] | None = None
 ) -> ForkedProcess:
     command = ("sync", "job.yaml", "--engine", "dask", "--workers", str(workers), "--output", "json")
@@ -46,14 +46,14 @@ def start(
 
 
 def wait_for_creates(connector: Connector, create_count: int) -> None:
-    wait_for(lambda: has_stored(connector.sandbox, create_count))
+    wait_for(lambda: has_stored_subscribers(connector.sandbox, create_count))
 
 
 def sync_with_kills(connector: Connector, rng: random.Random) -> tuple[CommandResult, int]:
     """Sync with four workers, and kill a worker repeatedly after 300 more creates."""
-    kill_count, target_count = 0, count_stored(connector.sandbox).total() + 300
-    with start(connector, workers=4) as process:
-        wait_for(lambda: process.poll() is not None or has_stored(connector.sandbox, target_count))
+    kill_count, target_count = 0, count_stored_emails(connector.sandbox).total() + 300
+    with start_engine(connector, workers=4) as process:
+        wait_for(lambda: process.poll() is not None or has_stored_subscribers(connector.sandbox, target_count))
         while process.poll() is None:
             if workers := list_workers(process.pid):
                 os.kill(rng.choice(workers), signal.SIGKILL)
@@ -79,7 +79,7 @@ def test_killed_workers_lose_and_repeat_no_create_and_the_report_is_correct(
         if "refused the first create" not in result.stderr:  # a random refusal, right after a shard began again
             break
         result, _kill_count = sync_with_kills(postgres_connector, rng)
-    create_counts = count_stored(postgres_connector.sandbox)
+    create_counts = count_stored_emails(postgres_connector.sandbox)
     assert {address: create_count for address, create_count in create_counts.items() if create_count > 1} == {}
     # A person must decide about unknown and rejected subscribers.
     undecided_count = sum(result.rows.get(name, 0) for name in ("unknown", "rejected"))
@@ -98,7 +98,7 @@ def test_killed_workers_lose_and_repeat_no_create_and_the_report_is_correct(
 def test_one_report_has_the_sums_of_all_shards(postgres_connector: Connector, tmp_path: Path) -> None:
     write_job(tmp_path)
     postgres_connector.sandbox.switch(latency_ms=5, list_lag_ms=100, **FAULTS)
-    result = close_process(start(postgres_connector, workers=3))
+    result = close_process(start_engine(postgres_connector, workers=3))
     assert (result.code, result.rows) == (1, {"read": PEOPLE_COUNT + 5, "created": PEOPLE_COUNT, **ODD_ROW_COUNTS}), (
         result.stderr
     )
@@ -122,7 +122,7 @@ def test_an_incremental_run_whose_worker_died_is_partial_and_reports_the_death(
         database.executemany("insert into people values (?, ?, ?)", rows)
     source = f"{{sql: {{url: 'sqlite:///{tmp_path}/crm.db', table: people, cursor: {{column: seq, start: 0}}}}}}"
     (tmp_path / "job.yaml").write_text(JOB.replace("{file: {path: people.csv}}", source))
-    process = start(postgres_connector, workers=1)
+    process = start_engine(postgres_connector, workers=1)
     wait_for_creates(postgres_connector, PEOPLE_COUNT // 2)
     for worker in list_workers(process.pid):
         os.kill(worker, signal.SIGKILL)
@@ -138,7 +138,7 @@ def test_a_killed_command_leaves_no_process_and_the_next_command_continues(
     person_count = 2 * PEOPLE_COUNT
     write_job(tmp_path, person_count=person_count)
     postgres_connector.sandbox.switch(latency_ms=300)
-    process = start(postgres_connector)
+    process = start_engine(postgres_connector)
     wait_for_creates(postgres_connector, 100)
     children = list_children(process.pid)
     assert len(list_workers(process.pid)) == 2
@@ -163,16 +163,16 @@ def test_the_first_signal_stops_the_shards_cleanly_and_the_second_stops_them_at_
 ) -> None:
     write_job(tmp_path)
     postgres_connector.sandbox.switch(latency_ms=300)
-    process = start(postgres_connector)
+    process = start_engine(postgres_connector)
     wait_for_creates(postgres_connector, 100)
     for worker in (process.pid, *list_workers(process.pid)):  # a terminal and systemd send the signal to all processes
         os.kill(worker, signal.SIGINT)
     result = close_process(process)
     assert (result.code, result.report["status"]) == (130, "stopped"), result.stderr
-    create_count = count_stored(postgres_connector.sandbox).total()
+    create_count = count_stored_emails(postgres_connector.sandbox).total()
     assert result.rows["created"] == create_count < PEOPLE_COUNT
 
-    process = start(postgres_connector)
+    process = start_engine(postgres_connector)
     wait_for_creates(postgres_connector, create_count + 100)
     postgres_connector.sandbox.switch(latency_ms=60_000)
     time.sleep(0.5)
@@ -219,4 +219,4 @@ def test_a_run_uses_a_scheduler_and_a_lost_scheduler_ends_the_run_with_a_report(
             postgres_connector.sandbox.switch(latency_ms=5)
             second_result = postgres_connector.run_json("sync", "job.yaml", "--wait", "60s")
             assert second_result.code == 1, second_result.stderr
-    assert count_stored(postgres_connector.sandbox) == count_each_person_once()
+    assert count_stored_emails(postgres_connector.sandbox) == count_each_person_once()

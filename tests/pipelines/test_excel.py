@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from connector.sheet_file import MAX_ROWS, CellError, SheetFile
-from tests.export.exports import create
-from tests.pipelines.conftest import Connector, list_stored
+from tests.export.exports import create_people
+from tests.pipelines.conftest import Connector, list_stored_subscribers
 
 BASE_FIELDS: dict[str, object] = {"base_name": "News"}
 PEOPLE: tuple[dict[str, object], ...] = (
@@ -55,7 +55,7 @@ PEOPLE: tuple[dict[str, object], ...] = (
 
 @pytest.fixture
 def exporter(connector: Connector) -> Connector:
-    create(connector.sandbox, *(BASE_FIELDS | person for person in PEOPLE))
+    create_people(connector.sandbox, *(BASE_FIELDS | person for person in PEOPLE))
     return connector
 
 
@@ -107,13 +107,13 @@ EXPORT_ARGUMENTS: dict[str, tuple[str, ...]] = {
 @pytest.mark.parametrize("target", EXPORT_ARGUMENTS.values(), ids=EXPORT_ARGUMENTS)
 def test_an_import_of_an_export_creates_the_exported_values(exporter: Connector, target: tuple[str, ...]) -> None:
     assert exporter.run("export", *target).code == 0
-    exported_subscribers = list_stored(exporter.sandbox)
+    exported_subscribers = list_stored_subscribers(exporter.sandbox)
     exporter.sandbox.reset()
     import_result = exporter.run_json(
         "import", target[0], "--base-name", "News", "--quiet-period", "200ms", environ={"CONNECTOR_STATE_DIR": "other"}
     )
     assert (import_result.code, import_result.rows) == (0, {"read": 4, "created": 4}), import_result.stderr
-    imported_subscribers = list_stored(exporter.sandbox)
+    imported_subscribers = list_stored_subscribers(exporter.sandbox)
     for email, subscriber in exported_subscribers.items():
         for name in set(subscriber) - {"Id", "Base", "Email"}:
             exported_value, imported_value = subscriber[name], imported_subscribers[email].get(name)
@@ -177,12 +177,12 @@ def test_an_option_that_the_destination_lacks_is_refused(
 @pytest.mark.parametrize("text", ["x" * 32_768, "a\x1bb", "a\uffffb"], ids=ascii)
 def test_a_value_that_no_cell_can_hold_leaves_the_old_workbook(connector: Connector, text: str) -> None:
     longest_values = {"custom_field1": "x" * 32_767, "custom_field2": "🎂" * 16_383}
-    create(connector.sandbox, BASE_FIELDS | {"email": "ann@example.com"} | longest_values)
+    create_people(connector.sandbox, BASE_FIELDS | {"email": "ann@example.com"} | longest_values)
     assert connector.run("export", "people.xlsx").code == 0
     [ann] = read_sheet(connector.folder / "people.xlsx")
     assert {name: ann[name] for name in longest_values} == longest_values
     workbook_before = (connector.folder / "people.xlsx").read_bytes()
-    create(connector.sandbox, BASE_FIELDS | {"email": "bob@example.com", "custom_field1": text})
+    create_people(connector.sandbox, BASE_FIELDS | {"email": "bob@example.com", "custom_field1": text})
     result = connector.run("export", "people.xlsx")
     assert (result.code, "custom_field1" in result.stderr, "unchanged" in result.stderr) == (2, True, True), (
         result.stderr

@@ -20,13 +20,13 @@ def create_customers(connector: Connector, first_number: int) -> None:
         create_in_service(connector.sandbox, f"person{index}@example.com", {"Name": "Customers"})
 
 
-def count_moved(connector: Connector) -> int:
+def count_moved_subscribers(connector: Connector) -> int:
     return sum(event["kind"] == "updated" for event in connector.sandbox.truth()["events"])
 
 
-def check_held(result: CommandResult, connector: Connector) -> None:
+def check_held_rows(result: CommandResult, connector: Connector) -> None:
     """Check that the service moved at most three subscribers, that each is held, and that no later row was sent."""
-    moved_count = count_moved(connector)
+    moved_count = count_moved_subscribers(connector)
     assert (result.code, result.rows["unknown"]) == (3, moved_count), result.stderr
     assert 1 <= moved_count <= 3
     assert "existed before" in result.stderr
@@ -42,7 +42,7 @@ def test_a_service_that_moves_subscribers_between_bases_is_stopped_after_three(
     create_customers(connector, first_number=new_count)
     connector.sandbox.switch(merge_by="Email", merge_within="account", filters=filters)
     result = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE_COUNT))
-    check_held(result, connector)
+    check_held_rows(result, connector)
     rejects = read_rejects(result)
     assert all("Customers" in row["_message"] and row["email"] in row["_message"] for row in rejects)
 
@@ -56,7 +56,7 @@ def test_the_ledger_is_enough_to_notice_a_move_between_bases(connector: Connecto
     )
     assert first_result.rows == {"read": CUSTOMER_COUNT, "created": CUSTOMER_COUNT}
     result = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE_COUNT), clock=skip_waits())
-    check_held(result, connector)
+    check_held_rows(result, connector)
 
 
 def test_a_moved_subscriber_exists_for_the_next_run(connector: Connector, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_rows_that_overwrite_a_subscriber_with_the_same_phone_are_held(connector
     connector.sandbox.switch(merge_by="Phone")
     rows = [f"new{index}@example.com,3161234567{index % 10},true" for index in range(20)]
     result = connector.import_file(write_csv(tmp_path / "people.csv", "email,phone,is_active", *rows))
-    assert (result.code, result.rows["unknown"]) == (3, count_moved(connector)), result.stderr
+    assert (result.code, result.rows["unknown"]) == (3, count_moved_subscribers(connector)), result.stderr
     assert result.rows["created"] == 20 - result.rows["unknown"] - result.rows.get("unsent", 0)
 
 

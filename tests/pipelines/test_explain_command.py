@@ -10,8 +10,8 @@ from connector.ledger.opening import open_ledger
 from connector.ledger.records import find_or_add_base, start_run
 from connector.states import State
 from connector.subscribers.identity import digest_identity
-from tests.export.exports import create
-from tests.pipelines.conftest import INTO_NEWS, CommandResult, Connector, list_stored, wait_for, write_csv
+from tests.export.exports import create_people
+from tests.pipelines.conftest import INTO_NEWS, CommandResult, Connector, list_stored_subscribers, wait_for, write_csv
 from tests.pipelines.test_sync_command import write_job
 
 ANN = "ann@example.com"
@@ -45,7 +45,7 @@ def test_a_created_subscriber_is_explained_with_its_id_and_its_run(connector: Co
     assert (result.code, result.report["status"]) == (0, "ok")
     assert (entry["base_id"], entry["base_name"], entry["identity_field"]) == (1, "News", "email")
     assert (entry["state"], entry["attempts"], entry["next_step"]) == ("confirmed", 1, None)
-    assert entry["subscriber_id"] == list_stored(connector.sandbox)[ANN]["Id"]
+    assert entry["subscriber_id"] == list_stored_subscribers(connector.sandbox)[ANN]["Id"]
     assert (entry["run"]["run_id"], entry["run"]["job"], entry["run"]["status"]) == (run["run_id"], "people", "ok")
     assert entry["run"]["started_at"][:19] == run["started_at"][:19]
     output = connector.run("explain", ANN).stdout
@@ -55,7 +55,7 @@ def test_a_created_subscriber_is_explained_with_its_id_and_its_run(connector: Co
 
 
 def test_a_subscriber_whom_the_list_has_shown_has_no_run(connector: Connector, tmp_path: Path) -> None:
-    create(connector.sandbox, {"base_name": "News", "email": ANN, "is_active": True})
+    create_people(connector.sandbox, {"base_name": "News", "email": ANN, "is_active": True})
     connector.import_file(write_csv(tmp_path / "people.csv", "email", ANN))
     (entry,) = explain(connector).report["entries"]
     assert (entry["state"], entry["evidence"], entry["run"], entry["attempts"]) == ("confirmed", "lookup", None, 0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.conftest import Connector, count_stored, write_addresses
+from tests.pipelines.conftest import Connector, count_stored_emails, write_addresses
 
 FAULTS = {
     "drop_before": 0.01, "drop_after": 0.01, "error_before": 0.01, "error_after": 0.01, "cut_answer": 0.01,
@@ -25,7 +25,7 @@ SERVICE_SWITCHES: dict[str, dict[str, Any]] = {
 def test_a_load_under_faults_creates_each_row_once(connector: Connector, tmp_path: Path, service_name: str) -> None:
     connector.sandbox.switch(**FAULTS, **SERVICE_SWITCHES[service_name])
     result = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE_COUNT))
-    create_counts = count_stored(connector.sandbox)
+    create_counts = count_stored_emails(connector.sandbox)
     assert (len(create_counts), set(create_counts.values())) == (PEOPLE_COUNT, {1})
     assert (result.code, result.rows) == (0, {"read": PEOPLE_COUNT, "created": PEOPLE_COUNT})
     assert result.report["settled"]["found"] > 0

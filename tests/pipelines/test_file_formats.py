@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.conftest import Connector, count_stored, list_stored
+from tests.pipelines.conftest import Connector, count_stored_emails, list_stored_subscribers
 from tests.pipelines.leftovers import read_rejects
 from tests.sources.files.people import FILES, pack_gzip, write_csv, write_xlsx
-from tests.sources.files.reading import write
+from tests.sources.files.reading import write_file
 
 EXPECTED_SUBSCRIBERS = [
     {
@@ -30,22 +30,24 @@ load: {{quiet_period: 200ms}}
 """
 
 
-def read_stored(connector: Connector) -> list[dict[str, Any]]:
-    people = [person | {"Zip": person["Address"]["Zip"]} for person in list_stored(connector.sandbox).values()]
+def read_stored_subscribers(connector: Connector) -> list[dict[str, Any]]:
+    people = [
+        person | {"Zip": person["Address"]["Zip"]} for person in list_stored_subscribers(connector.sandbox).values()
+    ]
     return sorted(
         ({key: person[key] for key in EXPECTED_SUBSCRIBERS[0]} for person in people), key=lambda person: person["Email"]
     )
 
 
 def write_job(folder: Path, file: str, job_keys: str = "") -> Path:
-    return write(folder, "job.yaml", JOB.format(file=file) + job_keys)
+    return write_file(folder, "job.yaml", JOB.format(file=file) + job_keys)
 
 
 @pytest.mark.parametrize("name", ["people.csv", "people.xlsx"])
 def test_standard_input_is_imported_like_a_file(connector: Connector, name: str) -> None:
     result = connector.run_json("import", "-", "--base-name", "News", stdin=FILES[name]())
     assert result.rows == {"read": 3, "invalid": 1, "created": 2}
-    assert read_stored(connector) == EXPECTED_SUBSCRIBERS
+    assert read_stored_subscribers(connector) == EXPECTED_SUBSCRIBERS
     assert result.report["job"] == "stdin"
     (reject,) = read_rejects(result)
     assert reject["_file"] == "standard input"
@@ -64,7 +66,7 @@ def test_options_and_a_job_describe_the_format_of_standard_input(connector: Conn
 
 
 def test_a_sheet_is_chosen_by_option_and_by_job(connector: Connector, tmp_path: Path) -> None:
-    path = write(tmp_path, "a.xlsx", write_xlsx(sheet="Other people"))
+    path = write_file(tmp_path, "a.xlsx", write_xlsx(sheet="Other people"))
     refused_result = connector.run("import", path, "--base-name", "News", "--sheet", "People")
     assert (refused_result.code, "has no sheet People; its sheets: Other people" in refused_result.stderr) == (2, True)
     assert connector.run_json("import", path, "--base-name", "News", "--sheet", "Other people").rows["created"] == 2
@@ -77,15 +79,15 @@ GZIPPED_CONTENT = b"email;name;colour;is_active\nann@x.org;Ann;red;true\nnobody;
 
 def write_inbox(folder: Path) -> None:
     (folder / "inbox").mkdir()
-    write(folder / "inbox", "2026-02.csv", "name,email,is_active\nBob,bob@x.org,true\nshort\nCem,nobody,true\n")
-    write(folder / "inbox", "2026-01.csv.gz", pack_gzip(GZIPPED_CONTENT))
+    write_file(folder / "inbox", "2026-02.csv", "name,email,is_active\nBob,bob@x.org,true\nshort\nCem,nobody,true\n")
+    write_file(folder / "inbox", "2026-01.csv.gz", pack_gzip(GZIPPED_CONTENT))
 
 
 def test_rejects_of_several_files_name_the_file_and_the_row(connector: Connector, tmp_path: Path) -> None:
     write_inbox(tmp_path)
     result = connector.run_json("sync", write_job(tmp_path, 'path: "inbox/*"'))
     assert result.rows == {"read": 5, "invalid": 3, "created": 2}
-    assert set(count_stored(connector.sandbox)) == {"ann@x.org", "bob@x.org"}
+    assert set(count_stored_emails(connector.sandbox)) == {"ann@x.org", "bob@x.org"}
     inbox_folder = tmp_path / "inbox"
     reject_rows = [
         (row["_file"], row["_row"], row["email"], row["name"], row["colour"]) for row in read_rejects(result)
@@ -104,10 +106,10 @@ def test_a_limit_counts_the_records_of_all_files(connector: Connector, tmp_path:
 
 
 def test_a_suppression_list_may_be_a_workbook_or_several_files(connector: Connector, tmp_path: Path) -> None:
-    write(tmp_path, "people.csv", "email,is_active\na@x.org,true\nb@x.org,true\nc@x.org,true\n")
+    write_file(tmp_path, "people.csv", "email,is_active\na@x.org,true\nb@x.org,true\nc@x.org,true\n")
     (tmp_path / "lists").mkdir()
-    write(tmp_path / "lists", "a.xlsx", write_xlsx([["mail"], ["a@x.org"]]))
-    write(tmp_path / "lists", "b.jsonl", json.dumps({"mail": "B@x.org"}))
+    write_file(tmp_path / "lists", "a.xlsx", write_xlsx([["mail"], ["a@x.org"]]))
+    write_file(tmp_path / "lists", "b.jsonl", json.dumps({"mail": "B@x.org"}))
     job = write_job(tmp_path, "path: people.csv", 'suppress: {file: {path: "lists/*", column: mail}}\n')
     assert connector.run_json("sync", job).rows == {"read": 3, "suppressed": 2, "created": 1}
 
@@ -115,9 +117,9 @@ def test_a_suppression_list_may_be_a_workbook_or_several_files(connector: Connec
 def test_a_job_for_csv_imports_a_corrected_rejects_file_that_was_saved_as_a_workbook(
     connector: Connector, tmp_path: Path
 ) -> None:
-    write(tmp_path, "people.csv", "email;name;is_active\nann@x.org;Ann;true\nbob x.org;Bob;true\n")
+    write_file(tmp_path, "people.csv", "email;name;is_active\nann@x.org;Ann;true\nbob x.org;Bob;true\n")
     job = write_job(tmp_path, 'path: people.csv, format: csv, delimiter: ";"')
     (reject,) = read_rejects(connector.run_json("sync", job))
     corrected_row = {**reject, "email": "bob@x.org"}
-    path = write(tmp_path, "corrected.xlsx", write_xlsx([list(corrected_row), list(corrected_row.values())]))
+    path = write_file(tmp_path, "corrected.xlsx", write_xlsx([list(corrected_row), list(corrected_row.values())]))
     assert connector.run_json("import", path, "--job", job).rows == {"read": 1, "created": 1}

@@ -11,7 +11,7 @@ from tests.pipelines.conftest import (
     INTO_NEWS,
     CommandResult,
     Connector,
-    count_stored,
+    count_stored_emails,
     wait_for,
     wait_for_result,
     write_csv,
@@ -176,7 +176,7 @@ def test_more_rejections_than_allowed_end_the_run_during_the_load(connector: Con
     connector.sandbox.switch(required="")
     second_result = connector.run_json("sync", write_job(tmp_path, "guard: {max_rejected: 100%}"))
     assert second_result.rows["created"] + second_result.rows["exists"] + second_result.rows.get("rejected", 0) == 900
-    assert set(count_stored(connector.sandbox).values()) == {1}
+    assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
 @pytest.mark.parametrize(("created_count", "code"), [(0, 3), (1, 1)])

@@ -128,7 +128,7 @@ RULE_STRATEGY = (
 )
 
 
-def draft(guesses: list[GuessedField], unmapped_columns: list[str], name: str = "x") -> str:
+def write_draft(guesses: list[GuessedField], unmapped_columns: list[str], name: str = "x") -> str:
     source = [("file", ""), ("path", "a.csv")]
     return draft_job(name, "job.yaml", source, ("id", "7"), "email", guesses, unmapped_columns)
 
@@ -158,14 +158,14 @@ def test_a_drafted_job_with_any_headers_is_read_back_unchanged(
     guesses = [
         GuessedField(name, field_rule, "likely", "by its header", ("secret",)) for name, field_rule in rules.items()
     ]
-    text = draft(guesses, unmapped_columns)
+    text = write_draft(guesses, unmapped_columns)
     assert load_mapping(text) == FieldMapping(rules)
     assert "secret" not in text
 
 
 def test_an_unsure_guess_is_a_comment_and_the_draft_holds_no_cell() -> None:
     frame = pd.DataFrame({"email": ["ann@x.org"], "Birthday": ["02/03/1990"], "Phone": ["+49 30 1234567"]}, dtype="str")
-    text = draft(list(guess_fields(frame, TODAY)), ["Birthday"])
+    text = write_draft(list(guess_fields(frame, TODAY)), ["Birthday"])
     assert list(load_mapping(text).rules) == ["email", "phone"]
     assert '# birthday: {column: Birthday, format: "%d/%m/%Y"}  # unsure: by its header; 1 of 1 cells fit; ' in text
     assert '"%d/%m/%Y"' in text

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.databases import DATABASE_OPENERS, Database
-from tests.pipelines.conftest import Connector, count_stored, has_stored, wait_for, wait_for_result
+from tests.pipelines.conftest import Connector, count_stored_emails, has_stored_subscribers, wait_for, wait_for_result
 
 PEOPLE_COUNT = int(os.environ.get("CONNECTOR_TEST_HELD_PEOPLE", "200"))
 CREATES_PER_S = 250 if PEOPLE_COUNT > 10_000 else 100  # max_rate of the job
@@ -84,10 +84,10 @@ def test_a_slow_load_holds_no_connection_and_no_lock(
     with open_impatient(kind) as database:
         job = write_job(tmp_path, database, guard_keys)
         with connector.start("sync", job, "--output", "json") as process:
-            wait_for(lambda: has_stored(connector.sandbox, 5) or process.poll() is not None)
+            wait_for(lambda: has_stored_subscribers(connector.sandbox, 5) or process.poll() is not None)
             assert count_readers(database) == 0
             slowest_s = 0.0
-            while process.poll() is None and not has_stored(connector.sandbox, PEOPLE_COUNT):
+            while process.poll() is None and not has_stored_subscribers(connector.sandbox, PEOPLE_COUNT):
                 started_at = time.monotonic()
                 if kind == "sqlite":  # another program does not wait for a lock at all
                     with (
@@ -103,7 +103,7 @@ def test_a_slow_load_holds_no_connection_and_no_lock(
                 time.sleep(0.05)
             result = wait_for_result(process)
         assert (result.code, result.rows) == (0, {"read": PEOPLE_COUNT, "created": PEOPLE_COUNT}), result.stderr
-        assert set(count_stored(connector.sandbox).values()) == {1}
+        assert set(count_stored_emails(connector.sandbox).values()) == {1}
         print(f"{kind}: the slowest UPDATE took {slowest_s:.3f} s")
 
 

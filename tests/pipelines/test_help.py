@@ -12,18 +12,18 @@ from pipelines.cli.options import ParsedOption
 from tests.pipelines.conftest import ROOT, Connector
 
 
-def walk(command: click.Command, context: click.Context) -> Iterator[tuple[str, click.Command]]:
+def list_all_commands(command: click.Command, context: click.Context) -> Iterator[tuple[str, click.Command]]:
     """Yield each command and its subcommands by the path that a user types."""
     yield context.command_path, command
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             subcommand = command.get_command(context, name)
             assert subcommand is not None
-            yield from walk(subcommand, click.Context(subcommand, info_name=name, parent=context))
+            yield from list_all_commands(subcommand, click.Context(subcommand, info_name=name, parent=context))
 
 
 REFERENCE_PATH = ROOT / "docs" / "reference" / "commands.md"
-COMMANDS_BY_PATH = dict(walk(cli, click.Context(cli, info_name="connector", **cli.context_settings)))
+COMMANDS_BY_PATH = dict(list_all_commands(cli, click.Context(cli, info_name="connector", **cli.context_settings)))
 OPTIONS = {
     f"{path} {parameter.opts[-1]}": parameter
     for path, command in COMMANDS_BY_PATH.items()

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import CommandResult, Connector, count_stored, list_stored, write_addresses, write_csv
+from tests.pipelines.conftest import (
+    CommandResult,
+    Connector,
+    count_stored_emails,
+    list_stored_subscribers,
+    write_addresses,
+    write_csv,
+)
 from tests.pipelines.planned import write_job
 from tests.pipelines.reconciled import create_in_service
 
@@ -17,7 +24,7 @@ FEW_OTHER_PEOPLE, MANY_OTHER_PEOPLE = 300, 1_500
 """Numbers of subscribers in another base. With many others, filters need fewer requests than a sweep."""
 
 
-def load(
+def import_people(
     connector: Connector, people: Path, base: str = "--base-id 7", *options: str, state_name: str = "state"
 ) -> CommandResult:
     """Import with a short quiet period, and with the ledger of this state folder."""
@@ -25,11 +32,11 @@ def load(
     return connector.run_json("import", people, *base.split(), "--quiet-period", "200ms", *options, environ=environ)
 
 
-def fill(
+def fill_base(
     connector: Connector, people: Path, base: str = "--base-id 7", *options: str, state_name: str = "first state"
 ) -> None:
     """Create the people with a ledger that no test uses."""
-    result = load(connector, people, base, *options, state_name=state_name)
+    result = import_people(connector, people, base, *options, state_name=state_name)
     assert result.rows["read"] == result.rows["created"]
 
 
@@ -54,7 +61,7 @@ def write_people_of_one_class(folder: Path, gender: str, is_active: bool, person
 
 def hide_classes(connector: Connector, hidden_classes: str) -> None:
     """Hide these classes of the list. `base` means the base of the stored subscribers, or base 7."""
-    base_ids = {row["Base"]["Id"] for row in list_stored(connector.sandbox).values()} or {7}
+    base_ids = {row["Base"]["Id"] for row in list_stored_subscribers(connector.sandbox).values()} or {7}
     hidden_bases = ",".join(map(str, base_ids)) if "base" in hidden_classes else ""
     connector.sandbox.switch(hide=hidden_classes.replace(",base", "").replace("base", ""), hidden_bases=hidden_bases)
 
@@ -65,14 +72,14 @@ def test_nobody_of_a_hidden_class_is_created_twice(
     connector: Connector, tmp_path: Path, hidden_classes: str, other_person_count: int
 ) -> None:
     people = write_people(tmp_path)
-    fill(connector, people)
+    fill_base(connector, people)
     add_other_people(connector, other_person_count)
     hide_classes(connector, hidden_classes)
     if other_person_count:  # few rows, so that filters need fewer requests than a sweep
         rows = [f"person{n}@x.org,k{n},male,false" for n in (1, 5, 7)]
         people = write_csv(tmp_path / "few.csv", "email,client_user_id,gender,is_active", *rows)
-    result = load(connector, people)
-    assert set(count_stored(connector.sandbox).values()) == {1}, result.report["messages"]
+    result = import_people(connector, people)
+    assert set(count_stored_emails(connector.sandbox).values()) == {1}, result.report["messages"]
     row_count = 3 if other_person_count else EXISTING_COUNT
     assert (result.code, result.rows) == (0, {"read": row_count, "exists": row_count}), result.report["messages"]
     expected_text = "unless a request asks for them. They were read separately."
@@ -103,11 +110,11 @@ def test_nobody_of_two_hidden_classes_is_created_twice(
     base: str,
 ) -> None:
     people = write_people_of_one_class(tmp_path, gender, is_active)
-    fill(connector, people, base)
+    fill_base(connector, people, base)
     add_other_people(connector, other_person_count)
     hide_classes(connector, hidden_classes)
-    result = load(connector, people, base)
-    assert set(count_stored(connector.sandbox).values()) == {1}, result.report["messages"]
+    result = import_people(connector, people, base)
+    assert set(count_stored_emails(connector.sandbox).values()) == {1}, result.report["messages"]
     assert (result.code, result.rows) == (0, {"read": 5, "exists": 5}), result.report["messages"]
 
 
@@ -120,18 +127,18 @@ def test_a_hidden_class_is_requested_if_all_listed_subscribers_have_the_same_cla
 ) -> None:
     """The first two runs find existing subscribers, and lost creates of the same class."""
     people = write_people_of_one_class(tmp_path, "male", is_active, 2)
-    fill(connector, people)
+    fill_base(connector, people)
     hide_classes(connector, hidden_classes)
     connector.sandbox.switch(max_limit=5, filters="icase")  # so that filters take fewer requests than a sweep
     for index in range(60):
         create_in_service(connector.sandbox, f"other{index}@x.org", {"Id": base_of_others}, IsActive=True)
-    result = load(connector, people)
+    result = import_people(connector, people)
     assert (result.code, result.rows) == (0, {"read": 2, "exists": 2}), result.report["messages"]
     connector.sandbox.switch(drop_after=1)
     rows = [f"new{index}@x.org,male,{str(is_active).lower()}" for index in range(2)]
-    lost_result = load(connector, write_csv(tmp_path / "new.csv", "email,gender,is_active", *rows))
+    lost_result = import_people(connector, write_csv(tmp_path / "new.csv", "email,gender,is_active", *rows))
     assert (lost_result.code, lost_result.rows) == (0, {"read": 2, "created": 2}), lost_result.report["messages"]
-    assert set(count_stored(connector.sandbox).values()) == {1}
+    assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
 @pytest.mark.parametrize(
@@ -144,21 +151,21 @@ def test_no_lost_create_of_a_hidden_class_is_sent_again(
     rows = [f"person{n}@x.org,{str(n % 2 == 0).lower()}" for n in range(20)]
     people = write_csv(tmp_path / "people.csv", "email,is_active", *rows)
     connector.sandbox.switch(hide="inactive", **{fault: 0.3})
-    result = load(connector, people, "--base-name News")
-    assert set(count_stored(connector.sandbox).values()) == {1}, result.report["messages"]
+    result = import_people(connector, people, "--base-name News")
+    assert set(count_stored_emails(connector.sandbox).values()) == {1}, result.report["messages"]
     assert (result.code, sum(result.rows.values()) - result.rows["read"]) == (0, 20), result.report["messages"]
-    assert len(count_stored(connector.sandbox)) == 20
+    assert len(count_stored_emails(connector.sandbox)) == 20
 
 
 @pytest.mark.parametrize(("other_person_count", "hidden_count"), [(1, 1), (1, EXISTING_COUNT), (MANY_OTHER_PEOPLE, 10)])
 def test_a_load_ends_if_neither_the_list_nor_its_filters_show_subscribers_with_old_ids(
     connector: Connector, tmp_path: Path, other_person_count: int, hidden_count: int
 ) -> None:
-    fill(connector, write_addresses(tmp_path / "people.csv", EXISTING_COUNT))
+    fill_base(connector, write_addresses(tmp_path / "people.csv", EXISTING_COUNT))
     add_other_people(connector, other_person_count)
     connector.sandbox.switch(hide="old_ids", old_ids_below=FIRST_ID + hidden_count)
-    result = load(connector, write_addresses(tmp_path / "few.csv", 2))
-    assert set(count_stored(connector.sandbox).values()) == {1}, result.report["messages"]
+    result = import_people(connector, write_addresses(tmp_path / "few.csv", 2))
+    assert set(count_stored_emails(connector.sandbox).values()) == {1}, result.report["messages"]
     assert (result.code, result.rows) == (3, {"read": 2, "unsent": 2}), result.report["messages"]
 
 
@@ -167,9 +174,9 @@ def test_nobody_is_created_twice_if_the_list_hides_subscribers_without_an_email(
 ) -> None:
     rows = [f"{'' if n % 4 == 0 else f'person{n}@x.org'},k{n},true" for n in range(EXISTING_COUNT)]
     people = write_csv(tmp_path / "people.csv", "email,client_user_id,is_active", *rows)
-    fill(connector, people, "--base-id 7", "--identity", "client_user_id")
+    fill_base(connector, people, "--base-id 7", "--identity", "client_user_id")
     connector.sandbox.switch(hide="no_email")
-    result = load(connector, people, "--base-id 7", "--identity", "client_user_id")
+    result = import_people(connector, people, "--base-id 7", "--identity", "client_user_id")
     assert (result.code, result.rows) == (0, {"read": EXISTING_COUNT, "exists": EXISTING_COUNT}), result.report[
         "messages"
     ]
@@ -183,7 +190,7 @@ def test_nobody_is_created_twice_if_the_list_hides_subscribers_without_an_email(
 def test_an_export_has_the_subscribers_of_two_hidden_classes(
     connector: Connector, tmp_path: Path, hidden_classes: str, gender: str
 ) -> None:
-    fill(connector, write_people_of_one_class(tmp_path, gender, False))
+    fill_base(connector, write_people_of_one_class(tmp_path, gender, False))
     create_in_service(connector.sandbox, "other@x.org", {"Id": 7}, IsActive=True, Gender="" if gender else "male")
     hide_classes(connector, hidden_classes)
     result = connector.run_json("export", "out.csv")
@@ -213,7 +220,7 @@ def test_an_export_and_a_reconciliation_read_hidden_bases_that_the_ledger_knows(
 def test_an_export_reads_a_hidden_class_and_marks_nobody_as_deleted(
     connector: Connector, tmp_path: Path, mode: str
 ) -> None:
-    fill(connector, write_addresses(tmp_path / "people.csv", EXISTING_COUNT))
+    fill_base(connector, write_addresses(tmp_path / "people.csv", EXISTING_COUNT))
     arguments = "export", f"sqlite:///{tmp_path}/out.db", "--table", "people", "--mode", mode
     assert connector.run_json(*arguments).code == 0
     connector.sandbox.switch(duplicates="upsert")
@@ -245,7 +252,7 @@ def prepare_base(connector: Connector, folder: Path, base: str, other_person_cou
     """Fill the base with 3 people, add others to another base, and hide the base. Return a file of 5 people, of whom
     the first and the last are new."""
     add_other_people(connector, other_person_count)
-    fill(connector, write_addresses(folder / "existing.csv", 3, first_index=1), base)
+    fill_base(connector, write_addresses(folder / "existing.csv", 3, first_index=1), base)
     hide_classes(connector, "base")
     return write_addresses(folder / "people.csv", 5)
 
@@ -263,16 +270,16 @@ def test_nobody_in_a_hidden_base_is_created_twice(
     connector: Connector, tmp_path: Path, base: str, other_person_count: int
 ) -> None:
     people = prepare_base(connector, tmp_path, base, other_person_count)
-    result = load(connector, people, base)
+    result = import_people(connector, people, base)
     assert (result.code, result.rows) == (0, {"read": 5, "created": 2, "exists": 3}), result.report["messages"]
     expected_texts = ("until a request had its BaseId", "shows no subscribers of the base 7 unless")
     assert any(expected_text in message for expected_text in expected_texts for message in result.report["messages"])
-    second_result = load(connector, write_addresses(tmp_path / "more.csv", 7), base)
+    second_result = import_people(connector, write_addresses(tmp_path / "more.csv", 7), base)
     assert (second_result.code, second_result.rows) == (0, {"read": 7, "created": 2, "exists": 5}), (
         second_result.report["messages"]
     )
     assert second_result.report["requests"]["list"]["sent"] < 60
-    assert set(count_stored(connector.sandbox).values()) == {1}
+    assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
 @pytest.mark.parametrize("other_person_count", [30, MANY_OTHER_PEOPLE], ids=["sweep", "filters"])
@@ -281,9 +288,9 @@ def test_a_lost_create_in_an_empty_hidden_base_is_found(
 ) -> None:
     add_other_people(connector, other_person_count)
     connector.sandbox.switch(hidden_bases="7", drop_after=1.0)
-    result = load(connector, write_addresses(tmp_path / "people.csv", 1))
+    result = import_people(connector, write_addresses(tmp_path / "people.csv", 1))
     assert (result.code, result.rows) == (0, {"read": 1, "created": 1}), result.report["messages"]
-    assert count_stored(connector.sandbox).total() == 1
+    assert count_stored_emails(connector.sandbox).total() == 1
 
 
 def test_a_hidden_base_costs_two_more_requests_and_no_more_request_in_an_unchanged_run(
@@ -291,12 +298,12 @@ def test_a_hidden_base_costs_two_more_requests_and_no_more_request_in_an_unchang
 ) -> None:
     people = prepare_base(connector, tmp_path, "--base-id 7", MANY_OTHER_PEOPLE)
     connector.sandbox.switch(hidden_bases="")
-    first_result = load(connector, people)
+    first_result = import_people(connector, people)
     assert first_result.rows == {"read": 5, "created": 2, "exists": 3}
     # Counts of classes, a look-up below the first id, and the first and the last new subscriber.
     assert first_result.report["requests"]["list"]["sent"] <= 11 + 2 + 8 + 2
     assert not any("BaseId" in message for message in first_result.report["messages"])
-    unchanged_result = load(connector, people)
+    unchanged_result = import_people(connector, people)
     assert unchanged_result.report["requests"]["list"]["sent"] == 1  # one known subscriber, by Id
 
 
@@ -310,7 +317,7 @@ def test_a_duplicate_in_a_base_that_is_hidden_in_two_ways_is_named(
         create_in_service(connector.sandbox, f"person{index}@example.com", IsActive=False) for index in range(5)
     ]
     hide_classes(connector, "inactive,base")
-    result = load(connector, write_addresses(tmp_path / "people.csv", 5), "--base-name News")
+    result = import_people(connector, write_addresses(tmp_path / "people.csv", 5), "--base-name News")
     assert (result.code, connector.sandbox.stats()["subscribers"]) == (1, other_person_count + 6), result.stderr
     second_id = connector.sandbox.truth()["events"][-1]["id"]
     assert any(

@@ -2,14 +2,14 @@
 
 import pytest
 
-from tests.pipelines.conftest import CommandResult, Connector, count_stored, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, count_stored_emails, write_csv
 
 FEW_OTHER_PEOPLE, MANY_OTHER_PEOPLE = 30, 1_500
 EXISTING_NUMBERS, ALL_NUMBERS = range(100, 120), range(100, 130)
 ROWS_WITHOUT_EMAIL, MASKED_EMAILS = {"rows_omit": "Email"}, {"emails_in_rows": "masked"}
 
 
-def load(connector: Connector, numbers: range, identity: str, *options: str) -> CommandResult:
+def import_people(connector: Connector, numbers: range, identity: str, *options: str) -> CommandResult:
     """Import people whose only value is the identity."""
     value_template = "person{}@example.com" if identity == "email" else "{}"
     path = write_csv(
@@ -20,10 +20,10 @@ def load(connector: Connector, numbers: range, identity: str, *options: str) -> 
     )
 
 
-def fill(connector: Connector, identity: str, other_person_count: int) -> None:
+def fill_base(connector: Connector, identity: str, other_person_count: int) -> None:
     """Create the existing people with a ledger that no test uses, and add others to another base. With many others,
     pages are small, so that filters need fewer requests than a sweep."""
-    assert load(connector, EXISTING_NUMBERS, identity).rows == {"read": 20, "created": 20}
+    assert import_people(connector, EXISTING_NUMBERS, identity).rows == {"read": 20, "created": 20}
     for path in (connector.folder / "state").glob("ledger*"):
         path.unlink()
     if other_person_count:
@@ -39,14 +39,14 @@ def fill(connector: Connector, identity: str, other_person_count: int) -> None:
 def test_a_list_that_shows_no_email_ends_a_load_before_its_first_create(
     connector: Connector, switches: dict[str, str], other_person_count: int
 ) -> None:
-    fill(connector, "email", other_person_count)
+    fill_base(connector, "email", other_person_count)
     connector.sandbox.switch(**switches)
     for options in ((), ("--dry-run",)):
-        result = load(connector, ALL_NUMBERS, "email", *options)
+        result = import_people(connector, ALL_NUMBERS, "email", *options)
         assert result.code == 2, result.stdout
         assert "The list shows no email of its" in result.stderr
-    assert set(count_stored(connector.sandbox).values()) == {1}
-    assert count_stored(connector.sandbox).total() == len(EXISTING_NUMBERS)
+    assert set(count_stored_emails(connector.sandbox).values()) == {1}
+    assert count_stored_emails(connector.sandbox).total() == len(EXISTING_NUMBERS)
 
 
 @pytest.mark.parametrize("switches", [ROWS_WITHOUT_EMAIL, MASKED_EMAILS], ids=["none", "masked"])
@@ -54,23 +54,23 @@ def test_a_load_into_an_empty_list_that_shows_no_email_ends_after_one_create(
     connector: Connector, switches: dict[str, str]
 ) -> None:
     connector.sandbox.switch(**switches)
-    result = load(connector, ALL_NUMBERS, "email")
+    result = import_people(connector, ALL_NUMBERS, "email")
     assert (result.code, result.rows) == (3, {"read": 30, "created": 1, "unsent": 29})
     assert any("without the email that was sent" in message for message in result.report["messages"])
-    assert load(connector, ALL_NUMBERS, "email").code == 2
-    assert count_stored(connector.sandbox).total() == 1
+    assert import_people(connector, ALL_NUMBERS, "email").code == 2
+    assert count_stored_emails(connector.sandbox).total() == 1
 
 
 @pytest.mark.parametrize("other_person_count", [0, FEW_OTHER_PEOPLE], ids=["alone", "beside others"])
 def test_a_load_ends_after_one_create_if_the_list_shows_no_client_user_id(
     connector: Connector, other_person_count: int
 ) -> None:
-    fill(connector, "client_user_id", other_person_count)
+    fill_base(connector, "client_user_id", other_person_count)
     connector.sandbox.switch(rows_omit="ClientUserId")
-    result = load(connector, ALL_NUMBERS, "client_user_id")
+    result = import_people(connector, ALL_NUMBERS, "client_user_id")
     assert (result.code, result.rows) == (3, {"read": 30, "created": 1, "unsent": 29}), result.stdout
     assert any("without the client_user_id that was sent" in message for message in result.report["messages"])
-    second_result = load(connector, ALL_NUMBERS, "client_user_id")
+    second_result = import_people(connector, ALL_NUMBERS, "client_user_id")
     assert second_result.code == 2, second_result.stdout
     assert "without its client_user_id" in second_result.stderr
     create_events = [event for event in connector.sandbox.truth()["events"] if event["kind"] == "created"]
@@ -81,11 +81,11 @@ def test_a_load_ends_after_one_create_if_the_list_shows_no_client_user_id(
 def test_a_client_user_id_that_the_service_shows_as_a_number_is_the_same_identity(
     connector: Connector, other_person_count: int
 ) -> None:
-    fill(connector, "client_user_id", other_person_count)
+    fill_base(connector, "client_user_id", other_person_count)
     connector.sandbox.switch(client_user_ids="number")
-    result = load(connector, ALL_NUMBERS, "client_user_id")
+    result = import_people(connector, ALL_NUMBERS, "client_user_id")
     assert (result.code, result.rows) == (0, {"read": 30, "exists": 20, "created": 10}), result.report["messages"]
-    second_result = load(connector, ALL_NUMBERS, "client_user_id")
+    second_result = import_people(connector, ALL_NUMBERS, "client_user_id")
     assert (second_result.code, second_result.rows) == (0, {"read": 30, "exists": 30}), second_result.report["messages"]
 
 

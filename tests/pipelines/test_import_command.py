@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from connector.runs.rejects import ADDED_COLUMNS
-from tests.pipelines.conftest import INTO_NEWS, Connector, count_stored, list_stored, write_addresses, write_csv
+from tests.pipelines.conftest import (
+    INTO_NEWS,
+    Connector,
+    count_stored_emails,
+    list_stored_subscribers,
+    write_addresses,
+    write_csv,
+)
 
 REPORT_KEYS = {
     "run_id", "job", "command", "status", "started_at", "finished_at", "rows", "settled", "requests", "rejects_file",
@@ -49,7 +56,7 @@ def test_an_import_of_valid_rows_prints_one_json_object_and_ends_with_exit_code_
     second_result = connector.import_file(tmp_path / "people.csv")
     assert (second_result.code, second_result.rows) == (0, {"read": 30, "exists": 30})
     assert second_result.report["requests"]["list"]["sent"] == 1
-    assert sum(count_stored(connector.sandbox).values()) == 30
+    assert sum(count_stored_emails(connector.sandbox).values()) == 30
 
 
 def test_each_row_of_a_file_with_faults_has_one_outcome_and_its_faults_in_the_rejects(
@@ -59,7 +66,7 @@ def test_each_row_of_a_file_with_faults_has_one_outcome_and_its_faults_in_the_re
     assert result.code == 1
     assert result.report["status"] == "partial"
     assert result.rows == {"read": 7, "invalid": 3, "duplicate": 2, "created": 2}
-    assert count_stored(connector.sandbox) == {"ann@example.com": 1, "eve@example.com": 1}
+    assert count_stored_emails(connector.sandbox) == {"ann@example.com": 1, "eve@example.com": 1}
     path = Path(result.report["rejects_file"])
     assert path.stat().st_mode & 0o777 == 0o600
     with path.open(encoding="utf-8", newline="") as file:
@@ -100,7 +107,7 @@ def test_options_change_the_import(connector: Connector, tmp_path: Path) -> None
     map_options = ("--map", "email=mail", "--map", "first_name=who", "--map", "address_zip=post")
     result = connector.import_file(path, *map_options, "--zip", "custom_field2", "--limit", "2")
     assert result.rows == {"read": 2, "created": 2}
-    subscribers = list_stored(connector.sandbox)
+    subscribers = list_stored_subscribers(connector.sandbox)
     ann, bob = subscribers["a@x.org"], subscribers["b@x.org"]
     assert (ann["FirstName"], ann["IsActive"], ann["CustomField2"]) == ("Ann", True, "SW1A 1AA")
     assert bob["Address"]["Zip"] == "1012"

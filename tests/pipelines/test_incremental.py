@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import CommandResult, Connector, count_stored, find_messages, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, count_stored_emails, find_messages, write_csv
 
 JOB = """
 job: {job}
@@ -78,7 +78,7 @@ def test_each_run_reads_from_the_largest_value_of_the_previous_run(
     third_result = connector.run_json("sync", job)
     assert third_result.rows == {"read": 1, "exists": 1}
     assert f"the cursor stays at {DATE}T10:00:00: no newer row was read" in third_result.report["messages"]
-    assert count_stored(connector.sandbox).total() == 5
+    assert count_stored_emails(connector.sandbox).total() == 5
 
 
 def test_a_lookback_reads_late_rows_and_no_row_before_the_start(connector: Connector, tmp_path: Path) -> None:
@@ -155,8 +155,8 @@ def test_a_run_that_did_not_read_and_send_all_rows_does_not_move_the_cursor(
     connector.sandbox.switch(redirect_to="")
     second_result = connector.run_json("sync", job)
     assert (second_result.rows["read"], has_cursor_at(second_result, 10)) == (4, True)
-    assert set(count_stored(connector.sandbox).values()) == {1}
-    assert count_stored(connector.sandbox).total() == 4
+    assert set(count_stored_emails(connector.sandbox).values()) == {1}
+    assert count_stored_emails(connector.sandbox).total() == 4
 
 
 def test_a_full_run_moves_a_cursor_back_from_the_future(connector: Connector, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.databases import DATABASE_OPENERS, Database
-from tests.pipelines.conftest import Connector, count_stored, has_stored, wait_for
+from tests.pipelines.conftest import Connector, count_stored_emails, has_stored_subscribers, wait_for
 
 _CREATE_TABLE_SQL = {
     "postgresql": "create table customers (email text, updated_at timestamptz default clock_timestamp())",
@@ -48,7 +48,7 @@ def read_people(crm_database: Database) -> set[str]:
 def kill_in_the_middle(connector: Connector, job: Path, subscriber_count: int) -> None:
     """Kill the run as soon as the sandbox has this many subscribers."""
     with connector.start("sync", job, "--quiet") as process:
-        wait_for(lambda: has_stored(connector.sandbox, subscriber_count) or process.poll() is not None)
+        wait_for(lambda: has_stored_subscribers(connector.sandbox, subscriber_count) or process.poll() is not None)
         process.kill()
         process.communicate()
 
@@ -65,7 +65,7 @@ def test_a_cursor_moves_only_at_the_end_of_a_run(connector: Connector, tmp_path:
     add_people(crm_database, ["second"])
     result_after = connector.run_json("sync", job)
     assert result_after.rows == {"read": 2, "created": 1, "exists": 1}
-    assert count_stored(sandbox) == dict.fromkeys(read_people(crm_database), 1)
+    assert count_stored_emails(sandbox) == dict.fromkeys(read_people(crm_database), 1)
 
 
 def test_a_lookback_reads_a_row_that_is_committed_late(
@@ -80,7 +80,7 @@ def test_a_lookback_reads_a_row_that_is_committed_late(
     assert connector.run_json("sync", job).rows == {"read": 1, "exists": 1}
     write_job(tmp_path, crm_database, cursor_keys="lookback: 1m")
     assert connector.run_json("sync", job).rows == {"read": 2, "created": 1, "exists": 1}
-    assert count_stored(connector.sandbox) == dict.fromkeys(read_people(crm_database), 1)
+    assert count_stored_emails(connector.sandbox) == dict.fromkeys(read_people(crm_database), 1)
 
 
 FAILING_QUERIES = {
@@ -112,11 +112,11 @@ def test_a_source_that_fails_in_the_middle_ends_the_run_before_the_first_create(
         assert failed_result.rows == {"read": 20_000, "unsent": 20_000}
         assert failed_result.report["messages"][-1].startswith("no cursor is kept: the run did not finish")
     assert "reading stopped after row 20000" in failed_result.stderr
-    assert count_stored(connector.sandbox) == {}
+    assert count_stored_emails(connector.sandbox) == {}
     crm_database.run("update customers set divisor = 1")
     corrected_result = connector.run_json("sync", job)
     assert (corrected_result.code, corrected_result.rows) == (
         0, {"read": 20_100, "created": 150, "duplicate": 19_950},
     )  # fmt: skip
     assert corrected_result.report["messages"][-1].startswith("the cursor stands at 2026-11-20T10:00:00")
-    assert count_stored(connector.sandbox) == dict.fromkeys(read_people(crm_database), 1)
+    assert count_stored_emails(connector.sandbox) == dict.fromkeys(read_people(crm_database), 1)

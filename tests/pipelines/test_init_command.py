@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.databases import DATABASE_OPENERS
-from tests.pipelines.conftest import Connector, list_stored, write_csv
+from tests.pipelines.conftest import Connector, list_stored_subscribers, write_csv
 from tests.pipelines.forked import ForkedProcess
 from tests.pipelines.test_exports_of_others import SAMPLE_PATHS
 
@@ -53,7 +53,7 @@ def test_a_file_with_headers_in_another_language_becomes_a_job_that_imports(
         text = text.replace(f"# {field}:", f"{field}:")
     (tmp_path / "job.yaml").write_text(text, encoding="utf-8")
     assert connector.run_json("sync", "job.yaml").rows == {"read": 2, "created": 2}
-    ann = list_stored(connector.sandbox)["ann@x.org"]
+    ann = list_stored_subscribers(connector.sandbox)["ann@x.org"]
     assert (ann["FirstName"], ann["LastName"], ann["Gender"]) == ("Ann", "Lee", "female")
 
 
@@ -76,7 +76,7 @@ def test_the_draft_has_the_encoding_and_the_delimiter_of_the_file(connector: Con
     assert connector.run("init", "people.csv", *arguments).code == 0
     map_is_active(tmp_path / "jobs" / "people.yaml")
     assert connector.run_json("sync", "jobs/people.yaml").rows == {"read": 1, "created": 1}
-    assert list_stored(connector.sandbox)["a@x.org"]["FirstName"] == "Zoë"
+    assert list_stored_subscribers(connector.sandbox)["a@x.org"]["FirstName"] == "Zoë"
 
 
 def test_without_an_output_file_standard_output_has_only_the_job(connector: Connector, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_draft_for_a_postgresql_table_maps_an_array_to_tags_and_proposes_a_cur
         database.run("insert into people values (3, 'c@x.org', '{new}', now() + interval '1 hour')")
         database.run("update people set updated_at = now() - interval '1 day' where id = 1")
         assert connector.run_json("sync", "job.yaml", environ=environ).rows == {"read": 2, "exists": 1, "created": 1}
-    assert {email: subscriber["Tags"] for email, subscriber in list_stored(connector.sandbox).items()} == {
+    assert {email: subscriber["Tags"] for email, subscriber in list_stored_subscribers(connector.sandbox).items()} == {
         "a@x.org": ["vip", "a|b, c"], "b@x.org": [], "c@x.org": ["new"],
     }  # fmt: skip
 

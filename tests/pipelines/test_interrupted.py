@@ -11,7 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, count_stored, has_stored, wait_for, wait_for_result, write_addresses
+from tests.pipelines.conftest import (
+    Connector,
+    count_stored_emails,
+    has_stored_subscribers,
+    wait_for,
+    wait_for_result,
+    write_addresses,
+)
 
 KILL_COUNT = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
 FAULTS = {"drop_before": 0.01, "drop_after": 0.01, "error_before": 0.01, "error_after": 0.01, "garbage_after": 0.01}
@@ -30,12 +37,12 @@ def test_an_import_that_is_killed_at_random_moments_loses_and_repeats_no_create(
     for kill_index in range(KILL_COUNT):
         with connector.start(*arguments) as process:
             target_count = sandbox.stats()["subscribers"] + rng.randrange(1, 100)
-            wait_for(partial(has_stored, sandbox, target_count))
+            wait_for(partial(has_stored_subscribers, sandbox, target_count))
             process.kill()
-        assert max(count_stored(sandbox).values(), default=0) <= 1, f"after kill {kill_index}"
+        assert max(count_stored_emails(sandbox).values(), default=0) <= 1, f"after kill {kill_index}"
     result = connector.run_json(*arguments)
     assert result.code == 0, result.stdout
-    create_counts = count_stored(sandbox)
+    create_counts = count_stored_emails(sandbox)
     assert len(create_counts) == PEOPLE_COUNT
     assert set(create_counts.values()) == {1}
     assert result.rows["read"] == PEOPLE_COUNT
@@ -54,7 +61,7 @@ def test_a_signal_stops_the_run_cleanly_and_the_next_run_continues(
         wait_for(lambda: sandbox.stats()["subscribers"] >= 20)
         process.send_signal(signal_number)
         stopped_result = wait_for_result(process)
-    create_counts = count_stored(sandbox)
+    create_counts = count_stored_emails(sandbox)
     assert (stopped_result.code, stopped_result.report["status"]) == (code, "stopped")
     assert stopped_result.rows == {"read": 300, "created": len(create_counts), "unsent": 300 - len(create_counts)}
     sandbox.switch(latency_ms=0)
@@ -78,7 +85,7 @@ def test_a_second_signal_ends_the_run_at_once_and_repeats_no_create(connector: C
     assert time.monotonic() - started_at < 5
     sandbox.switch(hang_after=0)
     assert connector.run_json(*arguments).rows == {"read": 100, "exists": 1, "created": 99}
-    assert set(count_stored(sandbox).values()) == {1}
+    assert set(count_stored_emails(sandbox).values()) == {1}
 
 
 def test_creates_that_hang_after_a_signal_are_unknown_after_the_grace_period(
@@ -91,7 +98,7 @@ def test_creates_that_hang_after_a_signal_are_unknown_after_the_grace_period(
     sandbox.switch(latency_ms=100)
     with connector.start(*arguments, "--output", "json") as process:
         # The first creates into a base with subscribers are sent one at a time.
-        wait_for(partial(has_stored, sandbox, 20))
+        wait_for(partial(has_stored_subscribers, sandbox, 20))
         sandbox.switch(hang_after=1)
         wait_for(lambda: sandbox.stats()["faults"].get("hang_after", 0) >= 1)
         started_at = time.monotonic()  # read before the signal is sent, because the grace period may begin at once
@@ -99,7 +106,7 @@ def test_creates_that_hang_after_a_signal_are_unknown_after_the_grace_period(
         stopped_result = wait_for_result(process)
     assert stopped_result.code == 130, stopped_result.stderr
     assert 5 < time.monotonic() - started_at < 20
-    create_count, hung_count = len(count_stored(sandbox)), sandbox.stats()["faults"]["hang_after"]
+    create_count, hung_count = len(count_stored_emails(sandbox)), sandbox.stats()["faults"]["hang_after"]
     assert 1 <= hung_count <= 4
     expected_rows = {
         "read": 50,
@@ -112,7 +119,7 @@ def test_creates_that_hang_after_a_signal_are_unknown_after_the_grace_period(
     sandbox.switch(hang_after=0, latency_ms=0)
     result = connector.run_json(*arguments)
     assert result.rows == {"read": 50, "exists": create_count, "created": 50 - create_count}
-    assert set(count_stored(sandbox).values()) == {1}
+    assert set(count_stored_emails(sandbox).values()) == {1}
 
 
 def test_a_ledger_that_another_program_locks_ends_the_run_while_requests_time_out(
@@ -139,7 +146,7 @@ def test_a_ledger_that_another_program_locks_ends_the_run_while_requests_time_ou
     sandbox.switch(latency_ms=0)
     second_result = connector.run_json("sync", job)
     assert (second_result.code, second_result.rows["created"] + second_result.rows["exists"]) == (0, 500)
-    assert set(count_stored(sandbox).values()) == {1}
+    assert set(count_stored_emails(sandbox).values()) == {1}
 
 
 def test_a_run_whose_source_never_answers_ends_after_a_signal(connector: Connector, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from connector.errors import ConfigurationError
 from connector.ledger.opening import open_emails
 from connector.ledger.schema import SCHEMA_VERSION
-from tests.pipelines.conftest import Connector, count_stored, write_addresses
+from tests.pipelines.conftest import Connector, count_stored_emails, write_addresses
 
 
 def test_a_backup_is_a_ledger_with_the_same_entries(connector: Connector, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_restored_backup_takes_the_place_of_a_missing_ledger(connector: Connec
     assert (tmp_path / "state" / "ledger.db").stat().st_mode & 0o777 == 0o600
     second_result = connector.import_file(tmp_path / "more.csv")
     assert (second_result.code, second_result.rows) == (0, {"read": 8, "exists": 8})
-    assert set(count_stored(connector.sandbox).values()) == {1}
+    assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.pipelines.conftest import Connector, count_stored, write_addresses, write_csv
+from tests.pipelines.conftest import Connector, count_stored_emails, write_addresses, write_csv
 from tests.pipelines.leftovers import read_rejects, read_states, retry
 from tests.pipelines.reconciled import create_in_service
 
@@ -31,7 +31,7 @@ def test_a_base_that_is_answered_as_another_base_gets_only_one_wrong_create(
     assert (result_of_base_name.code, result_of_base_name.rows) == (0, {"read": 5, "exists": 1, "created": 4}), (
         result_of_base_name.stderr
     )
-    assert set(count_stored(sandbox).values()) == {1}
+    assert set(count_stored_emails(sandbox).values()) == {1}
 
 
 def test_a_base_that_was_answered_as_another_base_is_tried_again_with_held_resend(
@@ -72,7 +72,7 @@ def test_an_identity_that_the_service_alters_is_held_and_never_sent_again(connec
         assert (later_result.code, later_result.rows) == (1, {"read": 3, expected_outcome: 2, "unknown": 1}), (
             later_result.stderr
         )
-    assert count_stored(sandbox)["ann@x.org"] == 1
+    assert count_stored_emails(sandbox)["ann@x.org"] == 1
     assert sandbox.stats()["subscribers"] == 3
 
 

@@ -4,7 +4,7 @@ import shlex
 from itertools import pairwise
 from pathlib import Path
 
-from tests.pipelines.conftest import Connector, count_stored, list_stored, write_csv
+from tests.pipelines.conftest import Connector, count_stored_emails, list_stored_subscribers, write_csv
 from tests.pipelines.terminal import run_on_terminal
 
 JOB = """\
@@ -32,7 +32,7 @@ def test_the_last_line_of_a_sync_imports_the_corrected_rejects(connector: Connec
     assert second_lines[-1].endswith(f" --job {tmp_path}/crm.yaml")
     rejects.write_text(rejects.read_text("utf-8-sig").replace("nobody", "bob@example.com"), "utf-8")
     assert connector.run(*arguments).code == 0
-    assert count_stored(connector.sandbox).total() == 2
+    assert count_stored_emails(connector.sandbox).total() == 2
 
 
 def test_the_last_line_of_the_plan_of_a_file_shows_how_to_carry_out_the_plan(
@@ -44,7 +44,7 @@ def test_the_last_line_of_the_plan_of_a_file_shows_how_to_carry_out_the_plan(
     plan = connector.run("plan", "people.csv", *options)
     assert (plan.code, " ".join(" ".join(plan.stdout.splitlines()[-2:]).split())[-len(last_line) :]) == (0, last_line)
     assert connector.run("import", "people.csv", *options).code == 0
-    assert count_stored(connector.sandbox) == {"ann@example.com": 1}
+    assert count_stored_emails(connector.sandbox) == {"ann@example.com": 1}
 
 
 def test_the_last_line_of_an_import_has_the_options_of_the_import(connector: Connector, tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_the_last_line_of_an_import_has_the_options_of_the_import(connector: Con
     for name, value in {"quiet_period": "300ms", "max_rate": "90.5", "on_unknown": "hold"}.items():
         assert value in corrected_result.report["settings"][name]
     assert "Next:" not in connector.run("status").stdout
-    subscriber = list_stored(connector.sandbox)["bob@example.com"]
+    subscriber = list_stored_subscribers(connector.sandbox)["bob@example.com"]
     assert (subscriber["FirstName"], subscriber["IsActive"], subscriber["Base"]["Name"]) == (
         "Bob",
         False,

@@ -28,7 +28,7 @@ def write_job(folder: Path, webhook_receiver: WebhookReceiver, job_keys: str = "
     (folder / "export.yaml").write_text(f"job: crm\nexport: {{to: out.csv}}\n{last_keys}", encoding="utf-8")
 
 
-def sync(connector: Connector, **environ: str | None) -> CommandResult:
+def run_sync(connector: Connector, **environ: str | None) -> CommandResult:
     """Sync the job on virtual time, in which the pause before an alert is sent again takes no time."""
     return connector.run_json("sync", "job.yaml", environ=environ, clock=skip_waits())
 
@@ -37,11 +37,11 @@ def test_a_run_that_is_ok_sends_an_alert_only_if_the_job_asks_for_it(
     connector: Connector, tmp_path: Path, webhook_receiver: WebhookReceiver
 ) -> None:
     write_job(tmp_path, webhook_receiver)
-    assert sync(connector).code == 0
+    assert run_sync(connector).code == 0
     assert webhook_receiver.posts == []
 
     write_job(tmp_path, webhook_receiver, on="always")
-    assert sync(connector).code == 0
+    assert run_sync(connector).code == 0
     assert connector.run_json("sync", "job.yaml", "--dry-run").code == 0
     export_result = connector.run_json("export", "export.yaml")
     alerts = webhook_receiver.pop_alerts()
@@ -57,7 +57,7 @@ def test_an_alert_is_signed_by_the_rules_of_standard_webhooks(
     write_job(tmp_path, webhook_receiver, on="always", webhook={"url": "${HOOK_URL}", "secret": "${HOOK_SECRET}"})
     webhook_receiver.answers = [503]
 
-    result = sync(connector, HOOK_URL=webhook_receiver.url, HOOK_SECRET=SECRET)
+    result = run_sync(connector, HOOK_URL=webhook_receiver.url, HOOK_SECRET=SECRET)
 
     assert result.code == 0, result.stderr
     assert len(webhook_receiver.posts) == 2, "the first was refused"
@@ -74,7 +74,7 @@ def test_a_secret_in_another_format_is_refused_and_not_shown(
     connector: Connector, tmp_path: Path, webhook_receiver: WebhookReceiver, secret: str
 ) -> None:
     write_job(tmp_path, webhook_receiver, webhook={"url": webhook_receiver.url, "secret": secret})
-    result = sync(connector)
+    result = run_sync(connector)
     assert result.is_refused
     assert "notify.webhook.secret: must be whsec_ and the base64 of 24 to 64 random bytes" in result.stderr
     assert secret not in result.stderr + result.stdout
@@ -87,7 +87,7 @@ def test_a_failed_alert_is_named_and_sent_again_by_the_next_run(
     write_csv(tmp_path / "people.csv", "email", "ann@example.com", "<nobody>")
     webhook_receiver.answers = [500, 307, 404]
 
-    failed_result = sync(connector)
+    failed_result = run_sync(connector)
 
     assert (failed_result.code, failed_result.report["status"], len(webhook_receiver.posts)) == (1, "partial", 3)
     assert (
@@ -99,7 +99,7 @@ def test_a_failed_alert_is_named_and_sent_again_by_the_next_run(
 
     webhook_receiver.pop_posts()
     write_addresses(tmp_path / "people.csv", 3)
-    recovered_result = sync(connector)
+    recovered_result = run_sync(connector)
     (headers, _), _ = webhook_receiver.posts
     assert headers["webhook-id"] == f"msg_{failed_result.report['run_id']}"
     alerts = webhook_receiver.pop_alerts()
@@ -107,7 +107,7 @@ def test_a_failed_alert_is_named_and_sent_again_by_the_next_run(
     assert [alert["report"]["run_id"] for alert in alerts] == [
         result.report["run_id"] for result in (failed_result, recovered_result)
     ]
-    assert sync(connector).code == 0
+    assert run_sync(connector).code == 0
     assert webhook_receiver.posts == []
 
 
@@ -126,7 +126,7 @@ def test_a_failed_alert_without_a_state_folder_is_not_announced_for_the_next_run
 ) -> None:
     write_job(tmp_path, webhook_receiver)
     webhook_receiver.answers = [500, 500, 500]
-    result = sync(connector, CONNECTOR_STATE_DIR=str(tmp_path / "people.csv" / "state"))
+    result = run_sync(connector, CONNECTOR_STATE_DIR=str(tmp_path / "people.csv" / "state"))
     assert result.is_refused
     assert "No later run sends the alert again, because the state folder cannot be used." in result.stderr
     assert len(webhook_receiver.posts) == 3
@@ -136,10 +136,10 @@ def test_a_run_that_the_lock_of_another_run_prevents_sends_an_alert(
     connector: Connector, tmp_path: Path, webhook_receiver: WebhookReceiver
 ) -> None:
     write_job(tmp_path, webhook_receiver)
-    sync(connector)
+    run_sync(connector)
     with open_ledger(f"sqlite:///{tmp_path}/state/ledger.db"):
-        assert sync(connector).code == 4
-        assert sync(connector).code == 4
+        assert run_sync(connector).code == 4
+        assert run_sync(connector).code == 4
     (alert,) = webhook_receiver.pop_alerts()
     assert (alert["reason"], alert["report"]["status"]) == ("failure", "locked")
     assert "did not run, because another run holds the lock" in alert["text"]
@@ -163,7 +163,7 @@ def test_the_report_of_a_run_with_problems_is_in_its_alert(
 ) -> None:
     write_job(tmp_path, webhook_receiver, job_keys)
     write_csv(tmp_path / "people.csv", *rows)
-    result = sync(connector)
+    result = run_sync(connector)
     ((headers, body),) = webhook_receiver.posts
     assert (result.code, result.report["status"], json.loads(body)["report"]) == (code, status, result.report)
     assert "webhook-signature" not in headers
@@ -192,7 +192,7 @@ def test_a_refused_job_file_sends_an_alert(
     connector: Connector, tmp_path: Path, webhook_receiver: WebhookReceiver
 ) -> None:
     write_job(tmp_path, webhook_receiver, "nonsense: 1\n")
-    assert sync(connector).is_refused
+    assert run_sync(connector).is_refused
     (alert,) = webhook_receiver.pop_alerts()
     assert (alert["report"]["job"], alert["report"]["status"]) == ("crm", "usage")
     assert "there is no such key" in alert["text"]

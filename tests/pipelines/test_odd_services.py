@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import CommandResult, Connector, count_stored, write_addresses
+from tests.pipelines.conftest import CommandResult, Connector, count_stored_emails, write_addresses
 from tests.pipelines.leftovers import create_elsewhere
 from tests.pipelines.planned import JOB, count_creates, write_job
 
@@ -13,7 +13,7 @@ IGNORING_JOB = JOB.replace("200ms", "200ms, ignore_total_count: true").replace(
 )
 
 
-def fill(connector: Connector, person_count: int, *options: str) -> None:
+def fill_service(connector: Connector, person_count: int, *options: str) -> None:
     """Fill the base News with another ledger."""
     people = write_addresses(connector.folder / "before.csv", person_count)
     create_elsewhere(connector, people, "--base-name", "News", "--map", "first_name=first_name", *options)
@@ -24,7 +24,7 @@ def test_a_list_without_total_count_is_loaded_with_ignore_total_count(
     connector: Connector, tmp_path: Path, person_count: int
 ) -> None:
     if person_count:
-        fill(connector, person_count, "--active")
+        fill_service(connector, person_count, "--active")
     connector.sandbox.switch(list_omits="TotalCount")
     job = write_job(tmp_path, text=IGNORING_JOB)
     write_addresses(tmp_path / "people.csv", person_count + 2)
@@ -32,11 +32,11 @@ def test_a_list_without_total_count_is_loaded_with_ignore_total_count(
     assert connector.run_json("sync", job).rows == {"read": person_count + 2, **expected_existing, "created": 2}
     reconcile_result = connector.run_json("reconcile", job)
     assert (reconcile_result.code, reconcile_result.report["certificate"]["total_count"]) == (0, "ignored")
-    assert set(count_stored(connector.sandbox).values()) == {1}
+    assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
 def test_a_list_without_total_count_is_refused_with_the_next_step(connector: Connector, tmp_path: Path) -> None:
-    fill(connector, 5, "--active")
+    fill_service(connector, 5, "--active")
     connector.sandbox.switch(list_omits="TotalCount")
     people, create_count = write_addresses(tmp_path / "people.csv", 7), count_creates(connector.sandbox)
     result = connector.import_file(people)
@@ -54,14 +54,14 @@ def test_a_list_without_total_count_is_refused_with_the_next_step(connector: Con
 def test_nobody_is_created_twice_if_a_list_without_total_count_leaves_subscribers_out(
     connector: Connector, tmp_path: Path, switches: dict[str, object]
 ) -> None:
-    fill(connector, 20, "--active")
+    fill_service(connector, 20, "--active")
     people = write_addresses(tmp_path / "inactive.csv", 20, first_index=20)
     connector.run_json("import", people, "--base-name", "News", "--inactive", "--quiet-period", "200ms")
     connector.sandbox.switch(list_omits="TotalCount", **switches)
     write_addresses(tmp_path / "people.csv", 40)
     environ = {"CONNECTOR_STATE_DIR": str(tmp_path / "another")}
     connector.run_json("sync", write_job(tmp_path, text=IGNORING_JOB), environ=environ)
-    assert set(count_stored(connector.sandbox).values()) == {1}
+    assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
 def explains_uuids(result: CommandResult) -> bool:
@@ -69,7 +69,7 @@ def explains_uuids(result: CommandResult) -> bool:
 
 
 def test_a_service_with_uuids_is_refused_before_the_first_create(connector: Connector, tmp_path: Path) -> None:
-    fill(connector, 5, "--active")
+    fill_service(connector, 5, "--active")
     connector.sandbox.switch(uuids=True)
     job, people = write_job(tmp_path, text=IGNORING_JOB), write_addresses(tmp_path / "people.csv", 7)
     create_count = count_creates(connector.sandbox)

@@ -28,7 +28,7 @@ def write_people(connector: Connector, *lines: str, job: str = JOB) -> Path:
     return write_job(connector.folder, job)
 
 
-def sync(connector: Connector, *lines: str, job: str = JOB, options: tuple[str, ...] = ()) -> CommandResult:
+def sync_lines(connector: Connector, *lines: str, job: str = JOB, options: tuple[str, ...] = ()) -> CommandResult:
     """Sync a file with these rows of email, name and activity."""
     return connector.run_json("sync", write_people(connector, *lines, job=job), *options)
 
@@ -57,8 +57,8 @@ def test_an_opt_out_makes_each_run_partial_until_the_service_shows_the_subscribe
     connector: Connector, filters: str
 ) -> None:
     connector.sandbox.switch(filters=filters)
-    check_without_opt_outs(sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes"))
-    results = [sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes") for _ in range(3)]
+    check_without_opt_outs(sync_lines(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes"))
+    results = [sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes") for _ in range(3)]
     for result in results:
         assert (result.code, result.report["status"]) == (1, "partial"), result.report
         assert result.rows == {"read": 2, "exists": 1, "changed": 1}
@@ -74,22 +74,22 @@ def test_an_opt_out_makes_each_run_partial_until_the_service_shows_the_subscribe
         assert count_list_requests(results[2]) <= 3
 
     set_activity(connector, "ann@x.org", is_active=False)
-    check_without_opt_outs(sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes"))
-    last_result = sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes")
+    check_without_opt_outs(sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes"))
+    last_result = sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes")
     check_without_opt_outs(last_result)
     assert last_result.report["changed_fields"] == {}
 
 
 def test_other_changes_of_the_row_stay_reported_once_while_the_opt_out_lasts(connector: Connector) -> None:
-    sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes")
-    results = [sync(connector, "ann@x.org,Anna,no", "bob@x.org,Rob,yes") for _ in range(2)]
+    sync_lines(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes")
+    results = [sync_lines(connector, "ann@x.org,Anna,no", "bob@x.org,Rob,yes") for _ in range(2)]
     assert [list_opt_outs(result) for result in results] == [["ann@x.org"]] * 2
     assert [sorted(line["field"] for line in read_drift(result)) for result in results] == [
         ["first_name", "first_name", "is_active"],
         ["first_name", "is_active"],  # the whole row is compared again
     ]
     set_activity(connector, "ann@x.org", is_active=False)
-    last_result = sync(connector, "ann@x.org,Anna,no", "bob@x.org,Rob,yes")
+    last_result = sync_lines(connector, "ann@x.org,Anna,no", "bob@x.org,Rob,yes")
     check_without_opt_outs(last_result)
     assert last_result.rows == {"read": 2, "changed": 2}
 
@@ -100,19 +100,19 @@ def test_an_inactive_row_of_an_existing_subscriber_is_an_opt_out_in_the_first_ru
 ) -> None:
     if other_person_count:
         connector.sandbox.seed(other_person_count, base_id=7)
-        sync(connector, "known@x.org,Kay,yes")
+        sync_lines(connector, "known@x.org,Kay,yes")
     set_activity(connector, "ann@x.org", is_active=True, FirstName="Ann")
     plan_result = plan(connector, write_people(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no"))
     assert (plan_result.code, plan_result.report["opt_outs"]) == (1, 1)
     for _ in range(2):
-        assert list_opt_outs(sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no")) == ["ann@x.org"]
+        assert list_opt_outs(sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no")) == ["ann@x.org"]
 
 
 def test_many_opt_outs_are_compared_by_one_listing(connector: Connector) -> None:
     people = [f"p{index}@x.org,Pat" for index in range(120)]
-    sync(connector, *(f"{person},yes" for person in people))
+    sync_lines(connector, *(f"{person},yes" for person in people))
     for _ in range(2):
-        result = sync(connector, *(f"{person},no" for person in people))
+        result = sync_lines(connector, *(f"{person},no" for person in people))
         assert (result.code, len(list_opt_outs(result))) == (1, 120)
         assert count_list_requests(result) < 40
 
@@ -120,30 +120,30 @@ def test_many_opt_outs_are_compared_by_one_listing(connector: Connector) -> None
 def test_a_list_that_hides_a_class_neither_ends_nor_hides_an_opt_out(connector: Connector) -> None:
     connector.sandbox.seed(20, base_id=7)
     people = [f"p{index}@x.org,Pat,no" for index in range(5)]
-    sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes", *people)
+    sync_lines(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes", *people)
     connector.sandbox.switch(hide="inactive")
     for _ in range(2):
-        result = sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no", *people)
+        result = sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no", *people)
         assert sorted(list_opt_outs(result)) == ["ann@x.org", "bob@x.org"], result.report["messages"]
     set_activity(connector, "ann@x.org", is_active=False)
-    result = sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no", *people)
+    result = sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no", *people)
     assert (result.code, list_opt_outs(result)) == (1, ["bob@x.org"])
     set_activity(connector, "bob@x.org", is_active=False)
-    check_without_opt_outs(sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no", *people))
+    check_without_opt_outs(sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no", *people))
 
 
 def test_a_row_that_is_active_again_ends_the_opt_out(connector: Connector) -> None:
-    sync(connector, "ann@x.org,Ann,yes")
-    assert list_opt_outs(sync(connector, "ann@x.org,Ann,no")) == ["ann@x.org"]
-    recovered_result = sync(connector, "ann@x.org,Ann,yes")
+    sync_lines(connector, "ann@x.org,Ann,yes")
+    assert list_opt_outs(sync_lines(connector, "ann@x.org,Ann,no")) == ["ann@x.org"]
+    recovered_result = sync_lines(connector, "ann@x.org,Ann,yes")
     check_without_opt_outs(recovered_result)
     assert recovered_result.rows == {"read": 1, "exists": 1}
-    assert list_opt_outs(sync(connector, "ann@x.org,Ann,no")) == ["ann@x.org"]
+    assert list_opt_outs(sync_lines(connector, "ann@x.org,Ann,no")) == ["ann@x.org"]
 
 
 def test_an_active_row_of_an_inactive_subscriber_is_not_an_opt_out(connector: Connector) -> None:
-    sync(connector, "ann@x.org,Ann,no")
-    second_result = sync(connector, "ann@x.org,Ann,yes")
+    sync_lines(connector, "ann@x.org,Ann,no")
+    second_result = sync_lines(connector, "ann@x.org,Ann,yes")
     check_without_opt_outs(second_result)
     assert (second_result.rows, [line["_code"] for line in read_drift(second_result)]) == (
         {"read": 1, "changed": 1},
@@ -152,9 +152,9 @@ def test_an_active_row_of_an_inactive_subscriber_is_not_an_opt_out(connector: Co
 
 
 def test_an_opt_out_stays_if_its_row_is_not_read_any_more(connector: Connector) -> None:
-    sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes")
-    sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes")
-    later_result = sync(connector, "bob@x.org,Bob,yes")
+    sync_lines(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes")
+    sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes")
+    later_result = sync_lines(connector, "bob@x.org,Bob,yes")
     assert (later_result.code, later_result.rows, list_opt_outs(later_result)) == (
         1,
         {"read": 1, "exists": 1},
@@ -165,33 +165,33 @@ def test_an_opt_out_stays_if_its_row_is_not_read_any_more(connector: Connector) 
         "is_active", "true", "false", "", "",
     ]  # fmt: skip
     set_activity(connector, "ann@x.org", is_active=False)
-    check_without_opt_outs(sync(connector, "bob@x.org,Bob,yes"))
+    check_without_opt_outs(sync_lines(connector, "bob@x.org,Bob,yes"))
 
 
 def test_an_erased_subscriber_ends_the_opt_out(connector: Connector) -> None:
-    sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes")
-    sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes")
+    sync_lines(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes")
+    sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes")
     erase_oldest(connector.sandbox, Email="ann@x.org")
     for _ in range(2):
-        check_without_opt_outs(sync(connector, "bob@x.org,Bob,yes"))
+        check_without_opt_outs(sync_lines(connector, "bob@x.org,Bob,yes"))
 
 
 def test_an_opt_out_counts_while_the_list_does_not_show_the_subscriber(connector: Connector) -> None:
     """The list is cut off before the subscriber, and no filter finds the subscriber."""
     people = [f"p{index}@x.org,Pat,yes" for index in range(10)]
-    sync(connector, *people)
+    sync_lines(connector, *people)
     connector.sandbox.seed(150, base_id=7)
-    sync(connector, "ann@x.org,Ann,yes")
-    assert list_opt_outs(sync(connector, "ann@x.org,Ann,no")) == ["ann@x.org"]
+    sync_lines(connector, "ann@x.org,Ann,yes")
+    assert list_opt_outs(sync_lines(connector, "ann@x.org,Ann,no")) == ["ann@x.org"]
     connector.sandbox.switch(filters="ignored", result_window=130)
     for _ in range(2):
-        result = sync(connector, *people)
+        result = sync_lines(connector, *people)
         assert (result.code, len(list_opt_outs(result))) == (1, 1), result.report["messages"]
         assert any("could not see whether" in message for message in result.report["messages"]), result.report[
             "messages"
         ]
     connector.sandbox.switch(filters="exact", result_window=0)
-    assert list_opt_outs(sync(connector, *people)) == ["ann@x.org"]
+    assert list_opt_outs(sync_lines(connector, *people)) == ["ann@x.org"]
 
 
 def test_a_file_of_another_name_reports_the_opt_outs_of_its_own_rows(connector: Connector) -> None:
@@ -206,12 +206,12 @@ def test_a_file_of_another_name_reports_the_opt_outs_of_its_own_rows(connector: 
 
 
 def test_a_plan_counts_opt_outs_and_changes_nothing(connector: Connector, tmp_path: Path) -> None:
-    sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes", "cem@x.org,Cem,yes")
+    sync_lines(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes", "cem@x.org,Cem,yes")
     job = write_people(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes", "cem@x.org,Cem,yes")
     for _ in range(2):
         plan_result = plan(connector, job)
         assert (plan_result.code, plan_result.report["opt_outs"], plan_result.report["drift_file"]) == (1, 1, None)
-    sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes", "cem@x.org,Cem,yes")
+    sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes", "cem@x.org,Cem,yes")
     job = write_people(connector, "bob@x.org,Bob,no", "cem@x.org,Cem,yes")
     plan_result = plan(connector, job, "--rows", tmp_path / "rows.csv")
     assert (plan_result.code, plan_result.report["opt_outs"]) == (1, 2)  # ann from the ledger, bob from his row
@@ -221,17 +221,17 @@ def test_a_plan_counts_opt_outs_and_changes_nothing(connector: Connector, tmp_pa
 
 def test_a_guarded_job_counts_an_opt_out_once(connector: Connector) -> None:
     guarded_job = JOB + "guard: {max_creates: 5}\n"
-    sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes", job=guarded_job)
+    sync_lines(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes", job=guarded_job)
     for lines in (["ann@x.org,Ann,no", "bob@x.org,Bob,yes"], ["bob@x.org,Bob,yes"]):
-        assert list_opt_outs(sync(connector, *lines, job=guarded_job)) == ["ann@x.org"]
+        assert list_opt_outs(sync_lines(connector, *lines, job=guarded_job)) == ["ann@x.org"]
 
 
 def test_forgetting_a_subscriber_forgets_the_opt_out(connector: Connector) -> None:
-    sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes")
-    sync(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes")
+    sync_lines(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes")
+    sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes")
     forget_result = connector.run_json("forget", "ann@x.org", "--base-id", "7")
     assert forget_result.code == 0, forget_result.stderr
-    check_without_opt_outs(sync(connector, "bob@x.org,Bob,yes"))
+    check_without_opt_outs(sync_lines(connector, "bob@x.org,Bob,yes"))
 
 
 INCREMENTAL_JOB = """
@@ -279,18 +279,18 @@ def test_an_incremental_sync_reports_an_opt_out_whose_row_it_does_not_read_again
 
 def test_the_opt_outs_of_shards_sum_up(connector: Connector, postgres_connector: Connector) -> None:
     people = [f"p{index}@x.org,Pat" for index in range(12)]
-    sync(postgres_connector, *(f"{person},yes" for person in people))
+    sync_lines(postgres_connector, *(f"{person},yes" for person in people))
     rows = [f"{person},no" for person in people]
-    first_results = [sync(postgres_connector, *rows, options=("--shard", f"{index}/3")) for index in (1, 2, 3)]
+    first_results = [sync_lines(postgres_connector, *rows, options=("--shard", f"{index}/3")) for index in (1, 2, 3)]
     assert sum(len(list_opt_outs(result)) for result in first_results) == 12
     second_results = [
-        sync(postgres_connector, "p0@x.org,Pat,no", options=("--shard", f"{index}/3")) for index in (1, 2, 3)
+        sync_lines(postgres_connector, "p0@x.org,Pat,no", options=("--shard", f"{index}/3")) for index in (1, 2, 3)
     ]
     assert sum(len(list_opt_outs(result)) for result in second_results) == 12
 
 
 def test_the_text_report_and_the_page_name_opt_outs_and_the_next_step(connector: Connector, tmp_path: Path) -> None:
-    sync(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes")
+    sync_lines(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes")
     job = write_people(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no")
     result = connector.run("sync", job, "--report", tmp_path / "run.html", "--metrics", tmp_path / "run.prom")
     assert result.code == 1

@@ -6,7 +6,7 @@ import pytest
 
 from connector.listing.evidence import MAX_REQUESTS
 from connector.sandbox import SandboxProcess
-from tests.pipelines.conftest import CommandResult, Connector, count_stored, write_addresses, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, count_stored_emails, write_addresses, write_csv
 from tests.pipelines.leftovers import leave_three_unknown_creates, read_rejects, retry
 from tests.pipelines.lists import write_lists
 
@@ -14,7 +14,7 @@ SLOW_SWITCHES = {"latency_ms": 5, "duplicates": "accept"}
 
 
 def has_created_each_once(sandbox: SandboxProcess, person_count: int) -> bool:
-    create_counts = count_stored(sandbox)
+    create_counts = count_stored_emails(sandbox)
     return (len(create_counts), set(create_counts.values())) == (person_count, {1})
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.pipelines.conftest import (
     INTO_NEWS,
     Connector,
-    count_stored,
+    count_stored_emails,
     wait_for,
     wait_for_result,
     write_addresses,
@@ -116,7 +116,7 @@ def test_a_plan_is_made_while_a_load_holds_the_lock(connector: Connector, tmp_pa
     assert any(
         "of another run" in message and "in flight or unresolved" in message for message in result.report["messages"]
     )
-    assert set(count_stored(sandbox).values()) == {1}
+    assert set(count_stored_emails(sandbox).values()) == {1}
 
 
 def test_a_plan_compares_the_list_with_the_subscribers_that_the_ledger_knows(
@@ -213,7 +213,7 @@ def test_each_row_of_a_messy_source_ends_as_planned(connector: Connector, tmp_pa
     connector.run_json("sync", job, environ=other_ledger_environ)
     for run_index in range(2):
         write_messy_people(tmp_path / "people.csv", rng, 60)
-        counts_before = count_stored(sandbox)
+        counts_before = count_stored_emails(sandbox)
         plan_result = plan(connector, job, "--rows", tmp_path / f"rows{run_index}.csv")
         sync_result = connector.run_json("sync", job)
         assert (plan_result.code, plan_result.rows) == (sync_result.code, sync_result.rows)
@@ -228,5 +228,5 @@ def test_each_row_of_a_messy_source_ends_as_planned(connector: Connector, tmp_pa
             row["_row"] for row in read_rejects(sync_result) if row["_outcome"] == "invalid"
         }
         created_identities = {row["identity"] for row in rows if row["_outcome"] == "created"}
-        assert created_identities == set(count_stored(sandbox) - counts_before)
-    assert set(count_stored(sandbox).values()) == {1}
+        assert created_identities == set(count_stored_emails(sandbox) - counts_before)
+    assert set(count_stored_emails(sandbox).values()) == {1}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, list_stored, write_csv
+from tests.pipelines.conftest import Connector, list_stored_subscribers, write_csv
 from tests.pipelines.terminal import run_on_terminal
 
 PEOPLE = ("email,first_name,is_active,Stadt", "ann@x.org,Ann,yes,Köln", "bob@x.org,Bob,no,Ulm", "nobody,Cem,yes,Bonn")
@@ -41,7 +41,7 @@ def test_an_import_shows_its_creates_and_sends_none_after_a_no(connector: Connec
     assert re.search(r"address_city\s+│ Köln\s+│ Ulm", output), output
     assert re.search(r"is_active\s+│ yes\s+│ no", output), output
     assert max(map(len, output.splitlines())) <= 120
-    assert list_stored(connector.sandbox) == {}
+    assert list_stored_subscribers(connector.sandbox) == {}
     assert not (connector.folder / "state").exists()
 
 
@@ -49,7 +49,7 @@ def test_a_yes_creates_the_shown_subscribers(connector: Connector, people: Path)
     code, output = import_on_terminal(connector, people, "y")
     assert code == 1, output
     assert QUESTION in output
-    subscribers = list_stored(connector.sandbox)
+    subscribers = list_stored_subscribers(connector.sandbox)
     assert {email: subscriber["IsActive"] for email, subscriber in subscribers.items()} == {
         "ann@x.org": True,
         "bob@x.org": False,
@@ -61,7 +61,7 @@ def test_a_yes_creates_the_shown_subscribers(connector: Connector, people: Path)
 def test_a_yes_that_is_typed_before_the_question_creates_nobody(connector: Connector, people: Path) -> None:
     code, output = run_on_terminal(connector, "import", people, "--base-name", "News", early_input="y\n", answer="n")
     assert (code, "Nothing was sent." in output) == (0, True), output
-    assert list_stored(connector.sandbox) == {}
+    assert list_stored_subscribers(connector.sandbox) == {}
 
 
 @pytest.mark.parametrize("change_kind", ["overwritten", "deleted"])
@@ -76,7 +76,7 @@ def test_a_yes_creates_the_shown_subscribers_of_a_file_that_changes_before_the_a
 
     code, output = import_on_terminal(connector, people, "y", before_answer=change_source)
     assert code == 1, output
-    assert sorted(list_stored(connector.sandbox)) == ["ann@x.org", "bob@x.org"]
+    assert sorted(list_stored_subscribers(connector.sandbox)) == ["ann@x.org", "bob@x.org"]
     assert re.search(r"read\s+│\s+3 ", output.partition("[y/N]")[2]), output
 
 
@@ -88,7 +88,7 @@ def test_a_yes_creates_the_shown_subscribers_of_a_pipe(connector: Connector, peo
     code, output = import_on_terminal(connector, pipe, "y")
     writer.join()
     assert code == 1, output
-    assert sorted(list_stored(connector.sandbox)) == ["ann@x.org", "bob@x.org"]
+    assert sorted(list_stored_subscribers(connector.sandbox)) == ["ann@x.org", "bob@x.org"]
 
 
 def test_a_suppression_list_that_changes_before_the_answer_ends_the_run(
@@ -104,11 +104,11 @@ def test_a_suppression_list_that_changes_before_the_answer_ends_the_run(
     options = ("--job", job)
     change_source = lambda: write_csv(suppression_path, "address", "eve@x.org", "cem@x.org")  # noqa: E731
     code, output = import_on_terminal(connector, people, "y", *options, before_answer=change_source)
-    assert (code, list_stored(connector.sandbox)) == (3, {}), output
+    assert (code, list_stored_subscribers(connector.sandbox)) == (3, {}), output
     assert "the suppression list has changed since the preview. Nothing was sent. Run again" in " ".join(output.split())
     write_csv(suppression_path, "address", "eve@x.org", "ann@x.org")
     code, output = import_on_terminal(connector, people, "y", *options)
-    assert (code, [*list_stored(connector.sandbox)]) == (1, ["bob@x.org"]), output
+    assert (code, [*list_stored_subscribers(connector.sandbox)]) == (1, ["bob@x.org"]), output
 
 
 def test_a_refused_import_asks_no_question(connector: Connector, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_refused_import_asks_no_question(connector: Connector, tmp_path: Path)
 def test_an_import_with_yes_asks_no_question(connector: Connector, people: Path) -> None:
     code, output = import_on_terminal(connector, people, "", "--yes")
     assert (code, "[y/N]" in output) == (1, False), output
-    assert len(list_stored(connector.sandbox)) == 2
+    assert len(list_stored_subscribers(connector.sandbox)) == 2
 
 
 @pytest.mark.parametrize("options", [["--output", "json"], ["--quiet"]])
@@ -129,10 +129,10 @@ def test_an_import_with_json_or_quiet_asks_on_a_terminal(
 ) -> None:
     _code, output = import_on_terminal(connector, people, "n", *options)
     assert (QUESTION in output, "Nothing was sent." in output) == (True, True), output
-    assert list_stored(connector.sandbox) == {}
+    assert list_stored_subscribers(connector.sandbox) == {}
     code, output = import_on_terminal(connector, people, "y", *options)
     assert (code, QUESTION in output) == (1, True), output
-    assert len(list_stored(connector.sandbox)) == 2
+    assert len(list_stored_subscribers(connector.sandbox)) == 2
 
 
 def test_plan_and_validate_show_the_figures_and_the_values_of_the_preview(connector: Connector, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_the_preview_breaks_no_value_on_a_narrow_terminal(connector: Connector, 
 def test_an_import_without_a_terminal_asks_no_question(connector: Connector, people: Path) -> None:
     import_result = connector.run("import", people, "--base-name", "News")
     assert (import_result.code, "[y/N]" in import_result.stdout + import_result.stderr) == (1, False)
-    assert len(list_stored(connector.sandbox)) == 2
+    assert len(list_stored_subscribers(connector.sandbox)) == 2
 
 
 FIELD_BY_COLUMN = {

@@ -33,7 +33,7 @@ load: {quiet_period: 200ms}
 VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, ROW_WITHOUT_ADDRESS = "ann@x.org,Ann,", "bob@x.org,Bob,31.02.1990", "no address,Cy,"
 
 
-def sync(connector: Connector, *lines: str, job: str = JOB, options: tuple[str, ...] = ()) -> CommandResult:
+def sync_lines(connector: Connector, *lines: str, job: str = JOB, options: tuple[str, ...] = ()) -> CommandResult:
     write_csv(connector.folder / "people.csv", "mail,name,born", *lines)
     return connector.run_json("sync", write_job(connector.folder, job), *options)
 
@@ -52,15 +52,15 @@ def read_backlog(connector: Connector) -> dict[tuple[str, str, str], int]:
 
 def test_a_row_is_a_problem_until_a_run_reads_the_row_without_a_fault(connector: Connector) -> None:
     results = [
-        sync(connector, VALID_ROW),
-        sync(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY),
-        sync(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY),
-        sync(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, ROW_WITHOUT_ADDRESS),
+        sync_lines(connector, VALID_ROW),
+        sync_lines(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY),
+        sync_lines(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY),
+        sync_lines(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, ROW_WITHOUT_ADDRESS),
     ]
     assert [read_problem_counts(result) for result in results] == [(0, 0, 0), (1, 1, 1), (1, 0, 1), (1, 1, 2)]
     assert read_backlog(connector) == {("crm", "invalid", "birthday"): 1, ("crm", "invalid", "email"): 1}
     assert results[-1].report["problems"]["kinds"] == {"invalid": {"new": 1, "open": 2}}
-    corrected_result = sync(connector, VALID_ROW, "bob@x.org,Bob,", ROW_WITHOUT_ADDRESS)
+    corrected_result = sync_lines(connector, VALID_ROW, "bob@x.org,Bob,", ROW_WITHOUT_ADDRESS)
     assert read_problem_counts(corrected_result) == (1, 0, 1)
     assert read_backlog(connector) == {("crm", "invalid", "email"): 1}
 
@@ -68,7 +68,7 @@ def test_a_row_is_a_problem_until_a_run_reads_the_row_without_a_fault(connector:
 def test_with_fail_on_new_a_known_problem_does_not_make_a_run_fail(connector: Connector) -> None:
     job = JOB + "fail_on: new\n"
     results = [
-        sync(connector, *rows, job=job)
+        sync_lines(connector, *rows, job=job)
         for rows in (
             (VALID_ROW, ROW_WITH_WRONG_BIRTHDAY),
             (VALID_ROW, ROW_WITH_WRONG_BIRTHDAY),
@@ -81,13 +81,13 @@ def test_with_fail_on_new_a_known_problem_does_not_make_a_run_fail(connector: Co
 
 
 def test_a_row_that_left_the_source_is_not_a_problem_after_a_run_over_the_whole_source(connector: Connector) -> None:
-    sync(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, ROW_WITHOUT_ADDRESS)
-    limited_result = sync(connector, VALID_ROW, options=("--limit", "1"))
+    sync_lines(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, ROW_WITHOUT_ADDRESS)
+    limited_result = sync_lines(connector, VALID_ROW, options=("--limit", "1"))
     assert read_problem_counts(limited_result) == (0, 0, 2)
     other_result = connector.run_json("import", write_csv(connector.folder / "other.csv", "mail,name,born", VALID_ROW),
                                "--job", connector.folder / "job.yaml")  # fmt: skip
     assert read_problem_counts(other_result) == (0, 0, 2)
-    assert read_problem_counts(sync(connector, VALID_ROW)) == (0, 0, 0)
+    assert read_problem_counts(sync_lines(connector, VALID_ROW)) == (0, 0, 0)
 
 
 def test_an_incremental_run_ends_only_problems_whose_rows_it_reads(connector: Connector) -> None:
@@ -110,7 +110,7 @@ def test_an_incremental_run_ends_only_problems_whose_rows_it_reads(connector: Co
 
 @pytest.mark.parametrize("has_job", [True, False])
 def test_the_corrected_row_of_a_rejects_file_ends_its_problem(connector: Connector, has_job: bool) -> None:
-    result = sync(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, ROW_WITHOUT_ADDRESS)
+    result = sync_lines(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, ROW_WITHOUT_ADDRESS)
     path = Path(result.report["rejects_file"])
     with path.open(encoding="utf-8", newline="") as file:
         lines = list(csv.reader(file))
@@ -136,12 +136,12 @@ def test_an_import_without_a_job_keeps_no_problems(connector: Connector, tmp_pat
 
 
 def test_a_plan_and_a_run_that_ends_early_change_no_problem(connector: Connector) -> None:
-    plan_result = sync(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, options=("--dry-run",))
+    plan_result = sync_lines(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, options=("--dry-run",))
     assert read_problem_counts(plan_result) == (1, 1, 0)
-    sync(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY)
-    plan_result = sync(connector, VALID_ROW, ROW_WITHOUT_ADDRESS, options=("--dry-run",))
+    sync_lines(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY)
+    plan_result = sync_lines(connector, VALID_ROW, ROW_WITHOUT_ADDRESS, options=("--dry-run",))
     assert read_problem_counts(plan_result) == (1, 1, 1)
-    early_result = sync(
+    early_result = sync_lines(
         connector, "eve@x.org,Eve,", ROW_WITHOUT_ADDRESS, job=JOB + "guard: {max_shrink: 100%, max_creates: 0}\n"
     )
     assert early_result.code == 3
@@ -150,7 +150,7 @@ def test_a_plan_and_a_run_that_ends_early_change_no_problem(connector: Connector
 
 def test_a_refused_row_is_a_problem_until_a_retry_creates_it(connector: Connector) -> None:
     connector.sandbox.switch(required="Phone", error_status=422)
-    assert [read_problem_counts(sync(connector, VALID_ROW)) for _ in range(2)] == [(1, 1, 1), (1, 0, 1)]
+    assert [read_problem_counts(sync_lines(connector, VALID_ROW)) for _ in range(2)] == [(1, 1, 1), (1, 0, 1)]
     assert read_backlog(connector) == {("crm", "rejected", ""): 1}
     steps = connector.run_json("status").report["next"]
     assert any(step.endswith(f"connector retry --rejected --job {connector.folder}/job.yaml") for step in steps)
@@ -189,19 +189,20 @@ def test_one_identity_in_two_bases_is_two_problems(connector: Connector) -> None
 def test_each_shard_ends_only_problems_of_its_rows(postgres_connector: Connector) -> None:
     people = [f"p{index}@x.org,Pat,31.02.1990" for index in range(8)] + [f"nobody {index},Cy," for index in range(8)]
     problem_counts = [
-        read_problem_counts(sync(postgres_connector, *people, options=("--shard", f"{index}/2"))) for index in (1, 2)
+        read_problem_counts(sync_lines(postgres_connector, *people, options=("--shard", f"{index}/2")))
+        for index in (1, 2)
     ]
     assert sum(new_count for _, new_count, _ in problem_counts) == 16
     assert sum(open_count for _, _, open_count in problem_counts) == 16
-    first_result = sync(postgres_connector, VALID_ROW, options=("--shard", "1/2"))
+    first_result = sync_lines(postgres_connector, VALID_ROW, options=("--shard", "1/2"))
     assert read_problem_counts(first_result)[1:] == (0, 0)
     assert sum(read_backlog(postgres_connector).values()) == problem_counts[1][2]
-    sync(postgres_connector, VALID_ROW, options=("--shard", "2/2"))
+    sync_lines(postgres_connector, VALID_ROW, options=("--shard", "2/2"))
     assert read_backlog(postgres_connector) == {}
 
 
 def test_the_report_as_text_names_new_problems(connector: Connector) -> None:
-    sync(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY)
+    sync_lines(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY)
     write_csv(
         connector.folder / "people.csv", "mail,name,born", VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, ROW_WITHOUT_ADDRESS
     )
@@ -217,7 +218,7 @@ def test_fail_on_is_refused_in_a_job_that_loads_nothing(connector: Connector) ->
 
 def test_a_forgotten_subscriber_has_no_problem(connector: Connector) -> None:
     connector.sandbox.switch(required="Phone", error_status=422)
-    sync(connector, VALID_ROW)
+    sync_lines(connector, VALID_ROW)
     connector.run("forget", "ann@x.org")
     assert read_backlog(connector) == {}
 
@@ -225,8 +226,8 @@ def test_a_forgotten_subscriber_has_no_problem(connector: Connector) -> None:
 def test_the_problems_of_a_removed_job_end_with_the_command_that_status_shows(connector: Connector) -> None:
     receipts_key = f"receipts: {{to: 'sqlite:///{connector.folder}/warehouse.db', table: news}}\n"
     (connector.folder / "warehouse.db").write_text("not a database")
-    sync(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, job=JOB + receipts_key)
-    sync(connector, VALID_ROW, ROW_WITHOUT_ADDRESS, job=JOB.replace("job: crm", "job: shop"))
+    sync_lines(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, job=JOB + receipts_key)
+    sync_lines(connector, VALID_ROW, ROW_WITHOUT_ADDRESS, job=JOB.replace("job: crm", "job: shop"))
     assert set(read_backlog(connector)) == {("crm", "invalid", "birthday"), ("shop", "invalid", "email")}
     (connector.folder / "job.yaml").unlink()
 
@@ -245,7 +246,7 @@ def test_the_problems_of_a_removed_job_end_with_the_command_that_status_shows(co
 
 
 def test_status_has_a_command_for_each_kind_of_open_problem(connector: Connector) -> None:
-    result = sync(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY)
+    result = sync_lines(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY)
     steps = connector.run_json("status").report["next"]
     (step,) = [step for step in steps if "1 open problem of crm" in step]
     assert f"connector import {result.report['rejects_file']}" in step

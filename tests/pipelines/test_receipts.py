@@ -17,7 +17,7 @@ from connector import ConfigurationError, Connector as Library, Report
 from connector.states import State
 from connector.subscribers.identity import digest_identity
 from tests.databases import open_postgres
-from tests.pipelines.conftest import ROOT, CommandResult, Connector, list_stored, write_csv
+from tests.pipelines.conftest import ROOT, CommandResult, Connector, list_stored_subscribers, write_csv
 from tests.pipelines.killed_runs import run_killed
 from tests.pipelines.reconciled import erase_oldest
 from tests.pipelines.test_sync_command import write_job
@@ -83,7 +83,7 @@ def destination(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Dest
         yield Destination(kind, tmp_path, database.url)
 
 
-def sync(connector: Connector, url: str, *lines: str, options: tuple[str, ...] = ()) -> CommandResult:
+def sync_lines(connector: Connector, url: str, *lines: str, options: tuple[str, ...] = ()) -> CommandResult:
     write_csv(connector.folder / "people.csv", "mail,name,phone", *lines)
     return connector.run_json("sync", write_job(connector.folder, JOB.replace("TO", url)), *options)
 
@@ -100,33 +100,33 @@ def read_outcomes_by_identity(rows: list[ReceiptRow], run: CommandResult) -> dic
 def test_each_destination_of_exports_can_store_the_receipts_of_each_run(
     connector: Connector, destination: Destination
 ) -> None:
-    first_result = sync(connector, destination.to, "ann@x.org,Ann,", "bob@x.org,Bob,")
-    second_result = sync(connector, destination.to, "ann@x.org,Ann,", "cy@x.org,Cy,")
+    first_result = sync_lines(connector, destination.to, "ann@x.org,Ann,", "bob@x.org,Bob,")
+    second_result = sync_lines(connector, destination.to, "ann@x.org,Ann,", "cy@x.org,Cy,")
     rows = destination.read()
     assert [row["identity"] for row in rows] == ["ann@x.org", "bob@x.org", "cy@x.org"]
     assert {row["run_id"] for row in rows} == {result.report["run_id"] for result in (first_result, second_result)}
-    subscribers = list_stored(connector.sandbox)
+    subscribers = list_stored_subscribers(connector.sandbox)
     assert [row["service_id"] for row in rows] == [subscribers[row["identity"]]["Id"] for row in rows]
     assert {(row["job"], row["outcome"], row["message"] or None) for row in rows} == {("crm", "created", None)}
     assert {row["evidence"] for row in rows} <= {"answer", "lookup"}
     assert all(str(row["at"]).startswith("20") for row in rows)
     assert [result.report["receipts"]["rows"] for result in (first_result, second_result)] == [2, 1]
-    third_result = sync(connector, destination.to, "ann@x.org,Ann,", "cy@x.org,Cy,")
+    third_result = sync_lines(connector, destination.to, "ann@x.org,Ann,", "cy@x.org,Cy,")
     assert (third_result.report["receipts"]["rows"], len(destination.read())) == (0, 3)
 
 
 def test_each_outcome_has_its_evidence(connector: Connector, tmp_path: Path) -> None:
     destination = Destination("sqlite", tmp_path, "")
     connector.sandbox.switch(required="FirstName", error_status=422)
-    first_result = sync(connector, destination.to, "ann@x.org,Ann,", "bob@x.org,,")
+    first_result = sync_lines(connector, destination.to, "ann@x.org,Ann,", "bob@x.org,,")
     assert read_outcomes_by_identity(destination.read(), first_result) == {
         "ann@x.org": ("created", "lookup"),
         "bob@x.org": ("rejected", "answer"),
     }
-    second_result = sync(connector, destination.to, "ann@x.org,Anna,", "bob@x.org,,")
+    second_result = sync_lines(connector, destination.to, "ann@x.org,Anna,", "bob@x.org,,")
     assert read_outcomes_by_identity(destination.read(), second_result)["ann@x.org"] == ("changed", "lookup")
     assert read_outcomes_by_identity(destination.read(), second_result)["bob@x.org"][0] == "rejected"
-    third_result = sync(connector, destination.to, "ann@x.org,Anna,")
+    third_result = sync_lines(connector, destination.to, "ann@x.org,Anna,")
     assert read_outcomes_by_identity(destination.read(), third_result) == {"ann@x.org": ("changed", "ledger")}
     message = next(row["message"] for row in destination.read() if row["run_id"] == second_result.report["run_id"])
     assert message == "differs in first_name"
@@ -135,14 +135,14 @@ def test_each_outcome_has_its_evidence(connector: Connector, tmp_path: Path) -> 
 def test_the_receipt_of_a_compared_row_shows_how_the_row_was_compared(connector: Connector, tmp_path: Path) -> None:
     destination = Destination("sqlite", tmp_path, "")
     people = [f"person{index}@x.org,Ann," for index in range(101)]
-    sync(connector, destination.to, "erased@x.org,Ann,", *people)
+    sync_lines(connector, destination.to, "erased@x.org,Ann,", *people)
     erase_oldest(connector.sandbox, Email="erased@x.org")
-    changed_result = sync(connector, destination.to, "erased@x.org,Anna,")
+    changed_result = sync_lines(connector, destination.to, "erased@x.org,Anna,")
     assert (receipt := read_receipt(destination, changed_result, "erased@x.org"))[:2] == ("changed", "ledger")
     assert "the list did not show the subscriber" in (receipt[2] or "")
-    sweep_result = sync(connector, destination.to, *[row.replace("Ann", "Anna") for row in people])
+    sweep_result = sync_lines(connector, destination.to, *[row.replace("Ann", "Anna") for row in people])
     assert set(read_outcomes_by_identity(destination.read(), sweep_result).values()) == {("changed", "sweep")}
-    repeated_result = sync(connector, destination.to, *[row.replace("Ann", "Anna") for row in people])
+    repeated_result = sync_lines(connector, destination.to, *[row.replace("Ann", "Anna") for row in people])
     assert read_receipt(destination, repeated_result, "person7@x.org") == (
         "changed",
         "ledger",
@@ -155,7 +155,7 @@ def test_a_create_that_took_effect_with_a_429_has_the_receipt_of_a_created_subsc
 ) -> None:
     destination = Destination("sqlite", tmp_path, "")
     connector.sandbox.switch(created_429=1.0)
-    result = sync(connector, destination.to, "ann@x.org,Ann,")
+    result = sync_lines(connector, destination.to, "ann@x.org,Ann,")
     assert result.rows == {"read": 1, "created": 1}, result.stderr
     assert read_receipt(destination, result, "ann@x.org") == ("created", "lookup", None)
 
@@ -187,7 +187,7 @@ def test_receipts_that_could_not_be_written_are_written_by_the_next_run(connecto
     destination = Destination("sqlite", tmp_path, "")
     with closing(sqlite3.connect(tmp_path / "warehouse.db")) as database, database:
         database.execute("CREATE TABLE subscriber_receipts (id)")
-    first_result = sync(connector, destination.to, "ann@x.org,Ann,")
+    first_result = sync_lines(connector, destination.to, "ann@x.org,Ann,")
     assert (first_result.code, first_result.rows) == (1, {"read": 1, "created": 1})
     assert "The next run of the job writes them" in " ".join(first_result.report["messages"])
     output_lines = connector.run("sync", connector.folder / "job.yaml").stdout.splitlines()
@@ -197,7 +197,7 @@ def test_receipts_that_could_not_be_written_are_written_by_the_next_run(connecto
     ]
     with closing(sqlite3.connect(tmp_path / "warehouse.db")) as database, database:
         database.execute("DROP TABLE subscriber_receipts")
-    second_result = sync(connector, destination.to, "ann@x.org,Ann,")
+    second_result = sync_lines(connector, destination.to, "ann@x.org,Ann,")
     assert (second_result.code, second_result.report["receipts"]["rows"]) == (0, 1)
     assert read_outcomes_by_identity(destination.read(), first_result) == {"ann@x.org": ("created", "lookup")}
 
@@ -270,7 +270,7 @@ def check_receipts(connector: Connector, destination: Destination, point: int) -
     assert receipt_outcomes == ledger_outcomes, point
     stored_ids = {
         digest_identity("email", email): subscriber["Id"]
-        for email, subscriber in list_stored(connector.sandbox).items()
+        for email, subscriber in list_stored_subscribers(connector.sandbox).items()
     }
     assert {
         digest: service_id for digest, (outcome, service_id) in receipt_outcomes.items() if outcome == "created"

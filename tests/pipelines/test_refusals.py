@@ -11,8 +11,8 @@ from tests.pipelines.conftest import (
     INTO_NEWS,
     CommandResult,
     Connector,
-    count_stored,
-    has_stored,
+    count_stored_emails,
+    has_stored_subscribers,
     wait_for,
     wait_for_result,
     write_addresses,
@@ -34,7 +34,7 @@ def test_a_corrected_row_whose_refused_create_took_effect_is_not_created_again(
     corrected_result = connector.import_file(path, "--quiet-period", "2100ms")
     assert corrected_result.rows == {"read": 50, "changed": 50}, corrected_result.stderr
     assert corrected_result.report["settled"] == {"found": rejected_count, "absent": 0}
-    assert set(count_stored(sandbox).values()) == {1}
+    assert set(count_stored_emails(sandbox).values()) == {1}
 
 
 @pytest.mark.parametrize("status", [401, 402])
@@ -49,7 +49,7 @@ def test_a_create_that_was_refused_for_the_account_or_the_token_is_sent_again_wi
     other_path = write_csv(tmp_path / "other.csv", "email,first_name", "c@x.org,Cem")
     result = connector.import_file(other_path, "--on-unknown", "hold")
     assert (result.code, result.rows) == (0, {"read": 1, "created": 1}), result.stderr
-    assert count_stored(sandbox) == {"a@x.org": 1, "b@x.org": 1, "c@x.org": 1}
+    assert count_stored_emails(sandbox) == {"a@x.org": 1, "b@x.org": 1, "c@x.org": 1}
 
 
 def test_a_retry_sends_a_create_again_that_was_refused_because_of_the_account(
@@ -68,7 +68,7 @@ def test_a_retry_sends_a_create_again_that_was_refused_because_of_the_account(
     sandbox.switch(required="")
     result = connector.run_json("retry", "--quiet-period", "100ms")
     assert (result.code, result.rows) == (0, {"read": 1, "created": 1}), result.stderr
-    assert count_stored(sandbox) == {"a@x.org": 1, "b@x.org": 1}
+    assert count_stored_emails(sandbox) == {"a@x.org": 1, "b@x.org": 1}
 
 
 def test_creates_that_were_refused_at_random_are_sent_again_without_a_quiet_period(
@@ -81,7 +81,7 @@ def test_creates_that_were_refused_at_random_are_sent_again_without_a_quiet_peri
     result = connector.import_file(path, "--quiet-period", "10m", "--time-limit", "20s")
     assert (result.code, result.rows) == (0, {"read": 200, "created": 200}), result.stderr
     assert result.report["settled"] == {"found": 0, "absent": 3}
-    assert set(count_stored(connector.sandbox).values()) == {1}
+    assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
 def test_a_first_create_that_took_effect_and_got_a_429_is_sent_once_while_the_list_lags(
@@ -92,14 +92,14 @@ def test_a_first_create_that_took_effect_and_got_a_429_is_sent_once_while_the_li
     sandbox.switch(created_429=1, list_lag_ms=3_000, duplicates="accept", retry_after="none")
     arguments = ("import", path, "--base-name", "News", "--quiet-period", "2500ms", "--output", "json")
     with connector.start(*arguments) as process:
-        wait_for(lambda: has_stored(sandbox, 3002))
+        wait_for(lambda: has_stored_subscribers(sandbox, 3002))
         sandbox.switch(created_429=0)
         stdout, stderr = process.communicate(timeout=60)
     result = CommandResult(process.returncode, stdout, stderr)
     assert result.rows == {"read": 60, "created": 60}, stderr
     # On a loaded machine the look-up at the end of the run may come before the list shows the last new subscriber.
     assert result.code == 0 or "the list does not show the last new subscriber" in stderr, stderr
-    assert set(count_stored(sandbox).values()) == {1}
+    assert set(count_stored_emails(sandbox).values()) == {1}
 
 
 def test_a_first_create_with_a_429_is_sent_again_with_on_unknown_hold(connector: Connector, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_first_create_with_a_429_is_sent_again_with_on_unknown_hold(connector:
         stdout, stderr = process.communicate(timeout=60)
     result = CommandResult(process.returncode, stdout, stderr)
     assert (result.code, result.rows) == (0, {"read": 3, "created": 3}), stderr
-    assert set(count_stored(connector.sandbox).values()) == {1}
+    assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
 def test_a_subscriber_that_another_program_creates_after_a_429_is_not_reported_as_created(
@@ -137,7 +137,7 @@ def test_a_token_that_is_revoked_during_a_run_ends_the_run_without_rejecting_a_r
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 300)
     sandbox.switch(latency_ms=20)
     with connector.start("import", path, *INTO_NEWS, "--max-concurrency", "4", "--output", "json") as process:
-        wait_for(lambda: has_stored(sandbox, 20))
+        wait_for(lambda: has_stored_subscribers(sandbox, 20))
         sandbox.switch(authorization="other {token}")
         result = wait_for_result(process)
     assert (result.code, result.rows["unsent"] > 0) == (3, True), result.stderr
@@ -146,7 +146,7 @@ def test_a_token_that_is_revoked_during_a_run_ends_the_run_without_rejecting_a_r
     assert (second_result.code, second_result.rows["created"] + second_result.rows["exists"]) == (0, 300), (
         second_result.stderr
     )
-    assert Counter(count_stored(sandbox).values()) == {1: 300}
+    assert Counter(count_stored_emails(sandbox).values()) == {1: 300}
 
 
 def test_a_rejected_row_is_sent_again_only_after_its_correction(connector: Connector, tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_refused_create_that_the_list_shows_late_exists_in_the_next_run(connec
     wait_until_listed(sandbox, 5)
     result = connector.import_file(path)
     assert (result.code, result.rows) == (0, {"read": 5, "exists": 5}), result.stderr
-    assert set(count_stored(sandbox).values()) == {1}
+    assert set(count_stored_emails(sandbox).values()) == {1}
 
 
 def test_a_refused_row_is_looked_up_by_one_later_run_only(connector: Connector, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import csv
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.pipelines.conftest import Connector, list_stored, write_csv
+from tests.pipelines.conftest import Connector, list_stored_subscribers, write_csv
 
 JOB = """\
 job: shop
@@ -121,7 +121,7 @@ def test_a_corrected_rejects_file_of_a_mapped_job_creates_all_rows(connector: Co
         "invalid": len(INVALID_ROWS),
     }
 
-    subscribers = list_stored(connector.sandbox)
+    subscribers = list_stored_subscribers(connector.sandbox)
     ann = subscribers["ann@x.org"]
     assert {name: ann[name] for name in EXPECTED if name != "Address"} | {
         "Address": {name: ann["Address"][name] for name in EXPECTED["Address"]}  # type: ignore[attr-defined] # a dict
@@ -159,7 +159,7 @@ def test_formulas_in_rejects_are_guarded_and_imported_unchanged(connector: Conne
         {"read": 2, "created": 1, "invalid": 1},
         [],
     )
-    subscriber = list_stored(connector.sandbox)["a@x.org"]
+    subscriber = list_stored_subscribers(connector.sandbox)["a@x.org"]
     assert [subscriber[name] for name in ("FirstName", "Phone", "CustomField1")] == ["=1+1", "+31301234567", "=x"]
     (remaining_row,) = correct_rows(Path(second_result.report["rejects_file"]), lambda row_index, row: None)
     assert (remaining_row["_raw"], remaining_row["_code"], remaining_row["email"]) == ("ragged,row", "ragged", "")

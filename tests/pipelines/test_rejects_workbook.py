@@ -7,7 +7,14 @@ from pathlib import Path
 import openpyxl
 import pytest
 
-from tests.pipelines.conftest import INTO_NEWS, Connector, count_stored, has_stored, list_stored, wait_for
+from tests.pipelines.conftest import (
+    INTO_NEWS,
+    Connector,
+    count_stored_emails,
+    has_stored_subscribers,
+    list_stored_subscribers,
+    wait_for,
+)
 
 HEADER = ("Email", "Vorname", "Telefon", "PLZ", "Geburtstag", "=Notiz")
 ROWS: tuple[tuple[object, ...], ...] = (
@@ -60,7 +67,7 @@ def test_rejects_of_a_workbook_are_corrected_in_the_workbook_and_imported(connec
     workbook.save(path)
     third_result = connector.import_file(path)
     assert (third_result.code, third_result.rows) == (0, {"read": 2, "created": 2}), third_result.stderr
-    subscribers = list_stored(connector.sandbox)
+    subscribers = list_stored_subscribers(connector.sandbox)
     assert (subscribers["bob@example.com"]["FirstName"], subscribers["bob@example.com"]["Phone"]) == (
         "=1+1",
         "+4930123",
@@ -99,7 +106,7 @@ def test_a_killed_run_leaves_a_csv_and_no_partial_workbook(connector: Connector,
     people = write_workbook(tmp_path / "people.xlsx", ("bob at x", "Bob"), *valid_rows, header=("email", "first_name"))
     connector.sandbox.switch(hang_after=1)
     with connector.start("import", people, *INTO_NEWS, "--max-concurrency", "1") as process:
-        wait_for(lambda: has_stored(connector.sandbox, 1))
+        wait_for(lambda: has_stored_subscribers(connector.sandbox, 1))
         process.kill()
         process.communicate()
     connector.sandbox.switch(hang_after=0)
@@ -107,7 +114,7 @@ def test_a_killed_run_leaves_a_csv_and_no_partial_workbook(connector: Connector,
     assert remaining_file.suffix == ".csv"
     result = connector.import_file(people)
     assert Path(result.report["rejects_file"]).suffix == ".xlsx"
-    assert len(count_stored(connector.sandbox)) == 5
+    assert len(count_stored_emails(connector.sandbox)) == 5
     prune_result = connector.run("prune", "--older-than", "0s")
     assert (prune_result.code, "deleted in" in prune_result.stderr) == (0, True)
     assert list((connector.folder / "state" / "rejects").iterdir()) == []

@@ -4,9 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import INTO_NEWS, CommandResult, Connector, find_messages, list_stored, write_csv
+from tests.pipelines.conftest import (
+    INTO_NEWS,
+    CommandResult,
+    Connector,
+    find_messages,
+    list_stored_subscribers,
+    write_csv,
+)
 from tests.sources.files.people import write_xlsx
-from tests.sources.files.reading import write
+from tests.sources.files.reading import write_file
 
 OPTIONS_BY_COMMAND = {"import": INTO_NEWS, "validate": ()}
 """The commands that read a file, with their required options."""
@@ -56,7 +63,7 @@ def test_the_encoding_and_skipped_lines_are_reported(connector: Connector, tmp_p
 def test_numbers_of_a_workbook_in_a_template_are_reported(connector: Connector, tmp_path: Path, command: str) -> None:
     rule = "{template: \"{{ code }} {{ row['line'] }}\"}"
     rows: list[list[object]] = [["email", "code", "line"], ["ann@x.org", 31, "06"], ["bob@x.org", 49, 30123]]
-    path = write(tmp_path, "people.xlsx", write_xlsx(rows))
+    path = write_file(tmp_path, "people.xlsx", write_xlsx(rows))
     (tmp_path / "job.yaml").write_text(
         "job: news\nsource: {file: {path: people.xlsx}}\nload: {quiet_period: 200ms}\n"
         f"subscriber: {{base: {{name: News}}, fields: {{email: email, phone: {rule}, is_active: {{value: true}}}}}}\n"
@@ -77,7 +84,7 @@ def test_a_column_of_whole_names_is_sent_unsplit_and_reported(
         == 1
     )
     if command == "import":
-        subscribers = list_stored(connector.sandbox)
+        subscribers = list_stored_subscribers(connector.sandbox)
         names = {email: (person["FirstName"], person.get("LastName")) for email, person in subscribers.items()}
         assert names == {
             "ann@x.org": ("Lee, Dr. Ann", None), "bob@x.org": ("Bob van der Ray", None),
@@ -114,7 +121,7 @@ def test_words_for_missing_values_are_read_as_empty_and_counted(
         == 1
     )
     if command == "import":
-        subscribers = list_stored(connector.sandbox)
+        subscribers = list_stored_subscribers(connector.sandbox)
         assert subscribers["bob@x.org"]["LastName"] == "Null"
         assert not {"FirstName", "LastName"} & subscribers["ann@x.org"].keys()
 
@@ -124,7 +131,7 @@ def test_html_codes_are_sent_as_their_letters_and_counted(connector: Connector, 
     result = run_command(connector, command, write_csv(tmp_path / "people.csv", *csv_lines))
     assert len(find_messages(result, "3 cells with HTML codes (&amp;) or backslashes before quotes are sent")) == 1
     if command == "import":
-        subscribers = list_stored(connector.sandbox)
+        subscribers = list_stored_subscribers(connector.sandbox)
         assert {subscriber["LastName"] for subscriber in subscribers.values()} == {"Müller", "O'Brien"}
         assert subscribers["ann@x.org"]["FirstName"] == "Ann & Bo"
 
@@ -141,7 +148,7 @@ def test_an_ambiguous_word_for_a_missing_value_is_invalid_until_the_job_maps_the
         '    last_name: {column: last_name, values: {"None": "None"}}\n'
     )
     connector.run_json("sync", "job.yaml")
-    subscribers = list_stored(connector.sandbox)
+    subscribers = list_stored_subscribers(connector.sandbox)
     assert {email: subscriber["LastName"] for email, subscriber in subscribers.items()} == {
         "ann@x.org": "None",
         "bob@x.org": "Null",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, count_stored, write_addresses
+from tests.pipelines.conftest import Connector, count_stored_emails, write_addresses
 
 
 @pytest.mark.parametrize(("seeded_count", "filters"), [(0, "exact"), (30, "icase"), (30, "partial")])
@@ -27,7 +27,7 @@ def test_a_few_creates_that_are_executed_twice_are_named_at_the_end_of_the_run(
     assert connector.import_file(write_addresses(path, 5)).code == 0
     connector.sandbox.switch(repeat=0.2, seed=3)
     result = connector.import_file(write_addresses(path, 60))
-    duplicate_count = sum(create_count == 2 for create_count in count_stored(connector.sandbox).values())
+    duplicate_count = sum(create_count == 2 for create_count in count_stored_emails(connector.sandbox).values())
     assert (result.code, duplicate_count > 1) == (1, True), result.stderr
     assert f"{duplicate_count} subscribers of this run are in the service twice" in result.stderr
 

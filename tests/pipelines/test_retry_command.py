@@ -14,9 +14,9 @@ from connector.states import State
 from tests.pipelines.conftest import (
     CommandResult,
     Connector,
-    count_stored,
-    has_stored,
-    list_stored,
+    count_stored_emails,
+    has_stored_subscribers,
+    list_stored_subscribers,
     wait_for,
     wait_for_result,
     write_addresses,
@@ -59,7 +59,7 @@ def test_unknown_entries_are_finished_without_their_source(
     assert result.report["settled"] == expected_settled
     assert result.report["activity"] == {"active": expected_rows.get("created", 0), "inactive": 0}
     assert result.report["command"] == "retry"
-    assert count_stored(connector.sandbox) == {f"person{index}@example.com": 1 for index in range(3)}
+    assert count_stored_emails(connector.sandbox) == {f"person{index}@example.com": 1 for index in range(3)}
     assert read_states(connector) == []
 
 
@@ -135,7 +135,7 @@ def test_a_list_that_fails_ends_the_retry_and_each_entry_has_an_outcome(connecto
     assert "The run ended before it retried the entries of" in result.stderr
     connector.sandbox.switch(list_error=0)
     assert retry(connector, "--held", "resend").rows == {"read": 6, "created": 6}
-    assert set(count_stored(connector.sandbox).values()) == {1}
+    assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
 def test_a_signal_while_absence_is_being_proved_ends_the_retry(connector: Connector, tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_retry_confirms_held_entries_that_the_list_shows(connector: Connector,
         ("held", f"person{person_number}@example.com") for person_number in (1, 2)
     }
     assert any("wait for your decision" in message for message in result.report["messages"])
-    assert count_stored(sandbox) == {"person0@example.com": 1}
+    assert count_stored_emails(sandbox) == {"person0@example.com": 1}
     assert read_states(connector) == [State.HELD] * 2
 
 
@@ -189,7 +189,7 @@ def test_held_entries_are_sent_again_with_held_resend(connector: Connector, tmp_
     assert connector.run_json("retry", "--job", job).rows == {"read": 3, "exists": 1, "unknown": 2}
     result = connector.run_json("retry", "--job", job, "--held", "resend")  # has precedence over on_unknown of the job
     assert (result.code, result.rows) == (0, {"read": 2, "created": 2})
-    assert set(count_stored(sandbox).values()) == {1}
+    assert set(count_stored_emails(sandbox).values()) == {1}
     assert read_states(connector) == []
 
 
@@ -222,7 +222,7 @@ def test_rejected_entries_are_sent_again_only_with_rejected(connector: Connector
     assert read_states(connector) == [State.REJECTED]
     second_result = retry(connector, "--rejected")
     assert (second_result.code, second_result.rows) == (0, {"read": 1, "created": 1})
-    assert count_stored(connector.sandbox) == {"a@x.org": 1, "b@x.org": 1}
+    assert count_stored_emails(connector.sandbox) == {"a@x.org": 1, "b@x.org": 1}
     assert read_states(connector) == []
 
 
@@ -232,7 +232,7 @@ def test_a_rejected_subscriber_that_exists_now_is_not_sent_again(connector: Conn
     create_elsewhere(connector, write_csv(tmp_path / "one.csv", "email", "b@x.org"))
     result = retry(connector, "--rejected")
     assert (result.code, result.rows) == (0, {"read": 1, "exists": 1})
-    assert count_stored(connector.sandbox) == {"a@x.org": 1, "b@x.org": 1}
+    assert count_stored_emails(connector.sandbox) == {"a@x.org": 1, "b@x.org": 1}
 
 
 def test_the_rejects_of_a_retry_can_be_corrected_and_imported(connector: Connector, tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_the_rejects_of_a_retry_can_be_corrected_and_imported(connector: Connect
     write_csv(tmp_path / "gone.csv", "address", "c@x.org")
     second_result = connector.run_json("import", rejects, "--job", job)
     assert (second_result.code, second_result.rows) == (0, {"read": 1, "created": 1})
-    subscribers = list_stored(connector.sandbox)
+    subscribers = list_stored_subscribers(connector.sandbox)
     assert (subscribers["b@x.org"]["Phone"], subscribers["b@x.org"]["Tags"]) == ("2", ["news", "vip"])
 
 
@@ -272,7 +272,7 @@ def test_rejected_entries_that_a_stopped_retry_did_not_reach_stay_in_the_ledger(
     sandbox.switch(required=[], latency_ms=100)
     options = ("--quiet-period", "200ms", "--max-concurrency", "1", "--output", "json")
     with connector.start("retry", "--rejected", *options) as process:
-        wait_for(lambda: has_stored(sandbox, 5))
+        wait_for(lambda: has_stored_subscribers(sandbox, 5))
         process.send_signal(signal.SIGINT)
         stopped_result = wait_for_result(process)
     assert (stopped_result.code, stopped_result.rows["read"]) == (130, 30)
@@ -282,7 +282,7 @@ def test_rejected_entries_that_a_stopped_retry_did_not_reach_stay_in_the_ledger(
         "read": stopped_result.rows["unsent"],
         "created": stopped_result.rows["unsent"],
     }
-    assert set(count_stored(sandbox).values()) == {1}
+    assert set(count_stored_emails(sandbox).values()) == {1}
 
 
 # Suppression
@@ -316,13 +316,13 @@ def test_unknown_entries_of_a_job_with_a_suppression_list_are_sent_again_only_wi
     assert not any("wait for your decision" in message for message in result.report["messages"])
     assert (sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.UNKNOWN] * 3)
     namesake_result = connector.import_file(write_csv(tmp_path / "news.csv", "email", "z@x.org"))
-    assert (namesake_result.report["job"], count_stored(sandbox)) == ("news", {"z@x.org": 1}), (
+    assert (namesake_result.report["job"], count_stored_emails(sandbox)) == ("news", {"z@x.org": 1}), (
         "an import of a file is not a run of the job with the same name"
     )
     write_csv(tmp_path / "gone.csv", "address", "person1@example.com")
     job_result = connector.run_json("retry", "--job", job)
     assert (job_result.code, job_result.rows) == (0, {"read": 3, "suppressed": 1, "created": 2})
-    assert count_stored(sandbox) == {"person0@example.com": 1, "person2@example.com": 1, "z@x.org": 1}
+    assert count_stored_emails(sandbox) == {"person0@example.com": 1, "person2@example.com": 1, "z@x.org": 1}
     assert read_states(connector) == []
 
 
@@ -339,7 +339,7 @@ def test_rejected_subscribers_that_the_suppression_list_names_later_are_not_sent
     write_csv(tmp_path / "gone.csv", "address", "person1@example.com")
     result = connector.run_json("retry", "--rejected", "--job", job)
     assert (result.code, result.rows) == (0, {"read": 3, "suppressed": 1, "created": 2})
-    assert count_stored(sandbox) == {"person0@example.com": 1, "person2@example.com": 1}
+    assert count_stored_emails(sandbox) == {"person0@example.com": 1, "person2@example.com": 1}
 
 
 def test_held_entries_of_a_job_with_a_suppression_list_are_sent_again_only_with_the_list(

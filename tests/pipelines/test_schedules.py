@@ -15,7 +15,7 @@ from connector.sandbox import SandboxProcess
 from pipelines.demo import draw_data, write_crm
 from tests.docs.test_pages import read_blocks
 from tests.pipelines import docker_stand_in
-from tests.pipelines.conftest import ROOT, count_stored
+from tests.pipelines.conftest import ROOT, count_stored_emails
 
 CONFIGS = ROOT / "configs"
 _VARIABLE = re.compile(r"(?P<name>[A-Z_]+)=(?P<value>.*)")
@@ -87,7 +87,7 @@ def test_a_schedule_runs_unchanged_in_its_environment(machine: Path, read_schedu
             check=False,
         )
         assert result.returncode == 0, result.stdout + result.stderr
-        assert len(count_stored(sandbox)) > 20
+        assert len(count_stored_emails(sandbox)) > 20
         if read_schedule is not read_workflow:
             assert result.stdout == "", "cron would send mail"
     assert (machine / "var/lib/connector/ledger.db").exists()
@@ -149,7 +149,7 @@ def test_the_image_imports_a_file_as_its_page_shows(machine: Path, tmp_path: Pat
         (folder / "token").unlink()
         (folder / "inbox/people.csv").write_text("email\nann@example.com\ncem@example.com\n")
         run(environment_text, folder, CONNECTOR_TOKEN="sandbox")
-        assert count_stored(sandbox) == {"ann@example.com": 1, "bob@example.com": 1, "cem@example.com": 1}
+        assert count_stored_emails(sandbox) == {"ann@example.com": 1, "bob@example.com": 1, "cem@example.com": 1}
 
 
 def test_the_workflow_that_tests_a_job_runs_beside_a_sandbox_that_loses_answers(machine: Path, tmp_path: Path) -> None:
@@ -169,4 +169,4 @@ def test_the_workflow_that_tests_a_job_runs_beside_a_sandbox_that_loses_answers(
             program = [sys.executable] if step.get("shell") == "python" else ["bash", "-e"]
             subprocess.run([*program, "-c", step["run"]], cwd=tmp_path, env=environ, check=True)
         assert [step["run"].split()[1] for step in steps[4:8]] == ["validate", "plan", "sync", "sync"]
-        assert count_stored(sandbox) == {"ann@example.com": 1, "bob@example.com": 1}
+        assert count_stored_emails(sandbox) == {"ann@example.com": 1, "bob@example.com": 1}

@@ -16,7 +16,7 @@ import pytest
 
 from tests.ledger.places import run_sql
 from tests.ledger.test_postgres import SESSIONS_SQL
-from tests.pipelines.conftest import Connector, count_stored, has_stored, wait_for
+from tests.pipelines.conftest import Connector, count_stored_emails, has_stored_subscribers, wait_for
 from tests.pipelines.sharded import (
     ENGINE_FAULTS,
     FAULTS,
@@ -66,7 +66,7 @@ def test_a_run_that_overlaps_a_running_shard_is_refused(postgres_connector: Conn
     (tmp_path / "job.yaml").write_text(job_text)
     postgres_connector.sandbox.switch(latency_ms=500)
     process = start_shard(postgres_connector, 1, 4)
-    wait_for(lambda: has_stored(postgres_connector.sandbox, 1))
+    wait_for(lambda: has_stored_subscribers(postgres_connector.sandbox, 1))
     for options in (("--shard", "1/4"), ("--shard", "2/3"), ()):
         result = postgres_connector.run_json("sync", "job.yaml", *options)
         assert (result.code, result.report["status"]) == (4, "locked"), result.stderr
@@ -99,7 +99,7 @@ def test_killed_shards_that_run_again_lose_and_repeat_no_create(postgres_connect
     print(f"{kill_count} kills, exit codes {[process.code for process in results]}, {sum_rows(results)}")
     assert {process.code for process in results} <= {0, 1}, [process.stderr for process in results]
     assert sum_rows(results)["read"] == KILL_TEST_PEOPLE_COUNT + 5
-    create_counts, rows = count_stored(postgres_connector.sandbox), sum_rows(results)
+    create_counts, rows = count_stored_emails(postgres_connector.sandbox), sum_rows(results)
     assert {address: create_count for address, create_count in create_counts.items() if create_count > 1} == {}
     assert len(create_counts) + rows.get("unknown", 0) + rows.get("rejected", 0) >= KILL_TEST_PEOPLE_COUNT
     assert kill_count > 0
@@ -115,7 +115,7 @@ def test_a_run_that_stops_beyond_its_lease_repeats_no_create_of_another_run(
     postgres_connector.sandbox.switch(duplicates="accept", latency_ms=50)
     paused_process = postgres_connector.start("sync", "job.yaml", "--output", "json", lease_s=8.0)
     for retry_after_s, created_count in ((1, 10), (5, 20)):  # only the first 429 of a run is looked up
-        wait_for(partial(has_stored, postgres_connector.sandbox, created_count + 1))
+        wait_for(partial(has_stored_subscribers, postgres_connector.sandbox, created_count + 1))
         refused_count = postgres_connector.sandbox.stats()["faults"].get("refuse", 0)
         postgres_connector.sandbox.switch(refuse=1, refuse_retry_after_s=retry_after_s)
         wait_for(lambda count=refused_count: postgres_connector.sandbox.stats()["faults"].get("refuse", 0) > count)  # type: ignore[misc]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pipelines.singer import run_tap, run_target
-from tests.pipelines.conftest import CommandResult, Connector, count_stored, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, count_stored_emails, write_csv
 
 PROGRAM_FOLDER = Path(sys.executable).parent
 ROW_COUNT = int(os.environ.get("CONNECTOR_TEST_ADAPTER_ROWS", "120"))
@@ -71,7 +71,7 @@ def test_the_target_creates_each_record_once_although_answers_are_lost(connector
         result = load_messages(connector, stream, batch_size_rows=BATCH_ROW_COUNT)
         assert result.code == 0, result.stderr
         assert read_lines(result.stdout) == [{"last": ROW_COUNT - 1}]
-    assert sorted(count_stored(connector.sandbox).values()) == [1] * ROW_COUNT
+    assert sorted(count_stored_emails(connector.sandbox).values()) == [1] * ROW_COUNT
 
 
 def test_a_record_without_an_identity_is_rejected_and_the_others_are_created(connector: Connector) -> None:
@@ -89,7 +89,7 @@ def test_no_state_leaves_the_target_if_records_have_no_outcome(connector: Connec
     result = load_messages(connector, write_stream([1, 2]))
     assert result.code != 0
     assert result.stdout == ""
-    assert count_stored(connector.sandbox).total() == 0
+    assert count_stored_emails(connector.sandbox).total() == 0
 
 
 def test_a_killed_target_is_replayed_and_creates_nobody_twice(connector: Connector) -> None:
@@ -103,12 +103,12 @@ def test_a_killed_target_is_replayed_and_creates_nobody_twice(connector: Connect
         assert process.stdin is not None
         process.stdin.writelines(json.dumps(message) + "\n" for message in stream[:-1])
         process.stdin.flush()
-        while count_stored(connector.sandbox).total() < 20:
+        while count_stored_emails(connector.sandbox).total() < 20:
             assert process.poll() is None
         process.kill()
     result = load_messages(connector, stream, batch_size_rows=BATCH_ROW_COUNT)
     assert result.code == 0, result.stderr
-    assert sorted(count_stored(connector.sandbox).values()) == [1] * ROW_COUNT
+    assert sorted(count_stored_emails(connector.sandbox).values()) == [1] * ROW_COUNT
 
 
 def test_a_second_stream_is_refused_and_one_stream_can_be_selected(connector: Connector) -> None:
@@ -120,7 +120,7 @@ def test_a_second_stream_is_refused_and_one_stream_can_be_selected(connector: Co
     assert load_messages(connector, write_stream([2], stream="../a/b")).code == 0, (
         "the name of a stream is not used as a path"
     )
-    assert count_stored(connector.sandbox).total() == 2
+    assert count_stored_emails(connector.sandbox).total() == 2
 
 
 def test_the_tap_writes_the_certified_list_and_its_certificate(connector: Connector) -> None:

@@ -19,7 +19,7 @@ import pytest
 from connector.clock import system_clock
 from connector.runs.report import record_report, start_report
 from connector.runs.run_log import list_runs, record_run
-from tests.pipelines.conftest import INTO_NEWS, Connector, count_stored, wait_for, write_addresses, write_csv
+from tests.pipelines.conftest import INTO_NEWS, Connector, count_stored_emails, wait_for, write_addresses, write_csv
 
 RUN_ID = "20261123T080000-0a1b2c"
 
@@ -230,7 +230,7 @@ def test_a_clock_that_jumps_loses_no_row_and_creates_no_subscriber_twice(
     connector.sandbox.switch(drop_after=0)
     second_result = connector.import_file(path)  # the clock is right again
     assert (second_result.code, second_result.rows) == (0, {"read": 20, "exists": 20})
-    assert set(count_stored(connector.sandbox).values()) == {1}
+    assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
 def test_status_advises_to_look_for_the_email_of_a_killed_send(connector: Connector, tmp_path: Path) -> None:

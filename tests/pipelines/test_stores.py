@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.export.readers import read_parquet
-from tests.pipelines.conftest import Connector, count_stored, write_addresses
+from tests.pipelines.conftest import Connector, count_stored_emails, write_addresses
 from tests.pipelines.test_faults import FAULTS
 from tests.stores import SECRET_KEY, Bucket
 
@@ -36,7 +36,7 @@ def test_an_import_from_a_bucket_under_lost_answers_creates_each_row_once(
     )
     bucket_connector.sandbox.switch(**FAULTS)
     result = bucket_connector.run_json("sync", job, "--report", tmp_path / "report.json", "-vv")
-    create_counts = count_stored(bucket_connector.sandbox)
+    create_counts = count_stored_emails(bucket_connector.sandbox)
     assert (len(create_counts), set(create_counts.values())) == (398, {1})
     assert result.rows == {"read": 401, "created": 398, "suppressed": 2, "invalid": 1}, result.stderr
     assert result.report["settled"]["found"] > 0

@@ -12,7 +12,14 @@ from connector.imports.suppression import SuppressionPlan, read_suppression
 from connector.ledger.opening import open_ledger
 from connector.sources.files import open_file
 from connector.subscribers.identity_lists import Suppression
-from tests.pipelines.conftest import CommandResult, Connector, count_stored, wait_for_result, write_addresses, write_csv
+from tests.pipelines.conftest import (
+    CommandResult,
+    Connector,
+    count_stored_emails,
+    wait_for_result,
+    write_addresses,
+    write_csv,
+)
 
 JOB = """
 job: news
@@ -51,7 +58,7 @@ def test_a_subscriber_of_the_suppression_list_is_suppressed_and_never_sent(
     result = connector.run_json("import", tmp_path / "people.csv", "--job", write_job(tmp_path))
     assert "is empty in 2 rows (row numbers 5, 6), so they suppress nobody" in find_message(result, "gone.csv")
     assert result.rows == {"read": 5, "invalid": 1, "duplicate": 1, "suppressed": 2, "created": 1}
-    assert count_stored(connector.sandbox) == {"ann@x.org": 1}
+    assert count_stored_emails(connector.sandbox) == {"ann@x.org": 1}
     assert result.report["requests"]["create"]["sent"] == 1
 
 
@@ -97,7 +104,7 @@ def test_a_suppression_list_may_use_another_field_than_the_identity_of_the_job(
     job = write_job(tmp_path, "{file: {path: gone.csv, column: key}, field: client_user_id}")
     result = connector.run_json("sync", job)
     assert result.rows == {"read": 4, "suppressed": 1, "duplicate": 1, "created": 2}
-    assert count_stored(connector.sandbox) == {"b@x.org": 1, "c@x.org": 1}
+    assert count_stored_emails(connector.sandbox) == {"b@x.org": 1, "c@x.org": 1}
 
 
 def test_an_empty_suppression_list_is_refused_before_the_first_create(connector: Connector, tmp_path: Path) -> None:
@@ -107,7 +114,7 @@ def test_an_empty_suppression_list_is_refused_before_the_first_create(connector:
         (tmp_path / "gone.csv").write_text(content, encoding="utf-8")
         for command in ("plan", "sync"):
             assert connector.run_json(command, job).is_refused, (command, content)
-    assert count_stored(connector.sandbox).total() == 0
+    assert count_stored_emails(connector.sandbox).total() == 0
 
 
 def test_a_suppression_list_that_shrank_by_half_is_refused_until_the_guard_allows_it(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, count_stored, write_addresses, write_csv
+from tests.pipelines.conftest import Connector, count_stored_emails, write_addresses, write_csv
 from tests.pipelines.emails.outbox import list_recipients
 from tests.pipelines.emails.test_mail_command import write_job as write_mail_job
 from tests.pipelines.planned import write_job
@@ -30,8 +30,8 @@ def test_a_load_past_its_time_limit_stops_cleanly_and_the_next_run_continues(
     second_result = connector.run_json("sync", "job.yaml")
     assert (second_result.code, second_result.rows["read"]) == (0, PEOPLE_COUNT)
     assert second_result.rows["exists"] >= result.rows["created"]
-    assert set(count_stored(connector.sandbox).values()) == {1}
-    assert len(count_stored(connector.sandbox)) == PEOPLE_COUNT
+    assert set(count_stored_emails(connector.sandbox).values()) == {1}
+    assert len(count_stored_emails(connector.sandbox)) == PEOPLE_COUNT
 
 
 @pytest.mark.parametrize("command", ["export out.csv", "reconcile job.yaml --to out.csv"])

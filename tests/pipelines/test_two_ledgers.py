@@ -9,8 +9,8 @@ from tests.pipelines.conftest import (
     INTO_NEWS,
     CommandResult,
     Connector,
-    count_stored,
-    has_stored,
+    count_stored_emails,
+    has_stored_subscribers,
     wait_for,
     wait_for_result,
     write_addresses,
@@ -28,7 +28,7 @@ def import_during_another_import(connector: Connector, other_path: Path) -> tupl
     people = write_addresses(connector.folder / "people.csv", 40, first_index=5)
     connector.sandbox.switch(latency_ms=20)
     with connector.start("import", people, *INTO_NEWS, "--max-rate", "20", "--output", "json") as process:
-        wait_for(lambda: has_stored(connector.sandbox, 9))
+        wait_for(lambda: has_stored_subscribers(connector.sandbox, 9))
         os.kill(process.pid, signal.SIGSTOP)
         other_result = connector.import_file(
             other_path, environ={"CONNECTOR_STATE_DIR": str(connector.folder / "another")}
@@ -48,7 +48,7 @@ def test_a_load_reports_the_number_of_arrivals_from_other_programs(connector: Co
 
 def test_a_subscriber_that_two_ledgers_created_counts_as_an_arrival(connector: Connector, tmp_path: Path) -> None:
     result, _ = import_during_another_import(connector, write_addresses(tmp_path / "last.csv", 2, first_index=43))
-    assert max(count_stored(connector.sandbox).values()) == 2
+    assert max(count_stored_emails(connector.sandbox).values()) == 2
     (message,) = find_arrival_messages(result)
     assert message.startswith("2 subscribers appeared in the base")
 

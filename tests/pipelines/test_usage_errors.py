@@ -258,7 +258,7 @@ def folder(session_sandbox: SandboxProcess, tmp_path_factory: pytest.TempPathFac
     return folder
 
 
-def check(
+def check_usage_error(
     sandbox: SandboxProcess, folder: Path, arguments: str, expected_text: str, environ: Mapping[str, str | None]
 ) -> None:
     def read_files() -> dict[str, bytes]:  # a run may open the ledger to look for a base or to refuse an argument
@@ -279,14 +279,14 @@ def check(
 def test_a_usage_error_is_refused(
     session_sandbox: SandboxProcess, folder: Path, arguments: str, expected_text: str
 ) -> None:
-    check(session_sandbox, folder, arguments, expected_text, {})
+    check_usage_error(session_sandbox, folder, arguments, expected_text, {})
 
 
 @pytest.mark.parametrize(("environ", "arguments", "expected_text"), SETTINGS)
 def test_a_bad_setting_is_refused(
     session_sandbox: SandboxProcess, folder: Path, environ: Mapping[str, str | None], arguments: str, expected_text: str
 ) -> None:
-    check(session_sandbox, folder, arguments, expected_text, environ)
+    check_usage_error(session_sandbox, folder, arguments, expected_text, environ)
 
 
 @pytest.mark.parametrize(

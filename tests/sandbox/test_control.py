@@ -91,10 +91,10 @@ def test_a_wrong_control_request_is_an_error(client: SandboxClient) -> None:
 
 def test_the_control_address_requires_the_plain_token(client: SandboxClient) -> None:
     client.sandbox.switch(authorization="Bearer {token}", error_shape="html")
-    controls = [("GET", name) for name in ("truth", "stats", "outbox", "switches", "nothing")]
-    controls += [("POST", name) for name in ("switches", "reset", "seed")]
+    control_paths = [("GET", name) for name in ("truth", "stats", "outbox", "switches", "nothing")]
+    control_paths += [("POST", name) for name in ("switches", "reset", "seed")]
     templates = ("", "wrong", "Bearer {token}", "{token}x", "{token}, {token}")
-    for (method, action), template in product(controls, templates):
+    for (method, action), template in product(control_paths, templates):
         authorization = template.replace("{token}", client.sandbox.token)
         body = b'{"count": 5, "latency_ms": 5}' if method == "POST" else None
         reply = client.request(method, f"/_sandbox/{action}", body, Authorization=authorization)

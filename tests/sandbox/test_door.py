@@ -87,9 +87,9 @@ def test_stats_count_requests_inside_a_retry_after_on_any_connection_and_on_its_
 ) -> None:
     client.sandbox.switch(refuse=1, refuse_retry_after_s=50)
     with closing(http.client.HTTPConnection("127.0.0.1", client.port, timeout=10)) as connection:
-        assert create(connection, client.sandbox.token) == 429
+        assert send_create(connection, client.sandbox.token) == 429
         client.sandbox.switch(refuse=0)
-        assert create(connection, client.sandbox.token) == 200
+        assert send_create(connection, client.sandbox.token) == 200
     assert client.create("b@example.com").status == 200
     stats = client.sandbox.stats()
     assert (stats["limited"], stats["inside_retry_after"]) == (1, {"all": 2, "told": 1})
@@ -97,7 +97,7 @@ def test_stats_count_requests_inside_a_retry_after_on_any_connection_and_on_its_
     assert stats["faults"] == {"refuse": 1}
 
 
-def create(connection: http.client.HTTPConnection, token: str) -> int:
+def send_create(connection: http.client.HTTPConnection, token: str) -> int:
     body = b'{"Subscriber": {"Email": "a@example.com", "Base": {"Id": 1}}}'
     connection.request("POST", CREATE, body, {"Authorization": token, "Content-Type": "application/json"})
     answer = connection.getresponse()

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "connector.sandbox"]
 
 
-def run(*arguments: str, token: str | None = "t") -> subprocess.CompletedProcess[str]:
+def run_sandbox(*arguments: str, token: str | None = "t") -> subprocess.CompletedProcess[str]:
     environment = {key: value for key, value in os.environ.items() if key != "CONNECTOR_SANDBOX_TOKEN"}
     if token is not None:
         environment["CONNECTOR_SANDBOX_TOKEN"] = token
@@ -86,12 +86,12 @@ def test_a_create_on_a_full_disk_is_answered_500_and_not_stored(tmp_path: Path) 
 def test_a_data_folder_that_is_in_use_or_has_a_damaged_journal_is_refused(tmp_path: Path) -> None:
     with SandboxProcess(data=tmp_path) as sandbox:
         SandboxClient(sandbox).create("a@example.com")
-        result = run("--data", str(tmp_path))
+        result = run_sandbox("--data", str(tmp_path))
         assert (result.returncode, result.stdout, "in use by another sandbox" in result.stderr) == (2, "", True)
         sandbox.reset()
         assert (tmp_path / "journal.jsonl").read_bytes() == b""
     (tmp_path / "journal.jsonl").write_bytes(b'{"sequence":1,"kind":"churn_deleted","id":5}\nwhat\n')
-    result = run("--data", str(tmp_path))
+    result = run_sandbox("--data", str(tmp_path))
     assert (result.returncode, "line 1 of the sandbox's journal" in result.stderr) == (2, True)
 
 
@@ -106,7 +106,7 @@ def test_a_data_folder_that_is_in_use_or_has_a_damaged_journal_is_refused(tmp_pa
 def test_a_wrong_option_ends_the_sandbox_with_exit_code_2_and_a_message(
     arguments: tuple[str, ...], token: str | None, expected_text: str
 ) -> None:
-    result = run(*arguments, token=token)
+    result = run_sandbox(*arguments, token=token)
     assert (result.returncode, result.stdout) == (2, "")
     assert expected_text in result.stderr
     assert "Traceback" not in result.stderr

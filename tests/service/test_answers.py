@@ -152,7 +152,7 @@ def test_a_status_of_failure_with_a_body_of_success_is_ambiguous() -> None:
 def test_a_message_is_masked_before_it_is_cut() -> None:
     body = b"x" * 490 + b"s3cret-token" + b"y" * 100
     answer = parse_create_answer(
-        401, {}, body, NOW, mask=lambda expected_text: expected_text.replace("s3cret-token", "****")
+        401, {}, body, NOW, mask_message=lambda expected_text: expected_text.replace("s3cret-token", "****")
     )
     assert isinstance(answer, Refused)
     assert answer.message == "x" * 490 + "****" + "y" * 6

@@ -62,7 +62,7 @@ def open_copy_runner() -> Iterator[CopyRunner]:
         process.stdin.close()
 
 
-def _serve() -> None:
+def _serve_requests() -> None:
     for name in _LIBRARIES:
         import_module(name)
     for line in sys.stdin:
@@ -88,4 +88,4 @@ def _run_program(folder: Path, arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    _serve()
+    _serve_requests()

@@ -87,7 +87,7 @@ class Coverage:
 
     def add(self, truth: Truth) -> None:
         """Add the counts of one seed."""
-        counts = _count(truth)
+        counts = _count_situations(truth)
         self.hit_counts.update(counts)
         self.seed_counts.update(key for key, count in counts.items() if count)
 
@@ -100,7 +100,7 @@ class Coverage:
         return [(*key, self.seed_counts[key], self.hit_counts[key]) for key in KEYS]
 
 
-def _count(truth: Truth) -> Counter[Key]:
+def _count_situations(truth: Truth) -> Counter[Key]:
     simulation, calls = truth.simulation, truth.simulation.record.calls
     settings, faults = simulation.scenario.settings, simulation.service.state.stats.faults
     counts = _count_runs(truth)

@@ -71,14 +71,14 @@ class Connection:
     def finish(self, response: Response, ending: Delivery = Delivery.WHOLE, cut_by: str = "close") -> None:
         """Send the response of the service back to the process."""
         if ending is not Delivery.SILENT:
-            self._timeline.call_later(self.return_latency_s, partial(self._arrive, response, ending))
+            self._timeline.call_later(self.return_latency_s, partial(self._receive_response, response, ending))
 
     def close(self, ending: str) -> None:
         """Close the connection for the process, even if a response is still under way."""
         self.is_gone = True
         self._call.end(self._timeline.now_s, "killed" if self._process_state.has_ended else ending)
 
-    def _arrive(self, response: Response, ending: Delivery) -> None:
+    def _receive_response(self, response: Response, ending: Delivery) -> None:
         if self.is_gone or self._process_state.has_ended:
             return
         raw_answer: RawAnswer | Ambiguous | None = _CUT_ANSWERS.get(ending)
@@ -134,9 +134,9 @@ class Network:
         )
         connection_to_service.return_latency_s = return_latency_s
         self._timeline.call_later(
-            request_latency_s, partial(self._service.receive, call, _encode(request), connection_to_service)
+            request_latency_s, partial(self._service.receive, call, _encode_request(request), connection_to_service)
         )
-        return await self._wait(connection_to_service, answer_future)
+        return await self._wait_for_answer(connection_to_service, answer_future)
 
     def _alter_answer(self, call: Call, network_faults: NetworkFaults, raw_answer: RawAnswer) -> RawAnswer:
         """Return the answer as the faults of the network change it."""
@@ -154,7 +154,7 @@ class Network:
         call.end(self._timeline.now_s, MIXED_UP_ENDING)
         return other_answer[1]
 
-    async def _wait(
+    async def _wait_for_answer(
         self, connection_to_service: Connection, answer_future: "asyncio.Future[RawAnswer | Ambiguous]"
     ) -> RawAnswer | Ambiguous:
         timeout_answer = Ambiguous(None, f"no whole answer within {self._timeout_s:g} s")
@@ -184,7 +184,7 @@ def _is_refusal(raw_answer: RawAnswer) -> bool:
     return (is_definite_4xx or is_failure_in_body) and not 300 <= raw_answer.status < 400
 
 
-def _encode(request: Request) -> connection.Request:
+def _encode_request(request: Request) -> connection.Request:
     body = request.body or b""
     headers = {"host": "localhost", "authorization": TOKEN}
     if request.body is None:

@@ -96,7 +96,7 @@ class Process(asyncio.BaseEventLoop):  # only an event loop can run coroutines
     ) -> asyncio.TimerHandle:
         """Add a step at the time `due_at`."""
         handle = asyncio.TimerHandle(due_at, callback, args, self, context)
-        self._timeline.call_at(due_at, partial(self._resume, handle))
+        self._timeline.call_at(due_at, partial(self._resume_handle, handle))
         return handle
 
     def run(self, main: Coroutine[Any, Any, T]) -> T | None:
@@ -149,7 +149,7 @@ class Process(asyncio.BaseEventLoop):  # only an event loop can run coroutines
         """Return the running tasks in the order of their start, so that each run of a seed is the same."""
         return sorted(asyncio.all_tasks(self), key=lambda task: int(task.get_name().partition("-")[2]))
 
-    def _resume(self, handle: asyncio.TimerHandle) -> None:
+    def _resume_handle(self, handle: asyncio.TimerHandle) -> None:
         if not (handle.cancelled() or self.process_state.has_ended):
             self._ready_handles.append(handle)
 

@@ -114,7 +114,7 @@ class Program:
         self.cancellable_task = asyncio.current_task()
         try:
             if isinstance(load, BaseLoads):
-                await self._load(load)
+                await self._load_chunks(load)
             elif retry is not None:
                 await load.begin(refuses_misanswered_base=retry.refuses_misanswered_base)
                 await retry_entries(session, load.settler, retry)
@@ -155,7 +155,7 @@ class Program:
         if self.cancellable_task is not None:
             self.cancellable_task.cancel()
 
-    async def _load(self, loads: BaseLoads) -> None:
+    async def _load_chunks(self, loads: BaseLoads) -> None:
         await loads.begin()
         for prepared_chunk in self.job_run.prepared_chunks:
             self._count_chunk(prepared_chunk)

@@ -109,7 +109,7 @@ class _ScenarioBuilder:
             settings=self._settings,
             people=self._people,
             policy=self._policy,
-            job_runs=tuple(self._suppress(self._change_ledger(job_runs))),
+            job_runs=tuple(self._suppress_persons(self._change_ledger(job_runs))),
             timeout_s=self._timeout_s,
             latency_s=self._random.choice((0.01, 0.05, 0.2)),
             commit_s=Random(f"{self._seed} commit").choice((0.0, 0.003, 0.03, 0.3)),
@@ -248,7 +248,7 @@ class _ScenarioBuilder:
             sizes = (1000, 1023, 1024) if settings["filters"] == "ignored" else (1000, 1024, 1013, 1150)
             return self._add_result_window(scenario, random, sizes)
         elif random_value < 0.6:
-            return self._merge(scenario, random)
+            return self._merge_bases(scenario, random)
         elif random_value < 0.64 and settings["filters"] != "ignored":  # otherwise no request shows a hidden class
             settings["hide"] = [random.choice(("inactive", "unspecified", "male"))]
         elif random_value > 0.97:
@@ -256,7 +256,7 @@ class _ScenarioBuilder:
             return replace(scenario, settings=settings, policy=replace(scenario.policy, ignores_total_count=True))
         return replace(scenario, settings=settings, job_runs=job_runs)
 
-    def _merge(self, scenario: Scenario, random: Random) -> Scenario:
+    def _merge_bases(self, scenario: Scenario, random: Random) -> Scenario:
         """Let the service merge subscribers with the same address, in the account or in a base.
 
         Many persons exist in another base before the first run. Other programs create nobody later, because a later
@@ -510,7 +510,7 @@ class _ScenarioBuilder:
         )
         return job_runs
 
-    def _suppress(self, job_runs: list[JobRun]) -> list[JobRun]:
+    def _suppress_persons(self, job_runs: list[JobRun]) -> list[JobRun]:
         """Add a suppression list to the job in some seeds. The list grows from run to run."""
         if self._random.random() >= 0.4:
             return job_runs

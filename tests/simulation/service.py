@@ -42,7 +42,7 @@ class SimulatedService:
     def receive(self, call: Call, request: Request, peer: Peer) -> None:
         """Receive a request of a process."""
         call.arrived_at = self._timeline.now_s
-        self._serve(call, lambda: self._service.receive(request, peer))
+        self._serve_call(call, lambda: self._service.receive(request, peer))
 
     def create_by_other_program(self, subscriber_object: Mapping[str, object]) -> None:
         """Create a subscriber as another program does."""
@@ -50,22 +50,22 @@ class SimulatedService:
             self.state.create_subscriber(orjson.dumps({"Subscriber": subscriber_object}), AnswerFate.UNASKED)
         except RejectedError:
             return  # the service has the subscriber already and refuses the other program
-        self._trace(None)
+        self._trace_call(None)
 
     def _call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
         """Call `callback` later. The effects of `callback` count as effects of the request that is being served now."""
         call = self._current_call
-        self._timeline.call_later(delay_s, lambda: self._serve(call, callback))
+        self._timeline.call_later(delay_s, lambda: self._serve_call(call, callback))
 
-    def _serve(self, call: Call | None, callback: Callable[[], None]) -> None:
+    def _serve_call(self, call: Call | None, callback: Callable[[], None]) -> None:
         outer_call, self._current_call = self._current_call, call
         try:
             callback()
         finally:
             self._current_call = outer_call
-        self._trace(call)
+        self._trace_call(call)
 
-    def _trace(self, call: Call | None) -> None:
+    def _trace_call(self, call: Call | None) -> None:
         """Record the new events of the truth log as effects of the request `call`."""
         if self.state.truth.sequence == self._traced_count:
             return

@@ -93,7 +93,7 @@ class Simulation:
         for run_number, job_run in enumerate(self.scenario.job_runs, 1):
             self._wait_before(job_run)
             self._change_ledger(job_run)
-            self._run(run_number, job_run)
+            self._run_job(run_number, job_run)
         self.timeline.advance_to(self.timeline.now_s + _FINAL_WAIT_S)
         self.base_id = next((base_id for base_id, name in bases.items() if name == self.scenario.base_name), None)
 
@@ -123,7 +123,7 @@ class Simulation:
             self._copy_before_run = self._store.copy()
             self.record.add_line(self.timeline.now_s, f"the ledger is {job_run.ledger_accident}")
 
-    def _run(self, run_number: int, job_run: JobRun) -> None:
+    def _run_job(self, run_number: int, job_run: JobRun) -> None:
         started_at, ending, entries_before = self.timeline.now_s, job_run.ending, self._read_ledger()
         largest_lag_s = self._store.read_largest_lag()
         self.record.add_line(started_at, f"--- run {run_number} starts")
@@ -158,7 +158,7 @@ class Simulation:
             return []
 
         def begin() -> None:
-            self._switch(fault_period.switches)
+            self._set_switches(fault_period.switches)
             network.network_faults = replace(fault_period.network_faults, latency_s=self.scenario.latency_s)
 
         if fault_period.after_s > 0:
@@ -172,10 +172,10 @@ class Simulation:
 
     def _end_faults(self, job_run: JobRun, network: Network) -> None:
         if job_run.fault_period is not None:
-            self._switch({name: getattr(self._settings, name) for name in job_run.fault_period.switches})
+            self._set_switches({name: getattr(self._settings, name) for name in job_run.fault_period.switches})
         network.network_faults = NetworkFaults(self.scenario.latency_s)
 
-    def _switch(self, switches: Mapping[str, object]) -> None:
+    def _set_switches(self, switches: Mapping[str, object]) -> None:
         if switches:
             self.service.state.change_switches(switches)
             description = ", ".join(f"{name}={value}" for name, value in switches.items())

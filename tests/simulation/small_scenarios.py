@@ -38,19 +38,19 @@ def build_small_scenarios() -> list[SmallScenario]:
     false_refusals = FaultPeriod({"created_422": 0.4, "drop_after": 0.2})
     only_false_refusals = FaultPeriod({"created_422": 1.0})
     return [
-        _build("lost answers", 3, (lost_answers,)),
-        _build("unknown creates of an earlier run", 4, (lost_answers, None)),
-        _build("a base by its name", 5, (lost_answers,), is_by_name=True, has_base=False),
-        _build("creates answered with a refusal", 3, (false_refusals,), refused_count=2),
-        _build(
+        _build_small_scenario("lost answers", 3, (lost_answers,)),
+        _build_small_scenario("unknown creates of an earlier run", 4, (lost_answers, None)),
+        _build_small_scenario("a base by its name", 5, (lost_answers,), is_by_name=True, has_base=False),
+        _build_small_scenario("creates answered with a refusal", 3, (false_refusals,), refused_count=2),
+        _build_small_scenario(
             "refused but created, and listed before the next run",
             3,
             (only_false_refusals, None),
             settings={"list_lag_ms": 15_000},
             final_gap_s=40.0,
         ),
-        _build("hold", 9, (lost_requests, lost_answers), on_unknown="hold"),
-        _build(
+        _build_small_scenario("hold", 9, (lost_requests, lost_answers), on_unknown="hold"),
+        _build_small_scenario(
             "look-ups by filter",
             8,
             (lost_answers, lost_answers),
@@ -60,7 +60,7 @@ def build_small_scenarios() -> list[SmallScenario]:
     ]
 
 
-def _build(
+def _build_small_scenario(
     name: str,
     seed: int,
     fault_periods: Sequence[FaultPeriod | None],

@@ -64,8 +64,8 @@ MUTATIONS = (
         (
             Edit(
                 "ledger/entries.py",
-                "return self.connection.execute(_SET_STATE_OF_ALL, values | self._range).rowcount",
-                "return len(values)",
+                "return self.connection.execute(_SET_STATE_OF_ALL, parameters | self._range).rowcount",
+                "return len(parameters)",
             ),
         ),
         first_seed=12,

@@ -98,19 +98,19 @@ class Truth:
     @property
     def shows_nobody_created(self) -> bool:
         """Whether no request ever shows the subscribers that creates have stored."""
-        return self._hides("unconfirmed")
+        return self._hides_class("unconfirmed")
 
     @property
     def hides_old_ids(self) -> bool:
         """Whether the list and its filters by identity leave out subscribers with old ids."""
-        return self._hides("old_ids")
+        return self._hides_class("old_ids")
 
     @property
     def has_provisional_ids(self) -> bool:
         """Whether the Id in the answer to a create differs from the Id in the list."""
         return "provisional_ids" in self.simulation.scenario.settings
 
-    def _hides(self, name: str) -> bool:
+    def _hides_class(self, name: str) -> bool:
         hidden_names = self.simulation.scenario.settings.get("hide", ())
         return isinstance(hidden_names, list) and name in hidden_names
 

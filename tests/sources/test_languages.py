@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from connector.sources.encoding import decide_encoding
-from tests.sources.csv.reading import read, write
+from tests.sources.csv.reading import read_chunks, write_file
 
 WESTERN_LANGUAGES = "French German Spanish Portuguese Italian Catalan Dutch Danish Swedish Norwegian Finnish Icelandic"
 CENTRAL_LANGUAGES = "Polish Czech Slovak Hungarian Slovenian Croatian Albanian Romanian"
@@ -104,7 +104,7 @@ def test_at_least_95_percent_of_the_files_are_read_correctly_and_at_most_half_a_
 def test_a_utf_file_in_any_language_is_read_correctly(tmp_path: Path, encoding: str) -> None:
     for language in NAMES:
         text = build_text(language, 10, 0)
-        (chunk,) = read(write(tmp_path, text.encode(encoding)))
+        (chunk,) = read_chunks(write_file(tmp_path, text.encode(encoding)))
         assert [",".join(row) for row in chunk.frame.to_numpy().tolist()] == text.splitlines()[1:], language
 
 

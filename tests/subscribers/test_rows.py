@@ -32,7 +32,7 @@ def build_frame(**columns: Sequence[object]) -> pd.DataFrame:
     )
 
 
-def validate(rules: ValidationRules = RULES, /, **columns: Sequence[object]) -> ValidRows:
+def validate_columns(rules: ValidationRules = RULES, /, **columns: Sequence[object]) -> ValidRows:
     return validate_rows(build_frame(**columns), rules, today=TODAY)
 
 
@@ -45,7 +45,9 @@ def validate_cells(
     """Return the fault codes of each cell, and the value that is sent for each cell (None: no value)."""
     identity = "email" if field == "client_user_id" else "client_user_id"
     identities = [f"p{row}@x.org" if identity == "email" else f"p{row}" for row in range(len(cells))]
-    validated_rows = validate(ValidationRules(identity=identity, zip=zip), **{identity: identities, field: cells})
+    validated_rows = validate_columns(
+        ValidationRules(identity=identity, zip=zip), **{identity: identities, field: cells}
+    )
     codes: list[list[str]] = [[] for _ in cells]
     for fault in validated_rows.faults:
         codes[fault.position].append(fault.code)
@@ -141,7 +143,7 @@ def test_an_invalid_cell_has_a_fault_with_the_right_code() -> None:
 
 
 def test_the_fault_of_an_unknown_word_suggests_the_option_values_and_hides_the_word() -> None:
-    faults = validate(email=["a@x.com"], gender=["vrouw"], is_active=["geabonneerd"]).faults
+    faults = validate_columns(email=["a@x.com"], gender=["vrouw"], is_active=["geabonneerd"]).faults
     assert [fault.field for fault in faults] == ["is_active", "gender"]
     assert all("`values:` map" in fault.message for fault in faults)
     assert not any(word in fault.message for fault in faults for word in ("vrouw", "geabonneerd"))
@@ -152,7 +154,7 @@ def test_the_job_decides_what_happens_to_a_zip_that_is_not_a_number() -> None:
     check_sent_values("address_zip", codes, [None] * len(codes))
     assert validate_cells("address_zip", codes, zip="reject")[0] == [["zip"]] * len(codes)
     cells = [*codes, "123", ""]
-    validated_rows = validate(
+    validated_rows = validate_columns(
         ValidationRules(zip="custom_field2"), email=[f"p{row}@x.com" for row in range(len(cells))], address_zip=cells
     )
     assert validated_rows.subscribers["custom_field2"].fillna("").tolist() == [*codes, "", ""]
@@ -224,7 +226,7 @@ def test_a_list_or_an_object_is_refused_for_a_field_with_one_text() -> None:
 
 
 def test_the_positions_of_omitted_zips_are_those_of_valid_rows() -> None:
-    validated_rows = validate(
+    validated_rows = validate_columns(
         email=["bad", "a@x.com", "b@x.com", "c@x.com", "d@x.com"], address_zip=["01", "01", "2", "x", None]
     )
     assert validated_rows.subscribers.index.tolist() == [1, 2, 3, 4]
@@ -233,7 +235,7 @@ def test_the_positions_of_omitted_zips_are_those_of_valid_rows() -> None:
 
 
 def test_the_faults_of_a_row_are_in_the_order_of_the_field_table() -> None:
-    validated_rows = validate(
+    validated_rows = validate_columns(
         birthday=["x", "2000-01-01", "y"],
         gender=["?", "male", ""],
         email=["bad", "a@x.com", None],
@@ -247,7 +249,9 @@ def test_the_faults_of_a_row_are_in_the_order_of_the_field_table() -> None:
 
 
 def test_the_message_of_a_fault_has_the_field_name_of_the_service_and_no_data_of_a_person() -> None:
-    validated_rows = validate(email=["secret"], address_country=["secret"], birthday=["secret"], gender=["secret"])
+    validated_rows = validate_columns(
+        email=["secret"], address_country=["secret"], birthday=["secret"], gender=["secret"]
+    )
     assert len(validated_rows.faults) == 4
     assert validated_rows.faults[0].message.startswith("Email is not one complete email address")
     assert not any("secret" in fault.message for fault in validated_rows.faults)
@@ -260,23 +264,23 @@ def test_a_row_without_identity_or_required_field_is_refused() -> None:
         "tags": [["a"], None],
     }
     rules = ValidationRules(required=frozenset({"first_name", "tags", "phone"}))
-    assert list_faults(validate(rules, **columns).faults) == [
+    assert list_faults(validate_columns(rules, **columns).faults) == [
         (0, "phone", "required"), (1, "first_name", "required"), (1, "phone", "required"), (1, "tags", "required"),
     ]  # fmt: skip
-    assert list_faults(validate(NO_IDENTITY, **columns).faults) == [
+    assert list_faults(validate_columns(NO_IDENTITY, **columns).faults) == [
         (0, "client_user_id", "required"), (1, "client_user_id", "required"),
     ]  # fmt: skip
 
 
 def test_an_email_that_is_not_the_identity_may_be_missing_but_not_invalid() -> None:
-    validated_rows = validate(NO_IDENTITY, client_user_id=["1", "2"], email=["", "bad"])
+    validated_rows = validate_columns(NO_IDENTITY, client_user_id=["1", "2"], email=["", "bad"])
     assert list_faults(validated_rows.faults) == [(1, "email", "email")]
 
 
 def test_the_valid_rows_have_the_types_of_their_fields() -> None:
     cells: dict[Kind, object] = {Kind.EMAIL: "a@x.com", Kind.FLAG: "yes", Kind.GENDER: "male", Kind.TAGS: ["a"],
                                  Kind.COUNTRY: "nl", Kind.ZIP: "1", Kind.DATE: "2000-01-01"}  # fmt: skip
-    subscribers = validate(**{field.name: [cells.get(field.kind, "text")] for field in SENT_FIELDS}).subscribers
+    subscribers = validate_columns(**{field.name: [cells.get(field.kind, "text")] for field in SENT_FIELDS}).subscribers
     types = {field.name: str(subscribers[field.name].dtype) for field in SENT_FIELDS}
     special_dtypes = {"is_active": "boolean", "tags": "list<item: string>[pyarrow]", "address_zip": "Int64"}
     assert types == {field.name: special_dtypes.get(field.name, "str") for field in SENT_FIELDS}
@@ -287,7 +291,7 @@ def test_a_chunk_with_no_valid_row_keeps_its_columns_and_types(rows: int) -> Non
     columns: Mapping[str, Sequence[object]] = {
         "email": ["bad"][:rows], "is_active": [""][:rows], "address_zip": [""][:rows], "tags": [None][:rows],
     }  # fmt: skip
-    validated_rows = validate(**columns)
+    validated_rows = validate_columns(**columns)
     assert len(validated_rows.faults) == rows
     assert {name: str(dtype) for name, dtype in validated_rows.subscribers.dtypes.items()} == {
         "is_active": "boolean", "email": "str", "tags": "list<item: string>[pyarrow]", "address_zip": "Int64",
@@ -314,9 +318,11 @@ def test_a_row_has_the_same_faults_alone_and_among_other_rows() -> None:
     rows = [
         {name: cells[(row + 5 * column) % len(cells)] for column, name in enumerate(names)} for row in range(len(cells))
     ]
-    joint_result = validate(ValidationRules(zip="omit"), **{name: [row[name] for row in rows] for name in names})
+    joint_result = validate_columns(
+        ValidationRules(zip="omit"), **{name: [row[name] for row in rows] for name in names}
+    )
     single_results = [
-        validate(ValidationRules(zip="omit"), **{name: [cell] for name, cell in row.items()}) for row in rows
+        validate_columns(ValidationRules(zip="omit"), **{name: [cell] for name, cell in row.items()}) for row in rows
     ]
     expected_faults = [
         (index, fault.field, fault.code) for index, result in enumerate(single_results) for fault in result.faults
@@ -342,11 +348,11 @@ def test_a_cell_of_more_than_10000_characters_is_refused() -> None:
 def test_a_phone_is_any_text_unless_the_job_requires_e164() -> None:
     phones = ["030 1234567", "+49301234567", "call me", "", "+49 30 1234567 x8"]
     columns = {"email": [f"{index}@x.com" for index in range(5)], "phone": phones}
-    assert validate(**columns).subscribers["phone"].fillna("").tolist() == phones
-    strict_rows = validate(ValidationRules(e164=PhoneRule("DE")), **columns)
+    assert validate_columns(**columns).subscribers["phone"].fillna("").tolist() == phones
+    strict_rows = validate_columns(ValidationRules(e164=PhoneRule("DE")), **columns)
     assert list_faults(strict_rows.faults) == [(2, "phone", "phone"), (4, "phone", "phone")]
     assert strict_rows.subscribers["phone"].fillna("").tolist() == ["+49301234567", "+49301234567", ""]
-    lenient_rows = validate(ValidationRules(e164=PhoneRule("DE", "keep")), **columns)
+    lenient_rows = validate_columns(ValidationRules(e164=PhoneRule("DE", "keep")), **columns)
     assert lenient_rows.faults == ()
     assert lenient_rows.subscribers["phone"].fillna("").tolist() == ["+49301234567", "+49301234567", *phones[2:]]
 

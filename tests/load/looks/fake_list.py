@@ -83,12 +83,12 @@ class FakeList:
 
     def build_page(self, query: ListQuery) -> ListPage:
         """Return the page for the query."""
-        matches = self.sort_people([person for person in self.people if self._matches(query, person)])
+        matches = self.sort_people([person for person in self.people if self._matches_query(query, person)])
         limit = min(query.limit, self.max_limit)
         rows = matches[query.offset : query.offset + limit]
         return ListPage(rows, self.choose_total(len(matches)), query.offset, limit)
 
-    def _matches(self, query: ListQuery, person: dict[str, Any]) -> bool:
+    def _matches_query(self, query: ListQuery, person: dict[str, Any]) -> bool:
         if query.base_id is not None and person["Base"]["Id"] != query.base_id:
             return False
         if query.base_id is None and person["Base"]["Id"] in self.hidden_bases:

@@ -26,7 +26,7 @@ PLAIN_CLASS, PLUS_CLASS, CAPITALS_CLASS = (
 KEY_CLASS = classify_spelling("client_user_id", "c1")
 
 
-def check(
+def check_filters_of(
     fake_list: FakeList, folder: Path, *classes: SpellingClass, tries_case: bool = False, **options: Any
 ) -> FilterCheck:
     async def run_checks(session: Session) -> FilterCheck:
@@ -50,14 +50,14 @@ def matches_plus_as_blank(filter_text: str, stored_text: str) -> bool:
 def test_the_control_of_a_class_decides_only_about_this_class(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     fake_list.text_match = matches_plus_as_blank
-    result = check(fake_list, tmp_path, PLAIN_CLASS, PLUS_CLASS, CAPITALS_CLASS, KEY_CLASS)
+    result = check_filters_of(fake_list, tmp_path, PLAIN_CLASS, PLUS_CLASS, CAPITALS_CLASS, KEY_CLASS)
     # The list shows no email with capitals, so that class was not tried.
     assert (set(result.passed_classes), set(result.failed_classes)) == ({PLAIN_CLASS, KEY_CLASS}, {PLUS_CLASS})
 
 
 def test_the_check_makes_one_request_for_each_class_and_one_made_up_request_for_each_field(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
-    check(fake_list, tmp_path, PLAIN_CLASS, PLUS_CLASS, KEY_CLASS)
+    check_filters_of(fake_list, tmp_path, PLAIN_CLASS, PLUS_CLASS, KEY_CLASS)
     assert len(fake_list.queries) == 1 + 2 + 3  # the stats, two made-up values, three classes
 
 
@@ -70,7 +70,7 @@ def test_another_listed_subscriber_is_tried_if_the_control_has_vanished(tmp_path
             fake_list.people = people[7:]
 
     fake_list.on_request = remove_first_people
-    assert check(fake_list, tmp_path, PLUS_CLASS).passed_classes == {PLUS_CLASS}
+    assert check_filters_of(fake_list, tmp_path, PLUS_CLASS).passed_classes == {PLUS_CLASS}
     assert [fake_list.count_requests(f"p+{sentinel_number}@x.org") for sentinel_number in (11, 12, 13)] == [1, 1, 1]
 
 
@@ -78,7 +78,7 @@ def test_a_class_fails_if_the_filter_does_not_find_three_listed_subscribers(tmp_
     fake_list = build_list_with_plus()
     fake_list.add(14, "p+14@x.org")
     fake_list.choose_answer = lambda query: ListPage([], 0, 0, 1000) if "p+1" in (query.email or "") else None
-    assert check(fake_list, tmp_path, PLUS_CLASS).failed_classes == {PLUS_CLASS}
+    assert check_filters_of(fake_list, tmp_path, PLUS_CLASS).failed_classes == {PLUS_CLASS}
     assert [fake_list.count_requests(f"p+{sentinel_number}@x.org") for sentinel_number in (11, 12, 13, 14)] == [
         1,
         1,
@@ -92,7 +92,7 @@ def test_a_class_fails_if_the_filter_lists_another_id_than_the_control_has(tmp_p
     fake_list = FakeList(
         build_other_people(1), choose_answer=lambda query: other_page if query.email == "p1@crowd.org" else None
     )
-    assert check(fake_list, tmp_path, PLAIN_CLASS).failed_classes == {PLAIN_CLASS}
+    assert check_filters_of(fake_list, tmp_path, PLAIN_CLASS).failed_classes == {PLAIN_CLASS}
 
 
 def test_the_run_no_longer_uses_a_filter_that_lists_subscribers_for_a_made_up_value(tmp_path: Path) -> None:
@@ -119,12 +119,14 @@ def test_a_filter_is_not_usable_if_the_answer_to_a_made_up_value_is_refused_or_h
     tmp_path: Path,
 ) -> None:
     fake_list = FakeList(build_other_people(5), choose_total=lambda match_count: None)
-    assert check(fake_list, tmp_path, PLAIN_CLASS) == FilterCheck(failed_classes=frozenset({PLAIN_CLASS}))
+    assert check_filters_of(fake_list, tmp_path, PLAIN_CLASS) == FilterCheck(failed_classes=frozenset({PLAIN_CLASS}))
     refusal = Refused(400, "no address")
     fake_list = FakeList(
         build_other_people(5), choose_answer=lambda query: refusal if ".invalid" in (query.email or "") else None
     )
-    assert check(fake_list, tmp_path / "again", PLAIN_CLASS) == FilterCheck(failed_classes=frozenset({PLAIN_CLASS}))
+    assert check_filters_of(fake_list, tmp_path / "again", PLAIN_CLASS) == FilterCheck(
+        failed_classes=frozenset({PLAIN_CLASS})
+    )
 
 
 def test_a_filter_is_tried_once_in_a_run_and_its_classes_again_only_with_is_repeated(tmp_path: Path) -> None:
@@ -172,14 +174,14 @@ def test_the_first_control_is_a_sentinel_by_its_text_as_sent(tmp_path: Path) -> 
     fake_list = build_list_with_plus()
     fake_list.add(100, "wit+ness@x.org")
     (sentinel,) = build_sentinels("wit+ness@x.org")
-    result = check(fake_list, tmp_path, PLUS_CLASS, sentinels=(sentinel,))
+    result = check_filters_of(fake_list, tmp_path, PLUS_CLASS, sentinels=(sentinel,))
     assert (set(result.passed_classes), result.seen_sentinels) == ({PLUS_CLASS}, (sentinel,))
     assert fake_list.count_requests("p+11@x.org") == 0
 
 
 def test_a_sentinel_that_the_list_does_not_show_by_its_id_decides_nothing(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
-    result = check(
+    result = check_filters_of(
         fake_list, tmp_path, PLUS_CLASS, sentinels=build_sentinels("late+1@x.org", "late+2@x.org", "late+3@x.org")
     )
     assert (set(result.passed_classes), result.seen_sentinels) == ({PLUS_CLASS}, ())
@@ -187,14 +189,16 @@ def test_a_sentinel_that_the_list_does_not_show_by_its_id_decides_nothing(tmp_pa
 
 
 def test_no_class_fails_if_the_list_only_lags(tmp_path: Path) -> None:
-    result = check(FakeList(build_other_people(5)), tmp_path, PLUS_CLASS, sentinels=build_sentinels("late+1@x.org"))
+    result = check_filters_of(
+        FakeList(build_other_people(5)), tmp_path, PLUS_CLASS, sentinels=build_sentinels("late+1@x.org")
+    )
     assert (set(result.passed_classes), set(result.failed_classes)) == (set(), set())
 
 
 def test_a_class_fails_if_the_list_shows_a_sentinel_by_its_id_and_not_by_its_text(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     fake_list.add(100, "WIT+NESS@X.ORG")  # the service stores the text in capitals, and its filter is case-sensitive
-    result = check(fake_list, tmp_path, PLUS_CLASS, sentinels=build_sentinels("wit+ness@x.org"))
+    result = check_filters_of(fake_list, tmp_path, PLUS_CLASS, sentinels=build_sentinels("wit+ness@x.org"))
     assert (set(result.passed_classes), set(result.failed_classes)) == (set(), {PLUS_CLASS})
 
 
@@ -206,9 +210,9 @@ def test_a_class_passes_although_the_list_shows_a_sentinel_only_at_the_second_re
             fake_list.add(100, "wit+ness@x.org")
 
     fake_list.on_request = show_late
-    assert check(fake_list, tmp_path, PLUS_CLASS, sentinels=build_sentinels("wit+ness@x.org")).passed_classes == {
-        PLUS_CLASS
-    }
+    assert check_filters_of(
+        fake_list, tmp_path, PLUS_CLASS, sentinels=build_sentinels("wit+ness@x.org")
+    ).passed_classes == {PLUS_CLASS}
 
 
 def test_listed_subscribers_and_sentinels_are_controls(tmp_path: Path) -> None:
@@ -244,7 +248,7 @@ def test_a_filter_is_case_insensitive_if_lower_case_finds_upper_case_and_the_rev
         ([], matches_in_any_case, False),
     ]
     for index, (people, text_match, is_case_insensitive) in enumerate(cases):
-        result = check(FakeList(people, text_match), tmp_path / str(index), PLAIN_CLASS, tries_case=True)
+        result = check_filters_of(FakeList(people, text_match), tmp_path / str(index), PLAIN_CLASS, tries_case=True)
         assert result.is_case_insensitive is is_case_insensitive, text_match
 
 

@@ -21,7 +21,9 @@ NO_SENTINEL = float("-inf")
 LONG_LIST_COUNT = 20_000  # a sweep of this many subscribers takes about 22 requests
 
 
-def look(fake_list: FakeList, folder: Path, *texts: str, ignores_case: bool = False, **options: Any) -> LookupResult:
+def look_up_texts(
+    fake_list: FakeList, folder: Path, *texts: str, ignores_case: bool = False, **options: Any
+) -> LookupResult:
     keys = [build_key(text, ignores_case=ignores_case) for text in texts]
     return run_with_fake(fake_list, folder, lambda session: look_up_all(session.access, keys), **options)
 
@@ -38,7 +40,7 @@ def shuffle_list(fake_list: FakeList) -> None:
 def test_a_few_keys_are_looked_up_by_filters_in_a_long_list(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
     fake_list.add(30_000, "ann@x.org")
-    result = look(fake_list, tmp_path, "ann@x.org", "bob@x.org")
+    result = look_up_texts(fake_list, tmp_path, "ann@x.org", "bob@x.org")
     assert (set(result.found_ids), set(result.absent_identities)) == (
         {compute_identity("ann@x.org")},
         {compute_identity("bob@x.org")},
@@ -52,7 +54,7 @@ def test_a_service_that_refuses_the_id_of_an_empty_base_shows_nobody_there(tmp_p
         build_other_people(LONG_LIST_COUNT),
         choose_answer=lambda query: Refused(404, "no such base") if query.base_id else None,
     )
-    assert look(fake_list, tmp_path, "bob@x.org").absent_identities == {compute_identity("bob@x.org")}
+    assert look_up_texts(fake_list, tmp_path, "bob@x.org").absent_identities == {compute_identity("bob@x.org")}
 
 
 @pytest.mark.parametrize(("key_count", "person_count"), [(1, 100), (40, LONG_LIST_COUNT)])
@@ -61,20 +63,20 @@ def test_many_keys_and_keys_in_a_short_list_are_looked_up_by_a_sweep(
 ) -> None:
     fake_list = FakeList(build_other_people(person_count))
     texts = [f"ann{index}@x.org" for index in range(key_count)]
-    result = look(fake_list, tmp_path, *texts)
+    result = look_up_texts(fake_list, tmp_path, *texts)
     assert result.absent_identities == {compute_identity(text) for text in texts}
     assert fake_list.page_count == len(fake_list.queries)
 
 
 def test_a_look_up_of_no_key_sends_no_request(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5))
-    assert look(fake_list, tmp_path) == LookupResult({}, frozenset(), frozenset(), 0.0, 1000.0)
+    assert look_up_texts(fake_list, tmp_path) == LookupResult({}, frozenset(), frozenset(), 0.0, 1000.0)
     assert fake_list.queries == []
 
 
 def test_a_key_without_a_control_of_its_class_is_looked_up_by_a_sweep(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
-    assert look(fake_list, tmp_path, "a+b@x.org").absent_identities == {compute_identity("a+b@x.org")}
+    assert look_up_texts(fake_list, tmp_path, "a+b@x.org").absent_identities == {compute_identity("a+b@x.org")}
     assert fake_list.page_count == len(fake_list.queries)
 
 
@@ -95,7 +97,7 @@ def test_keys_that_are_inconclusive_by_filters_are_looked_up_by_a_sweep(tmp_path
     fake_list.text_match = lambda filter_text, stored_text: filter_text.replace("+", " ") == stored_text
     fake_list.add(59_000, "dan@x.org")
     fake_list.add(60_000, "ann+b@x.org")
-    result = look(fake_list, tmp_path, "ann+b@x.org", "bob@x.org", "c+d@x.org")
+    result = look_up_texts(fake_list, tmp_path, "ann+b@x.org", "bob@x.org", "c+d@x.org")
     assert set(result.found_ids) == {compute_identity("ann+b@x.org")}
     assert result.absent_identities == {compute_identity("bob@x.org"), compute_identity("c+d@x.org")}
     assert has_read_whole_list(fake_list)
@@ -122,7 +124,7 @@ def test_after_an_inconclusive_sweep_the_run_uses_filters_first(tmp_path: Path) 
 def test_a_key_stays_inconclusive_if_neither_filters_nor_a_sweep_decide(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(60), matches_everything, max_limit=10)
     shuffle_list(fake_list)
-    result = look(fake_list, tmp_path, "bob@x.org")
+    result = look_up_texts(fake_list, tmp_path, "bob@x.org")
     assert read_result(result) == ({}, set())
 
 
@@ -150,7 +152,7 @@ def test_a_look_up_fails_if_the_service_refuses_the_token_or_returns_no_list(
         answer if query.email or (message == "." and len(fake_list.queries) > 3) else None
     )
     with pytest.raises(ListFailed, match=message):
-        look(fake_list, tmp_path, "bob@x.org")
+        look_up_texts(fake_list, tmp_path, "bob@x.org")
 
 
 def test_filters_that_do_not_find_the_sentinels_prove_no_absence(tmp_path: Path) -> None:
@@ -159,7 +161,7 @@ def test_filters_that_do_not_find_the_sentinels_prove_no_absence(tmp_path: Path)
     fake_list.add(60_000, "WIT@X.ORG")
     fake_list.add(60_001, "LOST@X.ORG")
     sentinels = (build_sentinel(900.0, 60_000, "wit@x.org"),)
-    assert set(look(fake_list, tmp_path, "lost@x.org", sentinels=sentinels).found_ids) == {
+    assert set(look_up_texts(fake_list, tmp_path, "lost@x.org", sentinels=sentinels).found_ids) == {
         compute_identity("lost@x.org")
     }
 
@@ -177,7 +179,7 @@ def test_a_sweep_shows_a_sentinel_of_another_class_that_no_filter_finds(tmp_path
 
 def test_no_sweep_follows_if_the_filters_show_a_lag(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
-    result = look(fake_list, tmp_path, "bob@x.org", sentinels=(build_sentinel(900.0, 60_000, "wit@x.org"),))
+    result = look_up_texts(fake_list, tmp_path, "bob@x.org", sentinels=(build_sentinel(900.0, 60_000, "wit@x.org"),))
     assert (set(result.absent_identities), result.lag_s) == ({compute_identity("bob@x.org")}, 100.0)
     assert fake_list.page_count == 1
 
@@ -187,7 +189,7 @@ def test_a_sentinel_counts_only_if_both_methods_that_prove_an_absence_show_the_s
     fake_list.text_match = lambda filter_text, stored_text: filter_text.replace("+", " ") == stored_text
     fake_list.add(60_000, "wit@x.org")
     sentinels = (build_sentinel(900.0, 60_000, "wit@x.org"),)
-    result = look(fake_list, tmp_path, "bob@x.org", "c+d@x.org", sentinels=sentinels)
+    result = look_up_texts(fake_list, tmp_path, "bob@x.org", "c+d@x.org", sentinels=sentinels)
     assert len(result.absent_identities) == 2
     assert result.latest_sentinel_at == NO_SENTINEL  # a sentinel counts only in the second sweep
 
@@ -195,7 +197,9 @@ def test_a_sentinel_counts_only_if_both_methods_that_prove_an_absence_show_the_s
 def test_a_subscriber_in_other_capitals_is_found_if_the_key_allows_any_spelling(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
     fake_list.add(60_000, "Ann@X.org")
-    assert set(look(fake_list, tmp_path, "ann@x.org", ignores_case=True).found_ids) == {compute_identity("ann@x.org")}
+    assert set(look_up_texts(fake_list, tmp_path, "ann@x.org", ignores_case=True).found_ids) == {
+        compute_identity("ann@x.org")
+    }
     assert has_read_whole_list(fake_list)
 
 

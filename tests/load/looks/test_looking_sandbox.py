@@ -30,7 +30,7 @@ is the control."""
 KEYS = ("k{}", "K{}", "1234{}", "007{}", "a/b {}")
 
 
-def fill(sandbox: SandboxProcess, *, base: int = BASE, numbers: tuple[int, ...] = (1, 3)) -> dict[str, int]:
+def fill_sandbox(sandbox: SandboxProcess, *, base: int = BASE, numbers: tuple[int, ...] = (1, 3)) -> dict[str, int]:
     """Create numbers 1 and 3 of each class, with an email and a client_user_id. Return their ids by email."""
     ids = {}
     for key_number in numbers:
@@ -50,7 +50,7 @@ def build_keys(person_number: int) -> list[LookupKey]:
 def test_listed_subscribers_are_found_and_others_are_proved_absent_with_any_filters(
     sandbox: SandboxProcess, tmp_path: Path, filters: str, order: str
 ) -> None:
-    ids = fill(sandbox)
+    ids = fill_sandbox(sandbox)
     sandbox.switch(filters=filters, order=order)
     listed_keys, absent_keys = build_keys(1), build_keys(2)
 
@@ -64,7 +64,7 @@ def test_listed_subscribers_are_found_and_others_are_proved_absent_with_any_filt
 def test_client_user_ids_are_found_only_with_the_same_capitals(
     sandbox: SandboxProcess, tmp_path: Path, filters: str
 ) -> None:
-    fill(sandbox)
+    fill_sandbox(sandbox)
     sandbox.switch(filters=filters)
     listed_keys, absent_keys = (
         [

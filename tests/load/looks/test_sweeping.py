@@ -21,7 +21,7 @@ from tests.load.looks.fake_list import FakeList, build_other_people
 from tests.load.sessions import build_key, build_sentinel, compute_identity, read_recorded_ids, run_with_fake
 
 
-def sweep(fake_list: FakeList, folder: Path, *texts: str, **options: Any) -> LookupResult:
+def sweep_for_texts(fake_list: FakeList, folder: Path, *texts: str, **options: Any) -> LookupResult:
     return run_with_fake(
         fake_list, folder, lambda session: sweep_session(session, [build_key(text) for text in texts]), **options
     )
@@ -36,7 +36,7 @@ def test_a_complete_sweep_decides_every_key_with_its_ids(tmp_path: Path) -> None
     fake_list = FakeList(build_other_people(3000))
     for subscriber_id, email, base in ((5002, "Ann@X.org", 7), (5001, "ann@x.org", 7), (5003, "bob@x.org", 8)):
         fake_list.add(subscriber_id, email, base={"Id": base, "Name": "b"})
-    result = sweep(fake_list, tmp_path, "ann@x.org", "bob@x.org")
+    result = sweep_for_texts(fake_list, tmp_path, "ann@x.org", "bob@x.org")
     assert result.found_ids == {compute_identity("ann@x.org"): (5001, 5002)}
     assert result.absent_identities == {compute_identity("bob@x.org")}
 
@@ -57,7 +57,9 @@ def test_an_incomplete_sweep_proves_no_absence_and_no_lag(tmp_path: Path) -> Non
     fake_list = FakeList(build_other_people(60), max_limit=10)
     fake_list.add(5001, "ann@x.org")
     shuffle_list(fake_list)
-    result = sweep(fake_list, tmp_path, "ann@x.org", "bob@x.org", sentinels=(build_sentinel(900.0, 77, "w@x.org"),))
+    result = sweep_for_texts(
+        fake_list, tmp_path, "ann@x.org", "bob@x.org", sentinels=(build_sentinel(900.0, 77, "w@x.org"),)
+    )
     assert set(result.found_ids) <= {compute_identity("ann@x.org")}
     assert (set(result.absent_identities), result.lag_s) == (set(), 0.0)
 
@@ -75,7 +77,7 @@ def test_sentinels_show_the_lag_of_the_list(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5))
     fake_list.add(50, "w@x.org", base={"Id": 9, "Name": "elsewhere"})
     sentinels = (build_sentinel(900.0, 50, "w@x.org"), build_sentinel(950.0, 51, "v@x.org"))
-    result = sweep(fake_list, tmp_path, "bob@x.org", sentinels=sentinels)
+    result = sweep_for_texts(fake_list, tmp_path, "bob@x.org", sentinels=sentinels)
     assert (result.latest_sentinel_at, result.lag_s, result.started_at) == (900.0, 50.0, 1000.0)
 
 
@@ -104,7 +106,7 @@ def test_a_sentinel_that_appears_during_a_sweep_proves_no_absence(tmp_path: Path
             fake_list.people = sorted(remaining_people, key=lambda person: int(person["Id"]))
 
     fake_list.on_request = show_late
-    result = sweep(fake_list, tmp_path, "lost@x.org", sentinels=(build_sentinel(900.0, 5000, "w@x.org"),))
+    result = sweep_for_texts(fake_list, tmp_path, "lost@x.org", sentinels=(build_sentinel(900.0, 5000, "w@x.org"),))
     assert not result.absent_identities  # lost@x.org exists with the Id 1200, and no page showed this Id
 
 
@@ -143,7 +145,7 @@ def test_only_the_last_sweep_of_a_look_up_shows_sentinels(tmp_path: Path) -> Non
 
     fake_list.on_request = vanish
 
-    result = sweep(fake_list, tmp_path, "bob@x.org", sentinels=(build_sentinel(900.0, 500, "w@x.org"),))
+    result = sweep_for_texts(fake_list, tmp_path, "bob@x.org", sentinels=(build_sentinel(900.0, 500, "w@x.org"),))
 
     assert result.absent_identities
     assert (result.latest_sentinel_at, result.lag_s) == (float("-inf"), 100.0)
@@ -229,19 +231,19 @@ def test_the_run_ends_if_two_bases_have_the_name(tmp_path: Path) -> None:
     fake_list.add(51, "ann@x.org")
     fake_list.add(52, "bob@x.org", base={"Id": 8, "Name": "News"})
     with pytest.raises(ConfigurationError, match=r"several bases are called News \(ids 7, 8\)"):
-        sweep(fake_list, tmp_path, "ann@x.org", base_id=None, name="News")
+        sweep_for_texts(fake_list, tmp_path, "ann@x.org", base_id=None, name="News")
 
 
 def test_the_run_ends_if_the_base_has_another_name_now(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5))
     fake_list.add(51, "ann@x.org", base={"Id": 7, "Name": "Old news"})
     with pytest.raises(RunAborted, match="no longer called News"):
-        sweep(fake_list, tmp_path, "ann@x.org", name="News")
+        sweep_for_texts(fake_list, tmp_path, "ann@x.org", name="News")
 
 
 def test_a_sweep_fails_if_the_service_returns_no_list(tmp_path: Path) -> None:
     with pytest.raises(ListFailed):
-        sweep(FakeList(choose_answer=lambda query: Ambiguous(500, "broken")), tmp_path, "ann@x.org")
+        sweep_for_texts(FakeList(choose_answer=lambda query: Ambiguous(500, "broken")), tmp_path, "ann@x.org")
 
 
 def test_a_stopped_run_ends_its_sweep(tmp_path: Path) -> None:

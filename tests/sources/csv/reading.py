@@ -18,17 +18,19 @@ def open_csv(
         raise
 
 
-def write(folder: Path, content: bytes | str) -> Path:
+def write_file(folder: Path, content: bytes | str) -> Path:
     path = folder / "people.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
     return path
 
 
-def read(path: Path, *, delimiter: str = "auto", encoding: str = "auto", chunk_bytes: int | None = None) -> list[Chunk]:
+def read_chunks(
+    path: Path, *, delimiter: str = "auto", encoding: str = "auto", chunk_bytes: int | None = None
+) -> list[Chunk]:
     with open_csv(path, delimiter=delimiter, encoding=encoding, chunk_bytes=chunk_bytes) as source:
         return list(source.chunks())
 
 
 def read_rows(path: Path, *, delimiter: str = "auto", encoding: str = "auto") -> list[list[str]]:
-    chunks = read(path, delimiter=delimiter, encoding=encoding)
+    chunks = read_chunks(path, delimiter=delimiter, encoding=encoding)
     return [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from connector.sources.encoding import decide_encoding
-from tests.sources.csv.reading import read, write
+from tests.sources.csv.reading import read_chunks, write_file
 
 NAMES = {
     "German": "Jörg Müller Jürgen Weiß Günther Schäfer Böhm Jäger Köhler Schröder",
@@ -23,13 +23,13 @@ CASES = [
 def write_people(folder: Path, names: str, encoding: str) -> tuple[Path, list[list[str]]]:
     rows = [[f"{index}@x.org", name, "Ann"] for index, name in enumerate(names.split())]
     text = "\n".join(",".join(row) for row in [["email", "name", "first"], *rows])
-    return write(folder, text.encode(encoding)), rows
+    return write_file(folder, text.encode(encoding)), rows
 
 
 @pytest.mark.parametrize(("language", "encoding"), CASES)
 def test_an_encoding_is_guessed_and_reported(tmp_path: Path, language: str, encoding: str) -> None:
     path, rows = write_people(tmp_path, NAMES[language], encoding)
-    (chunk,) = read(path)
+    (chunk,) = read_chunks(path)
     assert chunk.frame.to_numpy().tolist() == rows
     (message,) = chunk.messages
     assert message.startswith(f"{path}: read as ")
@@ -38,7 +38,7 @@ def test_an_encoding_is_guessed_and_reported(tmp_path: Path, language: str, enco
 
 def test_a_guess_is_reported_with_some_decoded_names(tmp_path: Path) -> None:
     path, _ = write_people(tmp_path, NAMES["French"], "cp1252")
-    (message,) = read(path)[0].messages
+    (message,) = read_chunks(path)[0].messages
     assert "read as cp1252, found by its words (François, Hélène, Benoît, Noémie" not in message
     assert "read as cp1252, found by its words (François, Hélène, Benoît" in message
     assert "--encoding NAME, or source.file.encoding in a job" in message
@@ -57,12 +57,12 @@ def test_a_guess_is_reported_with_some_decoded_names(tmp_path: Path) -> None:
 )
 def test_an_encoding_that_is_not_certain_is_not_guessed(tmp_path: Path, names: str, encoding: str, reason: str) -> None:
     path, rows = write_people(tmp_path, f"Ann {names} Bob", encoding)
-    (chunk,) = read(path)
+    (chunk,) = read_chunks(path)
     assert chunk.frame["name"].tolist() == ["Ann", "Bob"]
     assert [row.code for row in chunk.malformed] == ["encoding"] * (len(rows) - 2)
     (message,) = chunk.messages
     assert re.search(f"its encoding is not certain: {reason}", message)
-    (named_chunk,) = read(path, encoding=encoding)
+    (named_chunk,) = read_chunks(path, encoding=encoding)
     assert named_chunk.frame.to_numpy().tolist() == rows
     assert named_chunk.messages == ()
 
@@ -74,7 +74,7 @@ def test_a_utf8_file_with_some_rows_in_another_encoding_is_read_as_utf8(
     lines = [f"{n},Müller".encode() for n in range(utf8_row_count)] + [
         f"{n},Müller".encode("cp1252") for n in range(cp1252_row_count)
     ]
-    (chunk,) = read(write(tmp_path, b"id,name\n" + b"\n".join(lines)))
+    (chunk,) = read_chunks(write_file(tmp_path, b"id,name\n" + b"\n".join(lines)))
     assert chunk.frame["name"].tolist() == ["Müller"] * utf8_row_count
     assert [row.code for row in chunk.malformed] == ["encoding"] * cp1252_row_count
     assert chunk.messages == ()
@@ -82,7 +82,7 @@ def test_a_utf8_file_with_some_rows_in_another_encoding_is_read_as_utf8(
 
 def test_a_file_that_is_half_in_utf8_is_not_read_as_another_encoding(tmp_path: Path) -> None:
     cp1252 = "\n".join(f"{n},{name}" for n, name in enumerate(NAMES["German"].split())).encode("cp1252")
-    (chunk,) = read(write(tmp_path, b"id,name\n" + cp1252 + "\n99,Größe".encode()))
+    (chunk,) = read_chunks(write_file(tmp_path, b"id,name\n" + cp1252 + "\n99,Größe".encode()))
     assert "GrÃ¶ÃŸe" not in chunk.frame["name"].tolist()
     assert any("not certain" in message for message in chunk.messages)
 
@@ -90,9 +90,9 @@ def test_a_file_that_is_half_in_utf8_is_not_read_as_another_encoding(tmp_path: P
 def test_an_encoding_is_guessed_by_characters_anywhere_in_the_file(tmp_path: Path) -> None:
     ascii_rows = [[f"{n}", "Ann Lee"] for n in range(200_000)]
     rows = [*ascii_rows, *([f"{n}", name] for n, name in enumerate(NAMES["Polish"].split() * 200))]
-    path = write(tmp_path, ("id,name\n" + "".join(f"{a},{b}\n" for a, b in rows)).encode("cp1250"))
+    path = write_file(tmp_path, ("id,name\n" + "".join(f"{a},{b}\n" for a, b in rows)).encode("cp1250"))
     assert path.stat().st_size > 2 << 20
-    chunks = read(path)
+    chunks = read_chunks(path)
     assert [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()] == rows
     assert [len(chunk.messages) for chunk in chunks] == [1] + [0] * (len(chunks) - 1)
 
@@ -110,14 +110,14 @@ def test_a_character_that_is_cut_at_the_end_of_the_sample_does_not_change_the_gu
     start += "2," + "x" * (sample_size - len(start) - 2 - byte_count_before)
     assert len(start) == sample_size - byte_count_before
     names = [name, *NAMES["German"].split()]
-    chunks = read(write(tmp_path, (start + "\n3,".join(names)).encode(encoding)))
+    chunks = read_chunks(write_file(tmp_path, (start + "\n3,".join(names)).encode(encoding)))
     assert [read_name.lstrip("x") for read_name in chunks[-1].frame["name"].tolist()[-len(names) :]] == names
     assert [row for chunk in chunks for row in chunk.malformed] == []
 
 
 def test_too_few_letters_late_in_the_file_reject_only_their_rows(tmp_path: Path) -> None:
-    path = write(tmp_path, b"id,name\n" + b"1,Ann\n" * 300_000 + b"2,No\xebl Zo\xeb\n3,Ann\n")
-    chunks = read(path)
+    path = write_file(tmp_path, b"id,name\n" + b"1,Ann\n" * 300_000 + b"2,No\xebl Zo\xeb\n3,Ann\n")
+    chunks = read_chunks(path)
     (row,) = [row for chunk in chunks for row in chunk.malformed]
     assert (row.line, row.code) == (300_002, "encoding")
     assert sum(len(chunk.frame) for chunk in chunks) == 300_001
@@ -133,14 +133,14 @@ def test_a_late_byte_that_the_guessed_encoding_does_not_have_rejects_its_row(
     path, rows = write_people(tmp_path, NAMES[language] + " Ann" * 100_000, encoding)
     with path.open("ab") as file:
         file.write(b"\nlast@x.org,Jo" + wrong_bytes + b"n,Ann")
-    chunks = read(path)
+    chunks = read_chunks(path)
     (row,) = [row for chunk in chunks for row in chunk.malformed]
     assert (row.number, row.code) == (len(rows) + 2, "encoding")
     assert f"not {encoding}" in row.message
 
 
 def test_a_bom_decides_the_encoding(tmp_path: Path) -> None:
-    (chunk,) = read(write(tmp_path, b"\xef\xbb\xbfid,name\n1,M\xfcller\n2,Ann\n"))
+    (chunk,) = read_chunks(write_file(tmp_path, b"\xef\xbb\xbfid,name\n1,M\xfcller\n2,Ann\n"))
     assert chunk.frame.to_numpy().tolist() == [["2", "Ann"]]
     assert chunk.messages == ()
 

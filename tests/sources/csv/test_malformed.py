@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from connector.errors import SourceError
-from tests.sources.csv.reading import open_csv, read, write
+from tests.sources.csv.reading import open_csv, read_chunks, write_file
 
 
 def test_a_row_with_a_wrong_number_of_cells_is_reported_with_its_number_and_line(tmp_path: Path) -> None:
-    path = write(tmp_path, 'a,b\n1,"x\ny"\n\nshort\n3,4\n5,6,7\n8,9\n')
-    (chunk,) = read(path)
+    path = write_file(tmp_path, 'a,b\n1,"x\ny"\n\nshort\n3,4\n5,6,7\n8,9\n')
+    (chunk,) = read_chunks(path)
     assert chunk.frame.to_numpy().tolist() == [["1", "x\ny"], ["3", "4"], ["8", "9"]]
     assert chunk.numbers.tolist() == [2, 5, 7]
     short_row, long_row = chunk.malformed
@@ -21,8 +21,8 @@ def test_a_row_with_a_wrong_number_of_cells_is_reported_with_its_number_and_line
 
 
 def test_a_byte_that_cannot_be_decoded_rejects_only_its_row(tmp_path: Path) -> None:
-    path = write(tmp_path, "a,b\nMüller,1\n".encode() + b"M\xfcller,2\nragged\xff,1,2\n" + "Ω,3\n".encode())
-    (chunk,) = read(path)
+    path = write_file(tmp_path, "a,b\nMüller,1\n".encode() + b"M\xfcller,2\nragged\xff,1,2\n" + "Ω,3\n".encode())
+    (chunk,) = read_chunks(path)
     assert chunk.frame["a"].tolist() == ["Müller", "Ω"]
     assert chunk.numbers.tolist() == [2, 5]
     assert [(row.number, row.line, row.code) for row in chunk.malformed] == [(3, 3, "encoding"), (4, 4, "encoding")]
@@ -45,7 +45,7 @@ def test_a_byte_that_is_not_text_rejects_its_row_only_in_a_used_column(
         b"c@x.org," + junk + b",C\xfc",
         b"d@x.org,,D",
     ]
-    path = write(tmp_path, ending.join(rows) + ending)
+    path = write_file(tmp_path, ending.join(rows) + ending)
     with open_csv(path, chunk_bytes=chunk_bytes, encoding="utf-8") as source:
         for columns, people in (
             (["email"], "abcd"),
@@ -65,7 +65,7 @@ def test_a_byte_that_is_not_text_rejects_its_row_only_in_a_used_column(
 
 
 def test_a_fault_that_may_shift_cells_rejects_its_row_even_in_an_unused_column(tmp_path: Path) -> None:
-    path = write(
+    path = write_file(
         tmp_path, b'email,junk,name\na@x.org,"a"b\xff,Ann\nb@x.org,\xff,x,Bob\nc@x.org,"\x00"d,C\nd@x.org,,D\n'
     )
     with open_csv(path) as source:
@@ -76,11 +76,11 @@ def test_a_fault_that_may_shift_cells_rejects_its_row_even_in_an_unused_column(t
 
 def test_the_reported_text_of_a_malformed_row_has_no_control_characters(tmp_path: Path) -> None:
     controls = bytes(octet for octet in (*range(32), 127) if octet not in b"\r\n")
-    (chunk,) = read(write(tmp_path, b"a,b\n" + controls + b"\xff," + b"x" * 400 + b"\n"))
+    (chunk,) = read_chunks(write_file(tmp_path, b"a,b\n" + controls + b"\xff," + b"x" * 400 + b"\n"))
     (row,) = chunk.malformed
     expected_text = "".join("\t" if octet == 9 else f"\\x{octet:02x}" for octet in (*controls, 0xFF))
     assert row.raw_record == f"{expected_text},{'x' * 400}"
-    (ragged_row,) = read(write(tmp_path, b'a,b\n"\x1b\t\r\n",2,3\n'))[0].malformed
+    (ragged_row,) = read_chunks(write_file(tmp_path, b'a,b\n"\x1b\t\r\n",2,3\n'))[0].malformed
     assert ragged_row.raw_record == '"\\x1b\t\r\n",2,3'
 
 
@@ -93,7 +93,7 @@ def test_the_reported_text_of_a_malformed_row_has_no_control_characters(tmp_path
 def test_a_file_with_a_quote_that_encloses_other_rows_is_refused_with_the_line(
     tmp_path: Path, content: str, ending: str, chunk_bytes: int | None
 ) -> None:
-    path = write(tmp_path, content.replace("\n", ending))
+    path = write_file(tmp_path, content.replace("\n", ending))
     with open_csv(path, chunk_bytes=chunk_bytes) as source, pytest.raises(SourceError) as error_info:
         list(source.chunks())
     assert f"{path}: the record that begins on line 4 has a quote that is " in str(error_info.value)
@@ -107,16 +107,16 @@ def test_a_file_with_a_quote_that_encloses_other_rows_is_refused_with_the_line(
 def test_a_file_with_spaces_before_a_quote_is_refused_with_the_line(
     tmp_path: Path, row: str, chunk_bytes: int | None
 ) -> None:
-    path = write(tmp_path, f'a,b\n1,2\n"x, ""y"" ",2\n{row}\n5, 6\n')
+    path = write_file(tmp_path, f'a,b\n1,2\n"x, ""y"" ",2\n{row}\n5, 6\n')
     with open_csv(path, chunk_bytes=chunk_bytes) as source, pytest.raises(SourceError) as error_info:
         list(source.chunks())
     assert "line 4 has spaces between the beginning of a cell and its quote" in str(error_info.value)
     with pytest.raises(SourceError, match="line 2 of its header has spaces"):
-        open_csv(write(tmp_path, '\n"a", "b"\n1,2\n'))
+        open_csv(write_file(tmp_path, '\n"a", "b"\n1,2\n'))
 
 
 def test_a_quote_that_is_open_at_the_end_of_the_last_line_rejects_this_row(tmp_path: Path) -> None:
-    (chunk,) = read(write(tmp_path, 'a,b\n1,2\n3,"Ann'))
+    (chunk,) = read_chunks(write_file(tmp_path, 'a,b\n1,2\n3,"Ann'))
     assert chunk.frame.to_numpy().tolist() == [["1", "2"]]
     assert [(row.number, row.line, row.code, row.raw_record) for row in chunk.malformed] == [
         (3, 3, "unclosed_quote", '3,"Ann')
@@ -124,14 +124,14 @@ def test_a_quote_that_is_open_at_the_end_of_the_last_line_rejects_this_row(tmp_p
 
 
 def test_a_file_with_a_quote_that_is_not_closed_within_16_mebibytes_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path, 'a,b\n1,2\n3,"' + "no row\n" * 2_500_000)
+    path = write_file(tmp_path, 'a,b\n1,2\n3,"' + "no row\n" * 2_500_000)
     with open_csv(path) as source, pytest.raises(SourceError, match="begins on line 3 is longer than 16 MiB"):
         list(source.chunks())
 
 
 @pytest.mark.parametrize("row", ['3,"as I said\nyesterday"s mail', '3,"one\ntwo" x', '"3\n"x,y'])
 def test_the_lines_of_a_faulty_cell_are_not_read_as_rows(tmp_path: Path, row: str) -> None:
-    (chunk,) = read(write(tmp_path, f"a,b\n1,2\n{row}\n5,6\n"))
+    (chunk,) = read_chunks(write_file(tmp_path, f"a,b\n1,2\n{row}\n5,6\n"))
     assert chunk.frame["a"].tolist() == ["1", "5"]
     (malformed_row,) = chunk.malformed
     assert (malformed_row.line, malformed_row.code, malformed_row.raw_record) == (3, "stray_quote", row)
@@ -147,10 +147,10 @@ def test_the_lines_of_a_faulty_cell_are_not_read_as_rows(tmp_path: Path, row: st
 def test_a_cell_with_text_after_its_closing_quote_rejects_only_its_row(
     tmp_path: Path, stray_text: str, chunk_bytes: int | None
 ) -> None:
-    path = write(
+    path = write_file(
         tmp_path, f'email,name\n"1@x.com","one\nline"\n{stray_text}\n2@x.com,"a ""b"""\n{stray_text}\n3@x.com,c'
     )
-    chunks = read(path, chunk_bytes=chunk_bytes)
+    chunks = read_chunks(path, chunk_bytes=chunk_bytes)
     assert [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()] == [
         ["1@x.com", "one\nline"], ["2@x.com", 'a "b"'], ["3@x.com", "c"],
     ]  # fmt: skip
@@ -167,17 +167,17 @@ def test_a_cell_with_text_after_its_closing_quote_rejects_only_its_row(
 
 def test_a_record_that_is_too_large_is_reported_with_its_first_characters(tmp_path: Path) -> None:
     cell = "x" * (1 << 20)
-    (chunk,) = read(write(tmp_path, f"a,b\n1,2\n3,{cell}\n5,6\n"))
+    (chunk,) = read_chunks(write_file(tmp_path, f"a,b\n1,2\n3,{cell}\n5,6\n"))
     (row,) = chunk.malformed
     assert (row.number, row.line, row.code, row.raw_record) == (3, 3, "oversized", f"3,{cell[: (1 << 16) - 2]}…")
     assert "longer than 1024 KiB" in row.message
     largest_cell = "y" * ((1 << 20) - 2)
-    assert read(write(tmp_path, f"a,b\n1,{largest_cell}\n"))[0].frame["b"].tolist() == [largest_cell]
+    assert read_chunks(write_file(tmp_path, f"a,b\n1,{largest_cell}\n"))[0].frame["b"].tolist() == [largest_cell]
 
 
 def test_malformed_rows_are_in_the_chunk_of_the_rows_around_them(tmp_path: Path) -> None:
     content = "a,b\n" + "".join("1,\n" if n % 10_000 else "ragged\n" for n in range(1, 120_001))
-    chunks = read(write(tmp_path, content), chunk_bytes=1 << 20)
+    chunks = read_chunks(write_file(tmp_path, content), chunk_bytes=1 << 20)
     assert max(len(chunk.frame) for chunk in chunks) == 50_000
     numbers = [record_number for chunk in chunks for record_number in chunk.numbers.tolist()]
     assert sorted(numbers + [row.number for chunk in chunks for row in chunk.malformed]) == list(range(2, 120_002))
@@ -186,7 +186,7 @@ def test_malformed_rows_are_in_the_chunk_of_the_rows_around_them(tmp_path: Path)
 
 
 def test_a_file_with_only_malformed_rows_is_read_as_empty_frames(tmp_path: Path) -> None:
-    (chunk,) = read(write(tmp_path, "a,b\n1\n2\n"))
+    (chunk,) = read_chunks(write_file(tmp_path, "a,b\n1\n2\n"))
     assert chunk.frame.shape == (0, 2)
     assert [str(dtype) for dtype in chunk.frame.dtypes] == ["str", "str"]
     assert [row.number for row in chunk.malformed] == [2, 3]

@@ -6,14 +6,14 @@ import pytest
 
 from connector.errors import SourceError
 from tests.sources.csv.polluted_files import FILES_REFUSED_AT_OPENING, FILES_REFUSED_AT_READING, READABLE_FILES, Case
-from tests.sources.csv.reading import open_csv, read, write
+from tests.sources.csv.reading import open_csv, read_chunks, write_file
 
 
 @pytest.mark.parametrize("case", READABLE_FILES, ids=lambda case: case.kind)
 def test_each_row_of_a_polluted_file_is_read_or_rejected_with_its_line(tmp_path: Path, case: Case) -> None:
     assert case.reason or not case.rejected_rows
     for chunk_bytes in (None, 16):
-        with open_csv(write(tmp_path, case.content), chunk_bytes=chunk_bytes) as source:
+        with open_csv(write_file(tmp_path, case.content), chunk_bytes=chunk_bytes) as source:
             columns, chunks = source.columns, list(source.chunks())
         assert columns == case.columns
         assert [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()] == case.rows
@@ -33,7 +33,7 @@ def test_a_file_without_a_certain_header_is_refused_at_opening(
     tmp_path: Path, kind: str, content: str | bytes, expected_text: str
 ) -> None:
     with pytest.raises(SourceError, match=expected_text):
-        open_csv(write(tmp_path, content))
+        open_csv(write_file(tmp_path, content))
 
 
 @pytest.mark.parametrize(
@@ -44,13 +44,13 @@ def test_a_file_without_a_certain_header_is_refused_at_opening(
 def test_a_small_file_that_hides_rows_is_refused_before_its_first_row(
     tmp_path: Path, kind: str, content: str, expected_text: str
 ) -> None:
-    with open_csv(write(tmp_path, content)) as source, pytest.raises(SourceError, match=expected_text):
+    with open_csv(write_file(tmp_path, content)) as source, pytest.raises(SourceError, match=expected_text):
         next(source.chunks())
 
 
 def test_a_file_may_have_17000_columns(tmp_path: Path) -> None:
     names, cells = [f"c{index}" for index in range(17_000)], [str(index) for index in range(17_000)]
-    with open_csv(write(tmp_path, f"{','.join(names)}\n{','.join(cells)}\n")) as source:
+    with open_csv(write_file(tmp_path, f"{','.join(names)}\n{','.join(cells)}\n")) as source:
         assert source.columns == tuple(names)
         assert [chunk.frame.to_numpy().tolist() for chunk in source.chunks()] == [[cells]]
 
@@ -67,7 +67,7 @@ def test_a_delimiter_at_the_end_of_every_row_is_left_out(
 ) -> None:
     text = f'email,first,last\n{GOOD_ROWS}b@x.org,"Bo, Jr.",,\n,,,\n'.replace("\n", ending)
     text = text.replace("Bo, Jr.", "Bo~ Jr.").replace(",", delimiter).replace("~", ",")
-    chunks = read(write(tmp_path, text), chunk_bytes=chunk_bytes)
+    chunks = read_chunks(write_file(tmp_path, text), chunk_bytes=chunk_bytes)
     assert [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()] == [
         *EXPECTED_ROWS,
         ["b@x.org", "Bo, Jr.", ""],
@@ -83,7 +83,9 @@ def test_a_row_that_does_not_end_with_the_delimiter_is_rejected_and_no_cell_is_s
     tmp_path: Path, row: str
 ) -> None:
     for chunk_bytes in (None, 20):
-        chunks = read(write(tmp_path, f"email,first,last\n{GOOD_ROWS}{row}\n{GOOD_ROWS}"), chunk_bytes=chunk_bytes)
+        chunks = read_chunks(
+            write_file(tmp_path, f"email,first,last\n{GOOD_ROWS}{row}\n{GOOD_ROWS}"), chunk_bytes=chunk_bytes
+        )
         assert [cells for chunk in chunks for cells in chunk.frame.to_numpy().tolist()] == EXPECTED_ROWS * 2
         malformed_rows = [row for chunk in chunks for row in chunk.malformed]
         assert [
@@ -96,11 +98,11 @@ def test_a_row_that_does_not_end_with_the_delimiter_is_rejected_and_no_cell_is_s
     "rows", ["a@x.org,Ann,Lee,x\n" * 9, "a@x.org,Ann,Lee,,\n" * 9, "a@x.org,Ann,Lee\n" * 9 + GOOD_ROWS]
 )
 def test_rows_with_more_cells_than_the_header_are_still_rejected(tmp_path: Path, rows: str) -> None:
-    chunks = read(write(tmp_path, f"email,first,last\n{rows}"))
+    chunks = read_chunks(write_file(tmp_path, f"email,first,last\n{rows}"))
     assert {row.code for chunk in chunks for row in chunk.malformed} == {"ragged"}
     assert sum(len(chunk.malformed) for chunk in chunks) == 9
 
 
 def test_a_delimiter_at_the_end_of_the_header_makes_a_column_without_a_name(tmp_path: Path) -> None:
-    with open_csv(write(tmp_path, f"email,first,last,\n{GOOD_ROWS}")) as source:
+    with open_csv(write_file(tmp_path, f"email,first,last,\n{GOOD_ROWS}")) as source:
         assert source.columns == ("email", "first", "last", "column 4")

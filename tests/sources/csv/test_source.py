@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from connector.errors import ConfigurationError, SourceError
-from tests.sources.csv.reading import open_csv, read, read_rows, write
+from tests.sources.csv.reading import open_csv, read_chunks, read_rows, write_file
 
 
 def test_a_cell_is_read_as_unchanged_text(tmp_path: Path) -> None:
-    path = write(tmp_path, "id,phone,note,empty\n007,+31612345678, 1.50 ,\nNULL,NA,nan,\n")
-    (chunk,) = read(path)
+    path = write_file(tmp_path, "id,phone,note,empty\n007,+31612345678, 1.50 ,\nNULL,NA,nan,\n")
+    (chunk,) = read_chunks(path)
     assert chunk.frame.to_numpy().tolist() == [["007", "+31612345678", " 1.50 ", ""], ["NULL", "NA", "nan", ""]]
     assert [str(dtype) for dtype in chunk.frame.dtypes] == ["str"] * 4
     assert chunk.numbers.tolist() == [2, 3]
@@ -23,17 +23,17 @@ def test_a_cell_is_read_as_unchanged_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize("encoding", ["utf-8", "shift_jis"])
 def test_a_character_across_the_border_of_two_chunks_is_read_correctly(tmp_path: Path, encoding: str) -> None:
     rows = [[str(index), "山田" * 20_000] for index in range(5)]
-    path = write(tmp_path, ("a,b\n" + "".join(f"{a},{b}\n" for a, b in rows)).encode(encoding))
-    chunks = read(path, encoding=encoding, chunk_bytes=1000)
+    path = write_file(tmp_path, ("a,b\n" + "".join(f"{a},{b}\n" for a, b in rows)).encode(encoding))
+    chunks = read_chunks(path, encoding=encoding, chunk_bytes=1000)
     assert [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()] == rows
 
 
 def test_the_delimiter_is_guessed_by_its_number_of_cells_unless_the_options_have_one(tmp_path: Path) -> None:
-    path = write(tmp_path, "email;name\n" + "a@x.com;Doe, Ann, Dr\n" * 50)
+    path = write_file(tmp_path, "email;name\n" + "a@x.com;Doe, Ann, Dr\n" * 50)
     assert read_rows(path)[0] == ["a@x.com", "Doe, Ann, Dr"]
-    assert read_rows(write(tmp_path, "a|b|c;d\n1|2|3;4\n")) == [["1", "2", "3;4"]]
-    assert read_rows(write(tmp_path, "a:b\n1:2\n"), delimiter=":") == [["1", "2"]]
-    assert read_rows(write(tmp_path, "a\tb\n1\t2\n"), delimiter="tab") == [["1", "2"]]
+    assert read_rows(write_file(tmp_path, "a|b|c;d\n1|2|3;4\n")) == [["1", "2", "3;4"]]
+    assert read_rows(write_file(tmp_path, "a:b\n1:2\n"), delimiter=":") == [["1", "2"]]
+    assert read_rows(write_file(tmp_path, "a\tb\n1\t2\n"), delimiter="tab") == [["1", "2"]]
 
 
 @pytest.mark.parametrize("chunk_bytes", [None, 1, 30])
@@ -41,7 +41,7 @@ def test_a_row_has_the_number_that_a_spreadsheet_program_shows_for_it(tmp_path: 
     """Titles, the header, blank lines and lines of delimiters are rows of a spreadsheet. A `sep=` line is not."""
     rows = ["Contacts", "", "name,note", "row 4,", "", "  ", 'row 7,"two\n\nlines"', ",", "row 9,a,b", "row 10,"]
     for line_above in ("", "sep=,\r\n"):
-        chunks = read(write(tmp_path, line_above + "\r\n".join(rows)), chunk_bytes=chunk_bytes)
+        chunks = read_chunks(write_file(tmp_path, line_above + "\r\n".join(rows)), chunk_bytes=chunk_bytes)
         names = {
             record_number: name
             for chunk in chunks
@@ -52,14 +52,14 @@ def test_a_row_has_the_number_that_a_spreadsheet_program_shows_for_it(tmp_path: 
 
 
 def test_the_delimiter_line_of_excel_is_not_the_header(tmp_path: Path) -> None:
-    path = write(tmp_path, "sep=;\r\nemail;name\r\na@x.com;Ann\r\nragged\r\n")
-    (chunk,) = read(path)
+    path = write_file(tmp_path, "sep=;\r\nemail;name\r\na@x.com;Ann\r\nragged\r\n")
+    (chunk,) = read_chunks(path)
     assert chunk.frame.to_dict("list") == {"email": ["a@x.com"], "name": ["Ann"]}
     assert chunk.malformed[0].line == 4
 
 
 def test_a_quote_inside_a_cell_without_quotes_is_text(tmp_path: Path) -> None:
-    path = write(tmp_path, 'size,name\n5" pipe,Ann\nx,Bob "the" Lee\n12" screen,"a, b"\n"x ""y""",z\n')
+    path = write_file(tmp_path, 'size,name\n5" pipe,Ann\nx,Bob "the" Lee\n12" screen,"a, b"\n"x ""y""",z\n')
     assert read_rows(path) == [['5" pipe', "Ann"], ["x", 'Bob "the" Lee'], ['12" screen', "a, b"], ['x "y"', "z"]]
 
 
@@ -72,8 +72,8 @@ def test_quotes_inside_an_unquoted_cell_that_enclose_a_delimiter_reject_the_row(
     width = row.count(",") + 1
     header, good_row = ",".join(f"c{index}" for index in range(width)), ",".join(["x"] * width)
     for chunk_bytes in (None, 16):
-        chunks = read(
-            write(tmp_path, f"{header}\n{good_row}\n{row}\n{good_row}\n"), delimiter=",", chunk_bytes=chunk_bytes
+        chunks = read_chunks(
+            write_file(tmp_path, f"{header}\n{good_row}\n{row}\n{good_row}\n"), delimiter=",", chunk_bytes=chunk_bytes
         )
         assert [cells for chunk in chunks for cells in chunk.frame.to_numpy().tolist()] == [["x"] * width] * 2
         assert [
@@ -86,23 +86,23 @@ def test_quotes_inside_an_unquoted_cell_that_enclose_a_delimiter_reject_the_row(
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 def test_a_line_with_only_blanks_is_not_a_record(tmp_path: Path, delimiter: str) -> None:
     lines = ["  ", "a,b,c", " ", "1,2,3", "   ", "", "ragged ", ",,", "4,5, ", "  \r"]
-    path = write(tmp_path, "\n".join(lines).replace(",", delimiter))
-    (chunk,) = read(path)
+    path = write_file(tmp_path, "\n".join(lines).replace(",", delimiter))
+    (chunk,) = read_chunks(path)
     assert chunk.frame.to_numpy().tolist() == [["1", "2", "3"], ["4", "5", " "]]
     assert chunk.numbers.tolist() == [4, 9]
     assert [(row.number, row.line, row.code) for row in chunk.malformed] == [(7, 7, "ragged")]
 
 
 def test_a_delimiter_does_not_count_as_a_blank(tmp_path: Path) -> None:
-    (chunk,) = read(write(tmp_path, "a\tb\tc\n1\t2\t3\n\t\n\t\t\n"))
+    (chunk,) = read_chunks(write_file(tmp_path, "a\tb\tc\n1\t2\t3\n\t\n\t\t\n"))
     assert chunk.numbers.tolist() == [2]
     assert [(row.number, row.code) for row in chunk.malformed] == [(3, "ragged")]
-    (comma_chunk,) = read(write(tmp_path, "a,b\n1,2\n\t \t\n"))
+    (comma_chunk,) = read_chunks(write_file(tmp_path, "a,b\n1,2\n\t \t\n"))
     assert comma_chunk.malformed == ()
 
 
 def test_a_byte_that_the_named_encoding_does_not_have_rejects_its_row(tmp_path: Path) -> None:
-    (chunk,) = read(write(tmp_path, b"a,b\n1,\x81\n2,\xe9\n"), encoding="cp1252")
+    (chunk,) = read_chunks(write_file(tmp_path, b"a,b\n1,\x81\n2,\xe9\n"), encoding="cp1252")
     assert chunk.frame.to_numpy().tolist() == [["2", "é"]]
     assert [(row.number, row.code, row.raw_record) for row in chunk.malformed] == [(2, "encoding", "1,\ufffd")]
     assert "source.file.encoding in a job" in chunk.malformed[0].message
@@ -112,17 +112,17 @@ def test_a_byte_that_the_named_encoding_does_not_have_rejects_its_row(tmp_path: 
 def test_a_character_at_any_place_of_a_read_is_decoded(tmp_path: Path, byte_count_before: int) -> None:
     # Each sign has three bytes, so one of the three tests has a character across the border of two reads.
     cell = "x" * byte_count_before + "€" * 100_000
-    assert read_rows(write(tmp_path, f"a,b\n{cell},1\n")) == [[cell, "1"]]
+    assert read_rows(write_file(tmp_path, f"a,b\n{cell},1\n")) == [[cell, "1"]]
 
 
 def test_a_byte_order_mark_after_the_first_bytes_stays_in_the_text(tmp_path: Path) -> None:
-    with open_csv(write(tmp_path, "abc,\ufeffd\n1,2\n")) as source:
+    with open_csv(write_file(tmp_path, "abc,\ufeffd\n1,2\n")) as source:
         assert source.columns == ("abc", "\ufeffd")
 
 
 def test_numbers_and_lines_continue_over_chunks(tmp_path: Path) -> None:
     content = "a,b\n" + "".join(f'{n},"x\n"\n' if n % 5 else f"ragged {n}\n" for n in range(2, 1002))
-    chunks = read(write(tmp_path, content), chunk_bytes=500)
+    chunks = read_chunks(write_file(tmp_path, content), chunk_bytes=500)
     assert len(chunks) > 5
     for chunk in chunks:
         assert chunk.frame["a"].astype(int).tolist() == chunk.numbers.tolist()
@@ -133,7 +133,7 @@ def test_numbers_and_lines_continue_over_chunks(tmp_path: Path) -> None:
 
 
 def test_column_names_are_trimmed_and_made_unique_and_missing_names_are_added(tmp_path: Path) -> None:
-    with open_csv(write(tmp_path, '\ufeff"Email", Name ,,Email,Email (2),"two\nlines"\n1,2,3,4,5,6\n')) as source:
+    with open_csv(write_file(tmp_path, '\ufeff"Email", Name ,,Email,Email (2),"two\nlines"\n1,2,3,4,5,6\n')) as source:
         assert source.columns == ("Email", "Name", "column 3", "Email (3)", "Email (2)", "two\nlines")
 
 
@@ -153,7 +153,7 @@ def test_column_names_are_trimmed_and_made_unique_and_missing_names_are_added(tm
 def test_the_error_of_a_file_that_is_not_csv_shows_the_reason(
     tmp_path: Path, content: bytes, expected_text: str
 ) -> None:
-    path = write(tmp_path, content)
+    path = write_file(tmp_path, content)
     with pytest.raises(SourceError) as error_info:
         open_csv(path)
     assert expected_text in str(error_info.value)
@@ -162,12 +162,12 @@ def test_the_error_of_a_file_that_is_not_csv_shows_the_reason(
 
 def test_the_error_of_a_refused_file_shows_no_data_of_a_person(tmp_path: Path) -> None:
     with pytest.raises(SourceError) as error_info:
-        open_csv(write(tmp_path, "secret@x.com,Ann\n"))
+        open_csv(write_file(tmp_path, "secret@x.com,Ann\n"))
     assert "secret" not in str(error_info.value)
 
 
 def test_a_delimiter_or_an_encoding_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path, "a,b\n")
+    path = write_file(tmp_path, "a,b\n")
     for delimiter in ("", ",,", '"', "\n", "€"):
         with pytest.raises(ConfigurationError, match="delimiter"):
             open_csv(path, delimiter=delimiter)

@@ -10,19 +10,19 @@ from connector.rows import Chunk, MalformedRow
 from connector.sources.files import open_file
 
 
-def write(folder: Path, name: str, content: bytes | str) -> Path:
+def write_file(folder: Path, name: str, content: bytes | str) -> Path:
     path = folder / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
 
 
-def read(path: Path, **options: Any) -> list[Chunk]:
+def read_chunks(path: Path, **options: Any) -> list[Chunk]:
     with open_file(path, **options) as source:
         return list(source.chunks())
 
 
 def read_frame(path: Path, **options: Any) -> pd.DataFrame:
-    return pd.concat([chunk.frame for chunk in read(path, **options)], ignore_index=True)
+    return pd.concat([chunk.frame for chunk in read_chunks(path, **options)], ignore_index=True)
 
 
 def read_rows(path: Path, **options: Any) -> list[list[str]]:
@@ -31,7 +31,7 @@ def read_rows(path: Path, **options: Any) -> list[list[str]]:
 
 
 def read_malformed(path: Path, **options: Any) -> list[MalformedRow]:
-    return [row for chunk in read(path, **options) for row in chunk.malformed]
+    return [row for chunk in read_chunks(path, **options) for row in chunk.malformed]
 
 
 def read_until_error(path: Path) -> tuple[list[Chunk], str]:

@@ -20,14 +20,14 @@ from tests.sources.files.people import (
     write_parquet,
     write_xlsx,
 )
-from tests.sources.files.reading import read, read_frame, read_rows, write
+from tests.sources.files.reading import read_chunks, read_frame, read_rows, write_file
 
 TAGS = FieldMapping({"tags": ColumnRule(column="tags")})
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_of_any_format_has_the_same_people(tmp_path: Path, name: str) -> None:
-    frame = read_frame(write(tmp_path, name, FILES[name]()))
+    frame = read_frame(write_file(tmp_path, name, FILES[name]()))
     assert frame.drop(columns="tags").equals(EXPECTED_FRAME)
     assert [str(dtype) for dtype in frame.dtypes] == ["str"] * len(frame.columns)
     tags = apply_mapping(frame, TAGS).frame["tags"].tolist()
@@ -52,15 +52,15 @@ CASES: list[tuple[str, bytes | str, tuple[str, ...]]] = [
 def test_the_content_and_the_name_of_a_file_decide_its_format(
     tmp_path: Path, name: str, content: bytes | str, columns: tuple[str, ...]
 ) -> None:
-    with open_file(write(tmp_path, name, content)) as source:
+    with open_file(write_file(tmp_path, name, content)) as source:
         assert source.columns == columns
 
 
 def test_the_options_of_a_file_override_the_guess(tmp_path: Path) -> None:
-    path = write(tmp_path, "a.dat", "na\xefve|x;y\n1|2\n".encode("cp1252"))
+    path = write_file(tmp_path, "a.dat", "na\xefve|x;y\n1|2\n".encode("cp1252"))
     assert read_rows(path, delimiter="pipe", encoding="cp1252") == [["1", "2"]]
-    assert read_rows(write(tmp_path, "b.tsv", "a;\tb\n1;2\n"), delimiter=";") == [["1", "2"]]
-    assert read_rows(write(tmp_path, "b.dat", "a\tb\n1\t2\n"), format="tsv") == [["1", "2"]]
+    assert read_rows(write_file(tmp_path, "b.tsv", "a;\tb\n1;2\n"), delimiter=";") == [["1", "2"]]
+    assert read_rows(write_file(tmp_path, "b.dat", "a\tb\n1\t2\n"), format="tsv") == [["1", "2"]]
 
 
 REFUSED_FILES: list[tuple[str, bytes | str, dict[str, str], type[Exception], str]] = [
@@ -88,7 +88,7 @@ REFUSED_FILES: list[tuple[str, bytes | str, dict[str, str], type[Exception], str
 def test_a_file_that_does_not_fit_its_format_or_its_options_is_refused(
     tmp_path: Path, name: str, content: bytes | str, options: dict[str, Any], error: type[Exception], expected_text: str
 ) -> None:
-    path = write(tmp_path, name, content)
+    path = write_file(tmp_path, name, content)
     with pytest.raises(error, match=expected_text) as error_info:
         open_file(path, **options)
     assert str(error_info.value).startswith(str(path)) or options == {"format": "xml"}
@@ -105,7 +105,7 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
 
 def test_a_source_can_be_closed_before_its_end_and_twice(tmp_path: Path) -> None:
     for name in FILES:
-        source = open_file(write(tmp_path, name, FILES[name]()))
+        source = open_file(write_file(tmp_path, name, FILES[name]()))
         source.close()
         source.close()
 
@@ -122,7 +122,7 @@ def test_each_chunk_has_the_share_of_the_file_that_is_read(tmp_path: Path, name:
             pd.DataFrame(rows, columns=["email", "notes"]).to_parquet(path)
         case _:
             path.write_bytes(write_xlsx([["email", "notes"], *rows]))
-    chunks = read(path)
+    chunks = read_chunks(path)
     expected_shares = np.cumsum([len(chunk.frame) for chunk in chunks]) / len(rows)
     assert len(chunks) > 1
     assert [chunk.read_share for chunk in chunks] == pytest.approx(expected_shares.tolist(), abs=0.05)

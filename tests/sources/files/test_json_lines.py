@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from connector.errors import SourceError
 from connector.sources.files import open_file
 from connector.sources.json_lines import load_object, read_row
-from tests.sources.files.reading import read, read_frame, read_malformed, write
+from tests.sources.files.reading import read_chunks, read_frame, read_malformed, write_file
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ from tests.sources.files.reading import read, read_frame, read_malformed, write
     ],
 )
 def test_a_value_of_json_is_read_as_its_text(tmp_path: Path, value: str, text: str | None) -> None:
-    frame = read_frame(write(tmp_path, "a.jsonl", f'{{"key": {value}, "email": "a"}}\n'))
+    frame = read_frame(write_file(tmp_path, "a.jsonl", f'{{"key": {value}, "email": "a"}}\n'))
     assert frame.astype(object).where(frame.notna(), None)["key"].tolist() == [text]
 
 
@@ -44,7 +44,7 @@ def test_nested_objects_are_flattened_and_later_lines_can_have_new_keys(tmp_path
         '{"email": "b", "address": null}',
         '{"address": {"city": "Y"}, "email": "c", "phone": "+31"}',
     )
-    frame = read_frame(write(tmp_path, "a.jsonl", "\n".join(lines)))
+    frame = read_frame(write_file(tmp_path, "a.jsonl", "\n".join(lines)))
     assert list(frame.columns) == ["email", "address.city", "address.geo.lat", "phone"]
     assert frame.astype(object).where(frame.notna(), None).to_numpy().tolist() == [
         ["a", "X", "1.5", None],
@@ -54,7 +54,7 @@ def test_nested_objects_are_flattened_and_later_lines_can_have_new_keys(tmp_path
 
 
 def test_a_key_with_an_object_in_one_line_and_a_value_in_another_makes_both_columns(tmp_path: Path) -> None:
-    frame = read_frame(write(tmp_path, "a.jsonl", '{"address": "Main St 1"}\n{"address": {"city": "Y"}}\n'))
+    frame = read_frame(write_file(tmp_path, "a.jsonl", '{"address": "Main St 1"}\n{"address": {"city": "Y"}}\n'))
     assert list(frame.columns) == ["address", "address.city"]
 
 
@@ -64,7 +64,7 @@ def test_an_object_in_a_column_of_values_rejects_its_row_if_the_column_is_used(t
         '{"email": "b", "tags": {"vip": true}}',
         '{"email": "c", "tags": null, "tags.x": 1}',
     )
-    with open_file(str(write(tmp_path, "a.jsonl", "\n".join(lines) + "\n"))) as source:
+    with open_file(str(write_file(tmp_path, "a.jsonl", "\n".join(lines) + "\n"))) as source:
         (chunk,) = source.chunks(["email", "tags"])
         assert [(row.number, "column tags holds an object" in row.message) for row in chunk.malformed] == [(2, True)]
         assert chunk.frame["email"].tolist() == ["a", "c"]
@@ -87,8 +87,8 @@ def test_an_object_in_a_column_of_values_rejects_its_row_if_the_column_is_used(t
 def test_a_line_that_is_not_an_object_is_rejected_with_its_number(
     tmp_path: Path, line: bytes, expected_text: str
 ) -> None:
-    path = write(tmp_path, "a.jsonl", b'{"a": 1}\r\n\n' + line + b'\n{"a": 2}\n')
-    chunks = read(path)
+    path = write_file(tmp_path, "a.jsonl", b'{"a": 1}\r\n\n' + line + b'\n{"a": 2}\n')
+    chunks = read_chunks(path)
     assert [
         (n, text) for chunk in chunks for n, text in zip(chunk.numbers.tolist(), chunk.frame["a"], strict=True)
     ] == [
@@ -116,7 +116,7 @@ def test_a_line_that_is_not_an_object_is_rejected_with_its_number(
 )
 def test_a_repeated_key_rejects_its_row_if_the_key_is_used(tmp_path: Path, line: str, key: str | None) -> None:
     complete_line = '{"email": "a", "address": {"city": "c", "zip": 1}, "tags": "t"}'
-    with open_file(str(write(tmp_path, "a.jsonl", f"{complete_line}\n{line}\n"))) as source:
+    with open_file(str(write_file(tmp_path, "a.jsonl", f"{complete_line}\n{line}\n"))) as source:
         (chunk,) = source.chunks(["email", "address.city", "tags"])
         messages = [row.message.partition(":")[0] for row in chunk.malformed]
         assert messages == ([] if key is None else [f"has the key {key} more than once"])
@@ -125,23 +125,23 @@ def test_a_repeated_key_rejects_its_row_if_the_key_is_used(tmp_path: Path, line:
 
 def test_a_file_without_an_object_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="holds no JSON object with a key"):
-        open_file(write(tmp_path, "a.jsonl", "[1]\n"))
+        open_file(write_file(tmp_path, "a.jsonl", "[1]\n"))
 
 
 def test_a_file_with_a_line_of_more_than_a_mebibyte_is_refused(tmp_path: Path) -> None:
     line = b'{"a": "' + b"x" * 9_000_000 + b'"}'
     with pytest.raises(SourceError, match="line 3 is longer than 1 MiB"):
-        open_file(write(tmp_path, "a.jsonl", b'{"a": 1}\r\n\n' + line + b'\n{"a": 2}\n'))
+        open_file(write_file(tmp_path, "a.jsonl", b'{"a": 1}\r\n\n' + line + b'\n{"a": 2}\n'))
 
 
 def test_a_file_with_more_than_10000_keys_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="more than 10,000 keys"):
-        open_file(write(tmp_path, "a.jsonl", "".join(f'{{"p{n}": 1}}\n' for n in range(10_001))))
+        open_file(write_file(tmp_path, "a.jsonl", "".join(f'{{"p{n}": 1}}\n' for n in range(10_001))))
 
 
 def test_many_lines_are_read_in_chunks_with_their_numbers(tmp_path: Path) -> None:
     text = "".join(f'{{"email": "p{n}@x.org", "filler": "{"x" * 100}"}}\n' for n in range(100_000))
-    chunks = read(write(tmp_path, "a.jsonl", text))
+    chunks = read_chunks(write_file(tmp_path, "a.jsonl", text))
     assert len(chunks) > 2
     assert [n for chunk in chunks for n in chunk.numbers.tolist()] == list(range(1, 100_001))
     assert [email for chunk in chunks for email in chunk.frame["email"]] == [f"p{n}@x.org" for n in range(100_000)]

@@ -8,7 +8,7 @@ from connector.errors import ConfigurationError, SourceError
 from connector.rows import Source
 from connector.sources.files import open_file, open_files, refuse_missing_columns
 from tests.sources.files.people import pack_gzip
-from tests.sources.files.reading import write
+from tests.sources.files.reading import write_file
 
 
 def open_pattern(path: Path | str) -> Source:
@@ -16,10 +16,10 @@ def open_pattern(path: Path | str) -> Source:
 
 
 def test_the_files_of_a_pattern_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
-    write(tmp_path, "b.csv", "email,name\nb@x.org,Bob\nragged\nc@x.org,Cem\n")
-    write(tmp_path, "a.csv", "email,name\na@x.org,Ann\n")
-    write(tmp_path, "c.txt", "email,name\nno@x.org,No\n")
-    write(tmp_path, ".hidden.csv", "email,name\nno@x.org,No\n")
+    write_file(tmp_path, "b.csv", "email,name\nb@x.org,Bob\nragged\nc@x.org,Cem\n")
+    write_file(tmp_path, "a.csv", "email,name\na@x.org,Ann\n")
+    write_file(tmp_path, "c.txt", "email,name\nno@x.org,No\n")
+    write_file(tmp_path, ".hidden.csv", "email,name\nno@x.org,No\n")
     (tmp_path / "d.csv").mkdir()
     with open_pattern(tmp_path / "*.csv") as source:
         assert source.name == str(tmp_path / "*.csv")
@@ -35,8 +35,8 @@ def test_the_files_of_a_pattern_are_read_in_the_order_of_their_names(tmp_path: P
 
 
 def test_the_columns_of_several_files_are_matched_by_name(tmp_path: Path) -> None:
-    write(tmp_path, "a.csv", "email,name\na@x.org,Ann\n")
-    write(tmp_path, "b.csv.gz", pack_gzip(b"phone;email\n+31;b@x.org\n"))
+    write_file(tmp_path, "a.csv", "email,name\na@x.org,Ann\n")
+    write_file(tmp_path, "b.csv.gz", pack_gzip(b"phone;email\n+31;b@x.org\n"))
     with open_pattern(tmp_path / "*") as source:
         assert source.columns == ("email", "name", "phone")
         frames = [chunk.frame for chunk in source.chunks()]
@@ -48,8 +48,8 @@ def test_the_columns_of_several_files_are_matched_by_name(tmp_path: Path) -> Non
 
 
 def test_the_error_of_a_missing_column_shows_the_file_and_the_column(tmp_path: Path) -> None:
-    write(tmp_path, "a.csv", "email,name,phone\na@x.org,Ann,1\n")
-    write(tmp_path, "b.csv", "email\nb@x.org\n")
+    write_file(tmp_path, "a.csv", "email,name,phone\na@x.org,Ann,1\n")
+    write_file(tmp_path, "b.csv", "email\nb@x.org\n")
     with open_pattern(tmp_path / "*.csv") as source:
         refuse_missing_columns(source, ["email"])
         with pytest.raises(ConfigurationError, match=r"b.csv: has no column name, which other files of .* \(1 more"):
@@ -69,7 +69,7 @@ def test_a_pattern_that_matches_no_file_is_refused(tmp_path: Path) -> None:
 def test_brackets_in_the_name_of_an_existing_file_are_not_a_pattern(tmp_path: Path) -> None:
     folder = tmp_path / "crm [old]"
     folder.mkdir()
-    path = write(folder, "people [1].csv", "email\na@x.org\n")
+    path = write_file(folder, "people [1].csv", "email\na@x.org\n")
     for pattern in (path, tmp_path / "crm [[]old]" / "*.csv"):
         with open_pattern(pattern) as source:
             assert [chunk.name for chunk in source.chunks()] == [str(path)]
@@ -78,16 +78,16 @@ def test_brackets_in_the_name_of_an_existing_file_are_not_a_pattern(tmp_path: Pa
 
 
 def test_a_file_whose_columns_change_during_the_run_ends_the_run(tmp_path: Path) -> None:
-    write(tmp_path, "a.csv", "email,name\na@x.org,Ann\n")
-    write(tmp_path, "b.csv", "email,name\nb@x.org,Bob\n")
+    write_file(tmp_path, "a.csv", "email,name\na@x.org,Ann\n")
+    write_file(tmp_path, "b.csv", "email,name\nb@x.org,Bob\n")
     with open_pattern(tmp_path / "*.csv") as source:
-        write(tmp_path, "b.csv", "name,email\nBob,b@x.org\n")
+        write_file(tmp_path, "b.csv", "name,email\nBob,b@x.org\n")
         with pytest.raises(SourceError, match=r"b\.csv: has changed since the run began"):
             list(source.chunks())
 
 
 def test_a_faulty_file_of_a_pattern_is_refused_before_any_file_is_read(tmp_path: Path) -> None:
-    write(tmp_path, "a.csv", "email\na@x.org\n")
-    write(tmp_path, "b.csv", "")
+    write_file(tmp_path, "a.csv", "email\na@x.org\n")
+    write_file(tmp_path, "b.csv", "")
     with pytest.raises(SourceError, match=r"b\.csv: is empty"):
         open_pattern(tmp_path / "*.csv")

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.sources.files.reading import read, read_frame, read_until_error, write
+from tests.sources.files.reading import read_chunks, read_frame, read_until_error, write_file
 
 
 def write_table(folder: Path, table: pa.Table, **options: object) -> Path:
     output = io.BytesIO()
     pq.write_table(table, output, **options)
-    return write(folder, "people.parquet", output.getvalue())
+    return write_file(folder, "people.parquet", output.getvalue())
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_structs_are_flattened_at_any_depth(tmp_path: Path) -> None:
 
 def test_bytes_that_are_not_utf8_reject_their_row(tmp_path: Path) -> None:
     broken_array = pa.Array.from_buffers(pa.string(), 3, [None, *pa.array([b"ok", b"M\xfc", b"x"]).buffers()[1:]])
-    (chunk,) = read(write_table(tmp_path, pa.table({"email": broken_array, "n": [1, 2, 3]})))
+    (chunk,) = read_chunks(write_table(tmp_path, pa.table({"email": broken_array, "n": [1, 2, 3]})))
     assert chunk.frame["email"].tolist() == ["ok", "x"]
     assert chunk.numbers.tolist() == [1, 3]
     (row,) = chunk.malformed
@@ -85,14 +85,14 @@ def test_bytes_that_are_not_utf8_in_lists_and_objects_reject_their_row(tmp_path:
         [b"ok", b"\xff"], [[b"ok"], [b"\xff"]], [[{"k": b"ok"}], [{"k": b"\xff"}]],
         pa.ListArray.from_arrays([0, 1, 2], texts),
     ):  # fmt: skip
-        (chunk,) = read(write_table(tmp_path, pa.table({"email": ["a@x.org", "b@x.org"], "key": cells})))
+        (chunk,) = read_chunks(write_table(tmp_path, pa.table({"email": ["a@x.org", "b@x.org"], "key": cells})))
         assert chunk.frame["email"].tolist() == ["a@x.org"]
         assert [(row.number, row.code) for row in chunk.malformed] == [(2, "encoding")]
 
 
 def test_many_rows_are_read_in_batches_with_continuous_numbers(tmp_path: Path) -> None:
     path = write_table(tmp_path, pa.table({"n": range(50_000)}), row_group_size=15_000)
-    chunks = read(path)
+    chunks = read_chunks(path)
     assert max(len(chunk.frame) for chunk in chunks) <= 20_000
     assert [n for chunk in chunks for n in chunk.numbers.tolist()] == list(range(1, 50_001))
     assert [text for chunk in chunks for text in chunk.frame["n"]] == [str(n) for n in range(50_000)]

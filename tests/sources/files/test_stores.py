@@ -16,7 +16,7 @@ import pytest
 from connector.errors import ConfigurationError, SourceError
 from connector.rows import Source
 from connector.sources.files import open_file, open_files
-from tests.sources.files.reading import write
+from tests.sources.files.reading import write_file
 from tests.stores import SECRET_KEY, Bucket, set_environ
 
 ROOT = Path(__file__).parents[3]
@@ -130,7 +130,7 @@ def test_the_error_of_a_store_that_cannot_be_reached_or_refuses_access_shows_no_
 
 
 def test_the_error_of_a_missing_library_shows_the_extra_and_local_files_need_no_library(tmp_path: Path) -> None:
-    write(tmp_path, "people.csv", ANN)
+    write_file(tmp_path, "people.csv", ANN)
     code = (
         "import sys; from connector.sources.files import open_file\n"
         "open_file('people.csv').close(); assert not {'fsspec', 's3fs'} & set(sys.modules)\n"

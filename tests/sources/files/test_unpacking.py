@@ -15,7 +15,7 @@ import pytest
 from connector.errors import SourceError
 from connector.sources.files import open_file
 from tests.sources.files.people import pack_gzip, pack_zip, pack_zstd, write_csv
-from tests.sources.files.reading import read_rows, write
+from tests.sources.files.reading import read_rows, write_file
 
 PACK_FUNCTIONS: dict[str, Callable[[bytes], bytes]] = {"gz": pack_gzip, "zip": pack_zip, "zst": pack_zstd}
 
@@ -39,7 +39,7 @@ DAMAGES: list[tuple[str, Callable[[bytes], bytes]]] = [
 
 def test_a_file_that_is_cut_off_or_damaged_is_refused_before_a_row(tmp_path: Path) -> None:
     for pack, damage in DAMAGES:
-        path = write(tmp_path, f"people.csv.{pack}", damage(PACK_FUNCTIONS[pack](build_rows(2_000))))
+        path = write_file(tmp_path, f"people.csv.{pack}", damage(PACK_FUNCTIONS[pack](build_rows(2_000))))
         with pytest.raises(SourceError, match=r"cut off(,| or) damaged (or encrypted )?\(.+\); fetch it") as error_info:
             open_file(path)
         assert str(error_info.value).startswith(f"{path}: ")
@@ -48,7 +48,7 @@ def test_a_file_that_is_cut_off_or_damaged_is_refused_before_a_row(tmp_path: Pat
 
 def test_several_compressed_parts_in_a_file_are_read_as_one_file(tmp_path: Path) -> None:
     for name, pack in (("a.gz", pack_gzip), ("a.zst", pack_zstd)):
-        assert read_rows(write(tmp_path, name, pack(b"a,b\n1,2\n") + pack(b"3,4\n"))) == [["1", "2"], ["3", "4"]]
+        assert read_rows(write_file(tmp_path, name, pack(b"a,b\n1,2\n") + pack(b"3,4\n"))) == [["1", "2"], ["3", "4"]]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_the_error_of_an_archive_with_several_files_shows_their_names(
     tmp_path: Path, other_files: dict[str, bytes], expected_text: str
 ) -> None:
     with pytest.raises(SourceError, match=expected_text):
-        open_file(write(tmp_path, "people.zip", pack_zip(write_csv(), other_files=other_files)))
+        open_file(write_file(tmp_path, "people.zip", pack_zip(write_csv(), other_files=other_files)))
 
 
 MAILCHIMP = {
@@ -76,7 +76,7 @@ MAILCHIMP = {
 
 
 def test_one_file_of_an_archive_can_be_chosen_by_its_name(tmp_path: Path) -> None:
-    path = write(tmp_path, "export.zip", pack_zip(b"#", "readme.txt", other_files=MAILCHIMP))
+    path = write_file(tmp_path, "export.zip", pack_zip(b"#", "readme.txt", other_files=MAILCHIMP))
     members = {"cleaned_email_audience_export_1f.csv": "Cem", "subscribed*": "Ann", "unsubscribed_*.csv": "Ben"}
     for member, name in members.items():
         assert [row[1] for row in read_rows(Path(f"{path}#{member}"))] == [name]
@@ -93,21 +93,21 @@ def test_one_file_of_an_archive_can_be_chosen_by_its_name(tmp_path: Path) -> Non
 def test_a_member_of_a_file_that_is_not_an_archive_is_refused_and_a_file_name_can_have_a_number_sign(
     tmp_path: Path,
 ) -> None:
-    path = write(tmp_path, "people.csv", b"a\n1\n")
+    path = write_file(tmp_path, "people.csv", b"a\n1\n")
     with pytest.raises(SourceError, match=r"is not a ZIP archive, so it does not contain b\.csv"):
         open_file(f"{path}#b.csv")
-    assert read_rows(write(tmp_path, "people#1.csv", b"a\n1\n")) == [["1"]]
+    assert read_rows(write_file(tmp_path, "people#1.csv", b"a\n1\n")) == [["1"]]
 
 
 def test_an_archive_without_a_file_is_refused(tmp_path: Path) -> None:
     for archive in (pack_zip(b"", "folder/"), b"PK\x05\x06" + bytes(18)):
         with pytest.raises(SourceError, match="holds no file"):
-            open_file(write(tmp_path, "people.zip", archive))
+            open_file(write_file(tmp_path, "people.zip", archive))
 
 
 def test_folders_and_files_of_macos_in_an_archive_do_not_count(tmp_path: Path) -> None:
     other_files = {"export/": b"", "__MACOSX/export/._people.csv": b"x", "export/.DS_Store": b"x"}
-    path = write(tmp_path, "people.zip", pack_zip(b"a\n1\n", "export/people.csv", other_files=other_files))
+    path = write_file(tmp_path, "people.zip", pack_zip(b"a\n1\n", "export/people.csv", other_files=other_files))
     assert read_rows(path) == [["1"]]
 
 
@@ -136,7 +136,7 @@ def read_in_process(path: Path) -> tuple[int, int, str]:
 @pytest.mark.parametrize("pack", PACK_FUNCTIONS)
 def test_a_file_that_unpacks_to_too_much_is_refused_without_using_much_memory(tmp_path: Path, pack: str) -> None:
     line = b"bomb@example.com," + b"x" * 10_000 + b"\n"
-    path = write(tmp_path, f"bomb.csv.{pack}", PACK_FUNCTIONS[pack](b"email,key\n" + line * 8_000))
+    path = write_file(tmp_path, f"bomb.csv.{pack}", PACK_FUNCTIONS[pack](b"email,key\n" + line * 8_000))
     _, memory_mb, message = read_in_process(path)
     assert memory_mb < 100
     assert f"{path}: unpacks to more than 500 times its size" in message
@@ -144,7 +144,7 @@ def test_a_file_that_unpacks_to_too_much_is_refused_without_using_much_memory(tm
 
 def test_a_small_file_can_unpack_to_more_than_500_times_its_size(tmp_path: Path) -> None:
     line = b"ann@example.com," + b"x" * 10_000 + b"\n"
-    path = write(tmp_path, "people.csv.gz", pack_gzip(b"email,key\n" + line * 2_000))
+    path = write_file(tmp_path, "people.csv.gz", pack_gzip(b"email,key\n" + line * 2_000))
     assert path.stat().st_size * 500 < 20_000_000
     assert len(read_rows(path)) == 2_000
 

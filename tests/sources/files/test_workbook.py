@@ -12,7 +12,7 @@ import xlsxwriter
 from connector.errors import SourceError
 from connector.sources.files import open_file
 from tests.sources.files.people import EXPECTED_FRAME, SAMPLES, pack_zip, write_xlsx
-from tests.sources.files.reading import read, read_frame, read_malformed, read_rows, write
+from tests.sources.files.reading import read_chunks, read_frame, read_malformed, read_rows, write_file
 
 CELLS: list[tuple[object, str]] = [
     ("00123", "00123"), (5, "5"), (5.0, "5"), (12.5, "12.5"), (31612345678, "31612345678"),
@@ -22,7 +22,7 @@ CELLS: list[tuple[object, str]] = [
 
 
 def test_a_cell_is_read_as_the_sheet_shows_it(tmp_path: Path) -> None:
-    path = write(tmp_path, "a.xlsx", write_xlsx([["key", "email"], *([cell, "a@x.org"] for cell, _ in CELLS)]))
+    path = write_file(tmp_path, "a.xlsx", write_xlsx([["key", "email"], *([cell, "a@x.org"] for cell, _ in CELLS)]))
     assert read_rows(path) == [[text, "a@x.org"] for _, text in CELLS]
 
 
@@ -35,7 +35,9 @@ def test_times_and_durations_are_read_as_the_sheet_shows_them(tmp_path: Path) ->
         worksheet.write_datetime(1, 0, dt.datetime(2020, 2, 29, 13, 5), time_format)  # noqa: DTZ001 - a sheet has no time zones
         worksheet.write_datetime(1, 1, dt.time(13, 5), workbook.add_format({"num_format": "hh:mm"}))
         worksheet.write_datetime(1, 2, dt.timedelta(hours=30), workbook.add_format({"num_format": "[h]:mm"}))
-    assert read_rows(write(tmp_path, "a.xlsx", output.getvalue())) == [["2020-02-29T13:05:00", "13:05:00", "30:00:00"]]
+    assert read_rows(write_file(tmp_path, "a.xlsx", output.getvalue())) == [
+        ["2020-02-29T13:05:00", "13:05:00", "30:00:00"]
+    ]
 
 
 def test_a_row_with_an_error_is_rejected_with_its_number_in_the_sheet(tmp_path: Path) -> None:
@@ -47,7 +49,7 @@ def test_a_row_with_an_error_is_rejected_with_its_number_in_the_sheet(tmp_path: 
         ["", "=NA()"],
         ["c@x.org", "Cem"],
     ]
-    (chunk,) = read(write(tmp_path, "a.xlsx", write_xlsx(rows)))
+    (chunk,) = read_chunks(write_file(tmp_path, "a.xlsx", write_xlsx(rows)))
     assert chunk.frame["email"].tolist() == ["a@x.org", "c@x.org"]
     assert chunk.numbers.tolist() == [2, 6]
     assert [(row.number, row.line, row.code) for row in chunk.malformed] == [
@@ -63,8 +65,8 @@ def test_an_old_workbook_is_read_with_the_same_people(tmp_path: Path) -> None:
     error_index = content.index(
         b"\x05\x02\x08\x00\x05\x00\x02\x00"
     )  # replaces the only error value, #N/A, by the boolean FALSE
-    path = write(tmp_path, "people.xls", content[: error_index + 10] + b"\x00\x00" + content[error_index + 12 :])
-    (chunk,) = read(path)
+    path = write_file(tmp_path, "people.xls", content[: error_index + 10] + b"\x00\x00" + content[error_index + 12 :])
+    (chunk,) = read_chunks(path)
     assert chunk.frame.drop(columns="tags").head(3).equals(EXPECTED_FRAME)
     assert chunk.malformed == ()
 
@@ -84,25 +86,25 @@ def test_the_error_of_a_workbook_with_a_password_shows_the_reason(tmp_path: Path
     old_workbook[after_start : after_start + 2] = b"\x2f\x00"  # FILEPASS: the records that follow are encrypted
     for name, content in (("a.xlsx", new_workbook), ("a.xls", bytes(old_workbook))):
         with pytest.raises(SourceError, match=f"{name}: is protected by a password; save it without one"):
-            open_file(write(tmp_path, name, content))
+            open_file(write_file(tmp_path, name, content))
 
 
 def test_an_old_workbook_that_is_cut_off_is_refused(tmp_path: Path) -> None:
     for length in range(8, 5632, 307):
         with pytest.raises(SourceError, match=r"a\.xls: is (not a workbook|a workbook that is damaged)"):
-            open_file(write(tmp_path, "a.xls", (SAMPLES / "people.xls").read_bytes()[:length]))
+            open_file(write_file(tmp_path, "a.xls", (SAMPLES / "people.xls").read_bytes()[:length]))
 
 
 def test_rows_have_the_numbers_that_the_sheet_shows(tmp_path: Path) -> None:
     rows = [["email", "name"], ["a@x.org", "Ann"], ["", ""], ["b@x.org", "Bob"]]
-    (chunk,) = read(write(tmp_path, "a.xlsx", write_xlsx(rows, top_row=4, left_column=2)))
+    (chunk,) = read_chunks(write_file(tmp_path, "a.xlsx", write_xlsx(rows, top_row=4, left_column=2)))
     assert chunk.numbers.tolist() == [6, 8]
     assert list(chunk.frame.columns) == ["email", "name"]
 
 
 def test_a_cell_beyond_the_header_rejects_its_row(tmp_path: Path) -> None:
     rows = [["email", "name"], ["a@x.org", "Ann"], ["a@x.org", "Ann", ""], ["a@x.org", "Ann", "more"], ["a@x.org"]]
-    path = write(tmp_path, "a.xlsx", write_xlsx([*rows, ["a@x.org", "Ann", "more"]]))
+    path = write_file(tmp_path, "a.xlsx", write_xlsx([*rows, ["a@x.org", "Ann", "more"]]))
     assert [(row.number, row.code) for row in read_malformed(path)] == [(4, "ragged"), (6, "ragged")]
     assert len(read_frame(path)) == 3
     (message,) = {row.message for row in read_malformed(path)}  # a report counts rows with equal messages as one cause
@@ -119,7 +121,7 @@ def test_merged_and_formatted_empty_cells_make_no_rows_and_no_columns(tmp_path: 
         worksheet.merge_range(1, 1, 2, 1, "Utrecht")
         for row, column in ((500, 0), (3, 40)):
             worksheet.write_blank(row, column, None, bold_format)
-    assert read_rows(write(tmp_path, "a.xlsx", output.getvalue())) == [["a@x.org", "Utrecht"], ["b@x.org", ""]]
+    assert read_rows(write_file(tmp_path, "a.xlsx", output.getvalue())) == [["a@x.org", "Utrecht"], ["b@x.org", ""]]
 
 
 def test_a_sheet_that_is_formatted_to_its_last_row_is_read(tmp_path: Path) -> None:
@@ -129,7 +131,7 @@ def test_a_sheet_that_is_formatted_to_its_last_row_is_read(tmp_path: Path) -> No
         worksheet.write_row(0, 0, ["email", *(f"column{index}" for index in range(20))])
         worksheet.write_string(1, 0, "a@x.org")
         worksheet.write_blank(1_048_575, 0, None, bold_format)
-    assert [row[0] for row in read_rows(write(tmp_path, "a.xlsx", output.getvalue()))] == ["a@x.org"]
+    assert [row[0] for row in read_rows(write_file(tmp_path, "a.xlsx", output.getvalue()))] == ["a@x.org"]
 
 
 def write_sheets(sheets: Mapping[str, Sequence[Sequence[str]]], hidden_sheet: str = "") -> bytes:
@@ -149,7 +151,7 @@ def write_sheets(sheets: Mapping[str, Sequence[Sequence[str]]], hidden_sheet: st
 
 def test_a_sheet_is_chosen_by_name_or_number_and_the_first_visible_sheet_is_the_default(tmp_path: Path) -> None:
     sheets = {"Lookup": [["z"], ["1"]], "1st": [["a"], ["1"]], "Two": [["b"], ["1"]]}
-    path = write(tmp_path, "a.xlsx", write_sheets(sheets, hidden_sheet="Lookup"))
+    path = write_file(tmp_path, "a.xlsx", write_sheets(sheets, hidden_sheet="Lookup"))
     for sheet, column in ((None, "a"), ("Two", "b"), ("2", "a"), ("1", "z"), ("3", "b")):
         with open_file(path, sheet=sheet) as source:
             assert source.columns == (column,)
@@ -165,7 +167,7 @@ def test_the_number_cells_of_a_column_are_counted(tmp_path: Path) -> None:
         ["b@x.org", "0031", 8],
         ["c@x.org", 5, True],
     ]
-    (chunk,) = read(write(tmp_path, "a.xlsx", write_xlsx(rows)))
+    (chunk,) = read_chunks(write_file(tmp_path, "a.xlsx", write_xlsx(rows)))
     assert chunk.number_cells == {"phone": 2, "id": 1}
 
 
@@ -177,7 +179,7 @@ def test_a_sheet_that_is_too_large_for_the_memory_is_refused_before_it_is_loaded
         worksheet.write(1_048_575, 16_383, "x")  # loading the sheet would need 512 GiB and end the process
     expected_text = "spans 17,179,869,184 cells, down to XFD1048576, and at most 12,000,000 can be read"
     with pytest.raises(SourceError, match=expected_text):
-        open_file(write(tmp_path, "a.xlsx", output.getvalue()))
+        open_file(write_file(tmp_path, "a.xlsx", output.getvalue()))
 
 
 def test_the_error_of_an_opendocument_spreadsheet_shows_how_to_save_it(tmp_path: Path) -> None:
@@ -185,19 +187,19 @@ def test_the_error_of_an_opendocument_spreadsheet_shows_how_to_save_it(tmp_path:
         b"<office:document-content/>", "content.xml", {"mimetype": b"application/vnd.oasis.opendocument"}
     )
     with pytest.raises(SourceError, match=r"people\.ods: is an OpenDocument file .* save it as \.xlsx or as CSV"):
-        open_file(write(tmp_path, "people.ods", content))
+        open_file(write_file(tmp_path, "people.ods", content))
 
 
 def test_a_workbook_whose_zip_directory_shows_too_many_bytes_is_refused(tmp_path: Path) -> None:
     row_index = (workbook := write_xlsx()).rindex(b"xl/sharedStrings.xml") - 46
     large_book = workbook[: row_index + 24] + (3 << 30).to_bytes(4, "little") + workbook[row_index + 28 :]
     with pytest.raises(SourceError, match="unpacks to more than 2 GiB; save the sheet as CSV instead"):
-        open_file(write(tmp_path, "a.xlsx", large_book))
+        open_file(write_file(tmp_path, "a.xlsx", large_book))
 
 
 def test_a_large_sheet_is_read_in_chunks(tmp_path: Path) -> None:
     rows: list[list[object]] = [["email", "n"], *([f"p{n}@x.org", n] for n in range(25_000))]
-    chunks = read(write(tmp_path, "a.xlsx", write_xlsx(rows)))
+    chunks = read_chunks(write_file(tmp_path, "a.xlsx", write_xlsx(rows)))
     assert [len(chunk.frame) for chunk in chunks] == [20_000, 5_000]
     assert [n for chunk in chunks for n in chunk.numbers.tolist()] == list(range(2, 25_002))
     assert chunks[-1].frame["n"].tolist()[-1] == "24999"
@@ -213,7 +215,7 @@ def test_a_large_sheet_is_read_in_chunks(tmp_path: Path) -> None:
     ],
 )
 def test_a_sheet_without_a_header_is_refused(tmp_path: Path, rows: list[list[object]], expected_text: str) -> None:
-    path = write(tmp_path, "a.xlsx", write_xlsx(rows or [[""]]))
+    path = write_file(tmp_path, "a.xlsx", write_xlsx(rows or [[""]]))
     with pytest.raises(SourceError, match=expected_text):
         open_file(path)
 
@@ -223,7 +225,7 @@ def test_titles_above_the_header_are_left_out_and_reported(tmp_path: Path) -> No
         ["Newsletter"], [""], ["", "as of today"], ["email", "name"], ["a@x.org", "Ann"], ["b@x.org", ""],
         ["c@x.org", "Cem"], ["d@x.org", "Dan"],
     ]  # fmt: skip
-    (chunk,) = read(write(tmp_path, "a", write_xlsx(rows)))
+    (chunk,) = read_chunks(write_file(tmp_path, "a", write_xlsx(rows)))
     assert chunk.frame.to_numpy().tolist() == rows[4:]
     assert chunk.numbers.tolist() == [5, 6, 7, 8]
     assert "titles above its header were left out (rows: 2)" in chunk.messages[0]
@@ -238,7 +240,7 @@ def test_titles_above_the_header_are_left_out_and_reported(tmp_path: Path) -> No
     ids=["hardly any row has two cells", "the row below is a subscriber"],
 )
 def test_a_header_with_one_cell_is_not_read_as_a_title(tmp_path: Path, rows: list[list[object]]) -> None:
-    with open_file(write(tmp_path, "a.xlsx", write_xlsx(rows))) as source:
+    with open_file(write_file(tmp_path, "a.xlsx", write_xlsx(rows))) as source:
         assert source.columns == (rows[0][0],)
 
 
@@ -254,7 +256,7 @@ def write_formulas(path: Path, *formulas: tuple[str, object]) -> Path:
 
 def test_a_formula_that_was_never_computed_has_no_value(tmp_path: Path) -> None:
     path = write_formulas(tmp_path / "a.xlsx", ("=PROPER(D2)", "Ann"), ("=PROPER(D3)", 0), ("=PROPER(D4)", ""))
-    (chunk,) = read(path)
+    (chunk,) = read_chunks(path)
     assert chunk.frame["name"].tolist() == ["Ann"]
     messages = [row.message for row in chunk.malformed]
     assert ["the cell B3 holds a formula that was never computed" in messages[0], "B4" in messages[1]] == [True, True]
@@ -267,7 +269,7 @@ def test_a_formula_without_any_value_was_never_computed(tmp_path: Path) -> None:
     """openpyxl writes formulas without values."""
     path = write_formulas(tmp_path / "a.xlsx", ("=PROPER(D2)", "Ann"), ("=1+1", 2))
     edit_sheet(path, lambda xml: xml.replace("<v>2</v>", "<v/>"))
-    (chunk,) = read(path)
+    (chunk,) = read_chunks(path)
     assert (chunk.frame["name"].tolist(), [row.number for row in chunk.malformed]) == (["Ann"], [3])
 
 
@@ -275,7 +277,7 @@ def test_a_computed_zero_and_a_computed_empty_text_are_values(tmp_path: Path) ->
     """Excel and LibreOffice save formulas with their results, and do not request another computation."""
     path = write_formulas(tmp_path / "a.xlsx", ("=1-1", 0), ('=""', ""), ("=D2", "x"))
     edit_sheet(path, lambda xml: xml.replace(' fullCalcOnLoad="1"', ""), "xl/workbook.xml")
-    (chunk,) = read(path)
+    (chunk,) = read_chunks(path)
     assert (chunk.frame["name"].tolist(), chunk.malformed) == (["0", "", "x"], ())
 
 
@@ -304,7 +306,7 @@ def test_a_workbook_whose_zip_directory_has_wrong_sizes_is_refused(tmp_path: Pat
     assert int.from_bytes(content[entry + 24 : entry + 28], "little") == size
     path.write_bytes(content[: entry + 24] + (100).to_bytes(4, "little") + content[entry + 28 :])
     with pytest.raises(SourceError, match="not a workbook that can be read"):
-        read(path)
+        read_chunks(path)
 
 
 def test_hidden_rows_are_read_and_reported(tmp_path: Path) -> None:

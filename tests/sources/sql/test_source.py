@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from connector.databases import explain, parse_url, show_url
+from connector.databases import explain, format_url, parse_url
 from connector.errors import ConfigurationError, SourceError
 from connector.sources.sql import open_sql
 from tests.databases import open_postgres
@@ -134,7 +134,7 @@ def test_a_session_in_postgresql_is_read_only(postgres: str) -> None:
 def test_a_password_in_the_error_of_a_driver_is_masked() -> None:
     url = parse_url("postgresql://u:hunter2@h/x?sslpassword=hunter3")
     assert explain(ValueError("cannot use hunter2 or hunter3\nat all"), url) == "cannot use *** or ***"
-    assert show_url(url) == "postgresql://u:***@h/x"
+    assert format_url(url) == "postgresql://u:***@h/x"
 
 
 def test_a_short_option_is_masked_only_if_it_may_be_a_password() -> None:
