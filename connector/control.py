@@ -194,7 +194,7 @@ def stop_on_signals(clock: Clock) -> Iterator[Stop]:
 @asynccontextmanager
 async def run_beside(coroutine: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Run the coroutine in a task while the block runs. When the block ends, cancel the task, wait for its end, and
-    raise its error if it has one."""
+    raise its error if the task has failed."""
     task = asyncio.ensure_future(coroutine)
     try:
         yield

@@ -264,7 +264,7 @@ def read_state(environ: Mapping[str, str], *, is_writing: bool = True) -> StateL
         try:
             os.scandir(folder).close()
         except OSError as error:
-            # A missing folder is no error, because no run has stored a file.
+            # A missing folder is not an error, because no run has stored a file.
             is_usable = isinstance(error, FileNotFoundError)
     if not is_usable:
         raise ConfigurationError(

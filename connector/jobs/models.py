@@ -121,8 +121,8 @@ class JobSubscriber(BaseModel):
     )
     required: tuple[FieldName, ...] = Field(
         default=(),
-        description="Fields that every row must have. A row that lacks one is invalid. Without this key, only the "
-        "identity.",
+        description="Fields that every row must have. A row that lacks one of these fields is invalid. Without this "
+        "key, only the identity.",
     )
     zip: ZipPolicy = Field(
         default="omit",

@@ -279,7 +279,7 @@ class Ledger:
         return [IdHolder(*row) for row in self.store.select(_FIND_HOLDERS, {"account": make_storable(account)}, rows)]
 
     def read_largest_id(self) -> int:
-        """Return the largest subscriber id of all entries, of any account; 0 if no entry has one."""
+        """Return the largest subscriber id of all entries, of any account; 0 if no entry has a subscriber id."""
         return self.connection.execute(_READ_LARGEST_ID).scalar_one_or_none() or 0
 
     def has_unknown_of_another_field(self, base: Base, field: str) -> bool:

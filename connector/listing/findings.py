@@ -33,7 +33,7 @@ values change least often is the first."""
 CLASS_FIELDS = (*PARTITIONS, "base_id")
 """The fields by which subscribers are counted."""
 
-IDS_BEYOND = 3  # look-ups of ids beyond the end of the list at which a window would cut the list off
+IDS_BEYOND = 3  # look-ups of ids beyond the last page: a window would cut the list off there
 
 
 class Topic(Enum):

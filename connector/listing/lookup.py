@@ -201,9 +201,10 @@ async def _is_case_blind(access: ListAccess) -> bool | None:
 async def find_visible_sentinels(
     access: ListAccess, check: FilterCheck, started_at: float, fields: Collection[str]
 ) -> Visibility:
-    """Return the sentinels that the filters of these fields show, and the largest lag of the fields.
+    """Return the shown sentinels of one field, and the largest lag of all `fields`.
 
-    The sentinels are of one field only: the field whose latest sentinel is the oldest. Raises ListFailed.
+    Each field's filter shows some sentinels. The result has those of the field whose latest shown sentinel is the
+    oldest. Raises ListFailed.
     """
     visibilities = [await _find_by_filter(access, check, started_at, field) for field in fields]
     return Visibility(

@@ -250,7 +250,7 @@ class Report:
 def start_report(command: str, job: str, started_at: datetime, scope: RunScope | None = None) -> Report:
     """Return the report of a run that begins. The id of the run is unique and sorts by time. Characters in the job's
     name that cannot be written are escaped."""
-    # The name may come from a file, whose name may have bytes that are no characters.
+    # The name may come from a file, whose name may have bytes that are not characters.
     job_name = job.encode("utf-8", "backslashreplace").decode()
     report = Report(
         f"{started_at:%Y%m%dT%H%M%S}-{token_hex(3)}", job_name, command, "ok", started_at, scope=scope or RunScope()

@@ -76,7 +76,7 @@ class JsonLinesSource(CloseableResource):
             if len(keys) > _MAX_KEYS:
                 raise SourceError(f"{self.name}: has more than {_MAX_KEYS:,} keys; check whether each line is a row")
         if not keys:
-            raise SourceError(f"{self.name}: holds no JSON object with a key; JSON Lines has one on each line")
+            raise SourceError(f"{self.name}: holds no JSON object with a key; JSON Lines has an object on each line")
         object_keys = {key[:end] for key in keys for end, character in enumerate(key) if character == "."}
         # A key that is an object in some rows and null in the others is not a column.
         return [key for key in keys if key in filled_keys or key not in object_keys]

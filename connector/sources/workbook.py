@@ -177,7 +177,7 @@ def open_workbook(source_input: Input, sheet: str | None) -> Source:
         if is_xlsx:
             _refuse_archive(file, name)
         elif _PASSWORD_PATTERN.search(file.read()):  # the library finds a password only if it opens a path
-            raise SourceError(f"{name}: is protected by a password; save it without one")  # noqa: TRY301
+            raise SourceError(f"{name}: is protected by a password; save the file without the password")  # noqa: TRY301
         file.seek(0)
         workbook = python_calamine.load_workbook(file)
         chosen_sheet = _choose_sheet(workbook, sheet, name)

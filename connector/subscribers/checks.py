@@ -162,7 +162,7 @@ ERROR_PATTERN = (
     r"|#+)$"
 )
 """The pattern of the errors that Excel, LibreOffice and Google Sheets show in the languages of the headers, and of
-`####`. The mapping reads `#N/A` as a missing value. Other texts of this form, such as `#VIP!`, are no errors."""
+`####`. The mapping reads `#N/A` as a missing value. Other texts of this form, such as `#VIP!`, are not errors."""
 
 
 _LOST_LETTER = r"[\x{80}-\x{9f}\x{fffd}]"  # U+FFFD replaces an undecodable byte, and no text contains C1 controls

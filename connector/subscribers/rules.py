@@ -284,7 +284,9 @@ class BaseColumn:
         if not base_by_cell:
             raise ConfigurationError("values must name a base for at least one cell")
         if "" in base_by_cell:
-            raise ConfigurationError("values: an empty cell names no base; a row without one is invalid")
+            raise ConfigurationError(
+                "values: an empty cell cannot name a base, and its row is invalid; remove the empty key"
+            )
         if len(base_by_cell) < len(self.values):
             raise ConfigurationError("values names a cell twice; white space around it does not count")
         object.__setattr__(self, "values", MappingProxyType(base_by_cell))

@@ -153,7 +153,7 @@ TEXTS_WITH_ONE_FAULT: list[tuple[str, str, str]] = [
     ("base: {id: 7}", "base: {column: list, values: {a: 0}}", "line 6: subscriber.base.values.a: no base has this id"),
     ("base: {id: 7}", f"base: {{column: list, values: {{a: {2**63}}}}}", "values.a: no base has this id"),
     ("base: {id: 7}", "base: {column: list, values: {a: }}", "subscriber.base.values.a: must be text; this key"),
-    ("base: {id: 7}", "base: {column: list, values: {'': 7}}", "an empty cell names no base"),
+    ("base: {id: 7}", "base: {column: list, values: {'': 7}}", "an empty cell cannot name a base"),
     ("base: {id: 7}", "base: {column: list, values: {a: 7, ' a': 9}}", "values names a cell twice"),
     ("base: {id: 7}", "base: {id: seven}", "line 6: subscriber.base.id: must be a whole number, not 'seven'"),
     ("base: {id: 7}", "base: {id: 0}", "subscriber.base.id: must be greater than or equal to 1, not '0'"),

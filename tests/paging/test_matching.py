@@ -37,5 +37,5 @@ def test_a_filter_matches_rows_with_the_requested_values() -> None:
         assert match(lambda name: [read_field(wire, name)]).tolist() == [is_match]  # noqa: B023 - called at once
 
 
-def test_no_filter_needs_no_match_function() -> None:
+def test_a_query_without_filters_has_no_match_function() -> None:
     assert build_row_matcher({}) is None

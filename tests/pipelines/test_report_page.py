@@ -110,7 +110,7 @@ def test_the_health_page_shows_each_job_and_its_open_entries(connector: Connecto
     page_text = read_page(tmp_path / "health.html")
     assert page_text.index("later import") < page_text.index("people import")
     assert page_text.count("1 run:") == 2
-    assert "No job has run" in page_text, "an import of a single file is no job"
+    assert "No job has run" in page_text, "an import of a single file is not a job"
     assert "No run on record succeeded" in page_text
     assert f"then import it: connector import {runs[0]['rejects_file']} --base-name" in page_text
     connector.run("status", "--html", "health.html", "--job", "people")  # its own page is replaced
@@ -130,7 +130,7 @@ def test_the_health_page_counts_jobs_and_links_to_the_report_of_each_run(connect
     )
     connector.import_file(tmp_path / "people.csv")
     run_id = connector.run_json("sync", "crm.yaml", "--report", "run.html").report["run_id"]
-    assert connector.run("reconcile", "crm.yaml").code == 0, "a second command of a job is no second job"
+    assert connector.run("reconcile", "crm.yaml").code == 0, "two commands of one job count as one job"
     (tmp_path / "list.yaml").write_text("job: list\nexport: {to: list.csv}\n")
     assert connector.run("export", "list.yaml").code == 0
     connector.run("status", "--html", "health.html")

@@ -85,7 +85,9 @@ def test_the_error_of_a_workbook_with_a_password_shows_the_reason(tmp_path: Path
     after_start = old_workbook.index(b"\x09\x08\x10\x00") + 20
     old_workbook[after_start : after_start + 2] = b"\x2f\x00"  # FILEPASS: the records that follow are encrypted
     for name, content in (("a.xlsx", new_workbook), ("a.xls", bytes(old_workbook))):
-        with pytest.raises(SourceError, match=f"{name}: is protected by a password; save it without one"):
+        with pytest.raises(
+            SourceError, match=f"{name}: is protected by a password; save the file without the password"
+        ):
             open_file(write_file(tmp_path, name, content))
 
 
