@@ -22,7 +22,7 @@ from typing import Generic, Protocol, TypeVar
 from connector.control import Stop
 from connector.limiter import Answer, RequestLimiter
 from connector.service.retry import Retrier
-from connector.service.wire import NotSent, Refused
+from connector.service.wire import NotSent
 
 logger = logging.getLogger(__name__)
 
@@ -200,8 +200,6 @@ class Sender(Generic[Item, AnswerT, Result]):
                 answer = await self._retrier.send(partial(self._send_once, item), limiter.counts, sleep_before_retry)
             finally:
                 limiter.release_slot()
-            if isinstance(answer, Refused):
-                limiter.wake_waiting()  # to classify a refusal, the delivery may wait for other requests
             result = await delivery.classify(item, answer)
         except BaseException:  # the service may have executed a request that is cut off
             delivery.give_up(item, GiveUpReason.CUT_OFF)
