@@ -12,14 +12,7 @@ if os.name != "posix":
     raise ImportError("Windows is not supported. On Windows, use connector in WSL (Windows Subsystem for Linux)")
 
 if TYPE_CHECKING:
-    from connector.errors import (
-        ConfigurationError,
-        ConnectorError,
-        LedgerError,
-        LockedError,
-        RunAborted,
-        SourceError,
-    )
+    from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
     from connector.library.facade import Connector
     from connector.library.lists import IncompleteList, read_batches, read_subscribers
     from connector.listing.pages import ListFailed

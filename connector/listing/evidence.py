@@ -38,10 +38,7 @@ from connector.listing.findings import (
     read_rounds,
     read_totals,
 )
-from connector.paging.certificate import (
-    HiddenClass,
-    Order,
-)
+from connector.paging.certificate import HiddenClass, Order
 from connector.paging.overlap import IdArray
 from connector.service.wire import MAX_LIMIT, ListQuery
 

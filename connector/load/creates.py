@@ -19,14 +19,7 @@ from connector.pace.pace import Pace
 from connector.pace.refusals import SERIES_LENGTH
 from connector.sender import FetchItems, GiveUpReason, Sender
 from connector.service.answers import is_about_row, refusal_kind
-from connector.service.wire import (
-    TOO_MANY_REQUESTS,
-    UNAUTHENTICATED,
-    Ambiguous,
-    Created,
-    Refused,
-    read_base,
-)
+from connector.service.wire import TOO_MANY_REQUESTS, UNAUTHENTICATED, Ambiguous, Created, Refused, read_base
 from connector.states import Event, State
 from connector.texts import agree, count
 

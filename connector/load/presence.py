@@ -15,12 +15,7 @@ from connector.errors import RunAborted
 from connector.ledger.entries import Ledger
 from connector.ledger.store import Base
 from connector.listing.access import KeyGroup, ListAccess, LookupKey, store_shown_subscribers
-from connector.listing.base_list import (
-    MAX_SHOWN_RECORDS,
-    Listing,
-    list_account,
-    record_base,
-)
+from connector.listing.base_list import MAX_SHOWN_RECORDS, Listing, list_account, record_base
 from connector.listing.base_reader import SweptRows, build_reader
 from connector.listing.hidden import find_hidden_base, record_hidden_classes
 from connector.listing.lookup import count_requests

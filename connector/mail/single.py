@@ -8,15 +8,7 @@ from connector.errors import ConfigurationError
 from connector.mail.message import Message, encode_email
 from connector.outcomes import MailOutcome
 from connector.progress import Progress
-from connector.runs.report import (
-    Report,
-    RunScope,
-    Status,
-    count_mail_rows,
-    end_report,
-    record_report,
-    start_report,
-)
+from connector.runs.report import Report, RunScope, Status, count_mail_rows, end_report, record_report, start_report
 from connector.service.client import open_client
 from connector.service.retry import Retrier
 from connector.service.wire import UNAUTHORISED, Accepted, Ambiguous, NotSent, Refused

@@ -198,9 +198,8 @@ class Run:
         try:
             for ledger_writer in self.ledger_writers:
                 await ledger_writer.flush()
-            from connector.runs.receipts import (
-                deliver_receipts,  # imported here, because most runs need no writer of tables
-            )
+            # Imported here, because most runs need no writer of tables.
+            from connector.runs.receipts import deliver_receipts
 
             delivery = await deliver_receipts(
                 self.ledger_queue,

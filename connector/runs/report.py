@@ -21,14 +21,7 @@ from connector.errors import STOPPED, ConnectorError, LockedError, RunAborted, f
 from connector.fields import BaseRef
 from connector.outcomes import MailOutcome, Outcome
 from connector.paging.certificate import Certificate
-from connector.runs.report_keys import (
-    Activity,
-    Cause,
-    EmailReport,
-    Problems,
-    ReceiptCounts,
-    SettledCounts,
-)
+from connector.runs.report_keys import Activity, Cause, EmailReport, Problems, ReceiptCounts, SettledCounts
 from connector.runs.run_log import ERROR_STATUSES, record_failed_start, record_run
 from connector.service.retry import RequestCounts
 from connector.units import format_duration

@@ -110,9 +110,7 @@ def _open_format(source_input: Input, format_option: str, encoding: str, delimit
         )
     if file_format == "excel":
         # Imported here, because a CSV file needs no library of other formats.
-        from connector.sources.workbook import (
-            open_workbook,
-        )
+        from connector.sources.workbook import open_workbook
 
         return open_workbook(source_input, sheet)
     if file_format == "parquet":

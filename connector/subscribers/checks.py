@@ -269,10 +269,7 @@ def mark_emails(cells: pa.Array) -> pa.Array:
     if not suspect_texts:
         return plain_mask
     # Imported here, because most lists have only plain addresses.
-    from email_validator import (
-        EmailNotValidError,
-        validate_email,
-    )
+    from email_validator import EmailNotValidError, validate_email
 
     valid_addresses = []
     for text in suspect_texts:

@@ -121,10 +121,7 @@ def _find_lone_nulls(
 def _fill_template(frame: pd.DataFrame, text: str, *, is_trimmed: bool) -> tuple[pa.Array, dict[int, str]]:
     """Return the text of each row, and a message for each row without a text, by position from 0."""
     # Imported here, because most mappings need no Jinja.
-    from connector.templates import (
-        TemplateError,
-        compile_template,
-    )
+    from connector.templates import TemplateError, compile_template
 
     template = compile_template(text)
     columns = [read_cells(frame[name]) for name in template.columns]

@@ -19,16 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pandera.errors import SchemaErrors
 
-from connector.fields import (
-    BY_NAME,
-    FIELDS,
-    NAMES,
-    SENT_FIELDS,
-    Content,
-    Field,
-    Kind,
-    wire_name,
-)
+from connector.fields import BY_NAME, FIELDS, NAMES, SENT_FIELDS, Content, Field, Kind, wire_name
 from connector.outcomes import Fault
 from connector.subscribers import checks
 from connector.subscribers.checks import (

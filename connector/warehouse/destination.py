@@ -187,9 +187,7 @@ class Destination:
         shown_url = f"{self.format}:///{str(self.path).replace('%', '%25').replace('?', '%3F')}"
         if self.url is not None:
             # Imported here, because it imports SQLAlchemy, which files do not need.
-            from connector.databases import (
-                format_url,
-            )
+            from connector.databases import format_url
 
             shown_url = format_url(self.url)
         return f"{shown_url} (table {'.'.join(filter(None, (self.schema, self.table)))})"

@@ -16,11 +16,7 @@ from hypothesis import given, strategies as st
 from connector.databases import build_engine
 from connector.fields import BY_NAME, NAMES
 from connector.texts import GUARDED, guard_formula
-from connector.warehouse.columns import (
-    SCHEMA,
-    format_lists_as_json,
-    move_nuls,
-)
+from connector.warehouse.columns import SCHEMA, format_lists_as_json, move_nuls
 from connector.warehouse.database import Interruption, Statement
 from connector.warehouse.destination import FileOptions
 from connector.warehouse.file_formats import CsvFormat

@@ -6,12 +6,7 @@ import pytest
 
 from connector.errors import ConfigurationError
 from connector.ledger.entries import Ledger
-from connector.ledger.records import (
-    count_unsettled_elsewhere,
-    find_or_add_base,
-    list_bases,
-    record_base_id,
-)
+from connector.ledger.records import count_unsettled_elsewhere, find_or_add_base, list_bases, record_base_id
 from connector.states import State
 from tests.ledger.transitions import INTENT, add_base, bring_to_state, read_body, read_entry_state
 

@@ -19,12 +19,7 @@ from connector.mail.draft import (
     read_attachment,
     to_timestamp,
 )
-from connector.mail.message import (
-    SETTINGS,
-    MessageError,
-    Recipient,
-    encode_email,
-)
+from connector.mail.message import SETTINGS, MessageError, Recipient, encode_email
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 ANN = Recipient("ann@example.com", "Ann")

@@ -7,15 +7,7 @@ from typing import Any
 
 import pytest
 
-from connector.mail.message import (
-    Attachment,
-    EmailSettings,
-    Header,
-    Message,
-    MessageError,
-    Recipient,
-    format_eml,
-)
+from connector.mail.message import Attachment, EmailSettings, Header, Message, MessageError, Recipient, format_eml
 
 SETTINGS = EmailSettings()
 PDF = Attachment(b"%PDF", "terms.pdf", "application/pdf")

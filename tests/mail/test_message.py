@@ -6,15 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from connector.mail.message import (
-    Attachment,
-    EmailSettings,
-    Header,
-    Message,
-    MessageError,
-    Recipient,
-    encode_email,
-)
+from connector.mail.message import Attachment, EmailSettings, Header, Message, MessageError, Recipient, encode_email
 
 EMAIL_SETTINGS: dict[str, Any] = {
     "track_links": True,

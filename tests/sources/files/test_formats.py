@@ -11,15 +11,7 @@ from connector.errors import ConfigurationError, SourceError
 from connector.sources.files import open_file
 from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping
-from tests.sources.files.people import (
-    EXPECTED_FRAME,
-    FILES,
-    PEOPLE,
-    pack_gzip,
-    pack_zip,
-    write_parquet,
-    write_xlsx,
-)
+from tests.sources.files.people import EXPECTED_FRAME, FILES, PEOPLE, pack_gzip, pack_zip, write_parquet, write_xlsx
 from tests.sources.files.reading import read_chunks, read_frame, read_rows, write_file
 
 TAGS = FieldMapping({"tags": ColumnRule(column="tags")})
