@@ -21,7 +21,7 @@ from typing import Literal, assert_never
 from connector.ledger.entries import Intent, Ledger, UnfinishedEntry
 from connector.ledger.records import read_largest_lag, record_lag
 from connector.ledger.store import Base
-from connector.listing.access import KeyGroup, LookupKey, LookupResult, find_latest_time
+from connector.listing.access import KeyGroup, LookupKey, LookupResult, Sentinel, find_latest_time
 from connector.listing.answered import find_existing_ids
 from connector.listing.lookup import is_class_shown
 from connector.load.candidates import Candidate, CandidateList, SendCandidates, build_entry_key, read_body
@@ -147,6 +147,14 @@ class Settler:
         async for lookup_part in look_up_keys([await self.begin_look_up()]):
             await self.record_look_up(lookup_part)
 
+    def _find_create(self, entry: UnfinishedEntry) -> UnresolvedCreate:
+        return self.outcomes.unresolved_creates[entry.identity]
+
+    def _find_later_sentinels(self, entry: UnfinishedEntry) -> set[Sentinel]:
+        """Return the sentinels of the entry's class that were confirmed after the attempt of the entry."""
+        attempt_ended_at = self._find_create(entry).attempt_ended_at
+        return self._session.find_sentinels(attempt_ended_at, is_active=is_sent_active(entry))
+
     # One look-up
 
     async def begin_look_up(self) -> KeyGroup:
@@ -157,7 +165,7 @@ class Settler:
         self._look_up = _LookUp({entry.identity: entry for entry in unknown_entries}, now)
         keys = list[LookupKey]()
         for entry in unknown_entries:
-            unresolved_create = self.outcomes.unresolved_creates[entry.identity]
+            unresolved_create = self._find_create(entry)
             is_fresh = unresolved_create.is_of_this_run and now <= unresolved_create.valid_until
             # After `valid_until`, another program may have created the subscriber in another spelling.
             keys.append(build_entry_key(entry, ignores_case=policy.looks_up_first and not is_fresh))
@@ -201,7 +209,7 @@ class Settler:
         wait_s = 0.0
         if not any(self._needs_second_sweep(entry) for entry in unknown_entries):
             quiet_s = self._session.policy.quiet_period_s
-            unresolved_creates = [self.outcomes.unresolved_creates[entry.identity] for entry in unknown_entries]
+            unresolved_creates = [self._find_create(entry) for entry in unknown_entries]
             latest_wait_start = max(
                 unresolved_create.attempt_ended_at
                 if unresolved_create.first_missed_at is None
@@ -215,12 +223,12 @@ class Settler:
         """Return whether the entry got a 429, and only the last sweep showed a later create.
 
         A create counts as visible after two sweeps in a row have shown it (`read_visibility`)."""
-        unresolved_create, session = self.outcomes.unresolved_creates[entry.identity], self._session
+        unresolved_create, session = self._find_create(entry), self._session
         if not unresolved_create.is_limited or self._last_result.is_by_filter:
             return False
         later_sentinels = {
             sentinel
-            for sentinel in session.find_sentinels(unresolved_create.attempt_ended_at, is_active=is_sent_active(entry))
+            for sentinel in self._find_later_sentinels(entry)
             if sentinel.sent_at > unresolved_create.attempt_ended_at
         }
         return not later_sentinels & self._last_result.seen_sentinels and any(
@@ -239,7 +247,7 @@ class Settler:
                 ids = result.found_ids[entry.identity]
                 self.outcomes.record_found_subscriber(entry.identity, ids)
                 continue
-            self.outcomes.unresolved_creates[entry.identity].record_missed(
+            self._find_create(entry).record_missed(
                 result.started_at,
                 self._session.policy.quiet_period_s,
                 is_conclusive=entry.identity in result.absent_identities,
@@ -284,8 +292,8 @@ class Settler:
         for entry in missed_entries:
             if not self._is_absent(entry):
                 continue
-            unresolved_create, is_active = self.outcomes.unresolved_creates[entry.identity], is_sent_active(entry)
-            if not session.find_sentinels(unresolved_create.attempt_ended_at, is_active=is_active):
+            unresolved_create, is_active = self._find_create(entry), is_sent_active(entry)
+            if not self._find_later_sentinels(entry):
                 if is_active not in visibility_by_activity:
                     request = is_class_shown(
                         session.access, is_active=is_active, by_filter=self._last_result.is_by_filter
@@ -304,12 +312,8 @@ class Settler:
 
         The look-ups must show a sentinel of the class: the same base and the same `is_active`. If this run has no such
         sentinel, they must show any later sentinel."""
-        unresolved_create, result, session = (
-            self.outcomes.unresolved_creates[entry.identity],
-            self._last_result,
-            self._session,
-        )
-        class_sentinels = session.find_sentinels(unresolved_create.attempt_ended_at, is_active=is_sent_active(entry))
+        unresolved_create, result, session = self._find_create(entry), self._last_result, self._session
+        class_sentinels = self._find_later_sentinels(entry)
         is_limited = unresolved_create.is_limited and entry.identity in result.absent_identities
         if is_limited and any(
             sentinel.sent_at > unresolved_create.attempt_ended_at
@@ -338,7 +342,7 @@ class Settler:
         withheld_pairs, refusals = list[tuple[bytes, str | None]](), list[tuple[bytes, int, str]]()
         final_events = list[tuple[UnfinishedEntry, FinalAbsenceEvent]]()
         for entry in absent_entries:
-            unresolved_create = outcomes.unresolved_creates[entry.identity]
+            unresolved_create = self._find_create(entry)
             match event := self._choose_event(entry):
                 case None:
                     unresolved_create.owner_job = entry.suppressing_job or ""
@@ -375,7 +379,7 @@ class Settler:
 
     def _choose_event(self, entry: UnfinishedEntry) -> FinalAbsenceEvent | Literal[Event.ABSENT] | None:
         """Return the event for an absent entry, or None if only the job with the suppression list may choose it."""
-        session, unresolved_create = self._session, self.outcomes.unresolved_creates[entry.identity]
+        session, unresolved_create = self._session, self._find_create(entry)
         if entry.suppressing_job not in (None, session.job):
             return None
         if unresolved_create.unprovable_reason:
@@ -403,18 +407,8 @@ class Settler:
         this kind as final.
         """
         session, started_at, passing_refusals = self._session, self._look_up.started_at, self._session.passing_refusals
-        refusal_kinds = {
-            entry.identity: self.outcomes.unresolved_creates[entry.identity].kind for entry in absent_entries
-        }
-
-        def has_sentinel(entry: UnfinishedEntry, confirmed_after: float) -> bool:
-            return bool(session.find_sentinels(confirmed_after, is_active=is_sent_active(entry)))
-
-        entries_with_sentinel = [
-            entry
-            for entry in absent_entries
-            if has_sentinel(entry, self.outcomes.unresolved_creates[entry.identity].attempt_ended_at)
-        ]
+        refusal_kinds = {entry.identity: self._find_create(entry).kind for entry in absent_entries}
+        entries_with_sentinel = [entry for entry in absent_entries if self._find_later_sentinels(entry)]
         identities_with_sentinel = {entry.identity for entry in entries_with_sentinel}
         entries_to_send = list[UnfinishedEntry]()
         for entry in entries_with_sentinel:
@@ -432,7 +426,9 @@ class Settler:
         for entry in absent_entries:
             if session.stop.is_stopping:
                 return
-            if entry.identity in identities_with_sentinel or has_sentinel(entry, started_at):
+            if entry.identity in identities_with_sentinel or session.find_sentinels(
+                started_at, is_active=is_sent_active(entry)
+            ):
                 continue
             if not passing_refusals.is_believed(refusal_kinds[entry.identity]):
                 await self._send_creates_again([entry], base)
@@ -440,7 +436,7 @@ class Settler:
     async def _send_creates_again(self, entries: Sequence[UnfinishedEntry], base: Base) -> None:
         session, candidates = self._session, list[Candidate]()
         for entry in entries:
-            unresolved_create = self.outcomes.unresolved_creates[entry.identity]
+            unresolved_create = self._find_create(entry)
             intent = unresolved_create.newer_intent or read_intent(entry)
             is_same_create = (
                 unresolved_create.is_refused
@@ -477,12 +473,12 @@ class Settler:
 
     def _read_refusal(self, entry: UnfinishedEntry) -> tuple[bytes, int, str]:
         """Return the identity, status and message of the entry's refusal, for `Ledger.mark_refused`."""
-        unresolved_create = self.outcomes.unresolved_creates[entry.identity]
+        unresolved_create = self._find_create(entry)
         return entry.identity, unresolved_create.status or 0, unresolved_create.message
 
     def _read_newest_values(self, entry: UnfinishedEntry) -> dict[str, object]:
         """Return the values of the changed row, or the values in the ledger if the row has not changed."""
-        unresolved_create = self.outcomes.unresolved_creates[entry.identity]
+        unresolved_create = self._find_create(entry)
         sent_values = read_body(entry) if unresolved_create.newer_intent is None else unresolved_create.newer_values
         return {name: value for name, value in sent_values.items() if value is not None}
 
