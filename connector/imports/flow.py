@@ -75,11 +75,9 @@ def _explain_guards(
 def _check_guards(
     guard: LoadGuard, tally: Tally, source_row_count: int, last_row_count: int | None, may_be_empty: bool
 ) -> Iterator[str]:
-    read_count, invalid_count, create_count = (
-        tally.read_count,
-        tally.outcomes[Outcome.INVALID],
-        tally.outcomes[Outcome.CREATED],
-    )
+    read_count = tally.read_count
+    invalid_count = tally.outcomes[Outcome.INVALID]
+    create_count = tally.outcomes[Outcome.CREATED]
     if source_row_count == 0:
         if not may_be_empty:
             yield "guard: the source is empty; find out why, or remove the guard section from the job"

@@ -106,10 +106,8 @@ class Remarks:
             if cells and not reinterpretation.null_text
         }
         if decoded_counts:
-            cell_count, fields = (
-                sum(decoded_counts.values()),
-                [f"{name} ({cells})" for name, cells in decoded_counts.items()],
-            )
+            cell_count = sum(decoded_counts.values())
+            fields = [f"{name} ({cells})" for name, cells in decoded_counts.items()]
             yield (
                 f"{count(cell_count, 'cell')} with HTML codes (&amp;) or backslashes before quotes "
                 f"{agree(cell_count, 'is', 'are')} sent with the characters that they stand for: {', '.join(fields)}"

@@ -20,11 +20,9 @@ from connector.subscribers.validation import validate_rows
 
 # The smallest share of valid cells for each confidence. The shares are below 1, because a real file has a few wrong
 # cells.
-_MIN_SURE_SHARE, _MIN_LIKELY_SHARE, _MIN_UNSURE_SHARE = (
-    0.95,
-    0.8,
-    0.5,
-)
+_MIN_SURE_SHARE = 0.95
+_MIN_LIKELY_SHARE = 0.8
+_MIN_UNSURE_SHARE = 0.5
 _SAMPLE_COUNT = 3
 
 _DATE_FORMATS = (

@@ -99,10 +99,8 @@ async def look_up_together(access: ListAccess, look_ups: Sequence[LookUp[T]]) ->
     down to one. Raises ListFailed if all look-ups of three rounds with one look-up at a time are refused.
     """
     results: dict[int, T] = {}
-    pending_indexes, concurrency = (
-        list(range(len(look_ups))),
-        max(1, min(_MAX_IN_FLIGHT, access.policy.max_concurrency)),
-    )
+    pending_indexes = list(range(len(look_ups)))
+    concurrency = max(1, min(_MAX_IN_FLIGHT, access.policy.max_concurrency))
     refused_round_count = 0
     while pending_indexes:
         indexes = pending_indexes if concurrency > 1 else pending_indexes[:_MAX_IN_FLIGHT]

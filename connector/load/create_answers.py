@@ -33,10 +33,8 @@ def classify_answer(
         return Transition(Event.LOST, status=answer.status, message=answer.message)
     if isinstance(answer, NotSent):
         return Transition(Event.NOT_SENT, message=answer.message)
-    has_same_base, has_same_identity = (
-        _has_same_base(answer, base, requested_base_name),
-        _has_same_identity(answer, candidate),
-    )
+    has_same_base = _has_same_base(answer, base, requested_base_name)
+    has_same_identity = _has_same_identity(answer, candidate)
     message_beginning = f"the service answered with subscriber {answer.subscriber_id}"
     if has_same_base is False:
         other_base = read_base(answer.subscriber)

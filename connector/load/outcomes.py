@@ -341,10 +341,8 @@ class Outcomes:
     async def _reject_unsent_entries(self) -> None:
         """Move the refused entries that this run does not send again back to REJECTED, so that a later run knows their
         refusal."""
-        base, entries = (
-            self._session.journal.base,
-            await self._session.journal.find_entries(list(self.unresolved_creates)),
-        )
+        base = self._session.journal.base
+        entries = await self._session.journal.find_entries(list(self.unresolved_creates))
         refused_entries = [
             (identity, unresolved_create.status, unresolved_create.message)
             for identity, unresolved_create in self.unresolved_creates.items()

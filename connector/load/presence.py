@@ -352,10 +352,8 @@ class AccountPresence:
     async def _choose_absent_keys(self, tasks: Sequence[LookupTask]) -> list[tuple[BasePresence, LookupKey]]:
         """Return some keys, evenly spread over the chunk, whose subscribers the listing did not show."""
         keys = [(task.base, key) for task in tasks for key in task.keys]
-        sample_keys, absent_keys = (
-            keys[:: max(1, len(keys) // _ABSENT_SAMPLE_ROWS)],
-            list[tuple[BasePresence, LookupKey]](),
-        )
+        sample_keys = keys[:: max(1, len(keys) // _ABSENT_SAMPLE_ROWS)]
+        absent_keys = list[tuple[BasePresence, LookupKey]]()
         for base in {id(base): base for base, _ in sample_keys}.values():
             base_keys = [key for sample_base, key in sample_keys if sample_base is base]
             entries = await base.session.journal.find_entries([key.identity for key in base_keys])

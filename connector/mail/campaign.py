@@ -259,10 +259,8 @@ class CampaignSender:
     async def commit_intents(self, emails: Sequence[CampaignEmail]) -> None:
         """Record the emails as leaving. The same transaction allows emails that an earlier run recorded as rejected."""
         recipients = [email.recipient for email in emails]
-        allowed_recipients, intended_at = (
-            self._allowed_recipients.intersection(recipients),
-            self._stop.clock.now().timestamp(),
-        )
+        allowed_recipients = self._allowed_recipients.intersection(recipients)
+        intended_at = self._stop.clock.now().timestamp()
 
         def record_intents(email_log: EmailLog) -> None:
             email_log.mark_allowed(

@@ -204,10 +204,8 @@ def check_rows(
         inactive_recipients, unclear_recipients = InactiveIdentities(), InactiveIdentities()
         for prepared_chunk in source_rows.read():
             inactive_mask, unclear_mask = find_inactive_rows(prepared_chunk.chunk.frame, consent_columns)
-            positions, identities = (
-                prepared_chunk.valid_chunk.subscribers.index.to_numpy(),
-                prepared_chunk.valid_chunk.identities,
-            )
+            positions = prepared_chunk.valid_chunk.subscribers.index.to_numpy()
+            identities = prepared_chunk.valid_chunk.identities
             for identity in split_digests(identities[inactive_mask[positions]]):
                 inactive_recipients.add(identity)
             # If the source has consent columns, a malformed row may show that its address wants no email.
@@ -264,10 +262,8 @@ def _check_chunk(
     for problem in problems:
         on_problem(problem)
     planned_chunk = prepared_chunk.planned_chunk
-    inactive_mask, positions = (
-        inactive_recipients.build_digest_mask(planned_chunk.identities),
-        planned_chunk.subscribers.index.to_numpy(),
-    )
+    inactive_mask = inactive_recipients.build_digest_mask(planned_chunk.identities)
+    positions = planned_chunk.subscribers.index.to_numpy()
     inactive_count = int(np.count_nonzero(inactive_mask))
     check.inactive_count += inactive_count
     check.outcomes[MailOutcome.SUPPRESSED] += inactive_count

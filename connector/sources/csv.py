@@ -169,11 +169,9 @@ class CsvSource(CloseableResource):
                 parsed_block = parse_block(block, records, self._dialect, used_indices)
             except (SourceError, pa.ArrowInvalid) as error:
                 raise ContentError(f"{self.name}: cannot be read from line {line} on: {error}") from error
-            read_share, row_count, block_row_count = (
-                self._input.file.tell() / file_size,
-                0,
-                max(len(parsed_block.indices) + len(parsed_block.failures), 1),
-            )
+            read_share = self._input.file.tell() / file_size
+            row_count = 0
+            block_row_count = max(len(parsed_block.indices) + len(parsed_block.failures), 1)
             for chunk in self._build_chunks(block, records, parsed_block, line, previous_number):
                 row_count += len(chunk.numbers) + len(chunk.malformed)
                 yield replace(

@@ -48,10 +48,8 @@ def find_records(block: bytes, delimiter: str, *, is_last: bool) -> Records:
     starts = np.concatenate([np.zeros(min(1, len(next_starts)), dtype=np.int64), next_starts[:-1]])
     is_unclosed = is_last and bool(len(quotes.closing_quotes)) and bool(quotes.closing_quotes[-1] == _NEVER_CLOSED)
     last_record_end = next_starts[-1] if len(next_starts) else 0
-    stray_quotes, indented_quotes = (
-        quotes.stray_quotes[quotes.stray_quotes < last_record_end],
-        quotes.indented_quotes[quotes.indented_quotes < last_record_end],
-    )
+    stray_quotes = quotes.stray_quotes[quotes.stray_quotes < last_record_end]
+    indented_quotes = quotes.indented_quotes[quotes.indented_quotes < last_record_end]
     ambiguous_quotes = _find_ambiguous_quotes(block, quotes, next_starts, delimiter)
     return Records(starts, stops, next_starts, stray_quotes, indented_quotes, ambiguous_quotes, is_unclosed)
 

@@ -214,11 +214,9 @@ def _decide_format(format_option: str, source_input: Input) -> FileFormat:
     """
     if format_option != AUTO and format_option not in FILE_FORMATS:
         raise ConfigurationError(f"format {format_option!r} is not known; use auto, {', '.join(FILE_FORMATS)}")
-    first_bytes, name, suffix = (
-        source_input.first_bytes,
-        source_input.name,
-        Path(source_input.inner_name).suffix.lower(),
-    )
+    first_bytes = source_input.first_bytes
+    name = source_input.name
+    suffix = Path(source_input.inner_name).suffix.lower()
     detected_format = next(
         (file_format for beginning, file_format in _FORMAT_BY_BEGINNING if first_bytes.startswith(beginning)), None
     )

@@ -235,10 +235,8 @@ def parse_destination(
         destination_format, object_url, path = Format.DELTA, *_parse_delta(url_match[2])
     else:
         url = _parse_server(text)
-        destination_format, path = (
-            _FORMAT_BY_DRIVER.get(url.drivername, Format.SQL),
-            Path(url.database or url.host or "database"),
-        )
+        destination_format = _FORMAT_BY_DRIVER.get(url.drivername, Format.SQL)
+        path = Path(url.database or url.host or "database")
     file_options = FileOptions(
         "\t" if delimiter == "tab" else delimiter or ",", is_for_excel=csv_dialect == "excel", is_guarded=guard_formulas
     )

@@ -166,10 +166,8 @@ class DuckdbDatabase:
 
     def load(self, table: str, rows: StagedRows, shared_values: Mapping[str, object]) -> int:
         """Load the rows as an Arrow stream."""
-        columns, parameter_marks = (
-            _DIALECT.format_names([*rows.schema.names, *shared_values]),
-            (f"${name}" for name in shared_values),
-        )
+        columns = _DIALECT.format_names([*rows.schema.names, *shared_values])
+        parameter_marks = (f"${name}" for name in shared_values)
         selected_sql = ", ".join([_DIALECT.format_names(rows.schema.names), *parameter_marks])
         insert_sql = f"INSERT INTO {table} ({columns}) SELECT {selected_sql} FROM {_ROWS_NAME}"  # noqa: S608 - names, quoted
         self.connection.register(_ROWS_NAME, pa.RecordBatchReader.from_batches(rows.schema, rows.read()))

@@ -92,11 +92,9 @@ class Group(click.Group):
         command_index = 0
         while command_index < len(args) and (name := args[command_index].partition("=")[0]) in takes_value:
             command_index += 2 if takes_value[name] and name == args[command_index] else 1
-        command, options, arguments = (
-            args[command_index : command_index + 1],
-            args[:command_index],
-            args[command_index + 1 :],
-        )
+        command = args[command_index : command_index + 1]
+        options = args[:command_index]
+        arguments = args[command_index + 1 :]
         return super().parse_args(ctx, [*command, *options, *arguments] if command else [])
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
