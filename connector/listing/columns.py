@@ -61,7 +61,6 @@ def _build_row_type() -> pa.StructType:
 
 _ROW_TYPE = _build_row_type()
 _PARENT_NAMES = tuple(field_type.name for field_type in _ROW_TYPE if pa.types.is_struct(field_type.type))
-_LIST_NAMES = tuple(field_type.name for field_type in _ROW_TYPE if pa.types.is_list(field_type.type))
 _PAGE_TYPE = pa.struct(
     [*(pa.field(name, pa.int64()) for name in PAGE_NUMBERS), pa.field("Subscribers", pa.list_(_ROW_TYPE))]
 )
