@@ -1,2 +1,2 @@
-"""Controllers of the pace, learned from the service's answers: rate, concurrency and pauses. Pure: time is an
+"""Controllers of the pace: rate, concurrency and pauses. They learn from the service's answers. Pure: time is an
 argument."""

@@ -1,38 +1,43 @@
-"""How many requests may be in flight: about as many as the service works on at once, so that hardly any request waits.
+"""The limit of requests in flight: about as many requests as the service works on at once, so that few requests wait.
 
-How it works. Requests are counted in rounds. The mean round-trip time of a round is compared with the least mean of any
-round. While the mean stays near the least, and the limit is what holds requests back, the limit grows: it doubles until
-the first slow round or refusal, and grows by a tenth after that. In a slow round, requests wait for each other
-somewhere. Then the limit falls to the number that would hardly wait (Little's law: the same rate at little more than
-the least time). If fewer requests per second are served after such a fall, the requests did not wait for each other:
-the service has become slower. Then the mean of the present round is the new least.
+Requests are counted in rounds. The mean round-trip time of a round is compared with the smallest mean of all rounds. If
+the mean is close to the smallest mean and the limit is used, the limit grows. The limit doubles until the first slow
+round or refusal, and then grows by a tenth.
 
-For requests of the list, a refusal or a failure halves the limit while the limit doubles, and reduces it by a quarter
-later. After refusals the limit grows only after several good rounds: four times as many for each refusal (at most 16),
-half as many after each growth.
+In a slow round, requests wait for each other in the service. Then the limit falls to the number of requests that would
+hardly wait (Little's law: the same rate at little more than the smallest mean). If the service serves fewer requests
+per second after a fall, the requests did not wait for each other: the service has become slower. Then the mean of the
+present round becomes the smallest mean.
+
+For requests of the list, a refusal or a failure also reduces the limit: to a half while the limit doubles, and to three
+quarters later. After refusals, the limit grows only after several good rounds. Each refusal multiplies the number of
+these rounds by four, up to 16, and each growth halves it.
 """
 
 from math import inf
 
 _FIRST_LIMIT = 16.0
 _LOWEST_LIMIT = 1.0
-_GOOD_ROUND_FACTOR = 1.15  # a mean up to this many times the least mean lets the limit grow
-_SLOW_ROUND_FACTOR = 1.25  # a mean above this many times the least mean makes a round slow
-_TOLERANCE_S = 0.003  # a round trip on loopback varies by milliseconds with the work of this process
-_LARGE_FALL_SHARE = 0.8  # share of the limit before a fall, below which the effect of the fall is measured
-_SLOWER_SERVICE_SHARE = 0.85  # share of the requests served before a fall, below which the service has become slower
+_GOOD_ROUND_FACTOR = 1.15  # the limit grows if the mean is at most this many times the smallest mean
+_SLOW_ROUND_FACTOR = 1.25  # a round is slow if its mean is more than this many times the smallest mean
+_TOLERANCE_S = 0.003  # seconds: on loopback, the work of this process changes a round trip by milliseconds
+# The effect of a fall is measured if the limit is now below this share of the limit before the fall.
+_LARGE_FALL_SHARE = 0.8
+# The service has become slower if it serves less than this share of the requests per second before the fall.
+_SLOWER_SERVICE_SHARE = 0.85
 _GROWTH_SHARE = 0.1
 _FEWEST_IN_ROUND = 16
 _SHORTEST_ROUND_S = 0.1
 _MOST_ROUNDS_TO_GROW = 16
-# After a doubling, half the limit was right before. After growth by a tenth, the limit is nearly right.
+# The shares to which a refusal reduces the limit. After a doubling, the limit before the doubling was right. After
+# growth by a tenth, the limit is nearly right.
 _HALF, _THREE_QUARTERS = 0.5, 0.75
 
 
 class ConcurrencyLimit:
     """A limit of requests in flight: `allowed_count`, which begins at `first_limit` and never exceeds `ceiling`.
 
-    Latency alone does not reduce the limit below `lowest_by_latency`; refusals do. A round has at least
+    Slow rounds do not reduce the limit below `lowest_by_latency`, but refusals do. A round has at least
     `fewest_in_round` answers.
     """
 
@@ -48,13 +53,13 @@ class ConcurrencyLimit:
         self._limit = min(first_limit, self._ceiling)
         self._lowest_by_latency = min(lowest_by_latency, self._ceiling)
         self._fewest_in_round = fewest_in_round
-        self._rounds_to_grow = 1  # rounds that must go well before the limit grows; more after each refusal
+        self._rounds_to_grow = 1  # number of good rounds before the limit grows; a refusal increases it
         self._good_round_count = 0
         self._is_doubling = True
-        self._least_s = inf  # the least mean round-trip time of any round
+        self._least_s = inf  # the smallest mean round-trip time of all rounds
         self._before_fall: tuple[float, float] | None = None  # the limit, and the requests served per second
         self._began_at = -inf
-        self._first_at = 0.0  # when the first answer of the round came
+        self._first_at = 0.0  # the time of the round's first answer
         self._answer_count, self._sum_s, self._most_in_flight = 0, 0.0, 0
 
     @property
@@ -64,7 +69,7 @@ class ConcurrencyLimit:
 
     def record_answer(self, sent_at: float, now: float, in_flight: int) -> None:
         """Record the answer to an attempt that left at `sent_at` (s). `in_flight` is the number of requests in flight
-        when the answer came, this one included."""
+        when the answer came, including this request."""
         if sent_at < self._began_at:  # sent in an earlier round
             return
         if not self._answer_count:

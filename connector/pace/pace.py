@@ -1,5 +1,5 @@
-"""The pace of one run, and its circuit breaker. After many failures in a row only single probes leave, and later
-nothing (architecture 6). The bases of the run share the pace, one base at a time.
+"""The pace of one run, and its circuit breaker. After many failures in a row, only single probes leave. If the
+probes fail as well, the run ends (architecture 6). The bases of the run share the pace, one base at a time.
 
 Pure: each time is an argument, in seconds of a monotonic clock.
 """
@@ -9,12 +9,14 @@ from math import inf
 from connector.pace.concurrency import ConcurrencyLimit
 from connector.pace.rate import FoundLimit, RateController
 
-_FAILURES = 10  # failures in a row that open the breaker; a restart of the service cuts off all requests in flight
+_FAILURES = 10  # failures in a row that open the breaker, because a restart cuts off many requests at once
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 10.0
-_APART_S = 2 * _LONGEST_WAIT_S  # a longer time than this between two failures: there was nothing to send meanwhile
-_GIVEN_UP_S = 60.0  # a restart takes seconds; a run that cron starts again loses less than a run that hangs
-_LONGEST_LIMITED_S = 180.0  # longer than any usual window of a rate limit
+# Seconds between two failures after which the count of failures starts again: nothing was sent in between.
+_APART_S = 2 * _LONGEST_WAIT_S
+# Seconds of failures that end the run. A restart of the service takes less, and cron can start the run again.
+_GIVEN_UP_S = 60.0
+_LONGEST_LIMITED_S = 180.0  # seconds of 429 that end the run: longer than the usual windows of a rate limit
 
 
 class Breaker:
@@ -28,7 +30,7 @@ class Breaker:
     def __init__(self) -> None:
         self._failures_in_row = 0
         self._failing_since = inf
-        self._limited_since = inf  # since this time every answer was a refusal for the rate
+        self._limited_since = inf  # from this time on, every answer was a refusal for the rate
         self._failed_at = -inf
         self._wait_s = _FIRST_WAIT_S
         self._probe_at: float | None = None  # when the next probe may leave; None while the breaker is closed
@@ -71,18 +73,19 @@ class Breaker:
             self._probe_at, self._probe_sent_at = now + self._wait_s, None
 
     def record_inconclusive(self, sent_at: float) -> None:
-        """Record that an attempt shows nothing about the service: it was given up, or refused for its rate."""
+        """Record that an attempt does not show whether the service works: the attempt was given up, or refused for its
+        rate."""
         if self._probe_sent_at is not None and sent_at >= self._probe_sent_at:
             self._probe_sent_at = None
 
     def record_limited(self, now: float) -> bool:
-        """Record that a request was refused for its rate (429). Return whether every answer was such a refusal for so
-        long that the run must end."""
+        """Record that a request was refused for its rate (429). Return whether the run must end, because all answers of
+        the last three minutes were 429."""
         self._limited_since = min(self._limited_since, now)
         return now - self._limited_since > _LONGEST_LIMITED_S
 
     def has_given_up(self, now: float) -> bool:
-        """Return whether requests have failed for so long that the run must end."""
+        """Return whether the run must end, because requests have failed for a minute."""
         return self._failures_in_row >= 2 and now - self._failing_since >= _GIVEN_UP_S
 
 

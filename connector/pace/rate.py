@@ -1,69 +1,87 @@
-"""The rate of requests under a limit that the service does not name: found from what it serves and what it refuses.
+"""The rate of requests under a limit that the service does not document. The controller finds the limit from the
+requests that are served and refused.
 
-One idea: how often to probe follows from what a refusal costs (docs/explanation/pace.md). Until a limit shows, the rate
-doubles (the search). After that the rate runs in ramps: from a guess between the bounds of the limit to the upper
-bound, then from slow to ever faster, until a refusal gives the bounds of the next ramp.
+While no limit is known, the rate doubles (the *search*). After that, the rate rises in *ramps*. A ramp rises from a
+guess to the upper bound of the limit. Above the upper bound, the rate rises slowly at first and then faster, until a
+refusal. The refusal gives the bounds of the next ramp. docs/explanation/pace.md has the reasons.
 
-1. Cost. A refusal costs its pause, a round trip and the refused requests. A ramp over bounds of width `w` = ln(upper /
-   lower) loses half of `w` of its time. Both cost the same if the ramp takes two costs / `w`: close bounds are crossed
-   slowly and distant ones fast. A ramp takes at most 20 costs, counted as at least 2 s each; two windows may be longer.
-2. Bounds. The upper bound is the refused rate; in the search, at most twice the mean rate. The lower bound counts the
-   served requests: a pause saves up no more than its time is worth. The ramp begins at the geometric mean of both. If
-   more than five requests behind the refused one were served, the rate of serving them is a bound as well.
-3. Windows. A limiter may count requests in windows as long as the longest pause. Then a ramp takes at least two
-   windows. If everything is refused for longer than the pause, the rate of the last window is known.
-4. Chance. A refusal by chance costs its pause and leaves the rate as it is. A limit refuses requests in clusters, and
-   chance refuses single ones. So in the search, the requests in flight behind a refused one tell chance from a limit.
-   In a ramp near the limit they do not. There, a single refusal below the lower bound is evidence of chance. After
-   evidence, a refusal counts as chance if at least three requests behind it were served, and three times as many as
-   refused, until the tenth refusal without new evidence.
-5. Doubt. With few requests in flight, chance looks like a limit. So if an earlier stretch was served more requests than
-   a limit at the refused rate allows, the search begins again, once for each such stretch. The limit is certain when
-   ten refusals in a row contradict nothing, or when at least three requests behind a refused one are refused, and no
-   fewer than are served.
+Requests *behind* a refused request left after it, and were in flight when the refusal arrived. A refusal by *chance* is
+random: it does not depend on the rate. A *short* pause is a pause under 10 s.
 
-A stretch ends with a refusal that has a pause, or with the third excess one without a pause (the sixth while chance is
-expected). `record_refused` ends the stretch. During the pause the rate stays, and answers to the requests in flight
-behind the refused one are counted. The first request after the pause makes `_decide` choose: chance, a new search or a
-ramp. A ramp begins to rise when one request has been served (`_recover`). After five refusals in a row, single requests
-leave, at most one a second.
+1. Cost. The cost of a refusal is its pause, a round trip and the refused requests. A ramp over bounds of width
+   `w` = ln(upper / lower) loses the share `w` / 2 of its time. If the ramp takes 2 / `w` costs, the ramp loses one
+   cost. So the ramp is slow between close bounds and fast between distant bounds. A ramp takes at most 20 costs, or two
+   windows if these are longer. A cost counts as at least 0.3 s, and in the maximum as at least 2 s.
+2. Bounds. The upper bound is the refused rate, and after a search at most twice the mean rate. The lower bound is the
+   number of served requests per second. The seconds include the longer of the pauses before and after, because the
+   limiter saves up in a pause. A ramp begins at the geometric mean of both bounds. If more than five requests behind
+   the refused one were served, their rate is a bound as well.
+3. Windows. A limiter may count requests in windows, which may be as long as the longest pause. A ramp takes at least
+   two windows. If the service refuses all requests for more than a second beyond the pause, a window was full. Then
+   the next ramp begins at the mean rate of this window.
+4. Chance. A refusal by chance costs its pause and does not change the rate. In the search, the requests behind the
+   refused one show the cause: a limit refuses most of them, and chance refuses few. In a ramp near the limit, they do
+   not show the cause. There, a single refusal below the lower bound is evidence of chance. After evidence, a refusal
+   counts as chance if at least three requests behind it were served, and at most a third as many were refused. The
+   tenth refusal without new evidence ends this rule.
+5. Doubt. With few requests in flight, chance looks like a limit. So a limit is in doubt after a short pause. If more
+   requests of an earlier stretch were served than the limit allows, the search begins again, once for each such
+   stretch. The doubt ends when ten refusals in a row contradict no earlier stretch. It also ends when at least three
+   requests behind a refused one are refused, and at most as many are served.
 
-Rates are measured between the times at which requests were sent, in seconds of a clock that does not go back. Pure: the
-time `now` comes in.
+A *stretch* is the time between two refusals that count. It ends with a refusal that has a pause, or with the third
+refusal without a pause beyond the tolerated share (the sixth while chance is expected). `record_refused` ends the
+stretch. During the pause, the rate stays, and the answers to the requests behind the refused one are counted. When the
+first request leaves after the pause, `_decide` chooses: chance, a new search or a ramp. A ramp begins to rise after one
+request was served (`_recover`). After five refusals in a row, only single requests leave: the wait between two requests
+doubles up to one second.
+
+Rates are measured between the times at which requests leave, in seconds of a monotonic clock. Pure: the time
+`now` is an argument.
 """
 
 import math
 from dataclasses import dataclass, replace
 from math import exp, inf, log, ulp
 
-_FIRST_RATE = 20.0  # requests/s; most services serve these for the moment that the first doublings take
-_GROWTH = 0.42  # in the search, an answer raises the rate by this share: two answers double the rate
-_BUSY_GAPS = 4  # requests leave as fast as they may if the gap between two is at most this many times 1 / rate
-_FIRST_END = 2.0  # times the mean rate of the search: the end of a ramp after a search, because the search began slowly
-_LONGEST_RAMP_COSTS = 20.0  # then a refusal takes 1/21 of the time; longer ramps find a raised limit late
-# A cost counts as at least this in the longest ramp. If less, a limit of 5/s without pauses refuses more than 3 %.
+_FIRST_RATE = 20.0  # requests/s; most services allow this rate for the short time of the first doublings
+_GROWTH = 0.42  # share by which an answer raises the rate in the search: two answers double the rate
+_BUSY_GAPS = 4  # a sender is busy if the gap between two requests is at most this many times 1 / rate
+# A ramp after a search ends at most at this many times the mean rate of the search, because the search began slowly.
+_FIRST_END = 2.0
+# The length of the longest ramp in costs of a refusal. With 20, this ramp loses 1/21 of the time to its refusal. A
+# longer ramp would find a raised limit late.
+_LONGEST_RAMP_COSTS = 20.0
+# The smallest cost (s) in the length of the longest ramp. With a smaller value, a limit of 5 requests/s without pauses
+# refuses more than 3 % of the requests.
 _LEAST_CAP_COST_S = 2.0
-_LEAST_COST_S = 0.3  # a cost counts as at least this in the length of a ramp
-_ROOM = 0.015  # a ramp begins at least this share below its end; half of it is the unit of the excess over the end
-_PROBE_S = 2.0  # in this time, or in a window if longer, the excess over the end of a ramp grows e-fold
-_LONGEST_WINDOW_S = 61.0  # of services; if everything is refused for longer, the service is out of order
+_LEAST_COST_S = 0.3  # the smallest cost (s) in the length of a ramp that is not the longest
+# A ramp begins at least this share below its end. Above the end, half of this share is the unit of the excess.
+_ROOM = 0.015
+_PROBE_S = 2.0  # seconds, or a longer window, in which the excess over the end of a ramp grows e-fold
+_LONGEST_WINDOW_S = 61.0  # the longest window of services; refusals of all requests for a longer time are an outage
 _WINDOW_ROOM = 0.1  # a ramp after a full window ends this share above the mean rate of the window
-_REFUSALS = 3  # requests that tell the cause: refusals without a pause, or answers behind a refused request
-_TOLERATED, _TOLERATED_CHANCE = 0.01, 0.2  # refusals for each served request that do not count: of a limit, of chance
-_SURE = 0.9  # share of the rate served behind a refusal at which a ramp may begin: a sample is not exact
-_FEW = 5  # requests that prove nothing, and refusals in a row after which only single requests leave
-_SERVED_BETWEEN = 8.0  # without a pause, chance serves at least this many requests for each one that it refuses
-_LIMIT_PAUSE_S = 10.0  # a refusal with at least this pause counts as a limit's: a wrong guess costs the pause again
-_PATIENCE = 10  # refusals without evidence that end the expectation of chance, or that make a limit certain
-_SLACK_S = 0.005  # a sender that wakes up late makes up for this much at once: one turn of the event loop
-_HALVED_IN_S = 86_400.0  # a day halves the low end of an earlier limit: limits change with contracts
-_LEAST_SHARE = 0.25  # of the low end of an earlier limit, however old the limit is, up to the first rate
+_REFUSALS = 3  # the fewest refusals without a pause, or answers behind a refused request, that show the cause
+# Refusals for each served request that do not count: in a ramp, and in a search or while chance is expected.
+_TOLERATED, _TOLERATED_CHANCE = 0.01, 0.2
+_SURE = 0.9  # a ramp begins at this share of the rate behind a refused request, because a sample is not exact
+_FEW = 5  # served requests that prove no rate; also refusals in a row after which only single requests leave
+# Refusals without a pause are evidence of chance if at least this many requests are served for each refusal.
+_SERVED_BETWEEN = 8.0
+# A refusal with this pause or a longer pause never counts as chance, because a wrong guess costs the pause again.
+_LIMIT_PAUSE_S = 10.0
+# Chance is not expected after this many refusals without evidence. A limit is certain after this many refusals without
+# a contradiction.
+_PATIENCE = 10
+_SLACK_S = 0.005  # seconds that a late sender may catch up: one turn of the event loop
+_HALVED_IN_S = 86_400.0  # seconds (a day) that halve the low end of an earlier limit: limits change with contracts
+_LEAST_SHARE = 0.25  # share of the low end of an earlier limit that remains at any age, up to the first rate
 
 
 @dataclass(frozen=True, slots=True)
 class FoundLimit:
-    """A limit as a run has found it: the rates `low` and `high` of the next ramp (requests/s), the pause that a refusal
-    costs (s), and the longest window that the limiter may count in (s)."""
+    """A limit that a run has found: the rates `low` and `high` of the next ramp (requests/s), the pause of a refusal
+    (s), and the longest window in which the limiter may count (s)."""
 
     low: float
     high: float
@@ -71,7 +89,8 @@ class FoundLimit:
     window_s: float
 
     def scale(self, factor: float) -> "FoundLimit":
-        """Return the limit multiplied by `factor`: from one shard's limit to that of all shards, or back."""
+        """Return the limit multiplied by `factor`. Shards use this to turn the limit of a shard into the limit of all
+        shards, or back."""
         return replace(self, low=self.low * factor, high=self.high * factor)
 
 
@@ -95,18 +114,19 @@ class _Ramp:
 
 @dataclass(slots=True)
 class _Stretch:
-    """The requests between two refusals that count. The fields from `refused_sent_at` on are about the second one."""
+    """The requests between two refusals that count. `refused_sent_at` and the fields below it are about the second
+    refusal."""
 
-    began_at: float = inf  # when the first request left; after a limit's refusal, the first one that was served
+    began_at: float = inf  # when the first request left; after the refusal of a limit, the first served request
     served: int = 0
     excess: float = 0.0  # refusals beyond the tolerated share
     served_before: int = 0  # requests served before the first refusal of `excess`
     refused_sent_at: float = inf  # when the refused request left
-    rate: float = 1.0  # when the refusal arrived (requests/s); after a search at most twice the mean rate
-    sent_s: float = 1.0
-    filled_s: float = 1.0  # the longest time in which the limiter may have saved up for `served`
-    served_behind: int = 0  # served, of the requests in flight behind the refused one
-    refused_behind: int = 0  # refused, of the same requests
+    rate: float = 1.0  # rate when the refusal arrived (requests/s); after a search, at most twice the mean rate
+    sent_s: float = 1.0  # from `began_at` to `refused_sent_at`
+    filled_s: float = 1.0  # the sum of `sent_s` and the longer of the pauses before and after
+    served_behind: int = 0  # served requests behind the refused one
+    refused_behind: int = 0  # refused requests behind the refused one
 
 
 class RateController:
@@ -120,24 +140,24 @@ class RateController:
         self._ceiling = ceiling
         self._trip_s = 0.1  # mean round trip of served requests
         self._due_at = self._left_at = -inf  # when the next request may leave, and when the last one left
-        self._is_busy = True  # requests leave about as fast as they may: only then the rate may grow
+        self._is_busy = True  # requests leave about as fast as the rate allows; only then the rate grows
         self._paused_until = -inf
         self._old_answers_until = -inf  # answers to requests that left before this time belong to the last refusal
         self._ramp: _Ramp | None = None  # None in the search
         self._ramp_s = 0.0  # time of sending since the ramp began
         self._stretch, self._ended = _Stretch(), _Stretch()  # the present stretch, and the one before the last refusal
-        self._is_measured = False  # a refusal in this run was not taken for chance
+        self._is_measured = False  # a refusal of this run showed a limit
         self._is_undecided = False  # `_decide` has not run for the last refusal
-        # Since the last refusal, a request was served or a search began, or the refusal was chance.
+        # True if the last refusal was chance, or if a request was served or a search began after the refusal.
         self._has_recovered = True
         self._refused_in_row = 0
         self._pause_s = self._window_s = 0.0  # as in `FoundLimit`
-        self._proved_rate = 0.0  # requests/s: the highest lower bound since the limit was seen to fall
-        self._chance_left = 0  # refusals without evidence of chance until chance is not expected; 0: it is not
-        # The stretch after a short pause that was served most since the last contradiction.
+        self._proved_rate = 0.0  # requests/s: the highest lower bound since the last fall of the limit
+        self._chance_left = 0  # refusals without evidence until chance is not expected; 0: chance is not expected
+        # Of the stretches after short pauses since the last contradiction: the one with the most served requests.
         self._most_served: _Stretch | None = None
         self._is_after_short_pause = False  # the present stretch began after a short pause
-        # Refusals in a row, after short pauses, that contradict no earlier stretch. With ten, the limit stays certain.
+        # Refusals in a row, after short pauses, that no earlier stretch contradicts. From ten on, the limit is certain.
         self._agreement_count = 0
         if found is not None:
             self._pause_s, self._window_s = found.pause_s, found.window_s
@@ -146,8 +166,8 @@ class RateController:
 
     @property
     def found(self) -> FoundLimit | None:
-        """The limit as known now, or None in a search, also in one that doubt has begun. A refusal whose pause runs
-        counts."""
+        """The limit that is known now, or None during a search. After a doubt, the limit is also None until the search
+        ends. The last refusal counts even during its pause."""
         if self._is_undecided:
             self._decide()
         if self._ramp is None:
@@ -158,7 +178,7 @@ class RateController:
 
     @property
     def is_measured(self) -> bool:
-        """Whether this run has measured the limit: by a refusal that was not chance, or by a rate beyond the earlier
+        """Whether this run has measured the limit: by a refusal that was not chance, or by a rate above the earlier
         limit."""
         if self._is_undecided:
             self._decide()
@@ -167,7 +187,7 @@ class RateController:
     def admit(self, now: float) -> float:
         """Return 0 if a request may leave, and count it as sent; otherwise the seconds to wait."""
         wait_s = max(self._due_at, self._paused_until) - now
-        if wait_s > 2 * ulp(now):  # rounding makes sums of floats differ a little from the exact time
+        if wait_s > 2 * ulp(now):  # sums of floats are rounded
             return wait_s
         self._leave(now)
         return 0.0
@@ -175,8 +195,8 @@ class RateController:
     def reserve(self, now: float) -> float:
         """Reserve the time of the next request, and return the seconds until that time.
 
-        For a reader of the list, which limits its own concurrency: while no limit has shown, the request waits only for
-        the end of a pause, unless there is a ceiling.
+        Readers of the list call this method, because they limit their own concurrency. While no limit and no ceiling is
+        known, the request waits only for the end of a pause.
         """
         leaves_at = max(now, self._paused_until)
         if self._is_undecided:
@@ -200,7 +220,7 @@ class RateController:
         self._refused_in_row = 0
         tolerated = _TOLERATED_CHANCE if self._ramp is None or self._chance_left else _TOLERATED
         self._stretch.excess = max(self._stretch.excess - tolerated, 0.0)
-        if self._ramp is None and self._is_busy:  # a round trip at most triples a high rate
+        if self._ramp is None and self._is_busy:  # a high rate at most triples in a round trip
             self.rate = min(self.rate + min(_GROWTH * self.rate, 2 / self._trip_s), self._ceiling)
 
     def record_refused(self, sent_at: float, now: float, retry_after_s: float | None = None) -> None:
@@ -222,9 +242,9 @@ class RateController:
         self._pause_s, self._old_answers_until = pause_s, max(now, self._paused_until)
         stretch.refused_sent_at, stretch.rate = sent_at, self.rate
         stretch.sent_s = max(sent_at - stretch.began_at, 1 / self.rate)
-        # With the longer of both pauses.
+        # Includes the longer of the pauses before and after the stretch.
         stretch.filled_s = max(stretch.sent_s + pause_s, sent_at - ended.refused_sent_at)
-        if self._ramp is None:  # the rate has grown far beyond the mean rate that was served
+        if self._ramp is None:  # the rate is far above the mean rate that was served
             stretch.rate = min(self.rate, _FIRST_END * max(stretch.served, 1) / stretch.sent_s)
         self._ended, self._stretch = stretch, _Stretch()
         self._is_undecided, self._has_recovered = True, False
@@ -238,7 +258,7 @@ class RateController:
             self._ramp_s += max(since_s, 0.0)
             self.rate = min(self._ramp.rate_at(self._ramp_s), self._ceiling)
         self._due_at = max(self._due_at, self._paused_until, at - _SLACK_S) + 1 / self.rate
-        if self._refused_in_row >= _FEW:  # single requests, one a second in the end
+        if self._refused_in_row >= _FEW:  # only single requests leave, in the end one a second
             doublings = min(self._refused_in_row - _FEW, 30)
             self._due_at = max(self._due_at, at + min(self._trip_s * 2.0**doublings, 1.0))
 
@@ -251,7 +271,7 @@ class RateController:
         return since_s
 
     def _decide(self) -> None:
-        """Take the last refusal for chance, begin a search, or begin a ramp."""
+        """Choose the effect of the last refusal: none, because it was chance, or a new search, or a ramp."""
         ended, rate_behind, self._is_undecided = self._ended, 0.0, False
         if ended.served_behind > _FEW and self._left_at > ended.refused_sent_at:
             rate_behind = (ended.served_behind - 1) / (self._left_at - ended.refused_sent_at)
@@ -269,16 +289,17 @@ class RateController:
         self._is_after_short_pause = is_short
 
     def _find_ends(self, rate_behind: float) -> tuple[float, float]:
-        """Return the rates between which the next ramp runs (requests/s)."""
+        """Return the first rate and the end of the next ramp (requests/s)."""
         ended = self._ended
         proved = max(ended.served, 1) / ended.filled_s  # the service serves at least one request after a pause
         return max((proved * ended.rate) ** 0.5, _SURE * rate_behind), max(ended.rate, rate_behind)
 
     def _judge_doubt(self) -> bool:
-        """Return whether an earlier stretch was served more than a limit at the refused rate allows."""
+        """Return whether an earlier stretch contradicts the limit: more of its requests were served than a limit at the
+        refused rate allows."""
         ended, most = self._ended, self._most_served
         if ended.refused_behind >= max(_REFUSALS, ended.served_behind):
-            self._agreement_count = _PATIENCE  # a cluster: the limit is certain
+            self._agreement_count = _PATIENCE  # only a limit refuses most requests behind the refused one
         if self._agreement_count >= _PATIENCE or not self._is_after_short_pause:
             return False
         if most is None or ended.served > most.served:
@@ -287,13 +308,13 @@ class RateController:
             return False
         allowed_count = ended.served + _FEW + ended.rate * max(most.sent_s - ended.sent_s, 0.0)
         is_contradicted = most.served > allowed_count
-        if is_contradicted:  # once: the limit may have fallen, and then each later stretch is served less
+        if is_contradicted:  # a stretch contradicts only once, because the limit may have fallen since then
             self._most_served = None
         self._agreement_count = 0 if is_contradicted else self._agreement_count + 1
         return is_contradicted
 
     def _judge_chance(self, is_short: bool, rate_behind: float) -> bool:
-        """Return whether the last refusal is taken for chance, and record the evidence."""
+        """Return whether the last refusal counts as chance, and record the evidence."""
         ended = self._ended
         are_most_served = is_short and ended.served_behind >= max(_REFUSALS, 3 * ended.refused_behind)
         if self._ramp is None:  # the rate doubles, so a limit refuses most requests behind the refused one
@@ -312,12 +333,12 @@ class RateController:
         return are_most_served and self._chance_left > 0
 
     def _recover(self, sent_at: float) -> None:
-        """Begin the stretch, because a request that left at `sent_at` is the first one served since the refusal. Begin
-        a ramp at the rate of a window if everything was refused until the window ended."""
+        """Begin the stretch at `sent_at`, when the first request left that was served after the refusal. If the service
+        refused all requests until the end of a window, begin a ramp at the rate of this window."""
         self._has_recovered, self._stretch.began_at = True, sent_at
         ended, paused_s = self._ended, sent_at - self._ended.refused_sent_at
         is_too_long = self._refused_in_row >= _FEW and self._pause_s + 1.0 < paused_s < _LONGEST_WINDOW_S
-        if is_too_long and ended.served > _FEW:  # fewer requests fill no window: the service was out of order
+        if is_too_long and ended.served > _FEW:  # with fewer requests, the cause was an outage and not a full window
             mean = ended.served / (ended.sent_s + paused_s)
             self._window_s = max(self._window_s, paused_s)
             self._begin_ramp(mean, (1 + _WINDOW_ROOM) * mean)

@@ -1,6 +1,8 @@
-"""Distinguishes refusals that may pass (a limit, maintenance, a quota) from refusals of rows (architecture 4.8). Pure.
+"""Distinguishes refusals that may pass from refusals of rows (architecture 4.8). Pure.
 
-A *series* has refusals of one kind and no other answer in between. Refusals of the rate (429) do not count.
+A refusal may pass if its cause is the service and not the row: a limit, maintenance or a quota. The same create may be
+accepted later. A *series* is a sequence of refusals of one kind without other answers. Refusals of the rate (429) do
+not count.
 """
 
 from collections import Counter, deque
@@ -8,14 +10,16 @@ from dataclasses import dataclass
 from math import inf
 
 SERIES_LENGTH = 20
-"""The length of a series of refusals that may pass: people rarely spoil so many source rows in succession."""
+"""The length of a series after which its refusals may pass: 20 successive rows rarely have the same fault."""
 
 _SAMPLE_SIZE = 40
-_SAMPLE_REFUSAL_COUNT = 30  # refusals among 40 answers: a limit refuses this many at four times its rate
-_MAX_REFUSED_RETRIES = 3  # refusals of creates that were sent again: then the kind is final
+# Refusals among the latest 40 answers after which a kind may pass. At four times its rate, a limit refuses 30 of 40.
+_SAMPLE_REFUSAL_COUNT = 30
+_MAX_REFUSED_RETRIES = 3  # a kind is final after this many refusals of creates that were sent again
 
 _MAX_TRIAL_S = 60.0
-"""Seconds that a run continues to try: a restart of the service and a window of a minute end within a minute."""
+"""Seconds of a long series after which the kind may be final: a restart of the service and a window of a minute end
+sooner."""
 
 
 @dataclass(slots=True)
@@ -28,7 +32,7 @@ class _ReducedPaceCounts:
 
     @property
     def is_no_better(self) -> bool:
-        """Whether most creates are still refused while others are accepted: the refusals are about the rows."""
+        """Whether most creates are still refused and others are accepted. Then the rows cause the refusals."""
         return (
             self.accepted_count > 0
             and self.accepted_count + self.refused_count >= _SAMPLE_SIZE
@@ -37,11 +41,13 @@ class _ReducedPaceCounts:
 
 
 class PassingRefusals:
-    """The kinds of refusals of one run, by status and words. A kind may pass after a Retry-After, after a hint of the
-    caller (`mark_passing`), or, once a create was accepted, after a series of 20 refusals or 30 of the latest 40
-    answers. A kind has passed once a refused create was sent again and accepted.
+    """The kinds of refusals of one run. A kind is a status with a message.
 
-    `earlier` are the kinds that an earlier run has met already. All times are monotonic, in seconds.
+    A kind may pass if the caller marks it (`mark_passing`), for example after a Retry-After. If a create was accepted,
+    a kind may also pass after a series of 20 refusals, or after 30 refusals among the latest 40 answers. A kind has
+    passed when a refused create was sent again and accepted.
+
+    `earlier` are the kinds that an earlier run has met. All times are monotonic, in seconds.
     """
 
     __slots__ = (
@@ -58,7 +64,7 @@ class PassingRefusals:
         self._tries = Counter[str]()
         self._has_accepted = False
         self._latest: deque[str] = deque(maxlen=_SAMPLE_SIZE)  # kinds of the latest answers, "" for others
-        self._kind, self._count, self._since = "", 0, inf  # the present series, and when it became 20 long
+        self._kind, self._count, self._since = "", 0, inf  # the present series, and the time of its 20th refusal
 
     @property
     def count(self) -> int:
@@ -66,11 +72,11 @@ class PassingRefusals:
         return self._count
 
     def may_pass(self, kind: str) -> bool:
-        """Return whether refusals of this kind may pass: they are about the service, and not about a row."""
+        """Return whether refusals of this kind may pass, because their cause is the service and not a row."""
         return kind in self._suspect or kind in self.passed
 
     def is_believed(self, kind: str) -> bool:
-        """Return whether this run has tried refusals of this kind long enough to take them for final."""
+        """Return whether this run has tried this kind long enough, so that its refusals are final."""
         return kind in self._believed
 
     def record_accepted(self, sent_at: float, refused_kind: str = "") -> None:
@@ -84,7 +90,8 @@ class PassingRefusals:
             self.passed.add(refused_kind)
 
     def mark_passing(self, kind: str) -> None:
-        """Record that refusals of this kind may pass, for example after a Retry-After, unless the kind is believed."""
+        """Record that refusals of this kind may pass, for example after a Retry-After. Do nothing if the
+        refusals of this kind are final."""
         if kind not in self._believed:
             self._suspect.add(kind)
 
@@ -93,11 +100,16 @@ class PassingRefusals:
         self._kind, self._count, self._since = "", 0, inf
 
     def record_refused(self, kind: str, sent_at: float, now: float, *, is_repeated: bool = False) -> bool:
-        """Record a refusal, and return whether it may pass. `is_repeated`: the same create got such a refusal before.
+        """Record a refusal, and return whether the refusal may pass. `is_repeated`: the same create got a refusal of
+        this kind before.
 
-        A kind is believed in three cases. (a) For a minute all creates were refused, and the create was sent again or
-        an earlier run has met the kind. (b) Creates were sent again and refused three times. (c) Of at
-        least 40 creates at the reduced pace, more were refused than accepted. A kind that has passed is never believed.
+        The refusals of a kind become final in these cases:
+
+        - All creates of a minute were refused, and this create was sent again, or an earlier run has met the kind.
+        - Three creates that were sent again were refused.
+        - At the reduced pace, at least 40 creates got an answer, some were accepted, and more were refused.
+
+        The refusals of a kind that has passed are never final.
         """
         self._latest.append(kind)
         if not self._has_accepted or kind in self._believed:
