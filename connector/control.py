@@ -103,7 +103,7 @@ class Stop:
             return self.activity
         return f"waiting {max(self.wait_ends_at - self.clock.monotonic(), 0):.0f} s: {self.activity}"
 
-    async def until_stopped(self, coroutine: Coroutine[Any, Any, T], *, is_cancelled_once: bool = False) -> T:
+    async def wait_until_stopped(self, coroutine: Coroutine[Any, Any, T], *, is_cancelled_once: bool = False) -> T:
         """Return the result of the work, or raise its error. When the run must stop, cancel the work and wait for its
         end.
 

@@ -108,7 +108,7 @@ LARGEST_ID = 2**63 - 1
 """The largest id that fits into the 64-bit columns of the ledger and of warehouses."""
 
 
-def wire_name(field: Field) -> str:
+def find_wire_name(field: Field) -> str:
     """Return the field's name in service-api.md, for messages: `Address.Zip`."""
     return ".".join(field.path)
 

@@ -31,7 +31,7 @@ async def send_alert(notify: Notify | None, report: Report, state_dir: Path | No
     if notify is None or report.is_planned:
         return []
     try:
-        return await stop.until_stopped(_record_and_send(notify, report, state_dir, stop.clock))
+        return await stop.wait_until_stopped(_record_and_send(notify, report, state_dir, stop.clock))
     except RunAborted:
         return [f"A signal interrupted the job's alert. {_describe_next_attempt(state_dir)}"]
     except Exception as error:  # noqa: BLE001 - a failed alert changes nothing of the run

@@ -115,12 +115,12 @@ class SheetFile:
         self._flush_rows()
         self._sheet.write(b"</sheetData></worksheet>")
         self._sheet.close()
-        entries = "".join(
+        entries_xml = "".join(
             f'<property fmtid="{_FORMAT_ID}" pid="{property_id}" name={quoteattr(name)}>'
             f"<vt:lpwstr>{escape(value)}</vt:lpwstr></property>"
             for property_id, (name, value) in enumerate(properties.items(), start=2)  # 0 and 1 are reserved
         )
-        content = f'{_XML_HEAD}<Properties xmlns="{_CUSTOM_NS}" xmlns:vt="{_VALUES_NS}">{entries}</Properties>'
+        content = f'{_XML_HEAD}<Properties xmlns="{_CUSTOM_NS}" xmlns:vt="{_VALUES_NS}">{entries_xml}</Properties>'
         self._archive.writestr(_PROPERTIES, content)
         self._archive.close()
 

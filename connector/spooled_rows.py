@@ -192,8 +192,8 @@ class Conflicts:
                 ", ".join(f"row {row_number:,} of {file_names[file_index]}" for file_index, row_number in shown_records)
                 + more_message
             )
-        numbers = ", ".join(f"{row_number:,}" for _, row_number in shown_records)
-        return f"{agree(len(records), 'row', 'rows')} {numbers}{more_message}"
+        numbers_text = ", ".join(f"{row_number:,}" for _, row_number in shown_records)
+        return f"{agree(len(records), 'row', 'rows')} {numbers_text}{more_message}"
 
 
 _READING_GRACE_S = 2.0  # a stopped run waits for this time until the thread has read its chunk

@@ -103,8 +103,10 @@ def draw_sheet(rows: Sequence[Row], path: Path) -> None:
     edges, height = [0, *accumulate(widths)], 26
     letters = ["", *(chr(ord("A") + index) for index in range(len(texts[0])))]
     cells = [letters, *([str(row_number), *row] for row_number, row in enumerate(texts, 1))]
-    box = f"0 0 {edges[-1] + 1} {height * len(cells) + 1}"
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" font-family="Arial, sans-serif" font-size="13">']
+    view_box = f"0 0 {edges[-1] + 1} {height * len(cells) + 1}"
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{view_box}" font-family="Arial, sans-serif" font-size="13">'
+    ]
     for row_index, row in enumerate(cells):
         for column_index, text in enumerate(row):
             is_heading = row_index == 0 or column_index == 0

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, NotRequired, get_args, get_origin, g
 import click
 
 import connector
-from connector.fields import BY_NAME, FIELDS, wire_name
+from connector.fields import BY_NAME, FIELDS, find_wire_name
 from connector.jobs import models
 from connector.jobs.mail_models import MessageFile
 from connector.jobs.schema import JobKey, list_keys
@@ -57,7 +57,7 @@ _NOTE = "<!-- written by docs/generate_reference.py -->"
 
 def build_pages() -> dict[str, str]:
     """Return the text of each page, by its file's name."""
-    fields = [(f"`{field.name}`", wire_name(field), field.kind.value, field.rule) for field in FIELDS]
+    fields = [(f"`{field.name}`", find_wire_name(field), field.kind.value, field.rule) for field in FIELDS]
     switches = [(f"`{switch.name}`", f"`{switch.default}`", switch.values, switch.help) for switch in list_switches()]
     return {
         "commands.md": _build_page(
@@ -441,11 +441,11 @@ def _format_signature(function: Callable[..., object]) -> str:
             keywords = names[parameter.annotation.removeprefix("Unpack[").removesuffix("]")].__annotations__
             lines += [f"{name}: {kind.__forward_arg__} = ..." for name, kind in keywords.items()]
             continue
-        default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
-        lines.append(f"{parameter.name}: {parameter.annotation}{default}")
+        default_text = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+        lines.append(f"{parameter.name}: {parameter.annotation}{default_text}")
     indented_lines = [f"    {line}," for line in lines]
-    end = ")" if inspect.isclass(function) else f") -> {signature.return_annotation}"
-    return "\n".join([f"{function.__name__}(", *indented_lines, end])
+    signature_end = ")" if inspect.isclass(function) else f") -> {signature.return_annotation}"
+    return "\n".join([f"{function.__name__}(", *indented_lines, signature_end])
 
 
 def _format_examples(function: object) -> str:

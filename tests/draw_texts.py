@@ -57,7 +57,7 @@ def list_names() -> list[tuple[str, str]]:
         source = path.read_text(encoding="utf-8")
         lines = source.splitlines()
         for node in ast.walk(ast.parse(source)):
-            for name in _assigned_names(node):
+            for name in _list_assigned_names(node):
                 if len(name.strip("_")) >= _SHORTEST_NAME:
                     line = getattr(node, "lineno", 1)
                     names.append((f"{path.relative_to(ROOT)}:{line}", f"{name}    in: {lines[line - 1].strip()}"))
@@ -105,7 +105,7 @@ def _read_paragraphs(path: Path) -> Iterator[tuple[int, str]]:
         line += block.count("\n")
 
 
-def _assigned_names(node: ast.AST) -> list[str]:
+def _list_assigned_names(node: ast.AST) -> list[str]:
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
             return [node.name]

@@ -50,7 +50,7 @@ async def test_work_that_ends_before_a_stop_gives_its_result() -> None:
     async def work() -> int:
         return 7
 
-    assert await Stop().until_stopped(work()) == 7
+    assert await Stop().wait_until_stopped(work()) == 7
 
 
 async def test_work_is_cancelled_by_a_stop_and_the_first_reason_is_raised() -> None:
@@ -58,7 +58,7 @@ async def test_work_is_cancelled_by_a_stop_and_the_first_reason_is_raised() -> N
     asyncio.get_running_loop().call_soon(stop.request_stop, "the guard tripped")
     asyncio.get_running_loop().call_soon(stop.request_stop, "the time is over")
     with pytest.raises(RunAborted, match="the guard tripped"):
-        await stop.until_stopped(asyncio.sleep(60))
+        await stop.wait_until_stopped(asyncio.sleep(60))
     with pytest.raises(RunAborted, match="the guard tripped"):
         stop.check()
 
@@ -74,7 +74,7 @@ async def test_the_result_of_work_that_completes_after_its_cancellation_is_retur
             return "published"
         return "never"
 
-    assert await stop.until_stopped(publish(), is_cancelled_once=True) == "published"
+    assert await stop.wait_until_stopped(publish(), is_cancelled_once=True) == "published"
 
 
 async def test_work_that_cleans_up_is_cancelled_once_and_other_work_is_cancelled_repeatedly() -> None:
@@ -92,8 +92,8 @@ async def test_work_that_cleans_up_is_cancelled_once_and_other_work_is_cancelled
 
     stop = Stop()
     stop.event.set()
-    assert await stop.until_stopped(clean_up(), is_cancelled_once=True) == 1
-    assert await stop.until_stopped(clean_up()) == 2
+    assert await stop.wait_until_stopped(clean_up(), is_cancelled_once=True) == 1
+    assert await stop.wait_until_stopped(clean_up()) == 2
 
 
 async def test_a_time_limit_ends_a_run_unless_the_run_is_ending_already() -> None:
@@ -119,5 +119,5 @@ async def test_a_second_signal_does_not_cancel_a_clean_up() -> None:
 
     stop.event.set()
     with pytest.raises(RunAborted):
-        await stop.until_stopped(work())
+        await stop.wait_until_stopped(work())
     assert (recording_flags, stop.is_recording) == ([True], False)

@@ -50,7 +50,7 @@ def test_two_shards_overlap_unless_they_differ_and_have_the_same_count() -> None
 
 
 def test_the_parts_of_a_limit_add_up_to_the_limit() -> None:
-    limits_by_total = {total: [Shard(index, 4).divide(total) for index in range(1, 5)] for total in (0, 1, 4, 11)}
+    limits_by_total = {limit: [Shard(index, 4).divide(limit) for index in range(1, 5)] for limit in (0, 1, 4, 11)}
     assert limits_by_total == {0: [0, 0, 0, 0], 1: [1, 0, 0, 0], 4: [1, 1, 1, 1], 11: [3, 3, 3, 2]}
 
 

@@ -120,10 +120,11 @@ def describe_unmapped(mapping: FieldMapping, unmapped_columns: Sequence[str]) ->
         yield f"columns not used: {', '.join(unmapped_columns)}"
     useful_columns = find_useful_columns(mapping, unmapped_columns)
     if useful_columns:
-        columns = ", ".join(f"{column} ({field})" for column, field in useful_columns.items())
+        columns_text = ", ".join(f"{column} ({field})" for column, field in useful_columns.items())
         first_column = next(iter(useful_columns))
         yield (
-            f"columns not used that look like fields: {columns}. Nothing fills these fields. To send a column, use "
+            f"columns not used that look like fields: {columns_text}. Nothing fills these fields. To send a "
+            "column, use "
             f"--map {useful_columns[first_column]}={shlex.quote(first_column)} (in a job `fields`)"
         )
     fields = sorted({"first_name", "last_name"} & mapping.rules.keys())

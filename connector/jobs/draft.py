@@ -207,8 +207,8 @@ def _refine_dates(frame: pd.DataFrame, rule: ColumnRule, today: date) -> tuple[C
         for rule in best_rules
     ]
     if best_count and len(set(map(tuple, birthday_columns))) > 1:
-        formats = " and ".join(rule.format[0] if rule.format else _DATE_FORMATS[0] for rule in best_rules)
-        return best_rules[0], f"{formats} are equally good: choose one"
+        formats_text = " and ".join(rule.format[0] if rule.format else _DATE_FORMATS[0] for rule in best_rules)
+        return best_rules[0], f"{formats_text} are equally good: choose one"
     return best_rules[0], ""
 
 

@@ -213,8 +213,8 @@ def _explain_error(error: ErrorDetails, keys: Keys, model: type[BaseModel], writ
         case "tuple_type" | "list_type":
             return f"must be a list, such as [email]{shown_value}"
         case "model_type" | "dict_type" | "model_attributes_type":
-            key_list = f" ({', '.join(allowed_keys)})" if (allowed_keys := find_allowed_keys(model, keys)) else ""
-            return f"must hold keys{key_list}{shown_value}"
+            keys_text = f" ({', '.join(allowed_keys)})" if (allowed_keys := find_allowed_keys(model, keys)) else ""
+            return f"must hold keys{keys_text}{shown_value}"
         case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
             return f"{error['msg'].replace('Input should', 'must')}{shown_value}"
         case _:

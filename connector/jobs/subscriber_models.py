@@ -8,14 +8,14 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from connector.errors import ConfigurationError
-from connector.fields import BY_NAME, FIELDS, SENT_FIELDS, BaseRef, wire_name
+from connector.fields import BY_NAME, FIELDS, SENT_FIELDS, BaseRef, find_wire_name
 from connector.jobs.key_types import STRICT_CONFIG, ColumnName, Name, accept_short_form
 from connector.subscribers.rules import BaseColumn, Case, ColumnRule, find_kind_faults, parse_base
 
 ZipPolicy = Literal["omit", "reject", "custom_field1", "custom_field2", "custom_field3"]
 
 _SENT_NAMES = tuple(field.name for field in SENT_FIELDS)
-_NAME_BY_WIRE_NAME = {wire_name(field).casefold(): field.name for field in FIELDS}
+_NAME_BY_WIRE_NAME = {find_wire_name(field).casefold(): field.name for field in FIELDS}
 _SAMPLE_DAY = date(1987, 6, 25)  # the numbers of its year, month and day cannot be confused
 _OTHER_YEAR_DAY = date(2015, 6, 25)  # the same month, day and weekday in another year
 

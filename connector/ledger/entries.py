@@ -344,16 +344,21 @@ class Ledger:
     # Settling
 
     def mark_found(
-        self, base: Base, old_state: State, found_subscribers: Sequence[tuple[bytes, int]], *, is_ours: bool = True
+        self,
+        base: Base,
+        old_state: State,
+        found_subscribers: Sequence[tuple[bytes, int]],
+        *,
+        is_own_create: bool = True,
     ) -> None:
         """Move UNKNOWN, HELD or REJECTED (`old_state`) to CONFIRMED. `found_subscribers` are (identity, subscriber id)
         of subscribers that the service has shown.
 
-        With `is_ours`, the subscriber of an UNKNOWN entry was created by this connector. Another program may have
+        With `is_own_create`, the subscriber of an UNKNOWN entry was created by this connector. Another program may have
         created any other subscriber. So its entry loses the fingerprint, and the next row is compared.
         """
         how_number = CONFIRMATION_NUMBERS["found"] if old_state is State.REJECTED else CONFIRMATION_NUMBERS["settled"]
-        batch = _SET_CONFIRMED if old_state is State.UNKNOWN and is_ours else _SET_CONFIRMED_WITHOUT_FINGERPRINT
+        batch = _SET_CONFIRMED if old_state is State.UNKNOWN and is_own_create else _SET_CONFIRMED_WITHOUT_FINGERPRINT
         self._change_state(
             batch, [(base.key, *pair) for pair in found_subscribers], old_state, Event.FOUND, how=how_number
         )

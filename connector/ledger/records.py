@@ -40,8 +40,8 @@ def find_or_add_base(connection: Connection, account: str, service_id: int | Non
         rows = connection.execute(query, parameters).all()
     ids = sorted({row.service_id for row in rows if row.service_id is not None})
     if len(ids) > 1:
-        id_list = ", ".join(map(str, ids))
-        raise ConfigurationError(f"several bases are known by the name {name} (ids {id_list}): give the base by its id")
+        ids_sql = ", ".join(map(str, ids))
+        raise ConfigurationError(f"several bases are known by the name {name} (ids {ids_sql}): give the base by its id")
     if not rows:
         rows = connection.execute(_INSERT_BASE, parameters).all()
     return Base(*rows[0])

@@ -94,13 +94,13 @@ def resolve_file(path: Path, *, may_create: bool = True) -> Path:
         if may_create:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         real_path = path.resolve()
-        is_circle = real_path.is_symlink()  # before Python 3.13, `resolve` raises RuntimeError
+        is_symlink_loop = real_path.is_symlink()  # before Python 3.13, `resolve` raises RuntimeError
         is_folder = real_path.is_dir()
         has_other_names = real_path.is_file() and real_path.stat().st_nlink > 1
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: links in a circle; ValueError: a NUL
         reason = getattr(error, "strerror", None) or "its links lead in a circle, or it is not a path"
         raise build_error(make_storable(str(path)), reason) from None
-    if is_circle:
+    if is_symlink_loop:
         raise build_error(str(path), "its links lead in a circle")
     if is_folder:
         raise build_error(str(path), "it is a folder, not a file")

@@ -292,8 +292,8 @@ _RenderedSql = tuple[str, tuple[str, ...], tuple[str, ...]]
 @lru_cache(maxsize=256)  # one item for each statement and each number of rows (a power of two)
 def _render_values(batch: Batch, row_count: int) -> _RenderedSql:
     """Return the statement for this number of rows, in the form of SQLite's driver."""
-    row_marks = f"({', '.join('?' for _ in batch.types.split())})"
-    return _render_sql(batch, "?", f"(VALUES {', '.join([row_marks] * row_count)}) AS item")
+    row_marks_sql = f"({', '.join('?' for _ in batch.types.split())})"
+    return _render_sql(batch, "?", f"(VALUES {', '.join([row_marks_sql] * row_count)}) AS item")
 
 
 @cache
@@ -301,9 +301,9 @@ def _render_arrays(batch: Batch) -> _RenderedSql:
     """Return the statement for any number of rows, in the form of psycopg. %b is a value in binary form, which the
     server does not have to parse."""
     types = batch.types.split()
-    arrays = ", ".join(f"CAST(%b AS {type_name}[])" for type_name in types)
-    columns = ", ".join(f"column{column_number}" for column_number, _ in enumerate(types, 1))
-    return _render_sql(batch, "%s", f"unnest({arrays}) AS item ({columns})")
+    arrays_sql = ", ".join(f"CAST(%b AS {type_name}[])" for type_name in types)
+    columns_sql = ", ".join(f"column{column_number}" for column_number, _ in enumerate(types, 1))
+    return _render_sql(batch, "%s", f"unnest({arrays_sql}) AS item ({columns_sql})")
 
 
 def _render_sql(batch: Batch, value_mark: str, items_sql: str) -> _RenderedSql:

@@ -255,7 +255,7 @@ def _read_stored_sweep(options: ListOptions, chunksize: int | None) -> tuple[Sto
                 )
 
     try:
-        certificate = run_in_thread(lambda stop: stop.until_stopped(read()))
+        certificate = run_in_thread(lambda stop: stop.wait_until_stopped(read()))
     except BaseException:
         sweep.close()
         raise

@@ -72,7 +72,7 @@ async def find_rows_by_id(access: ListAccess, subscriber_id: int, *, can_wait: b
         if attempt and not await stop.sleep(access.policy.quiet_period_s):
             break
         try:
-            rows = (await stop.until_stopped(request_rows(access, ListQuery(id=subscriber_id)))).rows
+            rows = (await stop.wait_until_stopped(request_rows(access, ListQuery(id=subscriber_id)))).rows
         except ListFailed:
             continue
         if matching_rows := [row for row in rows if row["Id"] == subscriber_id]:
@@ -87,7 +87,7 @@ async def find_ids(access: ListAccess, sentinel: Sentinel, query: ListQuery) -> 
     The list is asked once, with `query`. The first set is None if the answer shows only other subscribers and may be
     incomplete. Two ids in the second set prove a duplicate. Raises RunAborted."""
     try:
-        answer = await access.stop.until_stopped(request_rows(access, query))
+        answer = await access.stop.wait_until_stopped(request_rows(access, query))
     except ListFailed:
         return None, set()
     identities, base_id = {digest_identity(sentinel.field, sentinel.value)}, sentinel.base_id

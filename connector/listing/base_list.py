@@ -281,7 +281,7 @@ async def _read_and_record(
         )
     log_values = {"verdict": certificate.verdict, "distinct": certificate.distinct, "pages": certificate.pages}
     logger.info("look-up: the list was read, %(distinct)d subscribers in %(pages)d pages, %(verdict)s", log_values)
-    await access.stop.until_stopped(try_unlisted_ids(access, certificate.unlisted_ids))
+    await access.stop.wait_until_stopped(try_unlisted_ids(access, certificate.unlisted_ids))
     seen_ids = frozenset(watching_sink.seen_ids)
     _record_reading(access.state, certificate, watching_sink, seen_ids & sentinel_ids, base_ids)
     return certificate, seen_ids & watched_ids
@@ -312,10 +312,10 @@ async def _read_shared_list(
         earlier_total=earlier_total,
         draw=access.draw,
     )
-    certificate = await access.stop.until_stopped(read_whole_list())
+    certificate = await access.stop.wait_until_stopped(read_whole_list())
     if certificate.total_last == 0 and not certificate.is_complete:
         # Either other runs have created the first subscribers meanwhile, or an answer was wrong. Read the list again.
-        certificate = await access.stop.until_stopped(read_whole_list())
+        certificate = await access.stop.wait_until_stopped(read_whole_list())
     return certificate
 
 

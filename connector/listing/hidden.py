@@ -46,18 +46,18 @@ async def find_hidden_base(access: ListAccess, *, is_list_read: bool = False) ->
         return None
     if is_list_read and service_id in state.swept_base_ids:
         return False
-    rows = await access.stop.until_stopped(_ask_for_base(access, service_id))
+    rows = await access.stop.wait_until_stopped(_ask_for_base(access, service_id))
     rows = [row for row in rows if reader.is_of_base(row.get("Base"))]
     sentinels_by_id = {sentinel.subscriber_id: sentinel for sentinel in access.sentinels}
     older_rows = [row for row in rows if row["Id"] not in sentinels_by_id]
     if not older_rows:
-        older_rows = await access.stop.until_stopped(_ask_for_classes(access, service_id))
+        older_rows = await access.stop.wait_until_stopped(_ask_for_classes(access, service_id))
     if not older_rows or (is_list_read and await _shows_base(access, reader)):
         return False
     name, path = access.policy.identity, BY_NAME[access.policy.identity].path[0]
     sample = next((row for row in older_rows if row.get(path)), None)
     if sample is not None and not is_list_read:
-        answer = await access.stop.until_stopped(look_up(access, name, sample[path]))
+        answer = await access.stop.wait_until_stopped(look_up(access, name, sample[path]))
         if answer.has_subscriber(sample["Id"]):
             access.is_base_shown = True
             return False
@@ -80,7 +80,7 @@ async def _shows_base(access: ListAccess, reader: BaseReader) -> bool:
     the first subscribers of the base after the sweep. Record the result."""
     access.state.stats = None  # the stats of the sweep are older
     stats = await read_stats(access)
-    rows = await access.stop.until_stopped(_read_end(access, stats.total_count or 0))
+    rows = await access.stop.wait_until_stopped(_read_end(access, stats.total_count or 0))
     bases = [*({"Id": base_id, "Name": name} for base_id, name in stats.bases), *(row.get("Base") for row in rows)]
     access.is_base_shown = any(reader.is_of_base(base) for base in bases)
     return access.is_base_shown
@@ -129,10 +129,10 @@ async def record_hidden_classes(access: ListAccess, *, is_repeated: bool = False
     state = access.state
     if not state.are_classes_known or (is_repeated and not state.hidden_classes):
         request_page, concurrency = partial(try_page, access.client, access.retrier), access.policy.max_concurrency
-        counts = await access.stop.until_stopped(count_classes(request_page, concurrency))
-        hidden_classes = await access.stop.until_stopped(find_hidden_classes(request_page, counts, concurrency))
-        unlisted_ids = await access.stop.until_stopped(_find_older_id(request_page, counts.ids))
-        await access.stop.until_stopped(try_unlisted_ids(access, unlisted_ids))
+        counts = await access.stop.wait_until_stopped(count_classes(request_page, concurrency))
+        hidden_classes = await access.stop.wait_until_stopped(find_hidden_classes(request_page, counts, concurrency))
+        unlisted_ids = await access.stop.wait_until_stopped(_find_older_id(request_page, counts.ids))
+        await access.stop.wait_until_stopped(try_unlisted_ids(access, unlisted_ids))
         state.hidden_classes = tuple(dict.fromkeys([*state.hidden_classes, *hidden_classes]))
         state.unshown_classes = counts.unshown_classes
         state.are_classes_known = True

@@ -314,7 +314,7 @@ async def look_up_by_filters(
     fields = sorted({key.field for key in keys})
     reader = BaseReader(access.journal.base, access.requested_base_name, fields, access.inactive_identities)
     access.stop.activity = f"looking for {count(remaining_count or len(keys), 'subscriber')} by the list's filters"
-    result = await access.stop.until_stopped(_FilterLookup(access, questions, reader).execute())
+    result = await access.stop.wait_until_stopped(_FilterLookup(access, questions, reader).execute())
     log_values = {"asked": len(keys), "present": len(result.found_ids), "absent": len(result.absent_identities)}
     logger.info("look-up: by filter %(asked)d asked, %(present)d present, %(absent)d absent", log_values)
     return result

@@ -187,10 +187,10 @@ def _explain_failure(answer: Refused | Ambiguous | NotSent, client: Client) -> L
         )
         error_class = TokenRefusedError if is_token_refused and is_first_request else ListFailed
         return error_class(f"The service refused its list ({answer.status}: {message}). {hint}", status=answer.status)
-    status = f"status {answer.status}, " if answer.status is not None else ""
+    status_text = f"status {answer.status}, " if answer.status is not None else ""
     # Every attempt gets the same redirect: the service has another address, or the address asks for a login.
     hint = "Check the base URL." if answer.status in _REDIRECT_STATUSES else "Run again later."
-    return ListFailed(f"The service did not return its list ({status}{message}). {hint}", status=answer.status)
+    return ListFailed(f"The service did not return its list ({status_text}{message}). {hint}", status=answer.status)
 
 
 @dataclass(frozen=True, slots=True)

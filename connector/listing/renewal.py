@@ -111,7 +111,7 @@ async def _fetch_offset(access: ListAccess, offset: int) -> ListPage | None:
     """Return the page at this offset, or None if the service refuses the offset, as some services do past the end."""
     query = ListQuery(offset=offset, base_id=access.state.base_id)
     try:
-        return await access.stop.until_stopped(fetch_page(access.client, access.retrier, query))
+        return await access.stop.wait_until_stopped(fetch_page(access.client, access.retrier, query))
     except ListFailed as failure:
         if failure.is_query_refused:
             return None

@@ -168,7 +168,9 @@ async def read_stats(access: ListAccess) -> ListStats:
     state, now = access.state, access.clock.monotonic()
     if state.stats is not None and now < state.stats.read_at + access.policy.fresh_s:
         return state.stats
-    page = await access.stop.until_stopped(fetch_page(access.client, access.retrier, ListQuery(base_id=state.base_id)))
+    page = await access.stop.wait_until_stopped(
+        fetch_page(access.client, access.retrier, ListQuery(base_id=state.base_id))
+    )
     request_count = None  # the number of requests of a sweep in id order, including the empty page past the end
     if page.total_count is not None:
         page_size = page.limit if page.limit is not None and page.limit > 0 else max(1, len(page.subscribers))

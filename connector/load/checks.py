@@ -46,10 +46,11 @@ def refuse_misanswered_base(base: Base) -> None:
         return
     references = [f"its id {base.answered_id}"] if base.answered_id is not None else []
     references += [f"its name {base.answered_name}"] if base.answered_name is not None else []
-    requested_base = base.name if base.service_id is None else f"id {base.service_id}"
+    requested_base_text = base.name if base.service_id is None else f"id {base.service_id}"
     raise ConfigurationError(
-        f"the service answered a create for the base {requested_base} with another base "
-        f"({describe_base(base.answered_id, base.answered_name)}), so nothing is sent to the base {requested_base}. If "
+        f"the service answered a create for the base {requested_base_text} with another base "
+        f"({describe_base(base.answered_id, base.answered_name)}), so nothing is sent to the base "
+        f"{requested_base_text}. If "
         f"you mean the other base, give it by {' or '.join(references) or 'its id'}. If the service was repaired, "
         "run connector retry "
         "--held resend"
@@ -202,7 +203,7 @@ async def _is_id_filter_working(session: Session) -> bool:
 
 
 async def _fetch_page(session: Session, query: ListQuery) -> ListPage:
-    return await session.stop.until_stopped(fetch_page(session.access.client, session.access.retrier, query))
+    return await session.stop.wait_until_stopped(fetch_page(session.access.client, session.access.retrier, query))
 
 
 def describe_duplicates(duplicate_ids: Collection[tuple[int, ...]]) -> Iterator[str]:

@@ -18,7 +18,7 @@ from connector.load.session import Canaries, Session
 from connector.pace.pace import Pace
 from connector.pace.refusals import SERIES_LENGTH
 from connector.sender import FetchItems, GiveUpReason, Sender
-from connector.service.answers import is_about_row, refusal_kind
+from connector.service.answers import build_refusal_kind, is_about_row
 from connector.service.wire import TOO_MANY_REQUESTS, UNAUTHENTICATED, Ambiguous, Created, Refused, read_base
 from connector.states import Event, State
 from connector.texts import agree, count
@@ -153,13 +153,13 @@ class Creator:
         does not end a series of refusals.
         """
         passing_refusals, sent_at = self._session.passing_refusals, candidate.sent_at
-        previous_kind = "" if candidate.earlier_refusal is None else refusal_kind(*candidate.earlier_refusal)
+        previous_kind = "" if candidate.earlier_refusal is None else build_refusal_kind(*candidate.earlier_refusal)
         if isinstance(answer, Created):
             passing_refusals.record_accepted(sent_at, previous_kind)
         elif is_about_row(answer.status, answer.message, candidate.normal_identity):
             passing_refusals.end_series()
         elif answer.status != TOO_MANY_REQUESTS:
-            kind = refusal_kind(answer.status, answer.message)
+            kind = build_refusal_kind(answer.status, answer.message)
             if answer.retry_after_s is not None:
                 passing_refusals.mark_passing(kind)
             now = self._session.clock.monotonic()
@@ -333,7 +333,7 @@ class Creator:
                 "Check the token, its prefix (service.authorization) and the base URL, then run again"
             )
         elif transition.event is Event.REFUSED:
-            kind = refusal_kind(transition.status or 0, transition.message)
+            kind = build_refusal_kind(transition.status or 0, transition.message)
             canaries.refusal_counts[kind] += 1
             if canaries.refusal_counts[kind] >= _MAX_REFUSED_CANARIES:
                 next_step = "run again when the service accepts creates"
@@ -372,5 +372,5 @@ async def plan_creates(session: Session, outcomes: Outcomes, fetch: FetchItems[C
 def _describe_known(known_subscriber: KnownSubscriber) -> str:
     """Return a text about a subscriber that existed before a create. The text may contain an email address."""
     text = "" if known_subscriber.text is None else f" as {known_subscriber.text!r}"
-    base = "" if known_subscriber.base == (None, None) else f" in the base {describe_base(*known_subscriber.base)}"
-    return f"which existed before{text}{base}"
+    base_text = "" if known_subscriber.base == (None, None) else f" in the base {describe_base(*known_subscriber.base)}"
+    return f"which existed before{text}{base_text}"

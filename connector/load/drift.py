@@ -221,12 +221,12 @@ class _Comparison:
         if not ids:
             return True
         session.stop.activity = f"comparing {len(ids):,} rows with the service"
-        first_rows = (await session.stop.until_stopped(request_rows(session.access, ListQuery(id=ids[0])))).rows
+        first_rows = (await session.stop.wait_until_stopped(request_rows(session.access, ListQuery(id=ids[0])))).rows
         if any(row["Id"] != ids[0] for row in first_rows):
             return False
         self.receive_rows(first_rows)
         look_ups = [partial(request_rows, session.access, ListQuery(id=subscriber_id)) for subscriber_id in ids[1:]]
-        for answer in await session.stop.until_stopped(look_up_together(session.access, look_ups)):
+        for answer in await session.stop.wait_until_stopped(look_up_together(session.access, look_ups)):
             self.receive_rows(answer.rows)
         return True
 
@@ -261,7 +261,7 @@ class _Comparison:
                 if session_of_base.journal.base.service_id
             ],
         )
-        certificate = await session.stop.until_stopped(reading)
+        certificate = await session.stop.wait_until_stopped(reading)
         if not certificate.is_complete:
             self._reason = f"the list could not be read whole ({certificate.reason})"
             return

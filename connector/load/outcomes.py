@@ -20,7 +20,7 @@ from connector.load.unresolved import UnresolvedCreate
 from connector.outcomes import Outcome
 from connector.pace.refusals import SERIES_LENGTH
 from connector.rows import LoadRow, Row
-from connector.service.answers import is_about_row, refusal_kind
+from connector.service.answers import build_refusal_kind, is_about_row
 from connector.states import Event, FinalAbsenceEvent, State
 from connector.tally import Leftover, Problem
 
@@ -47,7 +47,7 @@ class _HeldRow:
         status, message = self.problem.http_status or 0, self.problem.message
         if not self.is_of_this_run or self.refused_at is None or is_about_row(status, message, self.row.identity_text):
             return ""
-        return refusal_kind(status, message)
+        return build_refusal_kind(status, message)
 
 
 class Outcomes:
@@ -122,7 +122,7 @@ class Outcomes:
             if (
                 unresolved_create.is_rejected_in_ledger
                 and row is not None
-                and self._session.passing_refusals.is_believed(unresolved_create.kind)
+                and self._session.passing_refusals.is_final_kind(unresolved_create.kind)
             ):
                 del self.unresolved_creates[identity]
                 problem = _build_rejected_problem(row.source, unresolved_create.status, unresolved_create.message)

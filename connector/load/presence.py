@@ -369,7 +369,7 @@ class AccountPresence:
         session, rows, shown_count = keys[0][0].session, list[dict[str, Any]](), 0
         with suppress(ListFailed):
             identity_texts = [(key.field, key.value) for _, key in keys]
-            rows = await session.stop.until_stopped(find_rows_by_filters(session.access, identity_texts))
+            rows = await session.stop.wait_until_stopped(find_rows_by_filters(session.access, identity_texts))
         for base in {id(base): base for base, _ in keys}.values():
             identities = {key.identity for key_base, key in keys if key_base is base}
             listed_pairs = build_reader(base.access, [base.session.policy.identity]).read(rows)

@@ -17,7 +17,7 @@ from connector.load.lookups import look_up_all
 from connector.load.session import Session
 from connector.pace.refusals import SERIES_LENGTH
 from connector.rows import LoadRow
-from connector.service.answers import is_about_row, refusal_kind
+from connector.service.answers import build_refusal_kind, is_about_row
 from connector.states import State
 
 
@@ -60,7 +60,7 @@ class EarlierRefusals:
         """Choose the refusals whose creates this run sends again, and the refusals whose creates the run withholds."""
         session, refusals_by_kind = self._session, defaultdict[str, list[Refusal]](list)
         for refusal in refusals:
-            refusals_by_kind[refusal_kind(refusal.status, refusal.message)].append(refusal)
+            refusals_by_kind[build_refusal_kind(refusal.status, refusal.message)].append(refusal)
         for kind, similar_refusals in refusals_by_kind.items():
             is_shared = len(similar_refusals) >= SERIES_LENGTH and not is_about_row(
                 similar_refusals[0].status, similar_refusals[0].message
@@ -87,7 +87,7 @@ class EarlierRefusals:
         refusals = [
             refusal
             for refusal in session.withheld_refusals.values()
-            if refusal_kind(refusal.status, refusal.message) in session.passing_refusals.passed
+            if build_refusal_kind(refusal.status, refusal.message) in session.passing_refusals.passed
             or (is_resending_all and refusal.status in NOT_FINAL_STATUSES)
         ]
         if not refusals:

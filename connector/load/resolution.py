@@ -179,7 +179,7 @@ class Settler:
             identity
             for identity, unresolved_create in unresolved_by_identity.items()
             if unresolved_create.is_rejected_in_ledger
-            and not self._session.passing_refusals.is_believed(unresolved_create.kind)
+            and not self._session.passing_refusals.is_final_kind(unresolved_create.kind)
         ]
 
         def read_entries(ledger: Ledger) -> list[UnfinishedEntry]:
@@ -275,7 +275,7 @@ class Settler:
 
         def update_ledger(ledger: Ledger) -> None:
             ledger.mark_found(base, State.UNKNOWN, created_pairs)
-            ledger.mark_found(base, State.UNKNOWN, foreign_pairs, is_ours=False)
+            ledger.mark_found(base, State.UNKNOWN, foreign_pairs, is_own_create=False)
             if result.lag_s > access.state.largest_lag_s:
                 record_lag(ledger.connection, base.account, result.lag_s)
 
@@ -298,7 +298,7 @@ class Settler:
                     request = is_class_shown(
                         session.access, is_active=is_active, by_filter=self._last_result.is_by_filter
                     )
-                    visibility_by_activity[is_active] = await session.stop.until_stopped(request)
+                    visibility_by_activity[is_active] = await session.stop.wait_until_stopped(request)
                 if visibility_by_activity[is_active] is None:
                     continue
                 unresolved_create.unprovable_reason = (
@@ -355,7 +355,7 @@ class Settler:
                 case Event.WITHHELD:
                     withheld_pairs.append((entry.identity, unresolved_create.unprovable_reason or None))
                 case Event.REFUSED:
-                    if not self._session.passing_refusals.is_believed(unresolved_create.kind):
+                    if not self._session.passing_refusals.is_final_kind(unresolved_create.kind):
                         # The new message also gives the refusal another kind.
                         messages = [_PROVED_MESSAGE, unresolved_create.message]
                         unresolved_create.message = ": ".join(filter(None, messages))
@@ -386,7 +386,7 @@ class Settler:
             return Event.WITHHELD
         if session.is_suppressed(entry.identity, self._read_newest_values(entry)):
             return Event.SUPPRESSED
-        if session.passing_refusals.is_believed(unresolved_create.kind):
+        if session.passing_refusals.is_final_kind(unresolved_create.kind):
             return Event.REFUSED
         # The policy of the run that left the entry also counts, unless a person wants held entries sent again.
         is_holding = session.policy.on_unknown == "hold" or (bool(entry.is_holding) and not self._is_resending_held)
@@ -420,7 +420,7 @@ class Settler:
             else:
                 entries_to_send.append(entry)
         await self._send_creates_again(
-            [entry for entry in entries_to_send if not passing_refusals.is_believed(refusal_kinds[entry.identity])],
+            [entry for entry in entries_to_send if not passing_refusals.is_final_kind(refusal_kinds[entry.identity])],
             base,
         )
         for entry in absent_entries:
@@ -430,7 +430,7 @@ class Settler:
                 started_at, is_active=is_sent_active(entry)
             ):
                 continue
-            if not passing_refusals.is_believed(refusal_kinds[entry.identity]):
+            if not passing_refusals.is_final_kind(refusal_kinds[entry.identity]):
                 await self._send_creates_again([entry], base)
 
     async def _send_creates_again(self, entries: Sequence[UnfinishedEntry], base: Base) -> None:
@@ -463,7 +463,7 @@ class Settler:
             if (
                 unresolved_create is not None
                 and is_unsent
-                and self._session.passing_refusals.is_believed(unresolved_create.kind)
+                and self._session.passing_refusals.is_final_kind(unresolved_create.kind)
             ):
                 final_entries.append(entry)
         refusals = [self._read_refusal(entry) for entry in final_entries]

@@ -7,7 +7,7 @@ from math import inf
 
 from connector.ledger.entries import Intent, Transition
 from connector.rows import LoadRow
-from connector.service.answers import refusal_kind
+from connector.service.answers import build_refusal_kind
 from connector.states import Event
 
 _MAX_ATTEMPTS = 5  # creates of one identity; at 2 % loss, the chance that all of them are lost is 3 in a billion
@@ -55,7 +55,7 @@ class UnresolvedCreate:
     @property
     def kind(self) -> str:
         """The kind of the refusal, or "" if the last attempt was not refused."""
-        return refusal_kind(self.status or 0, self.message) if self.is_refused else ""
+        return build_refusal_kind(self.status or 0, self.message) if self.is_refused else ""
 
     @property
     def has_no_attempt_left(self) -> bool:

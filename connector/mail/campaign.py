@@ -22,7 +22,7 @@ from connector.outcomes import MailOutcome
 from connector.pace.pace import Pace
 from connector.rows import Row
 from connector.sender import FetchItems, GiveUpReason, Sender
-from connector.service.answers import refusal_kind
+from connector.service.answers import build_refusal_kind
 from connector.service.client import Client
 from connector.service.retry import Retrier
 from connector.service.wire import TOO_MANY_REQUESTS, UNAUTHORISED, Accepted, Ambiguous, NotSent, Refused, is_rate_limit
@@ -350,7 +350,7 @@ class CampaignSender:
                 f"{next_step}, and run again with --rejected to send this email, too"
             )
         else:
-            kind = refusal_kind(status, answer_message)
+            kind = build_refusal_kind(status, answer_message)
             self._refused_counts[kind] += 1
             if self._refused_counts[kind] >= _MAX_REFUSED_BETWEEN_ACCEPTED:
                 self._stop.request_stop(

@@ -83,13 +83,13 @@ async def read_inactive_addresses(client: Client, clock: Clock, stop: Stop) -> I
     """
     sink, retrier, query = _InactiveAddressSink(), Retrier(clock=clock), ListQuery(limit=MAX_LIMIT)
     try:
-        rows = (await stop.until_stopped(fetch_page(client, retrier, query))).subscribers
+        rows = (await stop.wait_until_stopped(fetch_page(client, retrier, query))).subscribers
         if rows and not any(isinstance(row.get("IsActive"), bool) for row in rows):
             raise ConfigurationError(_UNREADABLE_MESSAGE)
         sink.receive_rows(rows)
         inactive_query = replace(query, is_active=False)
         reading = read_list(client, retrier, inactive_query, sink, now=clock.now, monotonic=clock.monotonic)
-        certificate = await stop.until_stopped(reading)
+        certificate = await stop.wait_until_stopped(reading)
     except TokenRefusedError:
         raise
     except ListFailed as error:

@@ -233,8 +233,8 @@ async def _send_emails(run: _Run, email_log: EmailLog, campaign: Campaign, spool
 
         def describe() -> str:
             sent_count, quiet_s = run.check.outcomes[MailOutcome.SENT], client.quiet_until - run.clock.monotonic()
-            pause = f" (waiting {quiet_s:.0f} s: the service has asked for a pause)" if quiet_s > 1 else ""
-            return f"{sent_count:,} sent; {progress_meter.describe(sent_count, spool.row_count)}{pause}"
+            pause_text = f" (waiting {quiet_s:.0f} s: the service has asked for a pause)" if quiet_s > 1 else ""
+            return f"{sent_count:,} sent; {progress_meter.describe(sent_count, spool.row_count)}{pause_text}"
 
         try:
             inactive_identities = InactiveIdentities()

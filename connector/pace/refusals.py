@@ -51,8 +51,17 @@ class PassingRefusals:
     """
 
     __slots__ = (
-        "_believed", "_count", "_has_accepted", "_kind", "_latest", "_since", "_slowed", "_suspect", "_tries",
-        "earlier", "passed",
+        "_count",
+        "_final_kinds",
+        "_has_accepted",
+        "_kind",
+        "_latest",
+        "_since",
+        "_slowed",
+        "_suspect",
+        "_tries",
+        "earlier",
+        "passed",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -60,7 +69,7 @@ class PassingRefusals:
         self.passed: set[str] = set()
         self._suspect: set[str] = set()
         self._slowed: dict[str, _ReducedPaceCounts] = {}
-        self._believed: set[str] = set()
+        self._final_kinds: set[str] = set()
         self._tries = Counter[str]()
         self._has_accepted = False
         self._latest: deque[str] = deque(maxlen=_SAMPLE_SIZE)  # kinds of the latest answers, "" for others
@@ -75,9 +84,9 @@ class PassingRefusals:
         """Return whether refusals of this kind may pass, because their cause is the service and not a row."""
         return kind in self._suspect or kind in self.passed
 
-    def is_believed(self, kind: str) -> bool:
+    def is_final_kind(self, kind: str) -> bool:
         """Return whether this run has tried this kind long enough, so that its refusals are final."""
-        return kind in self._believed
+        return kind in self._final_kinds
 
     def record_accepted(self, sent_at: float, refused_kind: str = "") -> None:
         """Record that a create was accepted. `refused_kind` is the kind of an earlier refusal of the same create."""
@@ -92,7 +101,7 @@ class PassingRefusals:
     def mark_passing(self, kind: str) -> None:
         """Record that refusals of this kind may pass, for example after a Retry-After. Do nothing if the
         refusals of this kind are final."""
-        if kind not in self._believed:
+        if kind not in self._final_kinds:
             self._suspect.add(kind)
 
     def end_series(self) -> None:
@@ -112,7 +121,7 @@ class PassingRefusals:
         The refusals of a kind that has passed are never final.
         """
         self._latest.append(kind)
-        if not self._has_accepted or kind in self._believed:
+        if not self._has_accepted or kind in self._final_kinds:
             self.end_series()
             return self.may_pass(kind)
         if kind != self._kind:
@@ -129,7 +138,7 @@ class PassingRefusals:
             self._slowed[kind].refused_count += sent_at > self._slowed[kind].since
         if kind not in self.passed and self._has_failed(kind, now, is_repeated=is_repeated):
             self._suspect.discard(kind)
-            self._believed.add(kind)
+            self._final_kinds.add(kind)
             self.end_series()
         return self.may_pass(kind)
 

@@ -301,19 +301,22 @@ class Run:
     def describe(self) -> str:
         """Return a text for a person about the current state of the run."""
         is_loading = bool(self.ledger_writers)
-        activity = self.stop.describe() if is_loading or self.tally.read_count else "starting"
+        activity_text = self.stop.describe() if is_loading or self.tally.read_count else "starting"
         if (quiet_s := self.client.quiet_until - self.clock.monotonic()) > _MIN_SHOWN_PAUSE_S:
-            activity = f"waiting {quiet_s:.0f} s: the service has asked for a pause"
+            activity_text = f"waiting {quiet_s:.0f} s: the service has asked for a pause"
         done_count = self.tally.outcomes.total() if is_loading else self.tally.read_count
         meter_text = self.progress_meter.describe(
             done_count, self.expected_row_count, is_estimate=self.is_row_count_estimated
         )
-        counts = ", ".join(
+        counts_text = ", ".join(
             f"{row_count:,} {outcome}" for outcome, row_count in self.tally.outcomes.items() if row_count
         )
         verb = "planned" if self.frame.plan.is_planned else "read"
         progress_text = f"; {meter_text}" if meter_text else ""
-        return f"{self.tally.read_count:,} {verb}{': ' if counts else ''}{counts}{progress_text} ({activity})"
+        return (
+            f"{self.tally.read_count:,} {verb}{': ' if counts_text else ''}{counts_text}{progress_text} "
+            f"({activity_text})"
+        )
 
 
 async def run_in_frame(frame: Frame, work: Work, stop: Stop, on_begin: ReceiveDescription) -> Report:
@@ -370,7 +373,7 @@ async def _run_with_ledger(
     else:
         rows = PlannedRows(plan.rows_path, plan.policy.identity, findings)
     with rows, open_ledger_queue(ledger) as ledger_queue:
-        key, bases = _record_start(ledger, frame, report, clock)
+        run_key, bases = _record_start(ledger, frame, report, clock)
         with ledger.transaction():
             problems.load_known_problems(ledger)
         pace = _build_pace(ledger, frame, clock)
@@ -384,7 +387,7 @@ async def _run_with_ledger(
                 tally,
                 ledger,
                 client,
-                key,
+                run_key,
                 bases,
                 ledger_queue,
                 pace,
@@ -402,7 +405,7 @@ async def _run_with_ledger(
     rows_read = run.rows_read if has_finished else None
     with ledger.transaction() as connection:
         ended_at = clock.now().timestamp()
-        finish_run(connection, key, report.status, ended_at, rows_read)
+        finish_run(connection, run_key, report.status, ended_at, rows_read)
         if pace.rate.is_measured and pace.rate.found is not None:
             record_found_limit(connection, plan.settings.account, pace.rate.found.scale(plan.shard.count), ended_at)
         if has_finished and not plan.is_planned:

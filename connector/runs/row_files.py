@@ -23,7 +23,7 @@ from connector.outcomes import Fault, Outcome
 from connector.rows import Chunk, CloseableResource, MalformedRow, Omission, Row, write_cell
 from connector.runs.problems import ProblemLog
 from connector.runs.rejects import ADDED_COLUMNS, select_source_columns
-from connector.service.answers import refusal_kind
+from connector.service.answers import build_refusal_kind
 from connector.sheet_file import CellError, SheetFile
 from connector.subscribers.preparation import Difference, PreparedChunk
 from connector.tally import Change, OptOut, Problem, RowRecorder
@@ -79,7 +79,7 @@ class RowFindings:
             fields, codes, messages = [problem.field], [problem.code], [problem.message]
         for name, code, message in zip(fields, codes, messages, strict=True):
             if not name and problem.http_status is not None:
-                message = refusal_kind(problem.http_status, problem.message)
+                message = build_refusal_kind(problem.http_status, problem.message)
             elif not name:
                 message = _QUOTED_TEXT.sub("'…'", _LINE_PREFIX.sub("", problem.message))
             key = str(problem.outcome), name, code, message

@@ -108,12 +108,12 @@ def _prune_at_end(state_dir: Path, now: float, retention_s: float) -> None:
     jump_s = _find_clock_jump(state_dir, now, retention_s)
     delete_old_runs(state_dir, now - retention_s - jump_s)
     if jump_s:
-        days = f"{jump_s / _DAY_S:,.0f}"
+        days_text = f"{jump_s / _DAY_S:,.0f}"
         logger.warning(
             "the clock is %s days ahead of the last earlier run, so that time does not count for the retention: files "
             "of earlier runs are kept. If the clock is wrong, correct it. If it is right, a later run deletes the "
             "files that are too old",
-            days,
+            days_text,
         )
 
 

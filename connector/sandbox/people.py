@@ -69,8 +69,8 @@ def _read_regions() -> tuple[dict[str, tuple[str, ...]], ...]:
 def _draw_person(random: Random, person_number: int, taken_emails: set[str]) -> Person:
     region = random.choice(_read_regions())
     gender = random.choice(("female", "female", "male", "male", ""))
-    is_woman = gender == "female" or (not gender and random.random() < 0.5)
-    first_name, _, latin_first_name = random.choice(region["women" if is_woman else "men"]).partition("|")
+    is_female = gender == "female" or (not gender and random.random() < 0.5)
+    first_name, _, latin_first_name = random.choice(region["women" if is_female else "men"]).partition("|")
     last_names, _, latin_last_name = random.choice(region["families"]).partition("|")
     male_last_name, _, female_last_name = last_names.partition("/")
     city, _, state = random.choice(region["towns"]).partition("|")
@@ -87,7 +87,7 @@ def _draw_person(random: Random, person_number: int, taken_emails: set[str]) -> 
     return Person(
         email=email,
         first_name=first_name,
-        last_name=(female_last_name or male_last_name) if is_woman else male_last_name,
+        last_name=(female_last_name or male_last_name) if is_female else male_last_name,
         gender=gender,
         phone=phone,
         tags=tags,

@@ -343,7 +343,7 @@ def _answer_control(sandbox: Sandbox, service: Service, request: Request) -> Res
                     "sequence": sandbox.truth.sequence,
                     "subscribers": len(sandbox.store),
                     "bases": [{"id": base_id, "name": name} for base_id, name in sandbox.store.bases.items()],
-                    "duplicates": sandbox.store.duplicates(sandbox.settings.identity),
+                    "duplicates": sandbox.store.list_duplicates(sandbox.settings.identity),
                 }
                 events = sandbox.truth.read_events(int(after_sequence))
                 return Response(200, b'{"events":' + events + b"," + orjson.dumps(state)[1:])

@@ -366,7 +366,7 @@ class SubscriberStore:
             and find_identity(self.read(subscriber_id), identity_switch) == identity
         )
 
-    def duplicates(self, identity_switch: str) -> list[dict[str, Any]]:
+    def list_duplicates(self, identity_switch: str) -> list[dict[str, Any]]:
         """Return each identity that several subscribers of a base have, with the keys `base_id`, `field`, `value` and
         `ids`."""
         ids_by_identity: dict[tuple[int, str, str], set[int]] = {}

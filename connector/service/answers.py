@@ -310,7 +310,7 @@ _IDENTIFIER_PATTERN = re.compile(  # a UUID, a hexadecimal id of 8 or more chara
 _DIGITS_PATTERN = re.compile(r"\d+")
 
 
-def refusal_kind(status: int, message: str) -> str:
+def build_refusal_kind(status: int, message: str) -> str:
     """Return the kind of a refusal: the status, and the message in which the texts that differ between
     rows are masked.
 

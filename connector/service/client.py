@@ -16,7 +16,13 @@ import orjson
 from connector.clock import Clock, system_clock
 from connector.pace.rate import RateController
 from connector.pace.refusals import PassingRefusals
-from connector.service.answers import build_mask, parse_create_answer, parse_send_answer, parse_wire_page, refusal_kind
+from connector.service.answers import (
+    build_mask,
+    build_refusal_kind,
+    parse_create_answer,
+    parse_send_answer,
+    parse_wire_page,
+)
 from connector.service.retry import RequestCounts
 from connector.service.settings import Service
 from connector.service.transport import open_transport
@@ -131,7 +137,7 @@ class Client:
                 log_format = "page: %(rows)d rows at offset %(offset)d, TotalCount %(total_count)s"
                 logger.debug(log_format, log_values | {"total_count": answer.total_count})
             if isinstance(answer, Refused):
-                is_known_kind = self.passing_refusals.may_pass(refusal_kind(answer.status, answer.message))
+                is_known_kind = self.passing_refusals.may_pass(build_refusal_kind(answer.status, answer.message))
                 # A refusal with a 2xx status does not mean that the offset is past the end, so it may pass.
                 answer = replace(answer, may_pass=is_known_kind or answer.status < 300)
             if is_rate_limited(answer):

@@ -148,8 +148,8 @@ def subtract_lookback(value: CursorValue, lookback_s: float) -> CursorValue:
     """Return the value minus `lookback_s`. For a date, the look-back is rounded up to days. Numbers do not change."""
     if not isinstance(value, date):
         return value
-    is_moment = isinstance(value, datetime)
-    lookback = timedelta(seconds=lookback_s) if is_moment else timedelta(days=math.ceil(lookback_s / 86_400))
+    is_timestamp = isinstance(value, datetime)
+    lookback = timedelta(seconds=lookback_s) if is_timestamp else timedelta(days=math.ceil(lookback_s / 86_400))
     try:
         return value - lookback
     except OverflowError:  # before the year 1
@@ -278,17 +278,17 @@ def uses_cursor(query: str, database: str) -> bool:
     return any(token["name"] == CURSOR for token in _choose_tokens(database).finditer(query))
 
 
-def build_query(query: str, bound: CursorBound | None, database: str) -> sa.TextClause:
+def build_query(query: str, cursor_bound: CursorBound | None, database: str) -> sa.TextClause:
     """Return the query. With a bound, `:cursor` is bound to its value. Other colons (`:draft` in a text) do not
     change."""
 
     def escape_token(token: re.Match[str]) -> str:
-        if bound is not None and token["name"] == CURSOR:
+        if cursor_bound is not None and token["name"] == CURSOR:
             return f":{CURSOR}" + (r"\:\:" if token["cast"] else "")
         return _ANY_NAME.sub(r"\\\g<0>", token[0])
 
     clause = sa.text(_choose_tokens(database).sub(escape_token, query))
-    return clause if bound is None else clause.bindparams(_build_bind(bound, database))
+    return clause if cursor_bound is None else clause.bindparams(_build_bind(cursor_bound, database))
 
 
 def mark_cursor(query: str, database: str, replacement: str) -> str:
@@ -300,21 +300,21 @@ def mark_cursor(query: str, database: str, replacement: str) -> str:
     return _choose_tokens(database).sub(replace_name, query)
 
 
-def build_select(table: str, bound: CursorBound | None, database: str) -> sa.Select[tuple[object]]:
+def build_select(table: str, cursor_bound: CursorBound | None, database: str) -> sa.Select[tuple[object]]:
     """Return the SELECT of a table (`name` or `schema.name`). A bound selects the rows whose cursor is at least the
     bound, and the rows without a cursor value. A bound without a value selects no rows."""
     schema, _, table_name = table.rpartition(".")
     select: sa.Select[tuple[object]] = sa.select(sa.text("*")).select_from(sa.table(table_name, schema=schema or None))
-    if bound is None:
+    if cursor_bound is None:
         return select
-    if bound.value is None:
+    if cursor_bound.value is None:
         return select.where(sa.text("1 = 0"))
-    column: sa.ColumnClause[object] = sa.column(bound.column)
-    return select.where(sa.or_(column >= _build_bind(bound, database), column.is_(None)))
+    column: sa.ColumnClause[object] = sa.column(cursor_bound.column)
+    return select.where(sa.or_(column >= _build_bind(cursor_bound, database), column.is_(None)))
 
 
-def _build_bind(bound: CursorBound, database: str) -> sa.BindParameter[Any]:
-    value, (python_type, sql_type, _) = bound.value, _KIND_DETAILS[bound.kind]
+def _build_bind(cursor_bound: CursorBound, database: str) -> sa.BindParameter[Any]:
+    value, (python_type, sql_type, _) = cursor_bound.value, _KIND_DETAILS[cursor_bound.kind]
     if isinstance(value, datetime) and value.tzinfo is not None:
         sql_type = sa.DateTime(timezone=True)
     is_of_kind = value is None or isinstance(value, python_type)

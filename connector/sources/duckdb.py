@@ -39,11 +39,11 @@ _SQL_TYPE_BY_KIND = {CursorKind.TIMESTAMP: "TIMESTAMP", CursorKind.DATE: "DATE",
 
 
 class DuckdbSource(CloseableResource):
-    """The result of a query, opened by `open_duckdb`. `watch` records the values of the cursor column."""
+    """The result of a query, opened by `open_duckdb`. `cursor_watch` records the values of the cursor column."""
 
-    def __init__(self, path: Path, query: str, values: Mapping[str, object], watch: CursorWatch | None) -> None:
+    def __init__(self, path: Path, query: str, values: Mapping[str, object], cursor_watch: CursorWatch | None) -> None:
         self.name = f"duckdb:///{path}"
-        self._query, self._values, self._watch = query, values, watch
+        self._query, self._values, self._watch = query, values, cursor_watch
         try:
             self._connection = duckdb.connect(str(path), read_only=True, config=_SETTINGS)
         except duckdb.Error as error:
@@ -139,7 +139,11 @@ def _is_changed_by_arrow(kind: Any) -> bool:
 
 
 def open_duckdb(
-    url: sa.URL, query: str | None, table: str | None, bound: CursorBound | None, watch: CursorWatch | None
+    url: sa.URL,
+    query: str | None,
+    table: str | None,
+    cursor_bound: CursorBound | None,
+    cursor_watch: CursorWatch | None,
 ) -> DuckdbSource:
     """Open a query or a table (`name` or `schema.name`) of a DuckDB file, like `open_sql`.
 
@@ -154,16 +158,20 @@ def open_duckdb(
     if query is None:
         schema, _, table_name = (table or "").rpartition(".")
         query = f"select * from {'.'.join(_quote_name(part) for part in (schema, table_name) if part)}"  # noqa: S608 - quoted
-        if bound is not None:
-            column = _quote_name(bound.column)
-            query += " where 1 = 0" if bound.value is None else f" where {column} >= :{CURSOR} or {column} is null"
-    if bound is None:
-        return DuckdbSource(path, query, {}, watch)
+        if cursor_bound is not None:
+            column = _quote_name(cursor_bound.column)
+            query += (
+                " where 1 = 0" if cursor_bound.value is None else f" where {column} >= :{CURSOR} or {column} is null"
+            )
+    if cursor_bound is None:
+        return DuckdbSource(path, query, {}, cursor_watch)
     cursor_sql = f"${CURSOR}"
-    if bound.value is None:
-        cursor_sql = f"CAST({cursor_sql} AS {_SQL_TYPE_BY_KIND[bound.kind]})"
+    if cursor_bound.value is None:
+        cursor_sql = f"CAST({cursor_sql} AS {_SQL_TYPE_BY_KIND[cursor_bound.kind]})"
     query_sql = mark_cursor(query, "duckdb", cursor_sql)
-    return DuckdbSource(path, query_sql, {CURSOR: bound.value} if uses_cursor(query, "duckdb") else {}, watch)
+    return DuckdbSource(
+        path, query_sql, {CURSOR: cursor_bound.value} if uses_cursor(query, "duckdb") else {}, cursor_watch
+    )
 
 
 def _quote_name(identifier: str) -> str:

@@ -66,17 +66,17 @@ _CAST_ADVICE = "; compare :cursor with a column of its type, such as cast(update
 
 
 class QuerySource(CloseableResource):
-    """The result of a query, opened by `open_sql`. `watch` records the values of the cursor column."""
+    """The result of a query, opened by `open_sql`. `cursor_watch` records the values of the cursor column."""
 
     def __init__(
         self,
         url: sa.URL,
         statement: sa.TextClause | sa.Select[tuple[object]],
-        watch: CursorWatch | None = None,
+        cursor_watch: CursorWatch | None = None,
     ) -> None:
         self.name = format_url(url)
-        is_in_utc = watch is not None and watch.is_moment
-        self._url, self._engine, self._watch = url, _build_engine(url, is_in_utc=is_in_utc), watch
+        is_in_utc = cursor_watch is not None and cursor_watch.is_moment
+        self._url, self._engine, self._watch = url, _build_engine(url, is_in_utc=is_in_utc), cursor_watch
         self._statement = statement
         self._connection: sa.Connection | None = None
         self._result: sa.CursorResult[Any] | None = None
@@ -160,11 +160,11 @@ def open_sql(
     *,
     query: str | None = None,
     table: str | None = None,
-    bound: CursorBound | None = None,
-    watch: CursorWatch | None = None,
+    cursor_bound: CursorBound | None = None,
+    cursor_watch: CursorWatch | None = None,
 ) -> "QuerySource | DuckdbSource":
-    """Open a query, or a table (`name` or `schema.name`). Each value is read as text. With `bound`, only rows whose
-    cursor is at least the bound are read. `watch` records the values of the cursor.
+    """Open a query, or a table (`name` or `schema.name`). Each value is read as text. With `cursor_bound`, only rows
+    whose cursor is at least the bound are read. `cursor_watch` records the values of the cursor.
 
     NULL is a missing value. Booleans are `true` and `false`, numbers have no exponent, dates and times are in ISO form,
     and lists and objects are JSON. A row with bytes that are not UTF-8 is malformed. In the query, only the colon of
@@ -180,14 +180,18 @@ def open_sql(
     if database == "duckdb":
         from connector.sources.duckdb import open_duckdb  # imported here, because other databases do not need DuckDB
 
-        return open_duckdb(parsed_url, query, table, bound, watch)
+        return open_duckdb(parsed_url, query, table, cursor_bound, cursor_watch)
     if query is not None and (reason := explain_write(query, database)):
         raise ConfigurationError(
             f"{format_url(parsed_url)}: {reason}, and a source only reads; write one SELECT, or one WITH that writes "
             "nothing"
         )
-    statement = build_select(table or "", bound, database) if query is None else build_query(query, bound, database)
-    return QuerySource(parsed_url, statement, watch)
+    statement = (
+        build_select(table or "", cursor_bound, database)
+        if query is None
+        else build_query(query, cursor_bound, database)
+    )
+    return QuerySource(parsed_url, statement, cursor_watch)
 
 
 class IncrementalSource(CloseableResource):
@@ -272,9 +276,11 @@ class IncrementalSource(CloseableResource):
             self._source.close()
 
     def _open_query(self) -> "QuerySource | DuckdbSource":
-        bound = CursorBound(self.watch.column, self.watch.kind, self._bound)
-        watch = None if self._bound is None else self.watch
-        return open_sql(self._url, query=self._query, table=self._table, bound=bound, watch=watch)
+        cursor_bound = CursorBound(self.watch.column, self.watch.kind, self._bound)
+        cursor_watch = None if self._bound is None else self.watch
+        return open_sql(
+            self._url, query=self._query, table=self._table, cursor_bound=cursor_bound, cursor_watch=cursor_watch
+        )
 
     def _refuse_column(self, column: str) -> None:
         if f"{column} (2)" in self.columns:  # `name_columns` gives this name to a second column
@@ -314,8 +320,8 @@ class IncrementalSource(CloseableResource):
         return convert_quarters(quarters)
 
     def _quote_name(self, name: str) -> str:
-        quote = "`" if self._database in MYSQL else '"'
-        return f"{quote}{name.replace(quote, quote * 2)}{quote}"
+        quote_character = "`" if self._database in MYSQL else '"'
+        return f"{quote_character}{name.replace(quote_character, quote_character * 2)}{quote_character}"
 
     def _quote_table(self) -> str:
         return ".".join(self._quote_name(part) for part in (self._table or "").rpartition(".")[::2] if part)

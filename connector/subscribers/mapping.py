@@ -23,7 +23,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.fields import BY_NAME, Content, Kind, wire_name
+from connector.fields import BY_NAME, Content, Kind, find_wire_name
 from connector.outcomes import Fault
 from connector.subscribers.checks import TEXT, has_any, map_distinct, normalize_texts, read_cells
 from connector.subscribers.rules import ColumnRule, FieldMapping, require_columns
@@ -74,7 +74,7 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
     for name, rule in mapping.rules.items():
         if rule.template is not None:
             cells, problems = _fill_template(frame, rule.template, is_trimmed=rule.is_trimmed)
-            message = f"{wire_name(BY_NAME[name])}: the template"
+            message = f"{find_wire_name(BY_NAME[name])}: the template"
             faults += [
                 Fault(position, name, "template", f"{message} {problem}") for position, problem in problems.items()
             ]
@@ -90,19 +90,19 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
         ):
             lone_positions = _find_lone_nulls(frame, rule.columns, unclear_positions)
             faults += [
-                Fault(row, name, "null", f"{wire_name(BY_NAME[name])} {_UNCLEAR_MESSAGE}")
+                Fault(row, name, "null", f"{find_wire_name(BY_NAME[name])} {_UNCLEAR_MESSAGE}")
                 for row in lone_positions.tolist()
             ]
         if BY_NAME[name].kind is Kind.TAGS:
             tags, unreadable_positions = build_tags(cells, rule.split or DEFAULT_SPLIT)
             if rule.split is None and rule.value is None and (undivided_positions := _find_undivided(cells)):
                 faults += [
-                    Fault(position, name, "split", f"{wire_name(BY_NAME[name])} {_UNDIVIDED_MESSAGE}")
+                    Fault(position, name, "split", f"{find_wire_name(BY_NAME[name])} {_UNDIVIDED_MESSAGE}")
                     for position in undivided_positions
                     if position not in unreadable_positions
                 ]
             columns[name] = pd.Series(pd.arrays.ArrowExtensionArray(tags), index=frame.index)
-            message = f"{wire_name(BY_NAME[name])} {_UNREADABLE_LIST_MESSAGE}"
+            message = f"{find_wire_name(BY_NAME[name])} {_UNREADABLE_LIST_MESSAGE}"
             faults += [Fault(position, name, "list", message) for position in unreadable_positions]
         else:
             columns[name] = pd.Series(cells, index=frame.index, dtype=TEXT)

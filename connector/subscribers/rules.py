@@ -16,7 +16,7 @@ from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Literal
 
 from connector.errors import ConfigurationError
-from connector.fields import BY_NAME, LARGEST_ID, SENT_FIELDS, BaseRef, Kind, wire_name
+from connector.fields import BY_NAME, LARGEST_ID, SENT_FIELDS, BaseRef, Kind, find_wire_name
 from connector.outcomes import Fault
 
 if TYPE_CHECKING:
@@ -391,7 +391,7 @@ def read_bases(frame: pd.DataFrame, rule: BaseColumn) -> tuple[RowBases, tuple[F
             index_by_code[code] = bases.setdefault(base, len(bases))
         else:
             fault_code, problem_text = ("base", "is not known") if text else ("required", "is missing")
-            message = f"{wire_name(BY_NAME[field])} {problem_text}: the column {rule.column} {allowed_message}"
+            message = f"{find_wire_name(BY_NAME[field])} {problem_text}: the column {rule.column} {allowed_message}"
             faults[code] = (field, fault_code, message)
     indices = index_by_code[codes]
     rows = np.flatnonzero(indices < 0)

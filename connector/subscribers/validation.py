@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pandera.errors import SchemaErrors
 
-from connector.fields import BY_NAME, FIELDS, NAMES, SENT_FIELDS, Content, Field, Kind, wire_name
+from connector.fields import BY_NAME, FIELDS, NAMES, SENT_FIELDS, Content, Field, Kind, find_wire_name
 from connector.outcomes import Fault
 from connector.subscribers import checks
 from connector.subscribers.checks import (
@@ -315,7 +315,7 @@ def validate_rows(
             name, check = error.schema.name, error.check
             is_missing = not isinstance(check, pandera.Check)  # pandera's own check of a required value
             code, problem = ("required", "is missing") if is_missing else (check.name, check.error)
-            message = f"{wire_name(BY_NAME[name])} {problem}"
+            message = f"{find_wire_name(BY_NAME[name])} {problem}"
             positions = [index for index in error.failure_cases["index"] if (index, name) not in mapping_faults]
             faults += [Fault(int(position), name, code, message) for position in positions]
     faults.sort(key=lambda fault: (fault.position, NAMES.index(fault.field)))

@@ -270,7 +270,7 @@ class Database(Protocol):
     def is_refusal(self, error: Exception) -> bool:
         """Return whether the database refused a value, because of the type of a column, a constraint or a trigger."""
 
-    def is_race(self, error: Exception) -> bool:
+    def is_concurrency_error(self, error: Exception) -> bool:
         """Return whether the cause of the error is another export that created the same schema or table, or used the
         same number, at the same moment."""
 

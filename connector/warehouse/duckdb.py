@@ -212,7 +212,7 @@ class DuckdbDatabase:
         is_duplicate = isinstance(error, duckdb.TransactionException) and "constraint violation" in str(error)
         return is_duplicate or isinstance(error, duckdb.ConstraintException | duckdb.ConversionException)
 
-    def is_race(self, error: Exception) -> bool:
+    def is_concurrency_error(self, error: Exception) -> bool:
         """Return False, because only one export at a time can open the file."""
         return False
 

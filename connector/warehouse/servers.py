@@ -188,7 +188,7 @@ class SqlalchemyDatabase:
         driver = self.engine.dialect.loaded_dbapi
         return isinstance(getattr(error, "orig", error), driver.IntegrityError | driver.DataError)
 
-    def is_race(self, error: Exception) -> bool:
+    def is_concurrency_error(self, error: Exception) -> bool:
         driver_error = getattr(error, "orig", error)
         first_argument = next(iter(getattr(driver_error, "args", ())), None)
         # pg8000 gives a dict.

@@ -146,7 +146,7 @@ class SqliteDatabase:
     def is_refusal(self, error: Exception) -> bool:
         return _read_code(error) in (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH)
 
-    def is_race(self, error: Exception) -> bool:
+    def is_concurrency_error(self, error: Exception) -> bool:
         """Return False, because only one export at a time can write to the file."""
         return False
 

@@ -146,8 +146,8 @@ class TableStatements:
 
     def create_schema(self, schema: str) -> Statement:
         """Return the statement that creates the schema."""
-        catalog = "" if self._dialect.catalog is None else f"{self._dialect.quote(self._dialect.catalog)}."
-        return Statement(f"CREATE SCHEMA {catalog}{self._dialect.quote(schema)}")
+        catalog_prefix = "" if self._dialect.catalog is None else f"{self._dialect.quote(self._dialect.catalog)}."
+        return Statement(f"CREATE SCHEMA {catalog_prefix}{self._dialect.quote(schema)}")
 
     def create_target(self) -> Statement:
         """Return the statement that creates the table."""

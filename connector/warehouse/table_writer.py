@@ -95,7 +95,7 @@ class TableWriter:
             raise
         except error_classes as error:
             message = database.explain(error)
-            if database.is_transient(error) or database.is_race(error):
+            if database.is_transient(error) or database.is_concurrency_error(error):
                 raise RunAborted(
                     f"{self} cannot be written now: {message}. The table is unchanged. Run again."
                 ) from None
@@ -166,7 +166,7 @@ class TableWriter:
             try:
                 return attempt()
             except self._database.errors as error:
-                if not self._database.is_race(error):
+                if not self._database.is_concurrency_error(error):
                     raise
         return attempt()
 

@@ -164,12 +164,12 @@ def _read_ledger(job: Job | None, settings: Settings) -> str:
     entry_count = sum(
         open_entry.entry_count for open_entry in count_open_entries(settings.ledger_url, may_be_new=may_be_new)
     )
-    entries = "no entry is unresolved"
+    entries_text = "no entry is unresolved"
     if entry_count:
-        entries = f"{count(entry_count, 'entry', 'entries')} unresolved, held or rejected (see: connector status)"
+        entries_text = f"{count(entry_count, 'entry', 'entries')} unresolved, held or rejected (see: connector status)"
     lag_s = read_lag(settings.ledger_url, settings.account)
     lag_text = f"the largest lag of the list on record is {lag_s:.1f} s" if lag_s else "no lag of the list is on record"
-    return f"{entries}; {lag_text}"
+    return f"{entries_text}; {lag_text}"
 
 
 def _prepare_destination(job: Job, settings: Settings) -> str:

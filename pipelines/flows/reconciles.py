@@ -78,7 +78,7 @@ async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress) -> 
                 open_client(build_service(settings, _CONNECTIONS), rate=pace.rate) as client,
             ):
                 try:
-                    await stop.until_stopped(reconciliation.execute(ledger, client), is_cancelled_once=True)
+                    await stop.wait_until_stopped(reconciliation.execute(ledger, client), is_cancelled_once=True)
                 finally:
                     stop.is_recording = True
                     report.copy_request_counts(client)

@@ -174,10 +174,10 @@ class _Retry:
         if has_held_entries and self._plan.selection.held_decision == "leave":
             yield "Held entries wait for your decision. For the commands, run connector status"
         for account, altered_count in sorted(self._other_accounts.items()):
-            entries = (
+            entries_text = (
                 f"{count(altered_count, 'entry', 'entries')} of another account of this ledger "
                 f"{agree(altered_count, 'is', 'are')}"
             )
-            yield f"{entries} unknown or held: {account}"
+            yield f"{entries_text} unknown or held: {account}"
         for name, altered_count in sorted(run.tally.altered_fields.items()):
             yield f"the service stored another {name} than was sent, for {count(altered_count, 'created subscriber')}"

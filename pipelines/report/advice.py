@@ -206,10 +206,10 @@ def _advise_on_unresolved_creates(create_count: int) -> str:
 
 def _advise_on_held_creates(create_count: int, owner: str) -> Iterator[str]:
     """Yield a step for each decision about held entries."""
-    beginning = f"{count(create_count, 'create')} {agree(create_count, 'is', 'are')} held for your decision. To"
+    sentence_start = f"{count(create_count, 'create')} {agree(create_count, 'is', 'are')} held for your decision. To"
     for decision, effect in HELD_DECISIONS.items():
-        yield f"{beginning} {effect}, run: connector retry --held {decision}{owner}"
-        beginning = "Or, to"
+        yield f"{sentence_start} {effect}, run: connector retry --held {decision}{owner}"
+        sentence_start = "Or, to"
 
 
 def _advise_on_rejected_rows(row_count: int) -> str:

@@ -285,11 +285,11 @@ def _describe_certificate(certificate: Mapping[str, Any]) -> Iterator[str]:
         yield f"Meanwhile {certificate['appeared']:,} appeared and {certificate['vanished']:,} vanished, at least."
     first_total, last_total = certificate["total_first"], certificate["total_last"]
     if first_total is not None and last_total is not None:
-        totals = (
+        totals_text = (
             f"{first_total:,}" if first_total == last_total else f"{first_total:,} at first and {last_total:,} at last"
         )
         ignored_note = "; the run ignored TotalCount" if certificate.get("total_count") == "ignored" else ""
-        yield f"The service's TotalCount was {totals}{ignored_note}."
+        yield f"The service's TotalCount was {totals_text}{ignored_note}."
     if cut_off_message := _CUT_OFF.get(certificate.get("cut_off", "")):
         yield cut_off_message
 

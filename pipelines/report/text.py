@@ -209,17 +209,18 @@ def show_explanation(explanation: Explanation, console: PlainConsole) -> None:
     for message in explanation.messages:
         console.write_text(message)
     for entry in explanation.entries:
-        base = entry.base_name if entry.base_id is None else f"{entry.base_name or 'base'} (id {entry.base_id})"
-        console.write_text(f"{base}: {entry.state}", "bold")
+        base_text = entry.base_name if entry.base_id is None else f"{entry.base_name or 'base'} (id {entry.base_id})"
+        console.write_text(f"{base_text}: {entry.state}", "bold")
         for name, value in _list_entry_facts(entry):
             _show_step(f"  {name:<12}{value}", console, indent=14)
     for problem in explanation.problems:
-        base = f" for the base {problem.base}" if problem.base else ""
-        fields = f" ({problem.field})" if problem.field else ""
+        base_text = f" for the base {problem.base}" if problem.base else ""
+        field_text = f" ({problem.field})" if problem.field else ""
         seen_period = f"from {problem.first_seen[:10]} to {problem.last_seen[:10]}"
         kind = problem.kind.replace("_", " ")
         problem_text = (
-            f"{kind}{fields} in the job {problem.job}{base}, {seen_period}. More: connector status {problem.run_id}"
+            f"{kind}{field_text} in the job {problem.job}{base_text}, {seen_period}. More: connector status "
+            f"{problem.run_id}"
         )
         _show_step(problem_text, console)
 
@@ -234,9 +235,9 @@ def _list_entry_facts(entry: ExplainedEntry) -> Iterator[tuple[str, str]]:
         yield "message", f"{entry.http_status}: {entry.message}" if entry.http_status else entry.message
     if (run := entry.run) is not None:
         started_at = datetime.fromisoformat(run.started_at)
-        status = f", {run.status}" if run.status else ""
+        status_text = f", {run.status}" if run.status else ""
         name = f"{run.command} {run.job}".rstrip()  # a retry without --job has no job name
-        yield "last run", f"{run.run_id} ({name}), {started_at:%Y-%m-%d %H:%M:%S} UTC{status}"
+        yield "last run", f"{run.run_id} ({name}), {started_at:%Y-%m-%d %H:%M:%S} UTC{status_text}"
         if run.rejects_file is not None and entry.state != "confirmed":
             yield "rejects", run.rejects_file
     if entry.altered_fields:
@@ -294,13 +295,13 @@ def list_facts(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "Run", report["run_id"]
     requests = []  # for example `6,000 create (12 limited, 3 failed)`
     for name, counts in (report.get("requests") or {}).items():
-        results = ", ".join(
+        results_text = ", ".join(
             f"{request_count:,} {result}"
             for result, request_count in counts.items()
             if request_count and result != "sent"
         )
         if counts["sent"]:
-            requests.append(f"{counts['sent']:,} {name}{f' ({results})' if results else ''}")
+            requests.append(f"{counts['sent']:,} {name}{f' ({results_text})' if results_text else ''}")
     if requests:
         yield "Requests", "; ".join(requests)
 

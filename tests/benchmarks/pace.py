@@ -92,8 +92,8 @@ class RandomRefusals:
     row_count: int
 
     def __str__(self) -> str:
-        pause = f"Retry-After {self.retry_after_s} s" if self.retry_after_s else "no Retry-After"
-        return f"{self.row_count:,} rows, {self.refused_share:.1%} {self.status}, {pause}, {self.latency_ms} ms"
+        pause_text = f"Retry-After {self.retry_after_s} s" if self.retry_after_s else "no Retry-After"
+        return f"{self.row_count:,} rows, {self.refused_share:.1%} {self.status}, {pause_text}, {self.latency_ms} ms"
 
     def start(self) -> SandboxProcess:
         """Return a sandbox with these refusals."""
@@ -262,8 +262,8 @@ def compare_with_random_refusals(cases: Iterable[RandomRefusals]) -> None:
                 import_s = time.monotonic() - started_at
                 creates, requests_inside = read_creates(sandbox), sandbox.stats()["inside_retry_after"]
             time_ratio = f"{import_s / script_s:.2f}"
-            counts = f"{rows['created']:,}, {creates.duplicate_count}, {requests_inside['told']}"
-            lines.append((str(random_refusals), f"{script_s:.1f} s", f"{import_s:.1f} s", time_ratio, counts))
+            counts_text = f"{rows['created']:,}, {creates.duplicate_count}, {requests_inside['told']}"
+            lines.append((str(random_refusals), f"{script_s:.1f} s", f"{import_s:.1f} s", time_ratio, counts_text))
     print_table(("refused by chance", "script", OUR_CLIENT, "import / script", "created, twice, inside a pause"), lines)
 
 

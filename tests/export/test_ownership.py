@@ -89,9 +89,9 @@ def test_a_table_with_a_column_that_needs_a_value_is_refused(table: Destination)
     run_sql(table, "alter table {}subscribers add column stamp varchar(9) default 'new'")
     publish_people(table, [build_person(2)], 2)
     if names := _COLUMN_NAMES_SQL.get(table.format):  # SQLite and DuckDB cannot add a required column without a default
-        columns = ", ".join(f"{name} text" for (name,) in run_sql(table, names))
+        columns_sql = ", ".join(f"{name} text" for (name,) in run_sql(table, names))
         table = replace(table, table="other")
-        run_sql(table, f"create table other ({columns}, note text not null)")
+        run_sql(table, f"create table other ({columns_sql}, note text not null)")
     else:
         run_sql(table, "delete from {}subscribers", "alter table {}subscribers add column note varchar(9) not null")
     with pytest.raises(ConfigurationError, match="needs a value in note for each row"):

@@ -68,8 +68,10 @@ def build_url(server: Database, database_format: Format) -> str:
         return server.url
     pytest.importorskip("pg8000")
     url = sa.make_url(server.url)
-    socket = f"{url.query['host']}/.s.PGSQL.{url.port or 5432}"
-    return url.set(drivername="postgresql+pg8000", query={"unix_sock": socket}).render_as_string(hide_password=False)
+    socket_path = f"{url.query['host']}/.s.PGSQL.{url.port or 5432}"
+    return url.set(drivername="postgresql+pg8000", query={"unix_sock": socket_path}).render_as_string(
+        hide_password=False
+    )
 
 
 def run_sql(destination: Destination, *statements: str) -> list[tuple[Any, ...]]:

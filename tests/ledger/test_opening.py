@@ -20,10 +20,14 @@ from tests.ledger.transitions import IDENTITY, INTENT, RUN, add_base, begin_run,
 
 
 def test_the_error_of_a_second_run_shows_the_process_of_the_first_run(ledger_url: str) -> None:
-    holder = (
+    holder_pattern = (
         f"held by process {os.getpid()} on .*, since 20[0-9-]{{8}} [0-9:]{{8}} UTC.*: wait for that run, or use --wait"
     )
-    with open_ledger(ledger_url), pytest.raises(LockedError, match=holder) as error_info, open_ledger(ledger_url):
+    with (
+        open_ledger(ledger_url),
+        pytest.raises(LockedError, match=holder_pattern) as error_info,
+        open_ledger(ledger_url),
+    ):
         pass
     assert "connector:" not in str(error_info.value)
 

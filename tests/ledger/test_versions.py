@@ -122,7 +122,7 @@ def test_the_queries_for_unfinished_entries_read_no_confirmed_entry(ledger: Ledg
         assert len(statements) == 3
         explain_sql = "EXPLAIN QUERY PLAN " if is_sqlite else "EXPLAIN "
         for statement, values in statements:
-            plan = "\n".join(str(row) for row in connection.exec_driver_sql(explain_sql + statement, values))
-            assert "unfinished_entries" in plan, plan
-            assert "SCAN entry" not in plan, plan
-            assert "Seq Scan on entry" not in plan, plan
+            plan_text = "\n".join(str(row) for row in connection.exec_driver_sql(explain_sql + statement, values))
+            assert "unfinished_entries" in plan_text, plan_text
+            assert "SCAN entry" not in plan_text, plan_text
+            assert "Seq Scan on entry" not in plan_text, plan_text

@@ -198,8 +198,8 @@ def draw_picture(results: Sequence[CellResult]) -> str:
                 )
                 elements.append(f'<text x="{x + 4}" y="{y + 14}">{100 * measurements.goodput:.0f}</text>')
     width, height = _LEFT_MARGIN + len(PAUSES) * group_width, _TOP_MARGIN + len(limiters) * _SQUARE_HEIGHT + 4
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
-    return head + 'font-size="11">\n' + "\n".join(elements) + "\n</svg>\n"
+    svg_head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
+    return svg_head + 'font-size="11">\n' + "\n".join(elements) + "\n</svg>\n"
 
 
 def main() -> None:
@@ -235,11 +235,13 @@ def main() -> None:
         rules_table = RULES_TABLE_HEAD + "\n".join(pool.map(format_rule_row, range(len(RULES)))) + "\n"
     results.sort(key=lambda result: row_order.index((format_limiter(result[0]), result[0].pause_s)))
     play_counts = options.plays or ", ".join(str(_PLAY_COUNT_BY_RATE[rate]) for rate in options.rates)
-    rates = ", ".join(f"{rate:g}" for rate in options.rates)
-    head = _PAGE_HEAD.format(rates=rates, plays=play_counts, chance_plays=_CHANCE_PLAY_COUNT)
+    rates_text = ", ".join(f"{rate:g}" for rate in options.rates)
+    page_head = _PAGE_HEAD.format(rates=rates_text, plays=play_counts, chance_plays=_CHANCE_PLAY_COUNT)
     if options.fastest_alone:
-        head += _FASTEST_ALONE_NOTE.format(fastest=highest_rate)
-    page_text = f"{head}\n{format_summary(results)}\n{format_chance_table(chance_results)}\n{format_table(results)}\n"
+        page_head += _FASTEST_ALONE_NOTE.format(fastest=highest_rate)
+    page_text = (
+        f"{page_head}\n{format_summary(results)}\n{format_chance_table(chance_results)}\n{format_table(results)}\n"
+    )
     page_text += f"{format_misses(results)}\n{_RULES_INTRODUCTION}\n\n{rules_table}"
     (options.to / "pace-table.md").write_text(page_text, encoding="utf-8")
     (options.to / "pace.svg").write_text(draw_picture(results), encoding="utf-8")

@@ -76,18 +76,21 @@ class Cell:
     status: int = 429
 
     def __str__(self) -> str:
-        span = (
+        span_text = (
             ""
             if self.limiter_kind == NO_LIMIT
             else " two tokens"
             if self.span_s == TWO_TOKENS
             else f" {self.span_s:g} s"
         )
-        pause = {None: "none", DATE_PAUSE: "date"}.get(self.pause_s, f"{self.pause_s} s")
-        scene = (
+        pause_text = {None: "none", DATE_PAUSE: "date"}.get(self.pause_s, f"{self.pause_s} s")
+        scene_text = (
             f"{self.random_refusal_share:.1%} refused with {self.status}" if self.random_refusal_share else self.scene
         )
-        return f"{self.limiter_kind}{span}, pause {pause}, {self.rate:g}/s, {1000 * self.round_trip_s:g} ms, {scene}"
+        return (
+            f"{self.limiter_kind}{span_text}, pause {pause_text}, {self.rate:g}/s, {1000 * self.round_trip_s:g} ms, "
+            f"{scene_text}"
+        )
 
     @property
     def expected_pause_s(self) -> float:

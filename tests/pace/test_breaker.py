@@ -48,13 +48,13 @@ def test_a_question_whether_a_probe_may_leave_does_not_use_the_probe() -> None:
 
 
 def test_each_probe_that_fails_is_followed_by_a_longer_wait() -> None:
-    breaker, now, waits = break_open(), 0.0, []
+    breaker, now, waits_s = break_open(), 0.0, []
     for _ in range(7):
-        waits.append(breaker.wait(now))
-        now += waits[-1]
+        waits_s.append(breaker.wait(now))
+        now += waits_s[-1]
         breaker.record_departure(now)
         breaker.record_failure(now, now)
-    assert waits == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0]
+    assert waits_s == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0]
 
 
 def test_a_failure_of_a_request_before_the_opening_does_not_count_for_the_probe() -> None:

@@ -100,8 +100,8 @@ def test_a_reason_to_end_the_run_names_its_base_and_leaves_the_others_unsent(
     connector: Connector, tmp_path: Path
 ) -> None:
     rows = [f"person{index}@x.org,{'news' if index % 5 == 0 else 'old'}" for index in range(50)]
-    base = f"{{column: list, values: {{news: 7, old: {TOO_LARGE}, shop: 9}}}}"
-    job = write_lists(tmp_path, *rows, "last@x.org,shop", "more@x.org,shop", base=base)
+    base_rule = f"{{column: list, values: {{news: 7, old: {TOO_LARGE}, shop: 9}}}}"
+    job = write_lists(tmp_path, *rows, "last@x.org,shop", "more@x.org,shop", base=base_rule)
     result = connector.run_json("sync", job)
     assert (result.code, result.rows) == (3, {"read": 52, "created": 10, "rejected": 20, "unsent": 22})
     assert result.report["messages"][0].startswith(f"base {TOO_LARGE}: the service refused each")
@@ -109,14 +109,14 @@ def test_a_reason_to_end_the_run_names_its_base_and_leaves_the_others_unsent(
 
 def test_the_guard_of_rejected_rows_counts_the_rows_of_all_bases(connector: Connector, tmp_path: Path) -> None:
     rows = [f"person{index}@x.org,{'old' if index < 10 else 'news'}" for index in range(100)]
-    base = f"{{column: list, values: {{news: 7, old: {TOO_LARGE}}}}}"
+    base_rule = f"{{column: list, values: {{news: 7, old: {TOO_LARGE}}}}}"
     result = connector.run_json(
-        "sync", write_lists(tmp_path, *rows, base=base, job_keys="guard: {max_rejected: 10%}\n")
+        "sync", write_lists(tmp_path, *rows, base=base_rule, job_keys="guard: {max_rejected: 10%}\n")
     )
     assert (result.code, result.rows) == (1, {"read": 100, "created": 90, "rejected": 10})
     rows = [f"more{index}@x.org,{'old' if index < 11 else 'news'}" for index in range(100)]
     result = connector.run_json(
-        "sync", write_lists(tmp_path, *rows, base=base, job_keys="guard: {max_rejected: 10%}\n")
+        "sync", write_lists(tmp_path, *rows, base=base_rule, job_keys="guard: {max_rejected: 10%}\n")
     )
     assert result.code == 3
     assert "guard.max_rejected: the service rejected 11 of 100 answered creates" in result.report["messages"][0]

@@ -36,8 +36,8 @@ def write_parquet(file_path: Path) -> None:
 def write_workbook(file_path: Path) -> None:
     import xlsxwriter
 
-    with xlsxwriter.Workbook(file_path) as book:
-        sheet = book.add_worksheet()
+    with xlsxwriter.Workbook(file_path) as workbook:
+        sheet = workbook.add_worksheet()
         for row, cells in enumerate((("email", "is_active"), ("ann@example.com", "true"))):
             sheet.write_row(row, 0, cells)
 

@@ -62,8 +62,10 @@ def write_people_of_one_class(folder: Path, gender: str, is_active: bool, person
 def hide_classes(connector: Connector, hidden_classes: str) -> None:
     """Hide these classes of the list. `base` means the base of the stored subscribers, or base 7."""
     base_ids = {row["Base"]["Id"] for row in list_stored_subscribers(connector.sandbox).values()} or {7}
-    hidden_bases = ",".join(map(str, base_ids)) if "base" in hidden_classes else ""
-    connector.sandbox.switch(hide=hidden_classes.replace(",base", "").replace("base", ""), hidden_bases=hidden_bases)
+    hidden_bases_text = ",".join(map(str, base_ids)) if "base" in hidden_classes else ""
+    connector.sandbox.switch(
+        hide=hidden_classes.replace(",base", "").replace("base", ""), hidden_bases=hidden_bases_text
+    )
 
 
 @pytest.mark.parametrize("hidden_classes", ["inactive", "unspecified", "inactive,male"])

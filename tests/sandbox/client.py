@@ -75,9 +75,9 @@ class SandboxClient:
 
     def encode_create(self, email: str) -> bytes:
         body = json.dumps({"Subscriber": {"Base": {"Id": 1}, "Email": email}}).encode()
-        head = f"POST {CREATE} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {self.sandbox.token}\r\n"
-        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        return head.encode() + body
+        request_head = f"POST {CREATE} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {self.sandbox.token}\r\n"
+        request_head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        return request_head.encode() + body
 
     def list_events(self, kind: str = "created") -> list[dict[str, Any]]:
         return [event for event in self.sandbox.truth()["events"] if event["kind"] == kind]

@@ -62,9 +62,9 @@ class Server:
 
 @contextlib.asynccontextmanager
 async def serve(
-    fault: Fault, *, tls: ssl.SSLContext | None = None, scheme: str = "http", port: int = 0
+    fault: Fault, *, tls_context: ssl.SSLContext | None = None, scheme: str = "http", port: int = 0
 ) -> AsyncIterator[Server]:
-    server = Server("https" if tls else scheme)
+    server = Server("https" if tls_context else scheme)
     tasks: set[asyncio.Task[None]] = set()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -80,7 +80,7 @@ async def serve(
             tasks.discard(task)
             writer.close()
 
-    asyncio_server = await asyncio.start_server(handle, "127.0.0.1", port, ssl=tls)
+    asyncio_server = await asyncio.start_server(handle, "127.0.0.1", port, ssl=tls_context)
     server.port = asyncio_server.sockets[0].getsockname()[1]
     try:
         yield server

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from connector.service.answers import (
+    build_refusal_kind,
     extract_message,
     parse_create_answer,
     parse_list_answer,
     parse_retry_after,
     parse_send_answer,
-    refusal_kind,
 )
 from connector.service.wire import Accepted, Ambiguous, Created, ListPage, Refused, is_rate_limit
 
@@ -288,7 +288,7 @@ def test_refusals_that_differ_only_in_the_data_of_a_row_have_the_same_kind() -> 
         ("too  long\n", "too long"),
     ]
     for first_message, second_message in cases:
-        assert refusal_kind(400, first_message) == refusal_kind(400, second_message)
+        assert build_refusal_kind(400, first_message) == build_refusal_kind(400, second_message)
 
 
 def test_refusals_for_different_reasons_have_different_kinds() -> None:
@@ -300,7 +300,7 @@ def test_refusals_for_different_reasons_have_different_kinds() -> None:
         ("Address.Country is unknown", "Address.City is unknown"),
     ]
     for first_message, second_message in cases:
-        assert refusal_kind(400, first_message) != refusal_kind(400, second_message)
+        assert build_refusal_kind(400, first_message) != build_refusal_kind(400, second_message)
 
 
 # Retry-After in all known formats, and in invalid formats

@@ -30,10 +30,10 @@ for base_url in sys.argv[1:]:
 async def test_a_trusted_certificate_is_accepted_only_for_its_own_host_name(tmp_path: Path) -> None:
     authority_path = tmp_path / "authority.pem"
     faults.make_authority().cert_pem.write_to_path(str(authority_path))
-    tls = faults.build_tls_context()
+    tls_context = faults.build_tls_context()
     async with (
-        serve(faults.answer_with(CREATED_ANSWER), tls=tls) as trusted_server,
-        serve(faults.cut_before_answer, tls=tls) as cutting_server,
+        serve(faults.answer_with(CREATED_ANSWER), tls_context=tls_context) as trusted_server,
+        serve(faults.cut_before_answer, tls_context=tls_context) as cutting_server,
     ):
         urls = (
             trusted_server.base_url,

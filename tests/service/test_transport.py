@@ -34,7 +34,7 @@ async def test_a_name_that_does_not_resolve_is_not_sent(request_: Request) -> No
 
 @REQUESTS
 async def test_a_certificate_that_is_not_trusted_is_not_sent(request_: Request) -> None:
-    async with serve(faults.answer_with(OK), tls=faults.build_tls_context()) as server:
+    async with serve(faults.answer_with(OK), tls_context=faults.build_tls_context()) as server:
         answer = await make_attempt(server.base_url, request_)
         assert answer == NotSent("the certificate of localhost is not trusted: unable to get local issuer certificate")
         assert server.requests == []

@@ -47,9 +47,9 @@ class StateChange:
 class Store:
     """One ledger's database."""
 
-    def __init__(self, image: bytes) -> None:
+    def __init__(self, stored_bytes: bytes) -> None:
         self.database = sqlite3.connect(":memory:", isolation_level=None)
-        self.database.deserialize(image)
+        self.database.deserialize(stored_bytes)
         self.database.executescript("PRAGMA foreign_keys = ON;" + _RECORD_STATE_CHANGES_SQL)
 
     def copy(self) -> bytes:
@@ -125,9 +125,9 @@ class Ledgers:
         self._engine = self._build_engine()
         self._empty_image = self._build_empty_image()
 
-    def create(self, image: bytes | None = None) -> Store:
+    def create(self, stored_bytes: bytes | None = None) -> Store:
         """Return a ledger with the content of a backup, or an empty ledger."""
-        return Store(image or self._empty_image)
+        return Store(stored_bytes or self._empty_image)
 
     @contextmanager
     def open(self, store: Store, process_state: ProcessState, shard: Shard = WHOLE) -> Iterator[Ledger]:
@@ -159,6 +159,6 @@ class Ledgers:
         self._next_connection = ProcessConnection(database, ProcessState())
         with self._engine.connect() as connection:
             wrap_connection(connection, "memory")
-        image = database.serialize()
+        stored_bytes = database.serialize()
         database.close()
-        return image
+        return stored_bytes

@@ -33,10 +33,10 @@ def _print_coverage(terminal: TerminalReporter, values: list[Any]) -> None:
 
 def _print_kills(terminal: TerminalReporter, values: list[Any]) -> None:
     terminal.section("number of points at which a process was killed")
-    kills: dict[str, list[str]] = defaultdict(list)
+    kill_texts: dict[str, list[str]] = defaultdict(list)
     for name, ending_name, point_count in values:
-        kills[name].append(f"{point_count} {ending_name}")
-    for name, points in sorted(kills.items()):
+        kill_texts[name].append(f"{point_count} {ending_name}")
+    for name, points in sorted(kill_texts.items()):
         terminal.write_line(f"{name:44}{', '.join(points)}")
 
 

@@ -30,17 +30,17 @@ _MAX_FAILURES = 10  # the test stops after this many failures
 def test_every_claim_holds_and_the_seeds_reach_every_phase_and_setting(
     record_property: Callable[[str, object], None],
 ) -> None:
-    ledgers, coverage, failures = Ledgers(), Coverage(), list[str]()
+    ledgers, coverage, failure_texts = Ledgers(), Coverage(), list[str]()
     blocks = (range(SEED_COUNT), *(range(seed, seed + 1) for seed in _RARE_SEEDS if seed >= SEED_COUNT))
     for result in chain.from_iterable(simulate_seeds(seeds, ledgers) for seeds in blocks):
-        failures += [
+        failure_texts += [
             f"python -m tests.simulation {result.simulation.scenario.seed}  # {fault}"
             for fault in result.contradictions
         ]
         coverage.add(Truth(result.simulation))
-        if len(failures) >= _MAX_FAILURES:
+        if len(failure_texts) >= _MAX_FAILURES:
             break
-    assert failures == [], "\n".join(failures)
+    assert failure_texts == [], "\n".join(failure_texts)
     record_property("simulated", json.dumps([SEED_COUNT, coverage.list_rows()]))
     if SEED_COUNT < DEFAULT_SEED_COUNT:
         pytest.skip(f"{SEED_COUNT} seeds are too few to reach every fault and setting")

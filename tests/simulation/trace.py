@@ -15,8 +15,8 @@ def format_trace(result: Result) -> str:
 
 def _describe_scenario(scenario: Scenario) -> list[str]:
     settings_text = ", ".join(f"{name}={value}" for name, value in scenario.settings.items())
-    policy = f"policy: {scenario.policy}, a commit takes {scenario.commit_s} s"
-    lines = [f"seed {scenario.seed}", f"service: {settings_text}", policy]
+    policy_text = f"policy: {scenario.policy}, a commit takes {scenario.commit_s} s"
+    lines = [f"seed {scenario.seed}", f"service: {settings_text}", policy_text]
     lines += [
         f"person {person.number}: {person.spellings[0]}, {person.client_user_id}, accepted from run number "
         f"{person.accepted_from}"
@@ -30,6 +30,6 @@ def _describe_run(job_run: JobRun) -> str:
     rows = " | ".join(
         " ".join(str(row.person) for row in prepared_chunk.rows) for prepared_chunk in job_run.prepared_chunks
     )
-    naming = "name" if job_run.is_by_name else "id"
-    faults = (f"gap {job_run.gap_s:.1f} s", f"by {naming}", job_run.ending, job_run.fault_period, f"people {rows}")
+    base_naming = "name" if job_run.is_by_name else "id"
+    faults = (f"gap {job_run.gap_s:.1f} s", f"by {base_naming}", job_run.ending, job_run.fault_period, f"people {rows}")
     return f"{', '.join(map(str, faults))}, suppressed {sorted(job_run.suppressed_persons)}"

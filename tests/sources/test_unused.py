@@ -36,8 +36,8 @@ def open_json_lines(folder: Path) -> Source:
 
 
 def open_workbook(folder: Path) -> Source:
-    with xlsxwriter.Workbook(folder / "a.xlsx") as book:
-        page = book.add_worksheet()
+    with xlsxwriter.Workbook(folder / "a.xlsx") as workbook:
+        page = workbook.add_worksheet()
         page.write_row(0, 0, ["email", "junk"])
         page.write_column(1, 0, EMAILS)
         page.write_formula(1, 1, "=1/0", None, "#DIV/0!")

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from connector.errors import ConfigurationError
-from connector.fields import FIELDS, NAMES, wire_name
+from connector.fields import FIELDS, NAMES, find_wire_name
 from connector.subscribers.headers import (
     GOOGLE_HEADERS,
     HEADERS,
@@ -28,9 +28,9 @@ def test_the_field_names_of_the_connector_are_recognised_except_those_of_the_bas
 
 
 def test_the_names_of_the_api_are_recognised() -> None:
-    columns = [wire_name(field) for field in FIELDS]
+    columns = [find_wire_name(field) for field in FIELDS]
     assert list_columns(guess_mapping(columns)) == {
-        field.name: wire_name(field) for field in FIELDS if field.name in MAPPABLE
+        field.name: find_wire_name(field) for field in FIELDS if field.name in MAPPABLE
     }
 
 

@@ -90,14 +90,14 @@ def test_emails_of_another_version_are_refused(ledger_url: str, name: str, value
 
 
 def test_the_error_of_a_second_run_of_a_campaign_shows_the_first_process(ledger_url: str) -> None:
-    holder = f"the campaign welcome is held by process {os.getpid()} on .*: wait for that run, or use --wait"
+    holder_pattern = f"the campaign welcome is held by process {os.getpid()} on .*: wait for that run, or use --wait"
     with (
         open_emails(ledger_url) as first_email_log,
         open_emails(ledger_url) as second_email_log,
         first_email_log.hold_campaign("one", "welcome"),
     ):
         for account in ("one", "two"):  # the two names may mean the same account
-            check_refused(second_email_log.hold_campaign(account, "welcome"), LockedError, holder)
+            check_refused(second_email_log.hold_campaign(account, "welcome"), LockedError, holder_pattern)
         with second_email_log.hold_campaign("one", "farewell"):
             pass
 

@@ -163,7 +163,7 @@ def test_a_stopped_run_cancels_hanging_look_ups(tmp_path: Path) -> None:
         look_ups_in_progress = look_up_together(session.access, [event.wait] * 5)
         asyncio.get_running_loop().call_soon(session.stop.event.set)
         with pytest.raises(RunAborted, match="stopped"):
-            await session.stop.until_stopped(look_ups_in_progress)
+            await session.stop.wait_until_stopped(look_ups_in_progress)
         assert asyncio.all_tasks() == earlier_tasks
 
     run_with_fake(FakeList(), tmp_path, look_up_all)

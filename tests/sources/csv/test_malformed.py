@@ -33,16 +33,17 @@ def test_a_byte_that_cannot_be_decoded_rejects_only_its_row(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("ending", "chunk_bytes"), [(b"\n", 20), (b"\r\n", None)])
 @pytest.mark.parametrize(
-    "junk", [b"M\xfcller", b"a\x00b", b"\xed\xa0\x80", b"\xc0\xaf", b'"\xff, ""x"""', b'"\xc3"', b'"a\n\xff\nb"']
+    "invalid_bytes",
+    [b"M\xfcller", b"a\x00b", b"\xed\xa0\x80", b"\xc0\xaf", b'"\xff, ""x"""', b'"\xc3"', b'"a\n\xff\nb"'],
 )
 def test_a_byte_that_is_not_text_rejects_its_row_only_in_a_used_column(
-    tmp_path: Path, junk: bytes, ending: bytes, chunk_bytes: int | None
+    tmp_path: Path, invalid_bytes: bytes, ending: bytes, chunk_bytes: int | None
 ) -> None:
     rows = [
         b"email,junk,name",
-        b"a@x.org," + junk + b",Ann",
+        b"a@x.org," + invalid_bytes + b",Ann",
         b"b@x.org,ok,Bob",
-        b"c@x.org," + junk + b",C\xfc",
+        b"c@x.org," + invalid_bytes + b",C\xfc",
         b"d@x.org,,D",
     ]
     path = write_file(tmp_path, ending.join(rows) + ending)
