@@ -287,7 +287,7 @@ class SpooledRows(CloseableResource):
             if remaining_count == 0:
                 return
 
-    async def read_in_thread(self, stop: Stop, limit: int | None = None) -> AsyncGenerator[PreparedChunk]:
+    async def read_in_thread(self, stop: Stop, limit: int | None) -> AsyncGenerator[PreparedChunk]:
         """Yield the chunks like `read` until the run must stop. A thread reads the next chunk. Close the generator with
         `aclosing`."""
         read_ahead = _ReadAhead(self.read(limit), stop)

@@ -59,7 +59,7 @@ def build_rules(subscriber: JobSubscriber) -> ValidationRules:
     )
 
 
-def build_policy(load: Load, rules: ValidationRules, suppress: Suppress | None = None) -> LoadPolicy:
+def build_policy(load: Load, rules: ValidationRules, suppress: Suppress | None) -> LoadPolicy:
     """Return the policy of a load. `rules` are the rules of its rows, and `suppress` is the job's section of this
     name."""
     return LoadPolicy(

@@ -86,7 +86,7 @@ def plan_import(
     return replace(plan, owner_job=job.name) if has_job_file else replace(plan, options=options)
 
 
-def plan_validation(job: Job, limit: int | None = None, *, is_own_source: bool = True) -> RowsPlan:
+def plan_validation(job: Job, limit: int | None, *, is_own_source: bool = True) -> RowsPlan:
     """Return the plan to validate the rows of a job's source. Raises ConfigurationError and SourceError."""
     subscriber = _find_subscriber(job)
     if job.source is None:
@@ -188,7 +188,7 @@ def build_mapping(subscriber: JobSubscriber) -> FieldMapping:
 
 
 def plan_increment(
-    job: Job, source: JobSource, account: str, *, is_full: bool, since: str | None, shard: Shard = WHOLE
+    job: Job, source: JobSource, account: str, *, is_full: bool, since: str | None, shard: Shard
 ) -> Increment | None:
     """Open the job's source, and return the source with its cursor. Return None for a source without a cursor.
 

@@ -352,7 +352,7 @@ def is_upgradable(version: Mapping[str, str]) -> bool:
     return is_upgradable_number and version.get("identity_rule") == str(IDENTITY_RULE)
 
 
-def is_current(version: Mapping[str, str], meta: Table = meta) -> bool:
+def is_current(version: Mapping[str, str], meta: Table) -> bool:
     """Return whether this is the version (the content of the table `meta`) that this program reads and writes."""
     return _VERSION_BY_TABLE[meta.name].items() <= version.items() and MOVED_TO_KEY not in version
 

@@ -64,7 +64,7 @@ async def find_existing_ids(access: ListAccess, found_ids: Mapping[int, bool]) -
     return ids_before_creates.union(holder.subscriber_id for holder in holders)
 
 
-async def find_rows_by_id(access: ListAccess, subscriber_id: int, *, can_wait: bool = True) -> list[dict[str, Any]]:
+async def find_rows_by_id(access: ListAccess, subscriber_id: int, *, can_wait: bool) -> list[dict[str, Any]]:
     """Return the rows that the list shows for this Id. With `can_wait`, repeat the look-up for up to two quiet
     periods if the list shows no row."""
     stop = access.stop

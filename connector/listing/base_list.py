@@ -109,7 +109,7 @@ class BaseCounts:
     unlisted_count: int
 
 
-async def record_base(access: ListAccess, rows: SweptRows, *, first_part: int = 0) -> BaseCounts:
+async def record_base(access: ListAccess, rows: SweptRows, *, first_part: int) -> BaseCounts:
     """Record the subscribers of the base among `rows` in the ledger, so that the run does not create them. Return
     counts of the listed subscribers.
 

@@ -193,7 +193,7 @@ def read_body(entry: UnfinishedEntry) -> dict[str, object]:
     return decode_subscriber(orjson.loads(entry.body)["Subscriber"])
 
 
-def build_entry_key(entry: UnfinishedEntry, *, ignores_case: bool = False) -> LookupKey:
+def build_entry_key(entry: UnfinishedEntry, *, ignores_case: bool) -> LookupKey:
     """Return the key to look up the subscriber of an entry. The text is from the entry's body."""
     return LookupKey(entry.identity, entry.field, str(read_body(entry)[entry.field]), ignores_case)
 

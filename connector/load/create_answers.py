@@ -17,7 +17,7 @@ def classify_answer(
     answer: CreateAnswer,
     candidate: Candidate,
     base: Base,
-    requested_base_name: str | None = None,
+    requested_base_name: str | None,
 ) -> Transition:
     """Return the state transition of an entry after this answer to its create (architecture 2; service-api.md 4.2).
 

@@ -47,9 +47,7 @@ _UNREAD_ROW = Row(0, "", (), ())  # the row of an opt-out that this run has not 
 _NEVER_COMPARED_FIELDS = frozenset({"id", "base_id", "base_name"})
 
 
-async def compare_waiting_rows(
-    sessions: Sequence[Session], waiting_rows: WaitingRows, *, is_full: bool = False
-) -> None:
+async def compare_waiting_rows(sessions: Sequence[Session], waiting_rows: WaitingRows, *, is_full: bool) -> None:
     """Give each waiting row its outcome, `exists` or `changed`.
 
     `sessions` has a session for each base of the run. With `is_full`, rows that earlier runs have reported are compared

@@ -220,7 +220,7 @@ class Outcomes:
 
     # Held rows
 
-    def hold_row(self, problem: Problem, row: LoadRow, *, is_unchecked: bool = False) -> None:
+    def hold_row(self, problem: Problem, row: LoadRow, *, is_unchecked: bool) -> None:
         """Hold a row whose entry is HELD or REJECTED. `is_unchecked`: the subscriber has not been looked up after the
         refusal."""
         self._add_held_row(_HeldRow(problem, row, is_unchecked=is_unchecked))

@@ -77,7 +77,7 @@ class EarlierRefusals:
                 session.retried_refusals[refusal.identity] = refusal
                 session.withheld_refusals.pop(refusal.identity, None)
 
-    async def release_withheld_refusals(self, *, is_resending_all: bool = False) -> dict[bytes, Refusal]:
+    async def release_withheld_refusals(self, *, is_resending_all: bool) -> dict[bytes, Refusal]:
         """Move the withheld refusals whose kind has passed to UNKNOWN, and return them by identity. Raises LedgerError.
 
         With `is_resending_all`, also move the refusals that are not final, because a person wants all of them sent

@@ -183,7 +183,7 @@ def plan_file(
     receipts: str | None = None,
     wait_s: float = 0.0,
     time_limit_s: float | None = None,
-    is_planned: bool = False,
+    is_planned: bool,
 ) -> LoadPlan:
     """Return the import of a file. `row_options` are the values of `file_options`, and `load_options` are the values of
     `sending_options`.

@@ -56,8 +56,8 @@ def forget_entries(
     account: str,
     identity: str,
     fields: Sequence[str],
-    base_id: int | None = None,
-    base_name: str | None = None,
+    base_id: int | None,
+    base_name: str | None,
 ) -> ForgetReport:
     """Delete the entries of an identity in one base, or in all bases, and return the report. `fields` are the fields
     that may contain the identity. If the answer to one of its creates is not known, nothing is deleted.

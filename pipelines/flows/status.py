@@ -100,7 +100,7 @@ def _read_open_work(
     runs: Sequence[dict[str, Any]],
     *,
     run_id: str | None = None,
-    job: str | None = None,
+    job: str | None,
 ) -> StatusReport:
     """Return the report of `status` without runs: the open entries, the open problems, and the next steps. With
     `run_id`, only the entries of this run count, and there are no problems. With `job`, only the entries and the

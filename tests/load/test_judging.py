@@ -72,9 +72,11 @@ def test_every_other_answer_is_refused_lost_or_not_sent() -> None:
         (NotSent("no route"), Event.NOT_SENT),
     ]
     for answer, event in cases:
-        move = classify_answer(answer, CANDIDATE, BASE_BY_ID)
+        move = classify_answer(answer, CANDIDATE, BASE_BY_ID, None)
         assert (move.event, move.message) == (event, answer.message)
 
 
 def test_the_transition_has_the_fields_that_the_service_altered() -> None:
-    assert classify_answer(build_answer(first_name="ANN"), CANDIDATE, BASE_BY_ID).altered_fields == ("first_name",)
+    assert classify_answer(build_answer(first_name="ANN"), CANDIDATE, BASE_BY_ID, None).altered_fields == (
+        "first_name",
+    )

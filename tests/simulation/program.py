@@ -120,7 +120,7 @@ class Program:
                 await retry_entries(session, load.settler, retry)
             if not self.stop_request.is_stopping:
                 sessions = load.sessions if isinstance(load, BaseLoads) else [session]
-                await compare_waiting_rows(sessions, session.waiting_rows)
+                await compare_waiting_rows(sessions, session.waiting_rows, is_full=False)
         except (ConfigurationError, RunAborted) as error:
             self.report.reason = str(error)
         except asyncio.CancelledError:

@@ -158,7 +158,7 @@ async def sweep_session(session: Session, keys: Sequence[LookupKey]) -> LookupRe
 
 async def list_base(session: Session) -> tuple[Listing, int]:
     listing = await list_account([session.access])
-    return listing, (await record_base(session.access, listing.rows)).duplicate_count
+    return listing, (await record_base(session.access, listing.rows, first_part=0)).duplicate_count
 
 
 def list_once(fake_list: FakeList, folder: Path, *texts: str, **options: Any) -> tuple[Listing, int, list[int | None]]:
