@@ -14,8 +14,9 @@ random: it does not depend on the rate. A *short* pause is a pause under 10 s.
    windows if these are longer. A cost counts as at least 0.3 s, and in the maximum as at least 2 s.
 2. Bounds. The upper bound is the refused rate, and after a search at most twice the mean rate. The lower bound is the
    number of served requests per second. The seconds include the longer of the pauses before and after, because the
-   limiter saves up in a pause. A ramp begins at the geometric mean of both bounds. If more than five requests behind
-   the refused one were served, their rate is a bound as well.
+   limiter saves up in a pause. A second lower bound counts no pause, but subtracts what a limiter saves up: at most the
+   requests of the stretch with the fewest served requests, at both ends. A ramp begins at the geometric mean of both
+   bounds. If more than five requests behind the refused one were served, their rate is a bound as well.
 3. Windows. A limiter may count requests in windows, which may be as long as the longest pause. A ramp takes at least
    two windows. If the service refuses all requests for more than a second beyond the pause, a window was full. Then
    the next ramp begins at the mean rate of this window.
@@ -151,6 +152,7 @@ class RateController:
         # True if the last refusal was chance, or if a request was served or a search began after the refusal.
         self._has_recovered = True
         self._refused_in_row = 0
+        self._fewest_served = inf  # served requests of the stretch with the fewest; a limiter saves up at most these
         self._pause_s = self._window_s = 0.0  # as in `FoundLimit`
         self._proved_rate = 0.0  # requests/s: the highest lower bound since the last fall of the limit
         self._chance_left = 0  # refusals without evidence until chance is not expected; 0: chance is not expected
@@ -291,7 +293,10 @@ class RateController:
     def _find_ends(self, rate_behind: float) -> tuple[float, float]:
         """Return the first rate and the end of the next ramp (requests/s)."""
         ended = self._ended
+        self._fewest_served = min(self._fewest_served, ended.served)
         proved = max(ended.served, 1) / ended.filled_s  # the service serves at least one request after a pause
+        if ended.sent_s >= self._pause_s:
+            proved = max(proved, (ended.served - 2 * self._fewest_served) / ended.sent_s)
         return max((proved * ended.rate) ** 0.5, _SURE * rate_behind), max(ended.rate, rate_behind)
 
     def _judge_doubt(self) -> bool:

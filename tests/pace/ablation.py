@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import inf
 
 from connector.pace import rate
 from connector.pace.rate import RateController
@@ -24,6 +25,12 @@ class _WithoutMean(RateController):
     def _find_ends(self, rate_behind: float) -> tuple[float, float]:
         low, high = super()._find_ends(rate_behind)
         return low**2 / high, high  # the geometric mean of this bound and `high` is `low`
+
+
+class _WithoutFewestServed(RateController):
+    def _find_ends(self, rate_behind: float) -> tuple[float, float]:
+        self._fewest_served = inf
+        return super()._find_ends(rate_behind)
 
 
 class _WithoutRateBehind(RateController):
@@ -65,6 +72,7 @@ def _set_constant(name: str, value: float) -> Iterator[None]:
 RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
     ("all rules", RateController, "_REFUSALS", 3),
     ("a ramp begins at the lower bound, not at the geometric mean", _WithoutMean, "_REFUSALS", 3),
+    ("the stretch with the fewest served requests gives no lower bound", _WithoutFewestServed, "_REFUSALS", 3),
     ("windows are not recognised", RateController, "_LONGEST_WINDOW_S", 0.0),
     ("a ramp lasts at most 5 pauses", RateController, "_LONGEST_RAMP_COSTS", 5.0),
     ("a ramp lasts at most 60 pauses", RateController, "_LONGEST_RAMP_COSTS", 60.0),
