@@ -14,9 +14,10 @@ random: it does not depend on the rate. A *short* pause is a pause under 10 s.
    windows if these are longer. A cost counts as at least 0.3 s, and in the maximum as at least 2 s.
 2. Bounds. The upper bound is the refused rate, and after a search at most twice the mean rate. The lower bound is the
    number of served requests per second. The seconds include the longer of the pauses before and after, because the
-   limiter saves up in a pause. A second lower bound counts no pause, but subtracts what a limiter saves up: at most the
-   requests of the stretch with the fewest served requests, at both ends. A ramp begins at the geometric mean of both
-   bounds. If more than five requests behind the refused one were served, their rate is a bound as well.
+   limiter saves up in a pause. A second lower bound counts no pause, and subtracts twice the number of requests that a
+   limiter can save up. This number is at most the smallest number of served requests of any stretch. A ramp begins at
+   the geometric mean of the bounds. If more than five requests behind the refused one were served, their rate is a
+   bound as well.
 3. Windows. A limiter may count requests in windows, which may be as long as the longest pause. A ramp takes at least
    two windows. If the service refuses all requests for more than a second beyond the pause, a window was full. Then
    the next ramp begins at the mean rate of this window.

@@ -1,11 +1,12 @@
 """Plays the matrix of the pace, and writes the table and the picture of the documentation.
 
 `python -m tests.pace [--rates 5 50 500] [--plays N] [--fastest-alone] [--to FOLDER]` plays 990 cells of 30 virtual
-minutes each. Each cell is played several times, and the mean counts, because chance decides a single play near a bound.
-All cells take hours on one core, or ten minutes with PyPy. Most of the time is for the 330 cells at 500 requests/s.
+minutes each. Each cell is played several times, and the mean counts, because near a bound a single play depends on
+chance.
+All cells take hours on one core, or ten minutes with PyPy. The 330 cells at 500 requests/s take most of the time.
 With `--fastest-alone`, only 55 of these 330 cells are played: the cells without another client and with 20 ms latency.
-`--others` plays only the cells without another client and with 20 ms latency. It also plays the controllers of other
-tools, and prints a table.
+`--others` plays only the cells without another client and with 20 ms latency, and compares the controllers of other
+tools in a printed table.
 """
 
 import argparse
@@ -36,7 +37,7 @@ from tests.pace.matrix import (
 )
 from tests.pace.others import AimdController, CubicController
 
-# Plays of each cell. With fewer requests, chance has more influence.
+# Plays of each cell, by the limit. At a low limit a play has few requests, so its result depends more on chance.
 _PLAY_COUNT_BY_RATE = {5.0: 12, 50.0: 12, 500.0: 4}
 _CHANCE_PLAY_COUNT = 24
 _PAGE_HEAD = """# The pace, cell by cell

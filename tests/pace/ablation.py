@@ -24,7 +24,7 @@ from tests.pace.matrix import (
 class _WithoutMean(RateController):
     def _find_ends(self, rate_behind: float) -> tuple[float, float]:
         low, high = super()._find_ends(rate_behind)
-        return low**2 / high, high  # the geometric mean of this bound and `high` is `low`
+        return low**2 / high, high  # the base class returns a geometric mean; this is the lower bound
 
 
 class _WithoutFewestServed(RateController):
@@ -90,7 +90,7 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
 )
 
 
-_CHANCE_PLAY_COUNT = 8  # of each chance cell, because a rule may help in few plays
+_CHANCE_PLAY_COUNT = 8  # plays of each chance cell; a rule may help in only some of them
 
 RULES_TABLE_HEAD = """\
 | rules | goodput: mean, least, < 85 % | first: mean, < 70 % | refused > 3 % | beside: least | chance |
@@ -99,7 +99,7 @@ RULES_TABLE_HEAD = """\
 
 
 def format_rule_row(index: int) -> str:
-    """Return a row of a Markdown table with the results of a sample of cells without one rule.
+    """Return a row of a Markdown table: the results of a sample of cells without one rule.
 
     The sample: the cells at 5 and 50 requests/s with 20 ms latency, six cells at 500/s, eleven cells at 50/s with
     300 ms, the cells at 50/s with 300 ms beside another client, and chance cells."""

@@ -1,12 +1,12 @@
-"""The bound of a chance cell: the result of a client that knows the limit, obeys pauses, and otherwise sends at the
-limit."""
+"""The bound of a chance cell: the result of a client that knows the limit, obeys each pause, and otherwise sends at
+the limit."""
 
 from tests.pace.matrix import CHANCE_PLAY_LENGTH_S, FIRST_MINUTE_S, NO_LIMIT, Cell, Controller, PlayCounts, play
 
 
 class InformedClient:
-    """A client that knows the rate (requests/s) and the depth (requests) of the bucket. It sends whenever the bucket
-    has a token."""
+    """A client that knows the rate (requests/s) and the size (requests) of the bucket. The client sends whenever the
+    bucket has a token."""
 
     def __init__(self, rate: float, bucket_size: float) -> None:
         self._rate, self._bucket_size, self._tokens = rate, bucket_size, bucket_size
@@ -35,7 +35,7 @@ class InformedClient:
 def measure_chance(
     cell: Cell, controller: Controller, seed: int, length_s: int = CHANCE_PLAY_LENGTH_S
 ) -> tuple[float, float, int]:
-    """Return the served requests of the controller as a share of the bound, in the whole time and in the first minute.
+    """Return the served requests of the controller as a share of the bound, in the whole play and in the first minute.
     Also return the number of requests that the controller sent inside a pause."""
     bucket_size = 1e9 if cell.limiter_kind == NO_LIMIT else round(cell.rate * cell.span_s)
     informed_counts = play(cell, InformedClient(cell.rate, bucket_size), seed, length_s)

@@ -1,4 +1,4 @@
-"""Clients of the simulated world: the rate controller alone, and together with the limit of requests in flight."""
+"""Clients of the simulated world: with the rate controller alone, and also with the limit of requests in flight."""
 
 from dataclasses import dataclass, field
 from math import inf

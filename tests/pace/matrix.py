@@ -1,5 +1,7 @@
-"""The rate controller against all kinds of limiters and against random refusals, on virtual time: the cells, the play
-of a cell, and the measurements of a play."""
+"""The matrix of the rate controller, on virtual time: its cells, the play of a cell, and the measurements of a play.
+
+The cells have all kinds of limiters and random refusals.
+"""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -18,7 +20,7 @@ LIMITERS = (
     *(("fixed window", window_s) for window_s in (1.0, 10.0, 60.0)),
     *(("sliding window", window_s) for window_s in (1.0, 10.0, 60.0)),
 )
-DATE_PAUSE = -1.0  # a Retry-After with the date at which the limiter serves again, in whole seconds
+DATE_PAUSE = -1.0  # stands for a Retry-After with the date at which the limiter serves again, in whole seconds
 PAUSES = (None, 1.0, 5.0, 30.0, DATE_PAUSE)
 RATES = (5.0, 50.0, 500.0)
 ROUND_TRIPS_S = (0.02, 0.3)
@@ -31,22 +33,21 @@ CHANGE_END_S = {"shared": 1350, "changed": 1080}  # end of the other client, and
 FIRST_MINUTE_S = 60
 """Seconds of the first minute of a first run."""
 CHANCE_PLAY_LENGTH_S = 300
-"""The length of a play of a chance cell, in seconds. 2,000 creates take 22 s, so the search for the limit counts as
-well."""
+"""Seconds of a play of a chance cell. The play is short, so that the search for the limit counts as well."""
 RANDOM_REFUSAL_SHARES = (0.001, 0.01, 0.05)
 STATUSES = (429, 503)
 NO_LIMIT = "no limit"
 MAX_CLIENT_RATE = 1000.0  # requests/s that the client of a chance cell can send
 _MAX_RATE_FACTOR = 16.0  # the largest ratio of the first refused rate to the limit
-_SEARCH_S = 0.2  # seconds until the first refusal of a client that doubles 20 requests/s
+_SEARCH_S = 0.2  # seconds until the first refusal of a client that begins with 20 requests/s and doubles the rate
 _OTHER_CLIENT_SHARE = 1 / 3  # the share of the limit that another client uses
 _MAX_TIMER_DELAY_S = 0.001  # the largest delay of a sender's timer
 _STALL_SHARE = 0.001  # the share of the requests that leave late
-_JITTER_SHARE = 0.1  # the jitter as a share of the time of the answer
+_JITTER_SHARE = 0.1  # the largest random delay of an answer, as a share of the time for which the answer travels
 
 
 class Controller(Protocol):
-    """A client that can play a cell."""
+    """A rate controller, or another client that can play a cell."""
 
     def admit(self, now: float) -> float:
         """Return 0 if a request may leave now, otherwise the seconds to wait."""
@@ -62,8 +63,8 @@ class Controller(Protocol):
 class Cell:
     """A limiter, the pause of its refusals, the limit (requests/s), the round trip, and the events during the play.
 
-    `random_refusal_share` is the share of requests that is refused at random with `status`, before the limiter counts
-    them.
+    `random_refusal_share` is the share of requests that is refused at random with `status`. The limiter does not count
+    these requests.
     """
 
     limiter_kind: str
@@ -94,7 +95,7 @@ class Cell:
 
     @property
     def expected_pause_s(self) -> float:
-        """The pause after a refusal in seconds. For a date, the longest pause that is known before the play."""
+        """The pause after a refusal in seconds. For a date, the length of a fixed window, or one second."""
         if self.pause_s == DATE_PAUSE:
             return self.span_s if self.limiter_kind == "fixed window" else 1.0
         return self.pause_s or 0.0
@@ -136,8 +137,8 @@ def list_chance_cells() -> Iterator[Cell]:
 @dataclass(frozen=True, slots=True)
 class PlayCounts:
     """The counts of a play by the second of sending: served requests, refused requests, the longest pause (s), and
-    served requests of the other client. `sent_in_pause_count` is the number of requests that left inside a known
-    pause."""
+    served requests of the other client. `sent_in_pause_count` is the number of requests that left inside a pause of
+    which the client knew."""
 
     served_counts: list[int]
     refused_counts: list[int]
@@ -149,8 +150,8 @@ class PlayCounts:
 def play(
     cell: Cell, controller: Controller, seed: int = 1, length_s: int = PLAY_LENGTH_S, *, stall_s: float = 0.0
 ) -> PlayCounts:
-    """Send all requests that the controller allows for `length_s` seconds. One request in a thousand leaves up to
-    `stall_s` late."""
+    """Send all requests that the controller allows in `length_s` seconds. One request in a thousand leaves up to
+    `stall_s` seconds late."""
     random = Random(seed).random
     half_s, back_s, jitter_s = cell.round_trip_s / 2, cell.round_trip_s / 2, _JITTER_SHARE * cell.round_trip_s / 2
     served_counts, refused_counts, other_served_counts = (
@@ -163,7 +164,7 @@ def play(
     answers: list[tuple[float, float, float]] = []  # heap: answered at, sent at, pause or mark
     served_mark, failed_mark = -2.0, -3.0
     gap_s = 1 / MAX_CLIENT_RATE if cell.random_refusal_share else 0.0
-    offset = 100.0 * random()  # the start of the limiter's clock
+    offset = 100.0 * random()  # seconds that the clock of the limiter is ahead, because windows began before the play
     limiter = cell.build_limiter(cell.rate)
     change_at = float(CHANGE_BEGIN_S) if cell.scene == CHANGED else inf
     other_client_at = float(CHANGE_BEGIN_S) if cell.scene == SHARED else inf
@@ -235,10 +236,12 @@ class Measurements:
     """The measurements of a cell. Goodput is the share of the allowed requests that were served.
 
     `goodput` and `refused_share`: the goodput and the share of refused requests in a steady state.
-    `goodput_beside_client`: the goodput while another client uses a third. `refused_after_halving`: the share of
-    refused requests after the limit was halved. `doubled_used_s`: the seconds until a doubled limit was used.
+    `goodput_beside_client`: the goodput while another client uses a third of the limit.
+    `refused_after_halving`: the share of refused requests after the limit was halved.
+    `doubled_used_s`: the seconds until a doubled limit was used.
     `first_minute_goodput`: the goodput of the first minute, as a share of the best goodput that is certain for a client
-    that does not know the limit. `sent_in_pause_count`: the number of requests inside a pause.
+    that does not know the limit.
+    `sent_in_pause_count`: the number of requests inside a pause.
     """
 
     goodput: float
@@ -273,7 +276,7 @@ def measure(cell: Cell, play_counts: PlayCounts) -> Measurements:
     first_refusal_s = min(
         sum(play_counts.served_counts[:FIRST_MINUTE_S]) / (cell.rate * FIRST_MINUTE_S) / find_first_minute_bound(cell),
         1.0,
-    )  # at most 1
+    )
     return Measurements(
         goodput,
         refused_count / max(served_count + refused_count, 1),
@@ -297,11 +300,11 @@ def find_first_minute_bound(cell: Cell) -> float:
     saved_s = min(span_s, cell.expected_pause_s)
     factor = max(
         _MAX_RATE_FACTOR, 1 + cell.expected_pause_s / max(span_s, _SEARCH_S)
-    )  # n requests in t s allow limits from n / (t + p)
+    )  # after n requests in t s, the limit is at least n / (t + p)
     after_one_pause_s, after_three_pauses_s = (
         FIRST_MINUTE_S - cell.expected_pause_s,
         max(FIRST_MINUTE_S - 3 * cell.expected_pause_s, 0.0),
-    )  # without the pauses
+    )  # seconds of the first minute without its pauses
     if after_three_pauses_s:
         after_three_pauses_s += saved_s
     return min(
@@ -310,7 +313,8 @@ def find_first_minute_bound(cell: Cell) -> float:
 
 
 def compute_means(measurements: Sequence[Measurements]) -> Measurements:
-    """Return the mean of several plays. A doubled limit that is never used counts as used at the end."""
+    """Return the mean of several plays. If a doubled limit is never used in a play, the length of the play
+    counts."""
     means = {
         measurement.name: sum(
             min(getattr(play_measurements, measurement.name), PLAY_LENGTH_S) for play_measurements in measurements
@@ -367,10 +371,10 @@ _MIN_PERIOD_S = 10
 
 
 def _find_refused_after_halving(play_counts: PlayCounts, cell: Cell) -> float:
-    """Return the share of refused requests after the client had time to notice the halved limit.
+    """Return the share of refused requests after the halving, without the time in which the client may learn the limit.
 
-    This time begins at the first refusal after the halving, because a limiter may first allow a burst. It is half a
-    minute or two windows, whichever is longer, and two pauses."""
+    This time begins at the first refusal after the halving, because a limiter may first allow a burst. The time is two
+    pauses, and half a minute or two windows, whichever is longer."""
     end_s = CHANGE_END_S[CHANGED]
     first_refusal_s = next(
         (second for second in range(CHANGE_BEGIN_S, end_s) if play_counts.refused_counts[second]), end_s
@@ -382,7 +386,7 @@ def _find_refused_after_halving(play_counts: PlayCounts, cell: Cell) -> float:
 
 
 def _find_doubled_used_s(play_counts: PlayCounts, cell: Cell) -> float:
-    """Return the seconds from the doubling to the first period in which nine tenths of the doubled limit are used."""
+    """Return the seconds from the doubling to the first period in which the client uses 90 % of the doubled limit."""
     length_s = max(_MIN_PERIOD_S, int(cell.span_s) if cell.limiter_kind != "bucket" else 0)
     for begin_s in range(CHANGE_END_S[CHANGED], PLAY_LENGTH_S - length_s):
         if sum(play_counts.served_counts[begin_s : begin_s + length_s]) >= 0.9 * cell.rate * length_s:

@@ -1,4 +1,4 @@
-"""The breaker: when a run asks a service that does not answer again, and when the run gives up."""
+"""The breaker: when a run sends probes to a service that does not answer, and when the run gives up."""
 
 from math import inf
 
@@ -42,7 +42,7 @@ def test_an_open_breaker_allows_one_probe_at_a_time() -> None:
     assert breaker.wait(1.0) == 0.0
 
 
-def test_a_question_whether_a_probe_may_leave_does_not_use_the_probe() -> None:
+def test_reading_the_wait_does_not_use_the_probe() -> None:
     breaker = break_open()
     assert [breaker.wait(2.0), breaker.wait(3.0)] == [0.0, 0.0]
 

@@ -1,4 +1,4 @@
-"""The limit of requests in flight: it is between 1 and the ceiling, and grows only if it delays requests."""
+"""The limit of requests in flight: it is between 1 and the ceiling, and grows only if requests wait for it."""
 
 import heapq
 from dataclasses import dataclass
@@ -92,7 +92,7 @@ def test_answers_to_requests_of_an_earlier_round_do_not_count() -> None:
 
 
 def test_a_service_that_became_slower_gets_the_same_limit_again() -> None:
-    """With fewer requests in flight, the service serves less. So the requests did not delay each other."""
+    """With fewer requests in flight, the service serves fewer requests. So the requests did not delay each other."""
     limit = ConcurrencyLimit(128)
     now = record_answers(limit, 0.05, 5000)
 
@@ -140,7 +140,7 @@ class PageService:
         return now, refused_count
 
 
-def test_many_pages_of_a_slow_service_are_soon_fetched_at_once() -> None:
+def test_many_pages_of_a_slow_service_are_soon_in_flight_together() -> None:
     limit = build_page_limit()
 
     duration_s, _ = PageService(latency_s=0.3).fetch(limit, 200)

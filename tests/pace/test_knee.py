@@ -10,13 +10,13 @@ from tests.pace.measures import add_counts, count_requests
 from tests.pace.world import AnsweredRequest, LimitedService, run
 
 SEEDS = range(1)
-# Seconds until the capacity is found, and the median round trip after that, as a multiple of the round trip without
-# load. With a capacity of four, even the first requests wait, so the shortest known round trip is too long. Measured:
-# 1.5, 1.6, 1.9.
+# Seconds until the capacity is found, and then the median round trip as a multiple of the round trip without load. With
+# a capacity of four, even the first requests wait, so the smallest known round trip is too long. Measured with this
+# capacity: 1.5, 1.6, 1.9.
 PROMISED_TIMES = (10.0, 1.5)
 TIMES_FOR_CAPACITY_FOUR = {0.02: (10.0, 1.7), 0.1: (10.0, 1.8), 0.5: (25.0, 2.2)}
-# Round trip (s), capacity, and seconds until a change is followed. The time is ten seconds, or longer if a round of
-# sixteen answers takes long. Measured with six seeds: 12 and 45.
+# Round trip (s), capacity, and the seconds in which the client must adapt to a change. Ten seconds are enough unless a
+# round of sixteen answers takes long. Measured with six seeds in the last two cases: 12 and 45.
 CHANGE_CASES = [(0.02, 20, 10.0), (0.05, 50, 10.0), (0.1, 20, 15.0), (0.5, 20, 50.0)]
 
 
@@ -59,7 +59,7 @@ def test_a_service_that_becomes_four_times_slower_and_fast_again_is_kept_busy(
         assert len(requests_after_change) >= 0.9 * read_capacity(service) / factor * change_limit_s
 
 
-def test_a_thousand_requests_a_second_over_half_a_second_leave_room_in_flight() -> None:
+def test_a_limit_of_a_thousand_requests_a_second_is_used_with_round_trips_of_half_a_second() -> None:
     service = LimitedService("bucket", [(0, 1000)], rtt_s=0.5)
 
     steady_counts = add_counts([count_requests(run(LoadClient(), service, 91, seed), 1000, 70, 90) for seed in SEEDS])

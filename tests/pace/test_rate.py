@@ -19,7 +19,7 @@ def find_limit(rate: float, seconds: float = 30.0) -> RateController:
     """Return a controller that has found the rate of a bucket within `seconds`."""
     client = RateOnlyClient()
     run(client, LimitedService("bucket", [(0, rate)], ROUND_TRIP_S), seconds, seed=1)
-    # the controller may be probing, or a ramp has just begun
+    # the controller may probe above the limit, or a ramp has just begun
     assert 0.5 * rate <= client.rate_controller.rate <= 1.25 * rate
     return client.rate_controller
 
@@ -35,7 +35,7 @@ def count_admitted(controller: RateController, now: float) -> int:
 
 @pytest.mark.parametrize("now", [0.0, 123.4, 1e7])
 @pytest.mark.parametrize("ceiling", [inf, 50.0, 0.5])
-def test_the_second_request_waits_by_the_first_rate_or_by_the_ceiling(now: float, ceiling: float) -> None:
+def test_the_second_request_waits_for_the_first_rate_or_the_ceiling(now: float, ceiling: float) -> None:
     controller = RateController(ceiling)
 
     assert controller.admit(now) == 0
@@ -70,7 +70,9 @@ def test_the_rate_does_not_grow_while_few_requests_are_sent_and_no_limit_is_know
         assert controller.admit(second) == 0
         controller.record_served(second, second + ROUND_TRIP_S)
 
-    assert controller.rate <= 30  # the first answer counts, because nothing shows yet that few requests are sent
+    assert (
+        controller.rate <= 30
+    )  # the first answer raises the rate, because the controller does not know yet that few requests are sent
 
 
 def test_the_rate_does_not_grow_beyond_a_known_limit_while_few_requests_are_sent() -> None:
@@ -138,7 +140,7 @@ def test_a_page_that_is_due_inside_a_pause_waits_for_its_end(is_limit_known: boo
 
 
 @pytest.mark.parametrize("pause_s", [0.5, 1.0, 30.0])
-def test_a_refusal_before_any_request_is_served_delays_each_later_request_by_about_its_pause(pause_s: float) -> None:
+def test_a_refusal_before_the_first_served_request_delays_the_next_request_by_about_its_pause(pause_s: float) -> None:
     controller, now = RateController(), 0.0
     for index in range(4):
         pause_ended_at = now
@@ -204,7 +206,7 @@ def test_a_limit_that_was_found_long_ago_slows_a_run_only_for_seconds(rate: floa
     assert count_requests(requests, rate, 0, 30).goodput >= 0.25
 
 
-def test_daily_runs_without_a_refusal_leave_the_limit_that_was_found_as_it_is() -> None:
+def test_daily_runs_without_a_refusal_do_not_change_the_found_limit() -> None:
     found_limit, found_on_day = FoundLimit(95.0, 105.0, 30.0, 0.0), 0
     for day in range(1, 21):
         controller = RateController(found=found_limit, age_s=86_400.0 * (day - found_on_day))
