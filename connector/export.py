@@ -23,7 +23,8 @@ from connector.control import Stop, stay_alive
 from connector.errors import ConfigurationError, ConnectorError, LockedError
 from connector.fields import BaseRef
 from connector.listing.columns import open_columns
-from connector.listing.reader import LIST_CONNECTIONS, ListProgress, list_filters, read_list
+from connector.listing.dispatching import ListProgress
+from connector.listing.reader import LIST_CONNECTIONS, list_filters, read_list
 from connector.pace.pace import Pace
 from connector.paging.certificate import Certificate, CertificateReason, describe_hidden_classes
 from connector.progress import Progress, ProgressMeter

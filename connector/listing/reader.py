@@ -6,14 +6,12 @@
 import os
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Generic
-
-import numpy as np
 
 from connector.listing.controls import (
     FilterTrials,
@@ -23,6 +21,7 @@ from connector.listing.controls import (
     find_still_listed_ids,
     try_filters,
 )
+from connector.listing.dispatching import ListProgress, PageDispatcher, PartDispatcher
 from connector.listing.evidence import (
     FindUnlistedEntries,
     ask_unlisted_entries,
@@ -31,7 +30,6 @@ from connector.listing.evidence import (
     gather_answers,
 )
 from connector.listing.findings import (
-    CLASS_FIELDS,
     Answer,
     ListReading,
     Topic,
@@ -60,7 +58,7 @@ from connector.paging.certificate import (
     HiddenClass,
     decide_cut_off,
 )
-from connector.paging.overlap import IdSet, Mask
+from connector.paging.overlap import IdSet
 from connector.paging.pager import Pager
 from connector.service.client import Client
 from connector.service.retry import Retrier
@@ -86,16 +84,6 @@ SMALLEST_WINDOW = 50
 """A service may cut its list off at this number of rows or more: the default limit (service-api.md 8)."""
 
 _SEED_BYTES = 8
-
-
-@dataclass(frozen=True, slots=True)
-class ListProgress:
-    """The progress of a reading: the number of the sweep (1 = first), the number of rows of the sweep so far, and the
-    latest TotalCount."""
-
-    sweep_number: int
-    row_count: int
-    total_count: int | None
 
 
 async def read_list(
@@ -151,27 +139,29 @@ async def read_list(
     trials = await try_filters(request_page, filters, draw) if filters else None
     if trials is not None:
         query = replace(query, **{name: None for name in filters if name != trials.sent_filter})  # type: ignore[arg-type]
-    dispatcher = PageDispatcher(
-        sink, row_form, build_row_matcher(filters), on_progress, trials.expected_ids if trials is not None else _NO_IDS
-    )
+    expected_ids = trials.expected_ids if trials is not None else _NO_IDS
+    row_matcher = build_row_matcher(filters)
     concurrency_limit = ConcurrencyLimit(
         min(max_concurrency, MAX_IN_FLIGHT),
         first_limit=_FIRST_IN_FLIGHT,
         lowest_by_latency=_FIRST_IN_FLIGHT,
         fewest_in_round=_MIN_PAGES_PER_ROUND,
     )
-
-    async def read_sweeps(query: ListQuery, dispatch: Callable[[ReadPage[Rows]], None]) -> Pager:
-        pager = Pager(query.limit, ignores_total_count=ignore_total_count, reads_ahead=reads_ahead)
-        async with (
-            PageFetcher(client, retrier, query, row_form, concurrency_limit, monotonic) as fetcher,
-            aclosing(read_pages(fetcher, pager, row_form, concurrency_limit)) as pages,
-        ):
-            async for page in pages:
-                dispatch(page)
-        return pager
-
-    pager = await read_sweeps(query, dispatcher.dispatch)
+    reader = _Reader(
+        client,
+        retrier,
+        sink,
+        row_form,
+        row_matcher,
+        concurrency_limit,
+        now,
+        monotonic,
+        draw,
+        reads_ahead=reads_ahead,
+        ignores_total_count=ignore_total_count,
+    )
+    dispatcher = PageDispatcher(sink, row_form, row_matcher, on_progress, expected_ids)
+    pager = await reader.read_sweeps(query, dispatcher.dispatch)
     filter_reports = await _record_filters(request_page, filters, trials, dispatcher) if trials is not None else {}
     certificate = pager.certify(started_at, now(), filter_reports)
     if certificate.is_complete and filter_reports.get("missed"):
@@ -194,60 +184,21 @@ async def read_list(
         absent_values=draw_absent_values(sent_filters, draw),
     )
     answers = await gather_answers(request_page, list_reading, concurrency_limit.allowed_count)
-    certificate = replace(certificate, unshown_classes=tuple(list_unshown_classes(list_reading, answers)))
     classes = dict.fromkeys([*known_hidden_classes, *find_hidden_classes(list_reading, answers)])
     list_reading = replace(
-        list_reading, hidden_classes=tuple(class_ for class_ in classes if class_[0] not in sent_filters)
+        list_reading,
+        certificate=replace(certificate, unshown_classes=tuple(list_unshown_classes(list_reading, answers))),
+        hidden_classes=tuple(class_ for class_ in classes if class_[0] not in sent_filters),
     )
     problems = list[Finding]()
     if list_reading.hidden_classes:
-        listed_id_set = IdSet()
-        listed_id_set.add(pager.ids)
-        largest_total = max((answer.total_count or 0 for answer in answers), default=0)
-        pending_combinations = combine_classes(list_reading.hidden_classes)
-        while pending_combinations:
-            combination = dict(pending_combinations.pop(0))
-            part_dispatcher = PartDispatcher(
-                sink, row_form, build_row_matcher(filters), combination, listed_id_set, dispatcher.class_counts
-            )
-            reading = await _read_part(
-                request_page,
-                read_sweeps,
-                list_reading,
-                part_dispatcher,
-                largest_total,
-                concurrency_limit.allowed_count,
-                now,
-                draw,
-            )
-            certificate = replace(certificate, pages=certificate.pages + reading.page_count)
-            if new_classes := [
-                class_ for class_ in reading.hidden_classes if class_ not in list_reading.hidden_classes
-            ]:
-                list_reading = replace(list_reading, hidden_classes=(*list_reading.hidden_classes, *new_classes))
-                pending_combinations, problems = (
-                    combine_classes(list_reading.hidden_classes),
-                    [],
-                )  # if the list is read again, all combinations are also read again
-                continue
-            problems += [Finding("hidden", EvidenceResult.CONTRADICTS, reading.problem)] if reading.problem else []
-            if (
-                combination
-                and not pending_combinations
-                and not await _has_same_total(request_page, list_reading, answers)
-            ):
-                # Read the whole list again, because every reading may lack a subscriber who changed the class
-                # meanwhile.
-                pending_combinations.append(())
-        ids = listed_id_set.to_array()
-        unlisted_entry_ids = [] if find_unlisted_entries is None else await find_unlisted_entries(ids)
+        list_reading, problems = await reader.read_hidden_classes(list_reading, answers, dispatcher.class_counts)
+        unlisted_entry_ids = [] if find_unlisted_entries is None else await find_unlisted_entries(list_reading.ids)
         answers += await ask_unlisted_entries(
             request_page, unlisted_entry_ids, answers, concurrency_limit.allowed_count
         )
-        certificate = replace(certificate, distinct=len(ids), hidden=list_reading.hidden_classes)
-        list_reading = replace(list_reading, certificate=certificate, ids=ids)
     findings = [*decide_evidence(list_reading, answers), *problems]
-    certificate = replace(certificate, finished_at=now())
+    certificate = replace(list_reading.certificate, finished_at=now())
     return decide_cut_off(certificate, findings, accepts_possible_cut_off=allow_truncated)
 
 
@@ -269,58 +220,120 @@ class _PartReading:
     """Further classes that this reading does not show: the list hides subscribers of two classes at once."""
 
 
-async def _read_part(
-    request_page: RequestPage,
-    read_sweeps: Callable[[ListQuery, Callable[[ReadPage[Rows]], None]], Awaitable[Pager]],
-    reading: ListReading,
-    part_dispatcher: "PartDispatcher[Rows]",
-    largest_total: int,
-    concurrency: int,
-    now: Callable[[], datetime],
-    draw: Callable[[int], bytes],
-) -> _PartReading:
-    """Read the subscribers of hidden classes by the filters of `part_dispatcher`, or the whole list without filters
-    (architecture 7, rule 7)."""
-    query = replace(reading.query, **part_dispatcher.filters)  # type: ignore[arg-type] # each value has its field's type
-    started_at, name = now(), ", ".join(f"{name}={value}" for name, value in part_dispatcher.filters.items())
-    try:
-        pager = await read_sweeps(query, part_dispatcher.dispatch)
-    except ListFailed as failure:
-        if not failure.is_query_refused:
-            raise
-        return _PartReading(0, f"the service refused the filter {name}")
-    certificate, hidden_classes = pager.certify(started_at, now()), list[HiddenClass]()
-    if part_dispatcher.has_other_classes:
-        return _PartReading(certificate.pages, f"the filter {name} lists other subscribers as well")
-    if certificate.is_complete and part_dispatcher.filters:
-        filters = {**reading.filters, **part_dispatcher.filters}
-        part_reading = ListReading(
-            certificate,
-            query,
-            filters,
-            pager.ids,
-            page_size=pager.page_size,
-            class_counts=part_dispatcher.part_counts,
-            skipped_partitions={name for name, _ in reading.hidden_classes},
-            seed=draw(_SEED_BYTES),
-            absent_values=draw_absent_values(filters, draw),
-        )
-        answers = await gather_answers(request_page, part_reading, concurrency)
-        hidden_classes = find_hidden_classes(part_reading, answers)
-        certificate = decide_cut_off(
-            certificate, decide_evidence(part_reading, answers), accepts_possible_cut_off=False
-        )
-    if not certificate.is_complete:
-        problem = f"the reading with {name} is incomplete ({certificate.reason})"
-        return _PartReading(certificate.pages, problem, hidden_classes)
-    # If a window cuts off both the list and the class, both have the same number of rows, and no TotalCount is larger.
-    has_same_size = certificate.distinct == reading.certificate.distinct >= max(SMALLEST_WINDOW, largest_total)
-    may_be_cut_off = has_same_size and bool(part_dispatcher.filters) and certificate.cut_off is not CutOff.EXCLUDED
-    return _PartReading(certificate.pages, f"the reading with {name} may be cut off" if may_be_cut_off else "")
+@dataclass(frozen=True, slots=True)
+class _Reader(Generic[Rows]):
+    """Reads the sweeps of a list, and the classes that the list hides, into one sink."""
+
+    client: Client
+    retrier: Retrier
+    sink: PageSink[Rows]
+    row_form: RowForm[Rows]
+    row_matcher: RowMatcher | None
+    concurrency_limit: ConcurrencyLimit
+    now: Callable[[], datetime]
+    monotonic: Callable[[], float]
+    draw: Callable[[int], bytes]
+    reads_ahead: bool
+    ignores_total_count: bool
+
+    @property
+    def request_page(self) -> RequestPage:
+        """The function that requests a page of wire objects."""
+        return partial(try_page, self.client, self.retrier)
+
+    async def read_sweeps(self, query: ListQuery, dispatch: Callable[[ReadPage[Rows]], None]) -> Pager:
+        """Read the list until the pager has its result, and pass each page to `dispatch`."""
+        pager = Pager(query.limit, ignores_total_count=self.ignores_total_count, reads_ahead=self.reads_ahead)
+        async with (
+            PageFetcher(
+                self.client, self.retrier, query, self.row_form, self.concurrency_limit, self.monotonic
+            ) as fetcher,
+            aclosing(read_pages(fetcher, pager, self.row_form, self.concurrency_limit)) as pages,
+        ):
+            async for page in pages:
+                dispatch(page)
+        return pager
+
+    async def read_hidden_classes(
+        self, reading: ListReading, answers: Sequence[Answer], class_counts: dict[str, Counter[object]]
+    ) -> tuple[ListReading, list[Finding]]:
+        """Read each hidden class, and each combination of hidden classes, separately (architecture 7, rule 7). Return
+        the reading with all subscribers, and the reasons why it proves nothing."""
+        listed_id_set = IdSet()
+        listed_id_set.add(reading.ids)
+        largest_total = max((answer.total_count or 0 for answer in answers), default=0)
+        pending_combinations = combine_classes(reading.hidden_classes)
+        problems = list[Finding]()
+        while pending_combinations:
+            part_filters = dict(pending_combinations.pop(0))
+            part_dispatcher = PartDispatcher(
+                self.sink, self.row_form, self.row_matcher, part_filters, listed_id_set, class_counts
+            )
+            part = await self._read_part(reading, part_dispatcher, largest_total)
+            certificate = replace(reading.certificate, pages=reading.certificate.pages + part.page_count)
+            new_classes = [class_ for class_ in part.hidden_classes if class_ not in reading.hidden_classes]
+            hidden_classes = (*reading.hidden_classes, *new_classes)
+            reading = replace(reading, certificate=certificate, hidden_classes=hidden_classes)
+            if new_classes:  # read all combinations again
+                pending_combinations, problems = combine_classes(hidden_classes), []
+                continue
+            if part.problem:
+                problems.append(Finding("hidden", EvidenceResult.CONTRADICTS, part.problem))
+            is_last_part = bool(part_filters) and not pending_combinations
+            if is_last_part and not await _has_same_total(self.request_page, reading, answers):
+                # Read the whole list again, because every reading may lack a subscriber who changed the class
+                # meanwhile.
+                pending_combinations.append(())
+        ids = listed_id_set.to_array()
+        certificate = replace(reading.certificate, distinct=len(ids), hidden=reading.hidden_classes)
+        return replace(reading, certificate=certificate, ids=ids), problems
+
+    async def _read_part(
+        self, reading: ListReading, part_dispatcher: PartDispatcher[Rows], largest_total: int
+    ) -> _PartReading:
+        """Read the subscribers of hidden classes by the filters of `part_dispatcher`, or the whole list without filters
+        (architecture 7, rule 7)."""
+        query = replace(reading.query, **part_dispatcher.filters)  # type: ignore[arg-type] # each value has its field's type
+        started_at, name = self.now(), ", ".join(f"{name}={value}" for name, value in part_dispatcher.filters.items())
+        try:
+            pager = await self.read_sweeps(query, part_dispatcher.dispatch)
+        except ListFailed as failure:
+            if not failure.is_query_refused:
+                raise
+            return _PartReading(0, f"the service refused the filter {name}")
+        certificate, hidden_classes = pager.certify(started_at, self.now()), list[HiddenClass]()
+        if part_dispatcher.has_other_classes:
+            return _PartReading(certificate.pages, f"the filter {name} lists other subscribers as well")
+        if certificate.is_complete and part_dispatcher.filters:
+            filters = {**reading.filters, **part_dispatcher.filters}
+            part_reading = ListReading(
+                certificate,
+                query,
+                filters,
+                pager.ids,
+                page_size=pager.page_size,
+                class_counts=part_dispatcher.part_counts,
+                skipped_partitions={name for name, _ in reading.hidden_classes},
+                seed=self.draw(_SEED_BYTES),
+                absent_values=draw_absent_values(filters, self.draw),
+            )
+            answers = await gather_answers(self.request_page, part_reading, self.concurrency_limit.allowed_count)
+            hidden_classes = find_hidden_classes(part_reading, answers)
+            certificate = decide_cut_off(
+                certificate, decide_evidence(part_reading, answers), accepts_possible_cut_off=False
+            )
+        if not certificate.is_complete:
+            problem = f"the reading with {name} is incomplete ({certificate.reason})"
+            return _PartReading(certificate.pages, problem, hidden_classes)
+        # If a window cuts off both the list and the class, both have the same number of rows, and no TotalCount is
+        # larger.
+        has_same_size = certificate.distinct == reading.certificate.distinct >= max(SMALLEST_WINDOW, largest_total)
+        may_be_cut_off = has_same_size and bool(part_dispatcher.filters) and certificate.cut_off is not CutOff.EXCLUDED
+        return _PartReading(certificate.pages, f"the reading with {name} may be cut off" if may_be_cut_off else "")
 
 
 async def _record_filters(
-    request_page: RequestPage, filters: Mapping[str, object], trials: FilterTrials, dispatcher: "PageDispatcher[Rows]"
+    request_page: RequestPage, filters: Mapping[str, object], trials: FilterTrials, dispatcher: PageDispatcher[Rows]
 ) -> dict[str, Any]:
     """Return the certificate's `filters`."""
     filter_record: dict[str, Any] = {
@@ -346,108 +359,3 @@ def list_filters(query: ListQuery) -> dict[str, object]:
         if query_field.name not in _PAGING_FIELDS
     }
     return {name: value for name, value in values.items() if value is not None}
-
-
-@dataclass(slots=True)
-class PageDispatcher(Generic[Rows]):
-    """Passes the rows that match to `sink`, in `row_form`."""
-
-    sink: PageSink[Rows]
-    row_form: RowForm[Rows]
-    row_matcher: RowMatcher | None
-    on_progress: Callable[[ListProgress], None] | None
-    expected_ids: frozenset[int]
-    missing_ids: frozenset[int] = _NO_IDS  # expected ids that no row of this sweep has
-    sweep_number: int = 0  # number of the sweep
-    row_count: int = 0
-    dropped_count: int = 0
-    class_counts: dict[str, Counter[object]] = field(default_factory=dict)
-    """The number of rows of each class, by field name and value. Rows that the filters leave out also count."""
-
-    def __post_init__(self) -> None:
-        self.missing_ids = self.expected_ids
-
-    def dispatch(self, page: ReadPage[Rows]) -> None:
-        """Pass the page's rows to the sink. The first page of another sweep resets the counts."""
-        if page.sweep_number != self.sweep_number:
-            self.sweep_number, self.row_count, self.dropped_count, self.missing_ids = (
-                page.sweep_number,
-                0,
-                0,
-                self.expected_ids,
-            )
-            self.class_counts.clear()
-            self.sink.start_sweep(page.sweep_number)
-        if self.missing_ids:
-            self.missing_ids = self.missing_ids.difference(page.ids.tolist())
-        new_count, match_count = _dispatch_new_rows(
-            page.rows, page.new_mask, self.sink, self.row_form, self.row_matcher, self.class_counts
-        )
-        self.dropped_count += new_count - match_count
-        self.row_count += match_count
-        if self.on_progress is not None:
-            self.on_progress(ListProgress(page.sweep_number, self.row_count, page.total_count))
-
-
-def _dispatch_new_rows(
-    rows: Rows,
-    new_mask: Mask,
-    sink: PageSink[Rows],
-    row_form: RowForm[Rows],
-    row_matcher: RowMatcher | None,
-    class_counts: dict[str, Counter[object]],
-) -> tuple[int, int]:
-    """Count the new rows by class, and pass the new rows that match to the sink. Return the number of new rows, and of
-    rows that match."""
-    new_count = int(np.count_nonzero(new_mask))
-    if not new_count:
-        return 0, 0
-    rows = rows if new_mask.all() else row_form.select_rows(rows, new_mask)
-    _count_classes(rows, row_form, class_counts)
-    if row_matcher is not None:
-        match_mask = row_matcher(partial(row_form.read_values, rows))
-        if not match_mask.any():
-            return new_count, 0
-        rows = rows if match_mask.all() else row_form.select_rows(rows, match_mask)
-        sink.receive_rows(rows)
-        return new_count, int(np.count_nonzero(match_mask))
-    sink.receive_rows(rows)
-    return new_count, new_count
-
-
-def _count_classes(rows: Rows, row_form: RowForm[Rows], class_counts: dict[str, Counter[object]]) -> None:
-    """Add the number of rows of each class to `class_counts`."""
-    for name in CLASS_FIELDS:
-        counts = class_counts.setdefault(name, Counter())
-        for value, count in row_form.count_values(rows, name).items():
-            counts["" if name == "gender" and value is None else value] += count
-
-
-@dataclass(slots=True)
-class PartDispatcher(Generic[Rows]):
-    """Passes the matching rows of a reading of hidden classes to `sink`, each subscriber once."""
-
-    sink: PageSink[Rows]
-    row_form: RowForm[Rows]
-    row_matcher: RowMatcher | None
-    filters: Mapping[str, object]  # the filters of the hidden classes
-    earlier_ids: IdSet  # the ids of subscribers that were read before
-    class_counts: dict[str, Counter[object]]  # the number of rows of each class in all readings together
-    part_counts: dict[str, Counter[object]] = field(default_factory=dict)  # the same numbers for this reading
-    has_other_classes: bool = False  # whether a page has a subscriber of another class
-    sweep_number: int = 0  # number of the sweep
-
-    def dispatch(self, page: ReadPage[Rows]) -> None:
-        """Pass the page's new rows to the sink. A second sweep adds rows that the first sweep lacks."""
-        if page.sweep_number != self.sweep_number:
-            self.sweep_number = page.sweep_number
-            self.part_counts.clear()
-        match_filters = build_row_matcher(self.filters)
-        if match_filters is not None and not match_filters(partial(self.row_form.read_values, page.rows)).all():
-            self.has_other_classes = True
-            return
-        if page.new_mask.any():
-            _count_classes(self.row_form.select_rows(page.rows, page.new_mask), self.row_form, self.part_counts)
-        new_mask = page.new_mask & ~self.earlier_ids.mark_contained(page.ids)
-        self.earlier_ids.add(page.ids[new_mask])
-        _dispatch_new_rows(page.rows, new_mask, self.sink, self.row_form, self.row_matcher, self.class_counts)

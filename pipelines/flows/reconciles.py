@@ -19,7 +19,8 @@ from connector.ledger.entries import Ledger
 from connector.ledger.opening import start_pace
 from connector.ledger.planned import open_planned_ledger
 from connector.ledger.records import find_open_run, list_bases, read_largest_lag
-from connector.listing.reader import ListProgress, read_list
+from connector.listing.dispatching import ListProgress
+from connector.listing.reader import read_list
 from connector.paging.certificate import Certificate, describe_hidden_classes
 from connector.progress import Progress, ProgressMeter
 from connector.reconcile import Comparison

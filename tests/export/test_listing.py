@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from connector.listing.dispatching import ListProgress
 from connector.listing.evidence import MAX_REQUESTS
 from connector.listing.pages import ListFailed
-from connector.listing.reader import MAX_IN_FLIGHT, ListProgress, read_list
+from connector.listing.reader import MAX_IN_FLIGHT, read_list
 from connector.paging.certificate import CertificateReason
 from connector.sandbox import SandboxProcess
 from connector.service.client import open_client

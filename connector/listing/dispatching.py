@@ -1,0 +1,132 @@
+"""Passes the rows of pages to a sink: the rows that match the filters of a query, each subscriber once."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Generic
+
+import numpy as np
+
+from connector.listing.controls import RowMatcher, build_row_matcher
+from connector.listing.findings import CLASS_FIELDS
+from connector.listing.pages import PageSink, ReadPage, RowForm
+from connector.paging.overlap import IdSet, Mask
+from connector.service.wire import Rows
+
+_NO_IDS: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ListProgress:
+    """The progress of a reading: the number of the sweep (1 = first), the number of rows of the sweep so far, and the
+    latest TotalCount."""
+
+    sweep_number: int
+    row_count: int
+    total_count: int | None
+
+
+@dataclass(slots=True)
+class PageDispatcher(Generic[Rows]):
+    """Passes the rows that match to `sink`, in `row_form`."""
+
+    sink: PageSink[Rows]
+    row_form: RowForm[Rows]
+    row_matcher: RowMatcher | None
+    on_progress: Callable[[ListProgress], None] | None
+    expected_ids: frozenset[int]
+    missing_ids: frozenset[int] = _NO_IDS  # expected ids that no row of this sweep has
+    sweep_number: int = 0  # number of the sweep
+    row_count: int = 0
+    dropped_count: int = 0
+    class_counts: dict[str, Counter[object]] = field(default_factory=dict)
+    """The number of rows of each class, by field name and value. Rows that the filters leave out also count."""
+
+    def __post_init__(self) -> None:
+        self.missing_ids = self.expected_ids
+
+    def dispatch(self, page: ReadPage[Rows]) -> None:
+        """Pass the page's rows to the sink. The first page of another sweep resets the counts."""
+        if page.sweep_number != self.sweep_number:
+            self.sweep_number, self.row_count, self.dropped_count, self.missing_ids = (
+                page.sweep_number,
+                0,
+                0,
+                self.expected_ids,
+            )
+            self.class_counts.clear()
+            self.sink.start_sweep(page.sweep_number)
+        if self.missing_ids:
+            self.missing_ids = self.missing_ids.difference(page.ids.tolist())
+        new_count, match_count = _dispatch_new_rows(
+            page.rows, page.new_mask, self.sink, self.row_form, self.row_matcher, self.class_counts
+        )
+        self.dropped_count += new_count - match_count
+        self.row_count += match_count
+        if self.on_progress is not None:
+            self.on_progress(ListProgress(page.sweep_number, self.row_count, page.total_count))
+
+
+def _dispatch_new_rows(
+    rows: Rows,
+    new_mask: Mask,
+    sink: PageSink[Rows],
+    row_form: RowForm[Rows],
+    row_matcher: RowMatcher | None,
+    class_counts: dict[str, Counter[object]],
+) -> tuple[int, int]:
+    """Count the new rows by class, and pass the new rows that match to the sink. Return the number of new rows, and of
+    rows that match."""
+    new_count = int(np.count_nonzero(new_mask))
+    if not new_count:
+        return 0, 0
+    rows = rows if new_mask.all() else row_form.select_rows(rows, new_mask)
+    _count_classes(rows, row_form, class_counts)
+    if row_matcher is not None:
+        match_mask = row_matcher(partial(row_form.read_values, rows))
+        if not match_mask.any():
+            return new_count, 0
+        rows = rows if match_mask.all() else row_form.select_rows(rows, match_mask)
+        sink.receive_rows(rows)
+        return new_count, int(np.count_nonzero(match_mask))
+    sink.receive_rows(rows)
+    return new_count, new_count
+
+
+def _count_classes(rows: Rows, row_form: RowForm[Rows], class_counts: dict[str, Counter[object]]) -> None:
+    """Add the number of rows of each class to `class_counts`."""
+    for name in CLASS_FIELDS:
+        counts = class_counts.setdefault(name, Counter())
+        for value, count in row_form.count_values(rows, name).items():
+            counts["" if name == "gender" and value is None else value] += count
+
+
+@dataclass(slots=True)
+class PartDispatcher(Generic[Rows]):
+    """Passes the matching rows of a reading of hidden classes to `sink`, each subscriber once."""
+
+    sink: PageSink[Rows]
+    row_form: RowForm[Rows]
+    row_matcher: RowMatcher | None
+    filters: Mapping[str, object]  # the filters of the hidden classes
+    earlier_ids: IdSet  # the ids of subscribers that were read before
+    class_counts: dict[str, Counter[object]]  # the number of rows of each class in all readings together
+    part_counts: dict[str, Counter[object]] = field(default_factory=dict)  # the same numbers for this reading
+    has_other_classes: bool = False  # whether a page has a subscriber of another class
+    sweep_number: int = 0  # number of the sweep
+
+    def dispatch(self, page: ReadPage[Rows]) -> None:
+        """Pass the page's new rows to the sink. A second sweep adds rows that the first sweep lacks."""
+        if page.sweep_number != self.sweep_number:
+            self.sweep_number = page.sweep_number
+            self.part_counts.clear()
+        match_filters = build_row_matcher(self.filters)
+        if match_filters is not None and not match_filters(partial(self.row_form.read_values, page.rows)).all():
+            self.has_other_classes = True
+            return
+        if page.new_mask.any():
+            _count_classes(self.row_form.select_rows(page.rows, page.new_mask), self.row_form, self.part_counts)
+        new_mask = page.new_mask & ~self.earlier_ids.mark_contained(page.ids)
+        self.earlier_ids.add(page.ids[new_mask])
+        _dispatch_new_rows(page.rows, new_mask, self.sink, self.row_form, self.row_matcher, self.class_counts)
