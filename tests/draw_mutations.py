@@ -68,7 +68,7 @@ _FUNCTION_NODES = (ast.FunctionDef, ast.AsyncFunctionDef)
 _UNCHANGED_FIELDS = ("annotation", "returns", "decorator_list", "bases")  # fields of nodes without behaviour
 _MEMORY_BYTES = 12 << 30  # an endless loop must not fill the memory of the machine
 _TIMEOUT_FACTOR, _EXTRA_TIMEOUT_S = 4, 120  # timeout = factor * (time without a mutation) + extra timeout
-_TEST_TIMEOUT_S = 300  # of each test: several times the time of the longest test
+_TEST_TIMEOUT_S = 300  # the timeout of each test, several times the time of the longest test
 _INTERRUPTION_S = 30  # tests that hang are interrupted, and killed after this time
 
 

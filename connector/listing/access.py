@@ -320,7 +320,7 @@ class ListAccess:
     policy: ListPolicy
     requested_base_name: str | None = None
     """The name of the base, if the job gives no id of the base. Answers must have this name."""
-    inactive_identities: InactiveIdentities = field(default_factory=InactiveIdentities)  # of all bases of the run
+    inactive_identities: InactiveIdentities = field(default_factory=InactiveIdentities)  # shared by all bases
     draw: Callable[[int], bytes] = os.urandom  # returns this many random bytes; simulations pass their own function
     state: LookupState = field(default_factory=LookupState)  # shared by all bases of the run
     unverified_entries: tuple[ConfirmedEntry, ...] = ()

@@ -71,7 +71,7 @@ class FilterCheck:
     class is known."""
 
     passed_classes: frozenset[SpellingClass] = frozenset()
-    failed_classes: frozenset[SpellingClass] = frozenset()  # also the classes of a field whose filter is not usable
+    failed_classes: frozenset[SpellingClass] = frozenset()  # includes all classes of a field whose filter is not usable
     seen_sentinels: tuple[Sentinel, ...] = ()
     is_case_insensitive: bool = False  # whether the filter by email is case-insensitive
 
@@ -394,7 +394,9 @@ class _FilterLookup:
         visibility, check = Visibility(), await self._run_controls()
         if self._can_be_conclusive(check):
             fields = sorted({question.key.field for question in self.questions})
-            visibility = await find_visible_sentinels(access, check, started_at, fields)  # before any other look-up
+            visibility = await find_visible_sentinels(
+                access, check, started_at, fields
+            )  # sentinels are looked up before the keys
         for start in range(0, len(self.questions), BATCH_SIZE):
             if not self._can_be_conclusive(check):
                 break

@@ -68,7 +68,7 @@ class Settler:
         self.outcomes, self.refusals, self.send_candidates = outcomes, refusals, send_candidates
         self._last_result: LookupResult  # the result of the last part of the last look-up
         self._look_up = _LookUp({}, 0.0)
-        self._selected_identities: Collection[bytes] | None = None  # to settle; None: all entries
+        self._selected_identities: Collection[bytes] | None = None  # the identities to settle; None: all entries
         self._is_resending_held = False
 
     async def read_lag(self) -> None:

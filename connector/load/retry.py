@@ -32,7 +32,7 @@ _DROPPED_MESSAGE = "dropped by connector retry --held drop. A run sends the crea
 class RetrySelection:
     """The entries to retry."""
 
-    run_id: str | None = None  # only entries that this run sent last; None: of any run
+    run_id: str | None = None  # retry only entries that this run sent last; None: entries of any run
     is_rejected: bool = False  # whether rejected entries are also retried
     held_decision: HeldDecision = "leave"
 

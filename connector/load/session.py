@@ -234,10 +234,10 @@ class Session:
     job: str = ""  # name of the job, whose earlier creates this run may send again
     suppression: Suppression | None = None  # identities on the job's suppression list are not sent again
     pace: Pace | None = None  # pace of the run; None: only `policy` limits the run
-    canaries: Canaries = field(default_factory=Canaries)  # of the run
-    limits: Limits = field(default_factory=Limits)  # of the run
-    waiting_rows: WaitingRows = field(default_factory=WaitingRows)  # of the run: rows to be compared with the service
-    passing_refusals: PassingRefusals = field(default_factory=PassingRefusals)  # of the run
+    canaries: Canaries = field(default_factory=Canaries)  # the canaries of the run
+    limits: Limits = field(default_factory=Limits)  # the limits of the run
+    waiting_rows: WaitingRows = field(default_factory=WaitingRows)  # rows of the run to compare with the service
+    passing_refusals: PassingRefusals = field(default_factory=PassingRefusals)  # the refusals of the run
     retried_refusals: dict[bytes, Refusal] = field(default_factory=dict)
     """Refusals of earlier runs, by identity, whose creates this run sends again. This run has made them UNKNOWN."""
     withheld_refusals: dict[bytes, Refusal] = field(default_factory=dict)

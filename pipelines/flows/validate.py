@@ -26,7 +26,7 @@ from connector.tally import SAMPLE_COUNT
 
 _MAX_EXAMPLES = 3  # examples of a kind of fault, with different values
 _EXAMPLE_LENGTH = 200  # characters of an example; a longer cell is cut
-_CELL_SEPARATOR = " | "  # between the cells of several columns
+_CELL_SEPARATOR = " | "  # separates the cells of several columns
 
 
 class FaultExample(TypedDict):

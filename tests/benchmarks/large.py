@@ -46,7 +46,7 @@ class LedgerMeasurement:
     fill_s: float
     bytes_per_entry: float
     whole_per_s: float
-    per_s: float  # without the start
+    per_s: float  # rows per second, without the start of the process
     cpu_us_per_row: float
     peak_mb: float
 

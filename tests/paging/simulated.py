@@ -50,7 +50,7 @@ class SimulatedList:
     limit: int = 20  # the largest limit that the service accepts
     insert_chance: float = 0.0
     delete_chance: float = 0.0
-    touch_chance: float = 0.0  # of a change of a subscriber's `is_active`
+    touch_chance: float = 0.0  # the chance that the `is_active` of a subscriber changes
     max_changes_per_request: int = 1  # the largest number of changes of each kind between two requests
     middle_insert_share: float = 0.0  # share of inserts with an id among the existing ids
     change_place: str = "anywhere"  # anywhere (inserts at the end), or head, middle or end of the ids

@@ -14,7 +14,7 @@ from connector.paging.overlap import (
     mark_first_occurrences,
 )
 
-PREVIOUS_IDS = [10, 20, 30, 40, 50]  # of the page at offset 100, so 50 has the rank 104
+PREVIOUS_IDS = [10, 20, 30, 40, 50]  # ids of the page at offset 100, so the id 50 has the rank 104
 
 
 def compare(ids: list[int], offset: int, earlier_ids: list[int] | None = None) -> PageOverlap:

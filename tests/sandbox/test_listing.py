@@ -147,7 +147,7 @@ def test_a_result_window_limits_the_count_and_the_pages(client: SandboxClient, o
     assert [len(client.list_ids(offset=offset, limit=20)) for offset in (20, 25, 29)] == [5, 0, 0]
     assert (
         client.read_page(IsActive=1)["TotalCount"] == 25
-    )  # of 27 active subscribers, because the window limits each result
+    )  # 27 subscribers are active, but the window limits each result
     assert client.read_page(IsActive=0)["TotalCount"] == 3
     assert len(client.list_ids(Id=100_030)) == 1  # this subscriber is beyond the window of the whole list
 

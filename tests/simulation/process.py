@@ -19,7 +19,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _MAX_STEPS = 400_000  # 100 times the steps of the longest run; a process with more steps never ends
-_MAX_CLOSINGS = 100  # of one task: one for each coroutine, and one for each await in a finally block
+_MAX_CLOSINGS = 100  # a task has one closing for each coroutine, and one for each await in a finally block
 
 
 class KilledError(BaseException):
