@@ -267,7 +267,7 @@ email = Table(
 )
 
 IDENTITY_FIELDS = {"email": 1, "client_user_id": 2}
-"""The numbers of the fields that an identity can be of. An unknown create can be looked up only by this field."""
+"""The number of each field that can be the identity. An unknown create can be looked up only by its identity field."""
 
 CONFIRMATION_NUMBERS = {"created": 1, "settled": 2, "found": 3, "accepted": 4, "shown": 5}
 """The numbers of the ways in which an entry was confirmed (column `how`).

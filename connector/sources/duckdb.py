@@ -35,7 +35,7 @@ _TYPES_ARROW_CHANGES = frozenset({"time with time zone", "time", "bit", "interva
 such values to texts."""
 
 _SQL_TYPE_BY_KIND = {CursorKind.TIMESTAMP: "TIMESTAMP", CursorKind.DATE: "DATE", CursorKind.INTEGER: "BIGINT"}
-"""The SQL type of a bound without a value. With a type, DuckDB refuses to compare a column of another type."""
+"""The SQL type of a bound that is null. Without this type, DuckDB would compare the null with a column of any type."""
 
 
 class DuckdbSource(CloseableResource):

@@ -64,7 +64,7 @@ def test_a_name_that_several_bases_have_is_refused(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("state", [State.UNKNOWN, State.HELD])
-def test_unsettled_entries_of_a_record_that_may_be_the_same_base_are_counted(ledger: Ledger, state: State) -> None:
+def test_unsettled_entries_of_another_record_count_if_both_may_be_one_base(ledger: Ledger, state: State) -> None:
     base_by_name, base_by_id = add_base(ledger, None, "News"), add_base(ledger, 7)
     bring_to_state(ledger, base_by_name, state)
     with ledger.transaction() as connection:

@@ -69,7 +69,7 @@ class SimulatedList:
     is_homogeneous: bool = False  # all subscribers are active, in one base, and without a gender
     hidden_classes: Filters = ()  # the list shows these classes only to a request for the class
     lost_shard_chance: float = 0.0  # the chance that an answer lacks one of five shards
-    duplicate_share: float = 0.0  # share of subscribers that are listed twice with one id, as in two bases
+    duplicate_share: float = 0.0  # share of subscribers that the list shows twice with one id
     ids: list[int] = field(default_factory=list)
     email_keys: dict[int, float] = field(default_factory=dict)  # sort keys of the order by email
     people: dict[int, dict[str, object]] = field(default_factory=dict)

@@ -70,7 +70,7 @@ def test_a_filter_that_returns_only_the_first_match_proves_nobody_absent(connect
 
 
 @pytest.mark.parametrize("other_person_count", [0, MANY_OTHER_PEOPLE], ids=["sweep", "filters"])
-def test_a_list_that_shows_only_ids_of_bases_serves_only_a_job_that_gives_the_id(
+def test_an_import_needs_the_id_of_its_base_if_the_list_shows_only_ids_of_bases(
     connector: Connector, tmp_path: Path, other_person_count: int
 ) -> None:
     people = write_people(tmp_path, "true", "true", "true")

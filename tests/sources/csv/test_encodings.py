@@ -115,7 +115,7 @@ def test_a_character_that_is_cut_at_the_end_of_the_sample_does_not_change_the_gu
     assert [row for chunk in chunks for row in chunk.malformed] == []
 
 
-def test_too_few_letters_late_in_the_file_reject_only_their_rows(tmp_path: Path) -> None:
+def test_a_late_row_with_too_few_letters_to_find_the_encoding_is_rejected_alone(tmp_path: Path) -> None:
     path = write_file(tmp_path, b"id,name\n" + b"1,Ann\n" * 300_000 + b"2,No\xebl Zo\xeb\n3,Ann\n")
     chunks = read_chunks(path)
     (row,) = [row for chunk in chunks for row in chunk.malformed]
