@@ -256,7 +256,7 @@ class _Load:
         await loads.settle()
         run.limits.check_rejected_share()
         if is_compared:
-            await run.compare_waiting(loads.sessions)
+            await run.compare_waiting_rows(loads.sessions)
         if run.is_running and (newcomer_message := await loads.describe_newcomers()) is not None:
             run.tally.add_message(newcomer_message)
         if run.is_running and (unlisted_message := await loads.describe_unlisted_create()) is not None:

@@ -150,7 +150,7 @@ class IdHolder:
 ListedEntry = tuple[bytes, int, int | None, int | None, str | None]
 """Identity, state, subscriber id, status and message of an entry."""
 
-LAST_RUN_KEY = 2**31 - 1
+MAX_RUN_KEY = 2**31 - 1
 """A key that is larger than the key of every run."""
 
 
@@ -200,7 +200,7 @@ class Ledger:
         return [UnfinishedEntry(identity, _FIELD_BY_NUMBER[field], *columns) for identity, field, *columns in rows]
 
     def find_confirmed_entries(
-        self, base: Base, first_identity: bytes, max_count: int, *, before_run_key: int = LAST_RUN_KEY
+        self, base: Base, first_identity: bytes, max_count: int, *, before_run_key: int = MAX_RUN_KEY
     ) -> list[ConfirmedEntry]:
         """Return at most `max_count` CONFIRMED entries of the base in the order of identities. Begin at the identity (a
         digest) `first_identity`. After the last identity, continue with the first identity.

@@ -19,7 +19,7 @@ from sqlalchemy import Table, insert, select, text
 from connector.databases import format_ledger_location, parse_ledger_location
 from connector.fields import fold_base_name
 from connector.ledger import schema
-from connector.ledger.entries import LAST_RUN_KEY, ConfirmedEntry, Entry, Ledger, ListedEntry
+from connector.ledger.entries import MAX_RUN_KEY, ConfirmedEntry, Entry, Ledger, ListedEntry
 from connector.ledger.opening import connect_file, read_ledger, wrap_connection
 from connector.ledger.records import LIST_SIZE_PREFIX, list_bases
 from connector.ledger.store import Base, Batch, Store, build_missing_ledger_error, make_storable
@@ -72,7 +72,7 @@ class PlannedLedger(Ledger):
         return super().find_changed_identities(base, digests)
 
     def find_confirmed_entries(
-        self, base: Base, first_identity: bytes, max_count: int, *, before_run_key: int = LAST_RUN_KEY
+        self, base: Base, first_identity: bytes, max_count: int, *, before_run_key: int = MAX_RUN_KEY
     ) -> list[ConfirmedEntry]:
         """Return some CONFIRMED entries of the real ledger, as `Ledger.find_confirmed_entries` does."""
         read = partial(Ledger.find_confirmed_entries, before_run_key=before_run_key)

@@ -73,15 +73,17 @@ class KnownIds:
         if subscriber_id > self._largest_id:
             return False
         ids = np.array([subscriber_id], dtype=np.int64)
-        return bool(self._ids_before_creates.mark_contained(ids)[0] or self._ids_after_creates.mark_contained(ids)[0])
+        return bool(
+            self._ids_before_creates.mark_contained_ids(ids)[0] or self._ids_after_creates.mark_contained_ids(ids)[0]
+        )
 
     def was_shown_before_creates(self, subscriber_id: int) -> bool:
         """Return whether a look-up has shown the id before the run's first create."""
-        return bool(self._ids_before_creates.mark_contained(np.array([subscriber_id], dtype=np.int64))[0])
+        return bool(self._ids_before_creates.mark_contained_ids(np.array([subscriber_id], dtype=np.int64))[0])
 
     def _add_ids(self, id_set: IdSet, ids: Collection[int]) -> None:
         distinct_ids: IdArray = np.unique(np.fromiter(ids, dtype=np.int64, count=len(ids)))
-        id_set.add(distinct_ids[~id_set.mark_contained(distinct_ids)])
+        id_set.add(distinct_ids[~id_set.mark_contained_ids(distinct_ids)])
         self._largest_id = max(self._largest_id, max(ids, default=0))
 
 

@@ -127,6 +127,6 @@ class PartDispatcher(Generic[Rows]):
             return
         if page.new_mask.any():
             _count_classes(self.row_form.select_rows(page.rows, page.new_mask), self.row_form, self.part_counts)
-        new_mask = page.new_mask & ~self.earlier_ids.mark_contained(page.ids)
+        new_mask = page.new_mask & ~self.earlier_ids.mark_contained_ids(page.ids)
         self.earlier_ids.add(page.ids[new_mask])
         _dispatch_new_rows(page.rows, new_mask, self.sink, self.row_form, self.row_matcher, self.class_counts)

@@ -23,7 +23,7 @@ from connector.paging.certificate import (
     decide_counts,
     is_window_size,
 )
-from connector.paging.overlap import IdArray, mark_contained
+from connector.paging.overlap import IdArray, mark_contained_ids
 from connector.service.wire import MAX_LIMIT, ListPage, ListQuery
 
 PARTITIONS: Mapping[str, Sequence[object]] = {"gender": ("male", "female", ""), "is_active": (True, False)}
@@ -130,7 +130,7 @@ def read_ids(answer: Answer) -> list[int]:
 def read_unlisted_ids(reading: ListReading, answer: Answer) -> IdArray:
     """Return the ids in the answer that the suspected reading lacks, ascending."""
     ids = np.array(sorted(set(read_ids(answer))), dtype=np.int64)
-    unlisted_ids: IdArray = ids[~mark_contained(reading.ids, ids)]
+    unlisted_ids: IdArray = ids[~mark_contained_ids(reading.ids, ids)]
     return unlisted_ids
 
 
@@ -146,7 +146,7 @@ def find_newcomer_ids(reading: ListReading, answers: Sequence[Answer]) -> IdArra
 def find_hidden_ids(reading: ListReading, answer: Answer, answers: Sequence[Answer]) -> IdArray:
     """Return the ids in one of the answers that neither the reading nor a later page of the list shows, ascending."""
     unlisted_ids, newcomer_ids = read_unlisted_ids(reading, answer), find_newcomer_ids(reading, answers)
-    hidden_ids: IdArray = unlisted_ids[~mark_contained(newcomer_ids, unlisted_ids)]
+    hidden_ids: IdArray = unlisted_ids[~mark_contained_ids(newcomer_ids, unlisted_ids)]
     return hidden_ids
 
 

@@ -32,7 +32,7 @@ class IdSet:
     def __len__(self) -> int:
         return sum(len(sorted_array) for sorted_array in self._sorted_arrays)
 
-    def mark_contained(self, ids: IdArray) -> Mask:
+    def mark_contained_ids(self, ids: IdArray) -> Mask:
         """Return a mask of those `ids` that are in the set."""
         contained_mask = np.zeros(len(ids), dtype=np.bool_)
         if not len(ids):
@@ -41,7 +41,7 @@ class IdSet:
         for sorted_array in self._sorted_arrays:
             # In id order, a page overlaps at most one of these arrays.
             if sorted_array[0] <= largest_id and sorted_array[-1] >= smallest_id:
-                contained_mask |= mark_contained(sorted_array, ids)
+                contained_mask |= mark_contained_ids(sorted_array, ids)
         return contained_mask
 
     def count_between(self, smallest_id: int, largest_id: int) -> int:
@@ -71,7 +71,7 @@ class IdSet:
         self._sorted_arrays[-2:] = [merged_ids]
 
 
-def mark_contained(sorted_ids: IdArray, ids: IdArray) -> Mask:
+def mark_contained_ids(sorted_ids: IdArray, ids: IdArray) -> Mask:
     """Return a mask of those `ids` that are in `sorted_ids`, an ascending array."""
     if not len(sorted_ids):
         return np.zeros(len(ids), dtype=np.bool_)

@@ -23,7 +23,7 @@ from connector.paging.certificate import (
     Order,
     TotalCountCheck,
 )
-from connector.paging.overlap import NO_IDS, IdArray, IdSet, Mask, PageAnswer, PageRequest, mark_contained
+from connector.paging.overlap import NO_IDS, IdArray, IdSet, Mask, PageAnswer, PageRequest, mark_contained_ids
 from connector.paging.sweep import Sweep, SweepEnd
 
 MAX_SWEEPS = 5
@@ -193,14 +193,14 @@ class Pager:
         return proving_reason
 
     def _record_newcomers(self, ids: IdArray) -> None:
-        new_ids = ids[~mark_contained(self._previous_ids, ids) & ~self._vanished_ids.mark_contained(ids)]
-        self._newcomer_ids.add(new_ids[~self._newcomer_ids.mark_contained(new_ids)])
+        new_ids = ids[~mark_contained_ids(self._previous_ids, ids) & ~self._vanished_ids.mark_contained_ids(ids)]
+        self._newcomer_ids.add(new_ids[~self._newcomer_ids.mark_contained_ids(new_ids)])
 
     def _record_vanished(self, ids: IdArray) -> None:
         """Keep the ids of earlier sweeps that this sweep lacks."""
         earlier_ids, vanished_ids = self._vanished_ids.to_array(), IdSet()
-        vanished_ids.add(earlier_ids[~mark_contained(ids, earlier_ids)])
-        vanished_ids.add(self._previous_ids[~mark_contained(ids, self._previous_ids)])
+        vanished_ids.add(earlier_ids[~mark_contained_ids(ids, earlier_ids)])
+        vanished_ids.add(self._previous_ids[~mark_contained_ids(ids, self._previous_ids)])
         self._vanished_ids = vanished_ids
 
     def _count_changes(self) -> tuple[int, int]:
@@ -210,9 +210,11 @@ class Pager:
         sweep, ids = self._sweep, self._sweep.seen_ids.to_array()
         if sweep.sweep_end is not SweepEnd.AT_END:
             return 0, 0
-        appeared_count = int(np.count_nonzero(mark_contained(ids, self._newcomer_ids.to_array())))
+        appeared_count = int(np.count_nonzero(mark_contained_ids(ids, self._newcomer_ids.to_array())))
         earlier_arrays = (self._previous_ids, self._vanished_ids.to_array())
-        vanished_count = sum(int(np.count_nonzero(~mark_contained(ids, earlier_ids))) for earlier_ids in earlier_arrays)
+        vanished_count = sum(
+            int(np.count_nonzero(~mark_contained_ids(ids, earlier_ids))) for earlier_ids in earlier_arrays
+        )
         if sweep.broken_overlap_count:  # ranks show changes only if the order is stable
             return appeared_count, vanished_count
         changes = sweep.changes

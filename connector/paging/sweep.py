@@ -213,7 +213,7 @@ class Sweep:
 
     def _add_rows(self, answer: PageAnswer) -> Mask:
         last_page, ids = self._last_page, answer.ids
-        new_mask = ~self.seen_ids.mark_contained(ids) & mark_first_occurrences(ids)
+        new_mask = ~self.seen_ids.mark_contained_ids(ids) & mark_first_occurrences(ids)
         if last_page is not None and last_page.is_repeated_by(answer):
             self.sweep_end = SweepEnd.MISPAGED if self.has_overlaps else SweepEnd.STUCK
         elif not self.has_overlaps:
@@ -268,7 +268,7 @@ class Sweep:
     def _accept_head_page(self, page: JoinedPage, new_mask: Mask) -> None:
         """Add a page of the second reading of the head. The head is known once a page has rows that the sweep has read
         before."""
-        known_mask = ~new_mask & ~self._inserted_ids.mark_contained(page.ids)
+        known_mask = ~new_mask & ~self._inserted_ids.mark_contained_ids(page.ids)
         self._inserted_ids.add(page.ids[new_mask])
         if known_mask.any():
             # If fewer rows are new at the head than were inserted before the read position, rows have moved. A list in

@@ -287,7 +287,7 @@ class Run:
         self.suppression = suppression
         return suppression
 
-    async def compare_waiting(self, sessions: Sequence[Session]) -> None:
+    async def compare_waiting_rows(self, sessions: Sequence[Session]) -> None:
         """Compare the rows that differ from their entries with the service. Call this method after all other work.
         Raises the errors of `compare_waiting_rows`."""
         if self.is_running:

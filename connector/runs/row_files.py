@@ -290,16 +290,16 @@ def build_invalid_problems(chunk: Chunk, faults: Sequence[Fault]) -> list[Proble
 def build_unused_problem(chunk: Chunk, difference: Difference, identity: str) -> Problem:
     """Return the problem of a row that is not used. Either an invalid row of the same `identity` may say inactive, or
     another row of the same identity is used, and has other values."""
-    fields = f"This row differs in {', '.join(difference.fields)}"
+    fields_text = f"This row differs in {', '.join(difference.fields)}"
     code = "overruled" if difference.is_overruled else "differs"
     if not difference.fields:
         message = (
             f"another row of the same {identity} is invalid and does not clearly say active, so this row is not used"
         )
     elif difference.is_overruled:
-        message = f"another row of the same {identity} says inactive, and is used instead. {fields}"
+        message = f"another row of the same {identity} says inactive, and is used instead. {fields_text}"
     else:
-        message = f"another row of the same {identity} is used instead. {fields}"
+        message = f"another row of the same {identity} is used instead. {fields_text}"
     return Problem(extract_row(chunk, difference.position), Outcome.DUPLICATE, identity, code, message)
 
 
@@ -359,9 +359,11 @@ class LoadFiles(CloseableResource, RowRecorder):
         """Add a changed row to the drift file."""
         self._known_change_count += change.is_reported_before
         self.findings.count_change(change)
-        for name, service, source in change.fields:
-            if (name, service, source) != OPT_OUT_FIELD:  # `write_opt_out` writes the opt-out
-                self._write_drift(change.row, change.identity, name, service, source, Outcome.CHANGED, "changed")
+        for name, service_value, source_value in change.fields:
+            if (name, service_value, source_value) != OPT_OUT_FIELD:  # `write_opt_out` writes the opt-out
+                self._write_drift(
+                    change.row, change.identity, name, service_value, source_value, Outcome.CHANGED, "changed"
+                )
         if change.reason:
             self._uncompared_counts[change.reason] += 1
             self._write_drift(change.row, change.identity, "", None, None, Outcome.CHANGED, "not_compared")

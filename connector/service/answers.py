@@ -338,10 +338,10 @@ quotes, because "email limit" is not about a field."""
 def is_about_row(status: int, message: str, identity: str = "") -> bool:
     """Return whether a refusal is about the row. Such a refusal has the status 422, or its message names a field, an
     address or the row's identity."""
-    is_named = bool(identity.strip()) and identity.strip().casefold() in message.casefold()
+    is_identity_named = bool(identity.strip()) and identity.strip().casefold() in message.casefold()
     return (
         status == _UNPROCESSABLE
-        or is_named
+        or is_identity_named
         or bool(_ADDRESS_PATTERN.search(message) or _FIELD_NAME_PATTERN.search(message))
     )
 

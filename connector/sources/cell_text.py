@@ -104,16 +104,16 @@ def build_row_chunk(
     name: str,
     columns: tuple[str, ...],
     values: Sequence[Sequence[object]],
-    first_number: int,
+    first_row_number: int,
     used_columns: Collection[str] | None,
 ) -> Chunk:
-    """Return a chunk of a database's rows. `values` has a sequence for each column, and `first_number` is the number of
-    the first row. See `build_chunk` for `used_columns`."""
+    """Return a chunk of a database's rows. `values` has a sequence for each column, and `first_row_number` is the
+    number of the first row. See `build_chunk` for `used_columns`."""
     return build_chunk(
         name,
         columns,
         [build_texts(column) for column in values],
-        first_number + np.arange(len(values[0])),
+        first_row_number + np.arange(len(values[0])),
         show_row=lambda index: format_record(columns, [column[index] for column in values]),
         used_columns=used_columns,
         advice="; if the column is not text, read by a query without this column",

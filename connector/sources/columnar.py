@@ -46,7 +46,7 @@ class ParquetSource(CloseableResource):
 
     def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`."""
-        metadata, first_number = self._file.metadata, 1
+        metadata, first_row_number = self._file.metadata, 1
         table_bytes = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
         row_count = int(min(CHUNK_ROWS, max(1, _CHUNK_BYTES * metadata.num_rows // max(1, table_bytes))))
         try:
@@ -56,15 +56,15 @@ class ParquetSource(CloseableResource):
                     self.name,
                     self.columns,
                     _flatten_structs(pa.Table.from_batches([batch])),
-                    first_number,
+                    first_row_number,
                     used_columns,
                 )
-                first_number += batch.num_rows
-                yield replace(chunk, read_share=(first_number - 1) / metadata.num_rows)
+                first_row_number += batch.num_rows
+                yield replace(chunk, read_share=(first_row_number - 1) / metadata.num_rows)
         except (pa.ArrowException, OSError) as error:
             raise ContentError(
-                f"{self.name}: cannot be read after row {first_number - 1}: {describe_error(error)}; write the file "
-                "again"
+                f"{self.name}: cannot be read after row {first_row_number - 1}: {describe_error(error)}; "
+                "write the file again"
             ) from None
 
     def close(self) -> None:
@@ -73,15 +73,15 @@ class ParquetSource(CloseableResource):
 
 
 def _build_table_chunk(
-    name: str, columns: tuple[str, ...], table: pa.Table, first_number: int, used_columns: Collection[str] | None
+    name: str, columns: tuple[str, ...], table: pa.Table, first_row_number: int, used_columns: Collection[str] | None
 ) -> Chunk:
-    """Return the rows of a table without structs as a chunk. `first_number` is the number of the first row."""
+    """Return the rows of a table without structs as a chunk. `first_row_number` is the number of the first row."""
 
     def format_row(index: int) -> str:
         return format_record(columns, [read_values(column.slice(index, 1))[0] for column in table.columns])
 
     texts = [_format_column(column) for column in table.columns]
-    return build_chunk(name, columns, texts, first_number + np.arange(table.num_rows), format_row, used_columns)
+    return build_chunk(name, columns, texts, first_row_number + np.arange(table.num_rows), format_row, used_columns)
 
 
 def _flatten_structs(table: pa.Table) -> pa.Table:
@@ -146,21 +146,21 @@ class FrameSource(CloseableResource):
 
     def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`."""
-        for first_number in range(0, len(self._frame), CHUNK_ROWS):
+        for first_index in range(0, len(self._frame), CHUNK_ROWS):
             yield self._build_chunk(
-                self._frame.iloc[first_number : first_number + CHUNK_ROWS], first_number + 1, used_columns
+                self._frame.iloc[first_index : first_index + CHUNK_ROWS], first_index + 1, used_columns
             )
 
     def close(self) -> None:
         """Do nothing: the frame belongs to the caller."""
 
-    def _build_chunk(self, rows: pd.DataFrame, first_number: int, used_columns: Collection[str] | None) -> Chunk:
+    def _build_chunk(self, rows: pd.DataFrame, first_row_number: int, used_columns: Collection[str] | None) -> Chunk:
         def format_row(index: int) -> str:
             return format_record(self.columns, _list_values(rows.iloc[index]))
 
         texts = [_format_series(rows.iloc[:, index]) for index in range(rows.shape[1])]
         return build_chunk(
-            self.name, self.columns, texts, first_number + np.arange(len(rows)), format_row, used_columns
+            self.name, self.columns, texts, first_row_number + np.arange(len(rows)), format_row, used_columns
         )
 
 
@@ -210,7 +210,7 @@ class ArrowSource(CloseableResource):
     def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`. Raises SourceError if the data is a reader that was already read."""
         reader, self._reader = self._reader or self._open_reader(), None
-        first_number, batches, row_count = 1, list[pa.RecordBatch](), 0
+        first_row_number, batches, row_count = 1, list[pa.RecordBatch](), 0
         try:
             for batch in reader:  # a batch may have one row, or all rows
                 batches.append(batch)
@@ -221,25 +221,25 @@ class ArrowSource(CloseableResource):
                         self.name,
                         self.columns,
                         _flatten_structs(table.slice(0, CHUNK_ROWS)),
-                        first_number,
+                        first_row_number,
                         used_columns,
                     )
-                    batches, row_count, first_number = (
+                    batches, row_count, first_row_number = (
                         table.slice(CHUNK_ROWS).to_batches(),
                         row_count - CHUNK_ROWS,
-                        first_number + CHUNK_ROWS,
+                        first_row_number + CHUNK_ROWS,
                     )
             if row_count:
                 yield _build_table_chunk(
                     self.name,
                     self.columns,
                     _flatten_structs(pa.Table.from_batches(batches)),
-                    first_number,
+                    first_row_number,
                     used_columns,
                 )
         except pa.ArrowException as error:
             raise SourceError(
-                f"{self.name}: cannot be read after row {first_number - 1}: {describe_error(error)}; pass it again"
+                f"{self.name}: cannot be read after row {first_row_number - 1}: {describe_error(error)}; pass it again"
             ) from None
 
     def close(self) -> None:

@@ -249,8 +249,8 @@ class CsvSource(CloseableResource):
     ) -> Iterator[Chunk]:
         """Yield the records of a block in chunks of at most `_MAX_CHUNK_ROWS` rows. `previous_number` is the number of
         the last record before the block. Blank lines have numbers, too."""
-        first_number = previous_number + 1
-        row_numbers = first_number + parsed_block.indices
+        first_row_number = previous_number + 1
+        row_numbers = first_row_number + parsed_block.indices
         malformed_rows, previous_start = [], 0
         for index, (code, message) in sorted(parsed_block.failures.items()):
             start, stop = int(records.starts[index]), int(records.stops[index])
@@ -261,7 +261,7 @@ class CsvSource(CloseableResource):
                 verb = agree(inner_line_count, "was", "were")
                 message += f"; the row includes {count(inner_line_count, 'more line')}, which {verb} not read as a row"
             raw_text = format_bytes(record[:_MAX_SHOWN_BYTES]) + ("…" if len(record) > _MAX_SHOWN_BYTES else "")
-            malformed_rows.append(MalformedRow(first_number + index, line, raw_text, code, message))
+            malformed_rows.append(MalformedRow(first_row_number + index, line, raw_text, code, message))
         table = parsed_block.table.rename_columns(list(self.columns))
         starts = range(0, max(1, table.num_rows), _MAX_CHUNK_ROWS)
         for start in starts:

@@ -227,8 +227,8 @@ class CursorWatch:
     future_count: int = 0
     future_example: tuple[int, CursorValue] | None = None  # row number, from 1, and value
 
-    def record(self, values: Sequence[object], first_number: int) -> None:
-        """Record the values of consecutive rows. `first_number` is the number of the first row."""
+    def record(self, values: Sequence[object], first_row_number: int) -> None:
+        """Record the values of consecutive rows. `first_row_number` is the number of the first row."""
         largest_value: CursorValue | None = None
         self.missing_count += sum(value is None for value in values)
         if {*map(type, values)} - {type(None)} == {_KIND_DETAILS[self.kind][0]}:
@@ -244,9 +244,11 @@ class CursorWatch:
             ]
             self.wrong_kind_count += len(wrong_kind_indices)
             if wrong_kind_indices and self.wrong_kind_example is None:
-                self.wrong_kind_example = first_number + wrong_kind_indices[0], values[wrong_kind_indices[0]]
+                self.wrong_kind_example = first_row_number + wrong_kind_indices[0], values[wrong_kind_indices[0]]
             future_records = [
-                (first_number + index, value) for index, value in enumerate(parsed_values) if self._is_in_future(value)
+                (first_row_number + index, value)
+                for index, value in enumerate(parsed_values)
+                if self._is_in_future(value)
             ]
             self.future_count += len(future_records)
             if self.future_example is None:

@@ -61,7 +61,7 @@ class DuckdbSource(CloseableResource):
 
     def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`."""
-        first_number = 1
+        first_row_number = 1
         try:
             if not self._is_unread:
                 self._reader.close()  # a connection can have only one open result
@@ -73,14 +73,14 @@ class DuckdbSource(CloseableResource):
                 for index in self._lossy_indices:
                     values[index] = [None if value is None else NoText(str(value)) for value in values[index]]
                 if batch.num_rows and self._watch is not None:
-                    self._watch.record(values[self.columns.index(self._watch.column)], first_number)
+                    self._watch.record(values[self.columns.index(self._watch.column)], first_row_number)
                 if batch.num_rows:
-                    yield build_row_chunk(self.name, self.columns, values, first_number, used_columns)
-                first_number += batch.num_rows
+                    yield build_row_chunk(self.name, self.columns, values, first_row_number, used_columns)
+                first_row_number += batch.num_rows
         except (duckdb.Error, pa.ArrowException, OSError) as error:  # Arrow raises OSError for an error of DuckDB
             error_type = ContentError if isinstance(error, duckdb.DataError) else SourceError
             raise error_type(
-                f"{self.name}: reading stopped after row {first_number - 1}: {describe_error(error)}"
+                f"{self.name}: reading stopped after row {first_row_number - 1}: {describe_error(error)}"
             ) from None
 
     def find_type(self, column: str) -> ColumnType | None:

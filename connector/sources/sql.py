@@ -90,22 +90,22 @@ class QuerySource(CloseableResource):
         self._is_unread = False
         if self._result is None:
             return
-        first_number = 1
+        first_row_number = 1
         try:
             for rows in self._result.partitions(CHUNK_ROWS):
-                values = list(zip(*rows, strict=True))
+                column_values = list(zip(*rows, strict=True))
                 if self._watch is not None:
-                    self._watch.record(values[self.columns.index(self._watch.column)], first_number)
-                chunk = build_row_chunk(self.name, self.columns, values, first_number, used_columns)
+                    self._watch.record(column_values[self.columns.index(self._watch.column)], first_row_number)
+                chunk = build_row_chunk(self.name, self.columns, column_values, first_row_number, used_columns)
                 yield (
                     replace(chunk, read_share=1.0) if len(rows) < CHUNK_ROWS else chunk
                 )  # only the last chunk has fewer rows
-                first_number += len(rows)
+                first_row_number += len(rows)
         except (sa.exc.SQLAlchemyError, UnicodeError) as error:
             # ContentError, because the next run would fail at the same value or the same undecodable text.
             error_type = ContentError if isinstance(error, sa.exc.DataError | UnicodeError) else SourceError
             raise error_type(
-                f"{self.name}: reading stopped after row {first_number - 1}: {explain(error, self._url)}"
+                f"{self.name}: reading stopped after row {first_row_number - 1}: {explain(error, self._url)}"
             ) from None
 
     def find_type(self, column: str) -> ColumnType | None:

@@ -118,9 +118,9 @@ def init_command(
         raise ConfigurationError(
             f"-o {target}: the file would contain its own name, which is not in UTF-8. Name another file"
         )
-    with PartialFile(target, mode=0o644) as partial:  # if the disk is full, no incomplete file remains
-        partial.file.write(job_text.encode())
-        partial.publish(is_new=True)
+    with PartialFile(target, mode=0o644) as partial_file:  # if the disk is full, no incomplete file remains
+        partial_file.file.write(job_text.encode())
+        partial_file.publish(is_new=True)
     load_job(target, os.environ)  # raises an error if the job cannot be loaded
     show_message(f"connector: wrote {target}. To check it, run: connector validate {target}")
 

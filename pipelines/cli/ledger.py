@@ -41,7 +41,7 @@ def explain_command(identity: str, output: Output) -> None:
 
     location = read_state(os.environ, is_writing=False)
     explanation = explain_identity(location, _read_identity(identity))
-    is_shown = output.is_json or output.show_run_report(lambda console: show_explanation(explanation, console))
+    is_shown = output.is_json or output.write_drawing(lambda console: show_explanation(explanation, console))
     end_command(explanation.as_json(), EXIT_CODES[explanation.status], output, is_shown=is_shown)
 
 

@@ -159,7 +159,7 @@ def _confirm_load(report: Report, output: Output) -> bool:
     subscriber, ask nothing and return True. With JSON on standard output, the plan and the question are on stderr."""
     from pipelines.report.text import show_preview
 
-    replace(output, is_data_on_stdout=output.is_json).show_run_report(
+    replace(output, is_data_on_stdout=output.is_json).write_drawing(
         lambda console: show_preview(report.as_json(), console)
     )
     created_count, activity, base = report.rows["created"], report.activity or {}, report.scope.base
@@ -416,7 +416,7 @@ def validate_command(target: Path | str, row_options: Mapping[str, Any], rejects
     is_shown = show_run_report(validation.report, output)
     if validation.findings and not output.is_json:
         findings = validation.list_findings()
-        is_shown = output.show_run_report(lambda console: console.print(_build_table(findings))) and is_shown
+        is_shown = output.write_drawing(lambda console: console.print(_build_table(findings))) and is_shown
     end_command(validation.as_json(), validation.report.exit_code, output, is_shown=is_shown)
 
 

@@ -162,7 +162,7 @@ class Output:
         streams = (sys.stdin, sys.stderr if self.is_json else sys.stdout)
         return all(stream is not None and stream.isatty() for stream in streams)
 
-    def show_run_report(self, draw: Callable[[PlainConsole], None]) -> bool:
+    def write_drawing(self, draw: Callable[[PlainConsole], None]) -> bool:
         """Write the output of `draw` to stdout, or to stderr if stdout carries data. Return whether this succeeded."""
         from pipelines.report.console import PlainConsole
 
@@ -291,7 +291,7 @@ def show_run_report(report: Report, output: Output) -> bool:
         show_report(report.as_json(), console)
         show_steps(advise_on_run(report.as_json()), console)
 
-    return output.show_run_report(draw)
+    return output.write_drawing(draw)
 
 
 def _try_to_write(write: Callable[[], None]) -> bool:
@@ -363,11 +363,11 @@ def _end_start(path: Path, error: ConnectorError) -> str:
 
     job_file = path.absolute()
 
-    async def end_start() -> tuple[str, list[str]]:
+    async def record_failed_start() -> tuple[str, list[str]]:
         with stop_on_signals(get_clock()) as stop:
             return await end_failed_start(command, job_file, error, os.environ, stop)
 
-    run_id, messages = uvloop.run(end_start())
+    run_id, messages = uvloop.run(record_failed_start())
     for message in messages:
         show_message(message)
     return run_id

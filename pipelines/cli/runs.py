@@ -52,16 +52,14 @@ def check_command(job_path: Path | None, output: Output) -> None:
                 if not output.is_json and not (output.is_quiet and not result.exit_code):
                     status_text = "ok" if not result.exit_code else "failed"
                     line = f"{result.name:14}{status_text:8}{result.message}"
-                    is_shown = (
-                        output.show_run_report(partial(PlainConsole.write_text, text=line, indent=22)) and is_shown
-                    )
+                    is_shown = output.write_drawing(partial(PlainConsole.write_text, text=line, indent=22)) and is_shown
         return results, is_shown
 
     results, is_shown = uvloop.run(run())
     exit_code = max(result.exit_code for result in results)
     if not output.is_json and not (output.is_quiet and not exit_code):
         step = advise_on_check(job_path, exit_code, os.environ)
-        is_shown = output.show_run_report(partial(show_steps, [step])) and is_shown
+        is_shown = output.write_drawing(partial(show_steps, [step])) and is_shown
     status = {0: "ok", 2: "usage", 3: "aborted"}[exit_code]
     report = {"status": status, "checks": [result.as_json() for result in results]}
     end_command(report, exit_code, output, is_shown=is_shown)
@@ -114,7 +112,7 @@ def status_command(
         write_page_file(build_health_page(health, get_clock().now()), page_path)
     status = read_status(state, run_id=run_id, job=job, last=last or _RUN_COUNT)
     is_shown = output.is_json or (output.is_quiet and page_path is not None)
-    is_shown = is_shown or output.show_run_report(
+    is_shown = is_shown or output.write_drawing(
         lambda console: _show_status(status, state.state_dir, console, is_whole=run_id is not None)
     )
     end_command(status, 0 if status["status"] == "ok" else 3, output, is_shown=is_shown)

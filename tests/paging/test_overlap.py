@@ -64,11 +64,11 @@ def test_a_set_of_ids_holds_exactly_the_added_ids(pages: list[list[int]], tested
     id_set, expected_ids = IdSet(), set[int]()
     for page in pages:
         ids = np.array(page, dtype=np.int64)
-        id_set.add(ids[~id_set.mark_contained(ids) & mark_first_occurrences(ids)])
+        id_set.add(ids[~id_set.mark_contained_ids(ids) & mark_first_occurrences(ids)])
         expected_ids |= set(page)
 
     expected_mask = [tested_id in expected_ids for tested_id in tested_ids]
-    assert id_set.mark_contained(np.array(tested_ids, dtype=np.int64)).tolist() == expected_mask
+    assert id_set.mark_contained_ids(np.array(tested_ids, dtype=np.int64)).tolist() == expected_mask
     assert len(id_set) == len(expected_ids)
     assert id_set.to_array().tolist() == sorted(expected_ids)
 

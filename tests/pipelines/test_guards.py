@@ -36,12 +36,12 @@ def write_people(folder: Path, valid_count: int, *other_rows: str) -> None:
     write_csv(folder / "people.csv", "email,name", *people, *other_rows)
 
 
-def add_people(folder: Path, *numbers: int) -> None:
+def add_people(folder: Path, *person_numbers: int) -> None:
     with closing(sqlite3.connect(folder / "crm.db")) as crm_database, crm_database:
         crm_database.execute("create table if not exists people (email, number)")
         crm_database.executemany(
             "insert into people values (?, ?)",
-            [(f"p{person_number}@x.org", person_number) for person_number in numbers],
+            [(f"p{person_number}@x.org", person_number) for person_number in person_numbers],
         )
 
 

@@ -131,11 +131,11 @@ def test_a_run_that_stops_beyond_its_lease_repeats_no_create_of_another_run(
 
 
 def test_each_shard_has_its_own_cursor(postgres_connector: Connector, tmp_path: Path) -> None:
-    def add_people(*numbers: int) -> None:
+    def add_people(*person_numbers: int) -> None:
         with sqlite3.connect(tmp_path / "crm.db") as crm_database:
             crm_database.execute("CREATE TABLE IF NOT EXISTS people (id INTEGER, email TEXT, first_name TEXT)")
             crm_database.executemany(
-                "INSERT INTO people VALUES (?, ?, 'Ann')", [(n, f"person{n}@example.com") for n in numbers]
+                "INSERT INTO people VALUES (?, ?, 'Ann')", [(n, f"person{n}@example.com") for n in person_numbers]
             )
 
     table_source = "source: {sql: {url: 'sqlite:///crm.db', table: people, cursor: {column: id, start: 0}}}"

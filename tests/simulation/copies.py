@@ -40,11 +40,11 @@ class CopyRunner:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
 
-    def simulate_seeds_in_copy(self, folder: Path, first_seed: int, count: int) -> CopyResult:
-        """Simulate `count` seeds from `first_seed` on with the copy in this folder, until a seed fails."""
+    def simulate_seeds_in_copy(self, folder: Path, first_seed: int, seed_count: int) -> CopyResult:
+        """Simulate `seed_count` seeds from `first_seed` on with the copy in this folder, until a seed fails."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        arguments = [str(first_seed), str(first_seed + count), "--stop"]
+        arguments = [str(first_seed), str(first_seed + seed_count), "--stop"]
         self._process.stdin.write(json.dumps([str(folder), arguments]) + "\n")
         self._process.stdin.flush()
         returncode = int(self._process.stdout.readline())

@@ -36,8 +36,8 @@ def _print_kills(terminal: TerminalReporter, values: list[Any]) -> None:
     kill_texts: dict[str, list[str]] = defaultdict(list)
     for name, ending_name, point_count in values:
         kill_texts[name].append(f"{point_count} {ending_name}")
-    for name, points in sorted(kill_texts.items()):
-        terminal.write_line(f"{name:44}{', '.join(points)}")
+    for name, point_texts in sorted(kill_texts.items()):
+        terminal.write_line(f"{name:44}{', '.join(point_texts)}")
 
 
 _PRINTERS = {"simulated": _print_coverage, "killed": _print_kills}

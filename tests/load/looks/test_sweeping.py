@@ -45,12 +45,12 @@ def test_a_listing_keeps_the_values_of_the_subscribers_that_are_looked_up(tmp_pa
     fake_list = FakeList(build_other_people(3000))
     fake_list.add(5001, "ann@x.org")
 
-    async def look(session: Session) -> list[object]:
+    async def look_up_people(session: Session) -> list[object]:
         await list_account([session.access], [build_key("ann@x.org")])
         rows = [session.access.state.shown_subscribers.read(subscriber_id) for subscriber_id in (5001, 7)]
         return [row and row["Email"] for row in rows]
 
-    assert run_with_fake(fake_list, tmp_path, look) == ["ann@x.org", None]
+    assert run_with_fake(fake_list, tmp_path, look_up_people) == ["ann@x.org", None]
 
 
 def test_an_incomplete_sweep_proves_no_absence_and_no_lag(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_sentinel_that_appears_during_a_sweep_proves_no_absence(tmp_path: Path
 def test_a_sweep_records_the_total_the_number_of_requests_and_samples_of_the_classes(tmp_path: Path) -> None:
     fake_list = FakeList([*build_other_people(3000), *build_other_people(1, 5000, "p+{}@x.org")])
 
-    async def look(session: Session) -> None:
+    async def look_up_people(session: Session) -> None:
         await sweep_session(session, [build_key("bob@x.org")])
         state = session.access.state
         assert state.stats is not None
@@ -128,7 +128,7 @@ def test_a_sweep_records_the_total_the_number_of_requests_and_samples_of_the_cla
         await sweep_session(session, [build_key("bob@x.org")])
         assert session.access.state.is_list_unreadable
 
-    run_with_fake(fake_list, tmp_path, look)
+    run_with_fake(fake_list, tmp_path, look_up_people)
 
 
 def test_only_the_last_sweep_of_a_look_up_shows_sentinels(tmp_path: Path) -> None:
@@ -190,13 +190,13 @@ def test_a_listing_that_shows_no_unverified_entry_ends_the_run_and_records_nothi
     fake_list.add(51, "ann@x.org" if is_listed else "other@x.org")
     known_entry = ConfirmedEntry(digest_identity("email", "Ann@x.org"), 51, None)
 
-    async def look(session: Session) -> list[int | None]:
+    async def look_up_people(session: Session) -> list[int | None]:
         session.access.unverified_entries = (known_entry, ConfirmedEntry(b"n" * 16, 999, None))
         with nullcontext() if is_listed else pytest.raises(EmptiedError):
             await list_base(session)
         return read_recorded_ids(session.journal, "ann@x.org", "other@x.org")
 
-    assert run_with_fake(fake_list, tmp_path, look) == [51 if is_listed else None, None]
+    assert run_with_fake(fake_list, tmp_path, look_up_people) == [51 if is_listed else None, None]
 
 
 @pytest.mark.parametrize("is_sorted_by_email", [False, True])
@@ -218,12 +218,12 @@ def test_a_listing_records_the_id_of_a_base_that_is_known_by_its_name(tmp_path: 
     fake_list = FakeList(build_other_people(5))
     fake_list.add(51, "ann@x.org")
 
-    async def look(session: Session) -> None:
+    async def look_up_people(session: Session) -> None:
         await list_base(session)
         assert (session.journal.base.service_id, session.journal.base.name) == (7, "News")
         assert read_recorded_ids(session.journal, "ann@x.org") == [51]
 
-    run_with_fake(fake_list, tmp_path, look, base_id=None, name="News")
+    run_with_fake(fake_list, tmp_path, look_up_people, base_id=None, name="News")
 
 
 def test_the_run_ends_if_two_bases_have_the_name(tmp_path: Path) -> None:
@@ -249,10 +249,10 @@ def test_a_sweep_fails_if_the_service_returns_no_list(tmp_path: Path) -> None:
 def test_a_stopped_run_ends_its_sweep(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(500), max_limit=10)
 
-    async def look(session: Session) -> None:
+    async def look_up_people(session: Session) -> None:
         fake_list.on_request = lambda query: session.stop.event.set() if len(fake_list.queries) == 5 else None
         with pytest.raises(RunAborted, match="stopped"):
             await sweep_session(session, [build_key("ann@x.org")])
 
-    run_with_fake(fake_list, tmp_path, look)
+    run_with_fake(fake_list, tmp_path, look_up_people)
     assert len(fake_list.queries) < 15
