@@ -83,8 +83,8 @@ class Delivery(Protocol[SentItem, AnswerT, Result]):
 
 
 class Sender(Generic[Item, AnswerT, Result]):
-    """Sends the items that a function returns. At most `max_unfinished` items plus one commit of intents are in flight
-    at a time."""
+    """Sends the items that a function returns. At most `max_in_flight_count` items plus one commit of intents are in
+    flight at a time."""
 
     def __init__(
         self,
@@ -92,10 +92,10 @@ class Sender(Generic[Item, AnswerT, Result]):
         limiter: RequestLimiter,
         retrier: Retrier,
         delivery: Delivery[Item, AnswerT, Result],
-        max_unfinished: int,
+        max_in_flight_count: int,
     ) -> None:
         self._stop, self._limiter, self._retrier, self._delivery = stop, limiter, retrier, delivery
-        self._max_unfinished = max_unfinished + COMMIT_SIZE
+        self._max_in_flight_count = max_in_flight_count + COMMIT_SIZE
 
     async def send(self, fetch: FetchItems[Item]) -> None:
         """Send the items that `fetch` returns, until `fetch` returns an empty list or the run must stop.
@@ -133,7 +133,7 @@ class Sender(Generic[Item, AnswerT, Result]):
             is_done = await self._attempt_item(item) if has_slot else True
 
     async def _send_together(self, fetch: FetchItems[Item]) -> None:
-        queue = SendQueue[Item](self._max_unfinished)
+        queue = SendQueue[Item](self._max_in_flight_count)
         # If a task fails, its group cancels the tasks that have not begun, and these tasks never run.
         unbegun_items: dict[int, Item] = {}
         try:

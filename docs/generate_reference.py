@@ -263,11 +263,13 @@ def list_report_keys(model: type, prefix: str = "") -> Iterator[ReportKey]:
         is_optional = name in _OPTIONAL.get(model, ()) or name in vars(model).get("__optional_keys__", ())
         if get_origin(kind) is NotRequired:
             kind, is_optional = get_args(kind)[0], True
-        key, words = f"{prefix}{_RENAMED.get(name, name)}", _format_json_type(kind)
+        key, type_text = f"{prefix}{_RENAMED.get(name, name)}", _format_json_type(kind)
         if is_optional:
-            yield ReportKey(key, words.removesuffix(", or null") if model is Report else words, "left out", description)
+            yield ReportKey(
+                key, type_text.removesuffix(", or null") if model is Report else type_text, "left out", description
+            )
         else:
-            yield ReportKey(key, words, _format_default(defaults.get(name), kind), description)
+            yield ReportKey(key, type_text, _format_default(defaults.get(name), kind), description)
         path, subcommand = _find_object(kind)
         if subcommand is not None:
             yield from list_report_keys(subcommand, f"{key}{path}.")
@@ -298,18 +300,18 @@ def _format_json_type(kind: Any) -> str:
         return " or ".join(map(_format_json_type, [*kinds, *([None] if NoneType in get_args(kind) else [])]))
     base, origin = kinds[0], get_origin(kinds[0])
     if origin is Literal:
-        words = ", ".join(f"`{json.dumps(value)}`".replace('"', "") for value in get_args(base))
+        type_text = ", ".join(f"`{json.dumps(value)}`".replace('"', "") for value in get_args(base))
     elif isinstance(base, type) and issubclass(base, StrEnum):
-        words = ", ".join(f"`{value}`" for value in base)
+        type_text = ", ".join(f"`{value}`" for value in base)
     elif origin is list:
-        words = f"list of {_format_plural(get_args(base)[0])}"
+        type_text = f"list of {_format_plural(get_args(base)[0])}"
     elif origin in (dict, Mapping):
-        words = f"object of {_format_plural(get_args(base)[1])}"
+        type_text = f"object of {_format_plural(get_args(base)[1])}"
     elif is_typeddict(base) or is_dataclass(base):
-        words = "object"
+        type_text = "object"
     else:
-        words = _JSON_TYPES[base]
-    return f"{words}, or null" if NoneType in get_args(kind) else words
+        type_text = _JSON_TYPES[base]
+    return f"{type_text}, or null" if NoneType in get_args(kind) else type_text
 
 
 _PLURALS: dict[Any, str] = {int: "whole numbers", float: "numbers", float | None: "numbers and nulls", str: "texts",

@@ -311,8 +311,10 @@ def main(arguments: Sequence[str]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the copy is removed
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests ignore the signal if this process does
     resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(prefix="mutations-", dir=memory if memory.is_dir() else None) as folder:
+    memory_folder = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(
+        prefix="mutations-", dir=memory_folder if memory_folder.is_dir() else None
+    ) as folder:
         copy = TreeCopy(Path(folder))
         try:
             times_path = options.times or Path(folder) / "times.xml"

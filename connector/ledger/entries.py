@@ -14,7 +14,7 @@ from sqlalchemy import Connection, TextClause, text
 
 from connector.ledger.schema import (
     CONFIRMATION_NUMBERS,
-    IDENTITY_FIELDS,
+    IDENTITY_FIELD_NUMBERS,
     IS_OPT_OUT_SQL,
     IS_SHOWN_SQL,
     IS_UNFINISHED_SQL,
@@ -219,18 +219,22 @@ class Ledger:
         them, or an early run. An early run has a smaller key than `before_run_key`, and ended at `latest_end` (Unix
         seconds) or earlier.
         """
-        parameters: dict[str, object] = {"base": base.key, "state": State.CONFIRMED, "field": IDENTITY_FIELDS[field]}
+        parameters: dict[str, object] = {
+            "base": base.key,
+            "state": State.CONFIRMED,
+            "field": IDENTITY_FIELD_NUMBERS[field],
+        }
         parameters |= {
             "before": before_run_key,
             "accepted": CONFIRMATION_NUMBERS["accepted"],
             "ended_by": latest_end,
             **self._range,
         }
-        identities, ids = bytearray(), array("q")
+        joined_identities, ids = bytearray(), array("q")
         for identity, subscriber_id in self.connection.execute(_LIST_CONFIRMED, parameters):
-            identities += identity
+            joined_identities += identity
             ids.append(subscriber_id)
-        return bytes(identities), ids
+        return bytes(joined_identities), ids
 
     def find_shown_entries(self, base: Base, first_identity: bytes, max_count: int) -> list[ConfirmedEntry]:
         """Return at most `max_count` CONFIRMED entries of the base that the list has shown, in the order of
@@ -258,7 +262,12 @@ class Ledger:
     def list_entries(self, base: Base, field: str, after_identity: bytes, max_count: int) -> list[ListedEntry]:
         """Return at most `max_count` entries of the base whose identity is of `field`, in the order of identities.
         Begin after `after_identity`, or at the first identity if it is b""."""
-        parameters = {"base": base.key, "field": IDENTITY_FIELDS[field], "after": after_identity, "number": max_count}
+        parameters = {
+            "base": base.key,
+            "field": IDENTITY_FIELD_NUMBERS[field],
+            "after": after_identity,
+            "number": max_count,
+        }
         return [
             (bytes(identity), *columns) for identity, *columns in self.connection.execute(_LIST_ENTRIES, parameters)
         ]
@@ -284,7 +293,7 @@ class Ledger:
 
     def has_unknown_of_another_field(self, base: Base, field: str) -> bool:
         """Return whether an UNKNOWN entry of the base has an identity of another field than this one."""
-        parameters = {"base": base.key, "state": State.UNKNOWN, "field": IDENTITY_FIELDS[field]}
+        parameters = {"base": base.key, "state": State.UNKNOWN, "field": IDENTITY_FIELD_NUMBERS[field]}
         return bool(self.connection.execute(_HAS_UNKNOWN_OF_ANOTHER_FIELD, parameters).scalar_one())
 
     # Before a request
@@ -293,7 +302,8 @@ class Ledger:
         """Move NONE to SENDING."""
         key = base.key
         rows = [
-            (key, intent.identity, IDENTITY_FIELDS[intent.field], intent.fingerprint, intent.body) for intent in intents
+            (key, intent.identity, IDENTITY_FIELD_NUMBERS[intent.field], intent.fingerprint, intent.body)
+            for intent in intents
         ]
         self._change_state(_INSERT_INTENT, rows, State.NONE, Event.INTENDED, run=run_key)
 
@@ -410,7 +420,7 @@ class Ledger:
         do not change. If an identity is listed twice, its first id counts. `field` is the field of the identities.
         """
         shared_values = {
-            "field": IDENTITY_FIELDS[field],
+            "field": IDENTITY_FIELD_NUMBERS[field],
             "new_state": ENTRY_STATE_MACHINE.decide(State.NONE, Event.FOUND),
             "how": CONFIRMATION_NUMBERS["found"],
         }
@@ -488,7 +498,7 @@ class Ledger:
         )
 
 
-_FIELD_BY_NUMBER = {field_number: field for field, field_number in IDENTITY_FIELDS.items()}
+_FIELD_BY_NUMBER = {field_number: field for field, field_number in IDENTITY_FIELD_NUMBERS.items()}
 _STATE_BY_NUMBER = tuple(State)  # by the number of the state; `State(number)` would take twice as long
 
 

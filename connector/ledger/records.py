@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Table, bindparam, select, text
 
 from connector.errors import ConfigurationError
 from connector.fields import LARGEST_ID, fold_base_name
-from connector.ledger.schema import CONFIRMATION_NUMBERS, IDENTITY_FIELDS, IS_UNFINISHED_SQL
+from connector.ledger.schema import CONFIRMATION_NUMBERS, IDENTITY_FIELD_NUMBERS, IS_UNFINISHED_SQL
 from connector.ledger.store import Base, make_storable, make_storable_or_none
 from connector.pace.rate import FoundLimit
 from connector.states import State, find_traits, list_states_sql
@@ -386,7 +386,7 @@ def find_details(connection: Connection, identities: Sequence[bytes]) -> list[En
     ]
 
 
-_FIELD_BY_NUMBER = {field_number: field for field, field_number in IDENTITY_FIELDS.items()}
+_FIELD_BY_NUMBER = {field_number: field for field, field_number in IDENTITY_FIELD_NUMBERS.items()}
 _CONFIRMATION_BY_NUMBER = {confirmation_number: name for name, confirmation_number in CONFIRMATION_NUMBERS.items()}
 
 # The statement looks up each base by the primary key of `entry`, because no index begins with the identity.

@@ -99,7 +99,7 @@ entry = Table(
     metadata,
     Column("base_key", Integer, ForeignKey(base.c.base_key), primary_key=True),
     Column("identity", LargeBinary(IDENTITY_BYTES), primary_key=True),
-    Column("identity_field", SmallInteger, nullable=False),  # a number of IDENTITY_FIELDS
+    Column("identity_field", SmallInteger, nullable=False),  # a number of IDENTITY_FIELD_NUMBERS
     Column("state", SmallInteger, nullable=False),
     Column("how", SmallInteger),  # a number of CONFIRMATION_NUMBERS
     Column("subscriber_id", BigInteger),  # if the state is HELD: the id in the answer
@@ -266,7 +266,7 @@ email = Table(
     UniqueConstraint("campaign_key", "recipient", name="one_email_a_recipient"),
 )
 
-IDENTITY_FIELDS = {"email": 1, "client_user_id": 2}
+IDENTITY_FIELD_NUMBERS = {"email": 1, "client_user_id": 2}
 """The number of each field that can be the identity. An unknown create can be looked up only by its identity field."""
 
 CONFIRMATION_NUMBERS = {"created": 1, "settled": 2, "found": 3, "accepted": 4, "shown": 5}

@@ -412,8 +412,10 @@ def _decide_totals(reading: ListReading, answers: Sequence[Answer]) -> Finding |
             "new ids are at the end of the list",
         )
     largest_id = int(reading.ids[-1]) if len(reading.ids) else math.inf  # newcomers have larger ids
-    older_counts = [int(np.count_nonzero(read_unlisted_ids(reading, answer) < largest_id)) for answer in whole_answers]
-    unlisted_count = max(older_counts, default=0)
+    unlisted_counts = [
+        int(np.count_nonzero(read_unlisted_ids(reading, answer) < largest_id)) for answer in whole_answers
+    ]
+    unlisted_count = max(unlisted_counts, default=0)
     jump = _compute_jump(last_total)
     is_unchanged = reading.is_quiet and len(set(totals)) == 1
     if is_unchanged and max(totals[0] - last_total, unlisted_count) >= jump:

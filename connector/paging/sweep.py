@@ -40,7 +40,7 @@ _MAX_RECOUNTS = 2
 """The end is read again this many times if TotalCount disagrees, because the service may count earlier than it
 lists."""
 
-_PAGE_FACTOR, _EXTRA_PAGES = 4, 64
+_MAX_PAGES_FACTOR, _MAX_EXTRA_PAGES = 4, 64
 """A sweep may use four times the pages that the list needs, for steps back, and 64 pages more. Then the sweep is
 stuck."""
 
@@ -199,7 +199,7 @@ class Sweep:
             new_mask = self._add_rows(answer)
         # Rows may have been added and read meanwhile.
         row_count = max(self.totals.first_total or 0, len(self.seen_ids))
-        max_pages = min(_EXTRA_PAGES + _PAGE_FACTOR * (row_count // self._largest_step), _MAX_PAGES)
+        max_pages = min(_MAX_EXTRA_PAGES + _MAX_PAGES_FACTOR * (row_count // self._largest_step), _MAX_PAGES)
         if self.sweep_end is None and self.page_count > max_pages:
             self.sweep_end = SweepEnd.STUCK
         return new_mask

@@ -39,7 +39,7 @@ _RUN_FILE_NAME = re.compile(r"\.?(\d{8}T\d{6}-[0-9a-f]{6})\.(json|csv|xlsx)(\.pa
 """The pattern of the names of files that runs create. The first group is the id of the run. Other files in the folders
 belong to a person."""
 
-_SECOND_LENGTH = len("20261123T080000")  # the length of the time in a run's id
+_TIME_LENGTH = len("20261123T080000")  # the length of the time in a run's id
 logger = logging.getLogger(__name__)
 
 
@@ -140,7 +140,7 @@ def list_runs(state_dir: Path) -> Iterator[dict[str, Any]]:
     `killed` if its process is gone. A file that is not a report is left out."""
     paths = sorted((state_dir / _RUNS_FOLDER).glob("[0-9]*.json"), reverse=True)
     run_paths = (path for path in paths if _RUN_FILE_NAME.fullmatch(path.name) and path.is_file())
-    for _, paths_of_second in groupby(run_paths, lambda path: path.name[:_SECOND_LENGTH]):
+    for _, paths_of_second in groupby(run_paths, lambda path: path.name[:_TIME_LENGTH]):
         runs = (run for path in paths_of_second if (run := _read_run(path)) is not None)
         yield from sorted(runs, key=lambda run: str(run["started_at"]), reverse=True)
 

@@ -127,7 +127,7 @@ class RateLimiter(Protocol):
         """Admit and count the request and return 0, or return the seconds to wait and count nothing."""
 
 
-class Unlimited:
+class NoLimit:
     """A limiter without a limit."""
 
     def admit(self, now: float) -> float:
@@ -196,7 +196,7 @@ class SlidingWindow:
 def build_limiter(kind: str, rate: float, burst: int, window_s: float) -> RateLimiter:
     """Return the limiter that the switches `limiter`, `rate`, `burst` and `window_ms` describe."""
     if not rate:
-        return Unlimited()
+        return NoLimit()
     if kind == "bucket":
         return Bucket(rate, burst)
     return FixedWindow(rate, window_s) if kind == "fixed_window" else SlidingWindow(rate, window_s)

@@ -201,7 +201,7 @@ class Service:
         if fault is Fault.REPEAT and operation == "create":
             self._execute_request(operation, request, AnswerFate.REPEATED)
         response, is_executed = self._execute_request(
-            operation, request, AnswerFate.GONE if peer.is_gone else ANSWER_FATES[fault]
+            operation, request, AnswerFate.CLIENT_GONE if peer.is_gone else ANSWER_FATES[fault]
         )
         delivery = Delivery.WHOLE
         is_change = is_executed and operation != "list"

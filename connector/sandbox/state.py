@@ -314,7 +314,7 @@ class Sandbox:
             subscriber_json = orjson.dumps(
                 {"Id": subscriber_id, "Base": base, "IsActive": True, "Email": email, "Gender": ""}
             )
-            self._record_change("churn_inserted", subscriber_id, base_id, None, AnswerFate.UNASKED, subscriber_json)
+            self._record_change("churn_inserted", subscriber_id, base_id, None, AnswerFate.NO_REQUEST, subscriber_json)
             store.add(subscriber_id, base_id, email, "", subscriber_json)
 
     def seed(self, count: int, base_id: int | None, base_name: str | None) -> SyntheticSubscribers:

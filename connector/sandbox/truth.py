@@ -2,7 +2,7 @@
 
 An event is a JSON object: `sequence` (from 1), `at` (Unix seconds), `kind`, and depending on the kind
   created | updated      id, base_id, email (as in the request), answered (an AnswerFate), subscriber (as stored);
-  churn_inserted         the same, with the AnswerFate UNASKED
+  churn_inserted         the same, with the AnswerFate NO_REQUEST
   churn_deleted          id
   seeded                 first_id, count, step, base_id, base_name
   sent                   request_id, message_id, answered, email (an outbox entry)
@@ -40,8 +40,8 @@ class AnswerFate(StrEnum):
     WRONG = "wrong_answer"
     LATE = "late"  # executed after the connection had been cut
     REPEATED = "repeated"  # executed once more, and answered with the other subscriber
-    GONE = "gone"  # the client had closed before the request was executed
-    UNASKED = "nobody"  # no request asked for the change (churn)
+    CLIENT_GONE = "gone"  # the client had closed before the request was executed
+    NO_REQUEST = "nobody"  # no request asked for the change (churn)
 
 
 class TruthLog:

@@ -44,7 +44,7 @@ class Token:
 _BASE_URL_NAME = "The base URL (CONNECTOR_BASE_URL, or service.base_url in the job)"
 _FORBIDDEN_CHARACTERS = re.compile(r"[\x00-\x20\x7f-\xa0\\]")
 _PLACEHOLDER = "{token}"
-FROM_ENVIRONMENT = "env"
+PROXY_FROM_ENVIRONMENT = "env"
 _PROXY_PATTERN = re.compile(r"https?://[^\s/?#]+/?")
 _DEFAULT_PORTS = {"https": 443, "http": 80}
 
@@ -79,9 +79,9 @@ class Service:
             raise ConfigurationError("service.authorization contains a character that an HTTP header cannot contain.")
         if not 0 < self.timeout_s <= 3600:
             raise ConfigurationError(f"service.timeout must be more than 0 and at most 1h, not {self.timeout_s:g}s.")
-        if self.proxy not in (None, FROM_ENVIRONMENT) and not _PROXY_PATTERN.fullmatch(self.proxy or ""):
+        if self.proxy not in (None, PROXY_FROM_ENVIRONMENT) and not _PROXY_PATTERN.fullmatch(self.proxy or ""):
             raise ConfigurationError(
-                f"service.proxy must be {FROM_ENVIRONMENT}, or a URL like http://proxy.example:3128."
+                f"service.proxy must be {PROXY_FROM_ENVIRONMENT}, or a URL like http://proxy.example:3128."
             )
         if self.max_connections < 1:
             raise ConfigurationError(f"The connections must be at least 1, not {self.max_connections}.")

@@ -17,7 +17,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from connector.service.settings import FROM_ENVIRONMENT, Service
+from connector.service.settings import PROXY_FROM_ENVIRONMENT, Service
 from connector.service.wire import Ambiguous, NotSent, RawAnswer, Request
 
 MAX_IDLE_S: Final = 3.0
@@ -109,7 +109,7 @@ def _find_proxy(service: Service) -> str | None:
     token.
     """
     url_parts = urlsplit(service.base_url)
-    if url_parts.scheme != "https" or service.proxy != FROM_ENVIRONMENT:
+    if url_parts.scheme != "https" or service.proxy != PROXY_FROM_ENVIRONMENT:
         return service.proxy if url_parts.scheme == "https" else None
     return None if proxy_bypass(url_parts.netloc) else getproxies().get("https")
 

@@ -231,7 +231,7 @@ FROM joined JOIN source USING (position) LEFT JOIN vanished USING (position)
 WHERE id IS NULL ORDER BY position
 """
 
-_LISTED_SQL = """
+_DUPLICATED_OR_EXTRA_SQL = """
 WITH several AS (
     SELECT base_number, digest, list(listed.id ORDER BY listed.id) AS ids
     FROM listed JOIN numbered_base USING (listed_base_index)
@@ -292,7 +292,9 @@ def report_differences(
     for kind, condition in (("duplicated", "times > 1"), ("extra", "NOT is_in_source")):
         if kind == "extra" and not differences.is_certain:
             return
-        for base_number, name, ids, *entry_columns in comparison.fetch_rows(_LISTED_SQL.format(condition=condition)):
+        for base_number, name, ids, *entry_values in comparison.fetch_rows(
+            _DUPLICATED_OR_EXTRA_SQL.format(condition=condition)
+        ):
             differences.count(kind, ids[0])
             if name is None:
                 file.write(
@@ -303,13 +305,13 @@ def report_differences(
                     message=f"the service lists the subscriber without {identity}",
                 )
                 continue
-            entry = _read_entry(*entry_columns)
+            entry = _read_entry(*entry_values)
             known_id = entry.subscriber_id if entry is not None else None
             message = f"the ledger has the id {known_id}" if known_id is not None else ""
             text = name.decode(errors="surrogatepass")
             file.write(kind, base_names[base_number], text, ids, ledger=name_state(entry), message=message)
-    for base_number, row_number, name, is_id_listed, *entry_columns in comparison.fetch_rows(_MISSING_SQL):
-        entry = _read_entry(*entry_columns)
+    for base_number, row_number, name, is_id_listed, *entry_values in comparison.fetch_rows(_MISSING_SQL):
+        entry = _read_entry(*entry_values)
         state, message = name_state(entry), explain_missing_subscriber(entry, is_id_listed=is_id_listed)
         differences.count("missing", row_number)
         differences.missing_by_ledger[state] += 1

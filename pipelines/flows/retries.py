@@ -163,9 +163,9 @@ class _Retry:
                 yield f"Nothing to do: no selected entry is {states}. {other_entries} unknown or held"
             else:
                 yield f"Nothing to do: the ledger has no {states} create of the account {self._plan.settings.account}"
-        for job, altered_count in sorted(self._owner_jobs.items()):
+        for job, entry_count in sorted(self._owner_jobs.items()):
             yield (
-                f"{count(altered_count, 'entry', 'entries')} of the job {job} cannot be sent again without the "
+                f"{count(entry_count, 'entry', 'entries')} of the job {job} cannot be sent again without the "
                 "suppression "
                 "list of the job. Run the job, or run connector retry --job with the job file"
             )
@@ -173,10 +173,10 @@ class _Retry:
             yield f"The run ended before it retried the entries of {describe_bases(remaining_bases)}"
         if has_held_entries and self._plan.selection.held_decision == "leave":
             yield "Held entries wait for your decision. For the commands, run connector status"
-        for account, altered_count in sorted(self._other_accounts.items()):
+        for account, entry_count in sorted(self._other_accounts.items()):
             entries_text = (
-                f"{count(altered_count, 'entry', 'entries')} of another account of this ledger "
-                f"{agree(altered_count, 'is', 'are')}"
+                f"{count(entry_count, 'entry', 'entries')} of another account of this ledger "
+                f"{agree(entry_count, 'is', 'are')}"
             )
             yield f"{entries_text} unknown or held: {account}"
         for name, altered_count in sorted(run.tally.altered_fields.items()):

@@ -88,18 +88,18 @@ def test_a_suppression_list_has_the_keys_of_a_source_and_a_column(tmp_path: Path
     assert suppress.file is not None
     assert (suppress.file.path, suppress.file.delimiter) == (tmp_path / "gone.csv", "\t")
     assert (suppress.file.column, suppress.field) == ("mail", "client_user_id")
-    suppress_by_query = read_job(
+    suppress_with_sql = read_job(
         tmp_path, SMALL_JOB + 'suppress: {sql: {url: "${CRM_URL}", table: gone, column: mail}}\n'
     ).suppress
-    assert suppress_by_query is not None
-    assert suppress_by_query.sql is not None
-    assert (suppress_by_query.sql.url, suppress_by_query.sql.table, suppress_by_query.sql.column) == (
+    assert suppress_with_sql is not None
+    assert suppress_with_sql.sql is not None
+    assert (suppress_with_sql.sql.url, suppress_with_sql.sql.table, suppress_with_sql.sql.column) == (
         ENVIRON["CRM_URL"],
         "gone",
         "mail",
     )
-    assert suppress_by_query.field is None
-    assert "hunter2" not in repr(suppress_by_query)
+    assert suppress_with_sql.field is None
+    assert "hunter2" not in repr(suppress_with_sql)
 
 
 def test_an_export_has_a_destination_a_table_and_filters(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from tests.ledger.transitions import INTENT, add_base, bring_to_state, read_body
 
 
 def test_a_base_has_one_record_by_id_and_by_name(ledger: Ledger) -> None:
-    base_by_name = add_base(ledger, None, "News")
+    base_with_name = add_base(ledger, None, "News")
     with ledger.transaction() as connection:
-        learned_base = record_base_id(connection, base_by_name, 7, "News")
+        learned_base = record_base_id(connection, base_with_name, 7, "News")
         assert list_bases(connection, "account") == [learned_base]
         assert list_bases(connection, "other") == []
     assert add_base(ledger, 7) == learned_base
@@ -28,11 +28,11 @@ STATES_BY_STRENGTH = (State.CONFIRMED, State.UNKNOWN, State.HELD, State.REJECTED
 def test_the_id_of_a_base_name_merges_the_two_records_of_the_base(ledger: Ledger) -> None:
     for index, (state_by_name, state_by_id) in enumerate(product(STATES_BY_STRENGTH, repeat=2)):
         expected = min(state_by_name, state_by_id, key=STATES_BY_STRENGTH.index)
-        base_by_name, base_by_id = add_base(ledger, None, f"News {index}"), add_base(ledger, index)
-        bring_to_state(ledger, base_by_name, state_by_name)
-        bring_to_state(ledger, base_by_id, state_by_id)
+        base_with_name, base_with_id = add_base(ledger, None, f"News {index}"), add_base(ledger, index)
+        bring_to_state(ledger, base_with_name, state_by_name)
+        bring_to_state(ledger, base_with_id, state_by_id)
         with ledger.transaction() as connection:
-            learned_base = record_base_id(connection, base_by_name, index, f"News {index}")
+            learned_base = record_base_id(connection, base_with_name, index, f"News {index}")
         assert read_entry_state(ledger, learned_base) is expected, (state_by_name, state_by_id)
         assert read_body(ledger, learned_base) == (None if expected in (State.CONFIRMED, State.NONE) else INTENT.body)
 
@@ -65,12 +65,12 @@ def test_a_name_that_several_bases_have_is_refused(ledger: Ledger) -> None:
 
 @pytest.mark.parametrize("state", [State.UNKNOWN, State.HELD])
 def test_unsettled_entries_of_another_record_count_if_both_may_be_one_base(ledger: Ledger, state: State) -> None:
-    base_by_name, base_by_id = add_base(ledger, None, "News"), add_base(ledger, 7)
-    bring_to_state(ledger, base_by_name, state)
+    base_with_name, base_with_id = add_base(ledger, None, "News"), add_base(ledger, 7)
+    bring_to_state(ledger, base_with_name, state)
     with ledger.transaction() as connection:
-        assert count_unsettled_elsewhere(connection, base_by_id) == 1
-        assert count_unsettled_elsewhere(connection, base_by_name) == 0
-        merged_base = record_base_id(connection, base_by_name, 7, "News")
+        assert count_unsettled_elsewhere(connection, base_with_id) == 1
+        assert count_unsettled_elsewhere(connection, base_with_name) == 0
+        merged_base = record_base_id(connection, base_with_name, 7, "News")
         assert count_unsettled_elsewhere(connection, merged_base) == 0
 
 

@@ -151,9 +151,9 @@ def test_entries_of_a_base_name_are_found_after_the_plan_gets_the_id(ledger_url:
     with open_ledger(ledger_url) as ledger:
         begin_run(ledger)
         with ledger.transaction() as connection:
-            base_by_name = find_or_add_base(connection, ACCOUNT, None, "News")
-            ledger.mark_intended(base_by_name, RUN, [Intent(identity, b"f" * 8, b"{}") for identity in (ANN, BOB)])
-            ledger.mark_answered(base_by_name, [(ANN, 1)])
+            base_with_name = find_or_add_base(connection, ACCOUNT, None, "News")
+            ledger.mark_intended(base_with_name, RUN, [Intent(identity, b"f" * 8, b"{}") for identity in (ANN, BOB)])
+            ledger.mark_answered(base_with_name, [(ANN, 1)])
     with open_planned_ledger(ledger_url, ACCOUNT) as planned_ledger, planned_ledger.transaction() as connection:
         base = record_base_id(connection, find_or_add_base(connection, ACCOUNT, service_id, "News"), 7, "NEWS")
         assert planned_ledger.find_changed_identities(base, [(ANN, b"f" * 8), (BOB, b"f" * 8)]) == {BOB: True}

@@ -101,10 +101,10 @@ def test_a_transition_sets_and_clears_the_columns_of_an_entry(ledger: Ledger) ->
 
 def test_a_transition_changes_only_its_own_entries_in_their_base(ledger: Ledger) -> None:
     for index, transition in enumerate(TRANSITION_CALLS):
-        check_other_entries(ledger, add_base(ledger, 2 * index), add_base(ledger, 2 * index + 1), transition)
+        check_that_other_entries_stay(ledger, add_base(ledger, 2 * index), add_base(ledger, 2 * index + 1), transition)
 
 
-def check_other_entries(ledger: Ledger, base: Base, other_base: Base, transition: Transition) -> None:
+def check_that_other_entries_stay(ledger: Ledger, base: Base, other_base: Base, transition: Transition) -> None:
     other_intent = Intent(OTHER_IDENTITY, b"o" * 8, b"{}")
     for tested_base in (base, other_base):
         with ledger.transaction():

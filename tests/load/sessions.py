@@ -122,8 +122,8 @@ def open_other_base(session: Session, base_id: int) -> Session:
     ledger = cast("Journal", access.journal).ledger
     with ledger.transaction() as connection:
         base = find_or_add_base(connection, "account", base_id, None)
-    writer = Journal(ledger, base, access.journal.run_key)
-    return replace(session, access=replace(access, journal=writer))
+    journal = Journal(ledger, base, access.journal.run_key)
+    return replace(session, access=replace(access, journal=journal))
 
 
 async def skip_sleep(_: float) -> None:

@@ -9,8 +9,8 @@ from connector.load.create_answers import classify_answer
 from connector.service.wire import Ambiguous, Created, NotSent, Refused
 from connector.states import Event
 
-BASE_BY_ID = Base(1, "account", 7, None)
-BASE_BY_NAME = Base(1, "account", None, "News")
+BASE_WITH_ID = Base(1, "account", 7, None)
+BASE_WITH_NAME = Base(1, "account", None, "News")
 FULL_BASE = Base(1, "account", 7, "News")
 CANDIDATE = Candidate(Intent(b"i" * 16, b"f" * 8, b""), {"base_id": 7, "email": "Ann@example.com", "first_name": "Ann"})
 
@@ -21,7 +21,7 @@ def build_answer(**values: object) -> Created:
     return Created(5, {"Base": base, "Email": fields["email"], "FirstName": fields["first_name"]}, 200)
 
 
-@pytest.mark.parametrize("base", [BASE_BY_ID, BASE_BY_NAME], ids=["by id", "by name"])
+@pytest.mark.parametrize("base", [BASE_WITH_ID, BASE_WITH_NAME], ids=["by id", "by name"])
 @pytest.mark.parametrize("email", ["Ann@example.com", "ann@example.com", " ANN@EXAMPLE.COM "])
 def test_an_answer_with_an_id_and_the_sent_base_and_identity_is_a_success(base: Base, email: str) -> None:
     move = classify_answer(build_answer(email=email), CANDIDATE, base, base.name)
@@ -30,9 +30,9 @@ def test_an_answer_with_an_id_and_the_sent_base_and_identity_is_a_success(base: 
 
 def test_an_answer_with_another_base_or_identity_is_misanswered() -> None:
     cases: list[tuple[Base, dict[str, object]]] = [
-        (BASE_BY_ID, {"email": "bob@example.com"}),
-        (BASE_BY_ID, {"base_id": 8}),
-        (BASE_BY_ID, {"base_id": "7"}),
+        (BASE_WITH_ID, {"email": "bob@example.com"}),
+        (BASE_WITH_ID, {"base_id": 8}),
+        (BASE_WITH_ID, {"base_id": "7"}),
         (Base(1, "account", 1, None), {"base_id": True}),
         (FULL_BASE, {"base_name": "Other"}),
         (FULL_BASE, {"base_id": 8}),
@@ -47,10 +47,10 @@ def test_an_answer_with_another_base_or_identity_is_misanswered() -> None:
 
 def test_an_answer_without_the_base_or_the_identity_is_misanswered() -> None:
     cases: list[tuple[Base, dict[str, object], Event]] = [
-        (BASE_BY_ID, {"email": None}, Event.MISANSWERED),
-        (BASE_BY_ID, {"base_id": None}, Event.MISANSWERED),
-        (BASE_BY_NAME, {"base_name": None}, Event.MISANSWERED),
-        (BASE_BY_NAME, {"base_id": None}, Event.ANSWERED),
+        (BASE_WITH_ID, {"email": None}, Event.MISANSWERED),
+        (BASE_WITH_ID, {"base_id": None}, Event.MISANSWERED),
+        (BASE_WITH_NAME, {"base_name": None}, Event.MISANSWERED),
+        (BASE_WITH_NAME, {"base_id": None}, Event.ANSWERED),
         (FULL_BASE, {"base_name": None}, Event.ANSWERED),
     ]
     for base, values, event in cases:
@@ -60,7 +60,7 @@ def test_an_answer_without_the_base_or_the_identity_is_misanswered() -> None:
 
 @pytest.mark.parametrize("name", ["news", " NEWS "])
 def test_capitals_and_blanks_do_not_change_the_name_of_a_base(name: str) -> None:
-    assert classify_answer(build_answer(base_name=name), CANDIDATE, BASE_BY_NAME, "News").event is Event.ANSWERED
+    assert classify_answer(build_answer(base_name=name), CANDIDATE, BASE_WITH_NAME, "News").event is Event.ANSWERED
 
 
 def test_every_other_answer_is_refused_lost_or_not_sent() -> None:
@@ -72,11 +72,11 @@ def test_every_other_answer_is_refused_lost_or_not_sent() -> None:
         (NotSent("no route"), Event.NOT_SENT),
     ]
     for answer, event in cases:
-        move = classify_answer(answer, CANDIDATE, BASE_BY_ID, None)
+        move = classify_answer(answer, CANDIDATE, BASE_WITH_ID, None)
         assert (move.event, move.message) == (event, answer.message)
 
 
 def test_the_transition_has_the_fields_that_the_service_altered() -> None:
-    assert classify_answer(build_answer(first_name="ANN"), CANDIDATE, BASE_BY_ID, None).altered_fields == (
+    assert classify_answer(build_answer(first_name="ANN"), CANDIDATE, BASE_WITH_ID, None).altered_fields == (
         "first_name",
     )

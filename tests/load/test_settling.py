@@ -83,8 +83,8 @@ class ObservedSettler:
         clock = Clock(lambda: self.now, lambda: datetime.fromtimestamp(self.now, UTC), self._sleep)
         policy = LoadPolicy(quiet_period_s=QUIET_S, on_unknown="hold" if holds_unknown_creates else "resend")
         unused_client = cast("Any", None)  # no request is sent, because the look-ups and the creates are fakes
-        writer = Journal(self.ledger, self.base, 1)
-        access = ListAccess(Stop(clock), unused_client, unused_client, writer, policy)
+        journal = Journal(self.ledger, self.base, 1)
+        access = ListAccess(Stop(clock), unused_client, unused_client, journal, policy)
         session = Session(access, policy, Tally())
         if confirmed_at is not None:
             base_id = self.base.service_id

@@ -104,7 +104,7 @@ def format_table(results: Sequence[CellResult]) -> str:
         cells = list(group)
         steady_goodputs = [measurements.goodput for cell, measurements in cells if cell.scene == ALONE]
         goodputs_beside_client = [
-            measurements.goodput_beside_client for cell, measurements in cells if cell.scene == SHARED
+            measurements.goodput_beside_other_client for cell, measurements in cells if cell.scene == SHARED
         ]
         refused_shares = [measurements.refused_after_halving for cell, measurements in cells if cell.scene == CHANGED]
         doubled_used_times_s = [measurements.doubled_used_s for cell, measurements in cells if cell.scene == CHANGED]

@@ -117,7 +117,7 @@ def format_rule_row(index: int) -> str:
     chance_cells = [cell for cell in list_chance_cells() if cell.status == 429]
     with _set_constant(constant_name, value):
         lowest_shared_goodput = min(
-            measure(cell, play(cell, build_controller(), length_s=CHANGE_END_S[SHARED])).goodput_beside_client
+            measure(cell, play(cell, build_controller(), length_s=CHANGE_END_S[SHARED])).goodput_beside_other_client
             for cell in shared_cells
         )
         return (

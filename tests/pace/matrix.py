@@ -12,7 +12,7 @@ from math import ceil, inf, log
 from random import Random
 from typing import Protocol
 
-from connector.sandbox.faults import Bucket, FixedWindow, RateLimiter, SlidingWindow, Unlimited
+from connector.sandbox.faults import Bucket, FixedWindow, NoLimit, RateLimiter, SlidingWindow
 
 TWO_TOKENS = 0.0
 LIMITERS = (
@@ -103,7 +103,7 @@ class Cell:
     def build_limiter(self, rate: float) -> RateLimiter:
         """Return the limiter with this limit."""
         if self.limiter_kind == NO_LIMIT:
-            return Unlimited()
+            return NoLimit()
         if self.limiter_kind == "bucket":
             return Bucket(rate, max(2, round(rate * self.span_s)))
         return (FixedWindow if self.limiter_kind == "fixed window" else SlidingWindow)(rate, self.span_s)
@@ -236,7 +236,7 @@ class Measurements:
     """The measurements of a cell. Goodput is the share of the allowed requests that were served.
 
     `goodput` and `refused_share`: the goodput and the share of refused requests in a steady state.
-    `goodput_beside_client`: the goodput while another client uses a third of the limit.
+    `goodput_beside_other_client`: the goodput while another client uses a third of the limit.
     `refused_after_halving`: the share of refused requests after the limit was halved.
     `doubled_used_s`: the seconds until a doubled limit was used.
     `first_minute_goodput`: the goodput of the first minute, as a share of the best goodput that is certain for a client
@@ -246,7 +246,7 @@ class Measurements:
 
     goodput: float
     refused_share: float
-    goodput_beside_client: float
+    goodput_beside_other_client: float
     refused_after_halving: float
     doubled_used_s: float
     first_minute_goodput: float
@@ -262,10 +262,10 @@ def measure(cell: Cell, play_counts: PlayCounts) -> Measurements:
         sum(play_counts.refused_counts[begin_s:end_s]),
     )
     goodput = served_count / (cell.rate * (end_s - begin_s))
-    goodput_beside_client, refused_after_halving, doubled_used_s = goodput, 0.0, 0.0
+    goodput_beside_other_client, refused_after_halving, doubled_used_s = goodput, 0.0, 0.0
     if cell.scene == SHARED:
         since_s, until_s = CHANGE_BEGIN_S + int(30 + 2 * cell.expected_pause_s), CHANGE_END_S[SHARED]
-        goodput_beside_client = sum(play_counts.served_counts[since_s:until_s]) / (
+        goodput_beside_other_client = sum(play_counts.served_counts[since_s:until_s]) / (
             cell.rate * (until_s - since_s) - sum(play_counts.other_served_counts[since_s:until_s])
         )
     if cell.scene == CHANGED:
@@ -280,7 +280,7 @@ def measure(cell: Cell, play_counts: PlayCounts) -> Measurements:
     return Measurements(
         goodput,
         refused_count / max(served_count + refused_count, 1),
-        goodput_beside_client,
+        goodput_beside_other_client,
         refused_after_halving,
         doubled_used_s,
         first_refusal_s,

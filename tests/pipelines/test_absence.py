@@ -87,8 +87,10 @@ def test_an_import_needs_the_id_of_its_base_if_the_list_shows_only_ids_of_bases(
     )
     assert "Give the base by its id" in result_of_base_name.stderr
 
-    result_by_id = import_people(connector, people, base)
-    assert (result_by_id.code, result_by_id.rows) == (0, {"read": 3, "exists": 3}), result_by_id.report["messages"]
+    result_with_base_id = import_people(connector, people, base)
+    assert (result_with_base_id.code, result_with_base_id.rows) == (0, {"read": 3, "exists": 3}), (
+        result_with_base_id.report["messages"]
+    )
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 

@@ -74,5 +74,5 @@ def test_a_name_of_two_bases_is_refused_and_the_id_of_one_is_accepted(connector:
     )
     assert result_of_fresh_ledger.is_refused
     assert "several bases" in result_of_fresh_ledger.stderr
-    result_by_id = connector.run_json("import", first_file, "--base-id", "2", environ=new_ledger_environ)
-    assert result_by_id.rows == {"read": 3, "exists": 1, "created": 2}
+    result_with_base_id = connector.run_json("import", first_file, "--base-id", "2", environ=new_ledger_environ)
+    assert result_with_base_id.rows == {"read": 3, "exists": 1, "created": 2}

@@ -22,19 +22,19 @@ from tests.pipelines.reconciled import (
 )
 from tests.pipelines.test_import_command import REPORT_KEYS
 
-JOB_BY_ID = """
+JOB_WITH_BASE_ID = """
 job: news
 source: {file: {path: people.csv}}
 subscriber: {base: {id: 7}, fields: {email: email, first_name: name, is_active: {value: true}}}
 load: {quiet_period: 200ms}
 """
-JOB_BY_SQL = """
+JOB_WITH_SQL = """
 job: news
 source: {sql: {url: "sqlite:///people.db", table: people, cursor: {column: at, start: 1}}}
 subscriber: {base: {name: News}, fields: {email: email, first_name: name, is_active: {value: true}}}
 load: {quiet_period: 200ms}
 """
-JOB_BY_NUMBER = """
+JOB_WITH_CLIENT_USER_ID = """
 job: news
 source: {file: {path: people.csv}}
 subscriber:
@@ -58,16 +58,16 @@ def write_people(folder: Path, names: dict[str, str], *, is_sql: bool = False) -
 
 @pytest.mark.parametrize(
     ("job_text", "switches"),
-    [(None, {}), (JOB_BY_ID, {"filters": "ignored", "order": "email", "max_limit": 10}), (JOB_BY_SQL, {})],
+    [(None, {}), (JOB_WITH_BASE_ID, {"filters": "ignored", "order": "email", "max_limit": 10}), (JOB_WITH_SQL, {})],
     ids=["by name", "by id", "from a database"],
 )
 def test_exactly_the_differences_that_the_test_has_made_are_found(
     connector: Connector, tmp_path: Path, job_text: str | None, switches: dict[str, object]
 ) -> None:
-    sandbox, base = connector.sandbox, {"Id": 7} if job_text is JOB_BY_ID else {"Name": "News"}
+    sandbox, base = connector.sandbox, {"Id": 7} if job_text is JOB_WITH_BASE_ID else {"Name": "News"}
     job = write_job(tmp_path) if job_text is None else write_job(tmp_path, text=job_text)
     names = {f"person{index}@x.org": f"Ann {index}" for index in range(30)}
-    write_people(tmp_path, names, is_sql=job_text is JOB_BY_SQL)
+    write_people(tmp_path, names, is_sql=job_text is JOB_WITH_SQL)
     assert connector.run_json("sync", job).rows == {"read": 30, "created": 30}
     create_in_service(sandbox, "elsewhere@x.org", {"Name": "Shop"})
     assert reconcile(connector, job).code == 0
@@ -80,7 +80,7 @@ def test_exactly_the_differences_that_the_test_has_made_are_found(
     doubled_id = create_in_service(sandbox, doubled_email.upper(), base, FirstName="Other")
     names[changed_email] = "Anna"
     names["new@x.org"] = "New"
-    write_people(tmp_path, names, is_sql=job_text is JOB_BY_SQL)
+    write_people(tmp_path, names, is_sql=job_text is JOB_WITH_SQL)
     sandbox.switch(**switches)
 
     result = reconcile(connector, job)
@@ -127,7 +127,7 @@ def test_another_account_with_the_same_ids_is_reported(connector: Connector, tmp
 
 
 def test_the_identity_may_be_the_client_user_id(connector: Connector, tmp_path: Path) -> None:
-    job = write_job(tmp_path, text=JOB_BY_NUMBER)
+    job = write_job(tmp_path, text=JOB_WITH_CLIENT_USER_ID)
     write_csv(tmp_path / "people.csv", "number,email", "a1,Ann@X.org", "b2,bob@x.org", "c3,cem@x.org")
     assert connector.run_json("sync", job).rows["created"] == 3
     create_in_service(connector.sandbox, "ann@x.org", ClientUserId="A1")  # not the id a1, because the case counts
@@ -154,7 +154,7 @@ def test_zips_are_compared_by_the_zip_rule_of_the_job(
 ) -> None:  # fmt: skip
     connector.sandbox.switch(absent_fields=absent_fields)
     fields = "email: email, address_zip: zip, address_state: state, address_line3: line, is_active: {value: true}"
-    job_text = JOB_BY_ID.replace("email: email, first_name: name, is_active: {value: true}", fields)
+    job_text = JOB_WITH_BASE_ID.replace("email: email, first_name: name, is_active: {value: true}", fields)
     job = write_job(tmp_path, text=job_text.replace("base: {id: 7}", f"base: {{id: 7}}, zip: {zip_rule}"))
     people = [f"person{index}@x.org,{zip_code},," for index, zip_code in enumerate(zips)]
     write_csv(tmp_path / "people.csv", "email,zip,state,line", *people)
@@ -189,7 +189,7 @@ def test_missing_rows_are_reported_with_the_state_of_the_ledger(connector: Conne
 
 
 def test_invalid_duplicate_and_suppressed_rows_count_as_present(connector: Connector, tmp_path: Path) -> None:
-    job_text = JOB_BY_ID.replace("first_name: name,", "first_name: name, gender: sex,")
+    job_text = JOB_WITH_BASE_ID.replace("first_name: name,", "first_name: name, gender: sex,")
     job = write_job(tmp_path, "suppress: {file: {path: gone.csv, column: address}}", text=job_text)
     write_csv(tmp_path / "gone.csv", "address", "gone@x.org", "never@x.org")
     for name in ("ann", "gone", "wrong"):
@@ -279,7 +279,7 @@ def test_a_reconciliation_beside_a_load_reports_the_load(connector: Connector, t
 def test_an_unknown_create_that_took_effect_is_not_a_difference(connector: Connector, tmp_path: Path) -> None:
     people = write_addresses(tmp_path / "people.csv", 4)
     leave_three_unknown_creates(connector, people, drop_after=1)
-    job_text = JOB_BY_ID.replace("name,", "first_name,").replace("{id: 7}", "{name: News}")
+    job_text = JOB_WITH_BASE_ID.replace("name,", "first_name,").replace("{id: 7}", "{name: News}")
     result = reconcile(connector, write_job(tmp_path, text=job_text))
     assert find_differences(result) == {"missing": 1}
     assert list_lines(tmp_path) == [("missing", "person3@example.com", "")]
@@ -320,7 +320,7 @@ def test_a_source_that_fails_in_the_middle_aborts_the_run(connector: Connector, 
         database.executemany("INSERT INTO numbers VALUES (?, 'Ann', ?)", [(f"p{n}@x.org", n) for n in range(1, 4)])
         broken_sql = "CASE at WHEN 3 THEN json_extract('broken', '$') ELSE at END"  # the last row cannot be read
         database.execute(f"CREATE VIEW people AS SELECT email, name, {broken_sql} AS at FROM numbers ORDER BY rowid")
-    job_text = JOB_BY_SQL.replace(", cursor: {column: at, start: 1}", "")
+    job_text = JOB_WITH_SQL.replace(", cursor: {column: at, start: 1}", "")
     result = reconcile(connector, write_job(tmp_path, text=job_text))
     assert (result.code, result.report["status"]) == (3, "aborted"), result.stdout
     assert not (tmp_path / "differences.csv").exists()

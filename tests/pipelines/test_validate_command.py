@@ -79,8 +79,8 @@ def test_a_job_is_validated_with_its_mapping(connector: Connector, tmp_path: Pat
     assert faults["custom_field1", "template"] == [(8, "7 | ")]
     assert faults["phone", "phone"] == [(5, "call me")]
     assert faults["birthday", "date"] == [(7, "31-02-1990"), (9, "30-30-1990")]
-    result_by_file = validate(connector, "people.csv", "--job", "job.yaml")
-    assert list_faults(result_by_file) == list_faults(result)
+    result_of_file = validate(connector, "people.csv", "--job", "job.yaml")
+    assert list_faults(result_of_file) == list_faults(result)
 
 
 def write_suppressing_job(folder: Path, *list_lines: str) -> None:
@@ -114,8 +114,10 @@ def test_validate_reads_options_like_an_import(connector: Connector, tmp_path: P
     path = write_csv(tmp_path / "people.csv", *PEOPLE)
     result = validate(connector, path, "--map", "gender=", "--zip", "reject", "--limit", "3", "--inactive")
     assert list_faults(result) == [("email", "email", 1, [(3, "bob")]), ("address_zip", "zip", 1, [(4, "02134")])]
-    result_by_key = validate(connector, path, "--identity", "client_user_id", "--map", "client_user_id=Plan")
-    assert result_by_key.rows["duplicate"] == 2
+    result_with_client_user_id = validate(
+        connector, path, "--identity", "client_user_id", "--map", "client_user_id=Plan"
+    )
+    assert result_with_client_user_id.rows["duplicate"] == 2
 
 
 def test_an_empty_or_broken_source_is_not_valid(connector: Connector, tmp_path: Path) -> None:

@@ -219,8 +219,8 @@ async def test_a_cookie_is_not_sent_back() -> None:
     cookie_answer = build_response(b"{}", Set_Cookie="session=1; Path=/")
     async with serve(faults.answer_with(cookie_answer)) as server:
         # A host name, because aiohttp never keeps cookies of an IP address.
-        service_by_name = build_service(f"http://localhost:{server.port}")
-        async with open_transport(service_by_name) as transport:
+        service_with_host_name = build_service(f"http://localhost:{server.port}")
+        async with open_transport(service_with_host_name) as transport:
             await transport.send(LIST_REQUEST)
             await transport.send(LIST_REQUEST)
         assert len(server.requests) == 2

@@ -382,13 +382,13 @@ class _ScenarioBuilder:
         random = self._random
         additional_count = 45 if self._is_refusing else 0  # a refusal counts as temporary only if many creates get it
         for _ in range(random.randint(10, 24) + 6 * (self._faulty_run_count - 1) + additional_count):
-            accepted_from = 0
+            first_complete_run_number = 0
             if self._has_refusals and random.random() < 0.15:
-                accepted_from = random.choice((99, 99, 2))
+                first_complete_run_number = random.choice((99, 99, 2))
             persons = list(self._people.person_by_number.values())
             is_twin = self._people.identity == "client_user_id" and persons and random.random() < 0.08
             twin_person = random.choice(persons) if is_twin else None
-            self._people.add(random, accepted_from=accepted_from, twin_person=twin_person)
+            self._people.add(random, first_complete_run_number=first_complete_run_number, twin_person=twin_person)
 
     def _draw_existing_subscriber(self) -> Mapping[str, object]:
         """Return a subscriber who is not a person of the scenario. The address has no digits."""
@@ -487,7 +487,7 @@ class _ScenarioBuilder:
     def _write_row(self, person: Person, run_number: int) -> Cells:
         random = self._random
         first_name = "Ann" if run_number < 2 or person.number % 3 else f"Ann {run_number}"
-        last_name = "Lee" if run_number >= person.accepted_from else ""
+        last_name = "Lee" if run_number >= person.first_complete_run_number else ""
         email = random.choice(person.spellings)
         if self._people.identity == "client_user_id" and person.number % 4 == 0:
             email = ""

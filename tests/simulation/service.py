@@ -47,7 +47,7 @@ class SimulatedService:
     def create_by_other_program(self, subscriber_object: Mapping[str, object]) -> None:
         """Create a subscriber as another program does."""
         try:
-            self.state.create_subscriber(orjson.dumps({"Subscriber": subscriber_object}), AnswerFate.UNASKED)
+            self.state.create_subscriber(orjson.dumps({"Subscriber": subscriber_object}), AnswerFate.NO_REQUEST)
         except RejectedError:
             return  # the service has the subscriber already and refuses the other program
         self._trace_call(None)

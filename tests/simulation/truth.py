@@ -86,7 +86,7 @@ class Truth:
     def is_acceptable(self, person: int) -> bool:
         """Return whether the service accepts the rows of the person in the last two runs, which have equal rows."""
         source_run_count = sum(run_result.job_run.retry is None for run_result in self.simulation.run_results)
-        return self.simulation.scenario.people.person_by_number[person].accepted_from < source_run_count
+        return self.simulation.scenario.people.person_by_number[person].first_complete_run_number < source_run_count
 
     @property
     def is_list_unreadable(self) -> bool:

@@ -105,9 +105,9 @@ def test_a_link_to_a_ledger_has_the_same_emails(path: Path, tmp_path: Path) -> N
     (tmp_path / "link.db").symlink_to(path)
     with open_emails(build_file_url(tmp_path / "link.db")) as email_log:
         bring_to_state(email_log, add_campaign(email_log), EmailState.SENT)
-    with open_existing_emails(build_file_url(path)) as emails_by_path:
-        assert emails_by_path is not None
-        assert read_email_state(emails_by_path, add_campaign(emails_by_path)) is EmailState.SENT
+    with open_existing_emails(build_file_url(path)) as target_email_log:
+        assert target_email_log is not None
+        assert read_email_state(target_email_log, add_campaign(target_email_log)) is EmailState.SENT
     assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["link.db"]
 
 

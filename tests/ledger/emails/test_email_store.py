@@ -54,7 +54,7 @@ def check_transition(email_log: EmailLog, campaign: Campaign, state: EmailState,
 
 def test_a_transition_changes_only_its_own_emails_in_their_campaign(email_log: EmailLog) -> None:
     for transition in TRANSITION_CALLS:
-        check_other_emails(
+        check_that_other_emails_stay(
             email_log,
             add_campaign(email_log, f"{transition}"),
             add_campaign(email_log, f"{transition} elsewhere"),
@@ -62,7 +62,7 @@ def test_a_transition_changes_only_its_own_emails_in_their_campaign(email_log: E
         )
 
 
-def check_other_emails(
+def check_that_other_emails_stay(
     email_log: EmailLog, campaign: Campaign, other_campaign: Campaign, transition: Transition
 ) -> None:
     for tested_campaign in (campaign, other_campaign):
