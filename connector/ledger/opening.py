@@ -298,8 +298,8 @@ def read_ledger(url: str, read: Callable[[Ledger], T]) -> T | None:
 
 
 def _describe_file_state(path: Path) -> tuple[int, int, int] | None:
-    """Return values that differ after a change of the file. Return None if a process has the file open, or was killed
-    while it had the file open."""
+    """Return the inode, the size and the time of change of the file, to notice a change. Return None if a process has
+    the file open, or was killed before it closed the file."""
     ledger_path = path.resolve()
     if any(ledger_path.with_name(ledger_path.name + suffix).exists() for suffix in ("-wal", "-shm")):
         return None

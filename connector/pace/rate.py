@@ -60,7 +60,8 @@ _LEAST_CAP_COST_S = 2.0
 _LEAST_COST_S = 0.3  # the smallest cost (s) in the length of a ramp that is not the longest
 # A ramp begins at least this share below its end. Above the end, half of this share is the unit of the excess.
 _ROOM = 0.015
-_PROBE_S = 2.0  # seconds, or a longer window, in which the excess over the end of a ramp grows e-fold
+# Seconds in which the excess over the end of a ramp grows e-fold. If a window is longer, the window counts.
+_PROBE_S = 2.0
 _LONGEST_WINDOW_S = 61.0  # the longest window of services; refusals of all requests for a longer time are an outage
 _WINDOW_ROOM = 0.1  # a ramp after a full window ends this share above the mean rate of the window
 _REFUSALS = 3  # the fewest refusals without a pause, or answers behind a refused request, that show the cause

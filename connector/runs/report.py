@@ -306,7 +306,7 @@ def end_run(report: Report, stop: "Stop", status: Status, ended_at: datetime, re
         return end_report(report, "stopped", ended_at, reason)
     if stop.reason is None:
         return end_report(report, status, ended_at, reason)
-    if reason is not None and stop.reason in reason:  # `reason` contains this reason, and names the base
+    if reason is not None and stop.reason in reason:  # `reason` repeats `stop.reason`, and adds the base
         return end_report(report, "aborted", ended_at, reason)
     if reason not in (None, STOPPED):
         report.messages.insert(0, reason)

@@ -51,8 +51,8 @@ class QueriedList:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the rows contain each subscriber that was always listed exactly once. A subscriber that changed its
-        class does not count, because every request may miss it."""
+        """Whether each subscriber that was on the list all the time has a row, and no subscriber has two rows. A
+        subscriber whose class has changed may be missing, because every request may miss this subscriber."""
         touched_ids = self.simulated_list.touched_ids if self.simulated_list.hidden_classes else set()
         return self.simulated_list.always_listed_ids - touched_ids <= set(self.rows) and len(set(self.rows)) == len(
             self.rows

@@ -176,7 +176,7 @@ def test_at_most_nine_requests_find_the_lag_of_a_list(tmp_path: Path, sentinel_c
     assert len(fake_list.queries) <= 9
 
 
-def test_the_reason_that_a_list_proves_nothing_has_only_evidence_against_the_list() -> None:
+def test_the_reason_against_a_list_shows_only_the_evidence_that_contradicts_the_list() -> None:
     evidence = {
         "gender": "agrees: the classes have 40 subscribers",
         "ledger": "contradicts: 3 of 4 subscribers that the list lacks exist",
