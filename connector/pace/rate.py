@@ -16,8 +16,8 @@ random: it does not depend on the rate. A *short* pause is a pause under 10 s.
    number of served requests per second. The seconds include the longer of the pauses before and after, because the
    limiter saves up in a pause. A second lower bound counts no pause, and subtracts twice the number of requests that a
    limiter can save up. This number is at most the smallest number of served requests of any stretch. A ramp begins at
-   the geometric mean of the bounds. If more than five requests behind the refused one were served, their rate is a
-   bound as well.
+   the geometric mean of the upper bound and the higher lower bound. If more than five requests behind the refused one
+   were served, their rate is a bound as well.
 3. Windows. A limiter may count requests in windows, which may be as long as the longest pause. A ramp takes at least
    two windows. If the service refuses all requests for more than a second beyond the pause, a window was full. Then
    the next ramp begins at the mean rate of this window.
