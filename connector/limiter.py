@@ -158,13 +158,14 @@ class RequestLimiter:
         return f"the run sends the next {self._noun} at the rate that the service allows"
 
     def _record_limited(self, answer: Refused | Ambiguous, sent_at: float, now: float) -> None:
-        is_probe, may_pass = self._breaker.is_open, isinstance(answer, Refused) and answer.may_pass
-        if may_pass:
+        is_probe, may_be_temporary = self._breaker.is_open, isinstance(answer, Refused) and answer.may_be_temporary
+        if may_be_temporary:
             # Many failures in a row open the breaker, so that only single probes leave.
             self._breaker.record_failure(sent_at, now)
         else:
             self._breaker.record_inconclusive(sent_at)
-        if not (is_probe and may_pass):  # a refused probe only shows that the service still refuses all requests
+        # A refused probe only shows that the service still refuses all requests.
+        if not (is_probe and may_be_temporary):
             self._rate.record_refused(sent_at, now, answer.retry_after_s)
         if self._breaker.record_limited(now):
             self._stop.request_stop(

@@ -68,7 +68,8 @@ class Transition:
 
     `answered_base` has the id and the name of the base in the answer, if this is not the base of the request.
     `is_stale` means that the entry was not sent, and must be looked up again. `is_known` means that the subscriber in
-    the answer existed before the create. `may_pass` means that the refusal is about the service, and not about the row.
+    the answer existed before the create. `may_be_temporary` means that the refusal is about the service, and not about
+    the row.
     """
 
     event: CreateEvent
@@ -79,12 +80,13 @@ class Transition:
     answered_base: tuple[int | None, str | None] | None = None
     is_stale: bool = False
     is_known: bool = False
-    may_pass: bool = False
+    may_be_temporary: bool = False
 
     @property
     def is_limited(self) -> bool:
-        """Whether the service refused the create with 429 (too many requests), or with a refusal that may pass."""
-        return self.event is Event.REFUSED and (self.status == 429 or self.may_pass)
+        """Whether the service refused the create with 429 (too many requests), or with a refusal that may be
+        temporary."""
+        return self.event is Event.REFUSED and (self.status == 429 or self.may_be_temporary)
 
 
 @dataclass(frozen=True, slots=True)

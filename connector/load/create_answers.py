@@ -28,7 +28,9 @@ def classify_answer(
     - LOST: every other answer.
     """
     if isinstance(answer, Refused):
-        return Transition(Event.REFUSED, status=answer.status, message=answer.message, may_pass=answer.may_pass)
+        return Transition(
+            Event.REFUSED, status=answer.status, message=answer.message, may_be_temporary=answer.may_be_temporary
+        )
     if isinstance(answer, Ambiguous):
         return Transition(Event.LOST, status=answer.status, message=answer.message)
     if isinstance(answer, NotSent):

@@ -141,30 +141,33 @@ class Creator:
             raise
 
     async def attempt(self, candidate: Candidate) -> CreateAnswer:
-        """Create one subscriber (service-api.md 4.2), and mark a refusal that may pass."""
+        """Create one subscriber (service-api.md 4.2), and mark a refusal that may be temporary."""
         candidate.sent_at = self._session.clock.monotonic()
         answer = await self._session.access.client.create_subscriber(candidate.intent.body)
         if isinstance(answer, Created | Refused):
-            return self._mark_passing_refusal(candidate, answer)
+            return self._mark_temporary_refusal(candidate, answer)
         return answer
 
-    def _mark_passing_refusal(self, candidate: Candidate, answer: Created | Refused) -> Created | Refused:
-        """Return the answer, with `may_pass` set if it is a refusal that may pass. A 429 does not set `may_pass`, and
-        does not end a series of refusals.
+    def _mark_temporary_refusal(self, candidate: Candidate, answer: Created | Refused) -> Created | Refused:
+        """Return the answer, with `may_be_temporary` set if it is a refusal that may be temporary. A 429 does not set
+        `may_be_temporary`, and does not end a series of refusals.
         """
-        passing_refusals, sent_at = self._session.passing_refusals, candidate.sent_at
+        temporary_refusals, sent_at = self._session.temporary_refusals, candidate.sent_at
         previous_kind = "" if candidate.earlier_refusal is None else build_refusal_kind(*candidate.earlier_refusal)
         if isinstance(answer, Created):
-            passing_refusals.record_accepted(sent_at, previous_kind)
+            temporary_refusals.record_accepted(sent_at, previous_kind)
         elif is_about_row(answer.status, answer.message, candidate.normal_identity):
-            passing_refusals.end_series()
+            temporary_refusals.end_series()
         elif answer.status != TOO_MANY_REQUESTS:
             kind = build_refusal_kind(answer.status, answer.message)
             if answer.retry_after_s is not None:
-                passing_refusals.mark_passing(kind)
+                temporary_refusals.mark_temporary(kind)
             now = self._session.clock.monotonic()
             return replace(
-                answer, may_pass=passing_refusals.record_refused(kind, sent_at, now, is_repeated=kind == previous_kind)
+                answer,
+                may_be_temporary=temporary_refusals.record_refused(
+                    kind, sent_at, now, is_repeated=kind == previous_kind
+                ),
             )
         return answer
 
@@ -178,7 +181,7 @@ class Creator:
             transition = await self._check_answered_subscriber(answer, transition)
         if transition.event is Event.NOT_SENT:
             return None
-        if transition.may_pass:
+        if transition.may_be_temporary:
             self._stop_if_refusals_continue(transition)
             if not self.is_proved:  # the base may be the cause of all refusals
                 self._stop_on_first_failures(candidate, answer, transition)
@@ -188,7 +191,7 @@ class Creator:
         if transition.status == TOO_MANY_REQUESTS and transition.is_limited:
             self._limited_transitions[candidate.intent.identity] = transition
             return None
-        transition.may_pass = False
+        transition.may_be_temporary = False
         self._stop_on_faults(transition)
         if not self.is_proved:
             self._stop_on_first_failures(candidate, answer, transition)
@@ -264,18 +267,18 @@ class Creator:
         """End the run if, after accepted creates, all answers of a minute are refusals of one kind. If the service
         refuses the token, end the run after 20 refusals in a row."""
         session = self._session
-        if transition.status == UNAUTHENTICATED and session.passing_refusals.count >= SERIES_LENGTH:
+        if transition.status == UNAUTHENTICATED and session.temporary_refusals.count >= SERIES_LENGTH:
             session.stop.request_stop(
-                f"the service accepted creates, then refused the last {session.passing_refusals.count:,} with "
+                f"the service accepted creates, then refused the last {session.temporary_refusals.count:,} with "
                 f"status 401 ({transition.message or 'no message'}). Nothing more was sent. Check the token, then "
                 "run again: the next run sends the refused rows again"
             )
-        if session.passing_refusals.has_lasted(session.clock.monotonic()):
+        if session.temporary_refusals.has_lasted(session.clock.monotonic()):
             session.stop.request_stop(
-                f"the service accepted creates, then refused the last {session.passing_refusals.count:,} for the same "
-                f"reason ({transition.status}: {transition.message or 'no message'}). Nothing more was sent, and the "
-                "report counts the other rows as unsent. Read the service's message, then run again later. The next "
-                "run sends one of the refused rows again, and the others if the service accepts that row"
+                f"the service accepted creates, then refused the last {session.temporary_refusals.count:,} for the "
+                f"same reason ({transition.status}: {transition.message or 'no message'}). Nothing more was sent, and "
+                "the report counts the other rows as unsent. Read the service's message, then run again later. The "
+                "next run sends one of the refused rows again, and the others if the service accepts that row"
             )
 
     def _stop_on_faults(self, transition: Transition) -> None:

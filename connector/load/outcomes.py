@@ -92,14 +92,15 @@ class Outcomes:
             else:
                 self._held_rows.append(held_row)
 
-    def reopen_passing_refusals(self) -> None:
-        """Make held rows unresolved if their refusal may pass. The run then settles them like rows that got a 429."""
-        passing_refusals, held_rows, self._held_rows = self._session.passing_refusals, self._held_rows, []
+    def reopen_temporary_refusals(self) -> None:
+        """Make held rows unresolved if their refusal may be temporary. The run then settles them like rows that got a
+        429."""
+        temporary_refusals, held_rows, self._held_rows = self._session.temporary_refusals, self._held_rows, []
         for kind, count in Counter(held_row.kind for held_row in held_rows).items():
             if kind and count >= SERIES_LENGTH:
-                passing_refusals.mark_passing(kind)
+                temporary_refusals.mark_temporary(kind)
         for held_row in held_rows:
-            if held_row.refused_at is None or not passing_refusals.may_pass(held_row.kind):
+            if held_row.refused_at is None or not temporary_refusals.may_be_temporary(held_row.kind):
                 self._held_rows.append(held_row)
                 continue
             self._session.limits.remove_rejection()
@@ -122,7 +123,7 @@ class Outcomes:
             if (
                 unresolved_create.is_rejected_in_ledger
                 and row is not None
-                and self._session.passing_refusals.is_final_kind(unresolved_create.kind)
+                and self._session.temporary_refusals.is_final_kind(unresolved_create.kind)
             ):
                 del self.unresolved_creates[identity]
                 problem = _build_rejected_problem(row.source, unresolved_create.status, unresolved_create.message)
@@ -140,7 +141,7 @@ class Outcomes:
         if transition.event in (Event.ANSWERED, Event.REFUSED) and not transition.is_limited:
             is_rejected = transition.event is Event.REFUSED
             reason = session.limits.record_answer(
-                is_rejected=is_rejected, undecided_count=session.passing_refusals.count
+                is_rejected=is_rejected, undecided_count=session.temporary_refusals.count
             )
             if reason is not None:
                 session.stop.request_stop(reason)

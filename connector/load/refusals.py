@@ -2,7 +2,7 @@
 
 The service may refuse a create and store the subscriber all the same. So every refused row is looked up once at the end
 of a run: a subscriber that is found is confirmed, and every other row is rejected with the service's message. A create
-that got a 429, or a refusal that may pass, is settled with the unresolved creates instead
+that got a 429, or a refusal that may be temporary, is settled with the unresolved creates instead
 (`connector.load.resolution`). The next run sends those creates again whose refusals are not final
 (`NOT_FINAL_STATUSES`), and one create of each kind of refusal that many entries share.
 """
@@ -66,7 +66,7 @@ class EarlierRefusals:
                 similar_refusals[0].status, similar_refusals[0].message
             )
             if is_shared:
-                session.passing_refusals.earlier.add(kind)
+                session.temporary_refusals.earlier_kinds.add(kind)
                 session.withheld_refusals.update((refusal.identity, refusal) for refusal in similar_refusals)
                 chosen_refusals = [
                     similar_refusals[int.from_bytes(session.access.draw(8), "big") % len(similar_refusals)]
@@ -78,7 +78,8 @@ class EarlierRefusals:
                 session.withheld_refusals.pop(refusal.identity, None)
 
     async def release_withheld_refusals(self, *, is_resending_all: bool) -> dict[bytes, Refusal]:
-        """Move the withheld refusals whose kind has passed to UNKNOWN, and return them by identity. Raises LedgerError.
+        """Move the withheld refusals whose kind was temporary to UNKNOWN, and return them by identity. Raises
+        LedgerError.
 
         With `is_resending_all`, also move the refusals that are not final, because a person wants all of them sent
         again. Leave out entries that this run has moved meanwhile.
@@ -87,7 +88,7 @@ class EarlierRefusals:
         refusals = [
             refusal
             for refusal in session.withheld_refusals.values()
-            if build_refusal_kind(refusal.status, refusal.message) in session.passing_refusals.passed
+            if build_refusal_kind(refusal.status, refusal.message) in session.temporary_refusals.accepted_kinds
             or (is_resending_all and refusal.status in NOT_FINAL_STATUSES)
         ]
         if not refusals:

@@ -101,7 +101,7 @@ class Settler:
             await self._look_up_once()
         has_more = is_loading
         while has_more and not stop.is_stopping:
-            self.outcomes.reopen_passing_refusals()
+            self.outcomes.reopen_temporary_refusals()
             await self._settle_unknown()
             has_more = is_releasing and await self.release_refusals()
         self.outcomes.hold_final_refusals()
@@ -179,7 +179,7 @@ class Settler:
             identity
             for identity, unresolved_create in unresolved_by_identity.items()
             if unresolved_create.is_rejected_in_ledger
-            and not self._session.passing_refusals.is_final_kind(unresolved_create.kind)
+            and not self._session.temporary_refusals.is_final_kind(unresolved_create.kind)
         ]
 
         def read_entries(ledger: Ledger) -> list[UnfinishedEntry]:
@@ -355,7 +355,7 @@ class Settler:
                 case Event.WITHHELD:
                     withheld_pairs.append((entry.identity, unresolved_create.unprovable_reason or None))
                 case Event.REFUSED:
-                    if not self._session.passing_refusals.is_final_kind(unresolved_create.kind):
+                    if not self._session.temporary_refusals.is_final_kind(unresolved_create.kind):
                         # The new message also gives the refusal another kind.
                         messages = [_PROVED_MESSAGE, unresolved_create.message]
                         unresolved_create.message = ": ".join(filter(None, messages))
@@ -386,7 +386,7 @@ class Settler:
             return Event.WITHHELD
         if session.is_suppressed(entry.identity, self._read_newest_values(entry)):
             return Event.SUPPRESSED
-        if session.passing_refusals.is_final_kind(unresolved_create.kind):
+        if session.temporary_refusals.is_final_kind(unresolved_create.kind):
             return Event.REFUSED
         # The policy of the run that left the entry also counts, unless a person wants held entries sent again.
         is_holding = session.policy.on_unknown == "hold" or (bool(entry.is_holding) and not self._is_resending_held)
@@ -402,25 +402,29 @@ class Settler:
         """Send these creates again.
 
         Entries without a sentinel of their class are sent one at a time, until one of them is created. The created
-        subscriber is a sentinel for the other entries, which wait for the next look-up. Entries whose refusal may pass
-        are also sent one at a time. This ends when one of their kind is created, or when the run treats refusals of
-        this kind as final.
+        subscriber is a sentinel for the other entries, which wait for the next look-up. Entries whose refusal may be
+        temporary are also sent one at a time. This ends when one of their kind is created, or when the run treats
+        refusals of this kind as final.
         """
-        session, started_at, passing_refusals = self._session, self._look_up.started_at, self._session.passing_refusals
+        session, started_at, temporary_refusals = (
+            self._session,
+            self._look_up.started_at,
+            self._session.temporary_refusals,
+        )
         refusal_kinds = {entry.identity: self._find_create(entry).kind for entry in absent_entries}
         entries_with_sentinel = [entry for entry in absent_entries if self._find_later_sentinels(entry)]
         identities_with_sentinel = {entry.identity for entry in entries_with_sentinel}
         entries_to_send = list[UnfinishedEntry]()
         for entry in entries_with_sentinel:
             kind = refusal_kinds[entry.identity]
-            if passing_refusals.may_pass(kind) and kind not in passing_refusals.passed:
+            if temporary_refusals.may_be_temporary(kind) and kind not in temporary_refusals.accepted_kinds:
                 await self._send_creates_again([entry], base)
-                if kind not in passing_refusals.passed and not await session.stop.sleep(_PAUSE_S):
+                if kind not in temporary_refusals.accepted_kinds and not await session.stop.sleep(_PAUSE_S):
                     return
             else:
                 entries_to_send.append(entry)
         await self._send_creates_again(
-            [entry for entry in entries_to_send if not passing_refusals.is_final_kind(refusal_kinds[entry.identity])],
+            [entry for entry in entries_to_send if not temporary_refusals.is_final_kind(refusal_kinds[entry.identity])],
             base,
         )
         for entry in absent_entries:
@@ -430,7 +434,7 @@ class Settler:
                 started_at, is_active=is_sent_active(entry)
             ):
                 continue
-            if not passing_refusals.is_final_kind(refusal_kinds[entry.identity]):
+            if not temporary_refusals.is_final_kind(refusal_kinds[entry.identity]):
                 await self._send_creates_again([entry], base)
 
     async def _send_creates_again(self, entries: Sequence[UnfinishedEntry], base: Base) -> None:
@@ -463,7 +467,7 @@ class Settler:
             if (
                 unresolved_create is not None
                 and is_unsent
-                and self._session.passing_refusals.is_final_kind(unresolved_create.kind)
+                and self._session.temporary_refusals.is_final_kind(unresolved_create.kind)
             ):
                 final_entries.append(entry)
         refusals = [self._read_refusal(entry) for entry in final_entries]

@@ -15,7 +15,7 @@ from connector.ledger.commits import LedgerWriter
 from connector.ledger.entries import Refusal
 from connector.listing.access import ListAccess, ListPolicy, Sentinel
 from connector.pace.pace import Pace
-from connector.pace.refusals import PassingRefusals
+from connector.pace.refusals import TemporaryRefusals
 from connector.rows import LoadRow, Row
 from connector.spool import SpooledValues
 from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES, join_digests
@@ -176,7 +176,8 @@ class Limits:
         return self._find_excess(undecided_count) if self.answered_count >= MIN_ROWS_FOR_SHARE else None
 
     def remove_rejection(self) -> None:
-        """Remove a rejection, because a look-up has shown that the row was created, or because the refusal may pass."""
+        """Remove a rejection, because a look-up has shown that the row was created, or because the refusal may be
+        temporary."""
         self.rejected_count -= 1
 
     def check_rejected_share(self) -> None:
@@ -237,7 +238,7 @@ class Session:
     canaries: Canaries = field(default_factory=Canaries)  # the canaries of the run
     limits: Limits = field(default_factory=Limits)  # the limits of the run
     waiting_rows: WaitingRows = field(default_factory=WaitingRows)  # rows of the run to compare with the service
-    passing_refusals: PassingRefusals = field(default_factory=PassingRefusals)  # the refusals of the run
+    temporary_refusals: TemporaryRefusals = field(default_factory=TemporaryRefusals)  # the refusals of the run
     retried_refusals: dict[bytes, Refusal] = field(default_factory=dict)
     """Refusals of earlier runs, by identity, whose creates this run sends again. This run has made them UNKNOWN."""
     withheld_refusals: dict[bytes, Refusal] = field(default_factory=dict)

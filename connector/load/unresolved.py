@@ -23,7 +23,7 @@ class UnresolvedCreate:
     message: str = ""  # the message of the last answer
     is_of_this_run: bool = False  # whether this run sent the create, after a look-up had shown the subscriber absent
     valid_until: float = -inf  # the time until which a create may rely on the last look-up of the subscriber
-    # Whether the last attempt was refused; in this run: with a 429, or for a cause that may pass.
+    # Whether the last attempt was refused; in this run: with a 429, or for a cause that may be temporary.
     is_refused: bool = False
     is_rejected_in_ledger: bool = False
     """Whether the entry is REJECTED in the ledger. The next look-up makes the entry UNKNOWN."""
@@ -44,7 +44,7 @@ class UnresolvedCreate:
 
     @property
     def is_limited(self) -> bool:
-        """Whether the last attempt of this run got a 429, or a refusal that may pass."""
+        """Whether the last attempt of this run got a 429, or a refusal that may be temporary."""
         return self.is_of_this_run and self.is_refused
 
     @property
@@ -74,7 +74,7 @@ class UnresolvedCreate:
             return
         self.is_of_this_run = is_after_look_up
         self.is_refused = self.is_rejected_in_ledger = transition.is_limited  # both False after a lost attempt
-        self.uncounted_attempt_count += transition.is_limited and not transition.may_pass
+        self.uncounted_attempt_count += transition.is_limited and not transition.may_be_temporary
         self.valid_until = valid_until
         self.attempt_ended_at, self.first_missed_at = ended_at, None
         self.status, self.message = transition.status, transition.message

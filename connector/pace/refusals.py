@@ -1,8 +1,8 @@
-"""Distinguishes refusals that may pass from refusals of rows (architecture 4.8). Pure.
+"""Distinguishes refusals that may be temporary from refusals of rows (architecture 4.8). Pure.
 
-A refusal may pass if its cause is the service and not the row: a limit, maintenance or a quota. The same create may be
-accepted later. A *series* is a sequence of refusals of one kind without other answers. Refusals of the rate (429) do
-not count.
+A refusal may be temporary if its cause is the service and not the row: a limit, maintenance or a quota. The same create
+may be accepted later. A *series* is a sequence of refusals of one kind without other answers. Refusals of the rate
+(429) do not count.
 """
 
 from collections import Counter, deque
@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from math import inf
 
 SERIES_LENGTH = 20
-"""The length of a series after which its refusals may pass: 20 successive rows rarely have the same fault."""
+"""The length of a series after which its refusals may be temporary: 20 successive rows rarely have the same fault."""
 
 _SAMPLE_SIZE = 40
-# Refusals among the latest 40 answers after which a kind may pass. At four times its rate, a limit refuses 30 of 40.
+# Refusals among the latest 40 answers after which a kind may be temporary. At four times its rate, a limit refuses 30
+# of 40.
 _SAMPLE_REFUSAL_COUNT = 30
 _MAX_REFUSED_RETRIES = 3  # a kind is final after this many refusals of creates that were sent again
 
@@ -40,14 +41,15 @@ class _ReducedPaceCounts:
         )
 
 
-class PassingRefusals:
+class TemporaryRefusals:
     """The kinds of refusals of one run. A kind is a status with a message.
 
-    A kind may pass if the caller marks it (`mark_passing`), for example after a Retry-After. If a create was accepted,
-    a kind may also pass after a series of 20 refusals, or after 30 refusals among the latest 40 answers. A kind has
-    passed when a refused create was sent again and accepted.
+    A kind may be temporary if the caller marks it (`mark_temporary`), for example after a Retry-After. If a create was
+    accepted, a kind may also be temporary after a series of 20 refusals, or after 30 refusals among the latest 40
+    answers. A kind was temporary if a refused create was sent again and accepted.
 
-    `earlier` are the kinds that an earlier run has met. All times are monotonic, in seconds.
+    `accepted_kinds` are the kinds that were temporary. `earlier_kinds` are the kinds that an earlier run has met.
+    All times are monotonic, in seconds.
     """
 
     __slots__ = (
@@ -55,24 +57,24 @@ class PassingRefusals:
         "_final_kinds",
         "_has_accepted",
         "_kind",
-        "_latest",
+        "_latest_kinds",
+        "_reduced_pace_counts",
+        "_refused_retry_counts",
         "_since",
-        "_slowed",
-        "_suspect",
-        "_tries",
-        "earlier",
-        "passed",
+        "_suspect_kinds",
+        "accepted_kinds",
+        "earlier_kinds",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.earlier: set[str] = set()
-        self.passed: set[str] = set()
-        self._suspect: set[str] = set()
-        self._slowed: dict[str, _ReducedPaceCounts] = {}
+        self.earlier_kinds: set[str] = set()
+        self.accepted_kinds: set[str] = set()
+        self._suspect_kinds: set[str] = set()
+        self._reduced_pace_counts: dict[str, _ReducedPaceCounts] = {}
         self._final_kinds: set[str] = set()
-        self._tries = Counter[str]()
+        self._refused_retry_counts = Counter[str]()
         self._has_accepted = False
-        self._latest: deque[str] = deque(maxlen=_SAMPLE_SIZE)  # kinds of the latest answers, "" for others
+        self._latest_kinds: deque[str] = deque(maxlen=_SAMPLE_SIZE)  # kinds of the latest answers, "" for others
         self._kind, self._count, self._since = "", 0, inf  # the present series, and the time of its 20th refusal
 
     @property
@@ -80,9 +82,9 @@ class PassingRefusals:
         """The length of the present series of refusals."""
         return self._count
 
-    def may_pass(self, kind: str) -> bool:
-        """Return whether refusals of this kind may pass, because their cause is the service and not a row."""
-        return kind in self._suspect or kind in self.passed
+    def may_be_temporary(self, kind: str) -> bool:
+        """Return whether refusals of this kind may be temporary, because their cause is the service and not a row."""
+        return kind in self._suspect_kinds or kind in self.accepted_kinds
 
     def is_final_kind(self, kind: str) -> bool:
         """Return whether this run has tried this kind long enough, so that its refusals are final."""
@@ -91,26 +93,26 @@ class PassingRefusals:
     def record_accepted(self, sent_at: float, refused_kind: str = "") -> None:
         """Record that a create was accepted. `refused_kind` is the kind of an earlier refusal of the same create."""
         self._has_accepted = True
-        for counts in self._slowed.values():
+        for counts in self._reduced_pace_counts.values():
             counts.accepted_count += sent_at > counts.since
-        self._latest.append("")
+        self._latest_kinds.append("")
         self.end_series()
         if refused_kind:
-            self.passed.add(refused_kind)
+            self.accepted_kinds.add(refused_kind)
 
-    def mark_passing(self, kind: str) -> None:
-        """Record that refusals of this kind may pass, for example after a Retry-After. Do nothing if the
+    def mark_temporary(self, kind: str) -> None:
+        """Record that refusals of this kind may be temporary, for example after a Retry-After. Do nothing if the
         refusals of this kind are final."""
         if kind not in self._final_kinds:
-            self._suspect.add(kind)
+            self._suspect_kinds.add(kind)
 
     def end_series(self) -> None:
         """End the current series of refusals."""
         self._kind, self._count, self._since = "", 0, inf
 
     def record_refused(self, kind: str, sent_at: float, now: float, *, is_repeated: bool = False) -> bool:
-        """Record a refusal, and return whether the refusal may pass. `is_repeated`: the same create got a refusal of
-        this kind before.
+        """Record a refusal, and return whether the refusal may be temporary. `is_repeated`: the same create got a
+        refusal of this kind before.
 
         The refusals of a kind become final in these cases:
 
@@ -118,35 +120,35 @@ class PassingRefusals:
         - Three creates that were sent again were refused.
         - At the reduced pace, at least 40 creates got an answer, some were accepted, and more were refused.
 
-        The refusals of a kind that has passed are never final.
+        The refusals of a kind that was temporary are never final.
         """
-        self._latest.append(kind)
+        self._latest_kinds.append(kind)
         if not self._has_accepted or kind in self._final_kinds:
             self.end_series()
-            return self.may_pass(kind)
+            return self.may_be_temporary(kind)
         if kind != self._kind:
             self.end_series()
             self._kind = kind
         self._count += 1
-        self._tries[kind] += is_repeated and kind in self._suspect
+        self._refused_retry_counts[kind] += is_repeated and kind in self._suspect_kinds
         if self._count >= SERIES_LENGTH:
             self._since = min(self._since, now)
-        if self._count >= SERIES_LENGTH or self._latest.count(kind) >= _SAMPLE_REFUSAL_COUNT:
-            self._suspect.add(kind)
-            self._slowed.setdefault(kind, _ReducedPaceCounts(now))
-        if kind in self._slowed:
-            self._slowed[kind].refused_count += sent_at > self._slowed[kind].since
-        if kind not in self.passed and self._has_failed(kind, now, is_repeated=is_repeated):
-            self._suspect.discard(kind)
+        if self._count >= SERIES_LENGTH or self._latest_kinds.count(kind) >= _SAMPLE_REFUSAL_COUNT:
+            self._suspect_kinds.add(kind)
+            self._reduced_pace_counts.setdefault(kind, _ReducedPaceCounts(now))
+        if kind in self._reduced_pace_counts:
+            self._reduced_pace_counts[kind].refused_count += sent_at > self._reduced_pace_counts[kind].since
+        if kind not in self.accepted_kinds and self._has_failed(kind, now, is_repeated=is_repeated):
+            self._suspect_kinds.discard(kind)
             self._final_kinds.add(kind)
             self.end_series()
-        return self.may_pass(kind)
+        return self.may_be_temporary(kind)
 
     def _has_failed(self, kind: str, now: float, *, is_repeated: bool) -> bool:
         if self._count >= SERIES_LENGTH:
-            return self.has_lasted(now) and (is_repeated or kind in self.earlier)
-        counts = self._slowed.get(kind)
-        return self._tries[kind] >= _MAX_REFUSED_RETRIES or (counts is not None and counts.is_no_better)
+            return self.has_lasted(now) and (is_repeated or kind in self.earlier_kinds)
+        counts = self._reduced_pace_counts.get(kind)
+        return self._refused_retry_counts[kind] >= _MAX_REFUSED_RETRIES or (counts is not None and counts.is_no_better)
 
     def has_lasted(self, now: float) -> bool:
         """Return whether the present series has lasted for a minute since its 20th refusal."""

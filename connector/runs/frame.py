@@ -183,7 +183,7 @@ class Run:
             self.canaries,
             self.limits,
             self.waiting_rows,
-            self.client.passing_refusals,
+            self.client.temporary_refusals,
             source_job=self.frame.job,
         )
         self.ledger_writers.append(session.journal)

@@ -15,7 +15,7 @@ import orjson
 
 from connector.clock import Clock, system_clock
 from connector.pace.rate import RateController
-from connector.pace.refusals import PassingRefusals
+from connector.pace.refusals import TemporaryRefusals
 from connector.service.answers import (
     build_mask,
     build_refusal_kind,
@@ -83,18 +83,18 @@ class Client:
 
     No request leaves before `quiet_until` (monotonic), the latest end of a pause (Retry-After) for which an answer
     asked. List requests wait for `rate`. Creates and emails share this rate, but their senders wait for it.
-    `passing_refusals` has the kinds of refusals that creates got and that may pass. If a request for a page gets a
-    refusal of such a kind, the page is requested again.
+    `temporary_refusals` has the kinds of refusals that creates got and that may be temporary. If a request for a page
+    gets a refusal of such a kind, the page is requested again.
     """
 
-    __slots__ = ("_clock", "_mask", "_transport", "_used_limits", "counts", "passing_refusals", "quiet_until", "rate")
+    __slots__ = ("_clock", "_mask", "_transport", "_used_limits", "counts", "quiet_until", "rate", "temporary_refusals")
 
     def __init__(
         self, transport: RequestSender, mask_message: MaskMessage, clock: Clock, rate: RateController | None = None
     ) -> None:
         self._transport = transport
         self.rate = rate or RateController()
-        self.passing_refusals = PassingRefusals()
+        self.temporary_refusals = TemporaryRefusals()
         self._mask = mask_message
         self._clock = clock
         self._used_limits: dict[ListQuery, set[int]] = {}  # the limits that were already sent with each query
@@ -137,9 +137,11 @@ class Client:
                 log_format = "page: %(rows)d rows at offset %(offset)d, TotalCount %(total_count)s"
                 logger.debug(log_format, log_values | {"total_count": answer.total_count})
             if isinstance(answer, Refused):
-                is_known_kind = self.passing_refusals.may_pass(build_refusal_kind(answer.status, answer.message))
-                # A refusal with a 2xx status does not mean that the offset is past the end, so it may pass.
-                answer = replace(answer, may_pass=is_known_kind or answer.status < 300)
+                is_known_kind = self.temporary_refusals.may_be_temporary(
+                    build_refusal_kind(answer.status, answer.message)
+                )
+                # A refusal with a 2xx status does not mean that the offset is past the end, so it may be temporary.
+                answer = replace(answer, may_be_temporary=is_known_kind or answer.status < 300)
             if is_rate_limited(answer):
                 self.rate.record_refused(sent_at, answered_at, answer.retry_after_s)
             else:

@@ -209,13 +209,13 @@ class Accepted:
 @dataclass(frozen=True, slots=True)
 class Refused:
     """A refusal: 429, a definite 4xx, or `success: false` with a status below 500. The connector assumes that the
-    request had no effect (architecture 2). If `may_pass`, the cause is the state of the service and not the request
-    (architecture 4.8)."""
+    request had no effect (architecture 2). If `may_be_temporary`, the cause is the state of the service and not the
+    request (architecture 4.8)."""
 
     status: int
     message: str = field(repr=False)
     retry_after_s: float | None = None
-    may_pass: bool = field(default=False, compare=False)  # the caller sets this flag
+    may_be_temporary: bool = field(default=False, compare=False)  # the caller sets this flag
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,8 +251,9 @@ def is_rate_limit(status: int | None, retry_after_s: float | None) -> bool:
 
 
 def is_rate_limited(answer: object) -> TypeGuard[Refused | Ambiguous]:
-    """Return whether an answer means that requests come too fast or too early. The status or `may_pass` shows this."""
-    if isinstance(answer, Refused) and answer.may_pass:
+    """Return whether an answer means that requests come too fast or too early. The status or `may_be_temporary` shows
+    this."""
+    if isinstance(answer, Refused) and answer.may_be_temporary:
         return True
     return isinstance(answer, Refused | Ambiguous) and is_rate_limit(answer.status, answer.retry_after_s)
 

@@ -267,7 +267,7 @@ def no_person_is_lost(truth: Truth) -> Iterator[str]:
             is_plain = all(spelling.isascii() and spelling == spelling.lower() for spelling in spellings)
             if is_plain or not truth.is_list_unreadable:
                 wrongly_rejected.append(person)
-    if not truth.has_passing_refusals or (
+    if not truth.has_temporary_refusals or (
         len(wrongly_rejected) >= SERIES_LENGTH and not truth.simulation.scenario.settings.get("required")
     ):
         yield from (f"person {person} counts as rejected without a reason" for person in wrongly_rejected)
@@ -343,7 +343,7 @@ def the_run_after_a_finished_run_without_faults_sends_nothing(truth: Truth) -> I
     } - previous_run.entries_after.keys():
         return
     rejected_persons = {person for person, entry in previous_run.entries_after.items() if entry.state is State.REJECTED}
-    is_rejected_excused = truth.has_passing_refusals or truth.shows_nobody_created
+    is_rejected_excused = truth.has_temporary_refusals or truth.shows_nobody_created
     for person in set(truth.persons) - (rejected_persons if is_rejected_excused else set()):
         for call in truth.find_calls(person, last_run.number) if truth.is_acceptable(person) else ():
             yield f"person {person} had an outcome, and request {call.number} sent the create again"

@@ -222,7 +222,7 @@ class Program:
             draw=self.random.randbytes,
         )
         session = Session(access, policy, self.report.tally, job=JOB, suppression=suppression)
-        session.passing_refusals = client.passing_refusals
+        session.temporary_refusals = client.temporary_refusals
         return session
 
     def _choose_policy(self) -> LoadPolicy:

@@ -122,7 +122,7 @@ class Truth:
         return has_no_message and not all(map(self.is_acceptable, self.persons))
 
     @property
-    def has_passing_refusals(self) -> bool:
+    def has_temporary_refusals(self) -> bool:
         """Whether the service refuses all creates for a while in one of the runs."""
         fault_periods = [
             job_run.fault_period.switches
