@@ -269,7 +269,7 @@ _KILLED_EXPORT = """
 import os, signal, sys
 from connector.warehouse import delta
 from connector.warehouse.destination import parse_destination
-from tests.export.test_modes import build_person, publish
+from tests.export.test_modes import build_person, publish_people
 original_write, kill_moment = delta.write_deltalake, sys.argv[2]
 def write(*args, **options):
     if kill_moment == "before":
@@ -277,7 +277,7 @@ def write(*args, **options):
     original_write(*args, **options)
     os.kill(os.getpid(), signal.SIGKILL)
 delta.write_deltalake = write
-publish(parse_destination(sys.argv[1], mode="append"), [build_person(2)], 2)
+publish_people(parse_destination(sys.argv[1], mode="append"), [build_person(2)], 2)
 """
 
 

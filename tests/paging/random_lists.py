@@ -14,10 +14,10 @@ def build_small_list(seed: int) -> SimulatedList:
     max_changes_per_request = (
         limit // 10 if limit >= 20 else 0
     )  # reading a list that grows faster than it is read would never end
-    count = random.choice((0, 1, 2, 5, 15, 19, 20, 21, 40, 80, 200))
+    subscriber_count = random.choice((0, 1, 2, 5, 15, 19, 20, 21, 40, 80, 200))
     return _build_simulated_list(
         random,
-        count,
+        subscriber_count,
         limit,
         change_rate,
         max_changes_per_request,
@@ -30,13 +30,15 @@ def build_large_list(seed: int) -> SimulatedList:
     order."""
     random = Random(seed)
     limit, change_rate = random.choice((40, 100)), random.choice((0, 0.05, 0.3, 1.0))
-    count = random.choice((90, 200, 400, 900))
-    return _build_simulated_list(random, count, limit, change_rate, limit // 12, ("correct",) * 9 + ("half_pages",))
+    subscriber_count = random.choice((90, 200, 400, 900))
+    return _build_simulated_list(
+        random, subscriber_count, limit, change_rate, limit // 12, ("correct",) * 9 + ("half_pages",)
+    )
 
 
 def _build_simulated_list(
     random: Random,
-    count: int,
+    subscriber_count: int,
     limit: int,
     change_rate: float,
     max_changes_per_request: int,
@@ -44,7 +46,7 @@ def _build_simulated_list(
 ) -> SimulatedList:
     simulated_list = SimulatedList(
         random,
-        count,
+        subscriber_count,
         random.choice(ORDERS),
         limit,
         insert_chance=change_rate * random.random(),

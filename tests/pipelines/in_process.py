@@ -24,8 +24,8 @@ def run_in_process(
 
     Return its exit code, its standard output and its standard error.
     """
-    with tempfile.TemporaryDirectory(prefix="connector-streams-") as streams:
-        stdout_path, stderr_path = Path(streams, "stdout"), Path(streams, "stderr")
+    with tempfile.TemporaryDirectory(prefix="connector-streams-") as streams_folder:
+        stdout_path, stderr_path = Path(streams_folder, "stdout"), Path(streams_folder, "stderr")
         with (
             stdout_path.open("w", encoding="utf-8") as stdout,
             stderr_path.open("w", encoding="utf-8") as stderr,

@@ -40,9 +40,9 @@ def write_job(folder: Path, *job_lines: str, person_count: int = PEOPLE_COUNT) -
     (folder / "job.yaml").write_text("\n".join([JOB, *job_lines]))
 
 
-def start_shard(connector: Connector, index: int, count: int, *options: str) -> ForkedProcess:
+def start_shard(connector: Connector, index: int, shard_count: int, *options: str) -> ForkedProcess:
     """Start the sync of one shard."""
-    return connector.start("sync", "job.yaml", "--shard", f"{index}/{count}", "--output", "json", *options)
+    return connector.start("sync", "job.yaml", "--shard", f"{index}/{shard_count}", "--output", "json", *options)
 
 
 def close_process(process: ForkedProcess) -> CommandResult:
@@ -53,11 +53,11 @@ def close_process(process: ForkedProcess) -> CommandResult:
     return CommandResult(process.returncode, stdout, stderr)
 
 
-def sync_shards(connector: Connector, count: int, *options: str) -> list[CommandResult]:
+def sync_shards(connector: Connector, shard_count: int, *options: str) -> list[CommandResult]:
     """Sync all shards at the same time, each in its own process."""
     return [
         close_process(process)
-        for process in [start_shard(connector, index, count, *options) for index in range(1, count + 1)]
+        for process in [start_shard(connector, index, shard_count, *options) for index in range(1, shard_count + 1)]
     ]
 
 
