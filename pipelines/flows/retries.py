@@ -86,9 +86,9 @@ class _Retry:
 
     def __init__(self, plan: RetryPlan) -> None:
         self._plan = plan
-        self._owner_jobs: Counter[str] = Counter()
+        self._entry_count_by_owner_job: Counter[str] = Counter()
         """Number of entries that only another job may send again, by the name of the job."""
-        self._other_accounts: dict[str, int] = {}  # number of unresolved entries by account, without this account
+        self._entry_count_by_account: dict[str, int] = {}  # unresolved entries of other accounts
         self._unresolved_count = 0  # unresolved entries of this account
 
     def find_bases(self, ledger: Ledger) -> list[Base]:
@@ -97,8 +97,8 @@ class _Retry:
         run_id = plan.selection.run_id
         if run_id is not None and find_job_of_run(ledger.connection, run_id) is None:
             raise ConfigurationError("the ledger has no run with that id. To see the runs, run: connector status")
-        self._other_accounts = count_unsettled_entries(ledger.connection)
-        self._unresolved_count = self._other_accounts.pop(settings.account, 0)
+        self._entry_count_by_account = count_unsettled_entries(ledger.connection)
+        self._unresolved_count = self._entry_count_by_account.pop(settings.account, 0)
         bases = choose_bases(ledger, settings.account, plan.base.service_id, plan.base.name)
         selected_bases = []
         for base in bases:
@@ -111,7 +111,7 @@ class _Retry:
                 for entry in unfinished_entries
                 if plan.selection.is_selected(entry) and (plan.selection.is_rejected or not entry.is_final)
             ]
-            self._owner_jobs.update(
+            self._entry_count_by_owner_job.update(
                 entry.suppressing_job for entry in entries if entry.suppressing_job not in (None, plan.owner_job)
             )
             # `--held resend` also confirms a base whose create was answered with another base.
@@ -163,7 +163,7 @@ class _Retry:
                 yield f"Nothing to do: no selected entry is {states}. {other_entries} unknown or held"
             else:
                 yield f"Nothing to do: the ledger has no {states} create of the account {self._plan.settings.account}"
-        for job, entry_count in sorted(self._owner_jobs.items()):
+        for job, entry_count in sorted(self._entry_count_by_owner_job.items()):
             yield (
                 f"{count(entry_count, 'entry', 'entries')} of the job {job} cannot be sent again without the "
                 "suppression "
@@ -173,7 +173,7 @@ class _Retry:
             yield f"The run ended before it retried the entries of {describe_bases(remaining_bases)}"
         if has_held_entries and self._plan.selection.held_decision == "leave":
             yield "Held entries wait for your decision. For the commands, run connector status"
-        for account, entry_count in sorted(self._other_accounts.items()):
+        for account, entry_count in sorted(self._entry_count_by_account.items()):
             entries_text = (
                 f"{count(entry_count, 'entry', 'entries')} of another account of this ledger "
                 f"{agree(entry_count, 'is', 'are')}"

@@ -106,12 +106,16 @@ def format_table(results: Sequence[CellResult]) -> str:
         goodputs_beside_client = [
             measurements.goodput_beside_other_client for cell, measurements in cells if cell.scene == SHARED
         ]
-        refused_shares = [measurements.refused_after_halving for cell, measurements in cells if cell.scene == CHANGED]
-        doubled_used_times_s = [measurements.doubled_used_s for cell, measurements in cells if cell.scene == CHANGED]
+        refused_shares = [
+            measurements.refused_share_after_halving for cell, measurements in cells if cell.scene == CHANGED
+        ]
+        doubled_limit_used_times_s = [
+            measurements.doubled_limit_used_after_s for cell, measurements in cells if cell.scene == CHANGED
+        ]
         lines.append(
             f"| {limiter} | {format_pause(pause)} | {min(steady_goodputs):.3f} to {max(steady_goodputs):.3f} | "
             f"{min(goodputs_beside_client):.2f} to {max(goodputs_beside_client):.2f} | {max(refused_shares):.1%} | "
-            f"{min(doubled_used_times_s):.0f} to {max(doubled_used_times_s):.0f} |"
+            f"{min(doubled_limit_used_times_s):.0f} to {max(doubled_limit_used_times_s):.0f} |"
         )
     return "\n".join(lines) + "\n"
 

@@ -237,8 +237,8 @@ class Measurements:
 
     `goodput` and `refused_share`: the goodput and the share of refused requests in a steady state.
     `goodput_beside_other_client`: the goodput while another client uses a third of the limit.
-    `refused_after_halving`: the share of refused requests after the limit was halved.
-    `doubled_used_s`: the seconds until a doubled limit was used.
+    `refused_share_after_halving`: the share of refused requests after the limit was halved.
+    `doubled_limit_used_after_s`: the seconds until a doubled limit was used.
     `first_minute_goodput`: the goodput of the first minute, as a share of the best goodput that is certain for a client
     that does not know the limit.
     `sent_in_pause_count`: the number of requests inside a pause.
@@ -247,8 +247,8 @@ class Measurements:
     goodput: float
     refused_share: float
     goodput_beside_other_client: float
-    refused_after_halving: float
-    doubled_used_s: float
+    refused_share_after_halving: float
+    doubled_limit_used_after_s: float
     first_minute_goodput: float
     sent_in_pause_count: float
 
@@ -262,16 +262,16 @@ def measure(cell: Cell, play_counts: PlayCounts) -> Measurements:
         sum(play_counts.refused_counts[begin_s:end_s]),
     )
     goodput = served_count / (cell.rate * (end_s - begin_s))
-    goodput_beside_other_client, refused_after_halving, doubled_used_s = goodput, 0.0, 0.0
+    goodput_beside_other_client, refused_share_after_halving, doubled_limit_used_after_s = goodput, 0.0, 0.0
     if cell.scene == SHARED:
         since_s, until_s = CHANGE_BEGIN_S + int(30 + 2 * cell.expected_pause_s), CHANGE_END_S[SHARED]
         goodput_beside_other_client = sum(play_counts.served_counts[since_s:until_s]) / (
             cell.rate * (until_s - since_s) - sum(play_counts.other_served_counts[since_s:until_s])
         )
     if cell.scene == CHANGED:
-        refused_after_halving, doubled_used_s = (
-            _find_refused_after_halving(play_counts, cell),
-            _find_doubled_used_s(play_counts, cell),
+        refused_share_after_halving, doubled_limit_used_after_s = (
+            _find_refused_share_after_halving(play_counts, cell),
+            _find_doubled_limit_used_after_s(play_counts, cell),
         )
     first_refusal_s = min(
         sum(play_counts.served_counts[:FIRST_MINUTE_S]) / (cell.rate * FIRST_MINUTE_S) / find_first_minute_bound(cell),
@@ -281,8 +281,8 @@ def measure(cell: Cell, play_counts: PlayCounts) -> Measurements:
         goodput,
         refused_count / max(served_count + refused_count, 1),
         goodput_beside_other_client,
-        refused_after_halving,
-        doubled_used_s,
+        refused_share_after_halving,
+        doubled_limit_used_after_s,
         first_refusal_s,
         play_counts.sent_in_pause_count,
     )
@@ -332,8 +332,8 @@ class Promise:
 
     min_goodput: float
     max_refused_share: float
-    max_refused_after_halving: float
-    max_doubled_used_s: float
+    max_refused_share_after_halving: float
+    max_doubled_limit_used_after_s: float
 
     def list_misses(self, cell: Cell, measurements: Measurements) -> list[str]:
         """Return a text for each bound that the measurements of the cell break."""
@@ -342,14 +342,15 @@ class Promise:
             misses.append(f"goodput {measurements.goodput:.1%} of {self.min_goodput:.0%}")
         if cell.scene == ALONE and measurements.refused_share > self.max_refused_share + _ROUNDING:
             misses.append(f"refused {measurements.refused_share:.1%}, {self.max_refused_share:.0%} promised")
-        if measurements.refused_after_halving > self.max_refused_after_halving + _ROUNDING:
+        if measurements.refused_share_after_halving > self.max_refused_share_after_halving + _ROUNDING:
             misses.append(
-                f"refused after a halving {measurements.refused_after_halving:.1%}, "
-                f"{self.max_refused_after_halving:.0%} promised"
+                f"refused after a halving {measurements.refused_share_after_halving:.1%}, "
+                f"{self.max_refused_share_after_halving:.0%} promised"
             )
-        if measurements.doubled_used_s > self.max_doubled_used_s:
+        if measurements.doubled_limit_used_after_s > self.max_doubled_limit_used_after_s:
             misses.append(
-                f"doubled limit used after {measurements.doubled_used_s:.0f} s, {self.max_doubled_used_s:.0f} s "
+                f"doubled limit used after {measurements.doubled_limit_used_after_s:.0f} s, "
+                f"{self.max_doubled_limit_used_after_s:.0f} s "
                 "promised"
             )
         if measurements.sent_in_pause_count:
@@ -370,7 +371,7 @@ def read_promise(cell: Cell) -> Promise:
 _MIN_PERIOD_S = 10
 
 
-def _find_refused_after_halving(play_counts: PlayCounts, cell: Cell) -> float:
+def _find_refused_share_after_halving(play_counts: PlayCounts, cell: Cell) -> float:
     """Return the share of refused requests after the halving, without the time in which the client may learn the limit.
 
     This time begins at the first refusal after the halving, because a limiter may first allow a burst. The time is two
@@ -385,7 +386,7 @@ def _find_refused_after_halving(play_counts: PlayCounts, cell: Cell) -> float:
     return refused_count / max(refused_count + sum(play_counts.served_counts[since_s:end_s]), 1)
 
 
-def _find_doubled_used_s(play_counts: PlayCounts, cell: Cell) -> float:
+def _find_doubled_limit_used_after_s(play_counts: PlayCounts, cell: Cell) -> float:
     """Return the seconds from the doubling to the first period in which the client uses 90 % of the doubled limit."""
     length_s = max(_MIN_PERIOD_S, int(cell.span_s) if cell.limiter_kind != "bucket" else 0)
     for begin_s in range(CHANGE_END_S[CHANGED], PLAY_LENGTH_S - length_s):
