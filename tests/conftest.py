@@ -110,7 +110,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Remove the files of the session, unless the session failed."""
     if _SESSION_FOLDER is not None and config.stash.get(_EXIT_STATUS, 1) == 0:
-        Finalize(None, shutil.rmtree, (_SESSION_FOLDER, True), exitpriority=-200)  # after multiprocessing's own, -100
+        Finalize(
+            None, shutil.rmtree, (_SESSION_FOLDER, True), exitpriority=-200
+        )  # later than multiprocessing, which has -100
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:

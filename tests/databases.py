@@ -26,13 +26,13 @@ _POSTGRES_CLEANUP = ExitStack()
 
 @dataclass(frozen=True)
 class Database:
-    """One database: its kind, with the name that SQLAlchemy gives the kind, and its URL in a job."""
+    """One database: its kind (the dialect's name in SQLAlchemy) and its URL in a job."""
 
     kind: str
     url: str
 
     def run(self, *statements: str) -> None:
-        """Run these statements in one transaction, in another connection than the connector's."""
+        """Run these statements in one transaction, on a new connection."""
         if self.kind == "duckdb":
             with duckdb.connect(self.url.removeprefix("duckdb:///")) as connection:
                 for statement in statements:
@@ -60,7 +60,7 @@ class Database:
 
     @contextmanager
     def begin(self, isolation_level: Any = None) -> Iterator[sa.Connection]:
-        """Open a transaction in another connection than the connector's."""
+        """Open a transaction on a new connection."""
         driver = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql"}.get(self.kind, self.kind)
         options = {"isolation_level": isolation_level} if isolation_level else {}
         engine = sa.create_engine(sa.make_url(self.url).set(drivername=driver), poolclass=sa.NullPool, **options)

@@ -42,7 +42,7 @@ CASES: list[tuple[dict[str, object], dict[str, Any], dict[str, object]]] = [
 
 
 @pytest.mark.parametrize(("switches", "options", "expected"), CASES, ids=str)
-def test_the_certificate_shows_only_what_is_proved(
+def test_the_certificate_has_only_proved_values(
     sandbox: SandboxProcess, switches: dict[str, object], options: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     if count := expected.get("distinct", 2500):

@@ -185,7 +185,7 @@ def test_a_formula_is_written_as_a_text() -> None:
         assert file.getvalue().decode() == f'"a","n"\n"{guarded_text}",-1\n,2\n'
 
 
-def test_statements_for_mysql_have_every_row_and_end_at_the_given_size() -> None:
+def test_statements_for_mysql_have_every_row_and_a_limited_size() -> None:
     batch = pa.record_batch({"a": ["x" * 40, "it's", "\\", None], "n": pa.array([1, None, 3, 4], pa.int64())})
 
     assert list(format_inserts("I", batch, 30, [])) == [
@@ -198,7 +198,7 @@ TEXTS_WITH_BACKSLASHES = ["\\", "\\'); drop table t; -- ", "é \\' 日本", "O\\
 
 
 @pytest.mark.parametrize("mode", ["", "NO_BACKSLASH_ESCAPES"])
-def test_a_backslash_does_not_end_a_literal_in_any_mode_of_the_session(mariadb: Database, mode: str) -> None:
+def test_a_literal_with_a_backslash_is_read_back_in_each_mode_of_the_session(mariadb: Database, mode: str) -> None:
     texts = TEXTS_WITH_BACKSLASHES
     (statement,) = format_inserts("insert into backslashes values", pa.record_batch({"a": pa.array(texts)}), 1000, [])
     engine = build_engine(sa.make_url(mariadb.url).set(drivername="mariadb+pymysql"))
@@ -211,9 +211,7 @@ def test_a_backslash_does_not_end_a_literal_in_any_mode_of_the_session(mariadb: 
 
 
 @pytest.mark.parametrize("mode", ["", "NO_BACKSLASH_ESCAPES"])
-def test_a_value_with_a_backslash_does_not_end_a_literal_if_a_pooler_changes_the_session(
-    mariadb: Database, mode: str
-) -> None:
+def test_a_value_with_a_backslash_is_read_back_if_a_pooler_changes_the_mode(mariadb: Database, mode: str) -> None:
     no_backslash_escapes = 512  # by this status bit of the server, the driver decides how to escape backslashes
     database = MysqlDatabase(sa.make_url(mariadb.url).set(drivername="mariadb+pymysql"))
     with database.connect(Interruption()):

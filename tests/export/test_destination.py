@@ -45,7 +45,7 @@ def test_a_suffix_or_a_scheme_selects_the_format() -> None:
         assert (destination.format, destination.path, destination.table) == (file_format, Path(path), "subscribers")
 
 
-def test_the_error_of_a_destination_that_cannot_be_written_shows_what_to_write() -> None:
+def test_the_error_of_a_destination_that_cannot_be_written_shows_a_remedy() -> None:
     cases: list[tuple[str, str]] = [
         ("out.xls", ".parquet, .csv"),
         ("out", ".parquet, .csv"),
@@ -108,7 +108,9 @@ def test_a_name_that_a_database_cannot_have_is_refused() -> None:
 
 @pytest.mark.parametrize("scheme", ["duckdb", "sqlite"])
 @pytest.mark.parametrize("folder", ["fo%41ld é", "100%", "a%3Fb", "a+b #1&c"])
-def test_a_job_in_any_folder_exports_into_that_folder(tmp_path: Path, scheme: str, folder: str) -> None:
+def test_a_relative_database_path_is_resolved_in_a_job_folder_with_any_name(
+    tmp_path: Path, scheme: str, folder: str
+) -> None:
     earlier_time = EXPORT_TIME - timedelta(days=1)
     job_folder = tmp_path / folder
     job_folder.mkdir()
@@ -145,7 +147,7 @@ def test_a_question_mark_in_a_path_works_in_sqlite_and_not_in_duckdb(
         parse_destination("duckdb:///w.db")
 
 
-def test_the_text_of_a_destination_can_be_parsed() -> None:
+def test_the_shown_url_of_a_destination_can_be_parsed_again() -> None:
     Path("100%25 ü?").mkdir()
     description = str(parse_destination("sqlite:///100%2525 ü%3F/w.db"))
 

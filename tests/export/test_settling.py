@@ -68,7 +68,7 @@ def publish_with_lost_commit(path: Path, *, is_committed: bool, is_reachable: bo
         writer.discard()
 
 
-def test_a_lost_commit_is_checked_or_its_error_names_the_row_to_check(tmp_path: Path) -> None:
+def test_a_commit_without_an_answer_is_checked_if_the_database_is_reachable(tmp_path: Path) -> None:
     table = parse_destination(f"sqlite:///{tmp_path}/w.db")
     publish_people(table, [build_person(1)], 1)
     with pytest.raises(RunAborted, match=r"disk I/O error.*unchanged"):

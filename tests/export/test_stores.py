@@ -56,7 +56,7 @@ def test_an_object_has_the_same_bytes_as_a_local_file(s3_bucket: Bucket, tmp_pat
     assert s3_bucket.list_uploads() == []
 
 
-def test_targets_of_other_programs_and_complete_exports_are_left_unchanged(s3_bucket: Bucket) -> None:
+def test_an_export_that_may_not_replace_an_object_leaves_the_object_unchanged(s3_bucket: Bucket) -> None:
     s3_bucket.put("own.parquet", "mine")
     target = parse_destination(s3_bucket.url("own.parquet"))
     with pytest.raises(ConfigurationError, match="and was not changed"):
@@ -118,7 +118,7 @@ def test_a_url_that_cannot_be_written_is_refused_without_its_password() -> None:
         assert "pass-word" not in str(error_info.value)
 
 
-def test_a_stop_while_an_object_is_uploaded_does_not_report_that_nothing_was_written(
+def test_a_writer_is_committing_while_its_object_is_uploaded(
     s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer, is_committing_values = open_writer(parse_destination(s3_bucket.url("a.csv"))), list[bool]()

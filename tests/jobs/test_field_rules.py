@@ -58,7 +58,7 @@ FIELD_FAULTS = [  # the text of the fields, and a part of the message
 @pytest.mark.parametrize(("rule", "expected_text"), RULE_FAULTS, ids=[rule for rule, _ in RULE_FAULTS])
 def test_a_contradictory_rule_is_refused(tmp_path: Path, rule: str, expected_text: str) -> None:
     message = read_faulty_job(tmp_path, f"{JOB}    first_name: {rule}\n")
-    assert (expected_text in message, "faults" in message) == (True, False)  # a single fault has no list
+    assert (expected_text in message, "faults" in message) == (True, False)  # the message about one fault is not a list
 
 
 @pytest.mark.parametrize(

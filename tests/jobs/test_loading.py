@@ -196,7 +196,7 @@ def test_the_message_about_a_fault_has_the_key_the_line_and_the_next_step(
     assert CRM_JOB.count(valid_text) == 1
     message = read_faulty_job(tmp_path, CRM_JOB.replace(valid_text, faulty_text))
     assert expected_text in message
-    assert "faults" not in message  # a single fault has no list
+    assert "faults" not in message  # the message about one fault is not a list
     assert "abc123" not in message
 
 

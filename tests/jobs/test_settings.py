@@ -64,7 +64,7 @@ def test_the_error_of_a_missing_base_url_shows_the_next_step(tmp_path: Path, bas
 @pytest.mark.parametrize(
     "content", [b"s3cr3t-token", b"s3cr3t-token\n", b"s3cr3t-token\r\n", b"\xef\xbb\xbfs3cr3t-token "]
 )
-def test_a_token_is_read_from_a_file_unless_the_token_is_also_set(tmp_path: Path, content: bytes) -> None:
+def test_a_token_is_read_from_a_file_and_a_second_token_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "token").write_bytes(content)
     environ = {"CONNECTOR_TOKEN": "", "CONNECTOR_TOKEN_FILE": str(tmp_path / "token")}
     assert read_token(environ).reveal() == SECRET

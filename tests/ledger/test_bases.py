@@ -25,7 +25,7 @@ def test_a_base_has_one_record_by_id_and_by_name(ledger: Ledger) -> None:
 STATES_BY_STRENGTH = (State.CONFIRMED, State.UNKNOWN, State.HELD, State.REJECTED, State.NONE)
 
 
-def test_the_id_of_a_base_name_merges_the_two_records_of_the_base(ledger: Ledger) -> None:
+def test_the_records_of_a_base_by_name_and_by_id_are_merged_when_the_id_is_known(ledger: Ledger) -> None:
     for index, (state_by_name, state_by_id) in enumerate(product(STATES_BY_STRENGTH, repeat=2)):
         expected = min(state_by_name, state_by_id, key=STATES_BY_STRENGTH.index)
         base_with_name, base_with_id = add_base(ledger, None, f"News {index}"), add_base(ledger, index)
@@ -64,7 +64,7 @@ def test_a_name_that_several_bases_have_is_refused(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("state", [State.UNKNOWN, State.HELD])
-def test_unsettled_entries_of_another_record_count_if_both_may_be_one_base(ledger: Ledger, state: State) -> None:
+def test_unsettled_entries_of_a_record_with_a_name_count_for_a_record_with_an_id(ledger: Ledger, state: State) -> None:
     base_with_name, base_with_id = add_base(ledger, None, "News"), add_base(ledger, 7)
     bring_to_state(ledger, base_with_name, state)
     with ledger.transaction() as connection:

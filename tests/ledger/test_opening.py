@@ -43,7 +43,7 @@ def test_a_ledger_that_must_exist_is_not_created(ledger_url: str) -> None:
 
 
 def call_at(call_number: int, callback: Callable[[], object]) -> Callable[[], bool]:
-    """Return a function that always returns False, as `is_stopped` does. Its call `call_number` also calls
+    """Return an `is_stopped` that always returns False. Call number `call_number` of the function also calls
     `callback`."""
     calls: list[bool] = []
 

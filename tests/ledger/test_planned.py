@@ -103,7 +103,7 @@ def test_the_records_of_a_plan_are_visible_only_in_the_plan(ledger_url: str) -> 
         assert cursor.value == "7"
 
 
-def test_a_new_base_of_the_plan_has_no_entries_of_a_base_that_a_load_adds_meanwhile(ledger_url: str) -> None:
+def test_a_base_that_a_plan_adds_has_no_entries_of_a_base_that_a_load_adds(ledger_url: str) -> None:
     fill_ledger(ledger_url)
     with (
         open_planned_ledger(ledger_url, ACCOUNT) as planned_ledger,
@@ -137,7 +137,7 @@ def test_a_plan_sees_the_commits_of_a_running_load(ledger_url: str) -> None:
             assert [entry.identity for entry in planned_ledger.find_confirmed_entries(news, b"", 9)] == [ANN, EVE]
 
 
-def test_the_list_does_not_have_to_show_entries_of_an_unfinished_run_yet(ledger_url: str) -> None:
+def test_a_list_may_lack_entries_of_an_unfinished_run(ledger_url: str) -> None:
     fill_ledger(ledger_url)
     with open_ledger(ledger_url) as ledger, ledger.transaction() as connection:
         ledger.mark_answered(list_bases(connection, ACCOUNT)[0], [(BOB, 2)])
@@ -147,7 +147,9 @@ def test_the_list_does_not_have_to_show_entries_of_an_unfinished_run_yet(ledger_
 
 
 @pytest.mark.parametrize("service_id", [None, 7])
-def test_entries_of_a_base_name_are_found_after_the_plan_gets_the_id(ledger_url: str, service_id: int | None) -> None:
+def test_entries_of_a_base_name_are_found_after_the_plan_gets_the_id_of_the_base(
+    ledger_url: str, service_id: int | None
+) -> None:
     with open_ledger(ledger_url) as ledger:
         begin_run(ledger)
         with ledger.transaction() as connection:

@@ -145,7 +145,7 @@ def test_a_schema_of_another_program_is_refused_and_stays_unchanged(postgres_url
     assert run_sql(postgres_url, "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()") == [("entry",)]
 
 
-def test_a_schema_can_have_other_tables_than_those_of_the_ledger(postgres_url: str) -> None:
+def test_a_schema_can_have_tables_with_names_that_the_ledger_does_not_use(postgres_url: str) -> None:
     run_sql(postgres_url, "CREATE TABLE invoice (note text)")
     with open_ledger(postgres_url) as ledger:
         begin_run(ledger)

@@ -34,7 +34,7 @@ def test_the_tested_transitions_are_exactly_the_transitions_of_the_state_table()
     assert TRANSITION_CALLS.keys() == ENTRY_STATE_MACHINE.transitions.keys()
 
 
-def test_a_transition_in_the_table_changes_the_state_and_any_other_changes_nothing(ledger: Ledger) -> None:
+def test_only_a_transition_of_the_state_table_changes_an_entry(ledger: Ledger) -> None:
     for index, (state, transition) in enumerate(product(State, TRANSITION_CALLS)):
         check_transition(ledger, add_base(ledger, index), state, transition)
 
@@ -99,7 +99,7 @@ def test_a_transition_sets_and_clears_the_columns_of_an_entry(ledger: Ledger) ->
         assert read_body(ledger, base) == (INTENT.body if has_body else None), transition
 
 
-def test_a_transition_changes_only_its_own_entries_in_their_base(ledger: Ledger) -> None:
+def test_a_transition_changes_only_its_own_entry_and_base(ledger: Ledger) -> None:
     for index, transition in enumerate(TRANSITION_CALLS):
         check_that_other_entries_stay(ledger, add_base(ledger, 2 * index), add_base(ledger, 2 * index + 1), transition)
 
@@ -194,7 +194,7 @@ def test_a_second_intent_replaces_the_body_the_fingerprint_and_the_run_and_count
     assert (entry.status, entry.message) == (None, None)
 
 
-def test_confirmed_entries_are_read_from_any_identity_on_and_continue_with_the_first_identity(ledger: Ledger) -> None:
+def test_a_read_of_confirmed_entries_starts_at_any_identity_and_wraps_around(ledger: Ledger) -> None:
     base, other_base = add_base(ledger), add_base(ledger, 8)
     identities = [bytes([count]) * 16 for count in range(5)]
     with ledger.transaction():
@@ -215,7 +215,7 @@ def test_confirmed_entries_are_read_from_any_identity_on_and_continue_with_the_f
     assert find(identities[1], 0) == []
 
 
-def test_a_confirmed_entry_counts_as_known_from_the_end_of_its_run_on(ledger: Ledger) -> None:
+def test_a_confirmed_entry_is_known_since_the_end_of_its_run(ledger: Ledger) -> None:
     base = add_base(ledger)
     bring_to_state(ledger, base, State.CONFIRMED)
     with ledger.transaction() as connection:
@@ -254,7 +254,7 @@ def test_only_a_confirmed_entry_gets_a_fingerprint(ledger: Ledger) -> None:
     assert (entry.fingerprint, entry.reported_fingerprint, entry.reported_at) == (b"f" * 8, None, None)
 
 
-def test_more_identities_than_one_statement_can_have_are_found_and_moved(ledger: Ledger) -> None:
+def test_more_identities_than_one_statement_can_have_are_found_and_forgotten(ledger: Ledger) -> None:
     base = add_base(ledger)
     identities = [index.to_bytes(16, "big") for index in range(2500)]
     with ledger.transaction():

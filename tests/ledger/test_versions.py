@@ -66,7 +66,7 @@ def test_a_run_upgrades_a_ledger_of_version_0_2(ledger_url: str) -> None:
 
 def test_a_change_of_the_tables_needs_a_new_schema_version() -> None:
     """An older ledger keeps its columns and constraints, and would refuse entries in the middle of a run. So each
-    change of them must raise SCHEMA_VERSION or EMAILS_VERSION, and needs an upgrade."""
+    change of a column or constraint must raise SCHEMA_VERSION or EMAILS_VERSION, and needs an upgrade."""
     descriptions = [describe_tables(tables) for tables in (metadata, emails_metadata)]
     checksums = [crc32("\n".join(description).encode()) for description in descriptions]
     assert (SCHEMA_VERSION, EMAILS_VERSION, checksums) == (4, 1, [633430315, 778840308]), descriptions

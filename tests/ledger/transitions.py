@@ -71,7 +71,7 @@ def add_base(ledger: Ledger, service_id: int | None = 7, name: str | None = None
 
 
 def bring_to_state(ledger: Ledger, base: Base, state: State) -> None:
-    """Bring the entry of IDENTITY, which does not exist yet, to `state`, with a transaction for each transition."""
+    """Create the entry of IDENTITY in the state `state`, with a transaction for each transition."""
     current_state = State.NONE
     for event in EVENTS_TO_STATE[state]:
         with ledger.transaction():

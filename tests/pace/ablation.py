@@ -79,7 +79,7 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
     ("the longest ramp counts a pause in its real length", RateController, "_LEAST_CAP_COST_S", 0.0),
     ("a short ramp counts a pause in its real length", RateController, "_LEAST_COST_S", 0.0),
     ("one refusal, not three, shows a limit or chance", RateController, "_REFUSALS", 1),
-    ("requests behind a refused one do not measure the rate", _WithoutRateBehind, "_REFUSALS", 3),
+    ("requests behind a refused request do not measure the rate", _WithoutRateBehind, "_REFUSALS", 3),
     ("the first ramp ends at the mean rate of the search", RateController, "_FIRST_END", 1.0),
     ("random refusals are not recognised", _WithoutChance, "_REFUSALS", 3),
     ("random refusals are recognised only while the rate doubles", _WithoutChanceInRamps, "_REFUSALS", 3),

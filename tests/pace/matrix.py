@@ -161,7 +161,7 @@ def play(
     )
     longest_pauses_s = [0.0] * (length_s + 1)
     arrivals: deque[float] = deque()
-    answers: list[tuple[float, float, float]] = []  # heap: answered at, sent at, pause or mark
+    answers: list[tuple[float, float, float]] = []  # heap of (time of the answer, time of sending, pause or mark)
     served_mark, failed_mark = -2.0, -3.0
     gap_s = 1 / MAX_CLIENT_RATE if cell.random_refusal_share else 0.0
     offset = 100.0 * random()  # seconds that the clock of the limiter is ahead, because windows began before the play

@@ -42,7 +42,7 @@ def test_an_open_breaker_allows_one_probe_at_a_time() -> None:
     assert breaker.wait(1.0) == 0.0
 
 
-def test_reading_the_wait_does_not_use_the_probe() -> None:
+def test_asking_for_the_waiting_time_does_not_use_the_probe() -> None:
     breaker = break_open()
     assert [breaker.wait(2.0), breaker.wait(3.0)] == [0.0, 0.0]
 

@@ -132,7 +132,7 @@ def test_no_request_leaves_within_a_pause_and_one_request_leaves_at_its_end(paus
 
 
 @pytest.mark.parametrize("is_limit_known", [False, True])
-def test_a_page_that_is_due_inside_a_pause_waits_for_its_end(is_limit_known: bool) -> None:
+def test_a_page_that_is_due_inside_a_pause_waits_for_the_end_of_the_pause(is_limit_known: bool) -> None:
     controller = find_limit(100) if is_limit_known else RateController()
     controller.record_refused(29.9, 30.0, retry_after_s=5.0)
 
@@ -140,7 +140,7 @@ def test_a_page_that_is_due_inside_a_pause_waits_for_its_end(is_limit_known: boo
 
 
 @pytest.mark.parametrize("pause_s", [0.5, 1.0, 30.0])
-def test_a_refusal_before_the_first_served_request_delays_the_next_request_by_about_its_pause(pause_s: float) -> None:
+def test_the_first_refusals_delay_the_next_request_by_little_more_than_their_pause(pause_s: float) -> None:
     controller, now = RateController(), 0.0
     for index in range(4):
         pause_ended_at = now
@@ -151,7 +151,7 @@ def test_a_refusal_before_the_first_served_request_delays_the_next_request_by_ab
         now += ROUND_TRIP_S + pause_s
 
 
-def test_while_all_requests_are_refused_one_probe_leaves_each_second_until_one_is_served() -> None:
+def test_one_probe_leaves_each_second_while_all_requests_are_refused() -> None:
     service = LimitedService("bucket", [(0, 100), (30, 1e-6), (150, 100)], ROUND_TRIP_S)
 
     requests = run(RateOnlyClient(), service, 170, seed=1)
@@ -242,7 +242,7 @@ def test_a_random_refusal_does_not_raise_the_lower_bound_of_a_limit() -> None:
         sent_at.append(send(sent_at[-1]))
     controller.record_refused(sent_at[0], sent_at[-1] + 0.1, retry_after_s=1.0)
     for served_sent_at in sent_at[1:]:
-        controller.record_served(served_sent_at, sent_at[-1] + 0.15)  # evidence of chance
+        controller.record_served(served_sent_at, sent_at[-1] + 0.15)  # so the refusal was random
     now = sent_at[-1] + 1.2
     for _ in range(150):
         now = send(now)

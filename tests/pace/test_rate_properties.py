@@ -62,7 +62,7 @@ class PlayedController:
 @example([("admit", 0.0, 0, None), ("refused", 0.0, 0, None)] * 20, inf, 0.0)
 @example([("admit", 0.1, 0, None), ("refused", 0.1, 0, 1.0)] * 50, 100.0, 0.0)
 @example([("admit", 0.0, 0, None), ("served", 0.0, 0, None)] * 100, inf, 1e6)
-def test_no_wait_is_negative_no_rate_exceeds_the_ceiling_and_each_pause_is_obeyed(
+def test_the_controller_keeps_its_ceiling_and_each_pause_for_any_events(
     events_in_order: list[Event], ceiling: float, start_time: float
 ) -> None:
     played_controller = PlayedController(RateController(ceiling), ceiling, start_time)
@@ -72,8 +72,8 @@ def test_no_wait_is_negative_no_rate_exceeds_the_ceiling_and_each_pause_is_obeye
 
 
 @given(st.lists(events, max_size=200))
-def test_a_sender_that_waits_as_long_as_it_must_may_send(events_in_order: list[Event]) -> None:
-    """A sender that waits as long as it must may send after at most five waits."""
+def test_a_sender_that_obeys_each_wait_may_send_after_a_few_waits(events_in_order: list[Event]) -> None:
+    """Check that the sender waits at most five times. The controller returns the length of each wait."""
     played_controller = PlayedController(RateController(), inf)
 
     for event in events_in_order:

@@ -135,7 +135,7 @@ class _Simulation:
             self._schedule(now + self._rtt_s / 2, self._on_arrival, now)
 
     def _schedule_sending(self, now: float, due_at: float) -> None:
-        """Plan to send at the time `due_at`, unless this is planned already."""
+        """Plan to send at the time `due_at`, unless a plan for this time exists."""
         if not now < self._send_due_at <= due_at + _TIME_TOLERANCE_S:
             self._send_due_at = due_at
             self._schedule(due_at, self._on_due)

@@ -96,7 +96,7 @@ def test_the_error_of_a_second_run_of_a_campaign_shows_the_first_process(ledger_
         open_emails(ledger_url) as second_email_log,
         first_email_log.hold_campaign("one", "welcome"),
     ):
-        for account in ("one", "two"):  # the two names may mean the same account
+        for account in ("one", "two"):  # two names of accounts can mean one account
             check_refused(second_email_log.hold_campaign(account, "welcome"), LockedError, holder_pattern)
         with second_email_log.hold_campaign("one", "farewell"):
             pass

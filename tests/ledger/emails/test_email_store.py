@@ -30,7 +30,7 @@ def test_the_tested_transitions_are_exactly_the_transitions_of_the_state_table()
     assert TRANSITION_CALLS.keys() == EMAIL_STATE_MACHINE.transitions.keys()
 
 
-def test_a_transition_in_the_table_changes_the_state_and_any_other_changes_nothing(email_log: EmailLog) -> None:
+def test_only_a_transition_of_the_state_table_changes_an_email(email_log: EmailLog) -> None:
     for state, transition in product(EmailState, TRANSITION_CALLS):
         check_transition(email_log, add_campaign(email_log, f"{state} {transition}"), state, transition)
 
@@ -52,7 +52,7 @@ def check_transition(email_log: EmailLog, campaign: Campaign, state: EmailState,
         assert read_email_entry(email_log, campaign) == entry_before, (state, transition)
 
 
-def test_a_transition_changes_only_its_own_emails_in_their_campaign(email_log: EmailLog) -> None:
+def test_a_transition_changes_only_its_own_email_and_campaign(email_log: EmailLog) -> None:
     for transition in TRANSITION_CALLS:
         check_that_other_emails_stay(
             email_log,
@@ -119,7 +119,7 @@ def test_a_call_with_the_same_recipient_twice_is_refused(email_log: EmailLog, ca
     ] * 2
 
 
-def test_an_unsettled_email_has_its_address_and_time(email_log: EmailLog, campaign: Campaign) -> None:
+def test_an_unsettled_email_is_read_with_its_address_and_time(email_log: EmailLog, campaign: Campaign) -> None:
     with email_log.transaction():
         people = [
             (bytes([recipient_number]) * 16, f"p{recipient_number}@example.com") for recipient_number in (9, 1, 5, 3)

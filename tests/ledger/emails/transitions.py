@@ -48,7 +48,7 @@ def add_campaign(email_log: EmailLog, name: str = "welcome", account: str = "acc
 
 
 def bring_to_state(email_log: EmailLog, campaign: Campaign, state: EmailState) -> None:
-    """Bring the email to RECIPIENT, which has no entry yet, to `state`, with a transaction for each transition."""
+    """Create the entry of RECIPIENT in the state `state`, with a transaction for each transition."""
     current_state = EmailState.NONE
     for event in EVENTS_TO_STATE[state]:
         with email_log.transaction():

@@ -115,7 +115,7 @@ def test_the_run_no_longer_uses_a_filter_that_lists_subscribers_for_a_made_up_va
     run_with_fake(fake_list, tmp_path, run_checks)
 
 
-def test_a_filter_is_not_usable_if_the_answer_to_a_made_up_value_is_refused_or_has_no_total_count(
+def test_a_filter_without_a_total_count_for_a_made_up_value_is_not_usable(
     tmp_path: Path,
 ) -> None:
     fake_list = FakeList(build_other_people(5), choose_total=lambda match_count: None)
@@ -129,7 +129,7 @@ def test_a_filter_is_not_usable_if_the_answer_to_a_made_up_value_is_refused_or_h
     )
 
 
-def test_a_filter_is_tried_once_in_a_run_and_its_classes_again_only_with_is_repeated(tmp_path: Path) -> None:
+def test_a_repeated_check_tries_only_the_classes_again(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
 
     async def run_checks(session: Session) -> list[int]:
@@ -170,7 +170,7 @@ def build_sentinels(*texts: str) -> tuple[Sentinel, ...]:
     return tuple(build_sentinel(900.0 + index, 100 + index, text) for index, text in enumerate(texts))
 
 
-def test_the_first_control_is_a_sentinel_by_its_text_as_sent(tmp_path: Path) -> None:
+def test_the_sent_text_of_a_sentinel_is_the_first_control(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     fake_list.add(100, "wit+ness@x.org")
     (sentinel,) = build_sentinels("wit+ness@x.org")
@@ -179,7 +179,7 @@ def test_the_first_control_is_a_sentinel_by_its_text_as_sent(tmp_path: Path) -> 
     assert fake_list.count_requests("p+11@x.org") == 0
 
 
-def test_a_sentinel_that_the_list_does_not_show_by_its_id_decides_nothing(tmp_path: Path) -> None:
+def test_a_sentinel_that_the_list_does_not_show_by_its_id_is_not_used(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     result = check_filters_of(
         fake_list, tmp_path, PLUS_CLASS, sentinels=build_sentinels("late+1@x.org", "late+2@x.org", "late+3@x.org")

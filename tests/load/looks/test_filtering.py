@@ -146,7 +146,7 @@ def test_a_key_is_looked_up_in_all_spellings_and_each_spelling_needs_a_control(t
     assert [fake_list.count_requests(text) for text in ("Ann@X.org", "Ann@x.org", "ann@x.org")] == [1, 1, 1]
 
 
-def test_no_listed_subscriber_is_absent_if_the_service_lowers_domains_and_its_filter_is_case_sensitive(
+def test_a_case_sensitive_filter_finds_a_subscriber_whose_domain_the_service_lowers(
     tmp_path: Path,
 ) -> None:
     def store_email(email: str) -> str:
@@ -225,7 +225,7 @@ def test_each_look_up_checks_the_controls_again(tmp_path: Path) -> None:
         (matches_partially, {"bob@x.org"}),
     ],
 )
-def test_only_a_case_insensitive_filter_proves_a_key_absent_in_any_capitals(
+def test_only_a_case_insensitive_filter_proves_all_spellings_of_a_key_absent(
     text_match: TextMatch, absent_emails: set[str], tmp_path: Path
 ) -> None:
     fake_list = FakeList(

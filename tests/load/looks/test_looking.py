@@ -49,7 +49,7 @@ def test_a_few_keys_are_looked_up_by_filters_in_a_long_list(tmp_path: Path) -> N
     assert (fake_list.page_count, len(fake_list.queries)) == (1, 1 + 1 + 2 + 1 + 2)
 
 
-def test_a_service_that_refuses_the_id_of_an_empty_base_shows_nobody_there(tmp_path: Path) -> None:
+def test_a_base_whose_id_the_list_refuses_counts_as_empty(tmp_path: Path) -> None:
     fake_list = FakeList(
         build_other_people(LONG_LIST_COUNT),
         choose_answer=lambda query: Refused(404, "no such base") if query.base_id else None,
@@ -168,7 +168,7 @@ def test_filters_that_do_not_find_the_sentinels_prove_no_absence(tmp_path: Path)
 
 def test_a_sweep_shows_a_sentinel_of_another_class_that_no_filter_finds(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
-    fake_list.add(60_000, "wit ness@x.org")  # it was sent with a plus
+    fake_list.add(60_000, "wit ness@x.org")  # the run sent this email with a plus
 
     async def look_up_twice(session: Session) -> list[float]:
         return [(await look_up_all(session.access, [build_key("bob@x.org")])).latest_sentinel_at for _ in range(2)]

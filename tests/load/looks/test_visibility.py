@@ -29,7 +29,7 @@ def build_certificate(reason: CertificateReason) -> Certificate:
     return Certificate(verdict, reason, Order.ID, 1, 1, 0, 0, 0, 0, 0, {}, time, time)
 
 
-def test_a_sweep_counts_sentinels_if_it_shows_the_list_at_one_moment_or_the_previous_sweep_showed_them() -> None:
+def test_a_sweep_in_id_order_counts_only_sentinels_that_the_previous_sweep_showed() -> None:
     cases: list[tuple[CertificateReason, set[int], set[int], float, float]] = [
         (CertificateReason.ONE_ANSWER, {1, 2}, set(), 200.0, 0.0),
         (CertificateReason.TWO_SWEEPS, {1, 2}, set(), 200.0, 0.0),
@@ -42,7 +42,7 @@ def test_a_sweep_counts_sentinels_if_it_shows_the_list_at_one_moment_or_the_prev
             set(),
             NO_SENTINEL,
             0.0,
-        ),  # the list may show both only since the middle of the sweep
+        ),  # both sentinels may have appeared in the middle of the sweep
         (CertificateReason.ID_ORDER, {1, 2}, {1}, 100.0, 0.0),
         (CertificateReason.ID_ORDER, {1, 2}, {1, 2}, 200.0, 0.0),
         (
@@ -51,7 +51,7 @@ def test_a_sweep_counts_sentinels_if_it_shows_the_list_at_one_moment_or_the_prev
             {1, 2},
             100.0,
             100.0,
-        ),  # a sentinel counts only if this sweep shows it
+        ),  # this sweep does not show the sentinel 2
         (
             CertificateReason.UNSTABLE_ORDER,
             {1},
@@ -176,7 +176,7 @@ def test_at_most_nine_requests_find_the_lag_of_a_list(tmp_path: Path, sentinel_c
     assert len(fake_list.queries) <= 9
 
 
-def test_the_reason_against_a_list_shows_only_the_evidence_that_contradicts_the_list() -> None:
+def test_the_message_about_a_cut_off_list_shows_only_contradicting_evidence() -> None:
     evidence = {
         "gender": "agrees: the classes have 40 subscribers",
         "ledger": "contradicts: 3 of 4 subscribers that the list lacks exist",

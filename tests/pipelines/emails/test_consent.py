@@ -35,9 +35,7 @@ def test_an_unsubscribed_row_is_suppressed(
     assert list_recipients(mailer.sandbox) == ["bob@example.net", "cleo@example.net"]
 
 
-def test_each_consent_column_suppresses_unless_it_is_ignored_and_an_unclear_word_is_invalid(
-    mailer: Connector, tmp_path: Path
-) -> None:
+def test_each_consent_column_that_is_not_ignored_suppresses_rows(mailer: Connector, tmp_path: Path) -> None:
     write_people(tmp_path, "is_active,opt-out", "true,1", "false,0", "true,0", "perhaps,0")
     result = mailer.run_json("mail", "mail.yaml")
     assert (result.code, result.rows) == (1, {"read": 4, "suppressed": 2, "invalid": 1, "sent": 1}), result.stderr

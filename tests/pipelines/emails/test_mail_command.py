@@ -94,7 +94,7 @@ def test_no_email_is_sent_with_an_empty_or_shrunken_suppression_list(mailer: Con
     def write_suppression_list(suppressed_count: int) -> None:
         write_csv(tmp_path / "gone.csv", "email", *(row.split(",")[0] for row in people[:suppressed_count]))
 
-    # an empty suppression list. The refused run stores no emails, so the next run finds none that may be lost
+    # The refused run stores no emails, so the next run finds no unknown emails.
     write_suppression_list(0)
     assert mailer.run_json("mail", "mail.yaml").is_refused
     write_suppression_list(40)
@@ -140,7 +140,7 @@ def test_invalid_duplicate_and_suppressed_rows_get_no_email(mailer: Connector, t
 @pytest.mark.parametrize(
     ("row_count", "invalid_count", "is_guarded"), [(2, 1, False), (10, 9, False), (10, 10, True), (100, 11, True)]
 )
-def test_a_guard_applies_to_a_share_of_at_least_100_rows_or_to_all_of_at_least_10_rows(
+def test_a_guard_stops_a_source_with_many_invalid_rows(
     mailer: Connector, tmp_path: Path, row_count: int, invalid_count: int, is_guarded: bool
 ) -> None:
     rows = (f"{'nobody' if index < invalid_count else f'p{index}@example.net'},P,1" for index in range(row_count))
