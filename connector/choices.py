@@ -1,6 +1,6 @@
 """Values that a person may choose on the command line or in a job.
 
-They have their own module, so that the help of a command imports no large library.
+The values have their own module, so that the help of a command imports no large library.
 """
 
 from typing import Literal, get_args

@@ -12,7 +12,7 @@ from functools import partial
 class Clock:
     """The three functions of a clock.
 
-    `monotonic` returns seconds. These never go back, and also count while the machine sleeps. `now` returns the aware
+    `monotonic` returns seconds, which never go back, and also count while the machine sleeps. `now` returns the aware
     time in UTC. `sleep` waits for a number of seconds.
     """
 

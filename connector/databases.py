@@ -1,7 +1,7 @@
 """URLs of databases: functions parse a URL, show it without secrets, and build an engine for it.
 
-psycopg 3 is the driver of `postgresql://`, and PyMySQL of `mysql://` and `mariadb://`. Any other URL has the meaning
-that SQLAlchemy gives it.
+psycopg 3 is the driver of `postgresql://`, and PyMySQL of `mysql://` and `mariadb://`. SQLAlchemy chooses the driver of
+any other URL.
 """
 
 import logging

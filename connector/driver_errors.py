@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"(?<!\w)\+?\d[\d.:/-]{3,}(?!\w)")
 # PostgreSQL's manual.
 _HARMLESS_STATES = frozenset(["08", "0A", "25", "28", "2B", "3D", "3F", "40", "42", "53", "54", "55", "57", "58"])
 _CONSTRAINT_STATE = "23"  # PostgreSQL shows the row only in a second line, other databases in the first line
-_HARMLESS_MYSQL = frozenset({  # connections (2…), limits, locks, rights, names, and columns without values
+_HARMLESS_MYSQL = frozenset({  # error numbers: connections (2…), limits, locks, rights, names, columns
     1020, 1021, 1030, 1031, 1036, 1040, 1042, 1043, 1044, 1045, 1046, 1048, 1049, 1050, 1051, 1053, 1054, 1060, 1071,
     1072, 1091, 1103, 1114, 1118, 1129, 1130, 1136, 1142, 1143, 1146, 1153, 1158, 1159, 1160, 1161, 1193, 1203, 1205,
     1213, 1226, 1227, 1231, 1235, 1264, 1265, 1286, 1290, 1305, 1317, 1345, 1364, 1370, 1406, 1451, 1452, 1698, 1792,

@@ -59,7 +59,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_ROUNDING_ERROR = 1e-9  # in binary, 70 % of 10 is a little less than 7
+_ROUNDING_ERROR = 1e-9  # in floating point, 29 % of 100 is a little less than 29
 
 _COMPARED_ENTRIES = 20_000  # confirmed entries of a base that are compared: enough to notice 1 missing in 1,000
 _QUIET_PERIOD_S = 30.0  # the default of `load.quiet_period`, which an export job cannot set

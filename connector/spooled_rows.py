@@ -56,7 +56,7 @@ class Conflicts:
     def __init__(self, identity: str) -> None:
         self._field_names = tuple(field.name for field in SENT_FIELDS if field.name != identity)
         self._differing_subscribers: list[Digests] = []  # for each chunk, the digests of subscribers whose rows differ
-        # Identities, file indices and record numbers.
+        # For each chunk: the identities, file indices and record numbers of invalid rows.
         self._invalid_records: list[tuple[Digests, Positions, Positions]] = []
         self._file_indices: dict[str, int] = {}  # the index of each file, by the name of the file
         self._recorded_subscribers: Digests = np.empty(0, dtype="S16")  # sorted; set by `settle`

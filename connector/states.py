@@ -105,7 +105,7 @@ def list_states_sql(has_property: Callable[[Traits], bool]) -> str:
 
 
 class Event(StrEnum):
-    """The cause of a move of an entry."""
+    """The cause of a state transition of an entry."""
 
     INTENDED = "intended"  # a create is about to be sent
     ANSWERED = "answered"  # the service answered with an id, and with the base and identity that were sent

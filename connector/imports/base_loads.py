@@ -268,7 +268,8 @@ class BaseLoads:
 
     @contextmanager
     def _attribute_to_base(self, base_load: _BaseLoad) -> Iterator[None]:
-        """Add rows that are created inside the context to this load's counts, and the name of the base to errors."""
+        """Add the number of rows that are created inside the context to the count of this load. Add the name of the
+        base to errors."""
         created_count_before = self._run.tally.outcomes[Outcome.CREATED]
         try:
             yield
@@ -307,8 +308,9 @@ class BaseLoads:
             await base_load.loader.close()
 
     def _find_unsettled_bases(self, ledger: Ledger) -> list[BaseRef]:
-        """Return the bases without a row in this run in which the job has unsettled entries: unknown creates, refused
-        creates that may be sent again (architecture 4.8), and opt-outs."""
+        """Return the bases in which the job has unsettled entries. Leave out bases that have a row in this run.
+        Unsettled entries are unknown creates, refused creates that may be sent again (architecture 4.8), and
+        opt-outs."""
         opened_keys = {base_load.base.key for base_load in self._base_loads}
         account = self._run.frame.plan.settings.account
         bases = [base for base in list_bases(ledger.connection, account) if base.key not in opened_keys]
@@ -326,7 +328,7 @@ class BaseLoads:
 
 
 def _find_entries_to_settle(ledger: Ledger, base: Base, state: State) -> list[UnfinishedEntry]:
-    """Return the entries of the base in this state that a load settles, also without their rows."""
+    """Return the entries of the base in this state that a load settles even if it does not read their rows."""
     match state:
         case State.UNKNOWN:
             return ledger.find_unfinished_entries(base, state)

@@ -117,7 +117,7 @@ def list_keys(model: type[BaseModel] = Job, prefix: str = "") -> list[JobKey]:
 
 
 _TYPE_NAME_BY_PARSER = {parse_duration: "duration", parse_share: "share", parse_size: "size"}
-"""The names of types whose values are written with a unit, by the function that parses the values."""
+"""The name of each type whose values have a unit. The key is the function that parses the values."""
 
 _TYPE_NAMES: dict[object, str] = {
     bool: "`true` or `false`", int: "whole number", float: "number", str: "text", Path: "path",

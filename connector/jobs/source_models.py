@@ -1,6 +1,6 @@
 """The keys `source` and `suppress` of a job file: files and databases with rows.
 
-This module does not depend on what the rows are used for.
+This module does not depend on the use of the rows.
 """
 
 import codecs

@@ -93,7 +93,7 @@ class LedgerQueue:
         """Run all functions that still wait, on the thread of the caller."""
         while self._running is not None or self._queue:
             if self._running is not None:
-                # This call is outside the `try`, so that an interruption of this thread gives no caller an answer.
+                # This call is outside the `try`, so that no caller gets an answer if this thread is interrupted.
                 self._running.result.exception()
                 running_request, self._running = self._running, None
                 _set_answer(running_request.request, running_request.result.result)

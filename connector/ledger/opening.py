@@ -95,7 +95,7 @@ def wrap_connection(connection: Connection, name: str, *, may_create: bool = Tru
 # The emails. Several processes can open them at the same time, without a lock
 
 _EMAIL_TABLES = (email_meta.name, meta.name)  # the emails are in the schema of the first of these tables that exists
-# The lock on the whole database while one process creates the tables.
+# The number of the lock that a process holds while the process creates the tables.
 _CREATION_KEY = compute_key("", b"connector emails")
 
 

@@ -172,7 +172,7 @@ account = Table(
     ),  # the limit that the last run found is from limit_low to limit_high requests/s; null: no limit is known
     Column("limit_high", Float),
     Column("limit_pause_s", Float),  # the pause that the service asked for
-    Column("limit_window_s", Float),  # the longest window of the limit that a run has found
+    Column("limit_window_s", Float),  # the longest period in which the limit may count requests
     Column("limit_found_at", Float),  # Unix seconds
 )
 
@@ -222,7 +222,7 @@ receipt = Table(
 
 emails_metadata = MetaData()
 
-# The version, and restored_at (the time at which a backup was restored).
+# The rows are the version, and restored_at (the time at which a backup was restored).
 email_meta = Table(
     "email_meta", emails_metadata, Column("name", String(40), primary_key=True), Column("value", Text, nullable=False)
 )

@@ -248,7 +248,7 @@ _EMAILS_BUSY_TIMEOUT_S = 30.0  # a backup of millions of emails blocks writers f
 
 _EMAILS_PRAGMAS = (
     "journal_mode = DELETE",  # two connections that write at the same instant can corrupt a WAL
-    "synchronous = EXTRA",  # the removal of the journal is the commit; with FULL, it may reach the disk later
+    "synchronous = EXTRA",  # a commit removes the journal; with FULL, the removal may reach the disk later
     "secure_delete = ON",  # an address that is no longer needed is overwritten
     "temp_store = MEMORY",
     "foreign_keys = ON",
@@ -282,7 +282,8 @@ def hold_campaign_file(
         if check_result != "ok":
             raise LedgerError(
                 f"the ledger of emails {path} is damaged ({check_result}). Nothing was sent. Move it and the "
-                "ledger away, and restore a backup (connector ledger restore). A backup does not have later emails"
+                "ledger away, and restore a backup (connector ledger restore). A backup does not have emails that were "
+                "sent after the backup was made"
             )
         yield
 

@@ -286,7 +286,7 @@ def _floor_to_power(number: int) -> int:
 
 
 _RenderedSql = tuple[str, tuple[str, ...], tuple[str, ...]]
-"""The SQL, the names of the shared values before the values of the rows, and the names after them."""
+"""The SQL, and the names of the shared values before and after the values of the rows."""
 
 
 @lru_cache(maxsize=256)  # one item for each statement and each number of rows (a power of two)

@@ -53,14 +53,14 @@ _JobFile = str | PathLike[str] | Job
 class Connector:
     """A service, with the state folder and the ledger of its runs.
 
-    If `base_url`, `token`, `state_dir` or `ledger` is missing, the environment has the value, as for the commands, or
-    else the job. `authorization` is the form of the header ("{token}" by default). `timeout_s` (seconds, 30 by default)
-    limits one request. `account` is the name of the account in the ledger (the base URL by default). Methods and
-    commands with the same ledger share its records.
+    If `base_url`, `token`, `state_dir` or `ledger` is missing, the value is from the environment, as for the commands,
+    or else from the job. `authorization` is the form of the header ("{token}" by default). `timeout_s` (seconds, 30 by
+    default) limits one request. `account` is the name of the account in the ledger (the base URL by default). Methods
+    and commands with the same ledger share its records.
 
     A run that has started always returns its report. `report.status` is ok, partial, aborted, locked or stopped.
     `report.raise_for_status()` raises an error for the last three. Methods raise ConfigurationError and SourceError
-    before anything is sent. KeyboardInterrupt stops a run cleanly. It is raised again when all requests in flight are
+    before anything is sent. KeyboardInterrupt stops a run cleanly, and is raised again when all requests in flight are
     recorded.
 
     >>> from connector import Connector
@@ -146,10 +146,11 @@ class Connector:
     def sync(self, job: _JobFile, *, dry_run: bool = False, **options: Unpack[SyncOptions]) -> Report:
         """Load the rows of a job's source, and send the job's alert, like `connector sync`.
 
-        `job` is the path of a job file, or a `Job`. `full` reads all rows again, and `since` reads from this value of
-        the cursor on. `limit` is a number of rows. `wait_s` and `time_limit_s` are seconds. `receipts` replaces the
-        destination of the job's receipts. With `dry_run`, nothing is sent, and the report shows what a run would do.
-        Relative paths start from the folder of the job file, or for a `Job` or `receipts` from the current folder.
+        `job` is the path of a job file, or a `Job`. `full` reads all rows again, and `since` reads the rows from this
+        value of the cursor on. `limit` is a number of rows. `wait_s` and `time_limit_s` are seconds. `receipts`
+        replaces the destination of the job's receipts. With `dry_run`, nothing is sent, and the report shows what a run
+        would do. Relative paths start from the folder of the job file, or for a `Job` or `receipts` from the current
+        folder.
 
         >>> from connector import Connector
         >>> report = Connector().sync("crm.yaml")

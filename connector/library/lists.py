@@ -99,7 +99,7 @@ def read_subscribers(
     `allow_incomplete` accepts a list that is not complete. `ignore_total_count` accepts a list whose TotalCount
     disagrees, and `allow_truncated` a list that the service may have cut off.
 
-    If `base_url` or `token` is missing, the environment has the value, as for the commands. `timeout_s` (seconds)
+    If `base_url` or `token` is missing, the value is from the environment, as for the commands. `timeout_s` (seconds)
     limits one request. The function also works inside a running event loop. Raises ConfigurationError, ListFailed and
     IncompleteList.
 

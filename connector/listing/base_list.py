@@ -226,7 +226,7 @@ class _WatchingSink:
 
     def receive_rows(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         for access in self.accesses:
-            # By identity, because the Id in the answer to a create may be provisional.
+            # The entries are compared by identity, because the Id in the answer to a create may be provisional.
             identities = {entry.identity for entry in access.unverified_entries}
             base_id = access.journal.base.service_id
             if identities and any(may_be_in_base(wire_object, identities, base_id) for wire_object in wire_objects):

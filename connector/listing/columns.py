@@ -30,7 +30,7 @@ from connector.warehouse.runs import INVALID
 
 _DECODER_COUNT = 2  # threads: more threads would only wait for the service, or for each other
 
-# Stands for a number that is too large for a double. It equals no requested value, and `_invalid` shows it as null.
+# Stands for a number that is too large for a double. The object equals no requested value, and `_invalid` shows null.
 _TOO_LARGE = object()
 
 _INT64_RANGE = range(-(2**63), 2**63)

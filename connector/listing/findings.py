@@ -33,7 +33,7 @@ values change least often is the first."""
 CLASS_FIELDS = (*PARTITIONS, "base_id")
 """The fields by which subscribers are counted."""
 
-IDS_BEYOND = 3  # look-ups of ids beyond the last page: a window would cut the list off there
+IDS_BEYOND = 3  # look-ups of ids beyond the last page: a result window would cut this end off
 
 
 class Topic(Enum):
@@ -171,7 +171,7 @@ _LARGEST_CHANCE = 0.001  # absent ids are evidence if chance explains them with 
 _JUMP_ROWS, _JUMP_SHARE = 2, 0.01  # assumed: between two requests, the list grows by fewer rows or a smaller share
 _GROWTH_ROWS, _GROWTH_SHARE = 5, 0.03  # assumed: while all evidence is gathered, the list grows by less
 # The list may show a share of a hidden class up to this limit, because subscribers change their class. If the list
-# shows a larger share of an incomplete class, a window has cut the list off.
+# shows a larger share of an incomplete class, a result window has cut the list off.
 _SHOWN_SHARE = 0.1
 _MIN_UNLISTED_COUNT = 3  # the least number of unlisted subscribers that contradicts the list; fewer may be newcomers
 
@@ -266,8 +266,8 @@ def decide_partition(reading: ListReading, name: str, answers: Sequence[Answer])
 def _find_too_few(reading: ListReading, name: str, answers: Sequence[Answer]) -> list[object]:
     """Return the values of a partition of which the reading has too few rows.
 
-    Before a class has been read separately, return no value if the reading has more than a few rows of one: then a
-    window has cut the list off, and no class is hidden."""
+    Before a class has been read separately, return no value if the reading has more than a few rows of such a value:
+    then a result window has cut the list off, and no class is hidden."""
     if unlisted_values := _find_unlisted_values(reading, name, answers):
         return unlisted_values
     counts, listed_counts = _read_part_counts(reading, name, answers)[-1], reading.class_counts.get(name, {})
@@ -538,7 +538,7 @@ def _decide_ids(reading: ListReading, answers: Sequence[Answer]) -> Finding | No
         and (total_count % 100 == 0 or is_window_size(total_count))
     )
     if is_window and len(outside_ids) >= _JUMP_ROWS:
-        unlisted_ids |= outside_ids  # newcomers would change TotalCount, unless a window limits TotalCount
+        unlisted_ids |= outside_ids  # newcomers would change TotalCount, unless a result window limits TotalCount
     asked_count = len({answer.question.value for answer in lookups})
     message = f"{len(inside_ids | outside_ids) or 'none'} of {asked_count} ids that the list lacks exist"
     if unlisted_ids:

@@ -203,8 +203,8 @@ async def find_visible_sentinels(
 ) -> Visibility:
     """Return the shown sentinels of one field, and the largest lag of all `fields`.
 
-    Each field's filter shows some sentinels. The result has those of the field whose latest shown sentinel is the
-    oldest. Raises ListFailed.
+    The field is the one whose latest shown sentinel is older than the latest shown sentinel of any other field. Raises
+    ListFailed.
     """
     visibilities = [await _find_by_filter(access, check, started_at, field) for field in fields]
     return Visibility(

@@ -114,8 +114,8 @@ class PageSink(Protocol[SinkRows]):
 
 
 class ListFailed(RunAborted):
-    """A list request failed after all retries. `status` is the HTTP status, or None without an answer. It is 429 for
-    every answer that means "too many requests"."""
+    """A list request failed after all retries. `status` is the HTTP status, or None without an answer. `status` is 429
+    for every answer that means "too many requests"."""
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
@@ -281,7 +281,7 @@ class PageFetcher(Generic[Rows]):
         while is_unchanging and reused_count < common_count and self._in_flight[reused_count][0] == pages[reused_count]:
             reused_count += 1
         if reused_count < len(self._in_flight) and is_unchanging and reused_count == len(pages):
-            reused_count = len(self._in_flight)  # fewer requests are allowed now, but the requests in flight are used
+            reused_count = len(self._in_flight)  # a lower limit of requests cancels no request in flight
         await self._cancel_from(reused_count)
         for page in pages[reused_count:1] if self._client.is_quiet else pages[reused_count:]:
             fetch = self._try_page_once if self._in_flight else self._fetch_page

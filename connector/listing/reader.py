@@ -325,8 +325,8 @@ class _Reader(Generic[Rows]):
         if not certificate.is_complete:
             problem = f"the reading with {name} is incomplete ({certificate.reason})"
             return _PartReading(certificate.pages, problem, hidden_classes)
-        # If a window cuts off both the list and the class, both have the same number of rows, and no TotalCount is
-        # larger.
+        # If a result window cuts off both the list and the class, both have the same number of rows, and no TotalCount
+        # is larger.
         has_same_size = certificate.distinct == reading.certificate.distinct >= max(SMALLEST_WINDOW, largest_total)
         may_be_cut_off = has_same_size and bool(part_dispatcher.filters) and certificate.cut_off is not CutOff.EXCLUDED
         return _PartReading(certificate.pages, f"the reading with {name} may be cut off" if may_be_cut_off else "")

@@ -249,8 +249,8 @@ class Creator:
         return Transition(Event.MISANSWERED, subscriber_id, answer.status, message, is_known=True)
 
     async def _stop_if_unreadable(self, subscriber_id: int) -> None:
-        """End the run if no row of the list has shown the identity field, not even the row of this new subscriber:
-        look-ups could find nobody."""
+        """End the run if no row of the list has shown the identity field, not even the row of this new subscriber.
+        Without the field, look-ups find nobody."""
         access, field = self._session.access, self._session.policy.identity
         stats = access.state.stats
         if stats is None or field in stats.shown_fields:

@@ -54,7 +54,7 @@ class BasePresence:
         self._chunk: PlannedChunk | None = None  # the covered chunk; None: a listing covers every chunk
         self.listing_rows: SweptRows | None = None  # the listing whose subscribers were recorded
         self.unlisted_count = 0  # confirmed subscribers of the base that the last complete listing lacks
-        self._may_be_hidden = session.policy.looks_up_first  # until `find_hidden_base` has a result
+        self._may_be_hidden = session.policy.looks_up_first  # stays true until `find_hidden_base` has a result
 
     @property
     def access(self) -> ListAccess:

@@ -236,7 +236,8 @@ class Settler:
         )
 
     async def record_look_up(self, lookup_part: LookupPart) -> None:
-        """Confirm the entries that a part of a look-up found, and record that it did not find the other entries."""
+        """Confirm the entries that a part of a look-up found, and record that the look-up did not find the other
+        entries."""
         if lookup_part.looks_up_as_sent and lookup_part.result.absent_identities:
             self._session.tally.add_message(LOOKED_UP_AS_SENT_MESSAGE)
         look_up, result = self._look_up, lookup_part.result
@@ -311,7 +312,7 @@ class Settler:
         """Return whether the look-ups prove the entry absent, if the list shows subscribers of its class.
 
         The look-ups must show a sentinel of the class: the same base and the same `is_active`. If this run has no such
-        sentinel, they must show any later sentinel."""
+        sentinel, the look-ups must show any later sentinel."""
         unresolved_create, result, session = self._find_create(entry), self._last_result, self._session
         class_sentinels = self._find_later_sentinels(entry)
         is_limited = unresolved_create.is_limited and entry.identity in result.absent_identities

@@ -168,8 +168,8 @@ class Limits:
         return row_count if self.max_creates is None else max(0, min(row_count, self.max_creates - self.sent_count))
 
     def record_answer(self, *, is_rejected: bool, undecided_count: int = 0) -> str | None:
-        """Record an answer. Return the reason to end the run, or None. `undecided_count` of the rejected creates may
-        still pass."""
+        """Record an answer. Return the reason to end the run, or None. `undecided_count` rejected creates do not count,
+        because their refusals may be temporary."""
         self.answered_count += 1
         self.rejected_count += is_rejected
         # With fewer answers, `check_rejected_share` decides after all rows have been sent.
@@ -215,7 +215,7 @@ class Canaries:
     refusal_counts: Counter[str] = field(default_factory=Counter)  # the number of refusals of each kind
     lost_count: int = 0  # requests in a row without a usable answer
     is_answered: bool = False  # whether a create was accepted
-    existing_ids: list[int] = field(default_factory=list)  # answered subscribers that existed before
+    existing_ids: list[int] = field(default_factory=list)  # ids in answers whose subscribers existed before
     shown_base_count: int = 0  # bases in which a created subscriber was looked up at the end of the load
     first_sentinel: Sentinel | None = None  # the first subscriber that the run has created
     look_up_delays_s: list[float] = field(default_factory=lambda: [0.0, 2.0, 10.0, 30.0])

@@ -248,8 +248,8 @@ class CampaignSender:
 
     @property
     def max_intents(self) -> int:
-        """The maximum number of emails in the next commit. At a slow pace it is small, so that few emails stay unknown
-        if the process is killed."""
+        """The maximum number of emails in the next commit. At a slow pace the number is small, so that few emails stay
+        unknown if the process is killed."""
         return max(1, min(MAX_EMAILS_PER_COMMIT, int(self._pace.rate.rate * _COMMIT_SPAN_S)))
 
     def find_deadline(self, _email: CampaignEmail) -> float:
@@ -313,7 +313,7 @@ class CampaignSender:
             case Ambiguous(status, answer_message, retry_after_s):
                 self._unrecorded_outcomes.lost_recipients.append(recipient)
                 self._report_email(email, SendResult(MailOutcome.UNKNOWN, status, answer_message))
-                # At a rate limit, the run goes on, because the service will accept slower emails.
+                # After a refusal of the rate, the run goes on, because the service accepts emails at a lower rate.
                 if not (self.is_proved and is_rate_limit(status, retry_after_s)):
                     self._stop_on_unknown(status, answer_message)
 

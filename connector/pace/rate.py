@@ -58,9 +58,9 @@ _LONGEST_RAMP_COSTS = 20.0
 # refuses more than 3 % of the requests.
 _LEAST_CAP_COST_S = 2.0
 _LEAST_COST_S = 0.3  # the smallest cost (s) in the length of a ramp that is not the longest
-# A ramp begins at least this share below its end. Above the end, half of this share is the unit of the excess.
+# A ramp begins at least this share below its upper end. Half of this share scales the rise above the upper end.
 _ROOM = 0.015
-# Seconds in which the excess over the end of a ramp grows e-fold. If a window is longer, the window counts.
+# Seconds in which the rise above the upper end of a ramp grows e-fold. A ramp uses a longer window instead.
 _PROBE_S = 2.0
 _LONGEST_WINDOW_S = 61.0  # the longest window of services; refusals of all requests for a longer time are an outage
 _WINDOW_ROOM = 0.1  # a ramp after a full window ends this share above the mean rate of the window
@@ -68,7 +68,7 @@ _REFUSALS = 3  # the fewest refusals without a pause, or answers behind a refuse
 # Refusals for each served request that do not count: in a ramp, and in a search or while chance is expected.
 _TOLERATED, _TOLERATED_CHANCE = 0.01, 0.2
 _SURE = 0.9  # a ramp begins at this share of the rate behind a refused request, because a sample is not exact
-_FEW = 5  # served requests that prove no rate; also refusals in a row after which only single requests leave
+_FEW = 5  # so few served requests prove no rate; after as many refusals in a row, only single requests leave
 # Refusals without a pause are evidence of chance if at least this many requests are served for each refusal.
 _SERVED_BETWEEN = 8.0
 # A refusal with this pause or a longer pause never counts as chance, because a wrong guess costs the pause again.
@@ -99,7 +99,7 @@ class FoundLimit:
 
 @dataclass(frozen=True, slots=True)
 class _Ramp:
-    """The rate from `low` to `high` requests/s in `length_s` seconds. Later, the excess over `high` grows e-fold in
+    """The rate from `low` to `high` requests/s in `length_s` seconds. Later, the rise above `high` grows e-fold in
     `probe_s` seconds."""
 
     low: float
@@ -154,11 +154,12 @@ class RateController:
         # True if the last refusal was chance, or if a request was served or a search began after the refusal.
         self._has_recovered = True
         self._refused_in_row = 0
-        self._fewest_served = inf  # served requests of the stretch with the fewest; a limiter saves up at most these
+        self._fewest_served = inf  # the smallest number of served requests of a stretch; more cannot be saved up
         self._pause_s = self._window_s = 0.0  # as in `FoundLimit`
         self._proved_rate = 0.0  # requests/s: the highest lower bound since the last fall of the limit
         self._chance_left = 0  # refusals without evidence until chance is not expected; 0: chance is not expected
-        # Of the stretches after short pauses since the last contradiction: the one with the most served requests.
+        # The stretch with the most served requests, among the stretches after short pauses since the last
+        # contradiction.
         self._most_served: _Stretch | None = None
         self._is_after_short_pause = False  # the present stretch began after a short pause
         # Refusals in a row, after short pauses, that no earlier stretch contradicts. From ten on, the limit is certain.

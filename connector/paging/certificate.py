@@ -199,9 +199,10 @@ class RoundCounts:
 def decide_counts(rounds: Sequence[RoundCounts], is_quiet: bool, totals: Collection[int]) -> EvidenceResult | None:
     """Return whether the counts of several rounds contradict the size of the list, or None if another round is needed.
 
-    The sum of the parts exceeds the whole list if a window cuts off the list, because each part has its own window. The
-    sum also exceeds the whole list if the list hides a class of subscribers. The counts contradict the list if, in
-    every round, the sum of the parts exceeds every TotalCount by more than the TotalCounts differ from each other.
+    The sum of the parts exceeds the whole list if a result window cuts off the list, because each part has its own
+    result window. The sum also exceeds the whole list if the list hides a class of subscribers. The counts contradict
+    the list if, in every round, the sum of the parts exceeds every TotalCount by more than the TotalCounts differ from
+    each other.
 
     `totals` has TotalCounts from outside the rounds. `is_quiet`: no row appeared or vanished during the sweep.
     """
@@ -211,7 +212,7 @@ def decide_counts(rounds: Sequence[RoundCounts], is_quiet: bool, totals: Collect
     if sum(1 for part in last_round.part_counts if part) < 2 and sum(last_round.part_counts) <= max(
         last_round.total_before, last_round.total_after, *totals
     ):
-        return EvidenceResult.NOTHING  # a window cuts a single part off at the same size as the whole list
+        return EvidenceResult.NOTHING  # a result window cuts a single part off at the size of the whole list
     if all(counts.is_consistent for counts in rounds):
         return EvidenceResult.AGREES
     all_totals = [*totals, *(counts.total_before for counts in rounds), *(counts.total_after for counts in rounds)]

@@ -91,7 +91,7 @@ class Sweep:
         self._largest_page_rows = 0  # rows of the largest accepted page
         self._is_last_page_known = False  # whether the sweep already knew all rows of the last page
         self._end_recount_count = 0
-        # Overlaps in a row without a change. While the number is negative, no page is fetched ahead.
+        # The number of overlaps in a row without a change. While the number is negative, no page is fetched ahead.
         self._unchanged_overlap_count = 0
         self._accepted_count = 0  # accepted pages, without pages of the second reading of the head
         self._largest_step = 1  # rows between the beginnings of two pages

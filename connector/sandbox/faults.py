@@ -156,7 +156,8 @@ class Bucket:
 
 
 class FixedWindow:
-    """A limit of `rate * window_s` requests in each window of the clock."""
+    """A limit of `rate * window_s` requests in each window. The windows follow one another, and each lasts
+    `window_s`."""
 
     def __init__(self, rate: float, window_s: float) -> None:
         self._max_requests = max(1, math.floor(rate * window_s + _ROUNDING_TOLERANCE))
@@ -184,7 +185,7 @@ class SlidingWindow:
         self._admitted_times: deque[float] = deque()
 
     def admit(self, now: float) -> float:
-        """Count the request and return 0, or return the seconds until the oldest counted request leaves the window."""
+        """Count the request and return 0, or return the seconds until the oldest counted request is `window_s` old."""
         while self._admitted_times and self._admitted_times[0] + self._window_s <= now:
             self._admitted_times.popleft()
         if len(self._admitted_times) < self._max_requests:

@@ -83,7 +83,7 @@ def answer_page(sandbox: Sandbox, request: Request) -> Response:
     except (binascii.Error, ValueError):
         password = b""
     if scheme.lower() != "basic" or not hmac.compare_digest(password, sandbox.token.encode()):
-        text = "The sandbox's page asks for a name, which may be any, and a password, which is the sandbox's token."
+        text = "Enter any name, and the sandbox's token as the password."
         return Response(401, text.encode(), "text/plain; charset=utf-8", _LOGIN_HEADERS)
     switch_values = {switch.name: format_value(getattr(sandbox.settings, switch.name)) for switch in list_switches()}
     if request.method == "GET":
@@ -208,7 +208,8 @@ else:
 
 _BACKLOG = 1024
 _KEEPALIVE_S = 1e9  # a connection stays open for this time; for aiohttp, 0 would mean no time
-# With the default of CPython (700 or 2,000), the growing store is searched too often. Stored objects have no cycles.
+# With the default of CPython (700 or 2,000), the garbage collector searches the growing store too often. Stored objects
+# have no cycles.
 _GC_THRESHOLD = 50_000
 _CONTROL_PATH = "/_sandbox/"
 _SWITCHES_ADAPTER = TypeAdapter(dict[str, object])

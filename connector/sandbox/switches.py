@@ -109,7 +109,7 @@ class SandboxSettings(BaseModel):
     created_status: Annotated[int, Field(ge=200, le=299)] = 200
     """The HTTP status of a create that succeeded."""
     id_step: Annotated[int, Field(ge=1, le=1000)] = 1
-    """The difference between a new Subscriber.Id and the next new one."""
+    """The difference between the Ids of two subscribers that are created one after the other."""
     # errors and access
     error_shape: Literal["plain", "nested", "html", "empty"] = "plain"
     """The body of an error: a flat JSON object, a nested JSON object, a web page, or nothing."""
@@ -207,9 +207,9 @@ class SandboxSettings(BaseModel):
     burst: _Count = 0
     """The number of requests that a full bucket admits at once. 0 means the requests of one second."""
     limiter: Literal["bucket", "fixed_window", "sliding_window"] = "bucket"
-    """How the rate limit counts."""
+    """How the rate limit counts: tokens in a bucket, requests in fixed periods, or requests in a sliding period."""
     window_ms: Annotated[float, Field(ge=1)] = 1000.0
-    """The length of a window of the window limiters."""
+    """The length of the period in which fixed_window and sliding_window count requests."""
     limit_status: Annotated[int, Field(ge=200, le=599)] = 429
     """The HTTP status of a refused request. With 200, only the body shows the refusal."""
     retry_after: Literal["seconds", "date", "unix", "none"] = "seconds"

@@ -25,7 +25,7 @@ from connector.sources.header_row import name_columns
 from connector.sources.inputs import Input
 
 _CHUNK_BYTES = 1 << 23  # the target size of a chunk; a chunk of wide rows has fewer rows
-_BUFFER_BYTES = 1 << 20  # read ahead in each column, because a row group may be as large as the file
+_BUFFER_BYTES = 1 << 20  # bytes that are read ahead in each column, because a row group may be as large as the file
 
 
 class ParquetSource(CloseableResource):

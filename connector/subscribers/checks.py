@@ -77,7 +77,7 @@ def _accept_all(cells: pa.Array) -> pa.Array:
 
 def does_not_match(cells: pa.Array, pattern: str, characters: bytes = b"") -> pa.Array:
     """Return whether each text does not match a regular expression. If `characters` is not empty, each match has one of
-    them, and a text without them is not searched."""
+    these characters. Then a text without any of these characters is not searched."""
     if characters and not has_any(cells, characters):
         return _accept_all(cells)
     return pc.invert(pc.match_substring_regex(cells, pattern))

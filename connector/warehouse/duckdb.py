@@ -131,7 +131,7 @@ class DuckdbDatabase:
             raise
         try:
             connection.execute(f"DETACH {_CATALOG_NAME}")
-        except duckdb.Error:  # no error, because the rows are already committed
+        except duckdb.Error:  # the error is ignored, because the rows are already committed
             self._disconnect()
 
     def _disconnect(self) -> None:

@@ -132,7 +132,7 @@ class CsvFormat:
         if options.is_for_excel:
             file.write(codecs.BOM_UTF8)
         flat_schema = flatten_table(pa.Table.from_batches([], schema), format_lists=self._format_lists).schema
-        arrow_options = arrow_csv.WriteOptions(  # Arrow quotes every text with `needed`
+        arrow_options = arrow_csv.WriteOptions(  # with `needed`, Arrow quotes every text
             include_header=True, quoting_style="needed", delimiter=options.delimiter
         )
         self._writer = arrow_csv.CSVWriter(file, flat_schema, write_options=arrow_options)
