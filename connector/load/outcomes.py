@@ -126,7 +126,10 @@ class Outcomes:
                 and self._session.temporary_refusals.is_final_kind(unresolved_create.kind)
             ):
                 del self.unresolved_creates[identity]
-                problem = _build_rejected_problem(row.source, unresolved_create.status, unresolved_create.message)
+                attempt_count = unresolved_create.attempt_count or 1
+                problem = _build_rejected_problem(
+                    row.source, unresolved_create.status, unresolved_create.message, attempt_count
+                )
                 self._held_rows.append(_HeldRow(problem, row, unresolved_create.is_of_this_run, is_unchecked=True))
 
     # Creates that have ended
@@ -199,7 +202,7 @@ class Outcomes:
         else:
             source = candidate.read_source()
         if is_refused:
-            problem = _build_rejected_problem(source, transition.status, transition.message)
+            problem = _build_rejected_problem(source, transition.status, transition.message, attempt_count)
         else:
             message = describe_held_row(transition.message)
             problem = Problem(source, Outcome.UNKNOWN, "", "held", message, transition.status, attempt_count)
@@ -444,8 +447,8 @@ class Outcomes:
         tally.report_created_row(lambda: row.source, row.values, row.omission)
 
 
-def _build_rejected_problem(source: Row, status: int | None, message: str) -> Problem:
-    return Problem(source, Outcome.REJECTED, "", "rejected", message, status, 1)
+def _build_rejected_problem(source: Row, status: int | None, message: str, attempt_count: int) -> Problem:
+    return Problem(source, Outcome.REJECTED, "", "rejected", message, status, attempt_count)
 
 
 def _find_reason(entry: Entry, row: LoadRow) -> CompareReason | None:
