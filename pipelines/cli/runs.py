@@ -58,7 +58,7 @@ def check_command(job_path: Path | None, output: Output) -> None:
     results, is_shown = uvloop.run(run())
     exit_code = max(result.exit_code for result in results)
     if not output.is_json and not (output.is_quiet and not exit_code):
-        step = advise_on_check(job_path, exit_code, os.environ)
+        step = advise_on_check(job_path, results)
         is_shown = output.write_drawing(partial(show_steps, [step])) and is_shown
     status = {0: "ok", 2: "usage", 3: "aborted"}[exit_code]
     report = {"status": status, "checks": [result.as_json() for result in results]}

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import shlex
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -66,11 +66,13 @@ class CheckReport(TypedDict):
 @dataclass(frozen=True, slots=True)
 class CheckResult:
     """The result of one check. `message`: what the check found, or what is wrong and the next step. `exit_code`: 0 if
-    the check passed, 2 if a person must correct something, 3 if the check may pass later."""
+    the check passed, 2 if a person must correct something, 3 if the check may pass later. `job_command`: the command
+    that runs the job, in the result of the configuration."""
 
     name: str
     message: str
     exit_code: int = 0
+    job_command: Literal["sync", "export", "mail"] | None = None
 
     def as_json(self) -> CheckItem:
         """Return the result as plain JSON values."""
@@ -86,7 +88,8 @@ async def run_check(job_path: Path | None, environ: Mapping[str, str]) -> AsyncG
     except ConnectorError as error:
         yield _describe_failure("configuration", error)
         return
-    yield CheckResult("configuration", f"account {settings.account}, state folder {settings.state_dir}")
+    message = f"account {settings.account}, state folder {settings.state_dir}"
+    yield CheckResult("configuration", message, job_command=None if job is None else job.command)
     if job is not None and job.source is not None:
         yield await _run_check("source", lambda: _read_source(job, settings, job_path))
     async with aclosing(_check_service(settings)) as results:
@@ -97,20 +100,21 @@ async def run_check(job_path: Path | None, environ: Mapping[str, str]) -> AsyncG
         yield await _run_check("destination", lambda: _prepare_destination(job, settings))
 
 
-def advise_on_check(job_path: Path | None, exit_code: int, environ: Mapping[str, str]) -> str:
-    """Return the next step after the checks. `exit_code` is the worst of the results."""
+def advise_on_check(job_path: Path | None, results: Sequence[CheckResult]) -> str:
+    """Return the next step after the checks. The first result is the result of the configuration."""
+    exit_code = max(result.exit_code for result in results)
     argument = "" if job_path is None else f" {shlex.quote(str(job_path))}"
     if exit_code:
         beginning = "Correct what failed. Then run" if exit_code == 2 else "Try again later"
         return f"{beginning}: connector check{argument}"
-    if job_path is None:
-        return "To see what an import of a file would do, run: connector plan FILE --base-name NAME"
-    match load_job(job_path, environ).command:
+    match results[0].job_command:
+        case None:
+            return "To see what an import of a file would do, run: connector plan FILE --base-name NAME"
         case "export":
             return f"To run the job, run: connector export{argument}"
         case "mail":
             return f"To see the emails, run: connector mail{argument} --preview 3"
-        case _:
+        case "sync":
             return f"To see what the job would do, run: connector plan{argument}"
 
 

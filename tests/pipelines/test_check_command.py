@@ -107,6 +107,16 @@ def test_the_last_line_of_a_check_is_the_next_command(
     assert "\n".join(result.stdout.splitlines()[-2:]) == last_lines
 
 
+def test_a_check_reads_the_job_once_because_a_job_may_come_from_a_pipe(connector: Connector) -> None:
+    write_csv(connector.folder / "people.csv", "email", "ann@x.org")
+    reader, writer = os.pipe()
+    os.write(writer, LOAD_JOB.replace("people.csv", str(connector.folder / "people.csv")).encode())
+    os.close(writer)
+    result = connector.run("check", f"/dev/fd/{reader}")
+    os.close(reader)
+    assert (result.code, result.stdout.splitlines()[-1]) == (0, f"  connector plan /dev/fd/{reader}")
+
+
 def test_a_ledger_without_write_permission_fails_the_check(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", "email", "ann@x.org")
     (tmp_path / "job.yaml").write_text(LOAD_JOB)
