@@ -20,7 +20,7 @@ ANSWER_INTERVAL_S = 200.0  # longer than a run continues when every answer is a 
 
 
 class SimulatedLimiter:
-    """A limiter on virtual time that records given answers."""
+    """A limiter on virtual time whose answers the test chooses."""
 
     def __init__(self, pace: Pace, time: VirtualTime) -> None:
         self.counts = {"create": RequestCounts(), "list": RequestCounts()}
@@ -35,7 +35,7 @@ class SimulatedLimiter:
 
 
 def simulate_answers(*answers: tuple[int, Answer]) -> list[str | None]:
-    """Return the reason why the load of each of two bases ended. Each answer is an index of a base and its answer."""
+    """Return for two bases the reason why the load ended. `answers` has pairs: the index of a base, and an answer."""
 
     async def record_all_answers() -> list[str | None]:
         time, pace = VirtualTime(), Pace(max_concurrency=1)
@@ -48,7 +48,7 @@ def simulate_answers(*answers: tuple[int, Answer]) -> list[str | None]:
     return asyncio.run(record_all_answers())
 
 
-def test_refusals_of_a_base_do_not_end_the_run_if_another_base_has_a_create_between_them() -> None:
+def test_a_create_in_another_base_between_two_refusals_keeps_the_run_alive() -> None:
     assert simulate_answers((0, RATE_REFUSAL), (1, CREATED), (0, RATE_REFUSAL)) == [None, None]
 
 

@@ -80,7 +80,7 @@ def test_a_record_is_in_one_shard_and_a_valid_record_in_the_shard_of_its_identit
         assert list(shard_chunk.frame.index) == list(range(len(shard_chunk.numbers)))
 
 
-def test_any_other_text_is_not_a_shard() -> None:
+def test_a_text_in_another_form_is_not_a_shard() -> None:
     for text in ["", "2", "0/4", "5/4", "1/1001", "a/b", "-1/4", "1/4/2", "²/4"]:
         with pytest.raises(ValueError, match=re.escape(f"{text!r} is not a shard")):
             Shard.parse(text)

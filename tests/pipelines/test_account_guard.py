@@ -47,7 +47,7 @@ def test_another_account_or_an_emptied_base_ends_the_run_before_its_first_create
     assert sandbox.truth()["subscribers"] == other_person_count
 
 
-def test_every_next_step_after_another_account_names_the_token_the_address_and_forget(
+def test_each_next_step_after_another_account_names_the_token_and_the_address(
     connector: Connector, tmp_path: Path
 ) -> None:
     write_addresses(tmp_path / "people.csv", 2)

@@ -96,7 +96,7 @@ def test_a_base_that_the_service_refuses_rejects_only_its_own_rows(connector: Co
     assert [row["list"] for row in read_rejects(result)] == ["old", "old"]
 
 
-def test_a_reason_to_end_the_run_names_its_base_and_leaves_the_others_unsent(
+def test_a_base_that_ends_the_run_is_named_and_leaves_rows_of_other_bases_unsent(
     connector: Connector, tmp_path: Path
 ) -> None:
     rows = [f"person{index}@x.org,{'news' if index % 5 == 0 else 'old'}" for index in range(50)]
@@ -172,7 +172,7 @@ def test_unknown_creates_of_all_bases_are_resolved_at_once(connector: Connector,
     assert (result.code, result.rows) == (0, {"read": 120, "created": 120}), result.stderr
     assert set(count_by_base(sandbox).values()) == {1}
     assert min(result.report["settled"].values()) > 0
-    # Sweeps of all bases together, and a created subscriber by its Id in three of them.
+    # The bound counts six sweeps of all bases together, and three look-ups of created subscribers by Id.
     assert result.report["requests"]["list"]["sent"] <= 6 * (2 + MAX_REQUESTS) + 3
 
 

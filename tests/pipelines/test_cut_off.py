@@ -52,9 +52,7 @@ def test_no_subscriber_beyond_a_window_is_created_again(connector: Connector, pe
     assert set(count_stored_emails(sandbox).values()) == {1}
 
 
-def test_new_rows_are_created_after_a_look_up_of_each_if_the_list_is_cut_off(
-    connector: Connector, people: Path
-) -> None:
+def test_a_new_row_is_looked_up_and_then_created_if_the_list_is_cut_off(connector: Connector, people: Path) -> None:
     path = connector.folder / "new.csv"
     connector.sandbox.switch(result_window=1013, order="email")
     write_csv(path, "email,name", *(f"new{index}@x.org,Ann" for index in range(100)))

@@ -62,7 +62,9 @@ def test_an_inactive_row_has_precedence_over_the_active_rows_of_its_subscriber(
     assert connector.run_json("sync", job).rows == expected | {"exists": 2}
 
 
-def test_a_row_in_a_later_chunk_has_precedence_over_the_first(connector: Connector, tmp_path: Path) -> None:
+def test_an_inactive_row_in_a_later_chunk_has_precedence_over_the_first_row(
+    connector: Connector, tmp_path: Path
+) -> None:
     rows = [f"p{index}@x.org,Pat,DE,yes" for index in range(32_000)]
     write_people(tmp_path, *rows, "p5@x.org,Pat,DE,no", "P31999@X.org,Pat,DE,no", "p7@x.org,Paul,FR,yes")
     job = write_job(tmp_path, job_keys="guard: {max_creates: 10}")
@@ -141,7 +143,9 @@ def test_an_unreadable_row_prevents_the_create_of_its_subscriber_as_active(
     assert [(cause["code"], cause["rows"]) for cause in causes] == [("overruled", 1)]
 
 
-def test_an_invalid_row_that_does_not_say_inactive_prevents_no_create(connector: Connector, tmp_path: Path) -> None:
+def test_an_invalid_row_without_an_opt_out_leaves_other_rows_of_its_subscriber_valid(
+    connector: Connector, tmp_path: Path
+) -> None:
     write_people(tmp_path, *ROWS, "ann@x.org,Ann,Narnia,yes", "bob@x.org,Bob,DE,")
     result = connector.run_json("sync", write_job(tmp_path))
     assert (result.code, result.rows) == (1, {"read": 4, "invalid": 2, "created": 2}), result.stderr

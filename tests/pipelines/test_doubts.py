@@ -16,9 +16,7 @@ def test_unknown_creates_are_settled_by_their_own_identity_field(connector: Conn
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
-def test_a_base_given_by_id_and_then_by_name_is_one_base_even_while_the_list_lags(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_an_import_by_name_ends_if_the_base_may_have_unknown_creates(connector: Connector, tmp_path: Path) -> None:
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)
     sandbox.switch(list_lag_ms=2500)
     leave_three_unknown_creates(connector, path, "--base-id", "1", base=None, drop_after=1)

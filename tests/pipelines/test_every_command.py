@@ -165,11 +165,11 @@ def read_identities(restored_connector: Connector) -> set[bytes]:
 
 
 def list_expected_codes_and_texts(condition: str, command: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Return the correct exit codes, and texts of which a message of a failure must contain one."""
+    """Return the correct exit codes, and some texts. The message of a failure must contain one of these texts."""
     sends_requests = command in REQUEST_COMMANDS
     match condition:
         case "no network":
-            expected_codes = {"retry": (0,), "forget": (1,)}  # the ledger has nothing of that account
+            expected_codes = {"retry": (0,), "forget": (1,)}  # the ledger has no entries of this account
             return expected_codes.get(command, (3,) if sends_requests else (0,)), ("Connection refused",)
         case "wrong token":
             return (2,) if sends_requests else (0,), ("heck the token",)

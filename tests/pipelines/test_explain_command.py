@@ -26,8 +26,8 @@ ENVIRON_WITHOUT_SERVICE = {"CONNECTOR_TOKEN": None, "CONNECTOR_BASE_URL": None}
 
 
 def explain(connector: Connector, identity: str = ANN) -> CommandResult:
-    """Run `explain` without a token and an address of the service, which it does not need. Check that the library
-    returns the same explanation."""
+    """Run `explain` without the token and the address of the service. Check that the library returns the same
+    explanation."""
     result = connector.run_json("explain", identity, environ=ENVIRON_WITHOUT_SERVICE)
     explanation = Library(state_dir=connector.folder / "state").explain(identity)
     assert explanation.as_json() == result.report
@@ -73,9 +73,7 @@ def test_a_refused_subscriber_is_explained_with_the_words_of_the_service(connect
     assert explain(connector).report["entries"][0]["run"]["rejects_file"] is None
 
 
-def test_a_subscriber_is_explained_beside_the_run_that_sends_it_and_after_its_kill(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_a_create_is_explained_during_its_run_and_after_the_run_is_killed(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(hang_after=1)  # one create takes effect and is not answered
     path = write_csv(tmp_path / "people.csv", "email", ANN)
     with connector.start("import", path, *INTO_NEWS) as process:
@@ -177,7 +175,7 @@ def test_explain_shows_a_subscriber_that_is_created_in_one_base_and_invalid_in_a
     assert "invalid (birthday) in the job crm for the base 9" in connector.run("explain", ANN).stdout
 
 
-def test_an_id_can_come_by_standard_input(connector: Connector, tmp_path: Path) -> None:
+def test_an_id_is_read_from_standard_input(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "people.csv", "email,client_user_id", f"{ANN},A1")
     connector.import_file(path, "--identity", "client_user_id")
     result = connector.run_json("explain", "-", stdin="A1\n")

@@ -79,7 +79,7 @@ def test_a_draft_maps_the_columns_like_an_import_does(path: Path) -> None:
         for guessed_field in guess_fields(frame, TODAY)
         if guessed_field.confidence != "unsure"
     }
-    # Found by the cells, not by the header.
+    # Only the draft finds the column of is_active, by its cells.
     activity_rule = {"is_active": drafted_rules["is_active"]} if "is_active" in drafted_rules else {}
     assert drafted_rules == {**rules_by_header, **activity_rule}
 

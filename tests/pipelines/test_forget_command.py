@@ -35,7 +35,7 @@ def add_entries(connector: Connector, *entries: tuple[tuple[int | None, str | No
 
 
 def forget(connector: Connector, *arguments: str | Path) -> CommandResult:
-    """Run `forget` without a token, which it does not need."""
+    """Run `forget` without the token."""
     return connector.run_json("forget", *arguments, environ={"CONNECTOR_TOKEN": None})
 
 
@@ -100,15 +100,15 @@ def test_the_next_run_looks_up_a_forgotten_subscriber_and_creates_an_erased_subs
     assert (result.code, result.report["forgotten"]) == (0, 1)
     assert ANN not in result.stdout + result.stderr
     assert connector.sandbox.stats()["requests"] == requests
-    assert import_ann(connector).rows == {"read": 2, "exists": 2}  # the service still has both, so none is created
+    assert import_ann(connector).rows == {"read": 2, "exists": 2}  # the service still has both subscribers
     assert [forget(connector, identity).code for identity in (ANN, "b@x.org")] == [0, 0]
-    connector.sandbox.reset()  # now the service has erased both
+    connector.sandbox.reset()  # now the service has erased both subscribers
     connector.sandbox.seed(1, base_name="News")
     assert import_ann(connector).rows == {"read": 2, "created": 2}
     assert count_stored_emails(connector.sandbox) == {ANN: 1, "b@x.org": 1}
 
 
-def test_an_identity_can_come_by_standard_input(connector: Connector) -> None:
+def test_an_identity_is_read_from_standard_input(connector: Connector) -> None:
     import_ann(connector)
     assert connector.run_json("forget", "-", stdin=f"{ANN}\n").report["forgotten"] == 1
     for stdin_text in ("\n", f"{ANN}\nb@x.org\n"):

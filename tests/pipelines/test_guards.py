@@ -70,7 +70,7 @@ def test_more_invalid_rows_than_allowed_stop_the_run(connector: Connector, tmp_p
     )
 
 
-def test_a_share_of_few_rows_stops_the_run_only_if_all_of_at_least_ten_rows_are_invalid(
+def test_a_share_stops_a_run_of_few_rows_only_if_ten_rows_and_all_rows_are_invalid(
     connector: Connector, tmp_path: Path
 ) -> None:
     job = write_job(tmp_path, "guard: {max_invalid: 5%}")

@@ -120,9 +120,7 @@ def test_a_column_with_a_reserved_name_stays_in_the_rejects(connector: Connector
     assert (header[:2], row[:2]) == (["email", "_at"], ["nobody", "noon"])
 
 
-def test_a_file_is_read_by_the_format_of_the_job_and_a_rejects_file_by_its_own(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_a_rejects_file_is_not_read_in_the_file_format_of_the_job(connector: Connector, tmp_path: Path) -> None:
     job = tmp_path / "job.yaml"
     job.write_text(
         "job: old\nsource: {file: {path: old.csv, encoding: cp1252, delimiter: ';'}}\n"

@@ -141,7 +141,7 @@ RUNS_WITHOUT_MOVE: list[tuple[Sequence[str], str, int, str]] = [
 
 
 @pytest.mark.parametrize(("options", "redirect_to", "code", "reason"), RUNS_WITHOUT_MOVE)
-def test_a_run_that_did_not_read_and_send_all_rows_does_not_move_the_cursor(
+def test_an_incomplete_run_does_not_move_the_cursor(
     connector: Connector, tmp_path: Path, options: Sequence[str], redirect_to: str, code: int, reason: str
 ) -> None:
     write_people(tmp_path, *list_people_of_hours(7))

@@ -16,7 +16,7 @@ def test_a_load_reports_the_number_of_confirmed_subscribers_that_its_list_lacks(
 ) -> None:
     # The account guard looks four subscribers up, and must find one.
     people_path = write_addresses(tmp_path / "people.csv", 300)
-    # The list may not show a subscriber yet that is younger than the quiet period.
+    # A subscriber younger than the quiet period may not be on the list yet.
     short_quiet_period = ("--quiet-period", "1ms")
     assert find_missing_messages(connector.import_file(people_path, *short_quiet_period)) == []
     erase_oldest(connector.sandbox, 30)
@@ -48,7 +48,9 @@ def test_a_load_into_several_bases_names_the_base_whose_subscribers_are_missing(
     assert message.endswith(f"To list them, run: connector reconcile {job}")
 
 
-def test_subscribers_that_the_list_need_not_show_yet_are_not_missing(connector: Connector, tmp_path: Path) -> None:
+def test_subscribers_younger_than_the_quiet_period_are_not_reported_as_missing(
+    connector: Connector, tmp_path: Path
+) -> None:
     connector.sandbox.switch(list_lag_ms=1_000)
     people_path = write_addresses(tmp_path / "people.csv", 50)
     connector.import_file(people_path, "--quiet-period", "1200ms")
@@ -58,7 +60,9 @@ def test_subscribers_that_the_list_need_not_show_yet_are_not_missing(connector: 
     assert find_missing_messages(result) == []
 
 
-def test_subscribers_that_the_list_shows_with_other_ids_are_not_missing(connector: Connector, tmp_path: Path) -> None:
+def test_subscribers_that_the_list_shows_with_other_ids_are_not_reported_as_missing(
+    connector: Connector, tmp_path: Path
+) -> None:
     connector.sandbox.switch(provisional_ids=True)
     people_path = write_addresses(tmp_path / "people.csv", 20)
     connector.import_file(people_path)

@@ -110,7 +110,7 @@ def test_held_creates_have_a_next_step_for_each_decision(connector: Connector, t
     connector.sandbox.switch(drop_before=1.0)
     (tmp_path / "crm.yaml").write_text(JOB.replace("100ms", "100ms, on_unknown: hold"))
     write_csv(tmp_path / "people.csv", "email,first", "ann@example.com,Ann")
-    connector.run("sync", "crm.yaml")  # it ends early, because the service answers nothing
+    connector.run("sync", "crm.yaml")  # the run ends early, because the service does not answer
     held_lines, status_lines = (
         connector.run(*command.split()).stdout.splitlines() for command in ("sync crm.yaml", "status")
     )
@@ -144,7 +144,7 @@ def test_status_of_one_run_ends_with_each_next_command_once(connector: Connector
     assert [line for line in lines if line.startswith("Next: ")] == [lines[-2]]
 
 
-def test_a_validation_names_no_run_because_status_does_not_have_it(connector: Connector, tmp_path: Path) -> None:
+def test_a_validation_does_not_advise_connector_status(connector: Connector, tmp_path: Path) -> None:
     (tmp_path / "crm.yaml").write_text(JOB)
     write_csv(tmp_path / "people.csv", "email,first", "nobody,Bob")
     result = connector.run("validate", "crm.yaml")

@@ -60,7 +60,7 @@ def test_an_alert_is_signed_by_the_rules_of_standard_webhooks(
     result = run_sync(connector, HOOK_URL=webhook_receiver.url, HOOK_SECRET=SECRET)
 
     assert result.code == 0, result.stderr
-    assert len(webhook_receiver.posts) == 2, "the first was refused"
+    assert len(webhook_receiver.posts) == 2, "the first alert was refused"
     (first_headers, _), (headers, body) = webhook_receiver.posts
     assert headers["webhook-id"] == first_headers["webhook-id"] == f"msg_{result.report['run_id']}"
     assert Webhook(SECRET).verify(body.decode(), headers)["report"] == result.report

@@ -84,7 +84,7 @@ def test_rows_that_lack_a_required_field_are_rejected_without_a_pause(connector:
     assert (second_result.rows, count_creates(second_result)) == ({"read": 120, "exists": 59, "rejected": 61}, 0)
 
 
-def test_a_row_that_was_refused_once_is_created_by_a_next_run_without_rows_of_its_base(
+def test_a_refused_row_is_created_by_the_next_run_even_without_rows_of_its_base(
     connector: Connector, tmp_path: Path
 ) -> None:
     connector.sandbox.switch(blocked_from=3, blocked_creates=1, blocked_status=404, **SLOW_SWITCHES)

@@ -135,7 +135,7 @@ def test_a_plan_compares_the_list_with_the_subscribers_that_the_ledger_knows(
     assert "ledger: contradicts: " in result.stderr, result.stderr
 
 
-def test_the_rows_of_a_large_file_come_in_its_order(connector: Connector, tmp_path: Path) -> None:
+def test_a_plan_of_a_large_file_has_the_rows_in_the_order_of_the_file(connector: Connector, tmp_path: Path) -> None:
     connector.import_file(write_addresses(tmp_path / "few.csv", 1000))
     people = write_addresses(tmp_path / "people.csv", 5000)
     plan(connector, people, "--base-name", "News", "--rows", tmp_path / "rows.csv")

@@ -10,7 +10,7 @@ from tests.pipelines.test_guards import has_guard_stopped_run
 
 
 def write_people(folder: Path, person_count: int, *names: str) -> None:
-    """Write this many people called Ann, except for the given names."""
+    """Write this many people. The first people get the names in `names`, and the others are called Ann."""
     rows = [f"p{index}@x.org,{(names[index : index + 1] or ('Ann',))[0]}" for index in range(person_count)]
     write_csv(folder / "people.csv", "email,name", *rows)
 

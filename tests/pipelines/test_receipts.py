@@ -256,7 +256,7 @@ def test_the_next_run_writes_the_receipts_of_a_run_that_was_killed_at_any_point(
         if round_number:  # an earlier run has made the destination
             assert read_receipt_outcomes(destination).items() <= read_ledger_outcomes(connector).items(), point
         while (result := connector.run_json("sync", job)).report["status"] == "aborted":
-            # The random faults may affect all of the first three.
+            # The random faults may affect all of the first three creates.
             assert "first creates got no usable answer" in result.stderr
         assert result.report["status"] == "partial", result.stdout
         check_receipts(connector, destination, point)

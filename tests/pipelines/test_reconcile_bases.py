@@ -17,14 +17,16 @@ def test_each_base_is_compared_separately(connector: Connector, tmp_path: Path) 
     assert reconcile(connector, job).code == 0
     list_count = count_requests(sandbox, "list")
 
-    erase_oldest(sandbox, BaseId=11)  # cem, in the club
+    erase_oldest(sandbox, BaseId=11)  # erases cem from the club
     create_in_service(sandbox, "bob@x.org", {"Id": 7}, IsActive=True)  # the source has bob in the shop
-    create_in_service(sandbox, "ann@x.org", {"Id": 9})  # the second ann@x.org, and inactive
+    create_in_service(sandbox, "ann@x.org", {"Id": 9})  # a second, inactive ann@x.org
     create_in_service(sandbox, "ann@x.org", {"Id": 5})  # a base that the job does not have
     rows = (*ROWS[:3], "cem@x.org,news", "cem@x.org,club", "dan@x.org,nwes")
     result = reconcile(connector, write_lists(tmp_path, *rows))
 
-    assert count_requests(sandbox, "list") <= list_count + 6 + MAX_REQUESTS  # listing, evidence, erasing
+    assert (
+        count_requests(sandbox, "list") <= list_count + 6 + MAX_REQUESTS
+    )  # for the listing, the evidence and the erasing
     reported_differences = {
         (line["difference"], line["base"].rpartition("(")[2], line["identity"]) for line in read_lines(tmp_path)
     }

@@ -74,8 +74,8 @@ def test_a_retry_sends_a_create_again_that_was_refused_because_of_the_account(
 def test_creates_that_were_refused_at_random_are_sent_again_without_a_quiet_period(
     connector: Connector, tmp_path: Path
 ) -> None:
-    """Three of 200 creates get a 429, and the list has several pages. Two readings of the list prove the three
-    absent."""
+    """Three of 200 creates get a 429, and the list has several pages. Two readings of the list prove these
+    three absent."""
     connector.sandbox.switch(blocked_from=100, blocked_creates=3, blocked_status=429, max_limit=50)
     path = write_addresses(tmp_path / "people.csv", 200)
     result = connector.import_file(path, "--quiet-period", "10m", "--time-limit", "20s")

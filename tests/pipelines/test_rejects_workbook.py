@@ -1,4 +1,4 @@
-"""Rejects of a workbook are a workbook of texts, whose corrected rows are imported like those of a CSV."""
+"""Rejects of a workbook are a workbook of texts, whose corrected rows are imported like the rows of a CSV."""
 
 import csv
 import stat
@@ -58,7 +58,7 @@ def test_rejects_of_a_workbook_are_corrected_in_the_workbook_and_imported(connec
     assert bob[:6] == ["bob at example.com", "=1+1", "+4930123", "00123", "1991-02-03", "'=x"]
     assert cem[:4] == ["cem at example.com", "Łukasz 🎂", "4930123", "2134"]
 
-    second_result = connector.import_file(path)  # rejects of rejects
+    second_result = connector.import_file(path)  # without a correction, both rows are rejects again
     assert (second_result.code, second_result.rows) == (1, {"read": 2, "invalid": 2})
     [*_, last_row] = openpyxl.load_workbook(second_result.report["rejects_file"]).active.iter_rows(values_only=True)
     assert list(last_row[:6]) == cem[:6]

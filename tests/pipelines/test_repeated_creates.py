@@ -8,7 +8,7 @@ from tests.pipelines.conftest import Connector, count_stored_emails, write_addre
 
 
 @pytest.mark.parametrize(("seeded_count", "filters"), [(0, "exact"), (30, "icase"), (30, "partial")])
-def test_creates_that_are_executed_twice_end_the_run_after_the_first(
+def test_creates_that_are_executed_twice_end_the_run_after_the_first_create(
     connector: Connector, tmp_path: Path, seeded_count: int, filters: str
 ) -> None:
     if seeded_count:

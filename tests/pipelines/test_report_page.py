@@ -113,7 +113,7 @@ def test_the_health_page_shows_each_job_and_its_open_entries(connector: Connecto
     assert "No job has run" in page_text, "an import of a single file is not a job"
     assert "No run on record succeeded" in page_text
     assert f"then import it: connector import {runs[0]['rejects_file']} --base-name" in page_text
-    connector.run("status", "--html", "health.html", "--job", "people")  # its own page is replaced
+    connector.run("status", "--html", "health.html", "--job", "people")  # replaces the page
     assert "later import" not in read_page(tmp_path / "health.html")
     assert connector.run("status", "--html", "health.html", "--quiet").stdout == ""
     assert connector.run("status", "--html", people.name).code == 2

@@ -49,7 +49,7 @@ def test_shards_send_each_row_once_and_count_each_row_once(postgres_connector: C
     assert has_each_person_once(postgres_connector)
 
 
-def test_another_number_of_shards_and_a_whole_run_create_nothing_twice(
+def test_a_sync_with_another_number_of_shards_creates_nobody_twice(
     postgres_connector: Connector, tmp_path: Path
 ) -> None:
     write_job(tmp_path, person_count=200)
@@ -187,7 +187,7 @@ def test_an_impossible_use_of_shards_is_refused_before_the_first_create(
 
 
 @pytest.mark.parametrize("rows", [(), ("person1@example.com,Ann",)])
-def test_an_empty_file_is_refused_by_every_shard_and_an_empty_shard_is_not(
+def test_only_a_file_without_rows_is_refused_and_an_empty_shard_is_accepted(
     postgres_connector: Connector, tmp_path: Path, rows: tuple[str, ...]
 ) -> None:
     write_job(tmp_path)

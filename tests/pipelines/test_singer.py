@@ -84,7 +84,7 @@ def test_a_record_without_an_identity_is_rejected_and_the_others_are_created(con
     assert "P2" in rejects.read_text()
 
 
-def test_no_state_leaves_the_target_if_records_have_no_outcome(connector: Connector) -> None:
+def test_the_target_writes_no_state_if_its_run_fails(connector: Connector) -> None:
     connector.environ["CONNECTOR_TOKEN"] = "wrong"
     result = load_messages(connector, write_stream([1, 2]))
     assert result.code != 0

@@ -305,7 +305,7 @@ def test_a_run_that_cannot_be_recorded_is_carried_out(connector: Connector, tmp_
     assert "cannot be recorded" in result.stderr
 
 
-def test_a_job_whose_ledger_must_exist_sends_nothing_without_it(connector: Connector, tmp_path: Path) -> None:
+def test_a_job_whose_ledger_must_exist_sends_nothing_without_the_ledger(connector: Connector, tmp_path: Path) -> None:
     write_addresses(tmp_path / "people.csv", 1)
     job_text = "job: kept\nsource: {file: {path: people.csv}}\nsubscriber: {base: {name: News}}\n"
     (tmp_path / "job.yaml").write_text(job_text)

@@ -159,7 +159,7 @@ def test_a_full_or_closed_standard_output_ends_with_exit_code_3(
 
 @pytest.mark.parametrize("name", ["run.json", "run.html"])
 def test_a_report_replaces_only_a_report(filled_connector: Connector, tmp_path: Path, name: str) -> None:
-    """Each report replaces the previous one: of a run, and of a command without a run."""
+    """Each report replaces the previous report. Some reports are of a run, and others of a command without a run."""
     people = write_addresses(tmp_path / "people.csv", 2)
     (tmp_path / name).touch()
     job = tmp_path / "job.yaml"

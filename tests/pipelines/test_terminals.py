@@ -103,7 +103,7 @@ def test_a_file_name_that_is_not_utf8_is_shown_as_an_escape_everywhere(connector
     ],
     ids=str,
 )
-def test_a_name_that_must_be_utf8_is_refused_in_other_bytes(
+def test_a_name_that_must_be_utf8_is_refused_in_another_encoding(
     connector: Connector, arguments: tuple[str, ...], environ: dict[str, str]
 ) -> None:
     write_csv(connector.folder / "people.csv", "email", "ann@example.com")

@@ -53,13 +53,11 @@ def test_a_subscriber_that_two_ledgers_created_counts_as_an_arrival(connector: C
     assert message.startswith("2 subscribers appeared in the base")
 
 
-def test_a_load_without_another_program_reports_no_arrival_and_an_unchanged_load_sends_one_request(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_a_load_without_another_program_reports_no_arrival(connector: Connector, tmp_path: Path) -> None:
     people = write_addresses(tmp_path / "people.csv", 30)
     assert find_arrival_messages(connector.import_file(people)) == []
     write_addresses(people, 60)
     assert find_arrival_messages(connector.import_file(people)) == []
     requests = count_requests(connector.sandbox, "list")
     connector.import_file(people)
-    assert count_requests(connector.sandbox, "list") <= requests + 1  # the account guard
+    assert count_requests(connector.sandbox, "list") <= requests + 1  # one request of the account guard

@@ -113,7 +113,7 @@ def test_the_join_finds_the_differences_that_a_comparison_of_each_person_finds(
     assert differences == sorted(expected)
 
 
-def test_values_of_the_list_are_compared_without_a_change() -> None:
+def test_a_comparison_accepts_any_values_of_the_list() -> None:
     news = {"Id": 7, "Name": "News"}
     with Comparison("email", ["first_name", "address_city", "tags"]) as comparison:
         comparison.start_sweep(1)

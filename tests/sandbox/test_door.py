@@ -82,7 +82,7 @@ def test_retry_after_is_seconds_a_date_a_unix_time_or_nothing(client: SandboxCli
     assert "retry-after" not in client.create("a@example.com").headers
 
 
-def test_stats_count_requests_inside_a_retry_after_on_any_connection_and_on_its_connection(
+def test_stats_separate_requests_on_the_connection_that_received_the_retry_after(
     client: SandboxClient,
 ) -> None:
     client.sandbox.switch(refuse=1, refuse_retry_after_s=50)

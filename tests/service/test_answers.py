@@ -98,7 +98,7 @@ def test_an_answer_2xx_without_the_fields_of_service_api_md_is_ambiguous() -> No
                 assert answer.status == status
 
 
-def test_only_an_id_of_another_kind_shows_that_the_service_has_no_whole_numbers() -> None:
+def test_a_uuid_or_a_fraction_is_recognised_as_an_id_of_another_type() -> None:
     for subscriber_id, has_other_ids in ((None, False), ("0e1f-88", True), ("", False), (1.5, True)):
         body = orjson.dumps({"success": True, "Subscriber": {"Id": subscriber_id}})
         answer = parse_create_answer(200, {}, body, NOW)

@@ -1,5 +1,6 @@
 """`python -m tests.simulation SEED` simulates one seed and prints its trace. `python -m tests.simulation FIRST LAST`
-simulates the seeds from FIRST to LAST - 1 and prints the seeds that fail. `--stop` ends it at the first failure."""
+simulates the seeds from FIRST to LAST - 1 and prints the seeds that fail. `--stop` ends the simulation at the first
+failure."""
 
 import sys
 import time

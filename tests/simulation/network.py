@@ -1,6 +1,6 @@
 """The network between a process and the service, which replaces sockets: latency, lost connections and time-outs.
 
-Its answers are those of the real transport in the same case (`test_network.py` compares them).
+Its answers equal the answers of the real transport (`test_network.py` compares both).
 """
 
 import asyncio

@@ -499,7 +499,8 @@ class _ScenarioBuilder:
     def _change_ledger(self, job_runs: list[JobRun]) -> list[JobRun]:
         """In some seeds, lose the ledger or restore an older copy before a run.
 
-        By then, the service has executed all earlier creates and the list shows them. No client could know of others.
+        By then, the service has executed all earlier creates and the list shows these creates. No client could know
+        of other creates.
         """
         if self._lag_s or len(job_runs) < 2 or self._random.random() >= 0.2:
             return job_runs

@@ -47,7 +47,7 @@ def test_a_file_a_pipe_and_a_pattern_are_read_repeatedly(tmp_path: Path, kind: s
 
 
 @pytest.mark.parametrize("kind", sorted(DATABASE_OPENERS))
-def test_a_query_can_be_read_again_before_its_end_and_after(kind: str) -> None:
+def test_a_query_can_be_read_again_before_and_after_its_last_row(kind: str) -> None:
     with DATABASE_OPENERS[kind]() as database:
         database.run("create table people (email varchar(20))", "insert into people values ('a@x.org'), ('b@x.org')")
         with open_sql(database.url, query="select email from people order by email") as source:

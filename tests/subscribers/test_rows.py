@@ -225,7 +225,7 @@ def test_a_list_or_an_object_is_refused_for_a_field_with_one_text() -> None:
     check_sent_values("last_name", texts, texts)
 
 
-def test_the_positions_of_omitted_zips_are_those_of_valid_rows() -> None:
+def test_only_zips_of_valid_rows_count_as_omitted() -> None:
     validated_rows = validate_columns(
         email=["bad", "a@x.com", "b@x.com", "c@x.com", "d@x.com"], address_zip=["01", "01", "2", "x", None]
     )

@@ -152,5 +152,5 @@ def test_names_in_mac_roman_are_not_read_as_another_encoding(names: list[str]) -
     assert decide_encoding(text.encode("cp1252")).encoding == "cp1252"
 
 
-def test_an_accent_in_place_of_an_apostrophe_makes_no_letter_of_another_encoding() -> None:
+def test_an_accent_in_place_of_an_apostrophe_does_not_cause_a_wrong_encoding() -> None:
     assert decide_encoding("O´Neil\nD´Angelo\nMüller\nZoë".encode("cp1252")).encoding in ("cp1252", None)

@@ -28,7 +28,7 @@ def test_a_character_across_the_border_of_two_chunks_is_read_correctly(tmp_path:
     assert [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()] == rows
 
 
-def test_the_delimiter_is_guessed_by_its_number_of_cells_unless_the_options_have_one(tmp_path: Path) -> None:
+def test_the_delimiter_is_guessed_from_the_cells_unless_an_option_names_the_delimiter(tmp_path: Path) -> None:
     path = write_file(tmp_path, "email;name\n" + "a@x.com;Doe, Ann, Dr\n" * 50)
     assert read_rows(path)[0] == ["a@x.com", "Doe, Ann, Dr"]
     assert read_rows(write_file(tmp_path, "a|b|c;d\n1|2|3;4\n")) == [["1", "2", "3;4"]]

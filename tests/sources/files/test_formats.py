@@ -103,7 +103,7 @@ def test_a_source_can_be_closed_before_its_end_and_twice(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["people.csv", "people.jsonl", "people.parquet", "people.xlsx"])
-def test_each_chunk_has_the_share_of_the_file_that_is_read(tmp_path: Path, name: str) -> None:
+def test_each_chunk_knows_the_share_of_the_file_that_has_been_read(tmp_path: Path, name: str) -> None:
     rows, path = [[f"person{index}@example.com", "x" * 200] for index in range(35_000)], tmp_path / name
     match name.partition(".")[2]:
         case "csv":

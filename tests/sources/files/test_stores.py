@@ -50,7 +50,7 @@ def put_object(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     return bucket.put
 
 
-def test_objects_of_a_store_are_read_packed_in_archives_and_by_patterns(put_object: PutObject) -> None:
+def test_compressed_objects_and_archives_and_patterns_of_a_store_are_read(put_object: PutObject) -> None:
     archive_bytes = io.BytesIO()
     with zipfile.ZipFile(archive_bytes, "w") as archive:
         archive.writestr("ann.csv", ANN)

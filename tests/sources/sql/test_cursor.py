@@ -61,7 +61,7 @@ def test_a_cursor_value_that_is_saved_as_text_is_read_back_unchanged(
 
 
 @given(st.sampled_from(CursorKind).flatmap(lambda kind: st.tuples(st.just(kind), st.lists(VALUES[kind], min_size=1))))
-def test_the_watch_finds_the_largest_value_for_any_order_of_rows_and_any_chunks(
+def test_a_cursor_watch_finds_the_largest_value_in_any_order_of_rows(
     kind_and_value: tuple[CursorKind, list[CursorValue]],
 ) -> None:
     kind, values = kind_and_value

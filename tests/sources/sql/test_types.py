@@ -41,7 +41,7 @@ VALUES_AND_TEXTS = {
 
 UNREADABLE_VALUES = {
     "postgresql": ["row(1, 'a')::pair", "array[row(1, 'a')::pair]", "int4range(1, 2)"],
-    # as Arrow values, these would be lost
+    # Arrow cannot hold these values without a loss
     "duckdb": ["[date 'infinity']", "map {'at': '04:05:06+02'::timetz}", "[[1::uhugeint]]", "[{'at': time '04:05'}]"],
 }
 
