@@ -80,7 +80,7 @@ _MASKS = {
     r"(?<=<)[0-9a-f]{32}(?=@sandbox)": "1a2b3c4d5e6f708192a3b4c5d6e7f809",
     r"\bsince 20\d\d-\d\d-\d\d\b": "since 2026-11-26",
 }
-"""Texts that differ in each run, and what the page shows instead."""
+"""Patterns of texts that differ in each run, each with the text that the page shows instead."""
 
 
 _INTRODUCTION = """\

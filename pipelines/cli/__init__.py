@@ -146,7 +146,8 @@ def main() -> None:
 def run(clock: Clock | None = None) -> None:
     """Run the command of `sys.argv`, and raise SystemExit with its exit code. An expected error is shown as one line on
     stderr, and never as a traceback. Runs read the time from `clock`, by default the machine's clock."""
-    # Closed standard streams are opened on /dev/null. Otherwise files and sockets would get their numbers.
+    # Closed standard streams are opened on /dev/null. Otherwise files and sockets would get the numbers of closed
+    # streams.
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _LAST_STANDARD_STREAM:
         pass
     os.close(descriptor)

@@ -64,7 +64,8 @@ _FILE_OPTIONS = (
     group="Destination",
     default_text="replace",
     help="What to do with the rows of the destination. replace: overwrite all rows; upsert: update rows by id, and "
-    "mark subscribers that left the list; append: add the new rows to them; history: keep each version of a row.",
+    "mark subscribers that left the list; append: add the new rows to the old rows; history: keep each version of a "
+    "row.",
 )
 @option(
     "--table",

@@ -74,8 +74,8 @@ if TYPE_CHECKING:
     type=click.Choice(["auto", "none"]),
     group=SENDING_GROUP,
     default_text="auto",
-    help="How to find subscribers that exist already. auto: look them up before creating them; none: do not look, so "
-    "that a subscriber whom the service has and the ledger does not have is created a second time.",
+    help="How to find subscribers that exist already. auto: look them up before creating them; none: do not look "
+    "them up. Then a subscriber that is in the service and not in the ledger is created a second time.",
 )
 @allow_truncated_option
 @ignore_total_count_option

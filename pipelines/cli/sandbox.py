@@ -66,7 +66,7 @@ def sandbox_command(port: int, token: str, data: Path | None, settings: tuple[st
         if error.errno in (errno.EPIPE, errno.ENOSPC):  # standard output is closed, or the disk is full
             raise
         if error.filename is not None:
-            raise ConfigurationError(f"--data {error.filename}: {error.strerror}; Name another folder") from None
+            raise ConfigurationError(f"--data {error.filename}: {error.strerror}. Name another folder") from None
         raise ConfigurationError(f"cannot serve on port {port}: {error.strerror}") from None
 
 

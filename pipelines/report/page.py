@@ -75,7 +75,7 @@ _DIFFERENCES = {
     "vanished": "confirmed by an earlier run, and no longer in the service",
 }
 _LISTED_RUN_COUNT = 10  # latest runs of a job in the table; older runs are only bars
-_MIN_BAR_HEIGHT = 12  # per cent; so the bar of a run without rows is also visible
+_MIN_BAR_HEIGHT = 12  # per cent of the height, so that the bar of a run without rows is visible
 _DONE_OUTCOMES = ("created", "written", "sent")
 _MAX_CAUSES = 12
 
