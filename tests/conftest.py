@@ -112,7 +112,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if _SESSION_FOLDER is not None and config.stash.get(_EXIT_STATUS, 1) == 0:
         Finalize(
             None, shutil.rmtree, (_SESSION_FOLDER, True), exitpriority=-200
-        )  # later than multiprocessing, which has -100
+        )  # the finalizers of multiprocessing have -100 and run first
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:

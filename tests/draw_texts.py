@@ -1,4 +1,4 @@
-"""Draws texts and names of the project at random, for a reader who marks those that need a second reading.
+"""Draws texts and names of the project at random, for a reader who marks the items that need a second reading.
 
 `python -m tests.draw_texts --seed 7` prints 300 texts, and `--names` prints 300 names. A text is a docstring, a
 comment, a message, a help text, the claim of a test's name, or a paragraph of a page. A name is an identifier that the
@@ -16,8 +16,8 @@ from random import Random
 
 ROOT = Path(__file__).parent.parent
 _CODE_FOLDERS = ("connector", "pipelines", "tests", "docs")
-_FEWEST_WORDS = 4  # in a string of the code that counts as a message
-_SHORTEST_NAME = 3  # characters: `i`, `n` and `db` are conventions
+_FEWEST_WORDS = 4  # a string with fewer words does not count as a message
+_SHORTEST_NAME = 3  # a shorter name, such as `i`, `n` or `db`, is a convention
 _TOOL_COMMENT = re.compile(r"#\s*(noqa|type:|fmt:|ruff:|pragma|!)")
 _FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 

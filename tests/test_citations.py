@@ -38,7 +38,7 @@ def test_every_section_that_is_cited_exists() -> None:
         assert {citation for citation in citations if citation[1] not in sections} == set()
 
 
-def test_no_document_is_cited_that_is_not_in_the_repository() -> None:
+def test_every_cited_document_is_in_the_repository() -> None:
     citations = {path: CITATION_OF_MISSING_DOCUMENT.findall(text) for path, text in read_texts().items()}
     assert {path: cited_texts for path, cited_texts in citations.items() if cited_texts} == {}
 

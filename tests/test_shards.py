@@ -42,7 +42,7 @@ def test_shards_follow_each_other_without_a_gap() -> None:
         assert shards[-1].end > b"\xff" * 16
 
 
-def test_two_shards_overlap_unless_they_differ_and_have_the_same_count() -> None:
+def test_two_shards_are_disjoint_only_if_they_differ_and_have_the_same_count() -> None:
     assert not Shard(1, 4).overlaps(Shard(2, 4))
     for other_shard in (Shard(1, 4), Shard(4, 5), WHOLE):
         assert Shard(1, 4).overlaps(other_shard)

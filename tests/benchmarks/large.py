@@ -32,7 +32,7 @@ from tests.benchmarks.tables import (
 )
 from tests.databases import open_postgres
 
-_FEW_ROW_COUNT = 1_000  # rows of the import whose time is the time of the start
+_FEW_ROW_COUNT = 1_000  # rows of the import that measures the start
 _PROMISED_RATES = {"sqlite": 100_000.0, "postgresql": 50_000.0}
 _PROMISED_MB = 500.0
 _NAN = float("nan")

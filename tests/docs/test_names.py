@@ -1,4 +1,4 @@
-"""The options, keys and columns on the pages are exactly those of the code."""
+"""The pages have exactly the options, keys and columns of the code."""
 
 import re
 import tomllib
@@ -23,7 +23,7 @@ _OPTIONS_OF_OTHER_PROGRAMS = {
 }
 # These pages have names that look like keys of a job: the module `service.wire`, the key `receipts.rows` of a report.
 _PAGES_WITH_SIMILAR_NAMES = ("architecture.md", "dependencies.md", "report.md")
-_KEYS_WITH_USER_KEYS = ("values", "headers")  # users choose the keys inside these two
+_KEYS_WITH_USER_KEYS = ("values", "headers")  # users choose the keys inside these two keys
 KEYS = {key.key.replace("<field>", "*") for key in [*list_keys(), *list_keys(MessageFile)]}
 SECTIONS = {key for key in KEYS if any(other_key.startswith(f"{key}.") for other_key in KEYS)} | {"subscriber.fields.*"}
 TEXTS = {str(page.relative_to(ROOT)): page.read_text("utf-8") for page in PAGES}

@@ -142,7 +142,7 @@ def test_the_targets_of_links_between_pages_exist(page: Path) -> None:
     assert not [target for target in targets if not (page.parent / target).exists()]
 
 
-def test_the_pages_use_only_these_languages_of_code_blocks() -> None:
+def test_the_pages_use_only_known_languages_of_code_blocks() -> None:
     languages = {block.language for page in PAGES for block in read_blocks(page)}
     assert languages == {"sh", "python", "pycon", "yaml", "sql", "html", "text"}
 

@@ -154,7 +154,7 @@ def test_partition_columns_divide_the_table_into_folders_and_cannot_change(tmp_p
         publish_people(parse_destination(url, mode="upsert", partition_by=["base_id"]), people, 3)
 
 
-def test_a_table_of_another_program_is_left_unchanged_without_overwrite(tmp_path: Path) -> None:
+def test_a_table_of_another_program_stays_unchanged(tmp_path: Path) -> None:
     folder = tmp_path / "lake"
     write_deltalake(folder, pa.table({"id": [1], "mine": ["x"]}))
     with pytest.raises(ConfigurationError, match="--overwrite"):

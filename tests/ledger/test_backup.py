@@ -221,7 +221,7 @@ def test_a_full_disk_leaves_nothing_at_the_target(source: Path, tmp_path: Path) 
     script = (
         "import resource, sys\nfrom pathlib import Path\nfrom connector.errors import LedgerError\n"
         "from connector.ledger.copies import Backup, back_up_ledger\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (40000, 40000))\n"  # the index of the journal, 32 kB, fits
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (40000, 40000))\n"  # the index of the journal (32 kB) still fits
         "try:\n    back_up_ledger(sys.argv[1], Path(sys.argv[2]))\n"
         "except LedgerError as error:\n    print(error)"
     )

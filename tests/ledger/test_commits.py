@@ -215,7 +215,7 @@ def test_commits_run_in_their_own_thread(ledger: Ledger, monkeypatch: pytest.Mon
     )
 
 
-def test_a_step_that_was_requested_before_the_commits_are_closed_runs(ledger: Ledger) -> None:
+def test_a_step_that_was_requested_before_the_commits_are_closed_is_executed(ledger: Ledger) -> None:
     base = add_base(ledger)
 
     async def close_commits_before_the_steps_run() -> None:

@@ -67,7 +67,7 @@ def test_the_receipt_of_an_entry_has_the_outcome_and_the_evidence_of_its_state(l
         assert read_receipts(connection, run_key, next_place, 10) == ([], None)
 
 
-def test_a_run_has_only_the_receipts_of_creates_that_it_sent_last(
+def test_only_the_run_that_sent_a_create_last_has_the_receipt(
     ledger: Ledger,
 ) -> None:
     with ledger.transaction() as connection:

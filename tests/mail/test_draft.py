@@ -42,7 +42,7 @@ def test_every_setting_has_a_default_and_is_sent() -> None:
 
 @pytest.mark.parametrize("setting", sorted({*SETTINGS} - {"use_dkim_selector"}))
 @pytest.mark.parametrize("value", [True, False, None])
-def test_a_setting_of_the_parts_is_sent(setting: str, value: bool | None) -> None:
+def test_a_tracking_or_email_setting_is_sent_under_its_json_name(setting: str, value: bool | None) -> None:
     email = encode_template({**COMPLETE_PARTS, "settings": {setting: value}})
     json_name = "".join(word.title() for word in setting.split("_"))
     assert ({**email["TrackingSettings"], **email["EmailSettings"]})[json_name] is value

@@ -24,7 +24,7 @@ from tests.pace.matrix import (
 class _WithoutMean(RateController):
     def _find_ends(self, rate_behind: float) -> tuple[float, float]:
         low, high = super()._find_ends(rate_behind)
-        return low**2 / high, high  # the base class returns a geometric mean; this is the lower bound
+        return low**2 / high, high  # the lower bound, in place of the geometric mean of the base class
 
 
 class _WithoutFewestServed(RateController):

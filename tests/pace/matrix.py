@@ -29,7 +29,7 @@ SCENES = (ALONE, SHARED, CHANGED)
 
 PLAY_LENGTH_S = 1800
 CHANGE_BEGIN_S = 900
-CHANGE_END_S = {"shared": 1350, "changed": 1080}  # end of the other client, and of the halved limit
+CHANGE_END_S = {"shared": 1350, "changed": 1080}  # seconds until the other client or the halved limit ends
 FIRST_MINUTE_S = 60
 """Seconds of the first minute of a first run."""
 CHANCE_PLAY_LENGTH_S = 300
@@ -300,7 +300,7 @@ def find_first_minute_bound(cell: Cell) -> float:
     saved_s = min(span_s, cell.expected_pause_s)
     factor = max(
         _MAX_RATE_FACTOR, 1 + cell.expected_pause_s / max(span_s, _SEARCH_S)
-    )  # after n requests in t s, the limit is at least n / (t + p)
+    )  # after n requests in t s, and with a pause of p s, the limit is at least n / (t + p)
     after_one_pause_s, after_three_pauses_s = (
         FIRST_MINUTE_S - cell.expected_pause_s,
         max(FIRST_MINUTE_S - 3 * cell.expected_pause_s, 0.0),

@@ -91,7 +91,7 @@ def test_answers_to_requests_of_an_earlier_round_do_not_count() -> None:
     assert limit.allowed_count == 128
 
 
-def test_a_service_that_became_slower_gets_the_same_limit_again() -> None:
+def test_the_limit_returns_to_its_ceiling_after_a_service_became_slower() -> None:
     """With fewer requests in flight, the service serves fewer requests. So the requests did not delay each other."""
     limit = ConcurrencyLimit(128)
     now = record_answers(limit, 0.05, 5000)

@@ -97,7 +97,7 @@ def test_new_subscribers_beyond_the_largest_id_do_not_contradict_a_list(size: in
 @pytest.mark.parametrize("order", [Order.ID, Order.ID_DESC])
 @pytest.mark.parametrize("size", [0, 1, 10, 2500])
 @pytest.mark.parametrize("added_count", [1, 2, 40])
-def test_a_base_with_its_first_subscribers_is_hidden_only_if_the_list_hides_it(
+def test_a_base_that_gets_its_first_subscribers_is_hidden_only_if_the_list_hides_the_base(
     added_count: int, size: int, order: Order
 ) -> None:
     added_ids = list(range(size + 1, size + added_count + 1))

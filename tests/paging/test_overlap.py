@@ -110,7 +110,7 @@ def test_ranks_and_total_counts_show_the_changes_around_an_overlap() -> None:
             100,
             1,
             1,
-        ),  # one row vanished before, one appeared after
+        ),  # one row vanished before the overlap, and one row appeared after the overlap
         (PageOverlap(OverlapKind.MATCHED, vanished_count=1), 100, 99, 0, 1),
         # A row appeared among the shared rows, and TotalCount is unchanged, so a row vanished after the overlap.
         (PageOverlap(OverlapKind.MATCHED, appeared_count=1), 100, 100, 1, 1),

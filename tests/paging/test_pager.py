@@ -124,7 +124,7 @@ def test_an_unread_row_that_moves_to_the_head_prevents_the_proof_by_id_order() -
 def test_a_deletion_does_not_hide_an_unread_row_that_moves_to_the_head() -> None:
     def touch_and_delete(rows: Rows) -> None:
         rows.insert(0, rows.pop(450))  # the rank of every row that was read increases by one
-        rows.remove(490)  # and decreases by one, so the ranks show no change
+        rows.remove(490)  # the rank decreases by one again, so the ranks show no change
 
     certificate, _, listed_ids = read_list(list(range(500, 0, -1)), {2: touch_and_delete})
 
@@ -231,7 +231,7 @@ def test_the_pages_fetched_ahead_are_the_next_pages_of_a_list_that_does_not_chan
     assert pager.certify(STARTED_AT, FINISHED_AT).reason is CertificateReason.ID_ORDER
 
 
-def test_no_page_is_fetched_ahead_after_a_change_until_eight_overlaps_show_no_change() -> None:
+def test_pages_are_fetched_ahead_again_after_eight_overlaps_without_a_change() -> None:
     cases: list[Change] = [insert(0, -1), insert(2000, 2000), delete(0, 1), delete(1999, 2000)]
     for change in cases:
         pager, rows = Pager(100), list(range(2000))

@@ -255,7 +255,7 @@ def _drop_rights_of_root() -> None:
     header, capability_sets = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()
     libc = ctypes.CDLL(None, use_errno=True)
     libc.capget(header, capability_sets)
-    for index in (0, 1):  # effective, permitted
+    for index in (0, 1):  # the effective and the permitted capabilities
         capability_sets[index] &= ~_CAPABILITIES_OVER_FILES
     if libc.capset(header, capability_sets) != 0:
         raise OSError(ctypes.get_errno(), "capset")

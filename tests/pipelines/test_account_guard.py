@@ -145,7 +145,7 @@ def test_a_run_waits_for_subscribers_of_a_killed_run_that_the_list_does_not_show
 @pytest.mark.parametrize(
     ("switches", "filters"), [({"hide": "unconfirmed"}, "exact"), ({"provisional_ids": True}, "ignored")]
 )
-def test_a_service_that_hides_new_subscribers_or_gives_provisional_ids_is_not_taken_for_another_account(
+def test_hidden_new_subscribers_are_not_a_sign_of_another_account(
     connector: Connector, tmp_path: Path, switches: dict[str, Any], filters: str
 ) -> None:
     """Double opt-in: the list shows a new subscriber only after the confirmation, but it shows thirty others."""

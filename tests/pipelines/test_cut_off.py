@@ -62,7 +62,9 @@ def test_a_new_row_is_looked_up_and_then_created_if_the_list_is_cut_off(connecto
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
-def test_a_list_of_a_suspicious_size_is_accepted_with_allow_truncated(connector: Connector, tmp_path: Path) -> None:
+def test_a_list_of_a_suspicious_size_is_accepted_with_the_option_allow_truncated(
+    connector: Connector, tmp_path: Path
+) -> None:
     connector.sandbox.seed(1000, base_name="News")
     connector.sandbox.switch(filters="ignored")
     write_csv(tmp_path / "new.csv", "email,name", "new@x.org,Ann", "newer@x.org,Bea")

@@ -166,7 +166,7 @@ def test_a_changed_row_of_an_unlisted_subscriber_is_reported_as_not_compared(
     assert any("the list did not show the subscriber" in message for message in changed_result.report["messages"])
 
 
-def test_a_changed_row_is_not_compared_with_a_subscriber_that_has_another_address_now(connector: Connector) -> None:
+def test_a_changed_row_is_not_compared_with_a_subscriber_whose_address_has_changed(connector: Connector) -> None:
     """The values in the service may belong to another person."""
     job = JOB.replace("is_active: {value: true}", "is_active: zip").replace("    address_zip: zip\n", "")
     sync_lines(connector, "ann@x.org,Ann,,yes", "bob@x.org,Bob,,yes", job=job)
@@ -241,7 +241,7 @@ def test_an_unknown_create_that_took_effect_with_other_values_is_reported_as_cha
     with connector.start("sync", job) as process:
         wait_for(lambda: sandbox.stats()["subscribers"] >= 1)
         process.send_signal(signal.SIGINT)
-        time.sleep(0.2)  # the process would receive two signals at once as one
+        time.sleep(0.2)  # without this pause, the process would receive both signals as one signal
         process.send_signal(signal.SIGINT)
     sandbox.switch(hang_after=0)
     later_result = sync_lines(connector, "ann@x.org,Anna,,", "bob@x.org,Bob,,")

@@ -158,7 +158,7 @@ def test_a_killed_command_leaves_no_process_and_the_next_command_continues(
     assert has_each_person_once(postgres_connector, person_count)
 
 
-def test_the_first_signal_stops_the_shards_cleanly_and_the_second_stops_them_at_once(
+def test_the_first_signal_stops_the_shards_cleanly_and_the_second_signal_at_once(
     postgres_connector: Connector, tmp_path: Path
 ) -> None:
     write_job(tmp_path)

@@ -192,7 +192,7 @@ def test_a_value_that_no_cell_can_hold_leaves_the_old_workbook(connector: Connec
     assert connector.run("export", "people.xlsx", "--columns", "email").code == 0
 
 
-def test_a_workbook_of_another_program_is_replaced_only_with_overwrite(exporter: Connector) -> None:
+def test_a_workbook_of_another_program_is_replaced_only_with_the_option_overwrite(exporter: Connector) -> None:
     workbook = openpyxl.Workbook()
     workbook.active.append(["id", "_invalid", "_run_id"])
     workbook.save(exporter.folder / "people.xlsx")

@@ -54,7 +54,9 @@ def test_a_created_subscriber_is_explained_with_its_id_and_its_run(connector: Co
     assert connector.sandbox.stats()["requests"] == requests
 
 
-def test_a_subscriber_whom_the_list_has_shown_has_no_run(connector: Connector, tmp_path: Path) -> None:
+def test_a_subscriber_whom_only_the_list_has_shown_is_explained_without_a_run(
+    connector: Connector, tmp_path: Path
+) -> None:
     create_people(connector.sandbox, {"base_name": "News", "email": ANN, "is_active": True})
     connector.import_file(write_csv(tmp_path / "people.csv", "email", ANN))
     (entry,) = explain(connector).report["entries"]

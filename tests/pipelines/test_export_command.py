@@ -39,7 +39,7 @@ def test_a_filter_that_matches_nobody_replaces_nothing(filled_connector: Connect
     assert (tmp_path / "out.csv").read_bytes() == content_before
 
 
-def test_formulas_are_guarded_only_with_guard_formulas(connector: Connector, tmp_path: Path) -> None:
+def test_formulas_are_guarded_only_with_the_option_guard_formulas(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", "email,first_name,is_active", "a@example.com,=1+1,true")
     connector.import_file(tmp_path / "people.csv")
     assert connector.run_json("export", "out.csv", "--guard-formulas").code == 0

@@ -67,7 +67,7 @@ def test_a_subscriber_with_an_unresolved_create_is_forgotten_only_in_other_bases
     assert list_forgotten(forget(connector, ANN, "--base-id", "9")) == [9]
 
 
-def test_a_subscriber_is_forgotten_in_every_base_of_the_account_or_only_in_the_named_base(connector: Connector) -> None:
+def test_a_subscriber_is_forgotten_in_every_base_unless_an_option_names_a_base(connector: Connector) -> None:
     add_entries(connector, (NEWS_BASE, State.CONFIRMED), ((8, None), State.CONFIRMED), ((9, None), State.CONFIRMED))
     add_entries(connector, (NEWS_BASE, State.CONFIRMED), account="abroad")
     refused_result = forget(connector, ANN, "--base-name", "Nowhere")

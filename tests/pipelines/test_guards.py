@@ -70,7 +70,7 @@ def test_more_invalid_rows_than_allowed_stop_the_run(connector: Connector, tmp_p
     )
 
 
-def test_a_share_stops_a_run_of_few_rows_only_if_ten_rows_and_all_rows_are_invalid(
+def test_a_guard_stops_a_run_of_few_rows_only_if_all_of_ten_rows_are_invalid(
     connector: Connector, tmp_path: Path
 ) -> None:
     job = write_job(tmp_path, "guard: {max_invalid: 5%}")
@@ -100,17 +100,17 @@ def test_more_creates_than_allowed_stop_the_run_and_existing_rows_do_not_count(
 
 def test_a_shrunken_source_stops_the_run(connector: Connector, tmp_path: Path) -> None:
     write_people(tmp_path, 200)
-    connector.run_json("sync", write_job(tmp_path))  # a run without guards counts too
+    connector.run_json("sync", write_job(tmp_path))  # the guard also compares with a run without guards
     job = write_job(tmp_path, "guard: {}")
     write_people(tmp_path, 99, "new@x.org,N")
     assert connector.run_json("sync", job).rows == {"read": 100, "exists": 99, "created": 1}
     write_people(tmp_path, 40)
     result = connector.run_json("sync", job)
     assert has_guard_stopped_run(result, "guard.max_shrink: 40 rows were read, 60 % fewer than by the last run (100)")
-    # A stopped run does not change the number to compare with.
+    # The guard does not compare with the row count of a stopped run.
     assert has_guard_stopped_run(connector.run_json("sync", job), "guard.max_shrink")
     assert connector.run_json("sync", job, "--limit", "2").rows == {"read": 2, "exists": 2}
-    # A run with a limit does not change this number either.
+    # The guard does not compare with the row count of a run with a limit.
     assert has_guard_stopped_run(connector.run_json("sync", job), "guard.max_shrink")
     job_with_higher_limit = write_job(tmp_path, "guard: {max_shrink: 60%}")
     assert connector.run_json("sync", job_with_higher_limit).rows == {"read": 40, "exists": 40}
@@ -197,9 +197,7 @@ def test_a_refused_create_that_took_effect_is_not_counted_as_rejected(connector:
     assert (result.code, result.rows) == (0, {"read": 12, "created": 12}), result.stderr
 
 
-def test_a_source_that_grows_after_its_survey_is_loaded_as_the_survey_read_it(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_rows_that_a_source_gets_after_its_survey_are_not_loaded(connector: Connector, tmp_path: Path) -> None:
     sandbox, job = connector.sandbox, write_job(tmp_path, "guard: {max_creates: 5}")
     write_people(tmp_path, 5)
     sandbox.switch(latency_ms=1000)  # the source is read before the survey's first look-up

@@ -95,7 +95,7 @@ def test_cells_overrule_a_header_that_they_contradict() -> None:
 
 
 @pytest.mark.parametrize("header", ["Name", "Full Name", "\"Name'", "{{Name}}"])
-def test_whole_names_are_mapped_unsplit_with_two_unsure_templates_that_split_them(header: str) -> None:
+def test_a_draft_maps_whole_names_unsplit_and_proposes_two_templates(header: str) -> None:
     cells = ["Ann Mary Lee", "Dr. Bo Vos", "Cher"]
     frame = pd.DataFrame({"email": EMAILS[:3], header: cells}, dtype="str")
     _, unsplit_field, *split_fields = guess_fields(frame, TODAY)

@@ -21,7 +21,7 @@ from tests.pipelines.reconciled import create_in_service
 EXISTING_COUNT = 40
 FIRST_ID = 100_001  # the first id of the sandbox
 FEW_OTHER_PEOPLE, MANY_OTHER_PEOPLE = 300, 1_500
-"""Numbers of subscribers in another base. With many others, filters need fewer requests than a sweep."""
+"""Numbers of subscribers in another base. With a large number, filters need fewer requests than a sweep."""
 
 
 def import_people(
@@ -41,7 +41,8 @@ def fill_base(
 
 
 def add_other_people(connector: Connector, other_person_count: int) -> None:
-    """Add subscribers of another base. With many, pages are small, so that filters need fewer requests than a sweep."""
+    """Add subscribers to another base. For a large number, use small pages, so that filters need fewer requests than a
+    sweep."""
     if other_person_count:
         connector.sandbox.seed(other_person_count, base_id=50)
     connector.sandbox.switch(filters="icase", max_limit=50 if other_person_count == MANY_OTHER_PEOPLE else 1000)
@@ -304,7 +305,7 @@ def test_a_hidden_base_costs_only_two_more_requests(connector: Connector, tmp_pa
     assert first_result.report["requests"]["list"]["sent"] <= 11 + 2 + 8 + 2
     assert not any("BaseId" in message for message in first_result.report["messages"])
     unchanged_result = import_people(connector, people)
-    assert unchanged_result.report["requests"]["list"]["sent"] == 1  # one known subscriber, by Id
+    assert unchanged_result.report["requests"]["list"]["sent"] == 1  # a look-up of one known subscriber by Id
 
 
 @pytest.mark.parametrize("other_person_count", [0, 30], ids=["an empty list", "a sweep"])

@@ -1,4 +1,4 @@
-"""Lists whose rows do not show the identity as it was sent: nobody is created twice because of that."""
+"""Lists whose rows do not show the identity as it was sent: these rows cause no second create."""
 
 import pytest
 
@@ -21,8 +21,8 @@ def import_people(connector: Connector, numbers: range, identity: str, *options:
 
 
 def fill_base(connector: Connector, identity: str, other_person_count: int) -> None:
-    """Create the existing people with a ledger that no test uses, and add others to another base. With many others,
-    pages are small, so that filters need fewer requests than a sweep."""
+    """Create the existing people with a ledger that no test uses, and add others to another base. For a large
+    number, use small pages, so that filters need fewer requests than a sweep."""
     assert import_people(connector, EXISTING_NUMBERS, identity).rows == {"read": 20, "created": 20}
     for path in (connector.folder / "state").glob("ledger*"):
         path.unlink()

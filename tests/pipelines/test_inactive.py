@@ -1,4 +1,5 @@
-"""`suppress.inactive`: a subscriber that is inactive in a base is not created as active in another (architecture 2)."""
+"""`suppress.inactive`: a subscriber that is inactive in one base is not created as active in another base
+(architecture 2)."""
 
 from pathlib import Path
 

@@ -226,14 +226,16 @@ def test_a_value_beyond_tomorrow_does_not_move_the_cursor_and_makes_the_run_part
     assert connector.run_json("sync", job).code == 0
 
 
-def test_a_large_id_is_not_taken_for_a_time(connector: Connector, tmp_path: Path) -> None:
+def test_a_large_id_is_not_read_as_a_time(connector: Connector, tmp_path: Path) -> None:
     write_people(tmp_path, *((f"p{index}", index) for index in range(1, 9)), ("large", 2903299200))
     result = connector.run_json("sync", write_job(tmp_path, start="0"))
     assert result.code == 0
     assert "the cursor stands at 2903299200 now" in result.report["messages"]
 
 
-def test_since_moves_the_cursor_only_if_no_row_is_left_out(connector: Connector, tmp_path: Path) -> None:
+def test_a_run_with_the_option_since_moves_the_cursor_only_if_each_row_is_read(
+    connector: Connector, tmp_path: Path
+) -> None:
     write_people(tmp_path, *list_people_of_hours(7, 8, 9))
     job = write_job(tmp_path)
     connector.run_json("sync", job)

@@ -77,7 +77,7 @@ def test_a_second_signal_ends_the_run_at_once_and_repeats_no_create(connector: C
     with connector.start(*arguments) as process:
         wait_for(lambda: sandbox.stats()["subscribers"] >= 1)
         process.send_signal(signal.SIGINT)
-        time.sleep(0.2)  # the process would receive two signals at once as one
+        time.sleep(0.2)  # without this pause, the process would receive both signals as one signal
         process.send_signal(signal.SIGINT)
         started_at = time.monotonic()
         process.communicate(timeout=30)

@@ -37,7 +37,7 @@ def test_a_load_into_several_bases_names_the_base_whose_subscribers_are_missing(
 ) -> None:
     rows = [*(f"a{index}@x.org,news" for index in range(20)), *(f"b{index}@x.org,shop" for index in range(20))]
     job = write_lists(tmp_path, *rows)
-    job.write_text(job.read_text().replace("200ms", "1ms"))  # the list may not show a younger subscriber yet
+    job.write_text(job.read_text().replace("200ms", "1ms"))  # a younger subscriber may not be on the list yet
     assert connector.run_json("sync", job).rows == {"read": 40, "created": 40}
     erase_oldest(connector.sandbox, 5)
     write_csv(tmp_path / "people.csv", "email,list", *rows, "new@x.org,news", "new@x.org,shop")

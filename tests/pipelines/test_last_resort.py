@@ -46,7 +46,7 @@ def test_help_that_cannot_be_written_ends_with_exit_code_3_and_a_message(argumen
     assert "No space left on device" in result.stderr or "standard output is closed" in result.stderr
 
 
-def test_windows_is_refused_in_one_line() -> None:
+def test_a_start_on_windows_is_refused_in_one_line() -> None:
     program = "import os, runpy; os.name = 'nt'; runpy.run_module('pipelines', run_name='__main__')"
     result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)

@@ -58,9 +58,7 @@ def test_vv_logs_a_refusal_without_the_words_of_the_service(connector: Connector
     assert (len(lines), [line for line in lines if service_message in line]) == (1, [])
 
 
-def test_one_v_logs_look_ups_and_without_v_the_log_has_only_the_beginning_and_the_end(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_the_option_v_adds_look_ups_to_the_log(connector: Connector, tmp_path: Path) -> None:
     path = write_people(tmp_path).rename(tmp_path / "one\ntwo.csv")
     log_text = connector.import_file(path, "-v").stderr
     assert r"run begins: import one\ntwo" in log_text

@@ -34,7 +34,7 @@ def test_a_base_that_is_answered_as_another_base_gets_only_one_wrong_create(
     assert set(count_stored_emails(sandbox).values()) == {1}
 
 
-def test_a_base_that_was_answered_as_another_base_is_tried_again_with_held_resend(
+def test_a_base_that_was_answered_as_another_base_is_tried_again_with_the_option_held_resend(
     connector: Connector, tmp_path: Path
 ) -> None:
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)
@@ -76,7 +76,7 @@ def test_an_identity_that_the_service_alters_is_held_and_never_sent_again(connec
     assert sandbox.stats()["subscribers"] == 3
 
 
-def test_a_held_create_is_accepted_with_held_accept(connector: Connector, tmp_path: Path) -> None:
+def test_a_held_create_is_accepted_with_the_option_held_accept(connector: Connector, tmp_path: Path) -> None:
     path = write_people_with_tags(tmp_path)
     connector.sandbox.switch(alter_identity=True)
     connector.import_file(path)

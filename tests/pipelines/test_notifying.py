@@ -121,7 +121,7 @@ def test_a_failed_alert_of_a_quiet_run_that_is_ok_is_named(
     assert result.stderr.startswith("The job's alert failed 3 times")
 
 
-def test_a_failed_alert_without_a_state_folder_is_not_announced_for_the_next_run(
+def test_a_failed_alert_is_not_repeated_without_a_state_folder(
     connector: Connector, tmp_path: Path, webhook_receiver: WebhookReceiver
 ) -> None:
     write_job(tmp_path, webhook_receiver)

@@ -20,7 +20,7 @@ def fill_service(connector: Connector, person_count: int, *options: str) -> None
 
 
 @pytest.mark.parametrize("person_count", [0, 1, 20, 1200])
-def test_a_list_without_total_count_is_loaded_with_ignore_total_count(
+def test_a_list_without_total_count_is_loaded_with_the_option_ignore_total_count(
     connector: Connector, tmp_path: Path, person_count: int
 ) -> None:
     if person_count:

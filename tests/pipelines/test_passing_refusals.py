@@ -34,7 +34,7 @@ def test_a_rate_limit_answered_as_a_refusal_slows_the_load_and_rejects_no_row(
 
 
 @pytest.mark.parametrize("status", [200, 402])
-def test_the_next_run_sends_one_refused_row_and_the_others_only_if_that_row_is_accepted(
+def test_the_next_run_sends_all_refused_rows_only_after_one_of_the_rows_is_accepted(
     status: int, connector: Connector, tmp_path: Path
 ) -> None:
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 50)
@@ -55,7 +55,8 @@ def test_the_next_run_sends_one_refused_row_and_the_others_only_if_that_row_is_a
 
 
 def test_a_retry_counts_every_refused_row_that_it_creates_as_read(connector: Connector, tmp_path: Path) -> None:
-    """The retry has three unknown rows. It also sends one refused row and, when this row is accepted, the others."""
+    """The retry has three unknown rows. The retry also sends one refused row and, when this row is accepted, the other
+    refused rows."""
     sandbox = connector.sandbox
     sandbox.switch(quota=20, quota_status=200, **SLOW_SWITCHES)
     connector.import_file(write_addresses(tmp_path / "people.csv", 50), "--time-limit", "3s")

@@ -1,4 +1,4 @@
-"""A ledger in PostgreSQL serves the commands that a file serves; a plan and a reconciliation may only read it."""
+"""A ledger in PostgreSQL serves every command. A plan and a reconciliation need only the right to read the ledger."""
 
 from pathlib import Path
 

@@ -31,7 +31,9 @@ def import_on_terminal(
 QUESTION = "Create 2 subscribers in News (1 active, 1 inactive)? This cannot be undone. [y/N]"
 
 
-def test_an_import_shows_its_creates_and_sends_none_after_a_no(connector: Connector, people: Path) -> None:
+def test_an_import_shows_its_creates_and_sends_no_create_after_the_answer_no(
+    connector: Connector, people: Path
+) -> None:
     code, output = import_on_terminal(connector, people, "n")
     assert code == 0, output
     assert QUESTION in output
@@ -117,7 +119,7 @@ def test_a_refused_import_asks_no_question(connector: Connector, tmp_path: Path)
     assert (code, "[y/N]" in output, "says who wants no email" in output) == (2, False, True), output
 
 
-def test_an_import_with_yes_asks_no_question(connector: Connector, people: Path) -> None:
+def test_an_import_with_the_option_yes_asks_no_question(connector: Connector, people: Path) -> None:
     code, output = import_on_terminal(connector, people, "", "--yes")
     assert (code, "[y/N]" in output) == (1, False), output
     assert len(list_stored_subscribers(connector.sandbox)) == 2

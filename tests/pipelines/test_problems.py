@@ -65,7 +65,7 @@ def test_a_row_is_a_problem_until_a_run_reads_the_row_without_a_fault(connector:
     assert read_backlog(connector) == {("crm", "invalid", "email"): 1}
 
 
-def test_with_fail_on_new_a_known_problem_does_not_make_a_run_fail(connector: Connector) -> None:
+def test_a_known_problem_does_not_fail_a_run_with_the_key_fail_on(connector: Connector) -> None:
     job = JOB + "fail_on: new\n"
     results = [
         sync_lines(connector, *rows, job=job)
@@ -210,7 +210,7 @@ def test_the_report_as_text_names_new_problems(connector: Connector) -> None:
     assert "2 (1 new)" in output
 
 
-def test_fail_on_is_refused_in_a_job_that_loads_nothing(connector: Connector) -> None:
+def test_the_key_fail_on_is_refused_in_a_job_that_loads_nothing(connector: Connector) -> None:
     job = write_job(connector.folder, "job: all\nexport: {to: people.csv}\nfail_on: new\n")
     result = connector.run("export", job)
     assert (result.code, "fail_on" in result.stderr) == (2, True)

@@ -170,7 +170,9 @@ def test_the_rejects_of_a_file_come_in_the_order_of_the_file(connector: Connecto
     assert [int(row["_row"]) for row in read_rejects(result)] == list(range(9, 2502, 20))
 
 
-def test_a_refused_create_that_the_list_shows_late_exists_in_the_next_run(connector: Connector, tmp_path: Path) -> None:
+def test_a_refused_create_that_the_list_shows_late_counts_as_existing_in_the_next_run(
+    connector: Connector, tmp_path: Path
+) -> None:
     """The look-up of the first run is earlier than the moment when the list shows the subscribers."""
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 5)
     sandbox.switch(executed_status=1, executed_statuses=["422"], list_lag_ms=2000)

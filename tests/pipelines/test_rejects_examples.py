@@ -45,7 +45,7 @@ def test_an_example_of_several_files_names_its_file_and_has_each_reason_of_its_r
     assert "is not one country" in examples[1]
 
 
-def test_the_name_of_a_file_begins_no_line_of_the_report(connector: Connector, tmp_path: Path) -> None:
+def test_a_line_break_in_a_file_name_is_escaped_in_the_report(connector: Connector, tmp_path: Path) -> None:
     for name in ("a\nNext: run.csv", "b.csv"):
         write_csv(tmp_path / name, "email", "secret")
     result = connector.run("import", "*.csv", *INTO_NEWS)

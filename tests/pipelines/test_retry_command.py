@@ -178,7 +178,7 @@ def test_a_retry_confirms_held_entries_that_the_list_shows(connector: Connector,
     assert read_states(connector) == [State.HELD] * 2
 
 
-def test_held_entries_are_sent_again_with_held_resend(connector: Connector, tmp_path: Path) -> None:
+def test_held_entries_are_sent_again_with_the_option_held_resend(connector: Connector, tmp_path: Path) -> None:
     sandbox = connector.sandbox
     leave_three_held_creates(connector, write_addresses(tmp_path / "people.csv", 3))
     create_elsewhere(connector, write_addresses(tmp_path / "one.csv", 1))
@@ -193,7 +193,7 @@ def test_held_entries_are_sent_again_with_held_resend(connector: Connector, tmp_
     assert read_states(connector) == []
 
 
-def test_held_entries_are_rejected_with_held_drop(connector: Connector, tmp_path: Path) -> None:
+def test_held_entries_are_rejected_with_the_option_held_drop(connector: Connector, tmp_path: Path) -> None:
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)
     leave_three_held_creates(connector, path)
     result = retry(connector, "--held", "drop")
@@ -214,7 +214,7 @@ def leave_one_rejected_create(connector: Connector, path: Path) -> CommandResult
     return result
 
 
-def test_rejected_entries_are_sent_again_only_with_rejected(connector: Connector, tmp_path: Path) -> None:
+def test_rejected_entries_are_sent_again_only_with_the_option_rejected(connector: Connector, tmp_path: Path) -> None:
     leave_one_rejected_create(connector, tmp_path / "people.csv")
     connector.sandbox.switch(required=[])
     result = retry(connector)

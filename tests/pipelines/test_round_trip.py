@@ -21,7 +21,7 @@ SPOILED_TEXT = re.compile(r"['#=\[{(<\\]|null$|none$|nan$|nat$|n/a$|undefined$",
 """The beginnings of texts that an import may take for a missing value, an error or a formula."""
 
 TEXT_STRATEGY = (
-    # Cf: invisible characters are trimmed. These letters indicate a wrong encoding, and U+FFFD a lost character.
+    # An import trims invisible characters (Cf). The letters indicate a wrong encoding, and U+FFFD a lost character.
     st.text(
         st.characters(exclude_categories=("Cs", "Cc", "Cf", "Zl", "Zp"), exclude_characters="ÂÃâÄÅÐÑ\ufffd"),
         min_size=1,

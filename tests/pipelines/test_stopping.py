@@ -38,7 +38,7 @@ def test_a_second_signal_ends_even_a_run_whose_ledger_does_not_answer() -> None:
         assert process.stdout.readline() == "ready\n"
         for _ in range(2):
             process.send_signal(signal.SIGTERM)
-            time.sleep(0.2)  # the process would receive two signals at once as one
+            time.sleep(0.2)  # without this pause, the process would receive both signals as one signal
         _, stderr = process.communicate(timeout=30)
     assert process.returncode == 128 + signal.SIGTERM
     assert stderr.startswith("connector: ended without a report")
@@ -90,7 +90,7 @@ def test_two_signals_while_waiting_for_the_ledger_end_in_a_report(connector: Con
         holding_process.kill()
 
 
-def test_two_signals_while_postgresql_waits_for_a_lock_end_the_run_and_leave_the_table(connector: Connector) -> None:
+def test_two_signals_while_postgresql_waits_for_a_lock_leave_the_table_unchanged(connector: Connector) -> None:
     connector.sandbox.seed(20, base_name="News")
     with open_postgres() as database:
         first_result = connector.run_json("export", database.url)

@@ -40,7 +40,7 @@ def write_foreign_parquet(path: Path) -> bytes:
 
 
 @pytest.mark.parametrize("name", [*FOREIGN_FILES, "people.parquet"])
-def test_a_file_of_another_program_is_replaced_only_with_overwrite(
+def test_a_file_of_another_program_is_replaced_only_with_the_option_overwrite(
     filled_connector: Connector, tmp_path: Path, name: str
 ) -> None:
     path = tmp_path / name
@@ -61,7 +61,7 @@ def test_a_file_of_another_program_is_replaced_only_with_overwrite(
     assert sorted(path_in_folder.name for path_in_folder in tmp_path.iterdir() if path_in_folder.is_file()) == [name]
 
 
-def test_a_job_replaces_a_file_of_another_program_with_its_key_overwrite(
+def test_the_key_overwrite_lets_a_job_replace_a_file_of_another_program(
     filled_connector: Connector, tmp_path: Path
 ) -> None:
     (tmp_path / "people.csv").write_bytes(FOREIGN_FILES["people.csv"])

@@ -72,7 +72,7 @@ def test_the_id_of_a_base_has_precedence_over_its_name_and_a_new_base_is_created
     assert bases == [base_7, news, base_7, news, news, base_7]
 
 
-def test_a_create_without_fields_has_the_defaults_and_a_switch_selects_how_absent_fields_are_shown(
+def test_a_create_without_fields_has_the_default_values(
     client: SandboxClient,
 ) -> None:
     answers = []
@@ -149,7 +149,7 @@ def test_a_duplicate_is_refused_with_the_status_of_the_switch(client: SandboxCli
         ("client_user_id", [("a@e.org", "1"), ("b@e.org", "1"), ("a@e.org", "2")], "+-+"),
     ],
 )
-def test_a_client_user_id_is_the_identity_if_the_email_is_missing_or_a_switch_says_so(
+def test_a_client_user_id_is_the_identity_if_the_email_is_missing(
     client: SandboxClient, identity: str, sent_values: list[tuple[str | None, str]], statuses: str
 ) -> None:
     client.sandbox.switch(duplicates="reject_409", identity=identity)
@@ -200,7 +200,7 @@ def test_a_switch_changes_how_base_names_are_stored_and_compared(
     assert [(base["Id"], base["Name"]) for base in bases] == list(expected)
 
 
-def test_a_base_can_be_the_alias_of_another_by_name_or_by_id(client: SandboxClient) -> None:
+def test_a_base_can_be_the_alias_of_another_base_by_name_or_by_id(client: SandboxClient) -> None:
     client.sandbox.switch(base_alias={"Old": "New", "7": "9"})
     sent_values = ({"Name": "Old"}, {"Id": 7}, {"Name": "New"}, {"Name": "OLD"})
     answered_values = [client.create(base=base).json["Subscriber"]["Base"] for base in sent_values]

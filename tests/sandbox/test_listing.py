@@ -153,7 +153,7 @@ def test_a_result_window_limits_the_count_and_the_pages(client: SandboxClient, o
 
 
 def test_a_list_can_hide_classes_of_subscribers(client: SandboxClient) -> None:
-    client.create("a@example.com", Gender="male", IsActive=True)  # 100001
+    client.create("a@example.com", Gender="male", IsActive=True)  # gets the Id 100001
     client.create("b@example.com", Gender="male", IsActive=False)
     client.create("c@example.com", Gender="female", IsActive=True)
     client.create(None, ClientUserId="k4", IsActive=True)

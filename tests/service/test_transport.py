@@ -20,20 +20,20 @@ LOOPS = ("asyncio", "uvloop")  # the two event loops raise different errors
 
 
 @REQUESTS
-async def test_a_refused_connection_is_not_sent(request_: Request) -> None:
+async def test_a_request_with_a_refused_connection_is_not_sent(request_: Request) -> None:
     port = find_unused_port()
     answer = await make_attempt(f"http://127.0.0.1:{port}", request_)
     assert answer == NotSent(f"no connection to 127.0.0.1:{port}: Connection refused")
 
 
 @REQUESTS
-async def test_a_name_that_does_not_resolve_is_not_sent(request_: Request) -> None:
+async def test_a_request_to_a_host_name_that_does_not_resolve_is_not_sent(request_: Request) -> None:
     answer = await make_attempt("https://no-such-host.invalid", request_)
     assert answer == NotSent("the host name no-such-host.invalid could not be resolved")
 
 
 @REQUESTS
-async def test_a_certificate_that_is_not_trusted_is_not_sent(request_: Request) -> None:
+async def test_a_request_to_a_server_with_an_untrusted_certificate_is_not_sent(request_: Request) -> None:
     async with serve(faults.answer_with(OK), tls_context=faults.build_tls_context()) as server:
         answer = await make_attempt(server.base_url, request_)
         assert answer == NotSent("the certificate of localhost is not trusted: unable to get local issuer certificate")
@@ -50,7 +50,9 @@ async def test_a_certificate_that_is_not_trusted_is_not_sent(request_: Request) 
     ],
     ids=["plain", "reset", "silent"],
 )
-async def test_a_tls_handshake_that_fails_is_not_sent(request_: Request, fault: Fault, expected_text: str) -> None:
+async def test_a_request_whose_tls_handshake_fails_is_not_sent(
+    request_: Request, fault: Fault, expected_text: str
+) -> None:
     async with serve(fault, scheme="https") as server:
         answer = await make_attempt(server.base_url, request_, timeout_s=1.0 if fault is faults.never_answer else 10.0)
         assert isinstance(answer, NotSent)
@@ -59,7 +61,7 @@ async def test_a_tls_handshake_that_fails_is_not_sent(request_: Request, fault: 
 
 
 @REQUESTS
-async def test_a_connection_that_is_not_made_in_time_is_not_sent(request_: Request) -> None:
+async def test_a_request_without_a_connection_in_time_is_not_sent(request_: Request) -> None:
     """The backlog of the listener is full, so the kernel does not finish further handshakes."""
     with socket.socket() as listener, socket.socket() as first_filler, socket.socket() as second_filler:
         listener.bind(("127.0.0.1", 0))
@@ -104,7 +106,7 @@ async def test_a_request_that_gets_no_free_connection_is_not_sent() -> None:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-async def test_a_failure_after_the_first_byte_is_ambiguous_and_sent_once(
+async def test_a_request_that_fails_after_the_first_byte_is_ambiguous_and_sent_once(
     request_: Request, fault: Fault, expected_text: str
 ) -> None:
     async with serve(fault) as server:
@@ -116,13 +118,13 @@ async def test_a_failure_after_the_first_byte_is_ambiguous_and_sent_once(
 
 
 @REQUESTS
-async def test_a_connection_that_is_cut_at_accept_is_ambiguous(request_: Request) -> None:
+async def test_a_request_whose_connection_is_cut_at_accept_is_ambiguous(request_: Request) -> None:
     async with serve(faults.cut_at_accept) as server:
         assert isinstance(await make_attempt(server.base_url, request_), Ambiguous)
         assert server.connection_count == 1
 
 
-async def test_a_body_that_is_cut_off_is_ambiguous() -> None:
+async def test_a_request_whose_body_is_cut_off_is_ambiguous() -> None:
     async with serve(faults.cut_while_reading) as server:
         assert isinstance(await make_attempt(server.base_url, build_create(b"x" * 5_000_000)), Ambiguous)
         assert server.connection_count == 1

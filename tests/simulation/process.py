@@ -36,7 +36,7 @@ class ProcessState:
 
     kill_at_step: int | None = None  # kill the process before this step
     kill_at_commit: int | None = None  # kill the process at this commit
-    kills_after_commit: bool = False  # after the commit instead of before it
+    kills_after_commit: bool = False  # kill the process after the commit instead of before the commit
     step_count: int = 0
     commit_count: int = 0
     has_ended: bool = False

@@ -449,7 +449,7 @@ class _ScenarioBuilder:
             return RunEnding(kill_at_commit=random.randint(1, 14), kills_after_commit=random.random() < 0.5)
         created_at_s = (
             0.02 * 5000 ** random.random()
-        )  # from 20 ms to 100 s, more often early: while creates are sent, or while unknown creates are resolved
+        )  # from 20 ms to 100 s, with early times more often: while creates are sent or unknown creates are resolved
         if random_value < 0.28:
             return RunEnding(kill_at_s=created_at_s)
         if random_value < 0.35:

@@ -32,7 +32,7 @@ class RunEnding:
 
     kill_at_step: int | None = None
     kill_at_commit: int | None = None
-    kills_after_commit: bool = False  # after the commit instead of before it
+    kills_after_commit: bool = False  # kill the process after the commit instead of before the commit
     kill_at_s: float | None = None
     first_signal_at_s: float | None = None  # the time of the first signal
     second_signal_at_s: float | None = None  # the time of the second signal

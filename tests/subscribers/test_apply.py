@@ -270,7 +270,7 @@ def test_the_steps_of_a_rule_are_applied_in_their_order() -> None:
     ]
 
 
-def test_the_name_none_is_a_fault_unless_the_row_has_another_cell_without_a_value() -> None:
+def test_the_word_none_is_a_fault_if_no_other_cell_of_the_row_has_a_word_for_a_missing_value() -> None:
     frame = build_frame(
         first=["Ann", "None", "None", "Eve", "None"],
         last=["None", "Lee", "None", "NULL", "Lee"],

@@ -124,7 +124,7 @@ def test_a_column_of_unsubscribed_people_is_recognised_and_makes_them_inactive()
     assert find_consent_columns(frame, FieldMapping({}), ["opt-out"]) == []
 
 
-def test_a_column_with_a_no_is_recognised_if_the_job_makes_every_row_active() -> None:
+def test_a_column_with_a_cell_no_is_recognised_if_the_job_makes_every_row_active() -> None:
     everybody_active = FieldMapping({"is_active": ColumnRule(value="true")})
     for header in ("is_active", "active", "Aktiv", "opted_in", "Angemeldet", "Zapisany", "Accepts Email Marketing"):
         frame = pd.DataFrame({"email": ["a@x.com", "b@x.com"], header: ["yes", "no"]}, dtype="str")

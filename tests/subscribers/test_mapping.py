@@ -23,7 +23,7 @@ def list_columns(mapping: FieldMapping) -> dict[str, str | None]:
     return {name: rule.column for name, rule in mapping.rules.items()}
 
 
-def test_the_field_names_of_the_connector_are_recognised_except_those_of_the_base() -> None:
+def test_the_field_names_of_the_connector_are_recognised_except_the_fields_of_the_base() -> None:
     assert list_columns(guess_mapping(NAMES)) == {name: name for name in MAPPABLE}
 
 
@@ -153,7 +153,7 @@ def test_a_rule_without_a_source_is_refused() -> None:
         ColumnRule()
 
 
-def test_a_mapping_does_not_change_with_the_dicts_it_was_made_of() -> None:
+def test_a_mapping_has_its_own_copies_of_its_dicts() -> None:
     values = {"M": "male"}
     rules = {"gender": ColumnRule(column="sex", values=values)}
     mapping = FieldMapping(rules)

@@ -235,7 +235,7 @@ def test_the_first_estimate_reads_one_page_unless_a_listing_came_before(tmp_path
     run_with_fake(fake_list, tmp_path / "again", list_account_first)
 
 
-def test_the_estimate_of_a_sweep_in_id_order_differs_by_at_most_one_request(tmp_path: Path) -> None:
+def test_the_estimate_of_a_sweep_in_id_order_is_wrong_by_at_most_one_request(tmp_path: Path) -> None:
     for subscriber_count in (0, 1, 999, 1000, 1001, 5000, LONG_LIST_COUNT):
         fake_list = FakeList(build_other_people(subscriber_count))
 

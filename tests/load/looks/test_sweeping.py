@@ -32,7 +32,7 @@ def shuffle_list(fake_list: FakeList) -> None:
     fake_list.sort_people = lambda people: random.Random(len(fake_list.queries)).sample(people, len(people))
 
 
-def test_a_complete_sweep_decides_every_key_with_its_ids(tmp_path: Path) -> None:
+def test_a_complete_sweep_finds_each_key_or_proves_the_key_absent(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(3000))
     for subscriber_id, email, base in ((5002, "Ann@X.org", 7), (5001, "ann@x.org", 7), (5003, "bob@x.org", 8)):
         fake_list.add(subscriber_id, email, base={"Id": base, "Name": "b"})
@@ -234,7 +234,7 @@ def test_the_run_ends_if_two_bases_have_the_name(tmp_path: Path) -> None:
         sweep_for_texts(fake_list, tmp_path, "ann@x.org", base_id=None, name="News")
 
 
-def test_the_run_ends_if_the_base_has_another_name_now(tmp_path: Path) -> None:
+def test_the_run_ends_if_the_base_was_renamed(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5))
     fake_list.add(51, "ann@x.org", base={"Id": 7, "Name": "Old news"})
     with pytest.raises(RunAborted, match="no longer called News"):

@@ -169,7 +169,7 @@ def test_a_refusal_of_the_first_email_stops_the_run(mailer: Connector) -> None:
     assert (result.code, result.rows) == (0, {"read": 3, "sent": 1, "already_sent": 2})
 
 
-def test_an_email_with_a_429_is_sent_again_only_with_retry_limited(mailer: Connector, tmp_path: Path) -> None:
+def test_an_email_with_a_429_is_sent_again_only_with_the_key_retry_limited(mailer: Connector, tmp_path: Path) -> None:
     people = [f"person{index}@example.net,P,1" for index in range(60)]
     write_csv(tmp_path / "people.csv", "email,first,order", *people)
     mailer.sandbox.switch(refuse=0.2, retry_after="none")
@@ -239,9 +239,7 @@ def test_a_preview_as_text_shows_how_many_emails_would_be_sent(mailer: Connector
     assert "would send" in result.stdout
 
 
-def test_a_second_run_of_the_campaign_waits_for_the_first_and_another_campaign_does_not(
-    mailer: Connector, tmp_path: Path
-) -> None:
+def test_only_a_run_of_the_same_campaign_waits_for_the_first_run(mailer: Connector, tmp_path: Path) -> None:
     mailer.sandbox.switch(latency_ms=500)
     with mailer.start("mail", "mail.yaml", "--output", "json") as first_process:
         wait_for(lambda: mailer.sandbox.stats()["requests"].get("send", {}).get("received", 0) > 0)
@@ -269,7 +267,7 @@ def test_a_signal_ends_the_run_after_the_last_answer(mailer: Connector, tmp_path
 
 
 @pytest.mark.parametrize("change", ["another host name", "service.account"])
-def test_a_campaign_of_another_account_is_refused_without_new_account(
+def test_a_campaign_of_another_account_is_refused_without_the_option_new_account(
     mailer: Connector, tmp_path: Path, change: str
 ) -> None:
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "sent": 3}

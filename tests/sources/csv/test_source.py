@@ -110,7 +110,7 @@ def test_a_byte_that_the_named_encoding_does_not_have_rejects_its_row(tmp_path: 
 
 @pytest.mark.parametrize("byte_count_before", range(3))
 def test_a_character_at_any_place_of_a_read_is_decoded(tmp_path: Path, byte_count_before: int) -> None:
-    # Each sign has three bytes, so one of the three tests has a character across the border of two reads.
+    # The euro sign has three bytes, so two of the three tests have a character across the border of two reads.
     cell = "x" * byte_count_before + "€" * 100_000
     assert read_rows(write_file(tmp_path, f"a,b\n{cell},1\n")) == [[cell, "1"]]
 

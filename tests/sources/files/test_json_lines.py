@@ -53,7 +53,7 @@ def test_nested_objects_are_flattened_and_later_lines_can_have_new_keys(tmp_path
     ]
 
 
-def test_a_key_with_an_object_in_one_line_and_a_value_in_another_makes_both_columns(tmp_path: Path) -> None:
+def test_a_key_with_an_object_in_one_line_and_a_text_in_another_line_makes_two_columns(tmp_path: Path) -> None:
     frame = read_frame(write_file(tmp_path, "a.jsonl", '{"address": "Main St 1"}\n{"address": {"city": "Y"}}\n'))
     assert list(frame.columns) == ["address", "address.city"]
 
