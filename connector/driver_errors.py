@@ -98,14 +98,14 @@ def _read_message(error: BaseException) -> _DriverMessage:
         return _DriverMessage(
             str(first_argument["M"]), state, None, _is_written_by_user(state, first_argument.get("R"))
         )
-    if len(arguments) > 1 and type(first_argument) is int and not isinstance(error, OSError):  # drivers of MySQL
+    if len(arguments) > 1 and type(first_argument) is int and not isinstance(error, OSError):  # as in MySQL drivers
         is_written_by_user = first_argument == _SIGNAL_OF_MYSQL or _is_written_by_user(
             getattr(error, "sqlstate", None), None
         )
         return _DriverMessage(str(arguments[1]), None, first_argument, is_written_by_user)
-    if len(arguments) > 1 and isinstance(first_argument, str) and _STATE.fullmatch(first_argument):  # ODBC
+    if len(arguments) > 1 and isinstance(first_argument, str) and _STATE.fullmatch(first_argument):  # as in ODBC
         return _DriverMessage(str(arguments[1]), first_argument, None, _is_written_by_user(first_argument, None))
-    state, details = getattr(error, "sqlstate", None), getattr(error, "diag", None)  # psycopg
+    state, details = getattr(error, "sqlstate", None), getattr(error, "diag", None)  # as in psycopg
     is_from_trigger = getattr(error, "sqlite_errorname", "") == "SQLITE_CONSTRAINT_TRIGGER"
     is_written_by_user = is_from_trigger or _is_written_by_user(state, getattr(details, "source_function", None))
     return _DriverMessage(str(getattr(details, "message_primary", None) or error), state, None, is_written_by_user)

@@ -95,7 +95,7 @@ class RowRecorder:
         """Record an opt-out."""
 
     def write_row_numbers(self, outcome: Outcome, file: str, row_numbers: Sequence[int]) -> None:
-        """Record the other rows of a file by their numbers. The rows have this outcome."""
+        """Record rows of a file that need no person, by their numbers. All these rows have this outcome."""
 
     def write_created_row(self, row: Row, sent_values: Mapping[str, object]) -> None:
         """Record the values that were sent for a created row."""

@@ -200,7 +200,8 @@ class _Load:
             future_messages = [*self._increment_run.describe_future_values()]
             run.report.messages += future_messages
             run.is_attention_needed |= bool(future_messages)
-        refusals = [*self._remarks.explain_refusal(has_activity_rule=plan.rows.has_activity_rule)]  # only for a plan
+        # A load of such rows has already ended with an error, so only a plan has these messages.
+        refusals = [*self._remarks.explain_refusal(has_activity_rule=plan.rows.has_activity_rule)]
         run.is_attention_needed |= bool(refusals)
         run.report.messages += [*run.tally.messages, *run.tally.row_messages, *self._list_messages(loads, refusals)]
 

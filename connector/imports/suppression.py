@@ -148,7 +148,7 @@ def _read_chunk(list_contents: _ListContents, chunk: Chunk, plan: SuppressionPla
         texts = pa.array(values, pa.large_string())
         odd_mask = pc.or_(pc.match_substring_regex(texts, "^[^A-Za-z0-9_]"), pc.invert(pc.string_is_ascii(texts)))
         normalised_texts = [unicodedata.normalize("NFKC", text) for text in texts.filter(odd_mask).to_pylist()]
-        addresses = [re.sub(r"^[^\w@]+", "", text) for text in normalised_texts]  # without `=` or an apostrophe
+        addresses = [re.sub(r"^[^\w@]+", "", text) for text in normalised_texts]  # without signs such as `=` in front
         list_contents.digests.append(compute_identities(pd.Series(addresses, dtype="str"), "email"))
     domain_mask = mapped_frame[plan.field].str.startswith("*@").to_numpy(dtype=bool, na_value=False)
     for position in sorted(

@@ -27,7 +27,7 @@ def open_source(source: JobSource | Suppress) -> Source:
         raise ValueError("a source is a file or a query")
     if isinstance(source.sql, SqlSource) and source.sql.cursor is not None:
         return open_increment(source.sql, source.sql.cursor)
-    from connector.sources.sql import open_sql  # here: a file needs no database
+    from connector.sources.sql import open_sql  # imported here, because a file needs no database
 
     return open_sql(source.sql.url, query=source.sql.query, table=source.sql.table)
 

@@ -38,7 +38,7 @@ _GENDER_BY_WORD = {
     **dict.fromkeys(("m", "male", "man", "mann", "männlich", "homme", "hombre"), "male"),
     **dict.fromkeys(("f", "female", "w", "woman", "frau", "weiblich", "v", "vrouw", "femme", "mujer"), "female"),
 }
-_SPANISH_MALE = "h"  # for hombre; in a column with this word, m means mujer
+_SPANISH_MALE = "h"  # short for hombre; in a column with h, m means mujer
 _PHONE_CELL = r"^[+0(][0-9 ()./-]{6,24}$"
 _PHONE_HEADER = re.compile(r"phone|^tel|telef|mobil|handy|gsm|cell")
 _DATE_CELL = r"^(?=(?:\D*\d){5})[\w ,./:T-]{8,25}$"

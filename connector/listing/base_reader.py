@@ -163,7 +163,7 @@ class SweptRows:
         self._values = SpooledValues()
         self._part_indexes_by_base: dict[ListedBase, list[int]] = defaultdict(list)
         self._run_membership: dict[ListedBase, bool] = {}
-        # 8 bytes of each digest, and ids
+        # For each base: 8 bytes of the digest of each email, and the ids of the subscribers.
         self._emails_by_base: dict[ListedBase, tuple[array[int], array[int]]] | None = None
         if accesses[0].policy.identity == "client_user_id":
             self._emails_by_base = defaultdict(lambda: (array("Q"), array("q")))

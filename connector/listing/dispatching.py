@@ -112,7 +112,7 @@ class PartDispatcher(Generic[Rows]):
     filters: Mapping[str, object]  # the filters of the hidden classes
     earlier_ids: IdSet  # the ids of subscribers that were read before
     class_counts: dict[str, Counter[object]]  # the number of rows of each class in all readings together
-    part_counts: dict[str, Counter[object]] = field(default_factory=dict)  # the same numbers for this reading
+    part_counts: dict[str, Counter[object]] = field(default_factory=dict)  # `class_counts` of this reading alone
     has_other_classes: bool = False  # whether a page has a subscriber of another class
     sweep_number: int = 0  # number of the sweep
 

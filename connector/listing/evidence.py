@@ -130,7 +130,8 @@ def draw_absent_values(filters: Collection[str], draw: DrawBytes) -> dict[str, o
 
 
 def plan_questions(reading: ListReading, answers: Sequence[Answer]) -> list[Question]:
-    """Return the next questions, or no question if the answers decide. Return no more than MAX_REQUESTS allow.
+    """Return the next questions, or no question if the answers decide. Return no more questions than MAX_REQUESTS
+    allows.
 
     The order is: counts, repeated counts if the counts contradict, look-ups by Id, second look-ups of ids that exist,
     combinations of classes, and look-ups of more ledger entries. If the list changes, counts may have to be repeated
@@ -240,7 +241,7 @@ def combine_classes(classes: Sequence[HiddenClass], min_size: int = 1) -> list[t
 
 
 def _plan_look_ups(reading: ListReading, request_count: int) -> list[Question]:
-    """Return look-ups of ids, and of a few ledger entries. Return no more than MAX_REQUESTS allow after
+    """Return look-ups of ids, and of a few ledger entries. Return no more look-ups than MAX_REQUESTS allows after
     `request_count` requests."""
     questions = _plan_ids(reading)[: MAX_REQUESTS - request_count]
     remaining_count = max(0, MAX_REQUESTS - _RESERVED_REQUESTS - request_count - len(questions))

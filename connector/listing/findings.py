@@ -169,7 +169,7 @@ def compute_id_step(ids: IdArray) -> int:
 _TAIL_IDS = 1000  # ids at the end of the list from which the density of ids is computed
 _LARGEST_CHANCE = 0.001  # absent ids are evidence if chance explains them with at most this probability
 _JUMP_ROWS, _JUMP_SHARE = 2, 0.01  # assumed: between two requests, the list grows by fewer rows or a smaller share
-_GROWTH_ROWS, _GROWTH_SHARE = 5, 0.03  # assumed: while all evidence is gathered, the list grows by less
+_GROWTH_ROWS, _GROWTH_SHARE = 5, 0.03  # assumed: the same for the time in which all evidence is gathered
 # The list may show a share of a hidden class up to this limit, because subscribers change their class. If the list
 # shows a larger share of an incomplete class, a result window has cut the list off.
 _SHOWN_SHARE = 0.1

@@ -78,7 +78,7 @@ async def find_hidden_base(access: ListAccess, *, is_list_read: bool = False) ->
 async def _shows_base(access: ListAccess, reader: BaseReader) -> bool:
     """Return whether the first or the last page of the list shows a subscriber of the base. Other runs may have created
     the first subscribers of the base after the sweep. Record the result."""
-    access.state.stats = None  # the stats of the sweep are older
+    access.state.stats = None  # the stats of the sweep are out of date
     stats = await read_stats(access)
     rows = await access.stop.wait_until_stopped(_read_end(access, stats.total_count or 0))
     bases = [*({"Id": base_id, "Name": name} for base_id, name in stats.bases), *(row.get("Base") for row in rows)]

@@ -38,7 +38,7 @@ from connector.states import State
 from connector.subscribers.identity import digest_identity
 
 _NEVER, _ALWAYS = float("-inf"), float("inf")
-_ABSENT_LOOK_UPS = 5  # number of listed-as-absent identities that are looked up; 5 more if one of them exists
+_ABSENT_LOOK_UPS = 5  # number of identities that a listing lacks and that are looked up; 5 more if one exists
 _ABSENT_SAMPLE_ROWS = 400  # rows of a chunk from which the identities for these look-ups are chosen
 
 
@@ -54,7 +54,7 @@ class BasePresence:
         self._chunk: PlannedChunk | None = None  # the covered chunk; None: a listing covers every chunk
         self.listing_rows: SweptRows | None = None  # the listing whose subscribers were recorded
         self.unlisted_count = 0  # confirmed subscribers of the base that the last complete listing lacks
-        self._may_be_hidden = session.policy.looks_up_first  # stays true until `find_hidden_base` has a result
+        self._may_be_hidden = session.policy.looks_up_first  # kept until `find_hidden_base` has a result
 
     @property
     def access(self) -> ListAccess:

@@ -23,7 +23,7 @@ class UnresolvedCreate:
     message: str = ""  # the message of the last answer
     is_of_this_run: bool = False  # whether this run sent the create, after a look-up had shown the subscriber absent
     valid_until: float = -inf  # the time until which a create may rely on the last look-up of the subscriber
-    # Whether the last attempt was refused; in this run: with a 429, or for a cause that may be temporary.
+    # Whether the last attempt was refused. In this run, only a 429 or a refusal that may be temporary counts.
     is_refused: bool = False
     is_rejected_in_ledger: bool = False
     """Whether the entry is REJECTED in the ledger. The next look-up makes the entry UNKNOWN."""

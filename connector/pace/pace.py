@@ -12,11 +12,12 @@ from connector.pace.rate import FoundLimit, RateController
 _FAILURES = 10  # failures in a row that open the breaker, because a restart cuts off many requests at once
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 10.0
-# Seconds between two failures after which the count of failures starts again: nothing was sent in between.
+# If this many seconds lie between two failures, the count of failures starts again, because nothing was sent meanwhile.
 _APART_S = 2 * _LONGEST_WAIT_S
-# Seconds of failures that end the run. A restart of the service takes less, and cron can start the run again.
+# The run ends after this many seconds of failures. A restart of the service takes less time, and cron can start the run
+# again.
 _GIVEN_UP_S = 60.0
-_LONGEST_LIMITED_S = 180.0  # seconds of 429 that end the run: longer than the usual windows of a rate limit
+_LONGEST_LIMITED_S = 180.0  # the run ends after this many seconds of only 429; windows of rate limits are shorter
 
 
 class Breaker:

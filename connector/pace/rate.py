@@ -54,10 +54,10 @@ _FIRST_END = 2.0
 # The length of the longest ramp in costs of a refusal. With 20, this ramp loses 1/21 of the time to its refusal. A
 # longer ramp would find a raised limit late.
 _LONGEST_RAMP_COSTS = 20.0
-# The smallest cost (s) in the length of the longest ramp. With a smaller value, a limit of 5 requests/s without pauses
-# refuses more than 3 % of the requests.
+# The length of the longest ramp is computed with at least this cost (s). With a smaller value, a limit of 5 requests/s
+# without pauses refuses more than 3 % of the requests.
 _LEAST_CAP_COST_S = 2.0
-_LEAST_COST_S = 0.3  # the smallest cost (s) in the length of a ramp that is not the longest
+_LEAST_COST_S = 0.3  # the length of any other ramp is computed with at least this cost (s)
 # A ramp begins at least this share below its upper end. Half of this share scales the rise above the upper end.
 _ROOM = 0.015
 # Seconds in which the rise above the upper end of a ramp grows e-fold. A ramp uses a longer window instead.
@@ -65,7 +65,8 @@ _PROBE_S = 2.0
 _LONGEST_WINDOW_S = 61.0  # the longest window of services; refusals of all requests for a longer time are an outage
 _WINDOW_ROOM = 0.1  # a ramp after a full window ends this share above the mean rate of the window
 _REFUSALS = 3  # the fewest refusals without a pause, or answers behind a refused request, that show the cause
-# Refusals for each served request that do not count: in a ramp, and in a search or while chance is expected.
+# The number of refusals for each served request that do not count. The first number is for a ramp, and the second for a
+# search or while chance is expected.
 _TOLERATED, _TOLERATED_CHANCE = 0.01, 0.2
 _SURE = 0.9  # a ramp begins at this share of the rate behind a refused request, because a sample is not exact
 _FEW = 5  # so few served requests prove no rate; after as many refusals in a row, only single requests leave
@@ -77,8 +78,8 @@ _LIMIT_PAUSE_S = 10.0
 # a contradiction.
 _PATIENCE = 10
 _SLACK_S = 0.005  # seconds that a late sender may catch up: one turn of the event loop
-_HALVED_IN_S = 86_400.0  # seconds (a day) that halve the low end of an earlier limit: limits change with contracts
-_LEAST_SHARE = 0.25  # share of the low end of an earlier limit that remains at any age, up to the first rate
+_HALVED_IN_S = 86_400.0  # seconds after which half of the low end of an earlier limit is used, because limits change
+_LEAST_SHARE = 0.25  # the used low end is at least this share, or at least the first rate if that is lower
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ class TotalCountCheck(StrEnum):
 class CutOff(StrEnum):
     """Whether a result window may cut the list off (rule 7)."""
 
-    UNCHECKED = "unchecked"  # the reading is incomplete for another reason, or the list is too short for a window
+    UNCHECKED = "unchecked"  # the reading is incomplete for another reason, or the list is too short to be cut off
     EXCLUDED = "excluded"  # evidence from outside the sweep agrees with the size of the list
     NOT_EXCLUDED = "not excluded"  # there is no evidence, and no result window has the size of the list
     # there is no evidence, result windows have the size of the list, and the job accepts the list

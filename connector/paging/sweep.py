@@ -197,7 +197,7 @@ class Sweep:
             self._add_empty_page(answer)
         else:
             new_mask = self._add_rows(answer)
-        # Rows may have been added and read meanwhile.
+        # The sweep may have read more rows than the first TotalCount, because rows were added meanwhile.
         row_count = max(self.totals.first_total or 0, len(self.seen_ids))
         max_pages = min(_MAX_EXTRA_PAGES + _MAX_PAGES_FACTOR * (row_count // self._largest_step), _MAX_PAGES)
         if self.sweep_end is None and self.page_count > max_pages:

@@ -354,7 +354,7 @@ async def run_in_frame(frame: Frame, work: Work, stop: Stop, on_begin: ReceiveDe
             end_report(report, "locked" if stop.signal is None else "stopped", stop.clock.now(), str(error))
         except LedgerError as error:
             if report.finished_at is None or report.exit_code in (0, 1):
-                # A run with another exit code has already ended with this error or a worse one.
+                # With another exit code, the run has already ended with this error or with a worse error.
                 end_report(report, "aborted", stop.clock.now(), str(error))
     return report
 

@@ -51,8 +51,8 @@ ANSWER_FATES: dict[Fault | None, AnswerFate] = {
 
 
 class FaultDraw:
-    """Draws the fault of each request, or no fault. One random number decides. Each fault has its probability among the
-    requests that have no earlier fault.
+    """Draws the fault of each request, or no fault. One random number decides for each request. The probability of a
+    fault is its share of the requests that have none of the faults before it.
     """
 
     def __init__(self, settings: SandboxSettings) -> None:

@@ -119,7 +119,7 @@ class _Quotes:
     closing_quotes: Positions  # the closing quote of each opening quote, or `_NEVER_CLOSED`
     stray_quotes: Positions  # see `Records`
     indented_quotes: Positions  # see `Records`
-    inner_quotes: Positions  # quotes in unquoted cells; of two adjacent quotes, the first
+    inner_quotes: Positions  # quotes in unquoted cells; of two adjacent quotes, only the first quote
 
 
 def _find_quotes(block: bytes, octets: npt.NDArray[np.uint8], delimiter: str) -> _Quotes:

@@ -122,7 +122,7 @@ def parse_header(record: str, delimiter: str, path: str) -> tuple[str, ...]:
     return name_columns(cells)
 
 
-_MAX_TITLES = 20  # above a header; with more lines, the rows belong to another table
+_MAX_TITLES = 20  # the most titles above a header; more rows belong to another table
 _EMAIL_ADDRESS = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 _NUMBER = re.compile(r"[+-]?[\d.,\s]*\d[\d.,\s]*")
 

@@ -43,7 +43,7 @@ _NEWS_WORDS = (
     "|consens"
 )
 _MAIL_WORDS = re.compile("mail|correo|courriel")
-_REFUSAL_WORDS = re.compile(  # only next to a word for news or mail: Refus newsletter, consent_withdrawn_at
+_REFUSAL_WORDS = re.compile(  # these words count next to a word for news or mail: Refus newsletter
     "refus|declin|revo[ck]|withdr[ae]w|exclud|ausgeschl|abgelehnt|abgewahlt|widerspr|oppos|disabl|deaktiv|desactiv"
     "|disattiv|sperre|rifiut|rechaz|recus|geweiger|odmow|sprzeciw|^stop"
 )

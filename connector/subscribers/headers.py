@@ -12,6 +12,7 @@ from connector.errors import ConfigurationError
 from connector.subscribers.consent import ACTIVE_HEADERS
 from connector.subscribers.rules import ColumnRule, FieldMapping, explain_missing_name, normalise_header
 
+# A comment names the programs whose exports have the headers of its line.
 HEADERS: dict[str, tuple[str, ...]] = {
     "is_active": ACTIVE_HEADERS,
     "email": (
@@ -23,7 +24,7 @@ HEADERS: dict[str, tuple[str, ...]] = {
         "Correio eletrónico", "E-mailadres", "Mailadres", "Adres e-mail",
     ),
     "first_name": (
-        "first_name", "Given Name",  # Google Contacts, old
+        "first_name", "Given Name",  # older exports of Google Contacts
         "billing_first_name", "PRENOM",  # WooCommerce, Brevo in French
         "fname", "firstnm", "forename", "Vorname", "Rufname", "Prénoms", "Primer nombre", "Nombre de pila",
         "Nome proprio", "Primeiro nome", "Voornaam", "Roepnaam", "Imię", "Imiona",
@@ -56,7 +57,7 @@ HEADERS: dict[str, tuple[str, ...]] = {
     "custom_field2": ("custom_field2",),
     "custom_field3": ("custom_field3",),
     "address_country": (
-        "address_country", "Country Code", "Default Address Country Code",  # Shopify, old; next to the name
+        "address_country", "Country Code", "Default Address Country Code",  # Shopify, beside the name of the country
         "Country", "Country/Region", "Address 1 - Country",  # HubSpot and WooCommerce; Google Contacts
         "billing_country", "Mailing Country",  # WooCommerce, Salesforce
     ),
@@ -65,7 +66,7 @@ HEADERS: dict[str, tuple[str, ...]] = {
         "Town", "Stadt", "Ort", "Wohnort", "Ville", "Ciudad", "Città", "Cidade", "Stad", "Woonplaats", "Miasto",
     ),
     "address_state": (
-        "address_state", "State", "State/Region", "Province",  # HubSpot and Klaviyo; Shopify, old
+        "address_state", "State", "State/Region", "Province",  # HubSpot and Klaviyo; Shopify
         "Province Code", "Default Address Province Code", "Address 1 - Region", "Region",  # WooCommerce
         "billing_state", "Mailing State", "Mailing State/Province",
         "Bundesland", "Provincia", "Regione", "Provincie", "Województwo",
@@ -77,14 +78,14 @@ HEADERS: dict[str, tuple[str, ...]] = {
         "PLZ", "Postleitzahl", "Code postal", "CP", "Código postal", "CAP", "Codice postale", "CEP", "Kod pocztowy",
     ),
     "address_line1": (
-        "address_line1", "Address 1", "Street Address", "Default Address Address1",  # Shopify, old; HubSpot
+        "address_line1", "Address 1", "Street Address", "Default Address Address1",  # Shopify; HubSpot; Shopify
         "Address 1 - Street", "billing_address_1", "Mailing Street",
         "Address",  # Klaviyo; Mailchimp, whose cells have the whole address
         "Street", "Straße", "Anschrift", "Rue", "Dirección", "Calle", "Indirizzo", "Via", "Endereço", "Rua",
         "Morada", "Straat", "Adres", "Ulica",
     ),
     "address_line2": (
-        "address_line2", "Address 2", "Default Address Address2",  # Shopify, old, and Klaviyo; Shopify
+        "address_line2", "Address 2", "Default Address Address2",  # Shopify and Klaviyo; Shopify
         "Address 1 - Extended Address", "billing_address_2",
     ),
     "address_line3": ("address_line3",),

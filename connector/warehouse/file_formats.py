@@ -35,7 +35,7 @@ _EXPORT_COLUMNS = {ID, INVALID}
 """Columns that every export has. A file with these columns counts as a file of an earlier export."""
 
 _COLUMN_NAME = re.compile(r"\w+")
-_DELIMITER_AFTER_ID = re.compile(rb'id"?([,;|\t])')  # after the first column, which is the id
+_DELIMITER_AFTER_ID = re.compile(rb'id"?([,;|\t])')  # the delimiter after the name of the first column
 
 _MAX_FIRST_LINE_BYTES = 1 << 20  # no header and no JSON of one subscriber is longer
 

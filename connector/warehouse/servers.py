@@ -191,7 +191,7 @@ class SqlalchemyDatabase:
     def is_concurrency_error(self, error: Exception) -> bool:
         driver_error = getattr(error, "orig", error)
         first_argument = next(iter(getattr(driver_error, "args", ())), None)
-        # pg8000 gives a dict.
+        # The first argument of an error of pg8000 is a dict.
         sql_state = (
             first_argument.get("C") if isinstance(first_argument, dict) else getattr(driver_error, "sqlstate", None)
         )

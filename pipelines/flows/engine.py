@@ -269,7 +269,7 @@ def _start_fork_server() -> None:
     signals = (signal.SIGINT, signal.SIGTERM)
     os.environ["DASK_LOGGING__DISTRIBUTED"] = "critical"
     forkserver.set_forkserver_preload(_PRELOADED_MODULES)
-    resource_tracker.ensure_running()  # its start would unblock the signals
+    resource_tracker.ensure_running()  # a later start of the tracker would unblock the signals
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         forkserver.ensure_running()
