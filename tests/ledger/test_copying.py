@@ -59,7 +59,7 @@ def test_all_rows_are_copied_and_both_ledgers_agree(source: str, postgres_url: s
     assert {name: copied_rows[name] for name in emails} == emails
 
 
-def test_keys_continue_after_the_copied_keys(source: str, postgres_url: str) -> None:
+def test_new_rows_of_the_copy_get_keys_after_the_copied_keys(source: str, postgres_url: str) -> None:
     copy_ledger(source, postgres_url, copied_at=COPIED_AT)
     with open_ledger(postgres_url) as ledger:
         with ledger.transaction() as connection:

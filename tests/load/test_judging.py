@@ -63,7 +63,7 @@ def test_capitals_and_blanks_do_not_change_the_name_of_a_base(name: str) -> None
     assert classify_answer(build_answer(base_name=name), CANDIDATE, BASE_WITH_NAME, "News").event is Event.ANSWERED
 
 
-def test_every_other_answer_is_refused_lost_or_not_sent() -> None:
+def test_an_answer_without_success_is_refused_lost_or_not_sent() -> None:
     cases: list[tuple[Refused | Ambiguous | NotSent, Event]] = [
         (Refused(422, "no"), Event.REFUSED),
         (Ambiguous(500, "oops"), Event.LOST),

@@ -230,7 +230,9 @@ def test_a_sentinel_of_another_class_proves_no_absence(
     assert len(observed_settler.resent_candidates) == 1
 
 
-def test_twice_the_recorded_lag_must_pass_if_there_is_no_sentinel(observed_settler: ObservedSettler) -> None:
+def test_without_a_sentinel_twice_the_recorded_lag_must_pass_before_a_create_is_absent(
+    observed_settler: ObservedSettler,
+) -> None:
     with observed_settler.ledger.transaction() as connection:
         record_lag(connection, observed_settler.base.account, 45.0)
         record_lag(connection, observed_settler.base.account, 5.0)

@@ -90,7 +90,7 @@ def test_the_breaker_gives_up_after_a_minute_without_an_answer(failures: list[fl
     assert breaker.has_given_up(failures[-1]) is has_given_up
 
 
-def test_the_minute_starts_again_after_an_answer() -> None:
+def test_the_minute_without_an_answer_starts_again_after_an_answer() -> None:
     breaker = Breaker()
     breaker.record_failure(0.0, 0.0)
     breaker.record_answer()

@@ -49,7 +49,7 @@ def test_a_window_that_began_before_the_run_is_recognised() -> None:
     assert read_promise(cell).list_misses(cell, measurements) == []
 
 
-def test_the_first_minute_of_a_first_run_is_close_to_the_best_certain_result() -> None:
+def test_the_goodput_of_the_first_minute_is_close_to_the_best_certain_goodput() -> None:
     goodputs = [
         measure(cell, play(cell, RateController(), length_s=FIRST_MINUTE_S)).first_minute_goodput
         for cell in [*SAMPLE_CELLS, *MORE_CELLS]
@@ -66,7 +66,7 @@ def test_a_search_with_many_requests_in_flight_does_not_end_far_below_the_limit(
 @pytest.mark.parametrize(
     "cell", [Cell("fixed window", 10.0, 1.0, 500.0, 0.3), Cell("sliding window", 60.0, DATE_PAUSE, 500.0, 0.3)], ids=str
 )
-def test_few_requests_are_refused_in_a_long_window_with_many_in_flight(cell: Cell) -> None:
+def test_few_requests_are_refused_in_a_long_window_with_many_requests_in_flight(cell: Cell) -> None:
     play_counts = play(cell, RateController(), length_s=480)
     served_count, refused_count = sum(play_counts.served_counts[180:]), sum(play_counts.refused_counts[180:])
     assert refused_count <= 0.03 * (served_count + refused_count)

@@ -35,7 +35,7 @@ def count_admitted(controller: RateController, now: float) -> int:
 
 @pytest.mark.parametrize("now", [0.0, 123.4, 1e7])
 @pytest.mark.parametrize("ceiling", [inf, 50.0, 0.5])
-def test_the_second_request_waits_for_the_first_rate_or_the_ceiling(now: float, ceiling: float) -> None:
+def test_the_second_request_waits_as_long_as_the_first_rate_or_the_ceiling_requires(now: float, ceiling: float) -> None:
     controller = RateController(ceiling)
 
     assert controller.admit(now) == 0

@@ -89,7 +89,9 @@ def test_a_job_that_suppresses_inactive_subscribers_treats_a_missing_activity_as
     assert "though the list shows" not in result_without_option.stderr
 
 
-def test_rows_that_reactivate_a_subscriber_are_counted_without_the_option(connector: Connector, tmp_path: Path) -> None:
+def test_rows_that_reactivate_a_subscriber_are_counted_in_a_job_without_suppress_inactive(
+    connector: Connector, tmp_path: Path
+) -> None:
     def find_message(command: str) -> list[str]:
         return [
             message
@@ -128,7 +130,7 @@ def test_an_unknown_create_of_a_subscriber_that_unsubscribed_later_is_not_sent_a
     assert (9, "ann@x.org") not in count_by_base(connector.sandbox)
 
 
-def test_the_option_is_refused_without_look_ups(connector: Connector, tmp_path: Path) -> None:
+def test_the_key_suppress_inactive_is_refused_in_a_job_without_look_ups(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", *THREE_PEOPLE)
     result = connector.run_json("sync", write_job(tmp_path, load_keys=", look: none"))
     assert result.is_refused

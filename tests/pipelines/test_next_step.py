@@ -17,7 +17,9 @@ load: {quiet_period: 100ms}
 """
 
 
-def test_the_last_line_of_a_sync_imports_the_corrected_rejects(connector: Connector, tmp_path: Path) -> None:
+def test_the_last_line_of_a_sync_is_the_command_that_imports_the_corrected_rejects(
+    connector: Connector, tmp_path: Path
+) -> None:
     (tmp_path / "crm.yaml").write_text(JOB)
     write_csv(tmp_path / "people.csv", "email,first", "ann@example.com,Ann", "nobody,Bob")
     result = connector.run("sync", "crm.yaml")

@@ -277,7 +277,7 @@ def test_an_incremental_sync_reports_an_opt_out_whose_row_it_does_not_read_again
     check_without_opt_outs(connector.run_json("sync", job))
 
 
-def test_the_opt_outs_of_shards_sum_up(connector: Connector, postgres_connector: Connector) -> None:
+def test_all_shards_together_report_each_opt_out_once(connector: Connector, postgres_connector: Connector) -> None:
     people = [f"p{index}@x.org,Pat" for index in range(12)]
     sync_lines(postgres_connector, *(f"{person},yes" for person in people))
     rows = [f"{person},no" for person in people]

@@ -16,7 +16,7 @@ from connector.progress import ProgressMeter
 from tests.pipelines.conftest import ROOT, Connector
 
 
-def test_share_rate_and_remaining_time_follow_the_last_seconds() -> None:
+def test_the_rate_and_the_remaining_time_are_computed_from_the_last_seconds() -> None:
     clock_s = [0.0]
     meter = ProgressMeter(lambda: clock_s[0])
     assert meter.describe(0, None) == ""

@@ -336,7 +336,7 @@ def read_metrics(path: Path) -> dict[str, float]:
     return {f"{match[1].removeprefix('connector_last_run_')} {match[2]}": float(match[3]) for match in matches}
 
 
-def test_the_metrics_of_a_run_are_its_report(connector: Connector, tmp_path: Path) -> None:
+def test_the_metrics_of_a_run_equal_the_figures_of_its_report(connector: Connector, tmp_path: Path) -> None:
     path, metrics_path = write_csv(tmp_path / 'pe"ople.csv', "email", "ann@x.org", "no address"), tmp_path / "c.prom"
     report = connector.import_file(path, "--metrics", str(metrics_path)).report
     samples = read_metrics(metrics_path)

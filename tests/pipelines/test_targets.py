@@ -113,7 +113,9 @@ def test_a_link_is_followed_and_a_pipe_or_a_device_is_refused(filled_connector: 
         assert (result.code, "is not a file" in result.report["message"]) == (2, True)
 
 
-def test_parquet_carries_the_run_and_the_certificate(filled_connector: Connector, tmp_path: Path) -> None:
+def test_a_parquet_file_has_the_run_and_the_certificate_in_its_metadata(
+    filled_connector: Connector, tmp_path: Path
+) -> None:
     result = filled_connector.run_json("export", "out.parquet", "--columns", "email, tags")
     metadata = pq.read_metadata(tmp_path / "out.parquet").metadata
     assert json.loads(metadata[b"certificate"]) == result.report["certificate"]

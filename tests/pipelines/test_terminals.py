@@ -56,7 +56,7 @@ def test_each_command_writes_in_the_encoding_of_its_streams(connector: Connector
     assert BASE_NAME in (connector.folder / "run.html").read_text(encoding="utf-8")
 
 
-def test_json_is_complete_in_ascii(connector: Connector) -> None:
+def test_json_has_all_characters_in_a_locale_with_ascii(connector: Connector) -> None:
     file = write_csv(connector.folder / "people é.csv", "email,Vorname,Größe Ł", "ann@example.com,a,b", "bob at x,b,c")
     (connector.folder / "job.yaml").write_text(JOB, encoding="utf-8")
     options = ("--job", "job.yaml", "--output", "json", "--log-format", "json", "-vv")

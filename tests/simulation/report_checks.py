@@ -62,7 +62,7 @@ def the_changed_count_is_the_number_of_different_rows(truth: Truth) -> Iterator[
     changed.
 
     In a finished run, every confirmed row is in this sum. A retry also settles entries that it moves from REJECTED to
-    UNKNOWN. It compares no values, and its found entries have no fingerprint if they were held or rejected before.
+    UNKNOWN. A retry compares no values, and its found entries have no fingerprint if the entries were held or rejected.
     Exception: rows without a fingerprint in a run whose report says that some rows were not compared.
     """
     for run_result, report in _list_reports(truth):
@@ -242,7 +242,7 @@ def the_settled_counts_are_the_entries_that_left_unknown(truth: Truth) -> Iterat
     An entry that went to CONFIRMED was found. An entry that went to another state was absent. Exceptions:
 
     - An entry that was refused or held, and is found, may count as found.
-    - An entry that is merged with another entry, because two records turn out to be one base, may count as either.
+    - An entry that is merged with another entry, because two records are of one base, may count as found or absent.
     - An entry that the run did not send may be missing in the absent count, because its look-up had expired.
     - An entry that goes from REJECTED to UNKNOWN and back may be missing in the absent count.
     - If no request shows created subscribers, an entry that is held may be missing in the absent count, because nothing

@@ -22,7 +22,7 @@ NO_IDENTITY = ValidationRules(identity="client_user_id")
 
 
 def build_frame(**columns: Sequence[object]) -> pd.DataFrame:
-    """Return a frame like those of `apply_mapping`, in which empty cells are missing."""
+    """Return a frame as `apply_mapping` returns it: empty cells are missing."""
     types = {"tags": pd.ArrowDtype(pa.list_(pa.string()))}
     return pd.DataFrame(
         {

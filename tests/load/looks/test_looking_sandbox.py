@@ -47,7 +47,7 @@ def build_keys(person_number: int) -> list[LookupKey]:
 
 @pytest.mark.parametrize("order", ["id", "shuffled"])
 @pytest.mark.parametrize("filters", ["exact", "icase", "partial", "ignored"])
-def test_listed_subscribers_are_found_and_others_are_proved_absent_with_any_filters(
+def test_listed_and_absent_subscribers_are_recognised_with_any_filters(
     sandbox: SandboxProcess, tmp_path: Path, filters: str, order: str
 ) -> None:
     ids = fill_sandbox(sandbox)

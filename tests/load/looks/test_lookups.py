@@ -133,7 +133,7 @@ def test_look_ups_that_get_a_429_are_repeated_fewer_at_a_time(tmp_path: Path) ->
     assert all(result.is_whole for result in run_with_fake(fake_list, tmp_path, look_up_all))
 
 
-def test_look_ups_continue_one_at_a_time_as_long_as_some_are_answered(tmp_path: Path) -> None:
+def test_look_ups_continue_one_at_a_time_while_some_look_ups_are_answered(tmp_path: Path) -> None:
     def refuse_most(_query: ListQuery) -> Refused | None:
         return Refused(429, "slow down") if fake_list.in_flight_count > 1 or len(fake_list.queries) % 3 else None
 

@@ -1,4 +1,5 @@
-"""The encoding of a file: the source guesses and reports it, rejects rows if it is not certain, or obeys the job."""
+"""The encoding of a file: the source guesses and reports the encoding, or obeys the job. If the encoding is not
+certain, the source rejects rows."""
 
 import re
 from pathlib import Path

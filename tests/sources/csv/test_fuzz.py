@@ -52,7 +52,7 @@ def write_table(rows: list[list[str]], delimiter: str, ending: str, quoting: Lit
 
 
 def is_record(row: list[str], delimiter: str) -> bool:
-    """Return whether the source reads the row as a record. It skips rows of blanks, even if the cells are quoted."""
+    """Return whether the source reads the row as a record. The source skips rows of blanks, even in quoted cells."""
     return bool("".join(row).strip(" \t" if delimiter not in " \t" else " \t".replace(delimiter, "")))
 
 

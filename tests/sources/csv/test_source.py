@@ -120,7 +120,7 @@ def test_a_byte_order_mark_after_the_first_bytes_stays_in_the_text(tmp_path: Pat
         assert source.columns == ("abc", "\ufeffd")
 
 
-def test_numbers_and_lines_continue_over_chunks(tmp_path: Path) -> None:
+def test_numbers_and_lines_of_records_continue_over_chunks(tmp_path: Path) -> None:
     content = "a,b\n" + "".join(f'{n},"x\n"\n' if n % 5 else f"ragged {n}\n" for n in range(2, 1002))
     chunks = read_chunks(write_file(tmp_path, content), chunk_bytes=500)
     assert len(chunks) > 5
