@@ -90,12 +90,12 @@ import sys
 import pipelines.cli
 from connector.mail.campaign import CampaignSender
 from connector.outcomes import MailOutcome
-report = CampaignSender._report
-def report_all_but_refused(self, letter, verdict):
-    if verdict.outcome is not MailOutcome.REJECTED:
-        report(self, letter, verdict)
+report_email = CampaignSender._report_email
+def report_all_but_refused(self, email, result):
+    if result.outcome is not MailOutcome.REJECTED:
+        report_email(self, email, result)
 sys.argv = ["connector", "mail", "job.yaml", "--output", "json"]
-CampaignSender._report = report_all_but_refused
+CampaignSender._report_email = report_all_but_refused
 pipelines.cli.main()
 """
 

@@ -132,7 +132,7 @@ def test_a_plan_compares_the_list_with_the_subscribers_that_the_ledger_knows(
     write_csv(tmp_path / "people.csv", "email,name", *rows)
     result = plan(connector, job)
     assert result.code == 3
-    assert "ledger: contradicts: " in result.stderr, result.stderr
+    assert "4 of 4 subscribers that the list lacks exist" in result.stderr, result.stderr
 
 
 def test_a_plan_of_a_large_file_has_the_rows_in_the_order_of_the_file(connector: Connector, tmp_path: Path) -> None:
