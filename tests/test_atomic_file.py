@@ -1,4 +1,4 @@
-"""Files that appear only when they are complete, and replace no file that they may not replace."""
+"""Files that appear only when they are complete, and replace only files that they may replace."""
 
 import os
 import stat

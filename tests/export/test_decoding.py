@@ -45,7 +45,7 @@ def read_with_slow_decoder(body: bytes) -> ListPage[pa.RecordBatch] | None:
 
 
 def check_decoders(body: bytes, *, is_decoded_fast: bool | None = None) -> None:
-    """Check that the export, and the fast decoder if it can read the body, read the same as the slow decoder."""
+    """Check that the export, and the fast decoder if it can read the body, read the same values as the slow decoder."""
     expected, decoded_page = read_with_slow_decoder(body), decode_page(body)
     if decoded_page is not None:
         assert expected is not None, body

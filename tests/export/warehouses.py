@@ -75,7 +75,8 @@ def build_url(server: Database, database_format: Format) -> str:
 
 
 def run_sql(destination: Destination, *statements: str) -> list[tuple[Any, ...]]:
-    """Run statements as another program, in one transaction, and return the rows of the last. `{}` is the schema."""
+    """Run statements as another program, in one transaction, and return the rows of the last statement. `{}` is the
+    schema."""
     schema_prefix = f"{destination.schema}." if destination.schema else ""
     rendered_statements = [statement.replace("{}", schema_prefix) for statement in statements]
     if destination.format is Format.DUCKDB:

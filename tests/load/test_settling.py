@@ -230,7 +230,7 @@ def test_a_sentinel_of_another_class_proves_no_absence(
     assert len(observed_settler.resent_candidates) == 1
 
 
-def test_without_a_sentinel_twice_the_recorded_lag_must_pass_before_a_create_is_absent(
+def test_without_a_sentinel_a_create_counts_as_absent_only_after_twice_the_recorded_lag(
     observed_settler: ObservedSettler,
 ) -> None:
     with observed_settler.ledger.transaction() as connection:
@@ -273,7 +273,7 @@ def test_a_create_of_this_run_is_looked_up_in_other_spellings_only_after_valid_u
     assert observed_settler.ignores_case == [False, False, False, True, True, True]
 
 
-def test_an_entry_of_a_run_with_hold_is_held_by_a_later_run(observed_settler: ObservedSettler) -> None:
+def test_an_entry_of_a_run_with_on_unknown_hold_is_held_by_a_later_run(observed_settler: ObservedSettler) -> None:
     with observed_settler.ledger.transaction() as connection:
         run_key = start_run(connection, "holding", "job", "import", 0.0, is_holding=True)
         observed_settler.ledger.mark_absent(
@@ -338,7 +338,7 @@ def test_a_create_of_an_earlier_run_is_rejected_after_this_run_has_lost_the_crea
     assert (observed_settler.state, len(observed_settler.resent_candidates)) == (State.REJECTED, 5)
 
 
-def test_a_run_with_hold_holds_an_unknown_entry(observed_settler: ObservedSettler) -> None:
+def test_a_run_with_on_unknown_hold_holds_an_unknown_entry(observed_settler: ObservedSettler) -> None:
     observed_settler.look_ups = [EMPTY_LOOK_UP, EMPTY_LOOK_UP, EMPTY_LOOK_UP]
     observed_settler.settle(holds_unknown_creates=True, confirmed_at=1001.0)
     assert (observed_settler.state, observed_settler.resent_candidates) == (State.HELD, [])

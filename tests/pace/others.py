@@ -1,6 +1,7 @@
 """Controllers of other tools, written after their published rules, to compare with our controller in the matrix.
 
-Each controller obeys the pause of a refusal, although not every tool does. Each has at most 64 requests in flight.
+Each controller obeys the pause of a refusal, although not every tool does. Each controller has at most 64 requests in
+flight.
 """
 
 from math import floor

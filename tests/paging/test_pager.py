@@ -179,8 +179,8 @@ def test_the_end_is_read_again_if_its_total_count_is_wrong() -> None:
 
 
 def test_a_row_on_two_aligned_pages_prevents_the_proof() -> None:
-    """The service begins pages at multiples of 20 and sorts by a key with ties. One row is listed twice, another
-    never."""
+    """The service begins pages at multiples of 20 and sorts by a key with ties. One row is listed twice, and
+    another row is never listed."""
     rows = [*range(40, 60), 59, *range(20, 39), *range(20)]
     pager = Pager(20, ignores_total_count=True)
     while (page := pager.decide_next()) is not None:

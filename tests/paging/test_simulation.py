@@ -28,7 +28,7 @@ def test_no_certificate_of_a_small_random_list_is_false() -> None:
         assert not result.is_false(simulated_list), f"seed {seed}: {result.certificate}"
         reasons[result.certificate.reason] += 1
     assert set(reasons) >= set(CertificateReason) - REASONS_OF_OTHER_TESTS, (
-        "the random lists no longer lead to every reason"
+        "the random lists do not lead to every reason of a certificate"
     )
 
 

@@ -41,7 +41,8 @@ class CommandResult:
 
     @property
     def is_refused(self) -> bool:
-        """Whether the command ended with a usage error on stderr, and as one object on stdout if it writes JSON."""
+        """Whether the command ended with a usage error on stderr, and as one object on stdout if the command writes
+        JSON."""
         if self.code != 2 or not self.stdout:
             return self.code == 2
         report = self.report

@@ -17,7 +17,9 @@ class WebhookReceiver:
     """A receiver of alerts: the URL of the webhook, and the requests that it received."""
 
     url: str
-    answers: list[int] = field(default_factory=list)  # the status codes of the next answers. Later answers have 200.
+    answers: list[int] = field(
+        default_factory=list
+    )  # the status codes of the next answers. Later answers have the status 200.
     posts: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
 
     def pop_posts(self) -> list[tuple[dict[str, str], bytes]]:

@@ -115,7 +115,7 @@ def test_one_report_has_the_sums_of_all_shards(postgres_connector: Connector, tm
 def test_an_incremental_run_whose_worker_died_is_partial_and_reports_the_death(
     postgres_connector: Connector, tmp_path: Path
 ) -> None:
-    """An attempt that is lost after its end has moved the cursor, so the next attempt reads fewer rows."""
+    """If a worker dies after the end of an attempt, the cursor has moved, so the next attempt reads fewer rows."""
     with closing(sqlite3.connect(tmp_path / "crm.db")) as database, database:
         database.execute("create table people (email, first_name, seq)")
         rows = [(f"person{index}@example.com", f"Ann {index}", index) for index in range(PEOPLE_COUNT)]

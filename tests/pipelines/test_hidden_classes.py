@@ -49,7 +49,7 @@ def add_other_people(connector: Connector, other_person_count: int) -> None:
 
 
 def write_people(folder: Path) -> Path:
-    """Write 40 people: every second one is active, two of three are male."""
+    """Write 40 people: every second person is active, and two of three people are male."""
     lines = [f"person{n}@x.org,k{n},{'male' if n % 3 else ''},{str(n % 2 == 0).lower()}" for n in range(EXISTING_COUNT)]
     return write_csv(folder / "people.csv", "email,client_user_id,gender,is_active", *lines)
 

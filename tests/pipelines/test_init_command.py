@@ -1,4 +1,4 @@
-"""`connector init`: the draft of a job for a file or a table, which runs."""
+"""`connector init` drafts a job for a file or a table. The drafted job runs."""
 
 import os
 import sqlite3

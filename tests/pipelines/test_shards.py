@@ -114,7 +114,7 @@ def test_a_run_that_stops_beyond_its_lease_repeats_no_create_of_another_run(
     (tmp_path / "job.yaml").write_text(job_text)
     postgres_connector.sandbox.switch(duplicates="accept", latency_ms=50)
     paused_process = postgres_connector.start("sync", "job.yaml", "--output", "json", lease_s=8.0)
-    for retry_after_s, created_count in ((1, 10), (5, 20)):  # only the first 429 of a run is looked up
+    for retry_after_s, created_count in ((1, 10), (5, 20)):  # a run looks up only the first create that gets a 429
         wait_for(partial(has_stored_subscribers, postgres_connector.sandbox, created_count + 1))
         refused_count = postgres_connector.sandbox.stats()["faults"].get("refuse", 0)
         postgres_connector.sandbox.switch(refuse=1, refuse_retry_after_s=retry_after_s)

@@ -80,7 +80,7 @@ def test_an_export_by_options_imports_only_the_libraries_that_its_destination_ne
 
 def test_an_export_without_a_ledger_needs_no_library_of_ledgers(connector: Connector) -> None:
     """JSON needs no library that draws reports."""
-    connector.sandbox.seed(12_000, base_name="News")  # long enough for evidence of its size
+    connector.sandbox.seed(12_000, base_name="News")  # for a list of this length, the export gathers evidence
 
     code, libraries = run_and_list(connector, "export", "out.parquet", "--output", "json")
     assert (code, libraries) == (0, ["pyarrow.parquet", "aiohttp", "pyarrow", "uvloop"])

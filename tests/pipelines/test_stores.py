@@ -1,4 +1,4 @@
-"""Commands that read from a bucket or write to one: no duplicates, and no credential in any file."""
+"""Commands that read from a bucket or write to a bucket: no duplicates, and no credential in any file."""
 
 import gzip
 import json

@@ -232,8 +232,9 @@ def no_person_is_lost(truth: Truth) -> Iterator[str]:
       subscribers, if answers have provisional Ids, or if the service answered creates with success and stored nothing.
       Then no subscriber shows how much the list lags.
     - If no request shows created subscribers, an entry may be held, because nothing proves the subscriber absent.
-    - With these services, a refused entry may stay rejected. If the list can only not be read whole, this exception
-      covers addresses with capitals or non-ASCII letters, because the list may have no control with such a spelling.
+    - A refused entry may stay rejected if no request shows created subscribers, or if answers have provisional Ids. If
+      the list cannot be read whole, a refused entry may stay rejected if an address of the person has capitals or
+      non-ASCII letters, because the list may have no control with such a spelling.
     - Fewer than 20 entries may stay rejected after temporary refusals. If the service requires a field, any number may
       stay rejected, because the messages of these refusals equal the messages about a row.
     """

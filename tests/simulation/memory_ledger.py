@@ -118,7 +118,7 @@ class ProcessConnection:
 
 
 class Ledgers:
-    """Opens ledgers for processes. All share one SQLAlchemy engine, so that each statement is compiled once."""
+    """Opens ledgers for processes. All ledgers share one SQLAlchemy engine, so that each statement is compiled once."""
 
     def __init__(self) -> None:
         self._next_connection: ProcessConnection | None = None

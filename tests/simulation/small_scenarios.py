@@ -1,4 +1,5 @@
-"""Small scenarios in which a process can be killed at every commit and step. Each has few people and one difficulty."""
+"""Small scenarios in which a process can be killed at every commit and step. Each scenario has few people and one
+difficulty."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

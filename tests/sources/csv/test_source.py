@@ -38,7 +38,8 @@ def test_the_delimiter_is_guessed_from_the_cells_unless_an_option_names_the_deli
 
 @pytest.mark.parametrize("chunk_bytes", [None, 1, 30])
 def test_a_row_has_the_number_that_a_spreadsheet_program_shows_for_it(tmp_path: Path, chunk_bytes: int | None) -> None:
-    """Titles, the header, blank lines and lines of delimiters are rows of a spreadsheet. A `sep=` line is not."""
+    """Titles, the header, blank lines and lines of delimiters are rows of a spreadsheet. A `sep=` line is not a
+    row."""
     rows = ["Contacts", "", "name,note", "row 4,", "", "  ", 'row 7,"two\n\nlines"', ",", "row 9,a,b", "row 10,"]
     for line_above in ("", "sep=,\r\n"):
         chunks = read_chunks(write_file(tmp_path, line_above + "\r\n".join(rows)), chunk_bytes=chunk_bytes)

@@ -129,7 +129,8 @@ FILES: dict[str, Callable[[], bytes]] = {
     "misnamed.csv": write_parquet,
     "no-suffix": write_json_lines,
 }
-"""Files with the same people. The names of the last two do not fit, so the source recognises them by their contents."""
+"""Files with the same people. The names of the last two files do not fit: the source recognises both by their
+contents."""
 
 EXPECTED_FRAME = pd.DataFrame(
     {

@@ -1,4 +1,5 @@
-"""`open_file` reads every format. The content of the file decides the format, then its name, unless the job does."""
+"""`open_file` reads every format. The content of the file decides the format, then the name, unless the job
+names the format."""
 
 from pathlib import Path
 from typing import Any
