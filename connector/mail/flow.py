@@ -308,7 +308,7 @@ def _report_unread_recipients(run: _Run, email_log: EmailLog, campaign: Campaign
             if entry.recipient not in run.reported_recipients
         ]
     for entry in other_entries:
-        message = f"{entry.address}: the run {entry.run_id} sent the email, and no certain answer came"
+        message = f"{entry.address!r}: the run {entry.run_id} sent the email, and no certain answer came"
         run.rejects.write_problem(
             Problem(Row(0, "", (), ()), Outcome.UNKNOWN, "email", "unknown", message, entry.status)
         )

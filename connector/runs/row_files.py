@@ -78,9 +78,9 @@ class RowFindings:
         if not len(fields) == len(codes) == len(messages):
             fields, codes, messages = [problem.field], [problem.code], [problem.message]
         for name, code, message in zip(fields, codes, messages, strict=True):
-            if not name and problem.http_status is not None:
+            if problem.http_status is not None:
                 message = build_refusal_kind(problem.http_status, problem.message)
-            elif not name:
+            elif not name or not problem.row.number:  # other messages about a field have no value of a row
                 message = _QUOTED_TEXT.sub("'…'", _LINE_PREFIX.sub("", problem.message))
             key = str(problem.outcome), name, code, message
             if key not in self._causes and len(self._causes) >= _MAX_CAUSES:

@@ -161,6 +161,9 @@ def test_a_refusal_of_the_first_email_stops_the_run(mailer: Connector) -> None:
     (reject,) = read_rejects(result)
     assert "not registered and verified" in reject["_message"]
     assert reject["_http_status"] == "400"
+    assert [cause["message"] for cause in result.report["causes"]] == [
+        "400 SendEmail.Email.From.Email: the domain '…' is not registered and verified"
+    ]
 
     mailer.sandbox.switch(verified_domains="*")
     result = mailer.run_json("mail", "mail.yaml")
@@ -214,6 +217,8 @@ def test_a_service_that_does_not_answer_leaves_at_most_three_unknown_emails(mail
     assert (result.code, result.rows) == (1, {"read": 1, "sent": 1})
     assert "3 more recipients of this campaign" in result.stderr
     assert "example.net" in read_rejects(result)[0]["_message"]
+    assert [cause["rows"] for cause in result.report["causes"]] == [3]
+    assert "example.net" not in str(result.report["causes"])
 
 
 def test_a_preview_writes_emails_and_sends_no_email(mailer: Connector, tmp_path: Path) -> None:
