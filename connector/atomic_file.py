@@ -157,7 +157,7 @@ def _open_locked(partial_path: Path, target: Path, mode: int) -> int:
                 os.fchmod(descriptor, mode)
                 os.truncate(descriptor, 0)
                 return descriptor
-        except FileNotFoundError:  # its writer has published or deleted the file before it was locked here
+        except FileNotFoundError:  # the writer of the file has published or deleted the file before the lock
             pass
         except BaseException:
             os.close(descriptor)

@@ -260,9 +260,9 @@ def _describe_scope(plan: ExportPlan) -> RunScope:
 
 
 async def _export_list(plan: ExportPlan, report: Report, client: Client, progress: Progress, clock: Clock) -> Status:
-    """Write all subscribers that the plan's query lists (service-api.md 4.3) to the destination if the certificate of
-    the list is complete, or if the plan accepts the list. Put the certificate and the rows into the report, and return
-    the status of the run.
+    """Read all subscribers that the plan's query lists (service-api.md 4.3). Write the subscribers to the destination
+    if the certificate of the list is complete, or if the plan accepts the list. Put the certificate and the rows into
+    the report, and return the status of the run.
 
     Raises ListFailed, ConfigurationError for a destination that cannot be written, and RunAborted for a destination
     that fails. After an error, the destination is unchanged. A cancellation during the commit waits for the result of

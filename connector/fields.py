@@ -30,8 +30,8 @@ class Kind(StrEnum):
 
 
 class Content(StrEnum):
-    """The content of a field's cells in sources. It decides which texts of spreadsheets and programs are corrected or
-    refused."""
+    """The content of a field's cells in sources. The content decides which texts of spreadsheets and programs are
+    corrected or refused."""
 
     PLAIN = "plain"  # a text, or a value that its kind checks
     NAME = "name"  # any word, also a word that programs write for a missing value or for "yes"
@@ -158,8 +158,8 @@ _LETTERS_WITHOUT_MARKS = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "ħ": "
 
 
 def is_similar_base_name(requested_name: str, listed_name: str) -> bool:
-    """Return whether a service may confuse the two names: they differ only in accents, or the listed name may be
-    the beginning of the requested name, which the service has cut off."""
+    """Return whether a service may confuse the two names: the names differ only in accents, or the service may have cut
+    the requested name off, so that only the listed name is left."""
     requested_letters, listed_letters = _remove_accents(requested_name), _remove_accents(listed_name)
     if requested_letters == listed_letters:
         return True

@@ -85,13 +85,13 @@ def build_pages() -> dict[str, str]:
         ),
         "fields.md": _build_page(
             "Fields of a subscriber",
-            "This page is for you if you map columns. The names are those of DataFrames and tables, too.",
+            "This page is for you if you map columns. DataFrames and tables use the same names.",
             _build_table(("field", "in the service", "type", "rule"), fields),
         ),
         "files.md": _build_page(
             "Files of a run",
-            "This page is for you if you read the files that a run leaves. The rejects file has the source's "
-            "columns and those of [correct rejected rows](../how-to/rejects.md).",
+            "This page is for you if you read the files that a run leaves. The rejects file has the columns "
+            "of the source, and the columns that [Correct rejected rows](../how-to/rejects.md) describes.",
             "## The drift file\n",
             _build_columns(DRIFT_COLUMNS),
             "## Differences of `reconcile`\n",

@@ -37,7 +37,7 @@ _LOAD_KEY_BY_ARGUMENT = {
 """The key of a job's load section for each argument."""
 
 _JOB_ARGUMENTS = ("base_id", "base_name", "active", "mapping", "ignore", "identity", "zip")
-"""The arguments for which a job file has keys."""
+"""The arguments that have a key in a job file."""
 
 _NO_BASE = {"name": "no base"}
 """A placeholder for the base of a job that is only validated, because a validation does not use the base."""
@@ -185,7 +185,7 @@ def refuse_beside_job(
     allowed_names: Collection[str] = FILE_ARGUMENTS,
     spell_argument: ArgumentSpeller | None = None,
 ) -> None:
-    """Raise ConfigurationError for arguments for which a job file has keys. The arguments in `allowed_names` are
+    """Raise ConfigurationError if one of the arguments has a key in a job file. The arguments in `allowed_names` are
     accepted."""
     refused_names = [
         name for name in (*_JOB_ARGUMENTS, *FILE_ARGUMENTS) if arguments.get(name) and name not in allowed_names

@@ -378,9 +378,9 @@ def read_visibility(
     showed.
 
     Pages are read one after another. So a sweep in id order may show a sentinel on a late page, and lack an older
-    subscriber. This happens if the service begins to show both after the page of the older subscriber was read. Shifted
-    ranks reveal this case, unless another subscriber vanished from that page. A sentinel that the previous sweep also
-    showed excludes this case.
+    subscriber. This happens if the service begins to show both subscribers after the page of the older subscriber was
+    read. Shifted ranks reveal this case, unless another subscriber vanished from that page. A sentinel that the
+    previous sweep also showed excludes this case.
     """
     counts_all_seen_ids = certificate.reason in _ONE_MOMENT_REASONS or not certificate.is_complete
     counted_ids = seen_ids if counts_all_seen_ids else seen_ids & previous_seen_ids

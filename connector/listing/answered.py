@@ -47,11 +47,11 @@ async def find_known_subscriber(access: ListAccess, subscriber_id: int) -> Known
 
 
 async def find_existing_ids(access: ListAccess, found_ids: Mapping[int, bool]) -> set[int]:
-    """Return the ids of subscribers that existed before the unresolved creates for which a look-up has found them.
+    """Return the ids of found subscribers that existed before their unresolved creates.
 
-    `found_ids` has, for each id, whether the create is of this run. Such a subscriber existed before if a look-up has
-    shown the id before the run's first create. Any subscriber existed before if another entry of the account has the
-    id."""
+    `found_ids` has, for each id, whether the create is of this run. The subscriber of a create of this run existed
+    before if a look-up has shown the id before the run's first create. Any subscriber existed before if another entry
+    of the account has the id."""
     if not found_ids:
         return set()
     account, known_ids = access.journal.base.account, access.known_ids

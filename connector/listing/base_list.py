@@ -59,8 +59,8 @@ class EmptiedError(RunAborted):
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A reading of the list: its certificate, the listed subscribers, the time at which it started (monotonic), and the
-    end of the list if the list is in ascending id order."""
+    """A reading of the list: its certificate, the listed subscribers, the start of the reading (monotonic), and the end
+    of the list if the list is in ascending id order."""
 
     certificate: Certificate
     rows: SweptRows

@@ -253,7 +253,7 @@ async def try_look_up_by_filters(access: ListAccess, keys: Sequence[LookupKey], 
 
 
 def split_keys(keys: Sequence[LookupKey], result: LookupResult) -> tuple[list[LookupKey], list[LookupKey]]:
-    """Return the keys for which the result is conclusive, and the keys for which it is inconclusive."""
+    """Return the keys with a conclusive result, and the keys with an inconclusive result."""
     conclusive_identities = result.found_ids.keys() | result.absent_identities
     return [key for key in keys if key.identity in conclusive_identities], [
         key for key in keys if key.identity not in conclusive_identities

@@ -3,8 +3,8 @@
 The service may refuse a create and store the subscriber all the same. So every refused row is looked up once at the end
 of a run: a subscriber that is found is confirmed, and every other row is rejected with the service's message. A create
 that got a 429, or a refusal that may be temporary, is settled with the unresolved creates instead
-(`connector.load.resolution`). The next run sends those creates again whose refusals are not final
-(`NOT_FINAL_STATUSES`), and one create of each kind of refusal that many entries share.
+(`connector.load.resolution`). The next run sends creates again if their refusals are not final (`NOT_FINAL_STATUSES`).
+The next run also sends one create of each kind of refusal that many entries share.
 """
 
 from collections import defaultdict

@@ -404,8 +404,8 @@ class Settler:
 
         Entries without a sentinel of their class are sent one at a time, until one of them is created. The created
         subscriber is a sentinel for the other entries, which wait for the next look-up. Entries whose refusal may be
-        temporary are also sent one at a time. This ends when one of their kind is created, or when the run treats
-        refusals of this kind as final.
+        temporary are also sent one at a time. If one of these creates is accepted, all other entries of its kind are
+        sent together. If the refusals of a kind become final, its other entries are not sent.
         """
         session, started_at, temporary_refusals = (
             self._session,

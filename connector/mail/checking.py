@@ -171,8 +171,8 @@ def check_rows(
     on_problem: Callable[[Problem], None],
     is_stopped: Callable[[], bool],
 ) -> None:
-    """Check every row of the source. Add the rows for which an email can be sent to the spool. `now` is the time of the
-    run.
+    """Check every row of the source. Add a row to the spool if an email can be sent for the row. `now` is the time of
+    the run.
 
     The results are written into `check`, even if an error is raised. Raises SourceError. Raises RunAborted if the run
     must stop or the disk is full.

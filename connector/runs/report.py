@@ -262,7 +262,7 @@ def record_report(
     report: Report, state_dir: Path, retention_s: float, now: Callable[[], datetime]
 ) -> AbstractContextManager[bool]:
     """Return a context that stores the report in the state folder for the command `status`. The context lasts from the
-    beginning of the run to its end. It yields whether the beginning is durable."""
+    beginning of the run to its end. The context yields whether the beginning is durable."""
 
     def describe() -> dict[str, Any]:
         return {**report.as_json(), "exit_code": report.exit_code}

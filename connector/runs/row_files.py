@@ -62,7 +62,8 @@ _QUOTED_TEXT = re.compile(r"([\"']).*\1")
 class RowFindings:
     """The causes of a run's problems with masked examples, and the number of changed rows for each field.
 
-    `columns` are the columns of the source for each field. `problems` compares the problems with those of earlier runs.
+    `columns` are the columns of the source for each field. `problems` compares the problems with the problems of
+    earlier runs.
     """
 
     columns: Mapping[str, Sequence[str]] = field(default_factory=dict)

@@ -121,7 +121,7 @@ _FIELDS = tuple(name for name in _Subscriber.__annotations__ if name != "Base")
 
 
 def parse_create(body: bytes, settings: SandboxSettings) -> tuple[int | None, str | None, dict[str, Any]]:
-    """Return the Id and the Name of the base that a create names, of which one is None, and the normalised fields. A
+    """Return the Id and the Name of the base that a create names (one of both is None), and the normalised fields. A
     null State or Line3 becomes "", and Zip becomes a text. Raise RejectedError for the first rule that the create
     breaks."""
     try:

@@ -1,7 +1,7 @@
 """The interface of a destination, and the rules for the rows of `_connector_runs`. The functions have no side effects.
 
-The connector writes a table that is new or empty, or for which `_connector_runs` has a finished run. When a run begins,
-it inserts its row, with the next number of its table. Exports to one table lock the first row of this table.
+The connector writes a table only if the table is new or empty, or has a finished run in `_connector_runs`. When a run
+begins, it inserts its row, with the next number of its table. Exports to one table lock the first row of this table.
 """
 
 import json

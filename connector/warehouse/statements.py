@@ -370,8 +370,8 @@ class _Merge:
         ]
 
     def _insert_rows(self, values: Mapping[str, str], condition: str) -> Statement:
-        """Return the statement that inserts the staged rows for which the target has no row that fulfils the
-        condition."""
+        """Return the statement that inserts staged rows. A staged row is left out if the target has a row with its id
+        that fulfils the condition."""
         exists_sql = f"EXISTS (SELECT 1 FROM {self._target} t WHERE {self._same_id_sql} AND {condition})"
         rows_sql = f"SELECT {', '.join(values.values())} FROM {self._stage} s WHERE NOT {exists_sql}"
         columns = self._dialect.format_names(list(values))

@@ -251,8 +251,8 @@ async def _open_client(options: EngineOptions) -> AsyncIterator[Client]:
                 )
             except (OSError, ValueError, TypeError) as error:  # no such address, or no answer (TimeoutError among them)
                 raise ConfigurationError(
-                    f"the scheduler {options.scheduler} does not answer ({type(error).__name__}). Check that it runs, "
-                    "and give the address that it shows when it starts, for example tcp://10.0.0.5:8786"
+                    f"the scheduler {options.scheduler} does not answer ({type(error).__name__}). Check that the "
+                    "scheduler runs, and give the address that it shows when it starts, for example tcp://10.0.0.5:8786"
                 ) from None
             stack.push_async_callback(_close_resource, client)
             yield client
