@@ -31,7 +31,9 @@ async def run_send(message: Message, settings: Settings, stop: Stop, progress: P
     with record_report(report, settings.state_dir, settings.retention_s, clock.now) as is_recorded:
         if not is_recorded:
             reason = f"the run cannot be recorded in {settings.state_dir}, so the email was not sent"
-            end_report(report, "aborted", clock.now(), f"{reason}. Make the folder writable, and run again")
+            _end_report(
+                report, MailOutcome.UNSENT, "aborted", clock, f"{reason}. Make the folder writable, and run again"
+            )
         elif stop.is_stopping:
             _end_report(report, MailOutcome.UNSENT, "stopped", clock)
             report.signal = stop.signal

@@ -145,7 +145,7 @@ def test_an_email_that_cannot_be_recorded_is_not_sent(mailer: Connector, tmp_pat
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "runs").write_text("a file in the way")
     result = mailer.run_json("send", *ARGUMENTS)
-    assert (result.code, mailer.sandbox.outbox()) == (3, [])
+    assert (result.code, mailer.sandbox.outbox(), result.rows) == (3, [], {"read": 1, "unsent": 1})
     assert "cannot be recorded in" in result.report["messages"][0]
 
 
