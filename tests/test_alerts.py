@@ -26,7 +26,7 @@ def build_report(
 
 
 def decide_all(reports: list[dict[str, Any]], interval_s: float, policy: AlertPolicy = "change") -> list[str | None]:
-    """Return the reason of each run's alert or None. The runs are of one job and this many seconds apart."""
+    """Return the reason of each run's alert or None. The runs of one job begin every `interval_s` seconds."""
     last_run, reasons = None, list[str | None]()
     for index, report in enumerate(reports):
         reason, last_run = decide_alert(policy, last_run, report, 1e9 + index * interval_s)

@@ -251,7 +251,7 @@ def read_ids(serve_list: ServePage, query: ListQuery) -> tuple[Certificate, list
     return certificate, collector.ids
 
 
-def test_a_filter_that_does_not_return_a_listed_subscriber_is_not_used() -> None:
+def test_a_filter_that_misses_a_listed_subscriber_is_not_used() -> None:
     serve_nobody_by_email = serve_filtered(lambda filters: lambda _subscriber: "Email" not in filters)
 
     certificate, ids = read_ids(serve_nobody_by_email, ListQuery(limit=100, email="p5@x.org"))

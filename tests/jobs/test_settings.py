@@ -78,7 +78,7 @@ def test_the_error_of_a_missing_token_shows_the_next_step(environ: dict[str, str
         read_token(environ)
 
 
-def test_the_error_of_a_token_that_no_header_can_contain_does_not_show_the_token() -> None:
+def test_the_error_of_a_token_with_an_invalid_character_hides_the_token() -> None:
     for character in "\n\x00\x7f\u2028“\udcff\xa0":
         with pytest.raises(ConfigurationError) as error_info:
             read_token({"CONNECTOR_TOKEN": f"s3cr3t{character}token"})

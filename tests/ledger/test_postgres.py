@@ -36,7 +36,7 @@ def read_setting(url: str, setting: str) -> str:
         return str(connection.exec_driver_sql(f"SHOW {setting}").scalar_one())
 
 
-def test_a_commit_waits_for_the_disk_with_any_default_of_the_server(postgres_url: str) -> None:
+def test_a_commit_waits_for_the_disk_with_any_default_setting_of_the_server(postgres_url: str) -> None:
     options = str(make_url(postgres_url).query["options"])
     url = set_options(postgres_url, f"{options} -csynchronous_commit=off")
     assert run_sql(url, "SHOW synchronous_commit") == [("off",)]

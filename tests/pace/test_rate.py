@@ -63,7 +63,7 @@ def test_a_sender_that_was_idle_does_not_catch_up(rate: float) -> None:
     assert count_admitted(controller, 30.0 + IDLE_S) <= 1 + 1.1 * rate * BURST_S
 
 
-def test_the_rate_does_not_grow_while_few_requests_are_sent_and_no_limit_is_known() -> None:
+def test_few_requests_do_not_raise_the_rate_before_a_limit_is_known() -> None:
     controller = RateController()
 
     for second in range(1000):

@@ -17,8 +17,8 @@ Change = Callable[[Rows], None]
 def read_list(
     rows: Rows, changes: dict[int, Change] | None = None, limit: int = 100
 ) -> tuple[Certificate, list[PageRequest], Rows]:
-    """Read a list in the order of `rows`, which is answered correctly. `changes` has a change for the index of the
-    request before which it happens."""
+    """Read a list in the order of `rows` from a service that answers correctly. `changes` has the changes of the
+    list by the index of the request that follows the change."""
     pager, pages, listed_ids = Pager(limit), list[PageRequest](), Rows()
     while (page := pager.decide_next()) is not None:
         if changes and len(pages) in changes:

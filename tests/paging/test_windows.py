@@ -78,7 +78,7 @@ def test_a_list_that_shows_everybody_is_rarely_classified_as_cut_off_and_needs_f
         certificate = queried_list.read()
         reasons[certificate.reason] += 1
         cut_offs[certificate.cut_off] += 1
-        hidden_count += bool(certificate.hidden)  # a new subscriber was the first one of its class
+        hidden_count += bool(certificate.hidden)  # a new subscriber was the first of its class
         assert queried_list.evidence_count <= MAX_REQUESTS or certificate.hidden, f"seed {seed}"
     assert hidden_count <= max(1, LIST_COUNT // 100)
     assert reasons[CertificateReason.CUT_OFF] + reasons[CertificateReason.CUT_OFF_POSSIBLE] <= max(1, LIST_COUNT // 100)

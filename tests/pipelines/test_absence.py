@@ -46,7 +46,7 @@ def test_a_lost_first_create_in_an_empty_account_is_sent_again(
 
 
 @pytest.mark.parametrize(("other_person_count", "cache_ignores"), [(0, True), (30, False), (MANY_OTHER_PEOPLE, True)])
-def test_a_cached_answer_of_the_list_does_not_prove_that_a_lost_create_had_no_effect(
+def test_a_cached_answer_of_the_list_does_not_prove_a_lost_create_absent(
     connector: Connector, tmp_path: Path, other_person_count: int, cache_ignores: bool
 ) -> None:
     """`cache_ignores`: the cache ignores the Cache-Control header of the requests."""

@@ -116,7 +116,7 @@ def test_a_shrunken_source_stops_the_run(connector: Connector, tmp_path: Path) -
     assert connector.run_json("sync", job_with_higher_limit).rows == {"read": 40, "exists": 40}
 
 
-def test_an_empty_query_stops_the_run_and_a_cursor_without_new_rows_does_not(
+def test_a_source_without_rows_stops_the_run_unless_the_source_has_a_cursor(
     connector: Connector, tmp_path: Path
 ) -> None:
     add_people(tmp_path, 1)
@@ -246,7 +246,7 @@ def test_the_shrink_guard_compares_runs_of_the_same_account(connector: Connector
     )
 
 
-def test_no_load_follows_a_survey_that_cannot_write_its_rejects(connector: Connector, tmp_path: Path) -> None:
+def test_a_survey_that_cannot_write_its_rejects_ends_the_run(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(required="FirstName")
     write_people(tmp_path, 1, "bob@x.org,")
     job = write_job(tmp_path, "guard: {}")

@@ -86,7 +86,7 @@ def test_each_comparison_of_an_opt_out_compares_the_whole_row(connector: Connect
     assert [list_opt_outs(result) for result in results] == [["ann@x.org"]] * 2
     assert [sorted(line["field"] for line in read_drift(result)) for result in results] == [
         ["first_name", "first_name", "is_active"],
-        ["first_name", "is_active"],  # no row of bob, whose change was reported before
+        ["first_name", "is_active"],  # the first run has already reported bob's change
     ]
     set_activity(connector, "ann@x.org", is_active=False)
     last_result = sync_lines(connector, "ann@x.org,Anna,no", "bob@x.org,Rob,yes")

@@ -66,7 +66,7 @@ def test_each_command_begins_at_the_limit_that_the_last_load_found(
 
 
 @pytest.mark.parametrize("ledger_state", ["none", "held", "not writable"])
-def test_an_export_under_a_limit_needs_no_ledger(connector: Connector, tmp_path: Path, ledger_state: str) -> None:
+def test_an_export_under_a_rate_limit_needs_no_ledger(connector: Connector, tmp_path: Path, ledger_state: str) -> None:
     prepare_run(connector, tmp_path)
     ledger_path, url = tmp_path / "ledger" / "ledger.db", f"sqlite:///{tmp_path}/ledger/ledger.db"
     with ExitStack() as exit_stack:

@@ -146,7 +146,7 @@ def test_a_clock_that_has_jumped_ahead_deletes_nothing(connector: Connector, tmp
     assert "the clock" not in result.stderr
 
 
-def test_files_that_no_run_made_are_neither_read_nor_deleted(connector: Connector, tmp_path: Path) -> None:
+def test_only_files_of_runs_are_read_and_deleted(connector: Connector, tmp_path: Path) -> None:
     runs, rejects = tmp_path / "state" / "runs", tmp_path / "state" / "rejects"
     write_run_file(tmp_path / "state")
     rejects.mkdir()
@@ -240,7 +240,7 @@ def test_status_advises_to_look_for_the_email_of_a_killed_send(connector: Connec
 
 
 @pytest.mark.parametrize(("status", "expected_text"), [("locked", "was locked"), ("usage", "was refused")])
-def test_a_run_that_did_not_start_does_not_hide_the_previous_run(
+def test_a_failed_start_does_not_hide_the_previous_run(
     connector: Connector, tmp_path: Path, status: str, expected_text: str
 ) -> None:
     path = write_csv(tmp_path / "people.csv", "email", "ann@x.org")

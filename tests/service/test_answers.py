@@ -119,7 +119,7 @@ def test_a_definite_4xx_is_a_refusal() -> None:
             assert answer == Refused(status, "no", 3.0)
 
 
-def test_every_status_that_is_neither_2xx_nor_a_definite_4xx_is_ambiguous() -> None:
+def test_every_status_except_2xx_and_a_definite_4xx_is_ambiguous() -> None:
     for status in [100, 199, 300, 301, 302, 304, 307, 308, 408, 409, 500, 502, 503, 504, 520, 599, 999]:
         for parse in PARSERS:
             answer = parse(status, {"Retry-After": "3"}, b'{"message": "no"}', NOW)

@@ -109,7 +109,7 @@ def test_a_token_is_neither_pickled_nor_copied(serialise: Callable[[Token], obje
     assert TOKEN_TEXT not in str(error_info.value)
 
 
-def test_the_error_of_a_token_that_no_header_can_contain_does_not_show_the_token() -> None:
+def test_the_error_of_a_token_with_an_invalid_character_hides_the_token() -> None:
     for text in [
         "",
         " ",

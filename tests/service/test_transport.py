@@ -73,7 +73,7 @@ async def test_a_request_without_a_connection_in_time_is_not_sent(request_: Requ
     assert answer == NotSent("no connection within 0.5 s")
 
 
-async def test_a_request_that_gets_no_free_connection_is_not_sent() -> None:
+async def test_a_request_without_a_free_connection_is_not_sent() -> None:
     async with (
         serve(faults.never_answer) as server,
         open_transport(build_service(server.base_url, 1.0, 1)) as transport,

@@ -115,7 +115,7 @@ def test_the_run_no_longer_uses_a_filter_that_lists_subscribers_for_a_made_up_va
     run_with_fake(fake_list, tmp_path, run_checks)
 
 
-def test_a_filter_without_a_total_count_for_a_made_up_value_is_not_usable(
+def test_a_filter_is_usable_only_with_a_total_count_for_a_made_up_value(
     tmp_path: Path,
 ) -> None:
     fake_list = FakeList(build_other_people(5), choose_total=lambda match_count: None)
@@ -179,7 +179,7 @@ def test_the_sent_text_of_a_sentinel_is_the_first_control(tmp_path: Path) -> Non
     assert fake_list.count_requests("p+11@x.org") == 0
 
 
-def test_a_sentinel_that_the_list_does_not_show_by_its_id_is_not_used(tmp_path: Path) -> None:
+def test_a_sentinel_is_a_control_only_if_the_list_shows_its_id(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     result = check_filters_of(
         fake_list, tmp_path, PLUS_CLASS, sentinels=build_sentinels("late+1@x.org", "late+2@x.org", "late+3@x.org")

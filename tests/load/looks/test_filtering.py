@@ -262,7 +262,7 @@ def test_the_latest_sentinel_is_looked_up_before_the_keys(tmp_path: Path) -> Non
     assert emails.index("wit@x.org") < emails.index("bob@x.org")
 
 
-def test_a_sentinel_that_the_list_no_longer_shows_after_the_look_ups_does_not_count(tmp_path: Path) -> None:
+def test_a_sentinel_that_vanishes_during_the_look_ups_does_not_count(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5))
     fake_list.add(100, "wit@x.org")
 

@@ -182,9 +182,7 @@ def test_a_listing_records_only_the_subscribers_of_the_base(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("is_listed", [True, False])
-def test_a_listing_that_shows_no_unverified_entry_ends_the_run_and_records_nothing(
-    tmp_path: Path, is_listed: bool
-) -> None:
+def test_a_listing_without_any_unverified_entry_ends_the_run(tmp_path: Path, is_listed: bool) -> None:
     """The list must show the identity of an entry. The Id of the entry with another identity is not enough."""
     fake_list = FakeList(build_other_people(5))
     fake_list.add(51, "ann@x.org" if is_listed else "other@x.org")

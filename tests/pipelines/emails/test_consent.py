@@ -89,7 +89,7 @@ def test_the_word_unsubscribed_in_a_late_row_also_suppresses_earlier_rows(mailer
 # Recipients whom the list of the service shows as inactive
 
 
-def test_an_inactive_subscriber_of_the_list_gets_no_email_unless_the_job_allows_it(
+def test_an_inactive_subscriber_of_the_list_gets_an_email_only_if_the_job_allows_it(
     mailer: Connector, tmp_path: Path
 ) -> None:
     mailer.sandbox.seed(1200, base_name="Others")

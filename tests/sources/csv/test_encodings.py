@@ -56,7 +56,7 @@ def test_a_guess_is_reported_with_some_decoded_names(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_an_encoding_that_is_not_certain_is_not_guessed(tmp_path: Path, names: str, encoding: str, reason: str) -> None:
+def test_an_uncertain_encoding_is_not_guessed(tmp_path: Path, names: str, encoding: str, reason: str) -> None:
     path, rows = write_people(tmp_path, f"Ann {names} Bob", encoding)
     (chunk,) = read_chunks(path)
     assert chunk.frame["name"].tolist() == ["Ann", "Bob"]
