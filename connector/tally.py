@@ -75,7 +75,7 @@ class Leftover(Enum):
 
 
 class RowRecorder:
-    """Receives the rows of a run. The methods of this class record nothing."""
+    """Receives the rows of a run. This class ignores the rows, and its subclasses record the rows."""
 
     @property
     def needs_all_rows(self) -> bool:

@@ -247,8 +247,8 @@ async def find_unlisted_create(session: Session) -> Sentinel | None:
 
 
 def describe_unlisted_create(session: Session, last_sentinel: Sentinel, created_count: int) -> tuple[str, bool]:
-    """Return a message about new subscribers whose last one is not on the list, and whether a person must look at the
-    service. Before the largest lag on record has passed, no person needs to look.
+    """Return a message that the list lacks the last new subscriber, and whether a person must look at the service. No
+    person needs to look before the largest lag on record has passed.
     """
     age_s = session.clock.monotonic() - last_sentinel.confirmed_at
     first_sentence = (

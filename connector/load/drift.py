@@ -205,7 +205,7 @@ class _Comparison:
             yield self._sessions[owner], indexes
 
     def _compare_shown_subscribers(self) -> None:
-        """Compare the rows whose subscribers earlier look-ups of this run have shown. Keep only the other rows."""
+        """Compare each row whose subscriber was shown by an earlier look-up of this run. Keep only the other rows."""
         shown_subscribers = self._session.access.state.shown_subscribers
         for batch in _split_into_batches(self._ids.tolist()):
             wire_objects = [shown_subscribers.read(subscriber_id) for subscriber_id in batch]

@@ -78,14 +78,14 @@ HEADERS: dict[str, tuple[str, ...]] = {
         "PLZ", "Postleitzahl", "Code postal", "CP", "Código postal", "CAP", "Codice postale", "CEP", "Kod pocztowy",
     ),
     "address_line1": (
-        "address_line1", "Address 1", "Street Address", "Default Address Address1",  # Shopify; HubSpot; Shopify
+        "address_line1", "Address 1", "Street Address", "Default Address Address1",  # Shopify (two forms), HubSpot
         "Address 1 - Street", "billing_address_1", "Mailing Street",
         "Address",  # Klaviyo; Mailchimp, whose cells have the whole address
         "Street", "Straße", "Anschrift", "Rue", "Dirección", "Calle", "Indirizzo", "Via", "Endereço", "Rua",
         "Morada", "Straat", "Adres", "Ulica",
     ),
     "address_line2": (
-        "address_line2", "Address 2", "Default Address Address2",  # Shopify and Klaviyo; Shopify
+        "address_line2", "Address 2", "Default Address Address2",  # Shopify (two forms), Klaviyo
         "Address 1 - Extended Address", "billing_address_2",
     ),
     "address_line3": ("address_line3",),

@@ -114,7 +114,7 @@ class Differences:
         return self.is_certain and not any(self.counts.values())
 
     def as_json(self) -> dict[str, Any]:
-        """Return the keys that only the report of a reconciliation has: those of `DifferencesReport`."""
+        """Return the keys of `DifferencesReport`, which only the report of a reconciliation has."""
         return {
             "differences": {kind: self.read_count(kind) for kind in KINDS},
             "fields": {name: self.fields[name] for name in NAMES if self.fields[name]},
