@@ -215,8 +215,8 @@ class LedgerWriter:
         await self.execute(record_intents)
 
     def record(self, identity: bytes, transition: Transition) -> None:
-        """Record the state transition of an entry that is SENDING. It is durable after the next commit. Until then, the
-        entry stays SENDING."""
+        """Record the state transition of an entry that is SENDING. The state transition is durable after the next
+        commit. Until then, the entry stays SENDING."""
         self._transitions[transition.event].append((identity, transition))
 
     def record_receipt(

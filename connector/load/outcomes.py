@@ -452,7 +452,8 @@ def _build_rejected_problem(source: Row, status: int | None, message: str, attem
 
 
 def _find_reason(entry: Entry, row: LoadRow) -> CompareReason | None:
-    """Return the reason to compare the row of a CONFIRMED entry with the service, or None if the row is as it was sent."""
+    """Return the reason to compare the row of a CONFIRMED entry with the service. Return None if the row is as it was
+    sent."""
     if row.fingerprint in (b"", entry.fingerprint):
         return None
     return CompareReason.FIRST if entry.fingerprint is None else CompareReason.CHANGED

@@ -331,7 +331,7 @@ class Settler:
         return result.started_at >= unresolved_create.attempt_ended_at + 2 * session.access.state.largest_lag_s
 
     async def end_look_up(self) -> None:
-        """Send the entries again that are proved absent, or suppress, hold or reject them.
+        """Send entries that are proved absent again, or suppress, hold or reject these entries.
 
         All entries are looked up before any entry is sent again. Otherwise new sentinels, which the list may not show
         yet, would prevent the proof of absence of the remaining entries.

@@ -117,7 +117,7 @@ _FILE_OPTIONS = (
     default=True,
     group="Columns",
     default_text="write them",
-    help="Write the columns _run_id and _exported_at to a file. A table always has them.",
+    help="Write the columns _run_id and _exported_at to a file. A table always has both.",
 )
 @option(
     "--format",
