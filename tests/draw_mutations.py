@@ -300,7 +300,10 @@ def main(arguments: Sequence[str]) -> None:
         "run first to write it.",
     )
     parser.add_argument(
-        "--most", type=float, default=inf, help="seconds of tests for each mutation [default: no limit]"
+        "--most",
+        type=float,
+        default=inf,
+        help="largest number of seconds of tests for each mutation [default: no limit]",
     )
     options = parser.parse_args(arguments)
     drawn_mutations = sorted(list_mutations(ROOT), key=lambda mutation: mutation.rank(options.seed))[: options.number]

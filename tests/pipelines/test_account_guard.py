@@ -117,7 +117,7 @@ def test_a_run_waits_for_subscribers_of_the_previous_run_that_the_list_does_not_
         record_lag_of_list(connector, recorded_lag_s)
     result = connector.import_file(write_addresses(tmp_path / "more.csv", 31), "--quiet-period", quiet_period)
     assert result.rows == {"read": 31, "exists": 30, "created": 1}, result.stderr
-    assert result.code == 0 or "churn_delete" in switches, "the subscriber that vanishes may be the new one"
+    assert result.code == 0 or "churn_delete" in switches, "the subscriber that vanishes may be the new subscriber"
 
 
 def test_a_run_without_new_rows_continues_if_the_filter_by_id_is_ignored(connector: Connector, tmp_path: Path) -> None:

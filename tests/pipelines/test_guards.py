@@ -66,7 +66,7 @@ def test_more_invalid_rows_than_allowed_stop_the_run(connector: Connector, tmp_p
     assert (second_result.code, second_result.rows) == (1, {"read": 100, "invalid": 10, "created": 90})
     rejected_row_numbers = [row["_row"] for row in read_rejects(second_result)]
     assert rejected_row_numbers == [str(index) for index in range(92, 102)], (
-        "each row once, although the survey reads the rows, too"
+        "the rejects have each row once, although the survey also reads the rows"
     )
 
 

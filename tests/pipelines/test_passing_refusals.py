@@ -80,7 +80,9 @@ def test_rows_that_lack_a_required_field_are_rejected_without_a_pause(connector:
         {"read": 120, "created": 59, "rejected": 61},
         120,
     )
-    assert first_result.report["requests"]["list"]["sent"] <= 12 + 2 * MAX_REQUESTS, "one sweep for all refused rows"
+    assert first_result.report["requests"]["list"]["sent"] <= 12 + 2 * MAX_REQUESTS, (
+        "one sweep looks up all refused rows"
+    )
     second_result = connector.import_file(path)
     assert (second_result.rows, count_creates(second_result)) == ({"read": 120, "exists": 59, "rejected": 61}, 0)
 

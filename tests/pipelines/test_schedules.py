@@ -93,7 +93,7 @@ def test_a_schedule_runs_unchanged_in_its_environment(machine: Path, read_schedu
     assert (machine / "var/lib/connector/ledger.db").exists()
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 def test_systemd_accepts_the_units(machine: Path) -> None:
     for name in ("connector.service", "connector.timer"):
         text = (CONFIGS / name).read_text().replace("/opt/connector/bin/", f"{machine}/opt/connector/bin/")

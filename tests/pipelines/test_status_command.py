@@ -102,7 +102,9 @@ def test_status_of_a_job_has_the_open_entries_of_this_job_only(connector: Connec
     assert (report["open_entries"], report["next"]) == ([], [])
     assert "What is openNothing" in (tmp_path / "none.html").read_text().replace("</h2><p>", "")
     connector.run_json("retry", "--quiet-period", "200ms")
-    assert len(connector.run_json("status", "--job", "people").report["open_entries"]) == 1, "of a retry without a job"
+    assert len(connector.run_json("status", "--job", "people").report["open_entries"]) == 1, (
+        "the entry belongs to the job after a retry without a job"
+    )
 
 
 def test_old_files_are_deleted_by_prune_and_at_the_end_of_a_run(connector: Connector, tmp_path: Path) -> None:

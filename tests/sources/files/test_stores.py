@@ -65,7 +65,9 @@ def test_compressed_objects_and_archives_and_patterns_of_a_store_are_read(put_ob
     folder = ann_url.removesuffix("a.csv.gz")
     ann_row, bob_row = ["ann@x.org", "Ann"], ["bob@x.org", "Bob"]
     assert read_rows(ann_url) == [(ann_url, ann_row)]
-    assert read_rows(f"{folder}[ab].csv*") == [(ann_url, ann_row), (bob_url, bob_row)], "not in the order of names"
+    assert read_rows(f"{folder}[ab].csv*") == [(ann_url, ann_row), (bob_url, bob_row)], (
+        "the objects were not read in the order of their names"
+    )
     assert read_rows(f"{folder}*.csv") == [(bob_url, bob_row), (url_with_brackets, ann_row)], (
         "hidden objects or objects in folders were read"
     )
