@@ -56,7 +56,7 @@ def test_a_file_of_another_program_is_replaced_only_with_the_option_overwrite(
     if name in ("people.csv", "text.parquet"):
         assert filled_connector.run_json("export", name, "--overwrite").rows == {"read": 20, "written": 20}
         assert filled_connector.run_json("export", name).rows == {"read": 20, "written": 20}, (
-            "an export has written the file now"
+            "an export wrote the file, so --overwrite is not needed"
         )
     assert sorted(path_in_folder.name for path_in_folder in tmp_path.iterdir() if path_in_folder.is_file()) == [name]
 

@@ -181,7 +181,7 @@ def list_statuses(client: SandboxClient, request_count: int) -> list[int]:
     return [client.create(f"{index}@example.com").status for index in range(request_count)]
 
 
-def test_a_number_of_creates_or_all_creates_of_a_time_can_be_refused(client: SandboxClient) -> None:
+def test_creates_can_be_refused_by_their_number_or_for_a_period(client: SandboxClient) -> None:
     client.sandbox.switch(blocked_from=3, blocked_creates=2, blocked_status=404)
     assert list_statuses(client, 6) == [200, 200, 404, 404, 200, 200]
     client.sandbox.switch(blocked_from=0)

@@ -65,7 +65,7 @@ def test_lasting_refusals_end_the_run_within_two_minutes_and_the_next_run_finish
     assert 60 <= first_run.ended_at - first_run.started_at <= 120
     assert (
         count_creates(result, first_run) < FIRST_REFUSED_CREATE + 110
-    )  # plus the creates under way when the pause begins, and the probes
+    )  # the service also gets the creates under way when the pause begins, and the probes
     assert count_states(first_run)[State.REJECTED] >= 20
     assert (second_run.report.reason, count_states(second_run)) == (None, Counter({State.CONFIRMED: PERSON_COUNT}))
     assert result.contradictions == []
