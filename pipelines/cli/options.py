@@ -303,7 +303,7 @@ _MAPPING_OPTIONS: tuple[Callable[[CommandFunction], CommandFunction], ...] = (
         "active",
         default=None,
         group=MAPPING_GROUP,
-        default_text="from a column; required if no column fits",
+        default_text="from a column; else you must choose",
         help="Create every subscriber as active, or every subscriber as inactive. With --active, a column with "
         "opt-outs stops the import.",
     ),
