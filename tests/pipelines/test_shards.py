@@ -9,6 +9,7 @@ import random
 import signal
 import sqlite3
 import time
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -132,7 +133,7 @@ def test_a_run_that_stops_beyond_its_lease_repeats_no_create_of_another_run(
 
 def test_each_shard_has_its_own_cursor(postgres_connector: Connector, tmp_path: Path) -> None:
     def add_people(*person_numbers: int) -> None:
-        with sqlite3.connect(tmp_path / "crm.db") as crm_database:
+        with closing(sqlite3.connect(tmp_path / "crm.db")) as crm_database, crm_database:
             crm_database.execute("CREATE TABLE IF NOT EXISTS people (id INTEGER, email TEXT, first_name TEXT)")
             crm_database.executemany(
                 "INSERT INTO people VALUES (?, ?, 'Ann')", [(n, f"person{n}@example.com") for n in person_numbers]
