@@ -16,6 +16,7 @@ _SAMPLE_SIZE = 40
 # Refusals among the latest 40 answers after which a kind may be temporary. At four times its rate, a limit refuses 30
 # of 40.
 _SAMPLE_REFUSAL_COUNT = 30
+_SETTLING_S = 2.0  # seconds in which the reduced pace comes down to a limit, and the limit still refuses most creates
 _MAX_REFUSED_RETRIES = 3  # a kind is final after this many refusals of creates that were sent again
 
 _MAX_TRIAL_S = 60.0
@@ -25,7 +26,8 @@ sooner."""
 
 @dataclass(slots=True)
 class _ReducedPaceCounts:
-    """The results of the creates that left after the pace was reduced for a kind of refusal."""
+    """The results of the creates that left from two seconds after the pace was reduced for a kind of refusal. Then the
+    pace has come down to a limit."""
 
     since: float
     accepted_count: int = 0
@@ -118,7 +120,8 @@ class TemporaryRefusals:
 
         - All creates of a minute were refused, and this create was sent again, or an earlier run has met the kind.
         - Three creates that were sent again were refused.
-        - At the reduced pace, at least 40 creates got an answer, some were accepted, and more were refused.
+        - From two seconds after the pace was reduced, at least 40 creates got an answer, some were accepted, and more
+          were refused.
 
         The refusals of a kind that was temporary are never final.
         """
@@ -135,7 +138,7 @@ class TemporaryRefusals:
             self._since = min(self._since, now)
         if self._count >= SERIES_LENGTH or self._latest_kinds.count(kind) >= _SAMPLE_REFUSAL_COUNT:
             self._suspect_kinds.add(kind)
-            self._reduced_pace_counts.setdefault(kind, _ReducedPaceCounts(now))
+            self._reduced_pace_counts.setdefault(kind, _ReducedPaceCounts(now + _SETTLING_S))
         if kind in self._reduced_pace_counts:
             self._reduced_pace_counts[kind].refused_count += sent_at > self._reduced_pace_counts[kind].since
         if kind not in self.accepted_kinds and self._has_failed(kind, now, is_repeated=is_repeated):
