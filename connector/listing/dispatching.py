@@ -37,7 +37,7 @@ class PageDispatcher(Generic[Rows]):
     on_progress: Callable[[ListProgress], None] | None
     expected_ids: frozenset[int]
     missing_ids: frozenset[int] = _NO_IDS  # expected ids that no row of this sweep has
-    sweep_number: int = 0  # number of the sweep
+    sweep_number: int = 0
     row_count: int = 0
     dropped_count: int = 0
     class_counts: dict[str, Counter[object]] = field(default_factory=dict)
@@ -49,12 +49,8 @@ class PageDispatcher(Generic[Rows]):
     def dispatch(self, page: ReadPage[Rows]) -> None:
         """Pass the page's rows to the sink. The first page of another sweep resets the counts."""
         if page.sweep_number != self.sweep_number:
-            self.sweep_number, self.row_count, self.dropped_count, self.missing_ids = (
-                page.sweep_number,
-                0,
-                0,
-                self.expected_ids,
-            )
+            self.sweep_number, self.missing_ids = page.sweep_number, self.expected_ids
+            self.row_count = self.dropped_count = 0
             self.class_counts.clear()
             self.sink.start_sweep(page.sweep_number)
         if self.missing_ids:
@@ -114,7 +110,7 @@ class PartDispatcher(Generic[Rows]):
     class_counts: dict[str, Counter[object]]  # the number of rows of each class in all readings together
     part_counts: dict[str, Counter[object]] = field(default_factory=dict)  # `class_counts` of this reading alone
     has_other_classes: bool = False  # whether a page has a subscriber of another class
-    sweep_number: int = 0  # number of the sweep
+    sweep_number: int = 0
 
     def dispatch(self, page: ReadPage[Rows]) -> None:
         """Pass the page's new rows to the sink. A second sweep adds rows that the first sweep lacks."""

@@ -197,7 +197,7 @@ def _explain_failure(answer: Refused | Ambiguous | NotSent, client: Client) -> L
 class ReadPage(Generic[Rows]):
     """A page of a sweep, with its rows and their ids."""
 
-    sweep_number: int  # number of the sweep
+    sweep_number: int  # from 1
     rows: Rows
     ids: IdArray
     new_mask: Mask  # the rows that no earlier page of the sweep has

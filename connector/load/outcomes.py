@@ -76,14 +76,14 @@ class Outcomes:
         show the subscribers of `recent_identities` yet."""
         now = self._session.clock.monotonic()
         for identity, refusal in refusals.items():
+            # For an entry that is not recent, two quiet periods have passed, so one look-up is enough.
+            first_missed_at = None if identity in recent_identities else -inf
             self.unresolved_creates[identity] = UnresolvedCreate(
                 now,
                 status=refusal.status,
                 message=refusal.message,
                 is_refused=True,
-                first_missed_at=None
-                if identity in recent_identities
-                else -inf,  # for other entries, two quiet periods have passed, so one look-up is enough
+                first_missed_at=first_missed_at,
             )
         held_rows, self._held_rows = self._held_rows, []
         for held_row in held_rows:

@@ -105,7 +105,7 @@ def _report_answer(report: Report, answer: Accepted | Refused | Ambiguous | NotS
         case NotSent(answer_message):
             report.email = {"state": "unsent", "message": answer_message}
             _end_report(
-                report, MailOutcome.UNSENT, "aborted", clock, f"The email was not sent: {answer_message}. Run again."
+                report, MailOutcome.UNSENT, "aborted", clock, f"the email was not sent: {answer_message}. Run again"
             )
 
 

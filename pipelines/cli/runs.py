@@ -40,13 +40,13 @@ def check_command(job_path: Path | None, output: Output) -> None:
     """
     import uvloop
 
-    from pipelines.flows.check import CheckResult, advise_on_check, run_check
+    from pipelines.flows.check import CheckResult, advise_on_check, check_job
     from pipelines.report.console import PlainConsole
     from pipelines.report.text import show_steps
 
     async def run() -> tuple[list[CheckResult], bool]:
         results, is_shown = [], True
-        async with aclosing(run_check(job_path, os.environ)) as checks:
+        async with aclosing(check_job(job_path, os.environ)) as checks:
             async for result in checks:
                 results.append(result)
                 if not output.is_json and not (output.is_quiet and not result.exit_code):

@@ -79,7 +79,7 @@ class CheckResult:
         return {"check": self.name, "ok": not self.exit_code, "message": self.message}
 
 
-async def run_check(job_path: Path | None, environ: Mapping[str, str]) -> AsyncGenerator[CheckResult]:
+async def check_job(job_path: Path | None, environ: Mapping[str, str]) -> AsyncGenerator[CheckResult]:
     """Yield one result for each part of the job, or of the settings without a job. If the configuration cannot be read,
     its result is the only result. Nothing is created, sent or published."""
     try:

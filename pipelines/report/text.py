@@ -97,9 +97,9 @@ def show_report(report: Mapping[str, Any], console: PlainConsole, *, title: str 
     if opt_outs := report.get("opt_outs"):
         new_count = ((report.get("problems") or {}).get("kinds", {}).get("opted_out") or {}).get("new", 0)
         table.add_row("opted out, still active", f"{opt_outs:,}" + (f" ({new_count:,} new)" if new_count else ""))
-    for name, count_text in (report.get("settled") or {}).items():
-        if count_text:
-            table.add_row(f"settled: {name}", f"{count_text:,}")
+    for name, create_count in (report.get("settled") or {}).items():
+        if create_count:
+            table.add_row(f"settled: {name}", f"{create_count:,}")
     if certificate := report.get("certificate"):
         table.add_row("certificate", f"{certificate['verdict']} ({certificate['reason']})")
     for name in ("request_id", "message_id"):
