@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from itertools import count
 
 import pytest
@@ -20,15 +21,15 @@ def run_process(main: Main, process_state: ProcessState) -> tuple[list[str | Non
     """Run a process until it ends or is killed. Return the names of the bases in its ledger, and the virtual
     seconds."""
     timeline, ledgers = Timeline(), Ledgers()
-    store, started_at = ledgers.create(), timeline.now_s
+    started_at = timeline.now_s
 
     async def run(ledger: Ledger) -> None:
         await main(ledger)
 
-    with ledgers.open(store, process_state) as ledger:
-        Process(timeline, process_state).run(run(ledger))
-    names = read_names(ledgers, store)
-    store.close()
+    with closing(ledgers.create()) as store:
+        with ledgers.open(store, process_state) as ledger:
+            Process(timeline, process_state).run(run(ledger))
+        names = read_names(ledgers, store)
     return names, timeline.now_s - started_at
 
 
