@@ -42,12 +42,12 @@ class Database:
             for statement in statements:
                 connection.exec_driver_sql(statement)
 
-    def run_alone(self, statement: str) -> None:
+    def run_outside_transaction(self, statement: str) -> None:
         """Run this statement outside a transaction. PostgreSQL requires this of statements that change its server."""
         with self.begin("AUTOCOMMIT") as connection:
             connection.exec_driver_sql(statement)
 
-    def fill(self, table: str, rows: Sequence[tuple[object, ...]]) -> None:
+    def insert_rows(self, table: str, rows: Sequence[tuple[object, ...]]) -> None:
         """Insert these rows into a table."""
         placeholders = ", ".join("?" * len(rows[0]))
         if self.kind == "duckdb":
@@ -87,7 +87,7 @@ def start_postgres() -> Database:
     server = get_server(folder, cleanup_mode="delete")
     _POSTGRES_CLEANUP.callback(server.cleanup)
     database = Database("postgresql", server.get_uri())
-    database.run_alone("alter system set fsync = off")
+    database.run_outside_transaction("alter system set fsync = off")
     database.run("select pg_reload_conf()")
     return database
 
@@ -101,10 +101,10 @@ def stop_postgres() -> None:
 def open_postgres() -> Iterator[Database]:
     """Make a database in the server of this process. Remove the database and its connections at the end."""
     server, name = start_postgres(), f"test_{next(_DATABASE_NUMBERS)}"
-    server.run_alone(f"create database {name}")
+    server.run_outside_transaction(f"create database {name}")
     url = sa.make_url(server.url).set(database=name).render_as_string(hide_password=False)
     yield Database("postgresql", url)
-    server.run_alone(f"drop database {name} with (force)")
+    server.run_outside_transaction(f"drop database {name} with (force)")
 
 
 @contextmanager
@@ -139,7 +139,7 @@ DATABASE_OPENERS: dict[str, Callable[[], AbstractContextManager[Database]]] = {
 """The function that opens a database of each kind."""
 
 
-def read_all(source: Any) -> list[dict[str, str | None]]:
+def read_all_rows(source: Any) -> list[dict[str, str | None]]:
     """Return every row of a source, with a text for each column."""
     with source:
         frames = [chunk.frame for chunk in source.chunks()]

@@ -43,14 +43,14 @@ class Area:
     tests: tuple[str, ...]
 
 
-_SOURCES = ("connector/sources", "connector/spool.py", "connector/spooled_rows.py")
+_SOURCE_MODULES = ("connector/sources", "connector/spool.py", "connector/spooled_rows.py")
 AREAS = {
     "ledger": Area(("connector/ledger", "connector/states.py"), ("tests/ledger", "tests/test_states.py")),
     "load": Area(("connector/load",), ("tests/load", "tests/simulation/test_seeds.py")),
     "listing": Area(("connector/listing",), ("tests/load", "tests/export/test_listing.py")),
     "paging": Area(("connector/paging",), ("tests/paging",)),
     "subscribers": Area(("connector/subscribers",), ("tests/subscribers", "tests/jobs")),
-    "sources": Area(_SOURCES, ("tests/sources", "tests/test_spool.py")),
+    "sources": Area(_SOURCE_MODULES, ("tests/sources", "tests/test_spool.py")),
     "warehouse": Area(("connector/warehouse", "connector/export.py"), ("tests/export",)),
     "mail": Area(("connector/mail", "connector/sender.py"), ("tests/mail", "tests/pipelines/emails")),
 }
@@ -161,12 +161,14 @@ def list_mutations(root: Path) -> list[Mutation]:
     mutations = []
     for name, area in AREAS.items():
         for path in (path for module in area.modules for path in _list_files(root, module)):
-            numbers = Counter[tuple[str, str]]()
+            next_change_numbers = Counter[tuple[str, str]]()
             for change in find_changes(ast.parse((root / path).read_text(encoding="utf-8"))):
                 mutations.append(
-                    Mutation(name, path, change.function, change.kind, numbers[change.function, change.kind])
+                    Mutation(
+                        name, path, change.function, change.kind, next_change_numbers[change.function, change.kind]
+                    )
                 )
-                numbers[change.function, change.kind] += 1
+                next_change_numbers[change.function, change.kind] += 1
     return mutations
 
 
@@ -250,15 +252,15 @@ def _read_failure(output: str, status: int) -> str:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run the files in the order of the command line. pytest calls this function because this module is its plugin."""
-    order = {config.rootpath / argument: index for index, argument in enumerate(config.args)}
-    items.sort(key=lambda item: order.get(item.path, 0))
+    index_by_path = {config.rootpath / argument: index for index, argument in enumerate(config.args)}
+    items.sort(key=lambda item: index_by_path.get(item.path, 0))
 
 
 def read_seconds(junit_file: Path) -> dict[str, float]:
     """Return the seconds of each test file from a JUnit file."""
     seconds = defaultdict[str, float](float)
-    for case in ElementTree.parse(junit_file).iter("testcase"):
-        seconds[case.attrib["file"]] += float(case.attrib["time"])
+    for test_case in ElementTree.parse(junit_file).iter("testcase"):
+        seconds[test_case.attrib["file"]] += float(test_case.attrib["time"])
     return seconds
 
 
@@ -267,21 +269,23 @@ def choose_stages(tree: Path, mutation: Mutation, seconds: Mapping[str, float], 
     the area, then the wider tests in the same two stages. Fast files come first. `limit_s` limits the time of all."""
     stages: list[list[str]] = [[], [], [], []]
     for file in sorted(seconds, key=lambda file: seconds[file]):
-        is_of_area = file.startswith(AREAS[mutation.area].tests)
+        is_in_area = file.startswith(AREAS[mutation.area].tests)
         has_module_name = Path(mutation.path).stem in (tree / file).read_text(encoding="utf-8")
-        if is_of_area or file.startswith(WIDER_TESTS):
-            stages[2 * (not is_of_area) + (not has_module_name)].append(file)
+        if is_in_area or file.startswith(WIDER_TESTS):
+            stages[2 * (not is_in_area) + (not has_module_name)].append(file)
     end_times_s = dict(zip(chain(*stages), accumulate(seconds[file] for file in chain(*stages)), strict=True))
     return [[file for file in stage if end_times_s[file] <= limit_s] for stage in stages]
 
 
-def find_noticing_test(copy: TreeCopy, mutation: Mutation, stages: list[list[str]], timeout_s: float) -> str | None:
+def find_noticing_test(
+    tree_copy: TreeCopy, mutation: Mutation, stages: list[list[str]], timeout_s: float
+) -> str | None:
     """Return the first test that notices the mutation, or None if all tests pass."""
-    path = copy.tree / mutation.path
+    path = tree_copy.tree / mutation.path
     text = path.read_text(encoding="utf-8")
     path.write_text(apply_mutation(text, mutation)[0], encoding="utf-8")
     try:
-        return next(filter(None, (copy.run(files, timeout_s=timeout_s) for files in stages if files)), None)
+        return next(filter(None, (tree_copy.run(files, timeout_s=timeout_s) for files in stages if files)), None)
     finally:
         path.write_text(text, encoding="utf-8")
 
@@ -318,36 +322,40 @@ def main(arguments: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory(
         prefix="mutations-", dir=memory_folder if memory_folder.is_dir() else None
     ) as folder:
-        copy = TreeCopy(Path(folder))
+        tree_copy = TreeCopy(Path(folder))
         try:
             times_path = options.times or Path(folder) / "times.xml"
-            _test_mutations(copy, drawn_mutations[options.skip :], times_path, limit_s=options.most)
+            _test_mutations(tree_copy, drawn_mutations[options.skip :], times_path, limit_s=options.most)
         finally:
-            copy.remove()
+            tree_copy.remove()
 
 
-def _test_mutations(copy: TreeCopy, mutations: Sequence[Mutation], times_path: Path, *, limit_s: float) -> None:
+def _test_mutations(tree_copy: TreeCopy, mutations: Sequence[Mutation], times_path: Path, *, limit_s: float) -> None:
     """Test mutations in turn, and print each result. If there is no file of times, measure the test files first."""
     if not times_path.exists():
         tests = {test for area in AREAS.values() for test in area.tests} | {*WIDER_TESTS}
-        if failed_test := copy.run(sorted(tests), f"--junitxml={times_path.absolute()}", "-o", "junit_family=xunit1"):
+        if failed_test := tree_copy.run(
+            sorted(tests), f"--junitxml={times_path.absolute()}", "-o", "junit_family=xunit1"
+        ):
             raise SystemExit(f"{failed_test} fails without a mutation. Correct this test first.")
     seconds = read_seconds(times_path)
-    noticed_counts, tested_counts = Counter[str](), Counter[str]()
+    noticed_mutation_counts, tested_mutation_counts = Counter[str](), Counter[str]()
     for mutation in mutations:
         started_at = time.monotonic()
-        stages = choose_stages(copy.tree, mutation, seconds, limit_s)
+        stages = choose_stages(tree_copy.tree, mutation, seconds, limit_s)
         timeout_s = _TIMEOUT_FACTOR * sum(seconds[file] for stage in stages for file in stage) + _EXTRA_TIMEOUT_S
-        noticing_test = find_noticing_test(copy, mutation, stages, timeout_s)
-        change = apply_mutation((copy.tree / mutation.path).read_text(encoding="utf-8"), mutation)[1]
-        tested_counts[mutation.area] += 1
-        noticed_counts[mutation.area] += noticing_test is not None
+        noticing_test = find_noticing_test(tree_copy, mutation, stages, timeout_s)
+        change_description = apply_mutation((tree_copy.tree / mutation.path).read_text(encoding="utf-8"), mutation)[1]
+        tested_mutation_counts[mutation.area] += 1
+        noticed_mutation_counts[mutation.area] += noticing_test is not None
         result = "SURVIVED" if noticing_test is None else f"noticed by {noticing_test}"
-        print(f"{mutation.name}  {change}\n    {result} ({time.monotonic() - started_at:.0f} s)", flush=True)
+        print(
+            f"{mutation.name}  {change_description}\n    {result} ({time.monotonic() - started_at:.0f} s)", flush=True
+        )
     print()
-    for area in tested_counts:
-        print(f"{area:12} {noticed_counts[area]:4} of {tested_counts[area]:4}")
-    print(f"{'all':12} {noticed_counts.total():4} of {tested_counts.total():4} noticed")
+    for area in tested_mutation_counts:
+        print(f"{area:12} {noticed_mutation_counts[area]:4} of {tested_mutation_counts[area]:4}")
+    print(f"{'all':12} {noticed_mutation_counts.total():4} of {tested_mutation_counts.total():4} noticed")
 
 
 if __name__ == "__main__":

@@ -16,10 +16,10 @@ from random import Random
 
 ROOT = Path(__file__).parent.parent
 _CODE_FOLDERS = ("connector", "pipelines", "tests", "docs")
-_FEWEST_WORDS = 4  # a string with fewer words does not count as a message
-_SHORTEST_NAME = 3  # a shorter name, such as `i`, `n` or `db`, is a convention
+_MIN_WORD_COUNT = 4  # a string with fewer words does not count as a message
+_MIN_NAME_LENGTH = 3  # a shorter name, such as `i`, `n` or `db`, is a convention
 _TOOL_COMMENT = re.compile(r"#\s*(noqa|type:|fmt:|ruff:|pragma|!)")
-_FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+_FENCED_BLOCK = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 
 
 def main() -> None:
@@ -41,27 +41,29 @@ def main() -> None:
 
 def list_texts() -> list[tuple[str, str]]:
     """Return each text of the project with its place (`file:line`), in the order of the files."""
-    texts = []
+    texts_with_places = []
     for path in _list_code_files():
-        texts += [(f"{path.relative_to(ROOT)}:{line}", text) for line, text in _read_code_texts(path)]
+        texts_with_places += [(f"{path.relative_to(ROOT)}:{line}", text) for line, text in _read_code_texts(path)]
     pages = [path for path in sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md")) if path.is_file()]
     for path in pages:
-        texts += [(f"{path.relative_to(ROOT)}:{line}", text) for line, text in _read_paragraphs(path)]
-    return texts
+        texts_with_places += [(f"{path.relative_to(ROOT)}:{line}", text) for line, text in _read_paragraphs(path)]
+    return texts_with_places
 
 
 def list_names() -> list[tuple[str, str]]:
     """Return each assigned name of the code with its place and the line that assigns the name."""
-    names = []
+    names_with_places = []
     for path in _list_code_files():
-        source = path.read_text(encoding="utf-8")
-        lines = source.splitlines()
-        for node in ast.walk(ast.parse(source)):
+        source_text = path.read_text(encoding="utf-8")
+        lines = source_text.splitlines()
+        for node in ast.walk(ast.parse(source_text)):
             for name in _list_assigned_names(node):
-                if len(name.strip("_")) >= _SHORTEST_NAME:
+                if len(name.strip("_")) >= _MIN_NAME_LENGTH:
                     line = getattr(node, "lineno", 1)
-                    names.append((f"{path.relative_to(ROOT)}:{line}", f"{name}    in: {lines[line - 1].strip()}"))
-    return names
+                    names_with_places.append(
+                        (f"{path.relative_to(ROOT)}:{line}", f"{name}    in: {lines[line - 1].strip()}")
+                    )
+    return names_with_places
 
 
 def _list_code_files() -> list[Path]:
@@ -70,16 +72,16 @@ def _list_code_files() -> list[Path]:
 
 def _read_code_texts(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the docstrings, comments, messages and claims of test names in a module, each with its line."""
-    source = path.read_text(encoding="utf-8")
-    tree = ast.parse(source)
+    source_text = path.read_text(encoding="utf-8")
+    tree = ast.parse(source_text)
     joined_part_ids = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in joined_part_ids:
-            if len(node.value.split()) >= _FEWEST_WORDS:
+            if len(node.value.split()) >= _MIN_WORD_COUNT:
                 yield node.lineno, node.value.strip()
         elif isinstance(node, ast.JoinedStr):
             text = ast.unparse(node)
-            if len(text.split()) >= _FEWEST_WORDS:
+            if len(text.split()) >= _MIN_WORD_COUNT:
                 yield node.lineno, text
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
             yield node.lineno, node.name
@@ -92,7 +94,7 @@ def _read_code_texts(path: Path) -> Iterator[tuple[int, str]]:
 def _read_paragraphs(path: Path) -> Iterator[tuple[int, str]]:
     """Yield each paragraph and each row of a table of a Markdown page, without code blocks."""
     text = path.read_text(encoding="utf-8")
-    text = _FENCED.sub(lambda block: re.sub(r"[^\n]", "", block[0]), text)
+    text = _FENCED_BLOCK.sub(lambda block: re.sub(r"[^\n]", "", block[0]), text)
     line = 1
     for block in re.split(r"(\n\s*\n)", text):
         stripped_block = block.strip()
@@ -100,7 +102,7 @@ def _read_paragraphs(path: Path) -> Iterator[tuple[int, str]]:
             for index, row in enumerate(stripped_block.splitlines()):
                 if not set(row) <= set("|-: "):
                     yield line + index, row
-        elif len(stripped_block.split()) >= _FEWEST_WORDS:
+        elif len(stripped_block.split()) >= _MIN_WORD_COUNT:
             yield line, stripped_block
         line += block.count("\n")
 

@@ -11,7 +11,9 @@ CITATION_OF_MISSING_DOCUMENT = re.compile(r"(?<!service-)\bapi\.md\b|\bdesign,?\
 
 def read_texts() -> dict[str, str]:
     """Return the text of every module and page by its path. The `#` at the start of comment lines is removed."""
-    modules = [path for top in ("connector", "pipelines", "tests") for path in sorted((ROOT / top).rglob("*.py"))]
+    modules = [
+        path for top_folder in ("connector", "pipelines", "tests") for path in sorted((ROOT / top_folder).rglob("*.py"))
+    ]
     paths = [*modules, *ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
     return {
         str(path.relative_to(ROOT)): re.sub(r"\n *# ", "\n", path.read_text(encoding="utf-8"))
@@ -58,6 +60,6 @@ def test_every_name_of_the_code_that_architecture_cites_is_in_the_code() -> None
     page = PAGES["architecture"].read_text(encoding="utf-8")
     names = set(re.findall(r"`(?:[A-Z]\w*\.)?(_?[a-z]\w*_\w+)`", page))
     assert len(names) > 20, "the names are not found"
-    modules = [path for top in ("connector", "pipelines") for path in (ROOT / top).rglob("*.py")]
+    modules = [path for top_folder in ("connector", "pipelines") for path in (ROOT / top_folder).rglob("*.py")]
     words = {word for path in modules for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
     assert names - words == set()

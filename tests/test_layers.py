@@ -75,7 +75,7 @@ LIBRARY_IMPORTERS = {  # the only modules that may import each third-party libra
 
 def read_modules() -> list[tuple[str, Path]]:
     """Return the dotted name and the path of every module of the project."""
-    files = [path for top in ("connector", "pipelines") for path in sorted((ROOT / top).rglob("*.py"))]
+    files = [path for top_folder in ("connector", "pipelines") for path in sorted((ROOT / top_folder).rglob("*.py"))]
     return [(".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"), path) for path in files]
 
 

@@ -17,22 +17,22 @@ import aiohttp
 import uvloop
 from yarl import URL
 
-IN_FLIGHT = 64
+MAX_IN_FLIGHT = 64
 
-_PATH = "/api/subscribers/create-subscriber/"
+_CREATE_PATH = "/api/subscribers/create-subscriber/"
 
 
 async def post_all(bodies: list[bytes], base_url: str, token: str) -> None:
     """Post each body once, over a session with the settings of connector/service/transport.py."""
-    url = URL(base_url + _PATH, encoded=True)
+    url = URL(base_url + _CREATE_PATH, encoded=True)
     headers = {"Authorization": token, "Accept": "application/json", "Content-Type": "application/json"}
-    connector = aiohttp.TCPConnector(limit=2 * IN_FLIGHT, keepalive_timeout=3.0)
+    connector = aiohttp.TCPConnector(limit=2 * MAX_IN_FLIGHT, keepalive_timeout=3.0)
     timeout = aiohttp.ClientTimeout(total=30.0, connect=15.0)
     async with aiohttp.ClientSession(
         connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
     ) as session:
         unsent_bodies = iter(bodies)
-        await asyncio.gather(*(_post_from(unsent_bodies, session, url, headers) for _ in range(IN_FLIGHT)))
+        await asyncio.gather(*(_post_from(unsent_bodies, session, url, headers) for _ in range(MAX_IN_FLIGHT)))
 
 
 async def _post_from(

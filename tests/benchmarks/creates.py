@@ -30,6 +30,6 @@ class Creates:
 
 def read_creates(sandbox: SandboxProcess) -> Creates:
     """Return all creates since the sandbox was last emptied."""
-    truth = sandbox.truth()
-    create_events = [event for event in truth["events"] if event["kind"] == "created"]
-    return Creates(tuple(event["at"] for event in create_events), len(truth["duplicates"]))
+    truth_log = sandbox.truth()
+    create_events = [event for event in truth_log["events"] if event["kind"] == "created"]
+    return Creates(tuple(event["at"] for event in create_events), len(truth_log["duplicates"]))

@@ -37,7 +37,7 @@ from tests.benchmarks.tables import (
 from tests.databases import open_mariadb, open_postgres
 
 _PROMISED_RATES = {"DuckDB": 150_000.0, "Parquet": 150_000.0, "PostgreSQL": 100_000.0}  # rows/s
-_PROMISED_RATES_BY_HAND = {"Parquet": 5.0, "DuckDB": 5.0, "SQLite": 4.0}
+_PROMISED_RATIOS_TO_SCRIPT = {"Parquet": 5.0, "DuckDB": 5.0, "SQLite": 4.0}
 """The promised ratio of the connector's pace to the script's pace with the same destination, including the start."""
 _PROMISED_PEAK_MB = 350.0
 _MIN_ROW_COUNT_FOR_PEAK = 1_000_000  # rows of the export whose peak memory is promised
@@ -68,9 +68,9 @@ class MeasurementSeries:
     @property
     def median(self) -> ExportMeasurement:
         """The median of each measurement over the runs, or NaN without runs."""
-        names = [measurement_field.name for measurement_field in fields(ExportMeasurement)]
-        values = ([getattr(run, name) for run in self.runs] or [float("nan")] for name in names)
-        return ExportMeasurement(*map(statistics.median, values))
+        measurement_names = [measurement_field.name for measurement_field in fields(ExportMeasurement)]
+        values_of_runs = ([getattr(run, name) for run in self.runs] or [float("nan")] for name in measurement_names)
+        return ExportMeasurement(*map(statistics.median, values_of_runs))
 
 
 def open_destinations(folder: Path, exit_stack: ExitStack) -> dict[str, TargetFactory | str]:
@@ -152,17 +152,18 @@ def main() -> None:
         "--others", type=int, default=200_000, help="number of people that the handwritten script exports; 0: no script"
     )
     options = parser.parse_args()
-    machine = describe_machine()
+    machine_description = describe_machine()
     json_values: dict[str, object] = {}
     series_by_row_count: dict[int, dict[str, MeasurementSeries]] = {}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as exit_stack:
         factories = open_destinations(Path(folder), exit_stack)
         for row_count in options.rows:
-            exclusion_reason = {
+            exclusion_reason_by_name = {
                 name: factory if isinstance(factory, str) else None for name, factory in factories.items()
             }
             series_by_name = series_by_row_count[row_count] = {
-                name: MeasurementSeries(name, exclusion_reason=reason) for name, reason in exclusion_reason.items()
+                name: MeasurementSeries(name, exclusion_reason=reason)
+                for name, reason in exclusion_reason_by_name.items()
             }
             with open_sandbox(row_count) as sandbox:
                 for _ in range(options.rounds):
@@ -177,15 +178,15 @@ def main() -> None:
         series_by_row_count[max(series_by_row_count)], max(series_by_row_count)
     ) + build_ratio_promises(script_series, options.others)
     print_promises(promises)
-    print_json("export", machine, promises, rows=options.rows, others_rows=options.others, **json_values)
+    print_json("export", machine_description, promises, rows=options.rows, others_rows=options.others, **json_values)
 
 
 @contextmanager
 def open_sandbox(row_count: int) -> Iterator[SandboxProcess]:
     """Start a sandbox with this number of subscribers. A first request has already sorted the subscribers."""
-    with SandboxProcess() as sandbox, tempfile.TemporaryDirectory() as name:
+    with SandboxProcess() as sandbox, tempfile.TemporaryDirectory() as folder_name:
         sandbox.seed(row_count, base_id=BASE_ID)
-        export_list(sandbox, Target("warm-up", f"{name}/people.parquet"), row_count, Path(name) / "state")
+        export_list(sandbox, Target("warm-up", f"{folder_name}/people.parquet"), row_count, Path(folder_name) / "state")
         yield sandbox
 
 
@@ -194,11 +195,11 @@ def compare_with_script(
 ) -> dict[str, MeasurementSeries]:
     """Export with the connector and with the script in turn, so that other load on the machine slows both."""
     target_patterns = {"Parquet": "{}/people.parquet", "DuckDB": "{}/people.duckdb", "SQLite": "sqlite:///{}/people.db"}
-    series_by_name = {name: MeasurementSeries(f"connector export, {name}") for name in _PROMISED_RATES_BY_HAND}
+    series_by_name = {name: MeasurementSeries(f"connector export, {name}") for name in _PROMISED_RATIOS_TO_SCRIPT}
     series_by_name |= {f"by hand, {name}": MeasurementSeries(f"by hand, {name}") for name in target_patterns}
     with open_sandbox(row_count) as sandbox:
         for _ in range(round_count):
-            for name in _PROMISED_RATES_BY_HAND:
+            for name in _PROMISED_RATIOS_TO_SCRIPT:
                 factory = factories[name]
                 assert not isinstance(factory, str), factory  # these destinations are files, which are always available
                 series_by_name[name].runs.append(measure_export(factory, sandbox, folder, row_count))
@@ -209,18 +210,18 @@ def compare_with_script(
     return series_by_name
 
 
-def print_series(title: str, series_by_name: list[MeasurementSeries]) -> None:
+def print_series(title: str, series_list: list[MeasurementSeries]) -> None:
     header = (title, "rows/s", "peak MB", "CPU µs/row")
-    print_table(header, [_build_table_row(series) for series in series_by_name if series.exclusion_reason is None])
-    for series in series_by_name:
+    print_table(header, [_build_table_row(series) for series in series_list if series.exclusion_reason is None])
+    for series in series_list:
         if series.exclusion_reason is not None:
             print(f"{series.name} was left out: {series.exclusion_reason}")
 
 
 def _build_table_row(series: MeasurementSeries) -> tuple[str, ...]:
     median = series.median
-    numbers = (median.per_s, median.peak_mb, median.cpu_us_per_row)
-    formats_and_values = zip(("{:,.0f}", "{:.0f}", "{:.1f}"), numbers, strict=True)
+    median_values = (median.per_s, median.peak_mb, median.cpu_us_per_row)
+    formats_and_values = zip(("{:,.0f}", "{:.0f}", "{:.1f}"), median_values, strict=True)
     return (series.name, *(format_number(number_format, value) for number_format, value in formats_and_values))
 
 
@@ -247,12 +248,12 @@ def build_ratio_promises(series_by_name: dict[str, MeasurementSeries], row_count
     return [
         promise_at_least(
             f"times the script's speed, to {name}, {row_count:,} rows",
-            min_rate,
+            min_ratio,
             series_by_name.get(name, empty_series).median.per_s
             / series_by_name.get(f"by hand, {name}", empty_series).median.per_s,
             "{:.1f}",
         )
-        for name, min_rate in _PROMISED_RATES_BY_HAND.items()
+        for name, min_ratio in _PROMISED_RATIOS_TO_SCRIPT.items()
     ]
 
 

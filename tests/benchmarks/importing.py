@@ -17,13 +17,13 @@ class ImportResult:
     """The resources that an import used, and the row counts of its report."""
 
     usage: Usage
-    rows: dict[str, int]
+    row_counts: dict[str, int]
 
 
 def import_file(
-    sandbox: SandboxProcess, path: Path, state_folder: Path, *options: str, ledger: str = ""
+    sandbox: SandboxProcess, path: Path, state_folder: Path, *options: str, ledger_url: str = ""
 ) -> ImportResult:
-    """Import a file with the ledger at the URL `ledger`, by default in the folder `state_folder`."""
+    """Import a file with the ledger at `ledger_url`, by default in the folder `state_folder`."""
     command = (
         sys.executable,
         "-m",
@@ -36,7 +36,7 @@ def import_file(
         "--output",
         "json",
     )
-    environment = build_environment(sandbox, state_folder) | ({"CONNECTOR_LEDGER": ledger} if ledger else {})
+    environment = build_environment(sandbox, state_folder) | ({"CONNECTOR_LEDGER": ledger_url} if ledger_url else {})
     usage = run_process((*command, *options), environment)
     report: dict[str, Any] = json.loads(usage.stdout)
     return ImportResult(usage, report["rows"])

@@ -34,7 +34,7 @@ from tests.databases import open_postgres
 
 _FEW_ROW_COUNT = 1_000  # rows of the import that measures the start
 _PROMISED_RATES = {"sqlite": 100_000.0, "postgresql": 50_000.0}
-_PROMISED_MB = 500.0
+_PROMISED_PEAK_MB = 500.0
 _NAN = float("nan")
 
 
@@ -55,11 +55,11 @@ def measure_unchanged_sync(
     sandbox: SandboxProcess, path: Path, state_folder: Path, url: str, row_count: int
 ) -> LedgerMeasurement:
     """Fill the ledger by an import. Then measure an unchanged import of the first few rows and one of all rows."""
-    filling_import = import_file(sandbox, path, state_folder, ledger=url)
-    assert filling_import.rows["created"] == row_count, filling_import.rows
-    short_import = import_file(sandbox, path, state_folder, "--limit", str(_FEW_ROW_COUNT), ledger=url)
-    full_import = import_file(sandbox, path, state_folder, ledger=url)
-    assert full_import.rows["exists"] == row_count, full_import.rows
+    filling_import = import_file(sandbox, path, state_folder, ledger_url=url)
+    assert filling_import.row_counts["created"] == row_count, filling_import.row_counts
+    short_import = import_file(sandbox, path, state_folder, "--limit", str(_FEW_ROW_COUNT), ledger_url=url)
+    full_import = import_file(sandbox, path, state_folder, ledger_url=url)
+    assert full_import.row_counts["exists"] == row_count, full_import.row_counts
     usage, row_count_difference = full_import.usage, row_count - _FEW_ROW_COUNT
     return LedgerMeasurement(
         rows=row_count,
@@ -83,32 +83,33 @@ def read_size(url: str) -> int:
 
 
 @contextmanager
-def open_ledger_url(ledger: str, folder: Path) -> Iterator[str]:
+def open_ledger_url(ledger_option: str, folder: Path) -> Iterator[str]:
     """Yield the URL of an empty ledger."""
-    if ledger == "postgresql":
+    if ledger_option == "postgresql":
         with open_postgres() as database:
-            database.run_alone("alter system reset fsync")
+            database.run_outside_transaction("alter system reset fsync")
             database.run("select pg_reload_conf()")
             yield database.url
     else:
-        yield f"sqlite:///{folder}/ledger.db" if ledger == "sqlite" else ledger
+        yield f"sqlite:///{folder}/ledger.db" if ledger_option == "sqlite" else ledger_option
 
 
-def print_results(ledger: str, measurement: LedgerMeasurement, machine: dict[str, object]) -> None:
+def print_results(ledger_option: str, measurement: LedgerMeasurement, machine_description: dict[str, object]) -> None:
     """Print the table, the promises and the line of JSON."""
     json_values = asdict(measurement)
     print_table(
-        (ledger, ""), [(name.replace("_", " "), format_number("{:,.1f}", json_values[name])) for name in json_values]
+        (ledger_option, ""),
+        [(name.replace("_", " "), format_number("{:,.1f}", json_values[name])) for name in json_values],
     )
-    promised_rate = _PROMISED_RATES["sqlite" if ledger == "sqlite" else "postgresql"]
+    promised_rate = _PROMISED_RATES["sqlite" if ledger_option == "sqlite" else "postgresql"]
     promises = [
         promise_at_least(
             "rows/s of an unchanged sync, including the start", promised_rate, measurement.whole_per_s, "{:,.0f}"
         ),
-        promise_at_most("peak MB of an unchanged sync", _PROMISED_MB, measurement.peak_mb, "{:.0f}"),
+        promise_at_most("peak MB of an unchanged sync", _PROMISED_PEAK_MB, measurement.peak_mb, "{:.0f}"),
     ]
     print_promises(promises)
-    print_json("large", machine, promises, ledger=ledger.partition(":")[0], **json_values)
+    print_json("large", machine_description, promises, ledger=ledger_option.partition(":")[0], **json_values)
 
 
 def main() -> None:
@@ -118,14 +119,16 @@ def main() -> None:
     options = parser.parse_args()
     if options.rows <= _FEW_ROW_COUNT:
         parser.error(f"--rows must be more than {_FEW_ROW_COUNT}")
-    for ledger in options.ledger or ["sqlite", "postgresql"]:
-        machine = describe_machine()
-        with tempfile.TemporaryDirectory() as name, SandboxProcess() as sandbox:
-            folder = Path(name)
+    for ledger_option in options.ledger or ["sqlite", "postgresql"]:
+        machine_description = describe_machine()
+        with tempfile.TemporaryDirectory() as folder_name, SandboxProcess() as sandbox:
+            folder = Path(folder_name)
             path = write_people(folder / "people.csv", options.rows)
-            with open_ledger_url(ledger, folder) as url:
+            with open_ledger_url(ledger_option, folder) as url:
                 print_results(
-                    ledger, measure_unchanged_sync(sandbox, path, folder / "state", url, options.rows), machine
+                    ledger_option,
+                    measure_unchanged_sync(sandbox, path, folder / "state", url, options.rows),
+                    machine_description,
                 )
 
 

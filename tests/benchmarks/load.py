@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from connector.sandbox import SandboxProcess
-from tests.benchmarks.bare_loop import IN_FLIGHT
+from tests.benchmarks.bare_loop import MAX_IN_FLIGHT
 from tests.benchmarks.creates import read_creates
 from tests.benchmarks.importing import build_environment, import_file
 from tests.benchmarks.machine import describe_machine
@@ -42,7 +42,7 @@ from tests.benchmarks.tables import (
 )
 
 _LATENCY_MS = 20
-_BOUND_PER_S = IN_FLIGHT * 1000 / _LATENCY_MS  # creates/s
+_MAX_RATE = MAX_IN_FLIGHT * 1000 / _LATENCY_MS  # creates/s
 _PACE_SEARCH_S = 2.0  # an import finds its rate within this time after its first create
 _FEW_ROW_COUNT = 1_000  # rows of the import that measures the start. Fewer rows would not use each part of a load.
 
@@ -74,7 +74,7 @@ class MeasuredClient:
     name: str
     row_count: int
     load_people: Callable[[SandboxProcess], tuple[Usage, float]]
-    runs: list[LoadMeasurement] = field(default_factory=list)
+    measurements: list[LoadMeasurement] = field(default_factory=list)
     exclusion_reason: str | None = None
 
     def run(self, sandbox: SandboxProcess) -> None:
@@ -93,25 +93,28 @@ class MeasuredClient:
             )
             return
         rates = creates.compute_rate(), creates.compute_rate(_PACE_SEARCH_S), self.row_count / usage.wall_s
-        self.runs.append(LoadMeasurement(*rates, sandbox.stats()["peak_in_flight"], cpu_s / self.row_count * 1e6))
+        self.measurements.append(
+            LoadMeasurement(*rates, sandbox.stats()["peak_in_flight"], cpu_s / self.row_count * 1e6)
+        )
 
     @property
     def median(self) -> LoadMeasurement:
         """The median of each measurement over the runs, or NaN for a client that was left out."""
-        runs = [] if self.exclusion_reason is not None else self.runs
-        values = (
-            [getattr(run, measurement_field.name) for run in runs] or [math.nan]
+        measurements = [] if self.exclusion_reason is not None else self.measurements
+        values_of_runs = (
+            [getattr(measurement, measurement_field.name) for measurement in measurements] or [math.nan]
             for measurement_field in fields(LoadMeasurement)
         )
-        return LoadMeasurement(*map(statistics.median, values))
+        return LoadMeasurement(*map(statistics.median, values_of_runs))
 
     def compute_median_ratio(self, other_client: "MeasuredClient", measurement_field: str) -> float:
         """Return the median ratio of this client's measurement to the other client's measurement in the same round."""
         if self.exclusion_reason is not None or other_client.exclusion_reason is not None:
             return math.nan
-        pairs = zip(self.runs, other_client.runs, strict=True)
+        pairs = zip(self.measurements, other_client.measurements, strict=True)
         ratios: list[float] = [
-            getattr(run, measurement_field) / getattr(other_run, measurement_field) for run, other_run in pairs
+            getattr(measurement, measurement_field) / getattr(other_measurement, measurement_field)
+            for measurement, other_measurement in pairs
         ]
         return statistics.median(ratios)
 
@@ -121,8 +124,8 @@ def build_import_client(name: str, folder: Path, row_count: int, *options: str) 
 
     def import_into_empty(sandbox: SandboxProcess, file_name: str) -> Usage:
         sandbox.reset()
-        with tempfile.TemporaryDirectory() as state:
-            return import_file(sandbox, folder / file_name, Path(state), *options).usage
+        with tempfile.TemporaryDirectory() as state_folder:
+            return import_file(sandbox, folder / file_name, Path(state_folder), *options).usage
 
     def load_people(sandbox: SandboxProcess) -> tuple[Usage, float]:
         start_cpu_s = import_into_empty(sandbox, "few.csv").cpu_s
@@ -156,30 +159,30 @@ def build_script_client(folder: Path, row_count: int) -> MeasuredClient:
 
 def measure_clients(folder: Path, row_count: int, round_count: int, latency_ms: int) -> None:
     """Run all clients in turn, and print the table, the promises and the line of JSON."""
-    machine = describe_machine()
+    machine_description = describe_machine()
     default_client = build_import_client("connector import", folder, row_count)
     limited_client = build_import_client(
-        f"connector import, {IN_FLIGHT} in flight", folder, row_count, "--max-concurrency", str(IN_FLIGHT)
+        f"connector import, {MAX_IN_FLIGHT} in flight", folder, row_count, "--max-concurrency", str(MAX_IN_FLIGHT)
     )
-    bare_loop_client = build_bare_loop_client(f"bare aiohttp loop, {IN_FLIGHT} in flight", folder, row_count)
+    bare_loop_client = build_bare_loop_client(f"bare aiohttp loop, {MAX_IN_FLIGHT} in flight", folder, row_count)
     script_client = build_script_client(folder, row_count)
     clients = [default_client, limited_client, bare_loop_client, script_client]
     with SandboxProcess(latency_ms=latency_ms) as sandbox:
         for _ in range(round_count):
             for client in clients:
                 client.run(sandbox)
-    lines = [
+    rows = [
         (client.name, *(format_number("{:,.0f}", value) for value in asdict(client.median).values()))
         for client in clients
     ]
-    print_table((f"{row_count:,} rows, {latency_ms} ms latency, {round_count} rounds", *_COLUMNS), lines)
+    print_table((f"{row_count:,} rows, {latency_ms} ms latency, {round_count} rounds", *_COLUMNS), rows)
     for client in clients:
         if client.exclusion_reason is not None:
             print(f"left out: {client.name}: {client.exclusion_reason}")
     if latency_ms:
         promises = [
             promise_at_least(
-                "share of the bound, default settings", 0.9, default_client.median.pace / _BOUND_PER_S, "{:.1%}"
+                "share of the bound, default settings", 0.9, default_client.median.pace / _MAX_RATE, "{:.1%}"
             ),
             promise_at_least(
                 "share of the bare loop's speed",
@@ -201,8 +204,8 @@ def measure_clients(folder: Path, row_count: int, round_count: int, latency_ms: 
             promise_at_most("CPU time per row, as a multiple of the bare loop's", 2.0, cpu_ratio, "{:.2f} x"),
         ]
     print_promises(promises)
-    rounds_by_name = {client.name: [asdict(run) for run in client.runs] for client in clients}
-    print_json("load", machine, promises, latency_ms=latency_ms, rows=row_count, rounds=rounds_by_name)
+    rounds_by_name = {client.name: [asdict(measurement) for measurement in client.measurements] for client in clients}
+    print_json("load", machine_description, promises, latency_ms=latency_ms, rows=row_count, rounds=rounds_by_name)
 
 
 def main() -> None:
@@ -215,8 +218,8 @@ def main() -> None:
         parser.error(f"--rows must be more than {_FEW_ROW_COUNT}")
     if options.fresh:
         remove_environments()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory() as folder_name:
+        folder = Path(folder_name)
         write_people(folder / "few.csv", _FEW_ROW_COUNT)
         write_people(folder / "people.csv", options.rows)
         write_bodies(folder / "bodies.jsonl", options.rows)

@@ -19,7 +19,7 @@ _SCRIPTS = Path(__file__).parent / "others"
 _INSTALL_TIMEOUT_S = 900.0
 _RUN_TIMEOUT_S = 900.0
 
-_NO_TELEMETRY = {"DO_NOT_TRACK": "1"}
+_NO_TELEMETRY_ENVIRONMENT = {"DO_NOT_TRACK": "1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Tool:
     """A script, its requirements, and the package whose version is shown."""
 
     name: str
-    script: str
+    script_name: str
     requirements: tuple[str, ...]
     distribution: str
 
@@ -37,7 +37,7 @@ class InstalledTool:
     """An installed script, and the installed version of its package."""
 
     tool: Tool
-    python: Path
+    python_path: Path
     version: str
 
     @property
@@ -55,8 +55,8 @@ class InstalledTool:
 
     def _measure_command(self, sandbox: SandboxProcess, *arguments: str) -> Usage:
         with tempfile.TemporaryDirectory() as home_folder:
-            environment = build_environment(sandbox) | {"HOME": home_folder} | _NO_TELEMETRY
-            command: tuple[Path | str, ...] = (self.python, _SCRIPTS / self.tool.script, *arguments)
+            environment = build_environment(sandbox) | {"HOME": home_folder} | _NO_TELEMETRY_ENVIRONMENT
+            command: tuple[Path | str, ...] = (self.python_path, _SCRIPTS / self.tool.script_name, *arguments)
             return run_process(command, environment, timeout_s=_RUN_TIMEOUT_S, folder=Path(home_folder))
 
 
@@ -72,18 +72,20 @@ BY_HAND_EXPORT = Tool(
 
 def install(tool: Tool) -> InstalledTool:
     """Create the tool's environment if it does not exist. Raise CommandError with the output of pip if that fails."""
-    folder = _find_cache_folder() / tool.script.removesuffix(".py")
+    folder = _find_cache_folder() / tool.script_name.removesuffix(".py")
     requirements_file, requirements = folder / "requirements.txt", "\n".join(tool.requirements) + "\n"
-    python = folder / "bin" / "python"
+    python_path = folder / "bin" / "python"
     if not requirements_file.exists() or requirements_file.read_text(encoding="utf-8") != requirements:
         shutil.rmtree(folder, ignore_errors=True)
         _run_command(sys.executable, "-m", "venv", str(folder))
-        _run_command(str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *tool.requirements)
+        _run_command(
+            str(python_path), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *tool.requirements
+        )
         requirements_file.write_text(
             requirements, encoding="utf-8"
         )  # written last: an environment without this file is incomplete
     version_script = f"from importlib.metadata import version; print(version({tool.distribution!r}))"
-    return InstalledTool(tool, python, _run_command(str(python), "-c", version_script).strip())
+    return InstalledTool(tool, python_path, _run_command(str(python_path), "-c", version_script).strip())
 
 
 def remove_environments() -> None:
@@ -92,8 +94,8 @@ def remove_environments() -> None:
 
 
 def _find_cache_folder() -> Path:
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    return platformdirs.user_cache_path("subscriber-connector") / "benchmarks" / version
+    python_version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    return platformdirs.user_cache_path("subscriber-connector") / "benchmarks" / python_version
 
 
 def _run_command(*command: str) -> str:

@@ -115,7 +115,7 @@ RANDOM_REFUSALS = (
 )
 
 
-class EndedEarlyError(Exception):
+class LoadEndedEarlyError(Exception):
     """A load that ended before it could be measured."""
 
 
@@ -146,16 +146,16 @@ class _SandboxCounts:
     received_count: int
 
 
-def measure(
-    client: str, load: Load, limiter: str, retry_after: str, search_s: float, seconds: float
+def measure_pace(
+    client: str, load: Load, limiter: str, retry_after: str, search_s: float, measurement_s: float
 ) -> PaceMeasurement:
     """Load into a new sandbox, and measure with its counts. Raise CommandError or EndedEarlyError if the load fails."""
     new_sandbox = SandboxProcess(rate=RATE, latency_ms=LATENCY_MS, limiter=limiter, retry_after=retry_after)
     with new_sandbox as sandbox, ThreadPoolExecutor(1) as pool:
         load_future = pool.submit(load, sandbox)
-        counts_before, counts_after, stalled_s = _read_counts_around(sandbox, load_future, search_s, seconds)
+        counts_before, counts_after, stalled_s = _read_counts_around(sandbox, load_future, search_s, measurement_s)
         load_future.result()
-        creates, requests_inside = read_creates(sandbox), sandbox.stats()["inside_retry_after"]
+        creates, pause_request_counts = read_creates(sandbox), sandbox.stats()["inside_retry_after"]
     received_count = counts_after.received_count - counts_before.received_count
     return PaceMeasurement(
         client,
@@ -165,8 +165,8 @@ def measure(
         / (counts_after.counted_at - counts_before.counted_at)
         / RATE,
         (counts_after.refused_count - counts_before.refused_count) / received_count if received_count else float("nan"),
-        requests_inside["all"],
-        requests_inside["told"],
+        pause_request_counts["all"],
+        pause_request_counts["told"],
         len(creates.stored_times),
         creates.duplicate_count,
         stalled_s,
@@ -174,32 +174,32 @@ def measure(
 
 
 def measure_without_stall(
-    client: str, load: Load, limiter: str, retry_after: str, search_s: float, seconds: float
+    client: str, load: Load, limiter: str, retry_after: str, search_s: float, measurement_s: float
 ) -> PaceMeasurement:
     """Measure up to three runs. Return the first run in which the machine did not stall, or the last run."""
     for _ in range(_MAX_RUN_COUNT - 1):
-        measurement = measure(client, load, limiter, retry_after, search_s, seconds)
-        if measurement.stalled_s <= _MAX_STALL_SHARE * seconds:
+        measurement = measure_pace(client, load, limiter, retry_after, search_s, measurement_s)
+        if measurement.stalled_s <= _MAX_STALL_SHARE * measurement_s:
             return measurement
         print(
             f"repeat {client}, {limiter}, {retry_after}: {measurement.goodput:.1%}, stall {measurement.stalled_s:.1f} s"
         )
-    return measure(client, load, limiter, retry_after, search_s, seconds)
+    return measure_pace(client, load, limiter, retry_after, search_s, measurement_s)
 
 
 def _read_counts_around(
-    sandbox: SandboxProcess, load_future: Future[object], search_s: float, seconds: float
+    sandbox: SandboxProcess, load_future: Future[object], search_s: float, measurement_s: float
 ) -> tuple[_SandboxCounts, _SandboxCounts, float]:
     """Return the counts at the start and at the end of the measured time, and for how many seconds the machine
     stalled."""
     deadline = time.monotonic() + _START_TIMEOUT_S
     while not _read_counts(sandbox).received_count:
         if time.monotonic() > deadline:
-            raise EndedEarlyError(f"the client sent nothing within {_START_TIMEOUT_S:g} s")
+            raise LoadEndedEarlyError(f"the client sent nothing within {_START_TIMEOUT_S:g} s")
         _sleep_while_loading(load_future, _POLL_S)
     _sleep_while_loading(load_future, search_s)
     counts_before = _read_counts(sandbox)
-    stalled_s = _sleep_while_loading(load_future, seconds)
+    stalled_s = _sleep_while_loading(load_future, measurement_s)
     return counts_before, _read_counts(sandbox), stalled_s
 
 
@@ -210,7 +210,7 @@ def _sleep_while_loading(load_future: Future[object], seconds: float) -> float:
     while (remaining_s := deadline - now) > 0:
         if load_future.done():
             load_future.result()
-            raise EndedEarlyError("the load ended before the measured time was over")
+            raise LoadEndedEarlyError("the load ended before the measured time was over")
         due_at = now + min(_POLL_S, remaining_s)
         time.sleep(due_at - now)
         now = time.monotonic()
@@ -220,9 +220,9 @@ def _sleep_while_loading(load_future: Future[object], seconds: float) -> float:
 
 def _read_counts(sandbox: SandboxProcess) -> _SandboxCounts:
     stats: dict[str, Any] = sandbox.stats()
-    requests = stats["requests"]
-    created_count = requests.get("create", {"answers": {}})["answers"].get("200", 0)
-    received_count = sum(request["received"] for request in requests.values())
+    counts_by_operation = stats["requests"]
+    created_count = counts_by_operation.get("create", {"answers": {}})["answers"].get("200", 0)
+    received_count = sum(counts["received"] for counts in counts_by_operation.values())
     return _SandboxCounts(time.monotonic(), created_count, stats["limited"], received_count)
 
 
@@ -244,13 +244,13 @@ def create_by_script(sandbox: SandboxProcess, path: Path) -> float:
                 if status in (http.client.TOO_MANY_REQUESTS, http.client.SERVICE_UNAVAILABLE):
                     time.sleep(float(answer.headers.get("Retry-After", 0)))
                 elif status != http.client.OK:
-                    raise EndedEarlyError(f"the sandbox answered {status}")
+                    raise LoadEndedEarlyError(f"the sandbox answered {status}")
     return time.monotonic() - started_at
 
 
 def compare_with_random_refusals(cases: Iterable[RandomRefusals]) -> None:
     """Load with the import and with the script into each sandbox with random refusals, and print the times."""
-    lines = []
+    table_rows = []
     with tempfile.TemporaryDirectory() as folder:
         for index, random_refusals in enumerate(cases):
             path = write_people(Path(folder) / "people.csv", random_refusals.row_count)
@@ -258,13 +258,15 @@ def compare_with_random_refusals(cases: Iterable[RandomRefusals]) -> None:
                 script_s = create_by_script(sandbox, path)
             with random_refusals.start() as sandbox:
                 started_at = time.monotonic()
-                rows = import_file(sandbox, path, Path(folder) / f"state-{index}").rows
+                row_counts = import_file(sandbox, path, Path(folder) / f"state-{index}").row_counts
                 import_s = time.monotonic() - started_at
-                creates, requests_inside = read_creates(sandbox), sandbox.stats()["inside_retry_after"]
+                creates, pause_request_counts = read_creates(sandbox), sandbox.stats()["inside_retry_after"]
             time_ratio = f"{import_s / script_s:.2f}"
-            counts_text = f"{rows['created']:,}, {creates.duplicate_count}, {requests_inside['told']}"
-            lines.append((str(random_refusals), f"{script_s:.1f} s", f"{import_s:.1f} s", time_ratio, counts_text))
-    print_table(("refused by chance", "script", OUR_CLIENT, "import / script", "created, twice, inside a pause"), lines)
+            counts_text = f"{row_counts['created']:,}, {creates.duplicate_count}, {pause_request_counts['told']}"
+            table_rows.append((str(random_refusals), f"{script_s:.1f} s", f"{import_s:.1f} s", time_ratio, counts_text))
+    print_table(
+        ("refused by chance", "script", OUR_CLIENT, "import / script", "created, twice, inside a pause"), table_rows
+    )
 
 
 def main() -> None:
@@ -279,7 +281,7 @@ def main() -> None:
     if options.chance:
         compare_with_random_refusals(RANDOM_REFUSALS)
         return
-    machine = describe_machine()
+    machine_description = describe_machine()
     row_count = int(RATE * (options.search + options.seconds + _EXTRA_ROWS_S))
     measurements: list[PaceMeasurement] = []
     failure_messages: list[str] = []
@@ -289,17 +291,17 @@ def main() -> None:
             for client, load, limit in list_loads(path, failure_messages):
                 try:
                     measurements.append(measure_without_stall(client, load, *limit, options.search, options.seconds))
-                except (CommandError, EndedEarlyError) as error:
+                except (CommandError, LoadEndedEarlyError) as error:
                     failure_messages.append(f"{client}, {', '.join(limit)}: {error}")
-    print_results(measurements, failure_messages, row_count, machine)
+    print_results(measurements, failure_messages, row_count, machine_description)
 
 
 def list_loads(path: Path, failure_messages: list[str]) -> list[tuple[str, Load, tuple[str, str]]]:
     """Return each client's name, its load function and its limit. The handwritten script has only the first limit."""
 
     def load_by_import(sandbox: SandboxProcess) -> object:
-        with tempfile.TemporaryDirectory() as state:
-            return import_file(sandbox, path, Path(state))
+        with tempfile.TemporaryDirectory() as state_folder:
+            return import_file(sandbox, path, Path(state_folder))
 
     import_loads: list[tuple[str, Load, tuple[str, str]]] = [(OUR_CLIENT, load_by_import, limit) for limit in LIMITS]
     try:
@@ -315,17 +317,23 @@ def list_loads(path: Path, failure_messages: list[str]) -> list[tuple[str, Load,
 
 
 def print_results(
-    measurements: list[PaceMeasurement], failure_messages: list[str], row_count: int, machine: dict[str, object]
+    measurements: list[PaceMeasurement],
+    failure_messages: list[str],
+    row_count: int,
+    machine_description: dict[str, object],
 ) -> None:
     print_table(
-        (f"{RATE} requests/s allowed", *_COLUMNS), (_build_table_row(result, row_count) for result in measurements)
+        (f"{RATE} requests/s allowed", *_COLUMNS),
+        (_build_table_row(measurement, row_count) for measurement in measurements),
     )
-    for reason in failure_messages:
-        print(f"left out: {reason}")
-    import_measurements = [result for result in measurements if result.client == OUR_CLIENT]
-    has_all_limits = len({(result.limiter, result.retry_after) for result in import_measurements}) == len(LIMITS)
+    for failure_message in failure_messages:
+        print(f"left out: {failure_message}")
+    import_measurements = [measurement for measurement in measurements if measurement.client == OUR_CLIENT]
+    has_all_limits = len(
+        {(measurement.limiter, measurement.retry_after) for measurement in import_measurements}
+    ) == len(LIMITS)
     worst_goodput, worst_refused_share, worst_disobedient_count = (
-        choose_worst((getattr(run, name) for run in import_measurements), default=float("nan"))
+        choose_worst((getattr(measurement, name) for measurement in import_measurements), default=float("nan"))
         if has_all_limits
         else float("nan")
         for choose_worst, name in ((min, "goodput"), (max, "refused_share"), (max, "disobedient"))
@@ -345,7 +353,7 @@ def print_results(
     print_promises(promises)
     print_json(
         "pace",
-        machine,
+        machine_description,
         promises,
         rows=row_count,
         rate=RATE,
@@ -354,19 +362,19 @@ def print_results(
     )
 
 
-def _build_table_row(result: PaceMeasurement, row_count: int) -> tuple[str, ...]:
+def _build_table_row(measurement: PaceMeasurement, row_count: int) -> tuple[str, ...]:
     return (
-        result.client,
-        result.limiter,
-        result.retry_after,
-        f"{result.goodput * RATE:.1f}",
-        f"{result.goodput:.1%}",
-        format_number("{:.2%}", result.refused_share),
-        f"{result.inside_retry_after:,}",
-        f"{result.disobedient:,}",
-        f"{result.created:,} of {row_count:,}",
-        f"{result.duplicates:,}",
-        f"{result.stalled_s:.1f} s",
+        measurement.client,
+        measurement.limiter,
+        measurement.retry_after,
+        f"{measurement.goodput * RATE:.1f}",
+        f"{measurement.goodput:.1%}",
+        format_number("{:.2%}", measurement.refused_share),
+        f"{measurement.inside_retry_after:,}",
+        f"{measurement.disobedient:,}",
+        f"{measurement.created:,} of {row_count:,}",
+        f"{measurement.duplicates:,}",
+        f"{measurement.stalled_s:.1f} s",
     )
 
 

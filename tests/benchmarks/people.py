@@ -35,5 +35,5 @@ def _write_csv(file: TextIO, person_count: int) -> None:
 
 def _build_people(person_count: int) -> Iterator[dict[str, object]]:
     for index in range(person_count):
-        values = (f"person{index}@example.com", f"Ann {index}", "Lee", True)
-        yield dict(zip(_COLUMNS, values, strict=True))
+        cells = (f"person{index}@example.com", f"Ann {index}", "Lee", True)
+        yield dict(zip(_COLUMNS, cells, strict=True))

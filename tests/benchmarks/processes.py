@@ -47,14 +47,16 @@ def run_process(
             env=environment,
             cwd=folder,
         )
-        code, rusage = _wait_for(process, timeout_s)
+        exit_code, rusage = _wait_for(process, timeout_s)
         wall_s = time.perf_counter() - started_at
         stdout.seek(0)
         stderr.seek(0)
-        if code != 0:
+        if exit_code != 0:
             message = stderr.read().decode(errors="replace").strip() or "no message on stderr"
-            ending = f"was ended after {timeout_s:g} s" if code == -signal.SIGKILL else f"ended with {code}"
-            raise CommandError(f"{Path(command[0]).name} {ending}: {message[-500:]}")
+            end_description = (
+                f"was ended after {timeout_s:g} s" if exit_code == -signal.SIGKILL else f"ended with {exit_code}"
+            )
+            raise CommandError(f"{Path(command[0]).name} {end_description}: {message[-500:]}")
         return Usage(wall_s, rusage.ru_utime + rusage.ru_stime, _find_peak(rusage, own_peak), stdout.read())
 
 

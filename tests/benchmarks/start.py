@@ -26,7 +26,7 @@ _MAX_HELP_RATIO, _MAX_IMPORT_RATIO = 3.0, 2.5
 _ROW_COUNT = 10
 
 
-def measure(round_count: int) -> dict[str, float]:
+def measure_starts(round_count: int) -> dict[str, float]:
     """Return the median wall time in seconds of each command, by its label."""
     seconds_of_rounds_by_label: dict[str, list[float]] = {
         "import click": [],
@@ -34,8 +34,8 @@ def measure(round_count: int) -> dict[str, float]:
         "import pandas, pyarrow": [],
         "ten rows": [],
     }
-    with SandboxProcess(token="sandbox") as sandbox, tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with SandboxProcess(token="sandbox") as sandbox, tempfile.TemporaryDirectory() as folder_name:
+        folder = Path(folder_name)
         people_path, environment = write_people(folder / "people.csv", _ROW_COUNT), build_environment(sandbox)
         (folder / "hypothesis.py").write_text("raise ImportError\n", encoding="utf-8")
         os.environ["PYTHONPATH"] = environment["PYTHONPATH"] = str(folder)
@@ -61,7 +61,7 @@ def main() -> None:
     """Measure the commands, and print the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
-    seconds_by_label = measure(parser.parse_args().rounds)
+    seconds_by_label = measure_starts(parser.parse_args().rounds)
     print_table(("start", "seconds"), ((label, f"{seconds:.3f}") for label, seconds in seconds_by_label.items()))
     promises = [
         promise_at_most(

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-_KEPT_TEXTS = {True: "yes", False: "no", None: "not measured"}
+_IS_KEPT_TEXTS = {True: "yes", False: "no", None: "not measured"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,23 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 def print_promises(promises: Iterable[Promise]) -> None:
     """Print a table of the promises after a blank line."""
     print()
-    rows = ((promise.label, promise.promised, promise.measured, _KEPT_TEXTS[promise.is_kept]) for promise in promises)
+    rows = (
+        (promise.label, promise.promised, promise.measured, _IS_KEPT_TEXTS[promise.is_kept]) for promise in promises
+    )
     print_table(("promise", "promised", "measured", "kept"), rows)
 
 
-def print_json(benchmark: str, machine: Mapping[str, object], promises: Iterable[Promise], **values: object) -> None:
+def print_json(
+    benchmark_name: str, machine_description: Mapping[str, object], promises: Iterable[Promise], **json_values: object
+) -> None:
     """Print the values, the promises and the machine as one line of JSON. NaN becomes null."""
-    record = {"benchmark": benchmark, **values, "promises": [asdict(promise) for promise in promises], **machine}
-    print(json.dumps(_replace_nan(record), allow_nan=False))
+    json_object = {
+        "benchmark": benchmark_name,
+        **json_values,
+        "promises": [asdict(promise) for promise in promises],
+        **machine_description,
+    }
+    print(json.dumps(_replace_nan(json_object), allow_nan=False))
 
 
 def _build_promise(

@@ -31,8 +31,8 @@ _MEASUREMENT_SCRIPT = r"""(async () => {
     && element.scrollWidth > element.clientWidth + 1;
   return JSON.stringify({
     width: document.documentElement.scrollWidth, height: document.documentElement.scrollHeight,
-    background: getComputedStyle(document.body).backgroundColor, text: document.body.innerText,
-    broken_words, clipped: elements.filter(is_clipped).map(element => element.innerText.slice(0, 60)) });
+    background_colour: getComputedStyle(document.body).backgroundColor, text: document.body.innerText,
+    broken_words, clipped_texts: elements.filter(is_clipped).map(element => element.innerText.slice(0, 60)) });
 })()"""
 """A script that measures the page. It finds words of up to 20 characters that a line break divides, and elements
 that cut their contents. A word may break at / and -, but an option must not break."""
@@ -43,11 +43,11 @@ class PageView:
     """A shown page: its width in pixels, the colour of its background, its text, its faults, and its screenshot."""
 
     width: int
-    background: str
+    background_colour: str
     text: str
     broken_words: list[str]
-    clipped: list[str]
-    console: list[str]
+    clipped_texts: list[str]
+    console_messages: list[str]
     screenshot: bytes
 
 
@@ -75,7 +75,7 @@ def start_chromium(folder: Path) -> Iterator[str]:
 class Tab:
     """A tab of the browser."""
 
-    socket: aiohttp.ClientWebSocketResponse
+    websocket: aiohttp.ClientWebSocketResponse
     message_number: int = 0
 
     async def show(self, url: str, width: int, scheme: str) -> PageView:
@@ -92,17 +92,19 @@ class Tab:
         events += await self._call_method(
             "Runtime.evaluate", measurement_result, expression=_MEASUREMENT_SCRIPT, awaitPromise=True
         )
-        console = [json.dumps(event["params"]) for event in events if event.get("method") in _CONSOLE_EVENTS]
-        values, picture = json.loads(measurement_result["result"]["value"]), dict[str, Any]()
-        clip = {"x": 0, "y": 0, "width": width, "height": values.pop("height"), "scale": 1}
-        await self._call_method("Page.captureScreenshot", picture, captureBeyondViewport=True, clip=clip)
-        return PageView(**values, console=console, screenshot=b64decode(picture["data"]))
+        console_messages = [json.dumps(event["params"]) for event in events if event.get("method") in _CONSOLE_EVENTS]
+        page_values, screenshot_result = json.loads(measurement_result["result"]["value"]), dict[str, Any]()
+        clip = {"x": 0, "y": 0, "width": width, "height": page_values.pop("height"), "scale": 1}
+        await self._call_method("Page.captureScreenshot", screenshot_result, captureBeyondViewport=True, clip=clip)
+        return PageView(
+            **page_values, console_messages=console_messages, screenshot=b64decode(screenshot_result["data"])
+        )
 
     async def _open_page(self, url: str) -> list[dict[str, Any]]:
         """Open the page, wait until it is loaded, and return the events."""
         events = await self._call_method("Page.navigate", url=url)
         while not any(event.get("method") == "Page.loadEventFired" for event in events):
-            events.append(json.loads((await self.socket.receive(60)).data))
+            events.append(json.loads((await self.websocket.receive(60)).data))
         return events
 
     async def _call_method(
@@ -110,9 +112,9 @@ class Tab:
     ) -> list[dict[str, Any]]:
         """Send a command, and return the events that came before its answer."""
         self.message_number += 1
-        await self.socket.send_json({"id": self.message_number, "method": method, "params": parameters})
+        await self.websocket.send_json({"id": self.message_number, "method": method, "params": parameters})
         events: list[dict[str, Any]] = []
-        while (event := json.loads((await self.socket.receive(60)).data)).get("id") != self.message_number:
+        while (event := json.loads((await self.websocket.receive(60)).data)).get("id") != self.message_number:
             events.append(event)
         assert "error" not in event, event
         if result is not None:
@@ -127,8 +129,8 @@ async def open_tab(address: str) -> AsyncIterator[Tab]:
         async with session.get(f"http://{address}/json") as answer:
             tabs = await answer.json()
         url = next(tab["webSocketDebuggerUrl"] for tab in tabs if tab["type"] == "page")
-        async with session.ws_connect(url, max_msg_size=0) as socket:
-            tab = Tab(socket)
+        async with session.ws_connect(url, max_msg_size=0) as websocket:
+            tab = Tab(websocket)
             for domain in ("Page", "Runtime", "Log"):
                 await tab._call_method(f"{domain}.enable")
             yield tab

@@ -43,7 +43,7 @@ def view_page(url: str, address: str, screenshots: Path) -> dict[tuple[int, str]
 
 def check_views(views: dict[tuple[int, str], PageView], *texts: str) -> None:
     for (width, scheme), view in views.items():
-        faults = view.console, view.broken_words, view.clipped
+        faults = view.console_messages, view.broken_words, view.clipped_texts
         assert ((width, scheme), view.width <= width, *faults) == ((width, scheme), True, [], [], [])
         for text in texts:
             assert text in view.text
@@ -51,7 +51,7 @@ def check_views(views: dict[tuple[int, str], PageView], *texts: str) -> None:
 
 def check_backgrounds(views: dict[tuple[int, str], PageView]) -> None:
     """Check that the two colour schemes of the page have different backgrounds."""
-    assert all(views[width, "light"].background != views[width, "dark"].background for width, _ in views)
+    assert all(views[width, "light"].background_colour != views[width, "dark"].background_colour for width, _ in views)
 
 
 def test_reports_fit_every_screen(connector: Connector, tmp_path: Path, chromium: str) -> None:

@@ -24,9 +24,11 @@ _OPTIONS_OF_OTHER_PROGRAMS = {
 # These pages have names that look like keys of a job: the module `service.wire`, the key `receipts.rows` of a report.
 _PAGES_WITH_SIMILAR_NAMES = ("architecture.md", "dependencies.md", "report.md")
 _KEYS_WITH_USER_KEYS = ("values", "headers")  # users choose the keys inside these two keys
-KEYS = {key.key.replace("<field>", "*") for key in [*list_keys(), *list_keys(MessageFile)]}
-SECTIONS = {key for key in KEYS if any(other_key.startswith(f"{key}.") for other_key in KEYS)} | {"subscriber.fields.*"}
-TEXTS = {str(page.relative_to(ROOT)): page.read_text("utf-8") for page in PAGES}
+JOB_KEYS = {key.key.replace("<field>", "*") for key in [*list_keys(), *list_keys(MessageFile)]}
+JOB_SECTIONS = {key for key in JOB_KEYS if any(other_key.startswith(f"{key}.") for other_key in JOB_KEYS)} | {
+    "subscriber.fields.*"
+}
+PAGE_TEXTS = {str(page.relative_to(ROOT)): page.read_text("utf-8") for page in PAGES}
 
 
 def list_options(command: click.Command, context: click.Context) -> Iterator[str]:
@@ -49,11 +51,12 @@ def list_paths(value: object, *parent_keys: str) -> Iterator[tuple[str, ...]]:
             yield from list_paths(inner_value, *parent_keys, str(key))
 
 
-def is_key(*path: str) -> bool:
+def is_job_key(*path: str) -> bool:
     """Return whether a job or a part of a job may have the key at this path. A key whose inner keys the reference does
     not list may have any inner keys."""
     return any(
-        _has_suffix(key, path) or (key not in SECTIONS and _has_suffix(key, path[:-1])) for key in KEYS | SECTIONS
+        _has_suffix(key, path) or (key not in JOB_SECTIONS and _has_suffix(key, path[:-1]))
+        for key in JOB_KEYS | JOB_SECTIONS
     )
 
 
@@ -66,21 +69,23 @@ def _has_suffix(key: str, path: tuple[str, ...]) -> bool:
 
 def test_the_pages_have_exactly_the_options_of_the_commands() -> None:
     options = set(list_options(cli, click.Context(cli)))
-    options_on_pages = {option for text in TEXTS.values() for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)}
+    options_on_pages = {
+        option for text in PAGE_TEXTS.values() for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)
+    }
     assert options_on_pages - options == _OPTIONS_OF_OTHER_PROGRAMS
-    reference = TEXTS["docs/reference/commands.md"]
-    assert [option for option in sorted(options) if not re.search(rf"{option}\b", reference)] == []
+    reference_text = PAGE_TEXTS["docs/reference/commands.md"]
+    assert [option for option in sorted(options) if not re.search(rf"{option}\b", reference_text)] == []
 
 
 def test_each_key_of_a_job_on_a_page_is_in_the_code() -> None:
-    sections = "|".join(sorted({key.partition(".")[0] for key in SECTIONS}))
+    section_pattern = "|".join(sorted({key.partition(".")[0] for key in JOB_SECTIONS}))
     for page in PAGES:
         blocks = [block for block in read_blocks(page) if block.language == "yaml"]
         paths = [path for block in blocks for path in list_paths(yaml.load(block.text, Loader=yaml.BaseLoader))]
         if page.name not in _PAGES_WITH_SIMILAR_NAMES:
-            keys_in_text = re.findall(rf"`((?:{sections})\.[a-z_.]+[a-z])`", page.read_text("utf-8"))
+            keys_in_text = re.findall(rf"`((?:{section_pattern})\.[a-z_.]+[a-z])`", page.read_text("utf-8"))
             paths += [tuple(key.split(".")) for key in keys_in_text]
-        assert [path for path in paths if not is_key(*path)] == [], page
+        assert [path for path in paths if not is_job_key(*path)] == [], page
 
 
 def test_the_annotated_job_has_each_key_of_the_code_and_is_a_valid_job() -> None:
@@ -88,20 +93,20 @@ def test_the_annotated_job_has_each_key_of_the_code_and_is_a_valid_job() -> None
     text = path.read_text("utf-8")
     uncommented_text = re.sub(r"^( *)#(?=[a-z])", r"\1", text, flags=re.MULTILINE)
     paths = list_paths(yaml.load(uncommented_text, Loader=yaml.BaseLoader))
-    keys = {".".join(("*" if path[:2] == ("subscriber", "fields") and index == 2 else key)
+    annotated_keys = {".".join(("*" if path[:2] == ("subscriber", "fields") and index == 2 else key)
              for index, key in enumerate(path)) for path in paths}  # fmt: skip
-    assert sorted({key.key.replace("<field>", "*") for key in list_keys()} - keys) == []
+    assert sorted({key.key.replace("<field>", "*") for key in list_keys()} - annotated_keys) == []
     assert load_job(path, {}).name == "annotated"
 
 
 def test_the_page_on_rejects_has_exactly_the_columns_of_the_code() -> None:
-    column_cells = re.findall(r"^\| (`_.*?`) \|", TEXTS["docs/how-to/rejects.md"], re.MULTILINE)
+    column_cells = re.findall(r"^\| (`_.*?`) \|", PAGE_TEXTS["docs/how-to/rejects.md"], re.MULTILINE)
     assert sorted(re.findall(r"`(\w+)`", " ".join(column_cells))) == sorted(ADDED_COLUMNS)
 
 
 def test_the_readme_has_every_extra() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
-    extras_table = TEXTS["README.md"].partition("| extra | for |")[2].partition("\n\n")[0]
+    extras_table = PAGE_TEXTS["README.md"].partition("| extra | for |")[2].partition("\n\n")[0]
     extras_in_readme = [
         cell for line in extras_table.splitlines() for cell in re.findall(r"`(\w+)`", line.split(" | ")[0])
     ]
@@ -110,8 +115,8 @@ def test_the_readme_has_every_extra() -> None:
 
 def test_lines_that_a_page_quotes_from_a_file_are_in_the_file() -> None:
     quoted_lines = re.findall(
-        r"From\s`(configs/[\w.-]+)`:\n\n```text\n(.*?)```", TEXTS["docs/how-to/unattended.md"], re.DOTALL
+        r"From\s`(configs/[\w.-]+)`:\n\n```text\n(.*?)```", PAGE_TEXTS["docs/how-to/unattended.md"], re.DOTALL
     )
     assert len(quoted_lines) == 3
-    files = {file: (ROOT / file).read_text("utf-8").splitlines() for file, _ in quoted_lines}
-    assert [line for file, text in quoted_lines for line in text.splitlines() if line not in files[file]] == []
+    lines_by_file = {file: (ROOT / file).read_text("utf-8").splitlines() for file, _ in quoted_lines}
+    assert [line for file, text in quoted_lines for line in text.splitlines() if line not in lines_by_file[file]] == []

@@ -120,11 +120,11 @@ def test_an_orchestrator_runs_the_job_as_its_page_shows(
 def test_dbt_builds_its_models_from_the_history(sandbox: SandboxProcess, folder: Path) -> None:
     # The installation of dbt-core 1.12 downloads a part of dbt-core from outside the package index.
     run = open_environment(folder, sandbox, str(ROOT), "dbt-duckdb", "dbt-core<1.12")
-    project = str(ROOT / "configs" / "dbt")
-    project_options = ("--project-dir", project, "--profiles-dir", project)
+    project_folder = str(ROOT / "configs" / "dbt")
+    project_options = ("--project-dir", project_folder, "--profiles-dir", project_folder)
     output_options = ("--target-path", str(folder / "target"), "--log-path", str(folder / "logs"))
-    people = folder / "people.csv"
-    people.write_text("email\nann@example.com\nbob@example.com\n", encoding="utf-8")
+    people_file = folder / "people.csv"
+    people_file.write_text("email\nann@example.com\nbob@example.com\n", encoding="utf-8")
     export_command = (
         "connector",
         "export",
@@ -137,17 +137,17 @@ def test_dbt_builds_its_models_from_the_history(sandbox: SandboxProcess, folder:
     run(("connector", "import", "people.csv", "--base-name", "Newsletter", "--active"))
     run(export_command)
     run(("dbt", "build", *project_options, *output_options))
-    people.write_text("email\ncem@example.com\n", encoding="utf-8")
+    people_file.write_text("email\ncem@example.com\n", encoding="utf-8")
     run(("connector", "import", "people.csv", "--base-name", "Newsletter", "--inactive"))
     run(export_command)
     run(("dbt", "build", *project_options, *output_options))
     run(("dbt", "source", "freshness", *project_options, *output_options))
     with duckdb.connect(str(folder / "warehouse.duckdb"), read_only=True) as warehouse:
         emails = warehouse.sql("select email from current_subscribers order by email").fetchall()
-        counts = warehouse.sql("select subscribers, active, came, went from daily_counts order by day").fetchall()
+        daily_counts = warehouse.sql("select subscribers, active, came, went from daily_counts order by day").fetchall()
     assert emails == [("ann@example.com",), ("bob@example.com",), ("cem@example.com",)]
-    assert counts[-1][:2] == (3, 2)
-    assert sum(new_count for *_, new_count, _ in counts) == 3
+    assert daily_counts[-1][:2] == (3, 2)
+    assert sum(new_count for *_, new_count, _ in daily_counts) == 3
 
 
 def test_a_foreign_tap_and_a_foreign_target_move_each_subscriber_once(sandbox: SandboxProcess, folder: Path) -> None:

@@ -33,13 +33,13 @@ _TUTORIAL_LINK = "tutorial.md#start-the-sandbox"  # a page with this link needs 
 
 @dataclass(frozen=True)
 class Block:
-    """A code block of a page. `name` is the file in which the reader saves the block. `codes` are the expected exit
-    codes of its lines, or empty if all are 0."""
+    """A code block of a page. `name` is the file in which the reader saves the block. `exit_codes` are the expected
+    exit codes of its lines, or empty if all are 0."""
 
     language: str
     text: str
     name: str | None
-    codes: tuple[int, ...]
+    exit_codes: tuple[int, ...]
 
 
 def read_blocks(page: Path) -> list[Block]:
@@ -60,8 +60,8 @@ def read_page(page: Path) -> list[Block]:
     blocks = read_blocks(page)
     if _TUTORIAL_LINK not in page.read_text(encoding="utf-8"):
         return blocks
-    tutorial = read_blocks(ROOT / "docs" / "tutorial.md")
-    return [next(block for block in tutorial if block.text.startswith("export ")), *blocks]
+    tutorial_blocks = read_blocks(ROOT / "docs" / "tutorial.md")
+    return [next(block for block in tutorial_blocks if block.text.startswith("export ")), *blocks]
 
 
 def build_script(blocks: list[Block], port: str) -> Iterator[str]:
@@ -78,8 +78,8 @@ def build_script(blocks: list[Block], port: str) -> Iterator[str]:
             yield f"python - <<'END OF FILE'\n{text}END OF FILE\n"
         elif block.language == "sh" and block.text != _SANDBOX_COMMAND:
             lines = text.splitlines()
-            for line, code in zip(lines, block.codes or [0] * len(lines), strict=True):
-                yield f"code=0; {line} || code=$?; [ $code -eq {code} ]" if code else line
+            for line, exit_code in zip(lines, block.exit_codes or [0] * len(lines), strict=True):
+                yield f"code=0; {line} || code=$?; [ $code -eq {exit_code} ]" if exit_code else line
 
 
 @pytest.fixture(scope="module")
@@ -94,24 +94,24 @@ RUNNABLE_PAGES = [page for page in PAGES if any(block.language in ("sh", "python
 @pytest.mark.parametrize("page", RUNNABLE_PAGES, ids=[page.stem for page in RUNNABLE_PAGES])
 def test_the_commands_of_a_page_run_as_printed(page: Path, server: SandboxProcess, tmp_path: Path) -> None:
     server.reset()
-    programs, folder = tmp_path / "bin", tmp_path / "folder"
-    programs.mkdir()
+    programs_folder, folder = tmp_path / "bin", tmp_path / "folder"
+    programs_folder.mkdir()
     folder.mkdir()
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("CONNECTOR_", "XDG_"))}
     for name in re.findall(r"\]\(([^/)]+\.xlsx)\)", page.read_text(encoding="utf-8")):
         shutil.copy(page.parent / name, folder)  # readers of the page download this file
     script = "set -x\n" + "\n".join(build_script(read_page(page), server.base_url.rpartition(":")[2]))
     with (
-        serve_programs({programs / "connector": run_without_waits, programs / "python": interpret}),
-        ExitStack() as databases,
+        serve_programs({programs_folder / "connector": run_without_waits, programs_folder / "python": interpret}),
+        ExitStack() as exit_stack,
     ):
         if _LEDGER_URL in script:
-            script = script.replace(_LEDGER_URL, databases.enter_context(open_postgres()).url)
+            script = script.replace(_LEDGER_URL, exit_stack.enter_context(open_postgres()).url)
         result = subprocess.run(
             ["bash", "-e", "-u", "-c", script],
             cwd=folder,
             env=environ
-            | {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(tmp_path / "home")}
+            | {"PATH": f"{programs_folder}:{os.environ['PATH']}", "HOME": str(tmp_path / "home")}
             | {"DLT_DATA_DIR": str(tmp_path / "dlt")},  # without it, dlt writes into /var/dlt as root
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -130,16 +130,18 @@ def test_the_pages_of_the_reference_are_generated_from_the_current_code() -> Non
 
 
 def test_every_environment_variable_of_the_code_is_on_its_page() -> None:
-    modules = [path for top in ("connector", "pipelines") for path in (ROOT / top).rglob("*.py")]
-    names = {name for path in modules for name in re.findall(r"\bCONNECTOR_[A-Z_]+\b", path.read_text("utf-8"))}
+    modules = [path for top_folder in ("connector", "pipelines") for path in (ROOT / top_folder).rglob("*.py")]
+    variable_names = {
+        name for path in modules for name in re.findall(r"\bCONNECTOR_[A-Z_]+\b", path.read_text("utf-8"))
+    }
     page = (ROOT / "docs" / "reference" / "environment.md").read_text("utf-8")
-    assert names == set(re.findall(r"^\| `(CONNECTOR_\w+)`", page, re.MULTILINE))
+    assert variable_names == set(re.findall(r"^\| `(CONNECTOR_\w+)`", page, re.MULTILINE))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_targets_of_links_between_pages_exist(page: Path) -> None:
-    targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
-    assert not [target for target in targets if not (page.parent / target).exists()]
+    link_targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    assert not [target for target in link_targets if not (page.parent / target).exists()]
 
 
 def test_the_pages_use_only_known_languages_of_code_blocks() -> None:

@@ -88,12 +88,16 @@ def test_the_reference_names_each_state_of_the_ledger() -> None:
 
 
 def test_each_column_of_a_table_or_file_has_a_type_and_a_meaning() -> None:
-    page = GENERATOR["build_pages"]()["tables.md"]
-    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    page_text = GENERATOR["build_pages"]()["tables.md"]
+    rows = [line.split(" | ") for line in page_text.splitlines() if line.startswith("| `")]
     assert [row for row in rows if "" in map(str.strip, row) or not is_sentence(row[-1].removesuffix(" |"))] == []
-    names = {row[0].strip("|` ") for row in rows}
+    column_names = {row[0].strip("|` ") for row in rows}
     added_columns = [*MODE_COLUMNS.values(), RUN_COLUMNS, RECEIPT_COLUMNS]
-    assert names == {*SCHEMA.names, *RUN_COLUMN_DESCRIPTIONS, *(name for columns in added_columns for name in columns)}
+    assert column_names == {
+        *SCHEMA.names,
+        *RUN_COLUMN_DESCRIPTIONS,
+        *(name for columns in added_columns for name in columns),
+    }
     descriptions = DRIFT_COLUMNS | DIFFERENCE_COLUMNS
     assert [name for name, description in descriptions.items() if not is_sentence(description)] == []
 
@@ -116,44 +120,46 @@ def test_each_report_has_the_keys_of_the_reference(sandbox: SandboxProcess, tmp_
     write_csv(tmp_path / "people.csv", *PEOPLE_LINES, "new@example.com,New,true,Acme")
     check_run(connector, "sync", "crm.yaml")
     connector.sandbox.switch(drop_before=0)
-    check_report(connector, "explain", "new@example.com", model="`explain`")
+    check_report(connector, "explain", "new@example.com", model_title="`explain`")
     check_run(connector, "retry", "--quiet-period", "200ms")
     check_run(connector, "export", "people.parquet", "--active")
     erase_oldest(connector.sandbox)
-    check_run(connector, "reconcile", "crm.yaml", further_model="Further keys of `reconcile`")
+    check_run(connector, "reconcile", "crm.yaml", further_model_title="Further keys of `reconcile`")
     check_run(connector, "mail", "mail.yaml", "--preview", "2")
     check_run(connector, "mail", "mail.yaml")
     check_run(connector, *SEND_COMMAND)
-    check_report(connector, "validate", "crm.yaml", model="`validate`", run_keys=GENERATOR["VALIDATION_KEYS"])
-    check_report(connector, "check", "crm.yaml", model="`check`")
-    check_report(connector, "status", model="`status`")
-    check_report(connector, "explain", "ann@example.com", model="`explain`")
-    check_report(connector, "forget", "bob@example.com", model="`forget`")
-    ledger_model = "`ledger backup`, `ledger copy` and `ledger restore`"
-    check_report(connector, "ledger", "backup", "copy.db", model=ledger_model)
-    check_report(connector, "prune", "--older-than", "1ms", model="`prune`")
-    check_report(connector, "export", "nowhere/people.csv", model="Errors")
+    check_report(connector, "validate", "crm.yaml", model_title="`validate`", run_keys=GENERATOR["VALIDATION_KEYS"])
+    check_report(connector, "check", "crm.yaml", model_title="`check`")
+    check_report(connector, "status", model_title="`status`")
+    check_report(connector, "explain", "ann@example.com", model_title="`explain`")
+    check_report(connector, "forget", "bob@example.com", model_title="`forget`")
+    ledger_model_title = "`ledger backup`, `ledger copy` and `ledger restore`"
+    check_report(connector, "ledger", "backup", "copy.db", model_title=ledger_model_title)
+    check_report(connector, "prune", "--older-than", "1ms", model_title="`prune`")
+    check_report(connector, "export", "nowhere/people.csv", model_title="Errors")
     connector.environ["CONNECTOR_STATE_DIR"] = str(tmp_path / "restored")
-    check_report(connector, "ledger", "restore", "copy.db", model=ledger_model)
+    check_report(connector, "ledger", "restore", "copy.db", model_title=ledger_model_title)
 
 
-def check_run(connector: Connector, *arguments: str, further_model: str | None = None) -> None:
+def check_run(connector: Connector, *arguments: str, further_model_title: str | None = None) -> None:
     """Run a command whose JSON is the report of a run, and compare the keys of this JSON with the reference."""
     report = connector.run_json(*arguments).report
-    further_keys = list(REPORT_MODELS[further_model].__annotations__) if further_model else []
+    further_keys = list(REPORT_MODELS[further_model_title].__annotations__) if further_model_title else []
     check_keys({name: value for name, value in report.items() if name not in further_keys}, Report, arguments)
-    if further_model:
-        check_keys({name: report[name] for name in further_keys}, REPORT_MODELS[further_model], arguments)
-    rows = [key.key for key in GENERATOR["list_report_keys"](ROW_COUNT_MODELS[arguments[0]])]
-    assert sorted(report["rows"]) == sorted(rows), arguments
+    if further_model_title:
+        check_keys({name: report[name] for name in further_keys}, REPORT_MODELS[further_model_title], arguments)
+    row_count_keys = [key.key for key in GENERATOR["list_report_keys"](ROW_COUNT_MODELS[arguments[0]])]
+    assert sorted(report["rows"]) == sorted(row_count_keys), arguments
 
 
-def check_report(connector: Connector, *arguments: str, model: str, run_keys: tuple[str, ...] = ()) -> None:
+def check_report(connector: Connector, *arguments: str, model_title: str, run_keys: tuple[str, ...] = ()) -> None:
     """Run a command, and compare the keys of its JSON with the reference. `run_keys` are keys of the report of a run
     that the JSON also has."""
     report = connector.run_json(*arguments).report
     assert set(run_keys) <= set(report)
-    check_keys({name: value for name, value in report.items() if name not in run_keys}, REPORT_MODELS[model], arguments)
+    check_keys(
+        {name: value for name, value in report.items() if name not in run_keys}, REPORT_MODELS[model_title], arguments
+    )
 
 
 def check_keys(report: Mapping[str, Any], model: type, arguments: tuple[str, ...]) -> None:
@@ -171,12 +177,12 @@ def find_faults(value: Any, keys: Mapping[str, Any], path: str = "") -> Iterator
         return
     prefix = f"{path}." if path else ""
     inner_names = {key.removeprefix(prefix) for key in keys if key.startswith(prefix)}
-    names = {name for name in inner_names if re.fullmatch(r"\w+", name)}
-    if not names:
+    key_names = {name for name in inner_names if re.fullmatch(r"\w+", name)}
+    if not key_names:
         for inner_value in value.values() if inner_names else ():
             yield from find_faults(inner_value, keys, f"{prefix}*")
         return
-    for name in {*value, *names}:
+    for name in {*value, *key_names}:
         key = keys.get(f"{prefix}{name}")
         if key is None:
             yield f"{prefix}{name} is not in the reference"

@@ -15,14 +15,14 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
-THREADS = 32
+THREAD_COUNT = 32
 
 
 def open_session(base_url, token):
     """Return a session with one connection for each thread. It retries failed requests after a pause."""
     retry = Retry(total=5, backoff_factor=0.5, status_forcelist=[429, 500, 502, 503, 504], allowed_methods=["POST"])
     session = requests.Session()
-    session.mount(base_url, HTTPAdapter(pool_maxsize=THREADS, max_retries=retry))
+    session.mount(base_url, HTTPAdapter(pool_maxsize=THREAD_COUNT, max_retries=retry))
     session.headers["Authorization"] = token
     return session
 
@@ -33,7 +33,7 @@ def main():
     url = base_url + "/api/subscribers/create-subscriber/"
     session = open_session(base_url, os.environ["CONNECTOR_TOKEN"])
 
-    def create(row):
+    def create_subscriber(row):
         subscriber = {
             "Base": {"Id": base_id},
             "IsActive": row["is_active"],
@@ -49,8 +49,8 @@ def main():
         return answer.json()["success"]
 
     rows = pd.read_csv(path).to_dict("records")
-    with ThreadPoolExecutor(THREADS) as pool:
-        created_count = sum(pool.map(create, rows))
+    with ThreadPoolExecutor(THREAD_COUNT) as pool:
+        created_count = sum(pool.map(create_subscriber, rows))
     print(f"{created_count} created, {len(rows) - created_count} failed")
 
 

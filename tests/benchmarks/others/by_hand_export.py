@@ -12,26 +12,26 @@ import sys
 import pandas as pd
 import requests
 
-LIMIT = 1000
+PAGE_SIZE = 1000
 
 
-def fetch():
+def fetch_subscribers():
     session = requests.Session()
     session.headers["Authorization"] = os.environ["CONNECTOR_TOKEN"]
     url = os.environ["CONNECTOR_BASE_URL"] + "/api/subscribers/subscribers-list/"
-    rows, total_count = [], 1
-    while len(rows) < total_count:
-        answer = session.get(url, params={"offset": len(rows), "limit": LIMIT}, timeout=30)
+    subscribers, total_count = [], 1
+    while len(subscribers) < total_count:
+        answer = session.get(url, params={"offset": len(subscribers), "limit": PAGE_SIZE}, timeout=30)
         answer.raise_for_status()
         page = answer.json()["SubscribersList"]
-        rows += page["Subscribers"]
+        subscribers += page["Subscribers"]
         total_count = page["TotalCount"]
-    return rows
+    return subscribers
 
 
 def main():
     target = sys.argv[1]
-    frame = pd.json_normalize(fetch())
+    frame = pd.json_normalize(fetch_subscribers())
     frame.columns = [name.replace(".", "_").lower() for name in frame.columns]
     frame["birthday"] = pd.to_datetime(frame["birthday"], errors="coerce")
     if target.endswith(".parquet"):

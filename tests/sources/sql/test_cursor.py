@@ -19,7 +19,7 @@ from connector.sources.cursor import (
     uses_cursor,
 )
 from connector.sources.sql import IncrementalSource
-from tests.databases import DATABASE_OPENERS, read_all
+from tests.databases import DATABASE_OPENERS, read_all_rows
 
 NOON = datetime(2026, 11, 21, 12, 0)  # noqa: DTZ001 - databases return it without a time zone
 ZONE_TWO_HOURS_EAST = timezone(timedelta(hours=2))
@@ -195,6 +195,6 @@ def test_the_word_cursor_in_a_text_or_a_comment_is_not_replaced() -> None:
             database.run("create table people (id integer)", "insert into people values (1), (2), (3)")
             with IncrementalSource(database.url, query=query, column="id", kind=CursorKind.INTEGER) as source:
                 source.set_start(2)
-                rows = read_all(source)
+                rows = read_all_rows(source)
         assert sorted(row["id"] or "" for row in rows) == ["2", "3"]
         assert {row["t"] for row in rows} == {":cursor 12:30 :draft"}

@@ -48,7 +48,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
         url = new_database.url
         if kind == "postgresql":
             name = url.partition("?")[0].rpartition("/")[2]
-            new_database.run_alone(f"alter database {name} set timezone = 'Europe/Berlin'")
+            new_database.run_outside_transaction(f"alter database {name} set timezone = 'Europe/Berlin'")
         if kind == "mariadb":
             url += "?init_command=set time_zone = '+02:00'".replace(" ", "%20").replace("+", "%2B")
         yield Database(kind, url)

@@ -12,7 +12,7 @@ from connector.errors import ConfigurationError, SourceError
 from connector.sources.sql import open_sql
 from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping
-from tests.databases import DATABASE_OPENERS, Database, read_all
+from tests.databases import DATABASE_OPENERS, Database, read_all_rows
 
 
 @pytest.fixture(scope="module", params=sorted(DATABASE_OPENERS))
@@ -26,7 +26,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
 
 
 def test_a_table_is_read_with_its_nulls_and_all_characters(database: Database) -> None:
-    rows = read_all(open_sql(database.url, table="people"))
+    rows = read_all_rows(open_sql(database.url, table="people"))
     assert sorted(rows, key=str) == [
         {"id": "1", "email": "ann@example.com", "note": "é 😀"},
         {"id": "2", "email": "bob@example.com", "note": None},
@@ -36,7 +36,7 @@ def test_a_table_is_read_with_its_nulls_and_all_characters(database: Database) -
 
 def test_a_query_keeps_its_colons(database: Database) -> None:
     query = "select email, '12:30 :draft 100%' as t from people where id >= 2 order by id"
-    rows = read_all(open_sql(database.url, query=query))
+    rows = read_all_rows(open_sql(database.url, query=query))
     assert [(row["email"], row["t"]) for row in rows] == [
         ("bob@example.com", "12:30 :draft 100%"), (None, "12:30 :draft 100%"),
     ]  # fmt: skip
@@ -65,8 +65,8 @@ WRITING_QUERIES = [
 def test_a_query_that_writes_is_refused_and_nothing_is_written(database: Database) -> None:
     for query in WRITING_QUERIES:
         with pytest.raises((SourceError, ConfigurationError)):
-            read_all(open_sql(database.url, query=query))
-        assert len(read_all(open_sql(database.url, table="people"))) == 3, query
+            read_all_rows(open_sql(database.url, query=query))
+        assert len(read_all_rows(open_sql(database.url, table="people"))) == 3, query
         with pytest.raises(SourceError, match="other"):
             open_sql(database.url, table="other")
 
@@ -89,7 +89,7 @@ def test_a_procedure_with_its_own_transaction_is_refused() -> None:
         )
         with pytest.raises(ConfigurationError, match="begins with CALL"):
             open_sql(database.url, query="call p()")
-        assert read_all(open_sql(database.url, table="t")) == []
+        assert read_all_rows(open_sql(database.url, table="t")) == []
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_a_query_that_writes_is_refused_for_a_database_that_the_connector_does_n
         if "temporary" not in query:
             with pytest.raises(ConfigurationError, match="a source only reads"):
                 open_sql(other_crm.url, query=query)
-            assert len(read_all(open_sql(other_crm.url, table="people"))) == 3, query
+            assert len(read_all_rows(open_sql(other_crm.url, table="people"))) == 3, query
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_query_that_writes_is_refused_for_a_database_that_the_connector_does_n
 def test_a_query_with_writing_keywords_only_in_texts_names_and_comments_is_read(
     other_crm: Database, query: str
 ) -> None:
-    assert len(read_all(open_sql(other_crm.url, query=query))) == 3
+    assert len(read_all_rows(open_sql(other_crm.url, query=query))) == 3
 
 
 ENDLESS_QUERIES = {
@@ -239,7 +239,7 @@ VALUES_AND_TEXTS: dict[str, list[tuple[str, str | None]]] = {
 def test_a_value_of_every_type_is_read_as_a_person_would_write_it(database: Database) -> None:
     expected_texts = VALUES_AND_TEXTS[database.kind]
     query = "select " + ", ".join(f"{expression} as c{index}" for index, (expression, _) in enumerate(expected_texts))
-    (row,) = read_all(open_sql(database.url, query=query))
+    (row,) = read_all_rows(open_sql(database.url, query=query))
     assert dict(zip((expression for expression, _ in expected_texts), row.values(), strict=True)) == dict(
         expected_texts
     )
@@ -249,7 +249,7 @@ def test_a_column_of_flags_in_mariadb_is_read_as_numbers() -> None:
     """MariaDB stores flags as TINYINT(1), which can contain other small numbers."""
     with DATABASE_OPENERS["mariadb"]() as database:
         database.run("create table t (a boolean, b bit(1), c tinyint(1))", "insert into t values (true, b'0', 5)")
-        assert read_all(open_sql(database.url, table="t")) == [{"a": "1", "b": "0", "c": "5"}]
+        assert read_all_rows(open_sql(database.url, table="t")) == [{"a": "1", "b": "0", "c": "5"}]
 
 
 def test_arrays_of_user_defined_types_in_postgresql_are_read_as_tags() -> None:
@@ -309,7 +309,7 @@ def test_an_error_in_the_middle_of_a_result_is_raised_as_a_source_error(kind: st
         DATABASE_OPENERS[kind]() as database,
         pytest.raises(SourceError, match=r"after row 20000|boom|broken|more than 1 row"),
     ):
-        read_all(open_sql(database.url, query=FAILING_QUERIES[kind]))
+        read_all_rows(open_sql(database.url, query=FAILING_QUERIES[kind]))
 
 
 KILL_SQL = {

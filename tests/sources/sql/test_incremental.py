@@ -22,7 +22,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
         time = {"mariadb": "datetime(6)", "sqlite": "text"}.get(new_database.kind, "timestamp")
         day = {"sqlite": "text"}.get(new_database.kind, "date")
         new_database.run(f"create table people (id integer, moment {time}, day {day}, number bigint)")
-        new_database.fill(
+        new_database.insert_rows(
             "people",
             [
                 (1, "2026-11-21 09:00:00", "2026-11-20", 9),
@@ -79,7 +79,7 @@ def test_timestamps_with_a_zone_are_compared_as_moments_in_postgresql_and_duckdb
     for kind in ("postgresql", "duckdb"):
         with DATABASE_OPENERS[kind]() as database:
             database.run("create table t (id integer, moment timestamptz)")
-            database.fill("t", [(1, "2026-11-21 10:00:00+00"), (2, "2026-11-21 10:00:00+02")])
+            database.insert_rows("t", [(1, "2026-11-21 10:00:00+00"), (2, "2026-11-21 10:00:00+02")])
             source = IncrementalSource(database.url, table="t", column="moment", kind=CursorKind.TIMESTAMP)
             source.set_start(datetime(2026, 11, 21, 9, 30, tzinfo=UTC))
             with source:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from connector.sources.sql import open_sql
-from tests.databases import DATABASE_OPENERS, Database, read_all
+from tests.databases import DATABASE_OPENERS, Database, read_all_rows
 
 VALUES_AND_TEXTS = {
     "postgresql": [
@@ -54,7 +54,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
 
 def test_a_value_of_a_type_of_one_database_is_read_as_its_text(database: Database) -> None:
     for value, text in VALUES_AND_TEXTS[database.kind]:
-        assert read_all(open_sql(database.url, query=f"select {value} as v")) == [{"v": text}], value
+        assert read_all_rows(open_sql(database.url, query=f"select {value} as v")) == [{"v": text}], value
 
 
 def test_a_value_that_cannot_be_read_rejects_its_row_only_if_its_column_is_used(database: Database) -> None:
