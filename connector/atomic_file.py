@@ -77,7 +77,7 @@ def refuse_foreign_file(
         raise ConfigurationError(f"{option} {path}: name a file in a folder that exists")
 
 
-def describe_unwritable(folder: Path, error: OSError) -> ConfigurationError | RunAborted:
+def build_write_error(folder: Path, error: OSError) -> ConfigurationError | RunAborted:
     """Return the error to raise if no file can be written in a folder: RunAborted for a full disk, because a later run
     may succeed, and ConfigurationError for a missing permission."""
     problem = f"Cannot write in {folder} ({error.strerror or error})"
@@ -91,7 +91,7 @@ class PartialFile(CloseableResource):
     unpublished file.
 
     If the target is a link, the target is the file to which the link points. Raises LockedError if another process is
-    writing the same target. Raises the errors of `describe_unwritable` if no file can be written in the folder of the
+    writing the same target. Raises the errors of `build_write_error` if no file can be written in the folder of the
     target.
     """
 
@@ -99,9 +99,9 @@ class PartialFile(CloseableResource):
         self.target = target.resolve()
         self.path = self.target.with_name(f".{self.target.name}.partial")
         try:
-            self.file: BinaryIO = os.fdopen(_open_locked(self.path, self.target, mode), "w+b")
+            self.file: BinaryIO = os.fdopen(_open_locked_file(self.path, self.target, mode), "w+b")
         except OSError as error:
-            raise describe_unwritable(self.target.parent, error) from error
+            raise build_write_error(self.target.parent, error) from error
 
     def publish(self, *, is_new: bool = False) -> None:
         """Replace the target by this file in one step. When this method returns, the change is on the disk.
@@ -132,19 +132,19 @@ class PartialFile(CloseableResource):
             self.file.close()
 
 
-def write_whole(target: Path, data: bytes, *, mode: int = OWNER_ONLY) -> None:
-    """Replace the content of the file `target` by `data`. Raises OSError, and the errors of PartialFile."""
+def replace_content(target: Path, content: bytes, *, mode: int = OWNER_ONLY) -> None:
+    """Replace the content of the file `target` by `content`. Raises OSError, and the errors of PartialFile."""
     with PartialFile(target, mode=mode) as partial_file:
-        partial_file.file.write(data)
+        partial_file.file.write(content)
         partial_file.publish()
 
 
-def create_private(path: Path) -> BinaryIO:
+def create_private_file(path: Path) -> BinaryIO:
     """Open a new file for writing. Only its owner can read the file. Raises FileExistsError, and OSError."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, OWNER_ONLY), "wb")
 
 
-def _open_locked(partial_path: Path, target: Path, mode: int) -> int:
+def _open_locked_file(partial_path: Path, target: Path, mode: int) -> int:
     """Lock and empty the file `partial_path`, and return its descriptor. A killed writer may have left the file. Raises
     OSError if `partial_path` is a link or a pipe."""
     while True:

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from connector.clock import Clock, system_clock
-from connector.errors import STOPPED, RunAborted
+from connector.errors import RUN_STOPPED_MESSAGE, RunAborted
 from connector.units import format_duration
 
 T = TypeVar("T")
@@ -57,11 +57,11 @@ class Stop:
             "every sent request is recorded. Run again to continue"
         )
 
-        def stop() -> None:
+        def stop_at_limit() -> None:
             if not self.is_stopping:
                 self.request_stop(reason)
 
-        asyncio.get_running_loop().call_later(time_limit_s, stop)
+        asyncio.get_running_loop().call_later(time_limit_s, stop_at_limit)
 
     def check(self) -> None:
         """Raise RunAborted if the run must stop for its own reason."""
@@ -117,13 +117,13 @@ class Stop:
             if self.signal is None:
                 await _cancel_task(task, cancel_interval_s)
                 raise
-            stay_alive()  # two signals came at once, and the second has cancelled this task
+            ignore_cancellation()  # two signals came at once, and the second has cancelled this task
         if not task.done():
             was_recording, self.is_recording = self.is_recording, True
             await _cancel_task(task, cancel_interval_s)
             self.is_recording = was_recording
         if task.cancelled():
-            raise RunAborted(self.reason or STOPPED)
+            raise RunAborted(self.reason or RUN_STOPPED_MESSAGE)
         return task.result()
 
     async def run_with_grace(self, coroutine: Coroutine[Any, Any, None], grace_s: float) -> None:
@@ -161,11 +161,11 @@ def stop_on_signals(clock: Clock) -> Iterator[Stop]:
 
     received_signals: list[int] = []
 
-    def handle(signal_number: int, _frame: FrameType | None) -> None:
+    def handle_signal(signal_number: int, _frame: FrameType | None) -> None:
         received_signals.append(signal_number)
-        loop.call_soon_threadsafe(receive, signal_number, len(received_signals))
+        loop.call_soon_threadsafe(receive_signal, signal_number, len(received_signals))
 
-    def receive(signal_number: int, signal_count: int) -> None:
+    def receive_signal(signal_number: int, signal_count: int) -> None:
         if signal_count == 2:  # a third or later signal changes nothing
             loop.call_later(_KILL_AFTER_S, kill_process, signal_number)
             if task is not None and not stop.is_recording:
@@ -180,7 +180,7 @@ def stop_on_signals(clock: Clock) -> Iterator[Stop]:
         os._exit(128 + signal_number)
 
     previous_handlers = {
-        signal_number: signal.signal(signal_number, handle) for signal_number in (signal.SIGINT, signal.SIGTERM)
+        signal_number: signal.signal(signal_number, handle_signal) for signal_number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
         yield stop
@@ -192,7 +192,7 @@ def stop_on_signals(clock: Clock) -> Iterator[Stop]:
 
 
 @asynccontextmanager
-async def run_beside(coroutine: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def run_in_background(coroutine: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Run the coroutine in a task while the block runs. When the block ends, cancel the task, wait for its end, and
     raise its error if the task has failed."""
     task = asyncio.ensure_future(coroutine)
@@ -227,7 +227,7 @@ async def call_in_thread(function: Callable[[], T], stop: Stop) -> T:
         stop.is_recording = was_recording
 
 
-def stay_alive() -> None:
+def ignore_cancellation() -> None:
     """Let the current task continue after a cancellation, because results must still be recorded and reported."""
     task = asyncio.current_task()
     if task is not None:

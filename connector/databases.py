@@ -39,7 +39,7 @@ def parse_url(text: str, name: str = "a SQL source's url") -> sa.URL:
     Raises ConfigurationError. The message does not contain the URL.
     """
     _refuse_invalid_utf8(text, name)
-    _refuse_stray_at(text, name)
+    _refuse_stray_at_sign(text, name)
     try:
         url = sa.make_url(text)
     except (sa.exc.ArgumentError, ValueError):  # ValueError: the port is not a number
@@ -56,7 +56,7 @@ def _refuse_invalid_utf8(text: str, name: str) -> None:
         raise ConfigurationError(f"{name} is not in UTF-8: write it in UTF-8, or with escapes such as %C3%BC")
 
 
-def _refuse_stray_at(text: str, name: str) -> None:
+def _refuse_stray_at_sign(text: str, name: str) -> None:
     """Raise ConfigurationError for an @ after the @ that ends the password.
 
     Such an @ is probably a part of the password. Then the rest of the password would be read as the host, and shown.
@@ -76,7 +76,7 @@ def format_url(url: sa.URL) -> str:
     return url.set(query={}, drivername=url.drivername.partition("+")[0]).render_as_string(hide_password=True)
 
 
-class _DropIgnoredErrors(logging.Filter):
+class _IgnoredErrorFilter(logging.Filter):
     """A filter that drops the records that psycopg logs while it closes a failed connection. These records contain the
     current row."""
 
@@ -85,7 +85,7 @@ class _DropIgnoredErrors(logging.Filter):
         return not str(record.msg).startswith("error ignored")
 
 
-_FILTER = _DropIgnoredErrors()
+_IGNORED_ERROR_FILTER = _IgnoredErrorFilter()
 
 
 def build_engine(url: sa.URL, **options: Any) -> sa.Engine:
@@ -93,7 +93,7 @@ def build_engine(url: sa.URL, **options: Any) -> sa.Engine:
 
     Raises ConfigurationError for a missing driver. The message names the extra that installs the driver.
     """
-    logging.getLogger("psycopg").addFilter(_FILTER)
+    logging.getLogger("psycopg").addFilter(_IGNORED_ERROR_FILTER)
     try:
         return sa.create_engine(url, poolclass=sa.pool.NullPool, **options)
     except (sa.exc.NoSuchModuleError, ModuleNotFoundError):
@@ -159,7 +159,7 @@ def parse_ledger_location(text: str) -> Path | sa.URL:
         return Path(url.database)
     if url.drivername not in _POSTGRESQL_SCHEMES:
         raise ConfigurationError(f"a ledger cannot be kept at a {url.drivername} URL: {_LEDGER_URL_ADVICE}")
-    _refuse_stray_at(text, "CONNECTOR_LEDGER")
+    _refuse_stray_at_sign(text, "CONNECTOR_LEDGER")
     if unknown_options := sorted(set(url.query) - _LEDGER_OPTIONS):
         raise ConfigurationError(
             f"CONNECTOR_LEDGER has options that a ledger does not take ({', '.join(unknown_options)}): leave them out"

@@ -15,33 +15,35 @@ _TEXTS_AFTER_VALUE = (  # texts after a quoted value at the end of known message
 )
 # The match is as long as possible, because a value may contain quotes.
 _QUOTED_VALUE = re.compile(rf"(?<!\w){_QUOTE}(?:.*{_QUOTE}(?= (?:{_TEXTS_AFTER_VALUE})\Z)|.*)")
-_ADDRESS = re.compile(r"[^\s@'\"()<>,;:=]+@[^\s@'\"()<>,;]+")
-_IN_PARENTHESES = re.compile(r"\(.*\)")
-_NUMBER = re.compile(r"(?<!\w)\+?\d[\d.:/-]{3,}(?!\w)")
+_EMAIL_ADDRESS = re.compile(r"[^\s@'\"()<>,;:=]+@[^\s@'\"()<>,;]+")
+_TEXT_IN_PARENTHESES = re.compile(r"\(.*\)")
+_LONG_NUMBER = re.compile(r"(?<!\w)\+?\d[\d.:/-]{3,}(?!\w)")
 
 # Errors whose messages contain no values of rows. The classes of SQLSTATE are from the standard, and from appendix A of
 # PostgreSQL's manual.
-_HARMLESS_STATES = frozenset(["08", "0A", "25", "28", "2B", "3D", "3F", "40", "42", "53", "54", "55", "57", "58"])
-_CONSTRAINT_STATE = "23"  # PostgreSQL shows the row only in a second line, other databases in the first line
-_HARMLESS_MYSQL = frozenset({  # error numbers: connections (2…), limits, locks, rights, names, columns
+_HARMLESS_SQLSTATE_CLASSES = frozenset(
+    ["08", "0A", "25", "28", "2B", "3D", "3F", "40", "42", "53", "54", "55", "57", "58"]
+)
+_CONSTRAINT_SQLSTATE_CLASS = "23"  # PostgreSQL shows the row only in a second line, other databases in the first line
+_HARMLESS_MYSQL_NUMBERS = frozenset({  # error numbers: connections (2…), limits, locks, rights, names, columns
     1020, 1021, 1030, 1031, 1036, 1040, 1042, 1043, 1044, 1045, 1046, 1048, 1049, 1050, 1051, 1053, 1054, 1060, 1071,
     1072, 1091, 1103, 1114, 1118, 1129, 1130, 1136, 1142, 1143, 1146, 1153, 1158, 1159, 1160, 1161, 1193, 1203, 1205,
     1213, 1226, 1227, 1231, 1235, 1264, 1265, 1286, 1290, 1305, 1317, 1345, 1364, 1370, 1406, 1451, 1452, 1698, 1792,
     1836, 1969, 3024, 3819, 4025, *range(2000, 2100),
 })  # fmt: skip
-_HARMLESS_DUCKDB = frozenset(
+_HARMLESS_DUCKDB_CLASSES = frozenset(
     ["BinderException", "CatalogException", "ConnectionException", "IOException", "NotImplementedException",
      "OutOfMemoryException", "ParserException", "PermissionException", "SyntaxException"]
 )  # fmt: skip
-_HARMLESS_TEXT = re.compile(r'(?:Constraint Error: )?(?:CHECK|NOT NULL) constraint failed|near ".*": syntax error$')
+_HARMLESS_MESSAGE = re.compile(r'(?:Constraint Error: )?(?:CHECK|NOT NULL) constraint failed|near ".*": syntax error$')
 _CONNECTION_ERRORS = frozenset(["OperationalError", "InterfaceError"])
 
 # Errors with a message that a person has written in a trigger (RAISE, SIGNAL). The message may contain any value.
-_USER_ERROR_STATES = ("P0", "45")
-_RAISE_OF_POSTGRESQL = "exec_stmt_raise"  # the routine in PostgreSQL's source; such an error may have any SQLSTATE
-_SIGNAL_OF_MYSQL = 1644
+_USER_ERROR_SQLSTATE_CLASSES = ("P0", "45")
+_POSTGRESQL_RAISE_ROUTINE = "exec_stmt_raise"  # the routine in PostgreSQL's source; such an error may have any SQLSTATE
+_MYSQL_SIGNAL_NUMBER = 1644
 
-_STATE = re.compile(r"[0-9A-Z]{5}")
+_SQLSTATE = re.compile(r"[0-9A-Z]{5}")
 _QUOTING_DRIVERS = frozenset(["duckdb", "_duckdb", "pg8000", "psycopg", "pyarrow", "pymysql", "sqlite3"])
 """Drivers that write values in quotes, and not in parentheses."""
 
@@ -56,7 +58,7 @@ class _DriverMessage:
     if a person has written the text, for example in a trigger."""
 
     text: str
-    state: str | None = None
+    sqlstate: str | None = None
     error_number: int | None = None
     is_written_by_user: bool = False
 
@@ -65,7 +67,7 @@ class _DriverMessage:
         """The code as it is shown in a message, or an empty text."""
         if self.error_number is not None:
             return f" (error {self.error_number})"
-        return f" (SQLSTATE {self.state})" if self.state else ""
+        return f" (SQLSTATE {self.sqlstate})" if self.sqlstate else ""
 
 
 def describe_error(error: BaseException) -> str:
@@ -85,8 +87,8 @@ def _mask_values(line: str, *, has_quotes: bool) -> str:
     """Return the line with `'…'` for a quoted text, `@` for an address, and `#` for a longer number. If `has_quotes` is
     false, texts in parentheses are also masked, because the driver may write values in parentheses."""
     if not has_quotes:
-        line = _IN_PARENTHESES.sub("(…)", line)
-    return _NUMBER.sub("#", _ADDRESS.sub("@", _QUOTED_VALUE.sub("'…'", line, count=1)))
+        line = _TEXT_IN_PARENTHESES.sub("(…)", line)
+    return _LONG_NUMBER.sub("#", _EMAIL_ADDRESS.sub("@", _QUOTED_VALUE.sub("'…'", line, count=1)))
 
 
 def _read_message(error: BaseException) -> _DriverMessage:
@@ -94,40 +96,40 @@ def _read_message(error: BaseException) -> _DriverMessage:
     first_argument = arguments[0] if arguments else None
     if isinstance(first_argument, dict) and "M" in first_argument:
         # pg8000 has the fields of the server's message, with letters as keys.
-        state = first_argument.get("C")
+        sqlstate = first_argument.get("C")
         return _DriverMessage(
-            str(first_argument["M"]), state, None, _is_written_by_user(state, first_argument.get("R"))
+            str(first_argument["M"]), sqlstate, None, _is_written_by_user(sqlstate, first_argument.get("R"))
         )
     if len(arguments) > 1 and type(first_argument) is int and not isinstance(error, OSError):  # as in MySQL drivers
-        is_written_by_user = first_argument == _SIGNAL_OF_MYSQL or _is_written_by_user(
+        is_written_by_user = first_argument == _MYSQL_SIGNAL_NUMBER or _is_written_by_user(
             getattr(error, "sqlstate", None), None
         )
         return _DriverMessage(str(arguments[1]), None, first_argument, is_written_by_user)
-    if len(arguments) > 1 and isinstance(first_argument, str) and _STATE.fullmatch(first_argument):  # as in ODBC
+    if len(arguments) > 1 and isinstance(first_argument, str) and _SQLSTATE.fullmatch(first_argument):  # as in ODBC
         return _DriverMessage(str(arguments[1]), first_argument, None, _is_written_by_user(first_argument, None))
-    state, details = getattr(error, "sqlstate", None), getattr(error, "diag", None)  # as in psycopg
+    sqlstate, details = getattr(error, "sqlstate", None), getattr(error, "diag", None)  # as in psycopg
     is_from_trigger = getattr(error, "sqlite_errorname", "") == "SQLITE_CONSTRAINT_TRIGGER"
-    is_written_by_user = is_from_trigger or _is_written_by_user(state, getattr(details, "source_function", None))
-    return _DriverMessage(str(getattr(details, "message_primary", None) or error), state, None, is_written_by_user)
+    is_written_by_user = is_from_trigger or _is_written_by_user(sqlstate, getattr(details, "source_function", None))
+    return _DriverMessage(str(getattr(details, "message_primary", None) or error), sqlstate, None, is_written_by_user)
 
 
-def _is_written_by_user(state: str | None, routine: str | None) -> bool:
-    return routine == _RAISE_OF_POSTGRESQL or (state or "")[:2] in _USER_ERROR_STATES
+def _is_written_by_user(sqlstate: str | None, routine: str | None) -> bool:
+    return routine == _POSTGRESQL_RAISE_ROUTINE or (sqlstate or "")[:2] in _USER_ERROR_SQLSTATE_CLASSES
 
 
 def _is_harmless(error: BaseException, message: _DriverMessage, line: str) -> bool:
     """Return whether the line contains no values of rows."""
-    kind, package = type(error).__name__, _find_package(error)
+    class_name, package = type(error).__name__, _find_package(error)
     if message.error_number is not None:
-        return message.error_number in _HARMLESS_MYSQL
-    if message.state is not None:
-        is_constraint = message.state[:2] == _CONSTRAINT_STATE and package in ("psycopg", "pg8000")
-        return is_constraint or message.state[:2] in _HARMLESS_STATES
+        return message.error_number in _HARMLESS_MYSQL_NUMBERS
+    if message.sqlstate is not None:
+        is_constraint_error = message.sqlstate[:2] == _CONSTRAINT_SQLSTATE_CLASS and package in ("psycopg", "pg8000")
+        return is_constraint_error or message.sqlstate[:2] in _HARMLESS_SQLSTATE_CLASSES
     if package in ("duckdb", "_duckdb"):
-        return kind in _HARMLESS_DUCKDB or _HARMLESS_TEXT.match(line) is not None
+        return class_name in _HARMLESS_DUCKDB_CLASSES or _HARMLESS_MESSAGE.match(line) is not None
     if package == "sqlite3":
-        return _HARMLESS_TEXT.match(line) is not None
-    return isinstance(error, OSError | UnicodeError) or kind in _CONNECTION_ERRORS
+        return _HARMLESS_MESSAGE.match(line) is not None
+    return isinstance(error, OSError | UnicodeError) or class_name in _CONNECTION_ERRORS
 
 
 def _find_package(error: BaseException) -> str:

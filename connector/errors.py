@@ -4,11 +4,11 @@ Each error has a message for a person: what happened, where, and what to do next
 personal data.
 """
 
-STOPPED = "the run was stopped"
+RUN_STOPPED_MESSAGE = "the run was stopped"
 """The reason of a row that was not sent because the run stopped, if no better reason is known."""
 
 
-OTHER_ACCOUNT = "this token sees another account, or the base was emptied"
+OTHER_ACCOUNT_MESSAGE = "this token sees another account, or the base was emptied"
 """The part of a report's message which shows that the service lists none of the known subscribers."""
 
 

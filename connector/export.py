@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from connector.clock import Clock
-from connector.control import Stop, stay_alive
+from connector.control import Stop, ignore_cancellation
 from connector.errors import ConfigurationError, ConnectorError, LockedError
 from connector.fields import BaseRef
 from connector.listing.columns import open_columns
@@ -64,7 +64,7 @@ _ROUNDING_ERROR = 1e-9  # in floating point, 29 % of 100 is a little less than 2
 _COMPARED_ENTRIES = 20_000  # confirmed entries of a base that are compared: enough to notice 1 missing in 1,000
 _QUIET_PERIOD_S = 30.0  # the default of `load.quiet_period`, which an export job cannot set
 
-_STOP_S, _COMMIT_S = 3.0, 10.0
+_INTERRUPT_TIMEOUT_S, _COMMIT_TIMEOUT_S = 3.0, 10.0
 """Seconds for which an export waits for an interrupted method, and for a commit. After that, the export no longer waits
 for the thread."""
 
@@ -79,10 +79,10 @@ async def _run_blocking(function: Callable[[], T], writer: Writer, *, is_commit:
         work_future.add_done_callback(
             lambda future: future.cancelled() or future.exception()
         )  # otherwise asyncio warns that nobody has read the error
-        interrupt_future = asyncio.ensure_future(_run_in_thread(writer.interrupt))
-        await asyncio.wait((work_future,), timeout=_STOP_S)
+        interruption_future = asyncio.ensure_future(_run_in_thread(writer.interrupt))
+        await asyncio.wait((work_future,), timeout=_INTERRUPT_TIMEOUT_S)
         if not work_future.done() and writer.is_committing:
-            await asyncio.wait((work_future,), timeout=_COMMIT_S)
+            await asyncio.wait((work_future,), timeout=_COMMIT_TIMEOUT_S)
             if not work_future.done():
                 raise CommitUnknown(
                     "The run was stopped while its rows were being committed, and no answer came. The target has "
@@ -90,12 +90,12 @@ async def _run_blocking(function: Callable[[], T], writer: Writer, *, is_commit:
                     "_connector_runs has a finished_at. A file or an object has them if its rows have this run's "
                     "_run_id."
                 ) from None
-        interrupt_future.cancel()
+        interruption_future.cancel()
         if not work_future.done() or not is_commit:
             raise
         error = work_future.exception()
         if error is None or isinstance(error, CommitUnknown):
-            stay_alive()
+            ignore_cancellation()
             return work_future.result()
         raise
 
@@ -105,7 +105,7 @@ async def _run_in_thread(function: Callable[[], T]) -> T:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
-    def settle(result: T | None, error: BaseException | None) -> None:
+    def settle_future(result: T | None, error: BaseException | None) -> None:
         if future.done():
             return
         if error is not None:
@@ -113,7 +113,7 @@ async def _run_in_thread(function: Callable[[], T]) -> T:
         else:
             future.set_result(result)  # type: ignore[arg-type] # without an error, there is a result
 
-    def run() -> None:
+    def run_function() -> None:
         result: T | None = None
         error: BaseException | None = None
         try:
@@ -121,36 +121,40 @@ async def _run_in_thread(function: Callable[[], T]) -> T:
         except BaseException as raised:  # noqa: BLE001 - the future raises it
             error = raised
         with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle, result, error)
+            loop.call_soon_threadsafe(settle_future, result, error)
 
-    Thread(target=run, name="connector writes a target", daemon=True).start()
+    Thread(target=run_function, name="connector writes a target", daemon=True).start()
     return await future
 
 
-def _explain_incomplete(
-    certificate: Certificate, destination: Destination, *, is_allowed: bool, has_target: bool
+def _explain_incomplete_list(
+    certificate: Certificate, destination: Destination, *, is_incomplete_allowed: bool, has_target: bool
 ) -> str:
     """Return the reason why the list may not be written, or "" if it may be written."""
     if certificate.is_complete:
         return ""
-    if not is_allowed and certificate.reason is CertificateReason.CUT_OFF_POSSIBLE:
+    if not is_incomplete_allowed and certificate.reason is CertificateReason.CUT_OFF_POSSIBLE:
         return (
             f"The list may be cut off: {certificate.distinct:,} subscribers is a typical limit, and nothing proves "
             f"that the list ends there. {destination} was left as it was. If the number is right, run again with "
             "--allow-truncated."
         )
-    if not is_allowed and certificate.reason is CertificateReason.TOTAL_COUNT and certificate.total_last is None:
+    if (
+        not is_incomplete_allowed
+        and certificate.reason is CertificateReason.TOTAL_COUNT
+        and certificate.total_last is None
+    ):
         return (
             f"The list has no TotalCount: {destination} was left as it was. If the list is whole, run again with "
             "--ignore-total-count."
         )
-    if not is_allowed and certificate.reason is CertificateReason.UNSTABLE_ORDER:
+    if not is_incomplete_allowed and certificate.reason is CertificateReason.UNSTABLE_ORDER:
         return (
             f"The service lists subscribers in a different order at each request, so nothing proves that the list is "
             f"complete: {destination} was left as it was. Export by a filter whose answer fits one page (--base-id), "
             "or accept the incomplete list with --allow-incomplete."
         )
-    if not is_allowed:
+    if not is_incomplete_allowed:
         return (
             f"The list is incomplete ({certificate.reason}): {destination} was left as it was. Run again, or accept "
             "the incomplete list with --allow-incomplete."
@@ -163,20 +167,22 @@ def _explain_incomplete(
     return ""
 
 
-def _explain_shrunk_export(destination: Destination, row_count: int, last_count: int | None, max_shrink: float) -> str:
+def _explain_shrunk_export(
+    destination: Destination, row_count: int, last_row_count: int | None, max_shrink: float
+) -> str:
     """Return the reason why the list may not be written if it has shrunk too much since the last export, else ""."""
-    if not last_count or last_count - row_count <= max_shrink * last_count * (1 + _ROUNDING_ERROR):
+    if not last_row_count or last_row_count - row_count <= max_shrink * last_row_count * (1 + _ROUNDING_ERROR):
         return ""
-    lost_share = 1 - row_count / last_count
+    lost_share = 1 - row_count / last_row_count
     return (
-        f"The list has {row_count:,} rows, {lost_share:.0%} fewer than the {last_count:,} of the last export to "
+        f"The list has {row_count:,} rows, {lost_share:.0%} fewer than the {last_row_count:,} of the last export to "
         f"{destination}, which was left as it was. If this loss is right, run again with --max-shrink "
         f"{min(100, math.ceil(100 * lost_share))}%."
     )
 
 
 @dataclass(slots=True)
-class _Staging:
+class _StagedSweep:
     """Sends the pages of the current sweep to the writer as typed tables."""
 
     writer: Writer
@@ -270,19 +276,23 @@ async def _export_list(plan: ExportPlan, report: Report, client: Client, progres
     """
     started_at, progress_meter = clock.now().timestamp(), ProgressMeter(clock.monotonic)
 
-    def show_progress(reading: ListProgress) -> None:
-        read_text = f"sweep {reading.sweep_number}: {reading.row_count:,} read"
+    def show_progress(list_progress: ListProgress) -> None:
+        sweep_text = f"sweep {list_progress.sweep_number}: {list_progress.row_count:,} read"
         progress.set_describe(
-            lambda: f"{read_text}; {progress_meter.describe(reading.row_count, reading.total_count)}".rstrip("; ")
+            lambda: (
+                f"{sweep_text}; {progress_meter.describe(list_progress.row_count, list_progress.total_count)}".rstrip(
+                    "; "
+                )
+            )
         )
 
     known_bases = await asyncio.to_thread(_list_bases, plan)
     destination, filters = plan.destination, list_filters(plan.query)
     writer = open_writer(destination)
     schema = select_columns(destination.columns, has_run=destination.has_run_columns)
-    staging = _Staging(writer, schema, report.run_id, clock.now())
+    staged_sweep = _StagedSweep(writer, schema, report.run_id, clock.now())
     try:
-        export_start = ExportStart(report.run_id, plan.job, filters, staging.exported_at)
+        export_start = ExportStart(report.run_id, plan.job, filters, staged_sweep.exported_at)
         await _run_blocking(partial(writer.prepare, export_start), writer)
         has_target = writer.has_target
         with open_columns() as columns:
@@ -290,7 +300,7 @@ async def _export_list(plan: ExportPlan, report: Report, client: Client, progres
                 client,
                 Retrier(clock=clock),
                 plan.query,
-                staging,
+                staged_sweep,
                 row_form=columns,
                 now=clock.now,
                 on_progress=show_progress,
@@ -302,26 +312,28 @@ async def _export_list(plan: ExportPlan, report: Report, client: Client, progres
         logger.info(
             "certificate: %(verdict)s (%(reason)s)", {"verdict": certificate.verdict, "reason": certificate.reason}
         )
-        refusal_message = _explain_incomplete(
-            certificate, destination, is_allowed=plan.allow_incomplete, has_target=has_target
+        refusal_message = _explain_incomplete_list(
+            certificate, destination, is_incomplete_allowed=plan.allow_incomplete, has_target=has_target
         )
-        if filters and has_target and not staging.row_count:  # the filter's value may be misspelt
+        if filters and has_target and not staged_sweep.row_count:  # the filter's value may be misspelt
             refusal_message = refusal_message or f"The filter matched no subscriber: {destination} was left as it was."
         shrink_message = ""
         if not refusal_message and plan.max_shrink < 1:
-            last_count = await _run_blocking(partial(writer.find_last_row_count, filters), writer)
+            last_row_count = await _run_blocking(partial(writer.find_last_row_count, filters), writer)
             refusal_message = shrink_message = _explain_shrunk_export(
-                destination, staging.row_count, last_count, plan.max_shrink
+                destination, staged_sweep.row_count, last_row_count, plan.max_shrink
             )
         if not refusal_message:
-            run = ExportRun(report.run_id, plan.job, certificate, staging.row_count, staging.exported_at, clock.now())
-            await _run_blocking(partial(writer.publish, run), writer, is_commit=True)
-            logger.info("commit: %(rows)d rows are published", {"rows": staging.row_count})
+            export_run = ExportRun(
+                report.run_id, plan.job, certificate, staged_sweep.row_count, staged_sweep.exported_at, clock.now()
+            )
+            await _run_blocking(partial(writer.publish, export_run), writer, is_commit=True)
+            logger.info("commit: %(rows)d rows are published", {"rows": staged_sweep.row_count})
     finally:
         with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(_run_in_thread(writer.discard), _COMMIT_S)
+            await asyncio.wait_for(_run_in_thread(writer.discard), _COMMIT_TIMEOUT_S)
     report.certificate = certificate.as_report()
-    report.rows = {"read": certificate.distinct, "written": 0 if refusal_message else staging.row_count}
+    report.rows = {"read": certificate.distinct, "written": 0 if refusal_message else staged_sweep.row_count}
     if certificate.hidden:
         report.messages.append(describe_hidden_classes(certificate))
     if refusal_message:
@@ -338,18 +350,18 @@ def _list_bases(plan: ExportPlan) -> list[int]:
     from connector.ledger.opening import read_ledger
     from connector.ledger.records import list_bases
 
-    def read(ledger: Ledger) -> list[int]:
+    def read_base_ids(ledger: Ledger) -> list[int]:
         bases = list_bases(ledger.connection, plan.settings.account)
         return [base.service_id for base in bases if base.service_id is not None]
 
     try:
-        return read_ledger(plan.settings.ledger_url, read) or []
+        return read_ledger(plan.settings.ledger_url, read_base_ids) or []
     except ConnectorError as error:  # an export needs no ledger
         logger.warning("the ledger gives no evidence of whether the list hides a base: %s", error)
         return []
 
 
-async def _find_unlisted_entries(plan: ExportPlan, started_at: float, ids: IdArray) -> Sequence[int]:
+async def _find_unlisted_entries(plan: ExportPlan, started_at: float, listed_ids: IdArray) -> Sequence[int]:
     """Return the ids of confirmed subscribers of the ledger that the list should have shown and that are not among
     `ids` (architecture 7, rule 7). Return an empty list if a run may be creating subscribers now, or if the ledger
     cannot be read."""
@@ -363,7 +375,7 @@ async def _find_unlisted_entries(plan: ExportPlan, started_at: float, ids: IdArr
 
     account, base_id = plan.settings.account, plan.query.base_id
 
-    def read(ledger: Ledger) -> list[ConfirmedEntry]:
+    def read_confirmed_entries(ledger: Ledger) -> list[ConfirmedEntry]:
         connection = ledger.connection
         if find_open_run(connection) is not None:
             return []
@@ -376,10 +388,10 @@ async def _find_unlisted_entries(plan: ExportPlan, started_at: float, ids: IdArr
         return [entry for entry in entries if (entry.known_since or 0.0) <= latest_confirmed_at]
 
     try:
-        entries = await asyncio.to_thread(read_ledger, plan.settings.ledger_url, read) or []
+        entries = await asyncio.to_thread(read_ledger, plan.settings.ledger_url, read_confirmed_entries) or []
     except ConnectorError as error:  # an export needs no ledger
         logger.warning("the ledger gives no evidence of whether the list is cut off: %s", error)
         return []
-    known_ids = np.array([entry.subscriber_id for entry in entries], dtype=np.int64)
-    unlisted_entry_ids: list[int] = known_ids[~np.isin(known_ids, ids)].tolist()
+    confirmed_ids = np.array([entry.subscriber_id for entry in entries], dtype=np.int64)
+    unlisted_entry_ids: list[int] = confirmed_ids[~np.isin(confirmed_ids, listed_ids)].tolist()
     return unlisted_entry_ids

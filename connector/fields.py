@@ -14,7 +14,7 @@ from typing import assert_never
 import idna
 
 
-class Kind(StrEnum):
+class FieldKind(StrEnum):
     """The kind of a field's values. Types and most checks depend on the kind and not on a single field."""
 
     NUMBER = "number"  # int
@@ -29,7 +29,7 @@ class Kind(StrEnum):
     DATE = "date"  # YYYY-MM-DD
 
 
-class Content(StrEnum):
+class FieldContent(StrEnum):
     """The content of a field's cells in sources. The content decides which texts of spreadsheets and programs are
     corrected or refused."""
 
@@ -43,9 +43,9 @@ class Content(StrEnum):
     def is_digits(self) -> bool:
         """Whether the texts are mostly digits."""
         match self:
-            case Content.DIGITS | Content.ID:
+            case FieldContent.DIGITS | FieldContent.ID:
                 return True
-            case Content.PLAIN | Content.NAME | Content.FREE:
+            case FieldContent.PLAIN | FieldContent.NAME | FieldContent.FREE:
                 return False
         assert_never(self)
 
@@ -56,8 +56,8 @@ class Field:
 
     name: str
     path: tuple[str, ...]
-    kind: Kind
-    content: Content
+    kind: FieldKind
+    content: FieldContent
     rule: str
     is_sent: bool = True
 
@@ -68,40 +68,41 @@ class Field:
 
 
 FIELDS: tuple[Field, ...] = (
-    Field("id", ("Id",), Kind.NUMBER, Content.PLAIN,
+    Field("id", ("Id",), FieldKind.NUMBER, FieldContent.PLAIN,
           "Number that the service assigns. It is never sent.", is_sent=False),
-    Field("base_id", ("Base", "Id"), Kind.NUMBER, Content.PLAIN,
+    Field("base_id", ("Base", "Id"), FieldKind.NUMBER, FieldContent.PLAIN,
           "Id of the base. A row needs base_id or base_name; with both, base_id counts."),
-    Field("base_name", ("Base", "Name"), Kind.TEXT, Content.PLAIN,
+    Field("base_name", ("Base", "Name"), FieldKind.TEXT, FieldContent.PLAIN,
           "Name of the base. A row needs base_id or base_name."),
-    Field("is_active", ("IsActive",), Kind.FLAG, Content.PLAIN,
+    Field("is_active", ("IsActive",), FieldKind.FLAG, FieldContent.PLAIN,
           "true or false. Without a value, the service stores false."),
-    Field("email", ("Email",), Kind.EMAIL, Content.PLAIN, "Email address."),
-    Field("first_name", ("FirstName",), Kind.TEXT, Content.NAME, "Any text."),
-    Field("last_name", ("LastName",), Kind.TEXT, Content.NAME, "Any text."),
-    Field("gender", ("Gender",), Kind.GENDER, Content.PLAIN, "male or female. Empty: not specified."),
-    Field("phone", ("Phone",), Kind.TEXT, Content.DIGITS, "Any text."),
-    Field("tags", ("Tags",), Kind.TAGS, Content.PLAIN, "List of texts."),
-    Field("client_user_id", ("ClientUserId",), Kind.TEXT, Content.ID, "Id of the subscriber in your own system."),
-    Field("custom_field1", ("CustomField1",), Kind.TEXT, Content.FREE, "Any text."),
-    Field("custom_field2", ("CustomField2",), Kind.TEXT, Content.FREE, "Any text."),
-    Field("custom_field3", ("CustomField3",), Kind.TEXT, Content.FREE, "Any text."),
-    Field("address_country", ("Address", "Country"), Kind.COUNTRY, Content.PLAIN,
+    Field("email", ("Email",), FieldKind.EMAIL, FieldContent.PLAIN, "Email address."),
+    Field("first_name", ("FirstName",), FieldKind.TEXT, FieldContent.NAME, "Any text."),
+    Field("last_name", ("LastName",), FieldKind.TEXT, FieldContent.NAME, "Any text."),
+    Field("gender", ("Gender",), FieldKind.GENDER, FieldContent.PLAIN, "male or female. Empty: not specified."),
+    Field("phone", ("Phone",), FieldKind.TEXT, FieldContent.DIGITS, "Any text."),
+    Field("tags", ("Tags",), FieldKind.TAGS, FieldContent.PLAIN, "List of texts."),
+    Field("client_user_id", ("ClientUserId",), FieldKind.TEXT, FieldContent.ID,
+          "Id of the subscriber in your own system."),
+    Field("custom_field1", ("CustomField1",), FieldKind.TEXT, FieldContent.FREE, "Any text."),
+    Field("custom_field2", ("CustomField2",), FieldKind.TEXT, FieldContent.FREE, "Any text."),
+    Field("custom_field3", ("CustomField3",), FieldKind.TEXT, FieldContent.FREE, "Any text."),
+    Field("address_country", ("Address", "Country"), FieldKind.COUNTRY, FieldContent.PLAIN,
           "Two-letter code of ISO 3166-1, such as DE."),
-    Field("address_city", ("Address", "City"), Kind.TEXT, Content.NAME, "Any text."),
-    Field("address_state", ("Address", "State"), Kind.NULLABLE_TEXT, Content.PLAIN,
+    Field("address_city", ("Address", "City"), FieldKind.TEXT, FieldContent.NAME, "Any text."),
+    Field("address_state", ("Address", "State"), FieldKind.NULLABLE_TEXT, FieldContent.PLAIN,
           "Any text. The service returns null as an empty text."),
-    Field("address_zip", ("Address", "Zip"), Kind.ZIP, Content.DIGITS,
+    Field("address_zip", ("Address", "Zip"), FieldKind.ZIP, FieldContent.DIGITS,
           "A number when it is sent, a text when it is read. See `subscriber.zip`."),
-    Field("address_line1", ("Address", "Line1"), Kind.TEXT, Content.PLAIN, "Any text."),
-    Field("address_line2", ("Address", "Line2"), Kind.TEXT, Content.PLAIN, "Any text."),
-    Field("address_line3", ("Address", "Line3"), Kind.NULLABLE_TEXT, Content.PLAIN,
+    Field("address_line1", ("Address", "Line1"), FieldKind.TEXT, FieldContent.PLAIN, "Any text."),
+    Field("address_line2", ("Address", "Line2"), FieldKind.TEXT, FieldContent.PLAIN, "Any text."),
+    Field("address_line3", ("Address", "Line3"), FieldKind.NULLABLE_TEXT, FieldContent.PLAIN,
           "Any text. The service returns null as an empty text."),
-    Field("birthday", ("Birthday",), Kind.DATE, Content.PLAIN, "Date: YYYY-MM-DD."),
+    Field("birthday", ("Birthday",), FieldKind.DATE, FieldContent.PLAIN, "Date: YYYY-MM-DD."),
 )  # fmt: skip
 
-NAMES: tuple[str, ...] = tuple(field.name for field in FIELDS)
-BY_NAME: dict[str, Field] = {field.name: field for field in FIELDS}
+FIELD_NAMES: tuple[str, ...] = tuple(field.name for field in FIELDS)
+FIELD_BY_NAME: dict[str, Field] = {field.name: field for field in FIELDS}
 SENT_FIELDS: tuple[Field, ...] = tuple(field for field in FIELDS if field.is_sent and not field.is_of_base)
 """The fields that describe the person and may be sent: all fields except the id and the base."""
 LARGEST_ID = 2**63 - 1
@@ -115,7 +116,7 @@ def find_wire_name(field: Field) -> str:
 
 # Identities and bases
 
-IDENTITY_RULE = 1
+IDENTITY_RULE_VERSION = 1
 """The version of the rules for identities. A ledger records the version with which it was written."""
 
 
@@ -134,8 +135,8 @@ def normalise_email(email: str) -> str:
     """Return an address trimmed, in NFC and in lower case, with its domain as an A-label. A text without an @ is
     treated in the same way."""
     text = unicodedata.normalize("NFC", unicodedata.normalize("NFC", email.strip()).lower())
-    local_part, at, domain = text.rpartition("@")
-    return f"{local_part}@{_normalise_domain(domain)}" if at else text
+    local_part, at_sign, domain = text.rpartition("@")
+    return f"{local_part}@{_normalise_domain(domain)}" if at_sign else text
 
 
 @lru_cache(maxsize=4096)  # every listed subscriber has the name of its base
@@ -148,10 +149,10 @@ def fold_base_name(name: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).split())
 
 
-_SHORTEST_CUT_NAME = 20
+_MIN_CUT_NAME_LENGTH = 20
 """Characters of the shortest name that may have been cut off between two words. `Kunden` is shorter, so it is another
 base than `Kunden 2025`."""
-_SHORTEST_CUT_IN_WORD = 10
+_MIN_LENGTH_IF_CUT_IN_WORD = 10
 """Characters of the shortest name that may have been cut off inside a word. `News` is shorter, so it is another base
 than `Newsletter`."""
 _LETTERS_WITHOUT_MARKS = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "ħ": "h", "ı": "i", "æ": "ae", "œ": "oe"})
@@ -167,12 +168,12 @@ def is_similar_base_name(requested_name: str, listed_name: str) -> bool:
     if not requested_letters.startswith(cut_name):
         return False
     is_in_word = cut_name[-1:].isalnum() and requested_letters[len(cut_name) : len(cut_name) + 1].isalnum()
-    return len(cut_name) >= (_SHORTEST_CUT_IN_WORD if is_in_word else _SHORTEST_CUT_NAME)
+    return len(cut_name) >= (_MIN_LENGTH_IF_CUT_IN_WORD if is_in_word else _MIN_CUT_NAME_LENGTH)
 
 
 def _remove_accents(name: str) -> str:
-    decomposed_name = unicodedata.normalize("NFKD", fold_base_name(name)).translate(_LETTERS_WITHOUT_MARKS)
-    return "".join(character for character in decomposed_name if unicodedata.category(character) not in ("Mn", "Cf"))
+    decomposed_text = unicodedata.normalize("NFKD", fold_base_name(name)).translate(_LETTERS_WITHOUT_MARKS)
+    return "".join(character for character in decomposed_text if unicodedata.category(character) not in ("Mn", "Cf"))
 
 
 def normalise_identity(field: str, value: str) -> str:

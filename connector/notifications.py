@@ -12,7 +12,7 @@ from connector.control import Stop
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.jobs.mail_models import Notify, Webhook
 from connector.jobs.models import Job
-from connector.jobs.reader import read_job_head
+from connector.jobs.reader import read_job_alert_keys
 from connector.runs.alerts import Alert, AlertRecord, decide_alert, find_record, read_record, write_alert, write_record
 from connector.runs.report import Report, RunScope, describe_fault, record_error, report_error
 from connector.service.webhook import build_headers, post_webhook
@@ -46,7 +46,7 @@ async def end_failed_start(
 
     Return the id of the run, and messages about a failed alert.
     """
-    job_name, notify = (job.name, job.notify) if isinstance(job, Job) else read_job_head(job, environ)
+    job_name, notify = (job.name, job.notify) if isinstance(job, Job) else read_job_alert_keys(job, environ)
     report = report_error(command, job_name, error, stop.clock.now())
     path = job.path if isinstance(job, Job) else job
     if path is not None:

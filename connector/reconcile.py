@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from connector.driver_errors import describe_error
 from connector.errors import RunAborted
-from connector.fields import BY_NAME
+from connector.fields import FIELD_BY_NAME
 from connector.rows import CloseableResource
 from connector.service.wire import read_base, read_field
 from connector.spool import describe_no_room, write_values
@@ -91,7 +91,7 @@ class Comparison(CloseableResource):
     """
 
     def __init__(self, identity: str, names: Sequence[str]) -> None:
-        self._identity, self._names = BY_NAME[identity], tuple(names)
+        self._identity, self._names = FIELD_BY_NAME[identity], tuple(names)
         self._row_count = 0
         with _translate_errors():
             self._folder = tempfile.TemporaryDirectory(prefix="connector-")

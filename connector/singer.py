@@ -11,7 +11,7 @@ from typing import Any, ClassVar, assert_never
 from singer_sdk import BatchSink, Stream, Tap, Target, typing as singer
 
 from connector import Connector
-from connector.fields import FIELDS, Kind
+from connector.fields import FIELDS, FieldKind
 from connector.records import load_records
 from connector.warehouse.columns import RUN_COLUMN_DESCRIPTIONS
 
@@ -117,17 +117,24 @@ class TargetSubscribers(Target):
         return SubscriberSink
 
 
-def _find_type(kind: Kind) -> Any:
+def _find_type(kind: FieldKind) -> Any:
     match kind:
-        case Kind.NUMBER:
+        case FieldKind.NUMBER:
             return singer.IntegerType
-        case Kind.FLAG:
+        case FieldKind.FLAG:
             return singer.BooleanType
-        case Kind.TAGS:
+        case FieldKind.TAGS:
             return singer.ArrayType(singer.StringType)
-        case Kind.DATE:
+        case FieldKind.DATE:
             return singer.DateType
-        case Kind.TEXT | Kind.NULLABLE_TEXT | Kind.EMAIL | Kind.GENDER | Kind.COUNTRY | Kind.ZIP:
+        case (
+            FieldKind.TEXT
+            | FieldKind.NULLABLE_TEXT
+            | FieldKind.EMAIL
+            | FieldKind.GENDER
+            | FieldKind.COUNTRY
+            | FieldKind.ZIP
+        ):
             return singer.StringType
         case _:
             assert_never(kind)

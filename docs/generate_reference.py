@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, NotRequired, get_args, get_origin, g
 import click
 
 import connector
-from connector.fields import BY_NAME, FIELDS, find_wire_name
+from connector.fields import FIELD_BY_NAME, FIELDS, find_wire_name
 from connector.jobs import models
 from connector.jobs.mail_models import MessageFile
 from connector.jobs.schema import JobKey, list_keys
@@ -172,7 +172,7 @@ def _describe_tables() -> Iterator[str]:
     yield "## Fields\n"
     yield _build_table(
         (*column_titles, "Parquet", "meaning"),
-        [[*format_row(name, kind), _format_type(name), BY_NAME[name].rule] for name, kind in kinds.items()],
+        [[*format_row(name, kind), _format_type(name), FIELD_BY_NAME[name].rule] for name, kind in kinds.items()],
     )
     yield (
         "An empty field of the service is an empty text, and NULL where the service returns null. Times are in UTC. "

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from connector.atomic_file import GROUP_READABLE, PartialFile, TargetKind, create_private, read_target_kind, write_whole
+from connector.atomic_file import (
+    GROUP_READABLE,
+    PartialFile,
+    TargetKind,
+    create_private_file,
+    read_target_kind,
+    replace_content,
+)
 from connector.errors import ConfigurationError, LockedError, RunAborted
 
 
@@ -31,7 +38,7 @@ def test_only_the_owner_or_the_group_can_read_a_file_with_any_umask(
     target = tmp_path / "a"
     umask_before = os.umask(0o077 if mode else 0)
     try:
-        write_whole(target, b"x", **({} if mode is None else {"mode": mode}))
+        replace_content(target, b"x", **({} if mode is None else {"mode": mode}))
     finally:
         os.umask(umask_before)
     assert stat.S_IMODE(target.stat().st_mode) == expected_mode
@@ -87,8 +94,8 @@ def test_the_kind_of_a_file_is_read_without_opening_the_file(tmp_path: Path) -> 
 
 
 def test_a_private_file_does_not_replace_a_file(tmp_path: Path) -> None:
-    with create_private(tmp_path / "a") as file:
+    with create_private_file(tmp_path / "a") as file:
         file.write(b"mine")
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o600
     with pytest.raises(FileExistsError):
-        create_private(tmp_path / "a")
+        create_private_file(tmp_path / "a")

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from connector.control import Stop, run_beside
+from connector.control import Stop, run_in_background
 from connector.errors import LedgerError, RunAborted
 
 
@@ -24,7 +24,7 @@ async def test_work_that_loses_a_cancellation_is_cancelled_again() -> None:
                         raise LedgerError("the connection was lost") from None
                     raise
 
-    async with asyncio.timeout(30), run_beside(work()):
+    async with asyncio.timeout(30), run_in_background(work()):
         await asyncio.sleep(0)
     assert cancellation_count == 2
 
@@ -37,7 +37,7 @@ async def test_an_error_of_the_work_is_raised_after_the_end_of_the_block() -> No
 
     async def block() -> None:
         nonlocal has_block_ended
-        async with run_beside(work()):
+        async with run_in_background(work()):
             await asyncio.sleep(0.01)
             has_block_ended = True
 

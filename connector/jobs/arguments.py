@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from connector.errors import ConfigurationError, SourceError
 from connector.jobs.mail_models import MessageFile
 from connector.jobs.models import Job, Load, Receipts
-from connector.jobs.reader import Keys, validate_values
+from connector.jobs.reader import KeyPath, validate_values
 from connector.jobs.source_models import FileSource, JobSource
 from connector.runs.rejects import is_rejects_file
 from connector.sources.files import open_file
@@ -66,24 +66,26 @@ def build_import_job(
 
     An argument that is None is not used. Raises ConfigurationError. The message names the argument.
     """
-    values = {argument: value for argument, value in arguments.items() if value is not None}
-    base = {key: values[f"base_{key}"] for key in ("id", "name") if f"base_{key}" in values}
-    if len(base) > 1 or (needs_base and not base):
-        problem = "Two bases given" if base else "No base given"
+    value_by_argument = {argument: value for argument, value in arguments.items() if value is not None}
+    base_keys = {key: value_by_argument[f"base_{key}"] for key in ("id", "name") if f"base_{key}" in value_by_argument}
+    if len(base_keys) > 1 or (needs_base and not base_keys):
+        problem = "Two bases given" if base_keys else "No base given"
         raise ConfigurationError(f"{problem}. Use either {spell_argument('base_id')} or {spell_argument('base_name')}")
-    fields: dict[str, Any] = {field: column or None for field, column in values.get("mapping", {}).items()}
-    if "active" in values:
-        fields["is_active"] = {"value": values["active"]}
-    subscriber = {key: values[key] for key in ("identity", "zip") if key in values}
-    job: dict[str, Any] = {
+    field_keys: dict[str, Any] = {
+        field: column or None for field, column in value_by_argument.get("mapping", {}).items()
+    }
+    if "active" in value_by_argument:
+        field_keys["is_active"] = {"value": value_by_argument["active"]}
+    subscriber_keys = {key: value_by_argument[key] for key in ("identity", "zip") if key in value_by_argument}
+    job_keys: dict[str, Any] = {
         "job": name,
-        "subscriber": {**subscriber, "base": base or _NO_BASE, "fields": fields, "by_headers": True},
-        "ignore": list(values.get("ignore", ())),
-        "load": _pick_load_keys(values),
+        "subscriber": {**subscriber_keys, "base": base_keys or _NO_BASE, "fields": field_keys, "by_headers": True},
+        "ignore": list(value_by_argument.get("ignore", ())),
+        "load": _select_load_keys(value_by_argument),
     }
     if path is not None:
-        job["source"] = {"file": {"path": _convert_path(path), **_pick_file_keys(values)}}
-    return _validate_arguments(Job, job, spell_argument)
+        job_keys["source"] = {"file": {"path": _convert_path(path), **_select_file_keys(value_by_argument)}}
+    return _validate_arguments(Job, job_keys, spell_argument)
 
 
 def build_rows_job(
@@ -100,7 +102,7 @@ def build_rows_job(
     if job is None:
         rows_job = build_import_job(path, name, arguments, spell_argument=spell_argument, needs_base=needs_base)
     else:
-        refuse_beside_job(arguments, spell_argument=spell_argument)
+        refuse_arguments_of_job(arguments, spell_argument=spell_argument)
         rows_job = override_load(job, arguments, spell_argument=spell_argument)
         if path is None:
             rows_job = rows_job.model_copy(update={"source": None})
@@ -124,14 +126,14 @@ def format_options(job: Job) -> str:
             option_texts += ["--map", f"{field}={'' if rule is None else rule.column}"]
     for column in job.ignore:
         option_texts += ["--ignore", column]
-    values: dict[str, Any] = {
+    value_by_argument: dict[str, Any] = {
         name: getattr(subscriber, name) for name in ("identity", "zip") if name in subscriber.model_fields_set
     }
-    defaults = Load()
+    default_load = Load()
     for argument in _LOAD_KEY_BY_ARGUMENT:
-        if (value := getattr(job.load, argument)) != getattr(defaults, argument):
-            values[argument] = format_duration(value) if argument == "quiet_period_s" else value
-    for argument, value in values.items():
+        if (value := getattr(job.load, argument)) != getattr(default_load, argument):
+            value_by_argument[argument] = format_duration(value) if argument == "quiet_period_s" else value
+    for argument, value in value_by_argument.items():
         option_texts += (
             [spell_option(argument)] if value is True else [spell_option(argument), str(value).removesuffix(".0")]
         )
@@ -143,8 +145,8 @@ def format_options(job: Job) -> str:
 
 def override_load(job: Job, arguments: Mapping[str, Any], *, spell_argument: ArgumentSpeller) -> Job:
     """Return the job. The arguments replace the keys of its load section. Raises ConfigurationError."""
-    changed_keys = _pick_load_keys({argument: value for argument, value in arguments.items() if value is not None})
-    new_load = _validate_arguments(Load, {**job.load.model_dump(by_alias=True), **changed_keys}, spell_argument)
+    changed_values = _select_load_keys({argument: value for argument, value in arguments.items() if value is not None})
+    new_load = _validate_arguments(Load, {**job.load.model_dump(by_alias=True), **changed_values}, spell_argument)
     return job.model_copy(update={"load": new_load})
 
 
@@ -153,9 +155,9 @@ def override_receipts(job: Job, destination: str | PathLike[str] | None, *, spel
     change. Raises ConfigurationError."""
     if destination is None:
         return job
-    receipts_keys = {} if job.receipts is None else job.receipts.model_dump(by_alias=True)
+    receipts_values = {} if job.receipts is None else job.receipts.model_dump(by_alias=True)
     to = fspath(destination) if isinstance(destination, PathLike) else destination
-    receipts = _validate_arguments(Receipts, {**receipts_keys, "to": to}, lambda _: spell_argument("receipts"))
+    receipts = _validate_arguments(Receipts, {**receipts_values, "to": to}, lambda _: spell_argument("receipts"))
     return job.model_copy(update={"receipts": receipts})
 
 
@@ -163,7 +165,9 @@ def build_file_source(
     path: str | PathLike[str], arguments: Mapping[str, Any], *, spell_argument: ArgumentSpeller
 ) -> FileSource:
     """Return a file as a source. The arguments decide how the file is read. Raises ConfigurationError."""
-    return _validate_arguments(FileSource, {"path": _convert_path(path), **_pick_file_keys(arguments)}, spell_argument)
+    return _validate_arguments(
+        FileSource, {"path": _convert_path(path), **_select_file_keys(arguments)}, spell_argument
+    )
 
 
 def _replace_source(
@@ -179,7 +183,7 @@ def _replace_source(
     return job.model_copy(update={"source": JobSource(file=source)})
 
 
-def refuse_beside_job(
+def refuse_arguments_of_job(
     arguments: Mapping[str, Any],
     *,
     allowed_names: Collection[str] = FILE_ARGUMENTS,
@@ -193,8 +197,8 @@ def refuse_beside_job(
     if arguments.get("active") is False:
         refused_names.append("active")
     if refused_names:
-        options = ", ".join(map(spell_argument or spell_option, dict.fromkeys(refused_names)))
-        raise ConfigurationError(f"The job has its own base, mapping and rules. Leave out {options}")
+        options_text = ", ".join(map(spell_argument or spell_option, dict.fromkeys(refused_names)))
+        raise ConfigurationError(f"The job has its own base, mapping and rules. Leave out {options_text}")
 
 
 def read_message(arguments: Mapping[str, Any]) -> MessageFile:
@@ -203,7 +207,7 @@ def read_message(arguments: Mapping[str, Any]) -> MessageFile:
     return _validate_arguments(MessageFile, arguments, spell_option)
 
 
-def name_import(path: str | PathLike[str]) -> str:
+def choose_import_name(path: str | PathLike[str]) -> str:
     """Return the name of an import without a job: the name of its file, or the name of the folder of a pattern."""
     if fspath(path) == STANDARD_INPUT:
         return "stdin"
@@ -216,12 +220,12 @@ def _convert_path(path: str | PathLike[str]) -> str | Path:
     return path if isinstance(path, str) and is_url(path) else Path(path)
 
 
-def _pick_file_keys(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: values[key] for key in FILE_ARGUMENTS if values.get(key) is not None}
+def _select_file_keys(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: arguments[key] for key in FILE_ARGUMENTS if arguments.get(key) is not None}
 
 
-def _pick_load_keys(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: values[argument] for argument, key in _LOAD_KEY_BY_ARGUMENT.items() if argument in values}
+def _select_load_keys(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: arguments[argument] for argument, key in _LOAD_KEY_BY_ARGUMENT.items() if argument in arguments}
 
 
 def _is_rejects_file(path: str | PathLike[str]) -> bool:
@@ -238,16 +242,16 @@ def _is_rejects_file(path: str | PathLike[str]) -> bool:
 
 def _validate_arguments(model: type[Model], values: Mapping[str, Any], spell_argument: ArgumentSpeller) -> Model:
     """Return the model. Raises ConfigurationError. The message has each fault with its argument."""
-    value, faults = validate_values(model, values, values, {}, None)
-    if value is None:
-        lines = (f"{spell_argument(_find_argument(fault.keys))}: {fault.message}" for fault in faults)
-        raise ConfigurationError("\n".join(lines))
-    return value
+    validated_model, faults = validate_values(model, values, values, {}, None)
+    if validated_model is None:
+        fault_lines = (f"{spell_argument(_find_argument_name(fault.key_path))}: {fault.message}" for fault in faults)
+        raise ConfigurationError("\n".join(fault_lines))
+    return validated_model
 
 
-def _find_argument(keys: Keys) -> str:
+def _find_argument_name(key_path: KeyPath) -> str:
     """Return the argument that sets this key of the job."""
-    key_names = [key for key in keys if isinstance(key, str)]
+    key_names = [key for key in key_path if isinstance(key, str)]
     match key_names:
         case ["subscriber", "base", key, *_]:
             return f"base_{key}"

@@ -38,19 +38,21 @@ def open_file_source(file: FileSource) -> Source:
     return open_files(file.path, lambda path: open_file(path, **options))
 
 
-def open_increment(sql: SqlRows, cursor: Cursor) -> IncrementalSource:
+def open_increment(sql_rows: SqlRows, cursor: Cursor) -> IncrementalSource:
     """Open the query or table. It will be read from the cursor's start. Raises SourceError and ConfigurationError."""
     from connector.sources.sql import IncrementalSource
 
-    source = IncrementalSource(sql.url, query=sql.query, table=sql.table, column=cursor.column, kind=cursor.kind)
+    source = IncrementalSource(
+        sql_rows.url, query=sql_rows.query, table=sql_rows.table, column=cursor.column, kind=cursor.kind
+    )
     source.set_start(cursor.first_value)
     return source
 
 
 def build_rules(subscriber: JobSubscriber) -> ValidationRules:
     """Return the rules that each row of the job must fulfil."""
-    phone_field = (subscriber.fields_ or {}).get("phone")
-    phone_form = None if phone_field is None else phone_field.e164
+    phone_rule = (subscriber.fields_ or {}).get("phone")
+    phone_form = None if phone_rule is None else phone_rule.e164
     return ValidationRules(
         identity=subscriber.identity,
         required=frozenset(subscriber.required),

@@ -85,9 +85,9 @@ def guess_fields(frame: pd.DataFrame, today: date) -> tuple[GuessedField, ...]:
     """Return the guesses for the text columns of a chunk. Unsure guesses are included."""
     columns = [str(column) for column in frame.columns]
     mapping = guess_mapping(columns)
-    rule_by_field = {**mapping.rules, **_guess_consent(frame, mapping)}
+    rule_by_field = {**mapping.rules, **_guess_consent_rule(frame, mapping)}
     guesses = {name: _rate_guess(frame, name, rule, "its header", today) for name, rule in rule_by_field.items()}
-    for guess in list(_guess_by_contents(frame, columns, guesses, today)):
+    for guess in list(_guess_fields_by_contents(frame, columns, guesses, today)):
         if guess.name not in guesses or guesses[guess.name].confidence == "unsure":
             guesses[guess.name] = guess
     ordered_guesses = [
@@ -96,9 +96,9 @@ def guess_fields(frame: pd.DataFrame, today: date) -> tuple[GuessedField, ...]:
     if mapping.whole_name_column is None:
         return tuple(ordered_guesses)
     return tuple(
-        guess_or_split
+        listed_guess
         for guess in ordered_guesses
-        for guess_or_split in _add_split_guesses(frame, guess, mapping.whole_name_column, today)
+        for listed_guess in _add_split_guesses(frame, guess, mapping.whole_name_column, today)
     )
 
 
@@ -110,7 +110,7 @@ def _add_split_guesses(
     if guess.name not in ("first_name", "last_name") or guess.rule.columns != (whole_name_column,):
         yield guess
         return
-    yield replace(_limit_to_likely(guess), reason=f"{guess.reason}; whole names are sent unsplit")
+    yield replace(_limit_confidence(guess), reason=f"{guess.reason}; whole names are sent unsplit")
     name = (
         whole_name_column
         if _PLAIN_WORD.fullmatch(whole_name_column)
@@ -123,7 +123,7 @@ def _add_split_guesses(
         yield replace(split_guess, confidence="unsure", reason=reason)
 
 
-def _guess_consent(frame: pd.DataFrame, mapping: FieldMapping) -> dict[str, ColumnRule]:
+def _guess_consent_rule(frame: pd.DataFrame, mapping: FieldMapping) -> dict[str, ColumnRule]:
     """Return the rule of is_active for a consent column that `mapping` does not use, or no rule."""
     column = next(iter(find_consent_columns(frame, mapping, ())), None)
     return {} if column is None else {"is_active": build_consent_rule(column)}
@@ -135,15 +135,15 @@ def propose_cursor(frame: pd.DataFrame) -> tuple[str, str] | None:
     column_by_header = {normalise_header(str(column)): str(column) for column in frame.columns}
     for column in (column_by_header[header] for header in _CURSOR_HEADERS if header in column_by_header):
         cells = frame[column].dropna().str.strip()
-        if len(cells) and _do_most_match(cells, _TIMESTAMP_CELL):
-            return column, "1970-01-01T00:00:00" + ("+00:00" if _do_most_match(cells, _CELL_WITH_ZONE) else "")
+        if len(cells) and _is_common_pattern(cells, _TIMESTAMP_CELL):
+            return column, "1970-01-01T00:00:00" + ("+00:00" if _is_common_pattern(cells, _CELL_WITH_ZONE) else "")
     return None
 
 
 def measure_validity(frame: pd.DataFrame, name: str, rule: ColumnRule, today: date) -> ValidCount:
     """Apply a rule, and return the numbers of filled and of valid values for the field `name`."""
-    identity: dict[str, ColumnRule] = {} if name == "email" else {"email": ColumnRule(value="nobody@example.com")}
-    mapped_chunk = apply_mapping(frame, FieldMapping({**identity, name: rule}), today=today)
+    identity_rules: dict[str, ColumnRule] = {} if name == "email" else {"email": ColumnRule(value="nobody@example.com")}
+    mapped_chunk = apply_mapping(frame, FieldMapping({**identity_rules, name: rule}), today=today)
     faults = validate_rows(mapped_chunk.frame, ValidationRules(), today=today, known_faults=mapped_chunk.faults).faults
     invalid_positions = {fault.position for fault in faults if fault.field == name and fault.code != "required"}
     filled_positions = invalid_positions.union(np.flatnonzero(mapped_chunk.frame[name].notna()).tolist())
@@ -152,7 +152,7 @@ def measure_validity(frame: pd.DataFrame, name: str, rule: ColumnRule, today: da
 
 def _rate_guess(frame: pd.DataFrame, name: str, rule: ColumnRule, evidence: str, today: date) -> GuessedField:
     """Return the guess for a field. The cells refine its rule, and the share of valid cells decides its confidence."""
-    rule, doubt = _refine_rule(frame, name, rule, today)
+    rule, doubt_text = _refine_rule(frame, name, rule, today)
     validity = measure_validity(frame, name, rule, today)
     reason = (
         f"{validity.valid_count} of {validity.filled_count} cells fit"
@@ -166,8 +166,8 @@ def _rate_guess(frame: pd.DataFrame, name: str, rule: ColumnRule, evidence: str,
         if validity.valid_share >= _MIN_UNSURE_SHARE
         else "unsure"
     )
-    if doubt:
-        confidence, reason = "unsure", f"{reason}; {doubt}"
+    if doubt_text:
+        confidence, reason = "unsure", f"{reason}; {doubt_text}"
     return GuessedField(name, rule, confidence, f"by {evidence}; {reason}", _pick_samples(frame, name, rule))
 
 
@@ -181,14 +181,14 @@ def _refine_rule(frame: pd.DataFrame, name: str, rule: ColumnRule, today: date) 
         words = sorted(set(cells))
         gender_by_word = {word: _GENDER_BY_WORD[word.lower()] for word in words if word.lower() in _GENDER_BY_WORD}
         replacements = {word: gender for word, gender in gender_by_word.items() if word.lower() != gender}
-        doubt = "m may mean mujer or male: choose one" if _SPANISH_MALE in {word.lower() for word in words} else ""
-        return (replace(rule, values=replacements) if replacements else rule), doubt
+        doubt_text = "m may mean mujer or male: choose one" if _SPANISH_MALE in {word.lower() for word in words} else ""
+        return (replace(rule, values=replacements) if replacements else rule), doubt_text
     if name == "tags" and rule.split is None:
         plain_cells = cells[~cells.str.startswith(("[", "{"))]
-        cell_counts = {
+        cell_count_by_separator = {
             separator: int(plain_cells.str.contains(separator, regex=False).sum()) for separator in (",", "|", ";")
         }
-        separator = max(cell_counts, key=lambda separator: cell_counts[separator])
+        separator = max(cell_count_by_separator, key=lambda separator: cell_count_by_separator[separator])
         return (replace(rule, split=separator) if separator != "," else rule), ""
     if name == "birthday":
         return _refine_dates(frame, rule, today)
@@ -200,19 +200,21 @@ def _refine_dates(frame: pd.DataFrame, rule: ColumnRule, today: date) -> tuple[C
         rule if date_format == "%Y-%m-%d" else replace(rule, format=(date_format,)) for date_format in _DATE_FORMATS
     ]
     valid_counts = [measure_validity(frame, "birthday", rule, today).valid_count for rule in rules]
-    best_count = max(valid_counts)
-    best_rules = [rule for rule, valid_count in zip(rules, valid_counts, strict=True) if valid_count == best_count]
+    best_valid_count = max(valid_counts)
+    best_rules = [
+        rule for rule, valid_count in zip(rules, valid_counts, strict=True) if valid_count == best_valid_count
+    ]
     birthday_columns = [
         apply_mapping(frame, FieldMapping({"birthday": rule}), today=today).frame["birthday"].fillna("")
         for rule in best_rules
     ]
-    if best_count and len(set(map(tuple, birthday_columns))) > 1:
+    if best_valid_count and len(set(map(tuple, birthday_columns))) > 1:
         formats_text = " and ".join(rule.format[0] if rule.format else _DATE_FORMATS[0] for rule in best_rules)
         return best_rules[0], f"{formats_text} are equally good: choose one"
     return best_rules[0], ""
 
 
-def _guess_by_contents(
+def _guess_fields_by_contents(
     frame: pd.DataFrame, columns: Sequence[str], guesses: Mapping[str, GuessedField], today: date
 ) -> Iterator[GuessedField]:
     """Yield guesses for the columns whose header gave no guess."""
@@ -224,35 +226,35 @@ def _guess_by_contents(
         if not len(cells):
             continue
         if (
-            _do_most_match(cells, "@")
+            _is_common_pattern(cells, "@")
             and measure_validity(frame, "email", rule, today).valid_share >= _MIN_LIKELY_SHARE
         ):
-            yield _limit_to_likely(_rate_guess(frame, "email", rule, "its cells", today))
-        elif "tags" not in guesses and _do_most_match(cells, _LIST_CELL):
-            yield _limit_to_likely(_rate_guess(frame, "tags", rule, "its cells", today))
+            yield _limit_confidence(_rate_guess(frame, "email", rule, "its cells", today))
+        elif "tags" not in guesses and _is_common_pattern(cells, _LIST_CELL):
+            yield _limit_confidence(_rate_guess(frame, "tags", rule, "its cells", today))
         elif header in _GENDER_HEADERS or set(cells.str.lower()) in ({"m", "f"}, {"male", "female"}):
-            yield _limit_to_likely(_rate_guess(frame, "gender", rule, "its cells", today))
-        elif header in _BIRTH_HEADERS and _do_most_match(cells, _DATE_CELL):
-            guess = _limit_to_likely(_rate_guess(frame, "birthday", rule, "its cells", today))
+            yield _limit_confidence(_rate_guess(frame, "gender", rule, "its cells", today))
+        elif header in _BIRTH_HEADERS and _is_common_pattern(cells, _DATE_CELL):
+            guess = _limit_confidence(_rate_guess(frame, "birthday", rule, "its cells", today))
             if measure_validity(frame, "birthday", guess.rule, today).valid_share >= _MIN_LIKELY_SHARE:
                 yield guess
-        elif _do_most_match(cells, _PHONE_CELL):
+        elif _is_common_pattern(cells, _PHONE_CELL):
             # Cells without a + under a header that does not mean phones may be customer numbers or zip codes.
             if _PHONE_HEADER.search(header) or cells.str.startswith("+").mean() >= _MIN_UNSURE_SHARE:
-                yield _limit_to_likely(_rate_guess(frame, "phone", rule, "its cells", today))
+                yield _limit_confidence(_rate_guess(frame, "phone", rule, "its cells", today))
         elif (
             header in _COUNTRY_HEADERS
             and measure_validity(frame, "address_country", rule, today).valid_share >= _MIN_UNSURE_SHARE
         ):
-            yield _limit_to_likely(_rate_guess(frame, "address_country", rule, "its cells", today))
+            yield _limit_confidence(_rate_guess(frame, "address_country", rule, "its cells", today))
 
 
-def _do_most_match(cells: "pd.Series[str]", pattern: str) -> bool:
+def _is_common_pattern(cells: "pd.Series[str]", pattern: str) -> bool:
     """Return whether most cells match the pattern. This test is fast. A validation would take 30 ms."""
     return bool(cells.str.contains(pattern, regex=True).mean() >= _MIN_LIKELY_SHARE)
 
 
-def _limit_to_likely(guess: GuessedField) -> GuessedField:
+def _limit_confidence(guess: GuessedField) -> GuessedField:
     """Return the guess with at most the confidence `likely`, because cells without a known header never make a guess
     sure."""
     return replace(guess, confidence="likely") if guess.confidence == "sure" else guess
@@ -286,7 +288,7 @@ def draft_job(
     Unsure guesses and the source with the cursor are written as comments.
     """
     (source_kind, _), *source_keys = source
-    source_text = f"{source_kind}: {_format_group(source_keys)}"
+    source_text = f"{source_kind}: {_format_flow_mapping(source_keys)}"
     cursor_lines = []
     if cursor is not None:
         column, start = cursor
@@ -295,7 +297,7 @@ def draft_job(
             f"  # To read only changed rows, if every change of a row raises {column}, replace the line above by:",
             f"  # {source_text[:-1]}, cursor: {cursor_text}}}",
         ]
-    lines = [
+    job_lines = [
         _FIRST_LINE.format(path=path),
         "",
         f"job: {quote_yaml(name)}",
@@ -305,18 +307,18 @@ def draft_job(
         *cursor_lines,
         "",
         "subscriber:",
-        f"  base: {_format_group([base])}",
+        f"  base: {_format_flow_mapping([base])}",
         f"  identity: {identity}",
         "  fields:",
         *_format_fields(guesses),
     ]
     if not any(guess.name == "is_active" and guess.confidence != "unsure" for guess in guesses):
-        lines.append(
+        job_lines.append(
             "    # is_active: {value: true}  # or a column. sync needs this line: the service's default is inactive"
         )
     if unmapped_columns:
-        lines.append(f"  # columns not used: {', '.join(quote_yaml(column) for column in unmapped_columns)}")
-    return "\n".join(lines) + "\n"
+        job_lines.append(f"  # columns not used: {', '.join(quote_yaml(column) for column in unmapped_columns)}")
+    return "\n".join(job_lines) + "\n"
 
 
 def quote_yaml(text: str) -> str:
@@ -329,17 +331,17 @@ def quote_yaml(text: str) -> str:
 
 def format_rule(rule: ColumnRule) -> str:
     """Return a rule as the text for a job file. If the rule has only a column, use the short form."""
-    pairs = [("column", rule.column), ("template", rule.template), ("split", rule.split)]
-    keys = [(key, quote_yaml(value)) for key, value in pairs if value is not None]
+    text_pairs = [("column", rule.column), ("template", rule.template), ("split", rule.split)]
+    key_pairs = [(key, quote_yaml(value)) for key, value in text_pairs if value is not None]
     if rule.values:
-        keys.append(
+        key_pairs.append(
             ("values", "{" + ", ".join(f"{quote_yaml(k)}: {quote_yaml(v)}" for k, v in rule.values.items()) + "}")
         )
     if rule.format:
-        keys.append(("format", quote_yaml(rule.format[0])))
-    if rule.column is not None and len(keys) == 1:
-        return keys[0][1]
-    return "{" + ", ".join(f"{key}: {value}" for key, value in keys) + "}"
+        key_pairs.append(("format", quote_yaml(rule.format[0])))
+    if rule.column is not None and len(key_pairs) == 1:
+        return key_pairs[0][1]
+    return "{" + ", ".join(f"{key}: {value}" for key, value in key_pairs) + "}"
 
 
 def _format_fields(guesses: Sequence[GuessedField]) -> Iterator[str]:
@@ -349,12 +351,12 @@ def _format_fields(guesses: Sequence[GuessedField]) -> Iterator[str]:
         yield f"    {comment_mark}{guess.name}: {format_rule(guess.rule)}{comment}"
 
 
-def _format_group(pairs: Sequence[tuple[str, str]]) -> str:
+def _format_flow_mapping(key_pairs: Sequence[tuple[str, str]]) -> str:
     """Return keys and values in braces. `${NAME}` and numbers are not changed."""
-    items = []
-    for key, value in pairs:
+    item_texts = []
+    for key, value in key_pairs:
         value_text = (
             f'"{value}"' if re.fullmatch(r"\$\{\w+\}", value) else value if value.isdigit() else quote_yaml(value)
         )
-        items.append(f"{quote_yaml(key)}: {value_text}")
-    return "{" + ", ".join(items) + "}"
+        item_texts.append(f"{quote_yaml(key)}: {value_text}")
+    return "{" + ", ".join(item_texts) + "}"

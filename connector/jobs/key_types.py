@@ -28,14 +28,14 @@ def accept_short_form(key: str) -> BeforeValidator:
     return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
 
 
-def find_folder(validation_info: ValidationInfo) -> Path:
+def find_job_folder(validation_info: ValidationInfo) -> Path:
     """Return the folder at which relative paths start: the folder of the job file (from the validation context), or the
     current folder."""
     return Path(validation_info.context["folder"]) if validation_info.context else Path.cwd()
 
 
 def _resolve_path(value: Any, validation_info: ValidationInfo) -> Any:
-    return resolve_path(value, find_folder(validation_info)) if isinstance(value, str) else value
+    return resolve_path(value, find_job_folder(validation_info)) if isinstance(value, str) else value
 
 
 def _resolve_path_or_url(value: Any, validation_info: ValidationInfo) -> Any:
@@ -44,7 +44,7 @@ def _resolve_path_or_url(value: Any, validation_info: ValidationInfo) -> Any:
     if not isinstance(value, str):
         raise ValueError("must be a path or a URL")  # noqa: TRY004 - pydantic reports no TypeError
     if not is_url(value):
-        return resolve_path(value, find_folder(validation_info))
+        return resolve_path(value, find_job_folder(validation_info))
     try:
         return parse_store_url(value)
     except ConfigurationError as error:

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from connector.errors import ConfigurationError
-from connector.fields import NAMES
+from connector.fields import FIELD_NAMES
 from connector.imports.plan import LoadPlan, RowsPlan, check_plan
 from connector.jobs.build import build_policy, build_rules, open_increment, open_source, plan_receipts, plan_suppression
 from connector.jobs.models import Job, JobSubscriber
@@ -82,7 +82,7 @@ def plan_import(
     `options` are the options that load the rejects file. Raises ConfigurationError and SourceError.
     """
     subscriber = _find_subscriber(job)
-    plan = _plan_load("import", job, subscriber, _open_rows(job, rows), settings, request)
+    plan = _plan_load("import", job, subscriber, _open_import_source(job, rows), settings, request)
     return replace(plan, owner_job=job.name) if has_job_file else replace(plan, options=options)
 
 
@@ -91,7 +91,7 @@ def plan_validation(job: Job, limit: int | None, *, is_own_source: bool = True) 
     subscriber = _find_subscriber(job)
     if job.source is None:
         raise ConfigurationError(f"The job {job.name} has no source. Name a file: connector validate FILE --job JOB")
-    source = open_source(job.source) if is_own_source else _open_rows(job, None)
+    source = open_source(job.source) if is_own_source else _open_import_source(job, None)
     return _plan_rows(job, subscriber, source, limit)
 
 
@@ -101,13 +101,13 @@ def _find_subscriber(job: Job) -> JobSubscriber:
     return job.subscriber
 
 
-def _open_rows(job: Job, rows: Source | None) -> Source:
+def _open_import_source(job: Job, source: Source | None) -> Source:
     """Return `rows`, or else open the file of the job. Of a rejects file, only the corrected rows are read."""
-    if rows is None and job.source is not None:
-        rows = open_source(job.source)
-    if rows is None:
+    if source is None and job.source is not None:
+        source = open_source(job.source)
+    if source is None:
         raise ValueError("an import needs a file or rows")
-    return read_corrections(rows)
+    return read_corrections(source)
 
 
 def _plan_rows(job: Job, subscriber: JobSubscriber, source: Source, limit: int | None) -> RowsPlan:
@@ -167,18 +167,18 @@ def choose_mapping(subscriber: JobSubscriber, source: Source, ignored_columns: C
     """
     columns = select_source_columns(source.columns)
     if not subscriber.uses_headers:
-        has_field_names = is_rejects_file(source.columns) and columns == NAMES
+        has_field_names = is_rejects_file(source.columns) and columns == FIELD_NAMES
         return guess_mapping(columns) if has_field_names else build_mapping(subscriber)
-    overrides: dict[str, str | ColumnRule] = {}
+    override_by_field: dict[str, str | ColumnRule] = {}
     for name, rule in (subscriber.fields_ or {}).items():
         if rule is None:
-            overrides[name] = ""
+            override_by_field[name] = ""
         elif rule.column is None or rule.model_fields_set != {"column"}:
-            overrides[name] = build_column_rule(rule)
+            override_by_field[name] = build_column_rule(rule)
         else:  # for a rule with only a column, the header decides how the column is read
-            overrides[name] = build_consent_rule(rule.column) if name == "is_active" else rule.column
+            override_by_field[name] = build_consent_rule(rule.column) if name == "is_active" else rule.column
     guessed_mapping = guess_mapping([column for column in columns if column not in ignored_columns])
-    return override_mapping(guessed_mapping, overrides, source.columns)
+    return override_mapping(guessed_mapping, override_by_field, source.columns)
 
 
 def build_mapping(subscriber: JobSubscriber) -> FieldMapping:
@@ -194,8 +194,8 @@ def plan_increment(
 
     Each shard has its own cursor. Raises ConfigurationError and SourceError.
     """
-    sql = source.sql
-    if sql is None or sql.cursor is None:
+    sql_source = source.sql
+    if sql_source is None or sql_source.cursor is None:
         if since is not None:
             raise ConfigurationError(f"--since: the job {job.name} has no source.sql.cursor; leave out --since")
         return None
@@ -204,32 +204,40 @@ def plan_increment(
         try:
             from connector.sources.cursor import parse_cursor
 
-            since_value = parse_cursor(since, sql.cursor.kind)
+            since_value = parse_cursor(since, sql_source.cursor.kind)
         except ValueError as error:
             raise ConfigurationError(f"--since {error}, as the cursor's start is") from None
     from connector.imports.increments import Increment
 
-    rows = open_increment(sql, sql.cursor)
-    digest = _compute_digest(job, sql, sql.cursor, account, shard)
-    return Increment(job.name, digest, rows, sql.cursor.first_value, sql.cursor.lookback_s, is_full, since_value)
+    incremental_source = open_increment(sql_source, sql_source.cursor)
+    digest = _compute_digest(job, sql_source, sql_source.cursor, account, shard)
+    return Increment(
+        job.name,
+        digest,
+        incremental_source,
+        sql_source.cursor.first_value,
+        sql_source.cursor.lookback_s,
+        is_full,
+        since_value,
+    )
 
 
-def _compute_digest(job: Job, sql: SqlSource, cursor: Cursor, account: str, shard: Shard) -> bytes:
+def _compute_digest(job: Job, sql_source: SqlSource, cursor: Cursor, account: str, shard: Shard) -> bytes:
     """Return the digest that identifies a cursor. It is computed from the account, the bases, the database, the query,
     the column and the shard."""
     from connector.sources.sql import identify_database
 
-    bases: tuple[object, ...] | None = None
+    base_values: tuple[object, ...] | None = None
     if job.subscriber is not None:
         base = job.subscriber.base
         column_values = () if base.column is None else (base.column, sorted((base.values or {}).items()))
-        bases = base.id, base.name, *column_values
+        base_values = base.id, base.name, *column_values
     digested_values: tuple[object, ...] = (
         account,
-        bases,
-        identify_database(sql.url),
-        sql.query,
-        sql.table,
+        base_values,
+        identify_database(sql_source.url),
+        sql_source.query,
+        sql_source.table,
         cursor.column,
         str(cursor.kind),
     )

@@ -32,7 +32,7 @@ _TIME_ERROR = (
 )
 
 
-def _read_person(value: Any) -> Any:
+def _parse_person(value: Any) -> Any:
     try:
         if isinstance(value, str):
             return parse_recipient(value, "recipient")
@@ -43,7 +43,7 @@ def _read_person(value: Any) -> Any:
     raise ValueError("must be an address, such as ann@example.com or Ann Lee <ann@example.com>, or {email: …, name: …}")
 
 
-def _read_time(value: Any) -> Any:
+def _parse_send_time(value: Any) -> Any:
     """Return an ISO time with an offset, or a Unix timestamp in seconds, as an aware time."""
     if not isinstance(value, str):
         return value
@@ -62,9 +62,11 @@ def _wrap_in_list(value: Any) -> Any:
 
 Size = Annotated[int, BeforeValidator(parse_size), WithJsonSchema({"type": "string", "examples": ["500kB", "20MB"]})]
 _PERSON_SCHEMA = {"type": "string", "examples": ["ann@example.com", "Ann Lee <ann@example.com>"]}
-Person = Annotated[Recipient, BeforeValidator(_read_person), WithJsonSchema(_PERSON_SCHEMA)]
-Time = Annotated[
-    datetime, BeforeValidator(_read_time), WithJsonSchema({"type": "string", "examples": ["2026-12-24T09:00+01:00"]})
+Person = Annotated[Recipient, BeforeValidator(_parse_person), WithJsonSchema(_PERSON_SCHEMA)]
+SendTime = Annotated[
+    datetime,
+    BeforeValidator(_parse_send_time),
+    WithJsonSchema({"type": "string", "examples": ["2026-12-24T09:00+01:00"]}),
 ]
 People = Annotated[tuple[Person, ...], BeforeValidator(_wrap_in_list)]
 
@@ -103,8 +105,8 @@ class AttachedFile(BaseModel):
     )
 
 
-Text = Annotated[EmailText, accept_short_form("path")]
-Attached = Annotated[AttachedFile, accept_short_form("path")]
+EmailTextKey = Annotated[EmailText, accept_short_form("path")]
+AttachedFileKey = Annotated[AttachedFile, accept_short_form("path")]
 
 
 class Tracking(BaseModel):
@@ -145,7 +147,7 @@ class SendSettings(BaseModel):
     )
 
 
-def read_set_values(*groups: BaseModel | None) -> SettingValues:
+def collect_set_values(*groups: BaseModel | None) -> SettingValues:
     """Return the values that are set in these groups. Defaults are not included."""
     return {name: getattr(group, name) for group in groups if group is not None for name in group.model_fields_set}
 
@@ -174,25 +176,25 @@ class MessageFile(BaseModel):
     )
     reply_to: People = Field(default=(), description=_REPLY_TO_DESCRIPTION)
     subject: str | None = Field(default=None, description="Subject line. Without this key, the option --subject.")
-    html: Text | None = Field(
+    html: EmailTextKey | None = Field(
         default=None,
         description="HTML body: the path of a file, or {content: text}. "
         "Without this key, the email has only a plain-text body.",
     )
-    text: Text | None = Field(
+    text: EmailTextKey | None = Field(
         default=None,
         description="Plain-text body: the path of a file, or {content: text}. Without this key, the text of the HTML "
         "body.",
     )
-    attach: tuple[Attached, ...] = Field(
+    attach: tuple[AttachedFileKey, ...] = Field(
         default=(),
         description="Files to attach. Each is a path, or the keys path, type and id. Without this key, none.",
     )
-    inline: tuple[Attached, ...] = Field(default=(), description=_INLINE_DESCRIPTION)
+    inline: tuple[AttachedFileKey, ...] = Field(default=(), description=_INLINE_DESCRIPTION)
     headers: dict[str, str] = Field(
         default_factory=dict, description="Additional headers, as pairs name: value. Without this key, none."
     )
-    at: Time | None = Field(default=None, description=_SEND_AT_DESCRIPTION)
+    at: SendTime | None = Field(default=None, description=_SEND_AT_DESCRIPTION)
     tracking: Tracking = Field(default_factory=Tracking, description=_TRACKING_DESCRIPTION)
     settings: SendSettings = Field(default_factory=SendSettings, description=_SETTINGS_DESCRIPTION)
     max_attached: Size = Field(default=MAX_ATTACHMENT_BYTES, description=_MAX_ATTACHED_DESCRIPTION)
@@ -224,27 +226,27 @@ class Mail(BaseModel):
     )
     reply_to: People = Field(default=(), description=_REPLY_TO_DESCRIPTION)
     subject: str = Field(description="Subject line, a template such as Hello {{ first_name }}.")
-    html: Text | None = Field(
+    html: EmailTextKey | None = Field(
         default=None,
         description="HTML body, a template: the path of a file, or {content: text}. "
         "Without this key, the email has only a plain-text body.",
     )
-    text: Text | None = Field(
+    text: EmailTextKey | None = Field(
         default=None,
         description="Plain-text body, a template: the path of a file, or {content: text}. Without this key, the text "
         "of the HTML body.",
     )
-    attach: tuple[Attached, ...] = Field(
+    attach: tuple[AttachedFileKey, ...] = Field(
         default=(),
         description="Files to attach to every email. Each is a path, or the keys path, type and id. "
         "Without this key, none.",
     )
-    inline: tuple[Attached, ...] = Field(default=(), description=_INLINE_DESCRIPTION)
+    inline: tuple[AttachedFileKey, ...] = Field(default=(), description=_INLINE_DESCRIPTION)
     headers: dict[str, str] = Field(
         default_factory=dict,
         description="Additional headers, as pairs name: value. The values are templates. Without this key, none.",
     )
-    at: Time | None = Field(default=None, description=_SEND_AT_DESCRIPTION)
+    at: SendTime | None = Field(default=None, description=_SEND_AT_DESCRIPTION)
     tracking: Tracking = Field(default_factory=Tracking, description=_TRACKING_DESCRIPTION)
     settings: SendSettings = Field(default_factory=SendSettings, description=_SETTINGS_DESCRIPTION)
     max_attached: Size = Field(default=MAX_ATTACHMENT_BYTES, description=_MAX_ATTACHED_DESCRIPTION)

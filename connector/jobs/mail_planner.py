@@ -7,7 +7,7 @@ from math import inf
 from connector.errors import ConfigurationError
 from connector.imports.plan import refuse_unknown_columns
 from connector.jobs.build import open_source, plan_suppression
-from connector.jobs.mail_models import EmailText, Mail, MessageFile, read_set_values
+from connector.jobs.mail_models import EmailText, Mail, MessageFile, collect_set_values
 from connector.jobs.models import Job
 from connector.jobs.reader import read_text
 from connector.mail.campaign import MailPolicy
@@ -60,8 +60,8 @@ def plan_mail(
     with closed_on_error(source):
         for column in texts.columns:  # a misspelt variable would make every row invalid
             if column not in source.columns:
-                close_names = get_close_matches(column, source.columns, n=1)
-                hint = f" (did you mean {close_names[0]}?)" if close_names else ""
+                similar_names = get_close_matches(column, source.columns, n=1)
+                hint = f" (did you mean {similar_names[0]}?)" if similar_names else ""
                 raise ConfigurationError(
                     f"{texts.find_key(column)} uses {column}, which is not a column of {source.name}{hint}. "
                     f"Its columns: {', '.join(source.columns)}"
@@ -104,7 +104,7 @@ def build_texts(mail: Mail) -> MailTexts:
         sender=mail.from_,
         reply_to=mail.reply_to,
         attachments=_read_attachments(mail),
-        settings=read_set_values(mail.tracking, mail.settings),
+        settings=collect_set_values(mail.tracking, mail.settings),
         send_at=mail.at,
         address_column=mail.to.email,
         name_column=mail.to.name,
@@ -145,23 +145,23 @@ def compose_file(file: MessageFile, now: datetime) -> Message:
         html=read_body(file.html) if file.html else None,
         plain_text=read_body(file.text) if file.text else None,
         headers=tuple(Header(name, value) for name, value in file.headers.items()),
-        settings=read_set_values(file.tracking, file.settings),
+        settings=collect_set_values(file.tracking, file.settings),
         send_at=file.at,
     )
 
 
-def _read_attachments(keys: MessageFile | Mail) -> tuple[Attachment, ...]:
+def _read_attachments(mail_keys: MessageFile | Mail) -> tuple[Attachment, ...]:
     """Return the inline and attached files. Raises MessageError for a file that is missing or too large, and for an
     inline file without an id."""
     inline_files = [
         read_attachment(
-            file.path, max_bytes=keys.max_attached, disposition="inline", content_id=file.id, mime_type=file.type
+            file.path, max_bytes=mail_keys.max_attached, disposition="inline", content_id=file.id, mime_type=file.type
         )
-        for file in keys.inline
+        for file in mail_keys.inline
     ]
     attached_files = [
-        read_attachment(file.path, max_bytes=keys.max_attached, content_id=file.id, mime_type=file.type)
-        for file in keys.attach
+        read_attachment(file.path, max_bytes=mail_keys.max_attached, content_id=file.id, mime_type=file.type)
+        for file in mail_keys.attach
     ]
     return (*inline_files, *attached_files)
 

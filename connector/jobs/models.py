@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from connector.choices import CsvDelimiter, CsvDialect, ExportFormat
-from connector.jobs.key_types import STRICT_CONFIG, Identity, Name, find_folder
+from connector.jobs.key_types import STRICT_CONFIG, Identity, Name, find_job_folder
 from connector.jobs.mail_models import Mail, Notify
 from connector.jobs.source_models import JobSource, Suppress
 from connector.jobs.subscriber_models import BaseKeys, FieldName, MappedField, ZipPolicy, find_rule_faults
@@ -30,7 +30,7 @@ from connector.units import parse_duration, parse_share, resolve_destination
 
 
 def _resolve_destination(value: str, validation_info: ValidationInfo) -> str:
-    return resolve_destination(value, find_folder(validation_info))
+    return resolve_destination(value, find_job_folder(validation_info))
 
 
 Duration = Annotated[
@@ -472,9 +472,11 @@ class Job(BaseModel):
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
-        is_load = any(section is not None for section in (self.source, self.subscriber, self.suppress, self.guard))
-        is_load = is_load or "load" in self.model_fields_set or self.mail is not None
-        if is_load and self.is_export:
+        has_load_keys = any(
+            section is not None for section in (self.source, self.subscriber, self.suppress, self.guard)
+        )
+        has_load_keys = has_load_keys or "load" in self.model_fields_set or self.mail is not None
+        if has_load_keys and self.is_export:
             raise ValueError("a job has either source and subscriber, or export: remove one of them")
         if self.mail is not None and (self.source is None or self.subscriber is not None):
             raise ValueError("a job with mail needs a source: add source, and remove subscriber")

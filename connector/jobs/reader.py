@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from connector.service.settings import Token
 
 
-Keys = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 """The path of a value in a document. The path starts with the outermost key. For an item of a list, the path has the
 index of the item (from 0)."""
 
@@ -54,10 +54,10 @@ _DATA_SUFFIXES = (".csv", ".tsv", ".txt", ".xlsx", ".xls", ".parquet", ".jsonl",
 
 @dataclass(frozen=True, slots=True)
 class JobFault:
-    """One fault of a job file: the keys of the value, the line (from 1, or None if unknown), and a message for a
+    """One fault of a job file: the path of the value, the line (from 1, or None if unknown), and a message for a
     person."""
 
-    keys: Keys
+    key_path: KeyPath
     line: int | None
     message: str
 
@@ -69,14 +69,14 @@ class Document:
 
     # The value is not shown, because it may contain a URL with a password.
     values: dict[str, Any] = field(default_factory=dict, repr=False)
-    lines: dict[Keys, int] = field(default_factory=dict, repr=False)
+    lines: dict[KeyPath, int] = field(default_factory=dict, repr=False)
     faults: tuple[JobFault, ...] = ()
 
 
-def find_line(lines: Mapping[Keys, int], keys: Keys) -> int | None:
-    """Return the line of `keys`. If the file does not have these keys, return the line of the nearest group that would
-    contain them."""
-    return next((lines[keys[:end]] for end in range(len(keys), 0, -1) if keys[:end] in lines), None)
+def find_line(lines: Mapping[KeyPath, int], key_path: KeyPath) -> int | None:
+    """Return the line of `key_path`. If the file does not have this path, return the line of the nearest group that
+    would contain it."""
+    return next((lines[key_path[:end]] for end in range(len(key_path), 0, -1) if key_path[:end] in lines), None)
 
 
 def parse_document(text: str) -> Document:
@@ -97,7 +97,7 @@ def parse_document(text: str) -> Document:
         return Document(faults=(JobFault((), None, "the file is empty"),))
     if not isinstance(root, yaml.MappingNode):
         return Document(faults=(JobFault((), 1, "the file must hold keys, such as `job: my-job`"),))
-    lines: dict[Keys, int] = {}
+    lines: dict[KeyPath, int] = {}
     faults: list[JobFault] = []
     values = _read_mapping(root, (), lines, faults)
     return Document(values, lines, tuple(faults))
@@ -106,41 +106,43 @@ def parse_document(text: str) -> Document:
 def _translate_error(error: yaml.YAMLError, text: str) -> JobFault:
     """Return the message and the line of a YAML error. PyYAML's excerpt of the file is left out, because it may contain
     a password."""
-    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
-    if not isinstance(error, yaml.MarkedYAMLError) or mark is None:
+    error_mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    if not isinstance(error, yaml.MarkedYAMLError) or error_mark is None:
         return JobFault((), None, "this is not YAML: the file has a character that YAML does not allow")
     problem_text = " ".join(part for part in (error.context, error.problem) if part)
     lines = text.splitlines()
-    nearby_text = "".join(lines[max(mark.line - 1, 0) : mark.line + 1])
+    nearby_text = "".join(lines[max(error_mark.line - 1, 0) : error_mark.line + 1])
     hint = '; put a ${NAME} inside { } or [ ] into quotes: "${NAME}"' if "${" in nearby_text else ""
-    return JobFault((), mark.line + 1, f"this is not YAML: {problem_text}{hint}")
+    return JobFault((), error_mark.line + 1, f"this is not YAML: {problem_text}{hint}")
 
 
-def _read_node(node: yaml.Node, keys: Keys, lines: dict[Keys, int], faults: list[JobFault]) -> Any:
+def _read_node(node: yaml.Node, key_path: KeyPath, lines: dict[KeyPath, int], faults: list[JobFault]) -> Any:
     if isinstance(node, yaml.MappingNode):
-        return _read_mapping(node, keys, lines, faults)
+        return _read_mapping(node, key_path, lines, faults)
     if not node.tag.startswith(_STANDARD_TAG):
-        faults.append(JobFault(keys, node.start_mark.line + 1, f"the tag {node.tag} is not known"))
+        faults.append(JobFault(key_path, node.start_mark.line + 1, f"the tag {node.tag} is not known"))
     if isinstance(node, yaml.SequenceNode):
         items = []
         for index, item in enumerate(node.value):
-            lines[*keys, index] = item.start_mark.line + 1
-            items.append(_read_node(item, (*keys, index), lines, faults))
+            lines[*key_path, index] = item.start_mark.line + 1
+            items.append(_read_node(item, (*key_path, index), lines, faults))
         return items
     return None if node.tag == _NULL_TAG else node.value
 
 
-def _read_mapping(node: yaml.MappingNode, keys: Keys, lines: dict[Keys, int], faults: list[JobFault]) -> dict[str, Any]:
+def _read_mapping(
+    node: yaml.MappingNode, key_path: KeyPath, lines: dict[KeyPath, int], faults: list[JobFault]
+) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key, value in node.value:
         line, name = key.start_mark.line + 1, key.value if isinstance(key, yaml.ScalarNode) else None
         if name is None:
-            faults.append(JobFault(keys, line, "a key must be one word or text"))
+            faults.append(JobFault(key_path, line, "a key must be one word or text"))
         elif name in values:
-            faults.append(JobFault((*keys, name), line, f"is set twice: first in line {lines[*keys, name]}"))
+            faults.append(JobFault((*key_path, name), line, f"is set twice: first in line {lines[*key_path, name]}"))
         else:
-            lines[*keys, name] = line
-            values[name] = _read_node(value, (*keys, name), lines, faults)
+            lines[*key_path, name] = line
+            values[name] = _read_node(value, (*key_path, name), lines, faults)
     return values
 
 
@@ -151,52 +153,58 @@ def replace_references(document: Document, environ: Mapping[str, str]) -> Docume
     """
     faults = list(document.faults)
 
-    def fill_value(value: Any, keys: Keys) -> Any:
+    def replace_references_in_value(value: Any, key_path: KeyPath) -> Any:
         if isinstance(value, dict):
-            return {name: fill_value(item, (*keys, name)) for name, item in value.items()}
+            return {name: replace_references_in_value(item, (*key_path, name)) for name, item in value.items()}
         if isinstance(value, list):
-            return [fill_value(item, (*keys, index)) for index, item in enumerate(value)]
+            return [replace_references_in_value(item, (*key_path, index)) for index, item in enumerate(value)]
         if isinstance(value, str):
-            text, problems = _fill_text(value, environ)
-            faults.extend(JobFault(keys, find_line(document.lines, keys), problem) for problem in problems)
+            text, problem_messages = _replace_references_in_text(value, environ)
+            faults.extend(
+                JobFault(key_path, find_line(document.lines, key_path), problem) for problem in problem_messages
+            )
             return text
         return value
 
-    values = {name: fill_value(value, (name,)) for name, value in document.values.items()}
+    values = {name: replace_references_in_value(value, (name,)) for name, value in document.values.items()}
     return Document(values, document.lines, tuple(faults))
 
 
-def _fill_text(text: str, environ: Mapping[str, str]) -> tuple[str, list[str]]:
-    problems: list[str] = []
+def _replace_references_in_text(text: str, environ: Mapping[str, str]) -> tuple[str, list[str]]:
+    problem_messages: list[str] = []
 
     def replace_reference(reference: re.Match[str]) -> str:
         name = reference["name"]
         if reference["escaped"]:
             return reference["escaped"]
         if not reference["end"] or not _VARIABLE_NAME.fullmatch(name):
-            problems.append("`${` starts the name of an environment variable, as in ${NAME}; write $${ for the text ${")
+            problem_messages.append(
+                "`${` starts the name of an environment variable, as in ${NAME}; write $${ for the text ${"
+            )
         elif name not in environ:
-            problems.append(f"${{{name}}} is not set in the environment; set {name} and run again")
+            problem_messages.append(f"${{{name}}} is not set in the environment; set {name} and run again")
         else:
             return environ[name]
         return ""
 
-    return _REFERENCE.sub(replace_reference, text), problems
+    return _REFERENCE.sub(replace_reference, text), problem_messages
 
 
-def _explain_error(error: ErrorDetails, keys: Keys, model: type[BaseModel], written_values: Mapping[str, Any]) -> str:
+def _explain_error(
+    error: ErrorDetails, key_path: KeyPath, model: type[BaseModel], written_values: Mapping[str, Any]
+) -> str:
     """Return the message for an error of pydantic. `model` is the validated model. `written_values` has the values
     before `${NAME}` was replaced. For a rare error, return pydantic's message."""
     context = error.get("ctx", {})
-    shown_value = _format_value(keys, written_values)
+    shown_value = _format_value(key_path, written_values)
     match error["type"]:
         case "value_error":
             return str(context["error"])
         case "extra_forbidden":
-            allowed_keys = find_allowed_keys(model, keys[:-1])
-            close_names = get_close_matches(str(keys[-1]), allowed_keys, n=1)
-            hint = f"; did you mean {close_names[0]}?" if close_names else "."
-            token_hint = _CREDENTIAL_HINT if "token" in str(keys[-1]).casefold() else ""
+            allowed_keys = find_allowed_keys(model, key_path[:-1])
+            similar_names = get_close_matches(str(key_path[-1]), allowed_keys, n=1)
+            hint = f"; did you mean {similar_names[0]}?" if similar_names else "."
+            token_hint = _CREDENTIAL_HINT if "token" in str(key_path[-1]).casefold() else ""
             return f"there is no such key{token_hint}{hint} Allowed here: {', '.join(allowed_keys)}"
         case "missing":
             return "is missing"
@@ -213,7 +221,7 @@ def _explain_error(error: ErrorDetails, keys: Keys, model: type[BaseModel], writ
         case "tuple_type" | "list_type":
             return f"must be a list, such as [email]{shown_value}"
         case "model_type" | "dict_type" | "model_attributes_type":
-            keys_text = f" ({', '.join(allowed_keys)})" if (allowed_keys := find_allowed_keys(model, keys)) else ""
+            keys_text = f" ({', '.join(allowed_keys)})" if (allowed_keys := find_allowed_keys(model, key_path)) else ""
             return f"must hold keys{keys_text}{shown_value}"
         case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
             return f"{error['msg'].replace('Input should', 'must')}{shown_value}"
@@ -221,10 +229,10 @@ def _explain_error(error: ErrorDetails, keys: Keys, model: type[BaseModel], writ
             return error["msg"]
 
 
-def find_allowed_keys(model: type[BaseModel], keys: Keys) -> list[str]:
-    """Return the keys that a job file allows under `keys`. Return no keys if `keys` leads to a single value."""
+def find_allowed_keys(model: type[BaseModel], key_path: KeyPath) -> list[str]:
+    """Return the keys that a job file allows under `key_path`. Return no keys if `key_path` leads to a single value."""
     group: type[BaseModel] | None = model
-    for key in keys:
+    for key in key_path:
         if group is None:
             return []
         annotations = {
@@ -235,18 +243,18 @@ def find_allowed_keys(model: type[BaseModel], keys: Keys) -> list[str]:
     return [field_info.alias or name for name, field_info in group.model_fields.items()] if group else []
 
 
-def _format_value(keys: Keys, written_values: Mapping[str, Any]) -> str:
+def _format_value(key_path: KeyPath, written_values: Mapping[str, Any]) -> str:
     value: Any = written_values
-    for key in keys:
+    for key in key_path:
         try:
             value = value[key]
         except (KeyError, IndexError, TypeError):
-            return ""  # the file has a short form, such as `field: column`, and `keys` is the path of the long form
+            return ""  # the file has a short form, such as `field: column`, and `key_path` is the path of the long form
     if value is None:
         return "; this key is empty"
     if isinstance(value, dict | list):
         return f", not {'keys' if isinstance(value, dict) else 'a list'}"
-    if keys and (keys[-1] in _SECRET_KEYS or "://" in str(value)):
+    if key_path and (key_path[-1] in _SECRET_KEYS or "://" in str(value)):
         return ""
     return f", not {value[:_MAX_SHOWN_LENGTH]!r}" if isinstance(value, str) else f", not {value}"
 
@@ -264,7 +272,7 @@ def load_job(path: Path, environ: Mapping[str, str]) -> Job:
     return load_model(path, Job, environ, "job file").set_path(path)
 
 
-def read_job_head(path: Path, environ: Mapping[str, str]) -> tuple[str, Notify | None]:
+def read_job_alert_keys(path: Path, environ: Mapping[str, str]) -> tuple[str, Notify | None]:
     """Return the name and the `notify` section of a job, even if the job file cannot be loaded. If the name cannot be
     read, return the name of the file instead. If `notify` cannot be read, return None instead."""
     try:
@@ -280,24 +288,26 @@ def load_model(path: Path, model: type[Model], environ: Mapping[str, str], file_
     """Return the file at `path` as a `model`. `file_kind` names the kind of file in errors. Raises the errors of
     `load_job`."""
     document = parse_document(read_text(path, file_kind))
-    filled_document = replace_references(document, environ) if document.values else document
-    faults = list(filled_document.faults)
-    value, model_faults = validate_values(
-        model, filled_document.values, document.values, document.lines, path.absolute().parent
+    resolved_document = replace_references(document, environ) if document.values else document
+    faults = list(resolved_document.faults)
+    validated_model, model_faults = validate_values(
+        model, resolved_document.values, document.values, document.lines, path.absolute().parent
     )
-    faulty_keys = {fault.keys for fault in faults}
+    faulty_key_paths = {fault.key_path for fault in faults}
     if document.values:  # if there are no values, the faults of parsing are enough
-        faults += [fault for fault in model_faults if fault.keys not in faulty_keys]
-    if faults or value is None:
-        messages = []
+        faults += [fault for fault in model_faults if fault.key_path not in faulty_key_paths]
+    if faults or validated_model is None:
+        fault_messages = []
         for fault in sorted(faults, key=lambda fault: fault.line or 0):
             line_text = f"line {fault.line}: " if fault.line else ""
-            key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault.keys).removeprefix(".")
-            messages.append(f"{line_text}{key}: {fault.message}" if key else f"{line_text}{fault.message}")
-        if len(messages) > 1:
-            raise ConfigurationError("\n  ".join([f"{path}: {len(messages)} faults", *messages]))
-        raise ConfigurationError(f"{path}: {messages[0]}")
-    return value
+            key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault.key_path).removeprefix(
+                "."
+            )
+            fault_messages.append(f"{line_text}{key}: {fault.message}" if key else f"{line_text}{fault.message}")
+        if len(fault_messages) > 1:
+            raise ConfigurationError("\n  ".join([f"{path}: {len(fault_messages)} faults", *fault_messages]))
+        raise ConfigurationError(f"{path}: {fault_messages[0]}")
+    return validated_model
 
 
 def read_text(path: Path, file_kind: str, max_bytes: int = _MAX_JOB_BYTES) -> str:
@@ -328,7 +338,7 @@ def validate_values(
     model: type[Model],
     values: Mapping[str, Any],
     written_values: Mapping[str, Any],
-    lines: Mapping[Keys, int],
+    lines: Mapping[KeyPath, int],
     folder: Path | None,
 ) -> tuple[Model | None, list[JobFault]]:
     """Return the model (None if it has faults) and the faults. Relative paths start at `folder`, or at the current
@@ -340,8 +350,10 @@ def validate_values(
         details = error.errors(include_url=False, include_input=False)
         faults = []
         for detail in details:
-            keys: Keys = tuple(key for key in detail["loc"] if key != "[key]")
-            faults.append(JobFault(keys, find_line(lines, keys), _explain_error(detail, keys, model, written_values)))
+            key_path: KeyPath = tuple(key for key in detail["loc"] if key != "[key]")
+            faults.append(
+                JobFault(key_path, find_line(lines, key_path), _explain_error(detail, key_path, model, written_values))
+            )
         return None, faults
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from connector.jobs.key_types import STRICT_CONFIG, FileLocation, Identity, find_folder
+from connector.jobs.key_types import STRICT_CONFIG, FileLocation, Identity, find_job_folder
 from connector.units import parse_duration, resolve_url
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Cursor(BaseModel):
 def _resolve_url(value: str, validation_info: ValidationInfo) -> str:
     if not _SCHEME.match(value):  # checked here, because the error of urlsplit would quote the text with its password
         raise ValueError("must be a database URL, such as sqlite:///crm.db or postgresql://user@host/crm")
-    return resolve_url(value, find_folder(validation_info))
+    return resolve_url(value, find_job_folder(validation_info))
 
 
 def _find_encoding(name: str) -> str:

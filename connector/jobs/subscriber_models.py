@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from connector.errors import ConfigurationError
-from connector.fields import BY_NAME, FIELDS, SENT_FIELDS, BaseRef, find_wire_name
+from connector.fields import FIELD_BY_NAME, FIELDS, SENT_FIELDS, BaseRef, find_wire_name
 from connector.jobs.key_types import STRICT_CONFIG, ColumnName, Name, accept_short_form
 from connector.subscribers.rules import BaseColumn, Case, ColumnRule, find_kind_faults, parse_base
 
@@ -24,13 +24,13 @@ def check_field_name(name: str) -> str:
     """Return `name` if a row can fill the field. Raises ValueError. The message proposes a field name."""
     if name in _SENT_NAMES:
         return name
-    known_field = BY_NAME.get(_NAME_BY_WIRE_NAME.get(name.casefold(), name))
+    known_field = FIELD_BY_NAME.get(_NAME_BY_WIRE_NAME.get(name.casefold(), name))
     if known_field is not None and not known_field.is_sent:
         raise ValueError(f"the service assigns {name}, and a job cannot send it")
     if known_field is not None and known_field.is_of_base:
         raise ValueError(f"{name} is not a field of a subscriber: set the base under subscriber.base")
-    close_names = [known_field.name] if known_field is not None else get_close_matches(name, _SENT_NAMES, n=1)
-    hint = f"; did you mean {close_names[0]}?" if close_names else "."
+    similar_names = [known_field.name] if known_field is not None else get_close_matches(name, _SENT_NAMES, n=1)
+    hint = f"; did you mean {similar_names[0]}?" if similar_names else "."
     raise ValueError(f"there is no such field{hint} Allowed here: {', '.join(_SENT_NAMES)}")
 
 

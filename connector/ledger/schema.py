@@ -29,7 +29,7 @@ from sqlalchemy import (
 )
 
 from connector.errors import ConfigurationError, LedgerError
-from connector.fields import IDENTITY_RULE
+from connector.fields import IDENTITY_RULE_VERSION
 from connector.states import EmailState, State, list_states_sql
 from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES
 
@@ -285,7 +285,7 @@ as with IS_UNFINISHED_SQL."""
 
 
 _VERSION_BY_TABLE = {
-    table.name: {"schema_version": str(version), "identity_rule": str(IDENTITY_RULE)}
+    table.name: {"schema_version": str(version), "identity_rule": str(IDENTITY_RULE_VERSION)}
     for table, version in ((meta, SCHEMA_VERSION), (email_meta, EMAILS_VERSION))
 }
 """The rows with the version in `meta` and in `email_meta`, by the name of the table."""
@@ -349,7 +349,7 @@ def is_upgradable(version: Mapping[str, str]) -> bool:
         and _OLDEST_UPGRADABLE_VERSION <= int(version_number) < SCHEMA_VERSION
         and MOVED_TO_KEY not in version
     )
-    return is_upgradable_number and version.get("identity_rule") == str(IDENTITY_RULE)
+    return is_upgradable_number and version.get("identity_rule") == str(IDENTITY_RULE_VERSION)
 
 
 def is_current(version: Mapping[str, str], meta: Table) -> bool:

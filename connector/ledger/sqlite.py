@@ -20,7 +20,7 @@ from sqlalchemy import URL, Connection, Engine, ExceptionContext, create_engine,
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import StaticPool
 
-from connector.atomic_file import create_private
+from connector.atomic_file import create_private_file
 from connector.driver_errors import describe_error
 from connector.errors import LedgerError
 from connector.ledger.store import (
@@ -115,7 +115,7 @@ def make_file(path: Path) -> None:
     """Create the file, which only its owner can read. An existing file is not opened, because closing it would release
     the locks of SQLite."""
     try:
-        create_private(path).close()
+        create_private_file(path).close()
     except FileExistsError:
         status = path.stat()
         if status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) & 0o077:

@@ -16,7 +16,13 @@ from connector.control import Stop
 from connector.errors import ConfigurationError, ConnectorError
 from connector.export import run_export
 from connector.imports.flow import run_load
-from connector.jobs.arguments import FILE_ARGUMENTS, build_rows_job, format_options, name_import, override_receipts
+from connector.jobs.arguments import (
+    FILE_ARGUMENTS,
+    build_rows_job,
+    choose_import_name,
+    format_options,
+    override_receipts,
+)
 from connector.jobs.export_planner import plan_export_job
 from connector.jobs.load_planner import RunRequest, plan_import, plan_sync
 from connector.jobs.mail_planner import plan_mail
@@ -335,7 +341,7 @@ class Connector:
         request = RunRequest(arguments["limit"], _check_wait(arguments.get("wait_s", 0.0)))
         job = None if job_file is None else _load_job(job_file)
         if isinstance(rows, str | PathLike):
-            rows_job = build_rows_job(rows, name_import(rows), arguments, job=job, spell_argument=str)
+            rows_job = build_rows_job(rows, choose_import_name(rows), arguments, job=job, spell_argument=str)
         else:
             _refuse_file_arguments(arguments)
             name = options.get("name", "frame") if job is None else job.name

@@ -18,7 +18,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.fields import FIELDS, Kind
+from connector.fields import FIELDS, FieldKind
 from connector.library.threads import (
     ServiceOptions,
     make_token,
@@ -161,14 +161,14 @@ def build_frame(table: pa.Table) -> pd.DataFrame:
         if field.name not in checked_frame:
             continue
         match field.kind:  # pandas cannot write the Arrow types of tags and dates as JSON or to Excel
-            case Kind.TAGS:
+            case FieldKind.TAGS:
                 tags = [None if texts is None else tuple(texts) for texts in table[field.name].to_pylist()]
                 checked_frame[field.name] = pd.Series(tags, index=checked_frame.index, dtype=object)
-            case Kind.DATE:
+            case FieldKind.DATE:
                 checked_frame[field.name] = checked_frame[field.name].astype("datetime64[s]")
-            case Kind.NUMBER | Kind.FLAG | Kind.TEXT | Kind.NULLABLE_TEXT | Kind.EMAIL:
+            case FieldKind.NUMBER | FieldKind.FLAG | FieldKind.TEXT | FieldKind.NULLABLE_TEXT | FieldKind.EMAIL:
                 pass
-            case Kind.GENDER | Kind.COUNTRY | Kind.ZIP:
+            case FieldKind.GENDER | FieldKind.COUNTRY | FieldKind.ZIP:
                 pass
             case _:
                 assert_never(field.kind)

@@ -15,7 +15,7 @@ import numpy as np
 from connector.choices import IDENTITIES
 from connector.clock import Clock
 from connector.control import Stop
-from connector.fields import BY_NAME
+from connector.fields import FIELD_BY_NAME
 from connector.ledger.commits import LedgerWriter
 from connector.ledger.entries import ConfirmedEntry
 from connector.paging.certificate import Certificate, CertificateReason, HiddenClass
@@ -87,7 +87,7 @@ class KnownIds:
         self._largest_id = max(self._largest_id, max(ids, default=0))
 
 
-IDENTITY_PATHS = tuple((name, BY_NAME[name].path[0]) for name in IDENTITIES)
+IDENTITY_PATHS = tuple((name, FIELD_BY_NAME[name].path[0]) for name in IDENTITIES)
 """The identity fields, each with its name in the service's JSON."""
 
 _MASK_CHARACTERS = "*•…"  # characters with which a service masks a part of an address
@@ -166,7 +166,7 @@ class ListedSubscriber:
 def shows_identity(wire_object: Mapping[str, Any], field_name: str) -> bool:
     """Return whether a row of the list has a value in this identity field (email, client_user_id). A masked email does
     not count."""
-    text = wire_object.get(BY_NAME[field_name].path[0])
+    text = wire_object.get(FIELD_BY_NAME[field_name].path[0])
     if not isinstance(text, str) or not text.strip():
         return False
     return field_name != "email" or not any(character in text for character in _MASK_CHARACTERS)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from connector.errors import OTHER_ACCOUNT, ConfigurationError, RunAborted
+from connector.errors import OTHER_ACCOUNT_MESSAGE, ConfigurationError, RunAborted
 from connector.ledger.entries import ConfirmedEntry, Ledger
 from connector.listing.access import (
     KeyGroup,
@@ -50,7 +50,7 @@ class EmptiedError(RunAborted):
     def __init__(self, looked_up_count: int) -> None:
         super().__init__(
             "the ledger has confirmed subscribers in the base, and the service shows none of the "
-            f"{looked_up_count} that were looked up: {OTHER_ACCOUNT}. "
+            f"{looked_up_count} that were looked up: {OTHER_ACCOUNT_MESSAGE}. "
             "Nothing was sent. Check the token and the base. If the subscribers were erased on purpose, forget them "
             "(connector forget). Do not begin a new ledger while the service may only hide them, for example "
             "until they confirm: a run with a new ledger would create them again"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.fields import BY_NAME, fold_base_name
+from connector.fields import FIELD_BY_NAME, fold_base_name
 from connector.ledger.store import Base
 from connector.listing.access import IDENTITY_PATHS, ListAccess
 from connector.spool import SpooledValues
@@ -67,7 +67,7 @@ class BaseReader:
         self._inactive_identities = inactive_identities
         self._requested_base_name = requested_base_name
         self._folded_name = None if requested_base_name is None else fold_base_name(requested_base_name)
-        self._paths = [(name, BY_NAME[name].path[0]) for name in fields]
+        self._paths = [(name, FIELD_BY_NAME[name].path[0]) for name in fields]
         self.service_id = base.service_id
 
     def read(self, wire_objects: Sequence[dict[str, Any]]) -> list[tuple[bytes, int]]:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as arrow_json
 
-from connector.fields import FIELDS, LARGEST_ID, Field, Kind
+from connector.fields import FIELDS, LARGEST_ID, Field, FieldKind
 from connector.paging.overlap import IdArray, Mask
 from connector.service.answers import PAGE_NUMBERS, parse_list_answer, read_whole_number
 from connector.service.wire import Ambiguous, ListPage, MaskMessage, Refused
@@ -51,7 +51,9 @@ _NAN_OR_INFINITY = re.compile(rb"[:,\[]\s*-?(?:NaN|Inf)")
 def _build_row_type() -> pa.StructType:
     children: dict[str, list[pa.Field]] = {}
     for field in FIELDS:
-        parsed_type = pa.string() if field.kind is Kind.DATE else find_type(field.kind)  # dates are parsed as texts
+        parsed_type = (
+            pa.string() if field.kind is FieldKind.DATE else find_type(field.kind)
+        )  # dates are parsed as texts
         children.setdefault(field.path[0], []).append(pa.field(field.path[-1], parsed_type))
     parents = {field.path[0] for field in FIELDS if len(field.path) > 1}
     return pa.struct(
@@ -222,9 +224,9 @@ def _read_columns(rows: pa.StructArray) -> pa.RecordBatch | None:
     for field in FIELDS:
         *parent, key = field.path
         column = parents[parent[0]][key] if parent else rows.field(key)
-        if field.kind is Kind.TAGS and column.flatten().null_count:
+        if field.kind is FieldKind.TAGS and column.flatten().null_count:
             return None
-        if field.kind is Kind.DATE:
+        if field.kind is FieldKind.DATE:
             column = read_dates(pc.if_else(pc.equal(column, EMPTY_TEXT), _NULL_TEXT, column))
             if column is None:
                 return None
@@ -268,23 +270,23 @@ def _build_column(
     for row_index, value in enumerate(values):
         typed_value = _read_value(field.kind, value)
         typed_values.append(typed_value)
-        if typed_value is None and value is not None and not (field.kind is Kind.DATE and value == ""):
+        if typed_value is None and value is not None and not (field.kind is FieldKind.DATE and value == ""):
             invalid_by_row.setdefault(row_index, {})[field.name] = value
     return pa.array(typed_values, find_type(field.kind))
 
 
-def _read_column(kind: Kind, values: list[Any]) -> pa.Array | None:
+def _read_column(kind: FieldKind, values: list[Any]) -> pa.Array | None:
     """Return the whole column if every value fits its type, else None. Reading the whole column at once is ten times
     faster than reading value by value."""
     if not set(map(type, values)) <= {_PYTHON_TYPES[find_type(kind)], type(None)}:
         return None
     try:
-        if kind is Kind.DATE:
+        if kind is FieldKind.DATE:
             return read_dates(pa.array([value or None for value in values], pa.string()))
         column = pa.array(values, find_type(kind))
     except _ARROW_ERRORS:
         return None
-    return None if kind is Kind.TAGS and column.flatten().null_count else column
+    return None if kind is FieldKind.TAGS and column.flatten().null_count else column
 
 
 def read_dates(texts: pa.Array) -> pa.Array | None:
@@ -314,21 +316,21 @@ def _read_date(value: Any) -> date | None:
         return None
 
 
-def _read_value(kind: Kind, value: Any) -> object:
+def _read_value(kind: FieldKind, value: Any) -> object:
     """Return a value of the list in the type of its column, or None for a value that does not fit."""
     match kind:
-        case Kind.NUMBER:
+        case FieldKind.NUMBER:
             return value if type(value) is int and value in _INT64_RANGE else None
-        case Kind.FLAG:
+        case FieldKind.FLAG:
             return value if type(value) is bool else None
-        case Kind.ZIP:
+        case FieldKind.ZIP:
             return str(value) if type(value) is int else _read_text(value)
-        case Kind.TAGS:
+        case FieldKind.TAGS:
             is_list = type(value) is list and all(_read_text(item) is not None for item in value)
             return value if is_list else None
-        case Kind.DATE:
+        case FieldKind.DATE:
             return _read_date(value)
-        case Kind.TEXT | Kind.NULLABLE_TEXT | Kind.EMAIL | Kind.GENDER | Kind.COUNTRY:
+        case FieldKind.TEXT | FieldKind.NULLABLE_TEXT | FieldKind.EMAIL | FieldKind.GENDER | FieldKind.COUNTRY:
             return _read_text(value)
         case _:
             assert_never(kind)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from connector.fields import BY_NAME
+from connector.fields import FIELD_BY_NAME
 from connector.listing.access import ListAccess, LookupState
 from connector.listing.base_reader import BaseReader, build_reader
 from connector.listing.controls import RequestPage, have_requested_values
@@ -54,7 +54,7 @@ async def find_hidden_base(access: ListAccess, *, is_list_read: bool = False) ->
         older_rows = await access.stop.wait_until_stopped(_ask_for_classes(access, service_id))
     if not older_rows or (is_list_read and await _shows_base(access, reader)):
         return False
-    name, path = access.policy.identity, BY_NAME[access.policy.identity].path[0]
+    name, path = access.policy.identity, FIELD_BY_NAME[access.policy.identity].path[0]
     sample = next((row for row in older_rows if row.get(path)), None)
     if sample is not None and not is_list_read:
         answer = await access.stop.wait_until_stopped(look_up(access, name, sample[path]))

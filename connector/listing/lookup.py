@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 
-from connector.fields import BY_NAME
+from connector.fields import FIELD_BY_NAME
 from connector.listing.access import (
     ListAccess,
     LookupKey,
@@ -276,7 +276,7 @@ async def is_class_shown(access: ListAccess, *, is_active: bool, by_filter: bool
         return False
     if not page.subscribers:
         return page.total_count == 0
-    path = BY_NAME[field_name].path[0]
+    path = FIELD_BY_NAME[field_name].path[0]
     samples = [(row["Id"], row[path]) for row in page.subscribers if row.get(path)]
     return (
         by_filter

@@ -9,7 +9,7 @@ import orjson
 import pandas as pd
 import pyarrow as pa
 
-from connector.fields import BY_NAME, normalise_identity
+from connector.fields import FIELD_BY_NAME, normalise_identity
 from connector.ledger.entries import Intent, UnfinishedEntry
 from connector.ledger.store import Base
 from connector.listing.access import LookupKey
@@ -139,7 +139,7 @@ class CandidateStream:
     def _read_cells(self, begin: int, end: int) -> _Cells:
         planned_chunk, indexes = self._planned_chunk, list(self._indexes[begin:end])
         subscribers = planned_chunk.subscribers.iloc[indexes]
-        columns = [name for name in subscribers.columns if name in BY_NAME]
+        columns = [name for name in subscribers.columns if name in FIELD_BY_NAME]
         values = [pa.array(subscribers[name], from_pandas=True).to_pylist() for name in columns]
         rows = list(zip(*values, strict=True))
         return _Cells(
@@ -213,7 +213,7 @@ def read_rows(planned_chunk: PlannedChunk, indexes: Sequence[int], identity: str
         return []
     indexes = list(indexes)
     subscribers = planned_chunk.subscribers.iloc[indexes]
-    names = [name for name in subscribers.columns if name in BY_NAME]
+    names = [name for name in subscribers.columns if name in FIELD_BY_NAME]
     columns = [pa.array(subscribers[name], from_pandas=True).to_pylist() for name in names]
     return [
         LoadRow(row, digest, str(name), fingerprint, dict(zip(names, cells, strict=True)), omission)

@@ -6,7 +6,7 @@ from functools import partial
 from itertools import count
 from typing import Literal, assert_never
 
-from connector.fields import NAMES
+from connector.fields import FIELD_NAMES
 from connector.ledger.entries import Ledger, UnfinishedEntry
 from connector.ledger.receipts import ReceiptKind
 from connector.ledger.records import mark_misanswered_base
@@ -280,5 +280,5 @@ class _Retry:
         """Return the entry's body as a row of a rejects file, with a column for each field, so that a person can import
         the row again."""
         sent_values = read_body(entry)
-        cells = tuple(write_cell(sent_values[name]) for name in NAMES)
-        return Row(next(self._row_numbers), f"run {entry.run_id}", NAMES, cells)
+        cells = tuple(write_cell(sent_values[name]) for name in FIELD_NAMES)
+        return Row(next(self._row_numbers), f"run {entry.run_id}", FIELD_NAMES, cells)

@@ -11,9 +11,9 @@ from itertools import compress, islice
 from pathlib import Path
 from typing import assert_never
 
-from connector.atomic_file import create_private
+from connector.atomic_file import create_private_file
 from connector.clock import Clock
-from connector.control import Stop, enter_in_thread, stay_alive
+from connector.control import Stop, enter_in_thread, ignore_cancellation
 from connector.databases import format_ledger_location, parse_ledger_location
 from connector.errors import (
     ConfigurationError,
@@ -180,7 +180,7 @@ async def _check_and_send(run: _Run, email_log: EmailLog, campaign: Campaign) ->
         if run.stop.signal is None:
             raise
         reason = "a second signal ended the run: emails without an answer are unknown, and will not be sent again"
-        stay_alive()
+        ignore_cancellation()
     # Rows that the run did not reach are unsent. An email that is recorded as leaving and has no outcome does not count
     # as unsent.
     unsent_count = run.check.read_count - run.check.outcomes.total() - run.unreported_count
@@ -365,7 +365,7 @@ async def write_preview(plan: MailPlan, folder: Path, email_count: int, stop: St
             return end_run(report, stop, "aborted", clock.now(), str(error))
         outcomes = Counter(check.outcomes) + await asyncio.to_thread(_predict_outcomes, plan, spool, check)
         for email_number, (row,) in enumerate(islice(spool.read(1), email_count), start=1):
-            with create_private(folder / f"{email_number:04d}.eml") as file:  # only the owner can read the file
+            with create_private_file(folder / f"{email_number:04d}.eml") as file:  # only the owner can read the file
                 file.write(format_eml(plan.texts.compose(row, now)))
     report.rows = count_mail_rows(check.read_count, outcomes)
     report.messages += [*dict.fromkeys(check.messages), *faults]

@@ -3,7 +3,7 @@
 import asyncio
 
 from connector.clock import Clock
-from connector.control import Stop, stay_alive
+from connector.control import Stop, ignore_cancellation
 from connector.errors import ConfigurationError
 from connector.mail.message import Message, encode_email
 from connector.outcomes import MailOutcome
@@ -63,7 +63,7 @@ async def _send_message(
         except asyncio.CancelledError:
             if stop.signal is None:
                 raise
-            stay_alive()
+            ignore_cancellation()
             answer = _ANSWER_IF_GIVEN_UP
         report.copy_request_counts(client)
     _report_answer(report, answer, clock)

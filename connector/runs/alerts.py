@@ -13,7 +13,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal
 
-from connector.atomic_file import write_whole
+from connector.atomic_file import replace_content
 from connector.errors import ConnectorError
 from connector.ledger.problems import OPT_OUT_KIND
 from connector.outcomes import OUTCOMES_FOR_A_PERSON
@@ -234,6 +234,6 @@ def write_record(path: Path, last_run: LastRun, undelivered: Sequence[Alert]) ->
     record = AlertRecord(last_run, tuple(undelivered[-_MAX_UNDELIVERED:]))
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_whole(path, json.dumps(asdict(record)).encode())
+        replace_content(path, json.dumps(asdict(record)).encode())
     except (OSError, ConnectorError) as error:
         logger.warning("the record of alerts %s cannot be written (%s): later runs may repeat an alert", path, error)

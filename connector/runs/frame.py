@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from connector.clock import Clock
-from connector.control import Stop, enter_in_thread, run_beside, stay_alive
+from connector.control import Stop, enter_in_thread, ignore_cancellation, run_in_background
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError
 from connector.ledger.commits import LedgerQueue, LedgerWriter, open_ledger_queue
 from connector.ledger.entries import Ledger
@@ -256,7 +256,8 @@ class Run:
         except asyncio.CancelledError:
             if self.stop.signal is None:
                 raise
-            stay_alive()  # after a second signal, the requests in flight are unknown, and must still be recorded
+            # After a second signal, the requests in flight are unknown, and must still be recorded.
+            ignore_cancellation()
         self.stop.is_recording = True
         try:
             await load.close()
@@ -396,7 +397,7 @@ async def _run_with_ledger(
             )
             on_begin(run.describe)
             renew = partial(ledger_queue.execute, lambda _: None)  # any transaction renews the lease
-            async with run_beside(keep_lease(ledger.store, renew, stop)):
+            async with run_in_background(keep_lease(ledger.store, renew, stop)):
                 await work(run)
                 await run.deliver_receipts()
             report.copy_request_counts(client)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import orjson
 
-from connector.atomic_file import create_private
+from connector.atomic_file import create_private_file
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import normalise_identity
 from connector.outcomes import Outcome
@@ -134,7 +134,7 @@ class PlannedRows(CloseableResource, RowRecorder):
             self.write_row_numbers(Outcome.UNSENT, file, [row_number])
         self._write_lines()
         try:
-            with io.TextIOWrapper(create_private(path), "utf-8", "backslashreplace", newline="") as target:
+            with io.TextIOWrapper(create_private_file(path), "utf-8", "backslashreplace", newline="") as target:
                 writer = csv.writer(target)
                 writer.writerow(ROWS_COLUMNS)
                 for index in range(self._line_count):

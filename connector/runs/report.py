@@ -17,7 +17,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from connector.errors import STOPPED, ConnectorError, LockedError, RunAborted, find_exit_code
+from connector.errors import RUN_STOPPED_MESSAGE, ConnectorError, LockedError, RunAborted, find_exit_code
 from connector.fields import BaseRef
 from connector.outcomes import MailOutcome, Outcome
 from connector.paging.certificate import Certificate
@@ -308,7 +308,7 @@ def end_run(report: Report, stop: "Stop", status: Status, ended_at: datetime, re
         return end_report(report, status, ended_at, reason)
     if reason is not None and stop.reason in reason:  # `reason` repeats `stop.reason`, and adds the base
         return end_report(report, "aborted", ended_at, reason)
-    if reason not in (None, STOPPED):
+    if reason not in (None, RUN_STOPPED_MESSAGE):
         report.messages.insert(0, reason)
     return end_report(report, "aborted", ended_at, stop.reason)
 

@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from connector.atomic_file import PartialFile, create_private
+from connector.atomic_file import PartialFile, create_private_file
 from connector.errors import ConnectorError
 from connector.load.candidates import extract_row
 from connector.outcomes import Fault, Outcome
@@ -162,7 +162,7 @@ class RowFile(CloseableResource):
         try:
             if self._writer is None:
                 self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self._file = io.TextIOWrapper(create_private(self._path), "utf-8", "backslashreplace", newline="")
+                self._file = io.TextIOWrapper(create_private_file(self._path), "utf-8", "backslashreplace", newline="")
                 self._writer = csv.writer(self._file)
                 self._writer.writerow(self._header)
             self._writer.writerow([guard_formula(cell) if isinstance(cell, str) else cell for cell in cells])

@@ -18,8 +18,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
-from connector.atomic_file import create_private, write_whole
-from connector.errors import OTHER_ACCOUNT, ConnectorError, find_exit_code
+from connector.atomic_file import create_private_file, replace_content
+from connector.errors import OTHER_ACCOUNT_MESSAGE, ConnectorError, find_exit_code
 from connector.settings import RETENTION_S
 
 LOAD_COMMANDS = ("import", "sync", "retry")
@@ -60,7 +60,7 @@ def record_run(
     path = state_dir / _RUNS_FOLDER / f"{begin_values['run_id']}.json"
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = create_private(path)
+        file = create_private_file(path)
         fcntl.flock(file, fcntl.LOCK_EX)  # waits, because a reader may test the lock at this moment
     except OSError as error:
         logger.warning("the run cannot be recorded in %s: %s", path, error.strerror)
@@ -155,7 +155,7 @@ def build_job_option(run: Mapping[str, Any]) -> str:
 def describe_other_account(run: Mapping[str, Any]) -> str | None:
     """Return the next step after a run in which the service showed none of the known subscribers. Running again and a
     retry do not help after such a run. Return None for any other run."""
-    if not any(OTHER_ACCOUNT in message for message in run.get("messages") or ()):
+    if not any(OTHER_ACCOUNT_MESSAGE in message for message in run.get("messages") or ()):
         return None
     job_file, address = (run.get("settings") or {}).get("job_file"), run.get("destination") or run.get("account")
     return (
@@ -195,7 +195,7 @@ def delete_old_runs(state_dir: Path, deleted_before: float) -> Sequence[Path]:
 
 def _write_end(path: Path, run: Mapping[str, Any]) -> None:
     try:
-        write_whole(path, _encode_run(run))
+        replace_content(path, _encode_run(run))
     except (OSError, ConnectorError) as error:
         logger.warning(
             "the run cannot be recorded in %s: %s", path, error.strerror if isinstance(error, OSError) else error

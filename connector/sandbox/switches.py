@@ -374,8 +374,8 @@ def change_settings(settings: SandboxSettings, values: Mapping[str, object]) -> 
     """
     names = SandboxSettings.model_fields
     for name in values.keys() - names.keys():
-        close_names = get_close_matches(name, names, n=1)
-        hint = f"did you mean {close_names[0]!r}?" if close_names else f"there are: {', '.join(names)}"
+        similar_names = get_close_matches(name, names, n=1)
+        hint = f"did you mean {similar_names[0]!r}?" if similar_names else f"there are: {', '.join(names)}"
         raise ValueError(f"there is no switch {name!r}; {hint}")
     try:
         return SandboxSettings.model_validate({**settings.model_dump(), **values})

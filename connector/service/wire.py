@@ -16,7 +16,7 @@ from typing_extensions import TypeVar
 
 from connector.choices import IDENTITIES
 from connector.errors import ConfigurationError
-from connector.fields import BY_NAME, FIELDS, NAMES, Kind, normalise_identity
+from connector.fields import FIELD_BY_NAME, FIELD_NAMES, FIELDS, FieldKind, normalise_identity
 
 # Requests
 
@@ -263,16 +263,23 @@ def is_rate_limited(answer: object) -> TypeGuard[Refused | Ambiguous]:
 _SENT_FIELDS: Final = tuple(field for field in FIELDS if field.is_sent)
 
 
-def _find_sent_type(kind: Kind) -> type:
+def _find_sent_type(kind: FieldKind) -> type:
     """Return the type of a value of this kind in the JSON of a create."""
     match kind:
-        case Kind.NUMBER | Kind.ZIP:
+        case FieldKind.NUMBER | FieldKind.ZIP:
             return int
-        case Kind.FLAG:
+        case FieldKind.FLAG:
             return bool
-        case Kind.TAGS:
+        case FieldKind.TAGS:
             return list
-        case Kind.TEXT | Kind.NULLABLE_TEXT | Kind.EMAIL | Kind.GENDER | Kind.COUNTRY | Kind.DATE:
+        case (
+            FieldKind.TEXT
+            | FieldKind.NULLABLE_TEXT
+            | FieldKind.EMAIL
+            | FieldKind.GENDER
+            | FieldKind.COUNTRY
+            | FieldKind.DATE
+        ):
             return str
         case _:
             assert_never(kind)
@@ -332,7 +339,7 @@ def decode_subscriber(subscriber_object: Mapping[str, Any]) -> dict[str, object]
     """Return the values of one subscriber by field name. `subscriber_object` is the object of the service's JSON. A
     value that is absent or null is None.
     """
-    return {name: read_field(subscriber_object, name) for name in NAMES}
+    return {name: read_field(subscriber_object, name) for name in FIELD_NAMES}
 
 
 def read_field(subscriber_object: Mapping[str, Any], name: str) -> object:
@@ -376,23 +383,23 @@ def find_altered_fields(sent_values: Mapping[str, object], subscriber_object: Ma
         if value is None or is_equal:  # nearly all values
             continue
         is_named_by_id = name == "base_name" and sent_values.get("base_id") is not None
-        if not is_named_by_id and not are_equal_values(BY_NAME[name].kind, value, answered_value):
+        if not is_named_by_id and not are_equal_values(FIELD_BY_NAME[name].kind, value, answered_value):
             altered_names.append(name)
-    return tuple(sorted(altered_names, key=NAMES.index)) if altered_names else ()
+    return tuple(sorted(altered_names, key=FIELD_NAMES.index)) if altered_names else ()
 
 
-def are_equal_values(kind: Kind, sent_value: object, answered_value: object) -> bool:
+def are_equal_values(kind: FieldKind, sent_value: object, answered_value: object) -> bool:
     """Return whether a sent value and the value in the answer are equal, by the rules of `find_altered_fields`."""
     match kind:
-        case Kind.NULLABLE_TEXT | Kind.GENDER:
+        case FieldKind.NULLABLE_TEXT | FieldKind.GENDER:
             return (sent_value or "") == ("" if answered_value is None else answered_value)
-        case Kind.ZIP:
+        case FieldKind.ZIP:
             return str(sent_value) == str(answered_value)
-        case Kind.TAGS:
+        case FieldKind.TAGS:
             return _convert_to_type("tags", sent_value, list) == answered_value
-        case Kind.FLAG:
+        case FieldKind.FLAG:
             return isinstance(answered_value, bool) and bool(sent_value) == answered_value
-        case Kind.NUMBER | Kind.TEXT | Kind.EMAIL | Kind.COUNTRY | Kind.DATE:
+        case FieldKind.NUMBER | FieldKind.TEXT | FieldKind.EMAIL | FieldKind.COUNTRY | FieldKind.DATE:
             return sent_value == answered_value
         case _:
             assert_never(kind)
@@ -417,9 +424,9 @@ def find_differing_fields(
 
 
 def _is_different(name: str, sent_value: object, listed_value: object) -> bool:
-    kind = BY_NAME[name].kind
+    kind = FIELD_BY_NAME[name].kind
     if _is_empty_value(listed_value):
-        return not _is_empty_value(sent_value) and not (kind is Kind.ZIP and isinstance(sent_value, str))
+        return not _is_empty_value(sent_value) and not (kind is FieldKind.ZIP and isinstance(sent_value, str))
     if _is_empty_value(sent_value):
         return True
     if name in IDENTITIES and isinstance(sent_value, str) and isinstance(listed_value, str):

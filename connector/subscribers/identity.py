@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.fields import BY_NAME, SENT_FIELDS, Kind, normalise_identity
+from connector.fields import FIELD_BY_NAME, SENT_FIELDS, FieldKind, normalise_identity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,7 +76,7 @@ def compute_field_digests(subscribers: "pd.DataFrame", names: Iterable[str]) -> 
     columns = []
     for name in names:
         if name in subscribers:
-            texts = _format_column(name, subscribers[name], BY_NAME[name].kind).to_pylist()
+            texts = _format_column(name, subscribers[name], FIELD_BY_NAME[name].kind).to_pylist()
         else:
             texts = [b""] * len(subscribers)
         columns.append(_digest_texts(texts, FINGERPRINT_BYTES, FINGERPRINT_FORMAT))
@@ -119,10 +119,10 @@ def split_digests(digests: Digests) -> list[bytes]:
     return [all_bytes[start : start + size] for start in range(0, len(all_bytes), size)]
 
 
-def _format_column(name: str, column: "pd.Series", kind: Kind) -> pa.ChunkedArray:
+def _format_column(name: str, column: "pd.Series", kind: FieldKind) -> pa.ChunkedArray:
     """Return the column as bytes: `name:length:value`, or empty bytes for a missing value, which would not be sent."""
     values = pa.chunked_array(pa.array(column, from_pandas=True))
-    if kind is Kind.TAGS:  # each tag has its length before it, because a tag may contain any separator
+    if kind is FieldKind.TAGS:  # each tag has its length before it, because a tag may contain any separator
         rows = [None if row is None else "".join(f"{len(tag)}:{tag}" for tag in row) for row in values.to_pylist()]
         values = pa.chunked_array([pa.array(rows, pa.string())])
     text = values.cast(pa.string()).cast(pa.binary())

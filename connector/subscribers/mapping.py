@@ -23,7 +23,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.fields import BY_NAME, Content, Kind, find_wire_name
+from connector.fields import FIELD_BY_NAME, FieldContent, FieldKind, find_wire_name
 from connector.outcomes import Fault
 from connector.subscribers.checks import TEXT, has_any, map_distinct, normalize_texts, read_cells
 from connector.subscribers.rules import ColumnRule, FieldMapping, require_columns
@@ -74,7 +74,7 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
     for name, rule in mapping.rules.items():
         if rule.template is not None:
             cells, problems = _fill_template(frame, rule.template, is_trimmed=rule.is_trimmed)
-            message = f"{find_wire_name(BY_NAME[name])}: the template"
+            message = f"{find_wire_name(FIELD_BY_NAME[name])}: the template"
             faults += [
                 Fault(position, name, "template", f"{message} {problem}") for position, problem in problems.items()
             ]
@@ -85,24 +85,24 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
         cells, reinterpreted_field_cells = _apply_steps(cells, rule, name, today)
         reinterpreted_cells |= reinterpreted_field_cells
         if (
-            BY_NAME[name].content is Content.NAME
+            FIELD_BY_NAME[name].content is FieldContent.NAME
             and (unclear_positions := reinterpreted_field_cells.get(Reinterpretation(name, _NAME_OR_NULL))) is not None
         ):
             lone_positions = _find_lone_nulls(frame, rule.columns, unclear_positions)
             faults += [
-                Fault(row, name, "null", f"{find_wire_name(BY_NAME[name])} {_UNCLEAR_MESSAGE}")
+                Fault(row, name, "null", f"{find_wire_name(FIELD_BY_NAME[name])} {_UNCLEAR_MESSAGE}")
                 for row in lone_positions.tolist()
             ]
-        if BY_NAME[name].kind is Kind.TAGS:
+        if FIELD_BY_NAME[name].kind is FieldKind.TAGS:
             tags, unreadable_positions = build_tags(cells, rule.split or DEFAULT_SPLIT)
             if rule.split is None and rule.value is None and (undivided_positions := _find_undivided(cells)):
                 faults += [
-                    Fault(position, name, "split", f"{find_wire_name(BY_NAME[name])} {_UNDIVIDED_MESSAGE}")
+                    Fault(position, name, "split", f"{find_wire_name(FIELD_BY_NAME[name])} {_UNDIVIDED_MESSAGE}")
                     for position in undivided_positions
                     if position not in unreadable_positions
                 ]
             columns[name] = pd.Series(pd.arrays.ArrowExtensionArray(tags), index=frame.index)
-            message = f"{find_wire_name(BY_NAME[name])} {_UNREADABLE_LIST_MESSAGE}"
+            message = f"{find_wire_name(FIELD_BY_NAME[name])} {_UNREADABLE_LIST_MESSAGE}"
             faults += [Fault(position, name, "list", message) for position in unreadable_positions]
         else:
             columns[name] = pd.Series(cells, index=frame.index, dtype=TEXT)
@@ -171,12 +171,12 @@ virama and a joiner, which form one letter with the letter before."""
 _ANY_INVISIBLE = rf"[{_INVISIBLE}\x{{200c}}\x{{200d}}]"
 
 
-def _holds_code_values(kind: Kind) -> bool:
+def _holds_code_values(kind: FieldKind) -> bool:
     """Return whether the values of this kind of field are codes. Codes contain no invisible characters."""
     match kind:
-        case Kind.EMAIL | Kind.FLAG | Kind.GENDER | Kind.COUNTRY | Kind.ZIP | Kind.DATE:
+        case FieldKind.EMAIL | FieldKind.FLAG | FieldKind.GENDER | FieldKind.COUNTRY | FieldKind.ZIP | FieldKind.DATE:
             return True
-        case Kind.NUMBER | Kind.TEXT | Kind.NULLABLE_TEXT | Kind.TAGS:
+        case FieldKind.NUMBER | FieldKind.TEXT | FieldKind.NULLABLE_TEXT | FieldKind.TAGS:
             return False
     assert_never(kind)
 
@@ -207,18 +207,22 @@ _HTML_CODES = re.compile(_HTML_CODE)
 def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> tuple[pa.Array, ReinterpretedCells]:
     """Apply the steps of a rule to the column of the field `name`, and replace empty cells by null. Also return the
     positions of cells with HTML codes, and of cells with a word for a missing value."""
-    kind, content, reinterpreted_cells = BY_NAME[name].kind, BY_NAME[name].content, ReinterpretedCells()
-    is_from_source = rule.value is None and content is not Content.FREE
-    if is_from_source and content is not Content.ID:
-        cells, decoded_positions = _decode_html(cells, excluded_pattern=_LIST_PATTERN if kind is Kind.TAGS else None)
+    kind, content, reinterpreted_cells = FIELD_BY_NAME[name].kind, FIELD_BY_NAME[name].content, ReinterpretedCells()
+    is_from_source = rule.value is None and content is not FieldContent.FREE
+    if is_from_source and content is not FieldContent.ID:
+        cells, decoded_positions = _decode_html(
+            cells, excluded_pattern=_LIST_PATTERN if kind is FieldKind.TAGS else None
+        )
         reinterpreted_cells |= {Reinterpretation(name, ""): decoded_positions} if len(decoded_positions) else {}
     if rule.is_trimmed:
         cells = _trim_cells(cells, is_code=_holds_code_values(kind) or content.is_digits)
     if pc.any(pc.starts_with(cells, "'")).as_py():
-        guarded_pattern = _GUARDED_DIGITS if content.is_digits else _GUARDED_EMAIL if kind is Kind.EMAIL else GUARDED
+        guarded_pattern = (
+            _GUARDED_DIGITS if content.is_digits else _GUARDED_EMAIL if kind is FieldKind.EMAIL else GUARDED
+        )
         cells = pc.replace_substring_regex(cells, guarded_pattern, r"\1")
     if has_any(cells, b'"'):
-        quoted_pattern = _FORMULA_TEXT if content is Content.FREE or kind is Kind.TAGS else _QUOTED_TEXT
+        quoted_pattern = _FORMULA_TEXT if content is FieldContent.FREE or kind is FieldKind.TAGS else _QUOTED_TEXT
         cells = pc.replace_substring_regex(cells, quoted_pattern, r"\1")
     if name == "phone" and has_any(cells, b".,"):
         cells = pc.replace_substring_regex(cells, r"^([+-]?[0-9]{5,})[.,]0+$", r"\1")
@@ -239,7 +243,7 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
     if rule.format:
         cells = _parse_dates(cells, rule.format, today)
     if is_from_source:
-        known_null_texts = (*_NULL_TEXTS, *_ZERO_DATES) if kind is Kind.DATE else _NULL_TEXTS
+        known_null_texts = (*_NULL_TEXTS, *_ZERO_DATES) if kind is FieldKind.DATE else _NULL_TEXTS
         null_mask = pc.is_in(cells, pa.array(known_null_texts, cells.type))
         if translated_mask is not None:
             null_mask = pc.and_not(null_mask, translated_mask)
@@ -252,7 +256,7 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
             }
             cells = pc.if_else(null_mask, pa.scalar(None, cells.type), cells)
     cells = pc.if_else(pc.equal(cells, ""), pa.scalar(None, pa.large_string()), cells)
-    if kind is Kind.DATE:  # a column of timestamps has each birthday at midnight
+    if kind is FieldKind.DATE:  # a column of timestamps has each birthday at midnight
         cells = pc.replace_substring_regex(cells, _MIDNIGHT, r"\1")
     if rule.default is not None:
         cells = pc.fill_null(cells, rule.default.strip() if rule.is_trimmed else rule.default)

@@ -16,7 +16,7 @@ from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Literal
 
 from connector.errors import ConfigurationError
-from connector.fields import BY_NAME, LARGEST_ID, SENT_FIELDS, BaseRef, Kind, find_wire_name
+from connector.fields import FIELD_BY_NAME, LARGEST_ID, SENT_FIELDS, BaseRef, FieldKind, find_wire_name
 from connector.outcomes import Fault
 
 if TYPE_CHECKING:
@@ -122,12 +122,12 @@ def find_mapping_faults(
 
 def find_kind_faults(name: str, rule: ColumnRule) -> Iterator[str]:
     """Yield messages that explain why a rule does not fit the field `name`."""
-    kind = BY_NAME[name].kind
-    if rule.split is not None and kind is not Kind.TAGS:
+    kind = FIELD_BY_NAME[name].kind
+    if rule.split is not None and kind is not FieldKind.TAGS:
         yield f"{name}: split is for tags; to use a part of a cell, write a template"
-    if rule.format and kind is not Kind.DATE:
+    if rule.format and kind is not FieldKind.DATE:
         yield f"{name}: format is for birthday"
-    if not rule.is_trimmed and kind not in (Kind.TEXT, Kind.NULLABLE_TEXT):
+    if not rule.is_trimmed and kind not in (FieldKind.TEXT, FieldKind.NULLABLE_TEXT):
         yield f"{name}: trim: false is for texts only; remove it"
 
 
@@ -391,7 +391,9 @@ def read_bases(frame: pd.DataFrame, rule: BaseColumn) -> tuple[RowBases, tuple[F
             index_by_code[code] = bases.setdefault(base, len(bases))
         else:
             fault_code, problem_text = ("base", "is not known") if text else ("required", "is missing")
-            message = f"{find_wire_name(BY_NAME[field])} {problem_text}: the column {rule.column} {allowed_message}"
+            message = (
+                f"{find_wire_name(FIELD_BY_NAME[field])} {problem_text}: the column {rule.column} {allowed_message}"
+            )
             faults[code] = (field, fault_code, message)
     indices = index_by_code[codes]
     rows = np.flatnonzero(indices < 0)

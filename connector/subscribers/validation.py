@@ -19,7 +19,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pandera.errors import SchemaErrors
 
-from connector.fields import BY_NAME, FIELDS, NAMES, SENT_FIELDS, Content, Field, Kind, find_wire_name
+from connector.fields import (
+    FIELD_BY_NAME,
+    FIELD_NAMES,
+    FIELDS,
+    SENT_FIELDS,
+    Field,
+    FieldContent,
+    FieldKind,
+    find_wire_name,
+)
 from connector.outcomes import Fault
 from connector.subscribers import checks
 from connector.subscribers.checks import (
@@ -182,27 +191,27 @@ class KindRules:
 _COMMON_CHECKS = KindRules().checks
 
 
-def find_kind_rules(kind: Kind) -> KindRules:
+def find_kind_rules(kind: FieldKind) -> KindRules:
     """Return the rules of a kind of field."""
     match kind:
-        case Kind.NUMBER:
+        case FieldKind.NUMBER:
             return KindRules(listed_type=_WHOLE_NUMBER)
-        case Kind.FLAG:
+        case FieldKind.FLAG:
             reader = partial(translate_cells, value_by_text=FLAGS)
             return KindRules((*_COMMON_CHECKS, FLAG_CHECK), reader, sent_type=_BOOLEAN, listed_type=_BOOLEAN)
-        case Kind.TEXT | Kind.NULLABLE_TEXT:
+        case FieldKind.TEXT | FieldKind.NULLABLE_TEXT:
             return KindRules()
-        case Kind.EMAIL:
+        case FieldKind.EMAIL:
             return KindRules((*_COMMON_CHECKS, CODE_CHECK, EMAIL_CHECK))
-        case Kind.GENDER:
+        case FieldKind.GENDER:
             return KindRules((*_COMMON_CHECKS, GENDER_CHECK), partial(translate_cells, value_by_text=GENDERS))
-        case Kind.TAGS:
+        case FieldKind.TAGS:
             return KindRules((*_COMMON_CHECKS, CODE_CHECK), sent_type=TAGS, listed_type=TAGS)
-        case Kind.COUNTRY:
+        case FieldKind.COUNTRY:
             return KindRules((*_COMMON_CHECKS, COUNTRY_CHECK), partial(map_distinct, convert=find_country))
-        case Kind.ZIP:
+        case FieldKind.ZIP:
             return KindRules((*_COMMON_CHECKS, SPOILED_CHECK), read_zips, sent_type=_WHOLE_NUMBER)
-        case Kind.DATE:
+        case FieldKind.DATE:
             return KindRules((*_COMMON_CHECKS, DATE_CHECK), listed_type=pd.ArrowDtype(pa.date32()))
     assert_never(kind)
 
@@ -212,14 +221,16 @@ def list_checks(field: Field, rules: ValidationRules, today: date) -> list[pande
     the date of today."""
     field_checks = list(find_kind_rules(field.kind).checks)
     match field.kind:
-        case Kind.TEXT | Kind.NULLABLE_TEXT:
+        case FieldKind.TEXT | FieldKind.NULLABLE_TEXT:
             field_checks += _list_text_checks(field.content, rules)
-        case Kind.DATE:
+        case FieldKind.DATE:
             check_lifetime = partial(mark_in_lifetime, today=today)
             field_checks.append(_build_text_check("lifetime", check_lifetime, _LIFETIME_MESSAGE))
-        case Kind.ZIP:
+        case FieldKind.ZIP:
             field_checks += [ZIP_CHECK] if rules.zip == "reject" else []
-        case Kind.NUMBER | Kind.FLAG | Kind.EMAIL | Kind.GENDER | Kind.TAGS | Kind.COUNTRY:
+        case (
+            FieldKind.NUMBER | FieldKind.FLAG | FieldKind.EMAIL | FieldKind.GENDER | FieldKind.TAGS | FieldKind.COUNTRY
+        ):
             pass
         case _:
             assert_never(field.kind)
@@ -230,17 +241,17 @@ def list_checks(field: Field, rules: ValidationRules, today: date) -> list[pande
     return field_checks
 
 
-def _list_text_checks(content: Content, rules: ValidationRules) -> list[pandera.Check]:
+def _list_text_checks(content: FieldContent, rules: ValidationRules) -> list[pandera.Check]:
     match content:
-        case Content.FREE:
+        case FieldContent.FREE:
             return []
-        case Content.PLAIN:
+        case FieldContent.PLAIN:
             return [LIST_CHECK, CODE_CHECK]
-        case Content.NAME:
+        case FieldContent.NAME:
             return [LIST_CHECK, CODE_CHECK, CONVERTED_CHECK]
-        case Content.DIGITS:
+        case FieldContent.DIGITS:
             return [LIST_CHECK, CODE_CHECK, SPOILED_CHECK]
-        case Content.ID:
+        case FieldContent.ID:
             # An id that is the identity may already exist in the service, so only its create is refused.
             id_checks = [] if rules.identity == "client_user_id" else [ID]
             return [LIST_CHECK, *id_checks, SPOILED_CHECK]
@@ -254,7 +265,7 @@ def build_sent_schema(rules: ValidationRules, *, today: date) -> pandera.DataFra
     required = rules.required | {rules.identity}
     columns = {
         field.name: pandera.Column(
-            TAGS if field.kind is Kind.TAGS else TEXT,
+            TAGS if field.kind is FieldKind.TAGS else TEXT,
             list_checks(field, rules, today),
             nullable=field.name not in required,
             required=field.name in required,
@@ -315,10 +326,10 @@ def validate_rows(
             name, check = error.schema.name, error.check
             is_missing = not isinstance(check, pandera.Check)  # pandera's own check of a required value
             code, problem = ("required", "is missing") if is_missing else (check.name, check.error)
-            message = f"{find_wire_name(BY_NAME[name])} {problem}"
+            message = f"{find_wire_name(FIELD_BY_NAME[name])} {problem}"
             positions = [index for index in error.failure_cases["index"] if (index, name) not in mapping_faults]
             faults += [Fault(int(position), name, code, message) for position in positions]
-    faults.sort(key=lambda fault: (fault.position, NAMES.index(fault.field)))
+    faults.sort(key=lambda fault: (fault.position, FIELD_NAMES.index(fault.field)))
     valid_mask = np.ones(len(frame), dtype=bool)
     valid_mask[[fault.position for fault in faults]] = False
     subscribers, omitted_zip_positions = _convert_columns(frame if valid_mask.all() else frame[valid_mask], rules)
@@ -336,7 +347,7 @@ def _prepare_rows(mapped_frame: pd.DataFrame, rules: ValidationRules) -> tuple[p
         if field.name in mapped_frame.columns:
             columns[field.name] = mapped_frame[field.name]
         elif field.name in rules.required | {rules.identity}:
-            missing_type = TAGS if field.kind is Kind.TAGS else TEXT
+            missing_type = TAGS if field.kind is FieldKind.TAGS else TEXT
             columns[field.name] = pd.Series([None] * len(mapped_frame), dtype=missing_type)
     if "email" in columns:
         columns["email"] = pd.Series(normalise_emails(read_cells(columns["email"])), dtype=TEXT)
@@ -354,7 +365,7 @@ def _convert_columns(rows: pd.DataFrame, rules: ValidationRules) -> tuple[pd.Dat
     """Return the valid rows with typed columns, and the index labels of the rows without their zip code."""
     columns = {}
     for name in rows.columns:
-        kind = find_kind_rules(BY_NAME[name].kind)
+        kind = find_kind_rules(FIELD_BY_NAME[name].kind)
         columns[name] = rows[name]
         if kind.reader is not None:
             values = kind.reader(read_cells(rows[name])).to_pandas(types_mapper=lambda _, dtype=kind.sent_type: dtype)
@@ -374,7 +385,7 @@ def _convert_columns(rows: pd.DataFrame, rules: ValidationRules) -> tuple[pd.Dat
             unsendable_zips = pc.if_else(unsendable_mask, cells, pa.scalar(None, cells.type))
             columns[rules.zip] = pd.Series(unsendable_zips, dtype=TEXT, index=rows.index)
     return pd.DataFrame(
-        {name: columns[name] for name in NAMES if name in columns}, index=rows.index
+        {name: columns[name] for name in FIELD_NAMES if name in columns}, index=rows.index
     ), omitted_zip_positions
 
 

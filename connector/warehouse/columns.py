@@ -16,7 +16,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.fields import FIELDS, Kind
+from connector.fields import FIELDS, FieldKind
 from connector.warehouse.runs import COLUMNS_OF_RUN, EXPORTED_AT, INVALID, RUN_ID
 
 TAG_SEPARATOR: Final = "|"
@@ -25,18 +25,25 @@ TAG_SEPARATOR: Final = "|"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def find_type(kind: Kind) -> pa.DataType:
+def find_type(kind: FieldKind) -> pa.DataType:
     """Return the type of a column of this kind. The service returns a zip as a string (service-api.md 2.1)."""
     match kind:
-        case Kind.NUMBER:
+        case FieldKind.NUMBER:
             return pa.int64()
-        case Kind.FLAG:
+        case FieldKind.FLAG:
             return pa.bool_()
-        case Kind.TAGS:
+        case FieldKind.TAGS:
             return pa.list_(pa.string())
-        case Kind.DATE:
+        case FieldKind.DATE:
             return pa.date32()
-        case Kind.TEXT | Kind.NULLABLE_TEXT | Kind.EMAIL | Kind.GENDER | Kind.COUNTRY | Kind.ZIP:
+        case (
+            FieldKind.TEXT
+            | FieldKind.NULLABLE_TEXT
+            | FieldKind.EMAIL
+            | FieldKind.GENDER
+            | FieldKind.COUNTRY
+            | FieldKind.ZIP
+        ):
             return pa.string()
         case _:
             assert_never(kind)

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Protocol, TypeVar, cast
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
-from connector.atomic_file import describe_unwritable
+from connector.atomic_file import build_write_error
 from connector.errors import ConfigurationError
 
 T = TypeVar("T")
@@ -308,7 +308,7 @@ def make_file(path: Path, create: Callable[[Path], None]) -> None:
     except FileExistsError:  # another export has created the file
         pass
     except OSError as error:
-        raise describe_unwritable(path.parent, error) from None
+        raise build_write_error(path.parent, error) from None
 
 
 def create_empty_file(path: Path) -> None:

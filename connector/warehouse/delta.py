@@ -17,7 +17,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from connector.atomic_file import describe_unwritable
+from connector.atomic_file import build_write_error
 from connector.driver_errors import describe_error
 from connector.errors import ConfigurationError, RunAborted
 from connector.service.settings import is_loopback
@@ -256,7 +256,7 @@ class DeltaWriter:
                 )
             parent = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
         except OSError as error:
-            raise describe_unwritable(folder, error) from None
+            raise build_write_error(folder, error) from None
         if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
             raise ConfigurationError(f"{parent} cannot be written. Allow this user to write it, or name another place.")
 

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from connector.atomic_file import TargetKind, read_target_kind
 from connector.errors import ConfigurationError
-from connector.fields import NAMES
+from connector.fields import FIELD_NAMES
 from connector.stores import is_store_url, parse_store_url
 from connector.texts import is_unicode
 from connector.warehouse.runs import Mode
@@ -318,7 +318,7 @@ def _parse_delta(location: str) -> tuple[str | None, Path]:
 def check_partition(names: Sequence[str]) -> tuple[str, ...]:
     """Return the columns that divide a Delta table. Raises ConfigurationError for a column that cannot divide a
     table."""
-    wrong_names = [name for name in names if name not in NAMES or name in ("id", "tags")]
+    wrong_names = [name for name in names if name not in FIELD_NAMES or name in ("id", "tags")]
     if wrong_names:
         raise ConfigurationError(
             f"A table cannot be partitioned by {', '.join(map(repr, wrong_names))}. Choose a field with few values, "
@@ -354,13 +354,13 @@ def _find_file_format(text: str, option: str | None) -> Format:
 def check_columns(names: Sequence[str] | None) -> tuple[str, ...] | None:
     """Return these fields and the id in the order of FIELDS. Return None if `names` is None, which means all fields.
     Raises ConfigurationError."""
-    unknown_names = [name for name in names or () if name not in NAMES]
+    unknown_names = [name for name in names or () if name not in FIELD_NAMES]
     if unknown_names or (names is not None and not names):
         raise ConfigurationError(
             f"No subscriber has a column {', '.join(map(repr, unknown_names)) or 'at all'}: choose from "
-            f"{', '.join(NAMES)}."
+            f"{', '.join(FIELD_NAMES)}."
         )
-    return None if names is None else tuple(name for name in NAMES if name in {"id", *names})
+    return None if names is None else tuple(name for name in FIELD_NAMES if name in {"id", *names})
 
 
 def _parse_server(text: str) -> "DatabaseUrl":
@@ -428,7 +428,7 @@ def _refuse_useless_options(destination: Destination, file_format: str | None, *
         raise ConfigurationError(
             f"{destination} does not take --mode {destination.mode} (in a job: mode). Possible: {', '.join(modes)}."
         )
-    missing_columns = [name for name in destination.partition_by if name not in (destination.columns or NAMES)]
+    missing_columns = [name for name in destination.partition_by if name not in (destination.columns or FIELD_NAMES)]
     if missing_columns:
         raise ConfigurationError(
             f"The table is partitioned by {', '.join(missing_columns)}: add {missing_columns[0]} to the columns."

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from connector.atomic_file import describe_unwritable
+from connector.atomic_file import build_write_error
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.warehouse.columns import move_nuls
 from connector.warehouse.database import Database, Interruption, Stage, StagedRows, TableName, open_stage
@@ -107,7 +107,7 @@ class TableWriter:
         try:
             self._stage = open_stage(self._schema, self._folder)
         except OSError as error:
-            raise describe_unwritable(self._folder or Path(tempfile.gettempdir()), error) from error
+            raise build_write_error(self._folder or Path(tempfile.gettempdir()), error) from error
 
     def add(self, table: pa.Table) -> None:
         if self._stage is None:

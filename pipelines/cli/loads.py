@@ -210,21 +210,21 @@ def build_file_job(file: Path | str, arguments: Mapping[str, Any], *, needs_base
 
     Raises ConfigurationError and SourceError.
     """
-    from connector.jobs.arguments import build_rows_job, name_import, spell_option
+    from connector.jobs.arguments import build_rows_job, choose_import_name, spell_option
     from connector.jobs.reader import load_job
 
     job = None if arguments["job_path"] is None else load_job(arguments["job_path"], os.environ)
     return build_rows_job(
-        file, name_import(file), arguments, job=job, spell_argument=spell_option, needs_base=needs_base
+        file, choose_import_name(file), arguments, job=job, spell_argument=spell_option, needs_base=needs_base
     )
 
 
 def load_target(target: Path, row_options: Mapping[str, Any]) -> Job:
     """Return the job file that is the argument of the command. Raises ConfigurationError."""
-    from connector.jobs.arguments import refuse_beside_job
+    from connector.jobs.arguments import refuse_arguments_of_job
     from connector.jobs.reader import load_job
 
-    refuse_beside_job(row_options, allowed_names=())
+    refuse_arguments_of_job(row_options, allowed_names=())
     return load_job(target, os.environ)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from connector.atomic_file import create_private
+from connector.atomic_file import create_private_file
 from connector.errors import ConfigurationError
 from pipelines.cli.help import Command, option
 from pipelines.cli.logs import show_message
@@ -124,7 +124,7 @@ def send_command(file: Path | None, is_dry: bool, eml: Path | None, output: Outp
 def _write_new_file(path: Path, content: bytes) -> None:
     """Write a new file that only its owner can read. Raises ConfigurationError, for example if the file exists."""
     try:
-        file = create_private(path)
+        file = create_private_file(path)
     except FileExistsError:
         raise ConfigurationError(f"{path} exists already: name another file with --eml") from None
     except OSError as error:

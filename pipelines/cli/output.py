@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 import click
 
-from connector.atomic_file import TargetKind, read_target_kind, refuse_foreign_file, write_whole
+from connector.atomic_file import TargetKind, read_target_kind, refuse_foreign_file, replace_content
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.texts import escape_json
 from pipelines.cli.logs import catch_warnings, is_logging, is_utf8, log_runs, show_message, start_logging, write_stderr
@@ -78,7 +78,7 @@ def write_metrics(report: Mapping[str, Any], path: Path) -> None:
             if sample_metric == metric:
                 label_text = ",".join(f'{label}="{_escape_label(text)}"' for label, text in labels.items())
                 lines.append(f"{metric_name}{{{label_text}}} {value:.15g}")
-    write_whole(path, "\n".join([*lines, ""]).encode("utf-8", "backslashreplace"), mode=_READABLE_BY_ALL)
+    replace_content(path, "\n".join([*lines, ""]).encode("utf-8", "backslashreplace"), mode=_READABLE_BY_ALL)
 
 
 def _list_samples(report: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, str], float]]:
@@ -318,7 +318,7 @@ def write_page_file(text: str, path: Path) -> None:
     if read_target_kind(path) is TargetKind.DEVICE:
         path.write_bytes(data)
     else:
-        write_whole(path, data)
+        replace_content(path, data)
 
 
 def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> Report:

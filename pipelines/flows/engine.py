@@ -27,7 +27,7 @@ from secrets import token_hex
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from connector.control import Stop, run_beside, stay_alive
+from connector.control import Stop, ignore_cancellation, run_in_background
 from connector.databases import parse_ledger_location
 from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, RunAborted, SourceError
 from connector.imports.flow import describe_load, run_load
@@ -171,7 +171,7 @@ async def _run_shards(
                 )
             shard_results += [_ShardResult(Shard(index, len(workers))) for index in range(1, len(workers) + 1)]
             progress.set_describe(lambda: _describe_progress(shard_results))
-            async with run_beside(_stop_tasks(client, run, stop)):
+            async with run_in_background(_stop_tasks(client, run, stop)):
                 await asyncio.gather(
                     *(
                         _run_shard(shard_result, sync, client, f"{run}-{shard_result.shard.index}")
@@ -181,7 +181,7 @@ async def _run_shards(
     except asyncio.CancelledError:
         if stop.signal is None:
             raise
-        stay_alive()
+        ignore_cancellation()
     return shard_results
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from connector.choices import ZIP_FIELDS
 from connector.control import Stop, enter_in_thread
-from connector.errors import OTHER_ACCOUNT, ConfigurationError, ConnectorError, RunAborted
-from connector.fields import NAMES
+from connector.errors import OTHER_ACCOUNT_MESSAGE, ConfigurationError, ConnectorError, RunAborted
+from connector.fields import FIELD_NAMES
 from connector.imports.base_loads import describe_base
 from connector.imports.flow import describe_load
 from connector.imports.plan import LoadPlan
@@ -156,7 +156,7 @@ class _Reconciliation:
                 if is_certain and not listed_count:
                     report.messages.append(
                         f"{describe_base(compared_bases.bases[base_number])}: none of the {known_count:,} subscribers "
-                        f"that the ledger knows is listed: {OTHER_ACCOUNT}"
+                        f"that the ledger knows is listed: {OTHER_ACCOUNT_MESSAGE}"
                     )
             report.messages += source_rows.list_messages()
 
@@ -223,4 +223,4 @@ def _list_compared_fields(mapping: FieldMapping, rules: ValidationRules) -> tupl
         *mapping.rules,
         *([rules.zip] if "address_zip" in mapping.rules and rules.zip in ZIP_FIELDS else []),
     }
-    return tuple(name for name in NAMES if name in filled_fields and name != rules.identity)
+    return tuple(name for name in FIELD_NAMES if name in filled_fields and name != rules.identity)

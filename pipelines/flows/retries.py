@@ -7,7 +7,7 @@ from functools import partial
 
 from connector.control import Stop
 from connector.errors import ConfigurationError
-from connector.fields import NAMES, BaseRef
+from connector.fields import FIELD_NAMES, BaseRef
 from connector.imports.base_loads import choose_bases, describe_base, describe_bases
 from connector.imports.remarks import describe_leftovers, describe_reactivated
 from connector.imports.suppression import SuppressionPlan, read_suppression
@@ -65,7 +65,7 @@ async def run_retry(plan: RetryPlan, stop: Stop, progress: Progress) -> Report:
     frame = Frame(
         plan,
         job=plan.owner_job,
-        columns=NAMES,
+        columns=FIELD_NAMES,
         find_bases=retry.find_bases,
         suppression=partial(read_suppression, plan.suppression) if plan.suppression is not None else None,
         scope=_describe_scope(plan),

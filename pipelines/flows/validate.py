@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypedDict
 
 from connector.clock import Clock
 from connector.errors import ConfigurationError, ConnectorError
-from connector.fields import BY_NAME, NAMES
+from connector.fields import FIELD_BY_NAME, FIELD_NAMES
 from connector.imports.plan import RowsPlan
 from connector.imports.remarks import Remarks, describe_unmapped
 from connector.imports.suppression import read_suppression
@@ -77,7 +77,7 @@ class Validation:
 
     def list_findings(self) -> list[ValidationFinding]:
         """Return the kinds of faults, the most frequent first."""
-        fields = ("", *NAMES)  # faults of whole rows come before faults of fields
+        fields = ("", *FIELD_NAMES)  # faults of whole rows come before faults of fields
         return sorted(
             self.findings.values(), key=lambda finding: (-finding.rows, fields.index(finding.field), finding.code)
         )
@@ -197,7 +197,7 @@ def _add_findings(prepared_chunk: PreparedChunk, plan: RowsPlan, validation: Val
         finding.rows += len(faults)
         rule = plan.mapping.rules.get(name)
         columns = [] if rule is None else list(rule.columns)
-        if plan.base_column is not None and name in BY_NAME and BY_NAME[name].is_of_base:
+        if plan.base_column is not None and name in FIELD_BY_NAME and FIELD_BY_NAME[name].is_of_base:
             columns = [plan.base_column.column]
         if not columns:
             continue

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypedDict, assert_never
 
 from connector.atomic_file import PartialFile, refuse_foreign_file
 from connector.errors import ConfigurationError, RunAborted
-from connector.fields import NAMES
+from connector.fields import FIELD_NAMES
 from connector.ledger.entries import Entry
 from connector.rows import CloseableResource
 from connector.states import State
@@ -117,7 +117,7 @@ class Differences:
         """Return the keys of `DifferencesReport`, which only the report of a reconciliation has."""
         return {
             "differences": {kind: self.read_count(kind) for kind in KINDS},
-            "fields": {name: self.fields[name] for name in NAMES if self.fields[name]},
+            "fields": {name: self.fields[name] for name in FIELD_NAMES if self.fields[name]},
             "missing_by_ledger": dict(sorted(self.missing_by_ledger.items())),
             "examples": self.examples,
             "differences_file": self.file,

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from hypothesis import given, strategies as st
 
 from connector.databases import build_engine
-from connector.fields import BY_NAME, NAMES
+from connector.fields import FIELD_BY_NAME, FIELD_NAMES
 from connector.texts import GUARDED, guard_formula
 from connector.warehouse.columns import SCHEMA, format_lists_as_json, move_nuls
 from connector.warehouse.database import Interruption, Statement
@@ -40,7 +40,7 @@ JSON_VALUES: st.SearchStrategy[Any] = st.recursive(
 
 
 def build_subscriber_object(name: str, value: object) -> dict[str, Any]:
-    *parent, key = BY_NAME[name].path
+    *parent, key = FIELD_BY_NAME[name].path
     return {parent[0]: {key: value}} if parent else {key: value}
 
 
@@ -52,7 +52,7 @@ def read_value(name: str, value: object) -> tuple[object, object]:
 
 
 def test_a_table_has_the_columns_of_the_field_table_and_of_the_run() -> None:
-    assert tuple(SCHEMA.names) == (*NAMES, "_run_id", "_exported_at", "_invalid")
+    assert tuple(SCHEMA.names) == (*FIELD_NAMES, "_run_id", "_exported_at", "_invalid")
     types = {name: str(SCHEMA.field(name).type) for name in ("id", "is_active", "birthday", "address_zip", "tags")}
     assert types == {
         "id": "int64", "is_active": "bool", "birthday": "date32[day]", "address_zip": "string",
@@ -141,7 +141,7 @@ def test_a_broken_row_does_not_change_other_rows() -> None:
     assert mixed_table["_invalid"][2].as_py() is None
 
 
-@given(st.lists(st.tuples(st.sampled_from(NAMES), JSON_VALUES), max_size=6))
+@given(st.lists(st.tuples(st.sampled_from(FIELD_NAMES), JSON_VALUES), max_size=6))
 def test_any_value_is_in_its_column_or_in_the_invalid_values(cells: list[tuple[str, Any]]) -> None:
     table = build_table(
         [build_subscriber_object(name, value) for name, value in cells], run_id=RUN_ID, exported_at=EXPORT_TIME

@@ -10,7 +10,7 @@ import orjson
 import pyarrow as pa
 from hypothesis import example, given, strategies as st
 
-from connector.fields import FIELDS, Field, Kind
+from connector.fields import FIELDS, Field, FieldKind
 from connector.listing.columns import Columns, build_columns, decode_page, open_columns, parse_columns
 from connector.listing.controls import build_row_matcher
 from connector.listing.pages import WIRE_FORM
@@ -93,17 +93,24 @@ JSON_VALUES: st.SearchStrategy[str] = st.recursive(
 )
 
 
-def choose_valid_values(kind: Kind) -> st.SearchStrategy[str]:
+def choose_valid_values(kind: FieldKind) -> st.SearchStrategy[str]:
     match kind:
-        case Kind.NUMBER:
+        case FieldKind.NUMBER:
             return st.integers(-(2**63), 2**63 - 1).map(str)
-        case Kind.FLAG:
+        case FieldKind.FLAG:
             return st.sampled_from(["true", "false"])
-        case Kind.TAGS:
+        case FieldKind.TAGS:
             return st.lists(STRINGS, max_size=3).map(lambda tags: f"[{','.join(tags)}]")
-        case Kind.DATE:
+        case FieldKind.DATE:
             return st.dates().map(lambda day: f'"{day}"') | st.just('""')
-        case Kind.TEXT | Kind.NULLABLE_TEXT | Kind.EMAIL | Kind.GENDER | Kind.COUNTRY | Kind.ZIP:
+        case (
+            FieldKind.TEXT
+            | FieldKind.NULLABLE_TEXT
+            | FieldKind.EMAIL
+            | FieldKind.GENDER
+            | FieldKind.COUNTRY
+            | FieldKind.ZIP
+        ):
             return STRINGS
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from connector.errors import ConfigurationError
-from connector.fields import BY_NAME, FIELDS, NAMES, Kind
+from connector.fields import FIELD_BY_NAME, FIELD_NAMES, FIELDS, FieldKind
 from connector.service.wire import (
     ListQuery,
     build_create,
@@ -22,17 +22,17 @@ from connector.service.wire import (
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
-VALUES_BY_KIND: dict[Kind, st.SearchStrategy[object]] = {
-    Kind.NUMBER: st.integers(1, 2**63 - 1),
-    Kind.FLAG: st.booleans(),
-    Kind.TEXT: TEXT,
-    Kind.NULLABLE_TEXT: TEXT,
-    Kind.EMAIL: st.emails(),
-    Kind.GENDER: st.sampled_from(["male", "female", ""]),
-    Kind.TAGS: st.lists(TEXT, max_size=4),
-    Kind.COUNTRY: st.sampled_from(["NL", "GB"]),
-    Kind.ZIP: st.integers(0, 2**53 - 1),
-    Kind.DATE: st.dates().map(str),
+VALUES_BY_KIND: dict[FieldKind, st.SearchStrategy[object]] = {
+    FieldKind.NUMBER: st.integers(1, 2**63 - 1),
+    FieldKind.FLAG: st.booleans(),
+    FieldKind.TEXT: TEXT,
+    FieldKind.NULLABLE_TEXT: TEXT,
+    FieldKind.EMAIL: st.emails(),
+    FieldKind.GENDER: st.sampled_from(["male", "female", ""]),
+    FieldKind.TAGS: st.lists(TEXT, max_size=4),
+    FieldKind.COUNTRY: st.sampled_from(["NL", "GB"]),
+    FieldKind.ZIP: st.integers(0, 2**53 - 1),
+    FieldKind.DATE: st.dates().map(str),
 }
 
 SENT_FIELDS = tuple(field for field in FIELDS if field.is_sent)
@@ -69,7 +69,7 @@ def test_a_subscriber_with_every_field_is_decoded_to_the_encoded_values(values: 
 def test_a_missing_value_is_not_encoded_and_is_decoded_as_none(values: dict[str, object]) -> None:
     subscriber_object = encode_to_json(values)
     assert list_paths(subscriber_object) == [field.path for field in SENT_FIELDS if values.get(field.name) is not None]
-    assert decode_subscriber(subscriber_object) == {name: values.get(name) for name in NAMES}
+    assert decode_subscriber(subscriber_object) == {name: values.get(name) for name in FIELD_NAMES}
 
 
 @given(PARTIAL_SUBSCRIBERS)
@@ -131,7 +131,7 @@ def test_an_address_that_is_not_an_object_is_decoded_as_empty() -> None:
     cases: list[object] = [None, [], "x", 5]
     for address in cases:
         values = decode_subscriber({"Id": 3, "Address": address, "Base": {"Id": 7}, "Unheard": 1})
-        assert tuple(values) == NAMES
+        assert tuple(values) == FIELD_NAMES
         assert (values["id"], values["base_id"], values["address_zip"]) == (3, 7, None)
 
 
@@ -165,7 +165,7 @@ def test_an_answered_value_counts_as_altered_unless_a_normalisation_rule_explain
         ("birthday", "1990-01-02", "1990-02-01", True),
     ]
     for field, sent_value, answered_value, is_altered in cases:
-        *parents, key = BY_NAME[field].path
+        *parents, key = FIELD_BY_NAME[field].path
         answered_value = {parents[0]: {key: answered_value}} if parents else {key: answered_value}
         assert find_altered_fields({field: sent_value}, answered_value) == ((field,) if is_altered else ())
 

@@ -11,7 +11,7 @@ import pytest
 from email_validator import EmailNotValidError, validate_email
 from hypothesis import given, strategies as st
 
-from connector.fields import FIELDS, NAMES
+from connector.fields import FIELD_NAMES, FIELDS
 from connector.subscribers.checks import (
     CONTROL_CHARACTERS,
     CONTROL_PATTERN,
@@ -172,7 +172,7 @@ def test_each_name_belongs_to_only_one_country() -> None:
 
 
 def build_listed_frame(**columns: object) -> pd.DataFrame:
-    return pd.DataFrame({name: pd.Series([None], dtype=object) for name in NAMES} | columns)
+    return pd.DataFrame({name: pd.Series([None], dtype=object) for name in FIELD_NAMES} | columns)
 
 
 def test_a_listed_frame_gets_the_types_of_the_field_table() -> None:
@@ -182,7 +182,7 @@ def test_a_listed_frame_gets_the_types_of_the_field_table() -> None:
     listed_rows = build_listed_schema().validate(frame)
     special_types = {"id": "Int64", "base_id": "Int64", "is_active": "boolean", "tags": "list<item: string>[pyarrow]",
                "birthday": "date32[day][pyarrow]"}  # fmt: skip
-    assert {name: str(listed_rows[name].dtype) for name in NAMES} == {
+    assert {name: str(listed_rows[name].dtype) for name in FIELD_NAMES} == {
         field.name: special_types.get(field.name, str(TEXT)) for field in FIELDS
     }
     assert listed_rows["birthday"].tolist() == [date(2000, 1, 1)]

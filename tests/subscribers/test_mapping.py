@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from connector.errors import ConfigurationError
-from connector.fields import FIELDS, NAMES, find_wire_name
+from connector.fields import FIELD_NAMES, FIELDS, find_wire_name
 from connector.subscribers.headers import (
     GOOGLE_HEADERS,
     HEADERS,
@@ -24,7 +24,7 @@ def list_columns(mapping: FieldMapping) -> dict[str, str | None]:
 
 
 def test_the_field_names_of_the_connector_are_recognised_except_the_fields_of_the_base() -> None:
-    assert list_columns(guess_mapping(NAMES)) == {name: name for name in MAPPABLE}
+    assert list_columns(guess_mapping(FIELD_NAMES)) == {name: name for name in MAPPABLE}
 
 
 def test_the_names_of_the_api_are_recognised() -> None:

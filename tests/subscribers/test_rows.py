@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from connector.errors import ConfigurationError
-from connector.fields import SENT_FIELDS, Kind
+from connector.fields import SENT_FIELDS, FieldKind
 from connector.outcomes import Fault
 from connector.subscribers.rules import PhoneRule, ValidationRules
 from connector.subscribers.validation import ValidRows, validate_rows
@@ -278,8 +278,15 @@ def test_an_email_that_is_not_the_identity_may_be_missing_but_not_invalid() -> N
 
 
 def test_the_valid_rows_have_the_types_of_their_fields() -> None:
-    cells: dict[Kind, object] = {Kind.EMAIL: "a@x.com", Kind.FLAG: "yes", Kind.GENDER: "male", Kind.TAGS: ["a"],
-                                 Kind.COUNTRY: "nl", Kind.ZIP: "1", Kind.DATE: "2000-01-01"}  # fmt: skip
+    cells: dict[FieldKind, object] = {
+        FieldKind.EMAIL: "a@x.com",
+        FieldKind.FLAG: "yes",
+        FieldKind.GENDER: "male",
+        FieldKind.TAGS: ["a"],
+        FieldKind.COUNTRY: "nl",
+        FieldKind.ZIP: "1",
+        FieldKind.DATE: "2000-01-01",
+    }
     subscribers = validate_columns(**{field.name: [cells.get(field.kind, "text")] for field in SENT_FIELDS}).subscribers
     types = {field.name: str(subscribers[field.name].dtype) for field in SENT_FIELDS}
     special_dtypes = {"is_active": "boolean", "tags": "list<item: string>[pyarrow]", "address_zip": "Int64"}
