@@ -4,7 +4,7 @@ Call every function inside a transaction of `Ledger.transaction`.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import blake2b
 
 from sqlalchemy import Connection, Table, bindparam, select, text
@@ -115,7 +115,13 @@ def read_found_limit(connection: Connection, account: str) -> tuple[FoundLimit, 
 
 def record_found_limit(connection: Connection, account: str, found_limit: FoundLimit, measured_at: float) -> None:
     """Record the rate limit of the account that a run has found. `measured_at` is the end of the run (Unix seconds)."""
-    connection.execute(_SET_FOUND_LIMIT, {"account": make_storable(account), **asdict(found_limit), "at": measured_at})
+    column_values = {
+        "low": found_limit.low_rate,
+        "high": found_limit.high_rate,
+        "pause_s": found_limit.pause_s,
+        "window_s": found_limit.window_s,
+    }
+    connection.execute(_SET_FOUND_LIMIT, {"account": make_storable(account), **column_values, "at": measured_at})
 
 
 def _fold_name(name: str | None) -> dict[str, str | None]:

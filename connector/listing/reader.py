@@ -144,8 +144,8 @@ async def read_list(
     concurrency_limit = ConcurrencyLimit(
         min(max_concurrency, MAX_IN_FLIGHT),
         first_limit=_FIRST_IN_FLIGHT,
-        lowest_by_latency=_FIRST_IN_FLIGHT,
-        fewest_in_round=_MIN_PAGES_PER_ROUND,
+        min_limit_by_latency=_FIRST_IN_FLIGHT,
+        min_answers_in_round=_MIN_PAGES_PER_ROUND,
     )
     reader = _Reader(
         client,

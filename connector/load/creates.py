@@ -267,15 +267,16 @@ class Creator:
         """End the run if, after accepted creates, all answers of a minute are refusals of one kind. If the service
         refuses the token, end the run after 20 refusals in a row."""
         session = self._session
-        if transition.status == UNAUTHENTICATED and session.temporary_refusals.count >= SERIES_LENGTH:
+        refusal_count = session.temporary_refusals.series_length
+        if transition.status == UNAUTHENTICATED and refusal_count >= SERIES_LENGTH:
             session.stop.request_stop(
-                f"the service accepted creates, then refused the last {session.temporary_refusals.count:,} with "
+                f"the service accepted creates, then refused the last {refusal_count:,} with "
                 f"status 401 ({transition.message or 'no message'}). Nothing more was sent. Check the token, then "
                 "run again: the next run sends the refused rows again"
             )
-        if session.temporary_refusals.has_lasted(session.clock.monotonic()):
+        if session.temporary_refusals.has_series_lasted(session.clock.monotonic()):
             session.stop.request_stop(
-                f"the service accepted creates, then refused the last {session.temporary_refusals.count:,} for the "
+                f"the service accepted creates, then refused the last {refusal_count:,} for the "
                 f"same reason ({transition.status}: {transition.message or 'no message'}). Nothing more was sent, and "
                 "the report counts the other rows as unsent. Read the service's message, then run again later. The "
                 "next run sends one of the refused rows again, and the others if the service accepts that row"

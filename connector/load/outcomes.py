@@ -144,7 +144,7 @@ class Outcomes:
         if transition.event in (Event.ANSWERED, Event.REFUSED) and not transition.is_limited:
             is_rejected = transition.event is Event.REFUSED
             reason = session.limits.record_answer(
-                is_rejected=is_rejected, undecided_count=session.temporary_refusals.count
+                is_rejected=is_rejected, undecided_count=session.temporary_refusals.series_length
             )
             if reason is not None:
                 session.stop.request_stop(reason)

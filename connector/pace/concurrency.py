@@ -26,19 +26,19 @@ _LARGE_FALL_SHARE = 0.8
 # The service has become slower if it serves less than this share of the requests per second before the fall.
 _SLOWER_SERVICE_SHARE = 0.85
 _GROWTH_SHARE = 0.1
-_FEWEST_IN_ROUND = 16
+_MIN_ANSWERS_IN_ROUND = 16
 _SHORTEST_ROUND_S = 0.1
 _MOST_ROUNDS_TO_GROW = 16
 # The shares to which a refusal reduces the limit. After a doubling, the limit before the doubling was right. After
 # growth by a tenth, the limit is nearly right.
-_HALF, _THREE_QUARTERS = 0.5, 0.75
+_EARLY_REDUCTION_FACTOR, _LATE_REDUCTION_FACTOR = 0.5, 0.75
 
 
 class ConcurrencyLimit:
     """A limit of requests in flight: `allowed_count`, which begins at `first_limit` and never exceeds `ceiling`.
 
-    Slow rounds do not reduce the limit below `lowest_by_latency`, but refusals do. A round has at least
-    `fewest_in_round` answers.
+    Slow rounds do not reduce the limit below `min_limit_by_latency`, but refusals do. A round has at least
+    `min_answers_in_round` answers.
     """
 
     def __init__(
@@ -46,72 +46,76 @@ class ConcurrencyLimit:
         ceiling: int,
         *,
         first_limit: float = _FIRST_LIMIT,
-        lowest_by_latency: float = _LOWEST_LIMIT,
-        fewest_in_round: int = _FEWEST_IN_ROUND,
+        min_limit_by_latency: float = _LOWEST_LIMIT,
+        min_answers_in_round: int = _MIN_ANSWERS_IN_ROUND,
     ) -> None:
         self._ceiling = max(float(ceiling), _LOWEST_LIMIT)
         self._limit = min(first_limit, self._ceiling)
-        self._lowest_by_latency = min(lowest_by_latency, self._ceiling)
-        self._fewest_in_round = fewest_in_round
+        self._min_limit_by_latency = min(min_limit_by_latency, self._ceiling)
+        self._min_answers_in_round = min_answers_in_round
         self._rounds_to_grow = 1  # number of good rounds before the limit grows; a refusal increases it
         self._good_round_count = 0
         self._is_doubling = True
-        self._least_s = inf  # the smallest mean round-trip time of all rounds
-        self._before_fall: tuple[float, float] | None = None  # the limit, and the requests served per second
-        self._began_at = -inf
-        self._first_at = 0.0  # the time of the round's first answer
-        self._answer_count, self._sum_s, self._most_in_flight = 0, 0.0, 0
+        self._least_mean_s = inf  # the smallest mean round-trip time of all rounds
+        # The limit and the requests served per second before a fall of the limit.
+        self._limit_and_rate_before_fall: tuple[float, float] | None = None
+        self._round_began_at = -inf
+        self._first_answered_at = 0.0  # the time of the round's first answer
+        self._answer_count, self._round_trip_sum_s, self._largest_in_flight_count = 0, 0.0, 0
 
     @property
     def allowed_count(self) -> int:
         """The limit, at least 1."""
         return int(self._limit)
 
-    def record_answer(self, sent_at: float, now: float, in_flight: int) -> None:
-        """Record the answer to an attempt that left at `sent_at` (s). `in_flight` is the number of requests in flight
-        when the answer came, including this request."""
-        if sent_at < self._began_at:  # sent in an earlier round
+    def record_answer(self, sent_at: float, now: float, in_flight_count: int) -> None:
+        """Record the answer to an attempt that left at `sent_at` (s). `in_flight_count` is the number of requests in
+        flight when the answer came, including this request."""
+        if sent_at < self._round_began_at:  # sent in an earlier round
             return
         if not self._answer_count:
-            self._first_at = now
+            self._first_answered_at = now
         self._answer_count += 1
-        self._sum_s += now - sent_at
-        self._most_in_flight = max(self._most_in_flight, in_flight)
-        is_full = self._answer_count >= max(self._fewest_in_round, self._limit / 2)
-        if is_full and now - self._began_at >= _SHORTEST_ROUND_S:
-            self._end_round(self._sum_s / self._answer_count, now)
+        self._round_trip_sum_s += now - sent_at
+        self._largest_in_flight_count = max(self._largest_in_flight_count, in_flight_count)
+        is_round_full = self._answer_count >= max(self._min_answers_in_round, self._limit / 2)
+        if is_round_full and now - self._round_began_at >= _SHORTEST_ROUND_S:
+            self._end_round(self._round_trip_sum_s / self._answer_count, now)
 
     def record_refused(self, sent_at: float, now: float) -> None:
         """Reduce the limit because an attempt that left at `sent_at` (s) was refused or failed.
 
         Attempts that left before the present round began are ignored.
         """
-        if sent_at < self._began_at:
+        if sent_at < self._round_began_at:
             return
-        reduced_limit = self._limit * (_HALF if self._is_doubling else _THREE_QUARTERS)
-        self._is_doubling, self._before_fall = False, None
+        reduced_limit = self._limit * (_EARLY_REDUCTION_FACTOR if self._is_doubling else _LATE_REDUCTION_FACTOR)
+        self._is_doubling, self._limit_and_rate_before_fall = False, None
         self._rounds_to_grow, self._good_round_count = min(4 * self._rounds_to_grow, _MOST_ROUNDS_TO_GROW), 0
         self._limit = max(_LOWEST_LIMIT, min(reduced_limit, self._limit - 1))
         self._begin_round(now)
 
     def _begin_round(self, now: float) -> None:
-        self._began_at, self._answer_count, self._sum_s, self._most_in_flight = now, 0, 0.0, 0
+        self._round_began_at, self._answer_count, self._round_trip_sum_s, self._largest_in_flight_count = now, 0, 0.0, 0
 
     def _end_round(self, mean_s: float, now: float) -> None:
-        is_binding = self._most_in_flight >= 0.9 * int(self._limit)
-        served_per_s = (self._answer_count - 1) / max(now - self._first_at, _SHORTEST_ROUND_S / 100)
+        is_limit_used = self._largest_in_flight_count >= 0.9 * int(self._limit)
+        served_per_s = (self._answer_count - 1) / max(now - self._first_answered_at, _SHORTEST_ROUND_S / 100)
         self._begin_round(now)
-        self._least_s = min(self._least_s, mean_s)
-        if self._before_fall is not None and self._limit < _LARGE_FALL_SHARE * self._before_fall[0]:
-            if is_binding and served_per_s < _SLOWER_SERVICE_SHARE * self._before_fall[1]:
-                self._least_s = mean_s
-            self._before_fall = None
-        if mean_s > _SLOW_ROUND_FACTOR * self._least_s + _TOLERANCE_S:
+        self._least_mean_s = min(self._least_mean_s, mean_s)
+        if (
+            self._limit_and_rate_before_fall is not None
+            and self._limit < _LARGE_FALL_SHARE * self._limit_and_rate_before_fall[0]
+        ):
+            if is_limit_used and served_per_s < _SLOWER_SERVICE_SHARE * self._limit_and_rate_before_fall[1]:
+                self._least_mean_s = mean_s
+            self._limit_and_rate_before_fall = None
+        if mean_s > _SLOW_ROUND_FACTOR * self._least_mean_s + _TOLERANCE_S:
             self._is_doubling = False
-            self._before_fall = self._before_fall or (self._limit, served_per_s)
-            reduced_limit = self._limit * (_GOOD_ROUND_FACTOR * self._least_s + _TOLERANCE_S) / mean_s
-            self._limit = max(reduced_limit, min(self._lowest_by_latency, self._limit))
-        elif is_binding and mean_s <= _GOOD_ROUND_FACTOR * self._least_s + _TOLERANCE_S:
+            self._limit_and_rate_before_fall = self._limit_and_rate_before_fall or (self._limit, served_per_s)
+            reduced_limit = self._limit * (_GOOD_ROUND_FACTOR * self._least_mean_s + _TOLERANCE_S) / mean_s
+            self._limit = max(reduced_limit, min(self._min_limit_by_latency, self._limit))
+        elif is_limit_used and mean_s <= _GOOD_ROUND_FACTOR * self._least_mean_s + _TOLERANCE_S:
             self._grow_limit()
 
     def _grow_limit(self) -> None:

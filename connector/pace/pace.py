@@ -9,15 +9,15 @@ from math import inf
 from connector.pace.concurrency import ConcurrencyLimit
 from connector.pace.rate import FoundLimit, RateController
 
-_FAILURES = 10  # failures in a row that open the breaker, because a restart cuts off many requests at once
+_FAILURES_TO_OPEN = 10  # failures in a row that open the breaker, because a restart cuts off many requests at once
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 10.0
 # If this many seconds lie between two failures, the count of failures starts again, because nothing was sent meanwhile.
-_APART_S = 2 * _LONGEST_WAIT_S
+_MAX_FAILURE_GAP_S = 2 * _LONGEST_WAIT_S
 # The run ends after this many seconds of failures. A restart of the service takes less time, and cron can start the run
 # again.
-_GIVEN_UP_S = 60.0
-_LONGEST_LIMITED_S = 180.0  # the run ends after this many seconds of only 429; windows of rate limits are shorter
+_MAX_FAILURE_TIME_S = 60.0
+_MAX_RATE_LIMITED_S = 180.0  # the run ends after this many seconds of only 429; windows of rate limits are shorter
 
 
 class Breaker:
@@ -62,12 +62,12 @@ class Breaker:
     def record_failure(self, sent_at: float, now: float) -> None:
         """Record that a request that left at `sent_at` failed. If the request left long after the last failure, the
         count of failures in a row starts again."""
-        if sent_at - self._failed_at > _APART_S:
+        if sent_at - self._failed_at > _MAX_FAILURE_GAP_S:
             self._failures_in_row, self._failing_since = 0, inf
         self._failures_in_row, self._failed_at = self._failures_in_row + 1, now
         self._failing_since = min(self._failing_since, now)
         if self._probe_at is None:
-            if self._failures_in_row >= _FAILURES:
+            if self._failures_in_row >= _FAILURES_TO_OPEN:
                 self._probe_at = now + self._wait_s
         elif self._probe_sent_at is not None and sent_at >= self._probe_sent_at:
             self._wait_s = min(2 * self._wait_s, _LONGEST_WAIT_S)
@@ -79,15 +79,15 @@ class Breaker:
         if self._probe_sent_at is not None and sent_at >= self._probe_sent_at:
             self._probe_sent_at = None
 
-    def record_limited(self, now: float) -> bool:
+    def record_rate_limited(self, now: float) -> bool:
         """Record that a request was refused for its rate (429). Return whether the run must end, because all answers of
         the last three minutes were 429."""
         self._limited_since = min(self._limited_since, now)
-        return now - self._limited_since > _LONGEST_LIMITED_S
+        return now - self._limited_since > _MAX_RATE_LIMITED_S
 
     def has_given_up(self, now: float) -> bool:
         """Return whether the run must end, because requests have failed for a minute."""
-        return self._failures_in_row >= 2 and now - self._failing_since >= _GIVEN_UP_S
+        return self._failures_in_row >= 2 and now - self._failing_since >= _MAX_FAILURE_TIME_S
 
 
 class Pace:
@@ -99,11 +99,11 @@ class Pace:
         self,
         max_rate: float = inf,
         max_concurrency: int = 1,
-        found: FoundLimit | None = None,
-        age_s: float = 0.0,
+        found_limit: FoundLimit | None = None,
+        found_limit_age_s: float = 0.0,
     ) -> None:
-        """`max_rate` (requests/s) and `max_concurrency` (requests in flight) are ceilings. `found` is the limit that an
-        earlier run found `age_s` seconds ago."""
-        self.rate = RateController(max_rate, found, age_s)
+        """`max_rate` (requests/s) and `max_concurrency` (requests in flight) are ceilings. `found_limit` is the limit
+        that an earlier run found `found_limit_age_s` seconds ago."""
+        self.rate = RateController(max_rate, found_limit, found_limit_age_s)
         self.concurrency = ConcurrencyLimit(max_concurrency)
         self.breaker = Breaker()

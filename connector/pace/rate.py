@@ -34,9 +34,9 @@ random: it does not depend on the rate. A *short* pause is a pause under 10 s.
 A *stretch* is the time between two refusals that count. It ends with a refusal that has a pause, or with the third
 refusal without a pause beyond the tolerated share (the sixth while chance is expected). `record_refused` ends the
 stretch. During the pause, the rate stays, and the answers to the requests behind the refused one are counted. When the
-first request leaves after the pause, `_decide` chooses: chance, a new search or a ramp. A ramp begins to rise after one
-request was served (`_recover`). After five refusals in a row, only single requests leave: the wait between two requests
-doubles up to one second.
+first request leaves after the pause, `_apply_refusal` chooses: chance, a new search or a ramp. A ramp begins to rise
+after one request was served (`_recover`). After five refusals in a row, only single requests leave: the wait between
+two requests doubles up to one second.
 
 Rates are measured between the times at which requests leave, in seconds of a monotonic clock. Pure: the time
 `now` is an argument.
@@ -47,73 +47,75 @@ from dataclasses import dataclass, replace
 from math import exp, inf, log, ulp
 
 _FIRST_RATE = 20.0  # requests/s; most services allow this rate for the short time of the first doublings
-_GROWTH = 0.42  # share by which an answer raises the rate in the search: two answers double the rate
-_BUSY_GAPS = 4  # a sender is busy if the gap between two requests is at most this many times 1 / rate
+_SEARCH_GROWTH_SHARE = 0.42  # share by which an answer raises the rate in the search: two answers double the rate
+_MAX_BUSY_GAP_FACTOR = 4  # a sender is busy if the gap between two requests is at most this many times 1 / rate
 # A ramp after a search ends at most at this many times the mean rate of the search, because the search began slowly.
-_FIRST_END = 2.0
+_FIRST_RAMP_END_FACTOR = 2.0
 # The length of the longest ramp in costs of a refusal. With 20, this ramp loses 1/21 of the time to its refusal. A
 # longer ramp would find a raised limit late.
 _LONGEST_RAMP_COSTS = 20.0
 # The length of the longest ramp is computed with at least this cost (s). With a smaller value, a limit of 5 requests/s
 # without pauses refuses more than 3 % of the requests.
-_LEAST_CAP_COST_S = 2.0
+_LEAST_COST_IN_LONGEST_RAMP_S = 2.0
 _LEAST_COST_S = 0.3  # the length of any other ramp is computed with at least this cost (s)
 # A ramp begins at least this share below its upper end. Half of this share scales the rise above the upper end.
-_ROOM = 0.015
+_LEAST_RISE_SHARE = 0.015
 # Seconds in which the rise above the upper end of a ramp grows e-fold. A ramp uses a longer window instead.
-_PROBE_S = 2.0
+_EXCESS_GROWTH_S = 2.0
 _LONGEST_WINDOW_S = 61.0  # the longest window of services; refusals of all requests for a longer time are an outage
-_WINDOW_ROOM = 0.1  # a ramp after a full window ends this share above the mean rate of the window
-_REFUSALS = 3  # the fewest refusals without a pause, or answers behind a refused request, that show the cause
+_WINDOW_RISE_SHARE = 0.1  # a ramp after a full window ends this share above the mean rate of the window
+_MIN_REFUSALS = 3  # the fewest refusals without a pause, or answers behind a refused request, that show the cause
 # The number of refusals for each served request that do not count. The first number is for a ramp, and the second for a
 # search or while chance is expected.
-_TOLERATED, _TOLERATED_CHANCE = 0.01, 0.2
-_SURE = 0.9  # a ramp begins at this share of the rate behind a refused request, because a sample is not exact
-_FEW = 5  # so few served requests prove no rate; after as many refusals in a row, only single requests leave
+_TOLERATED_SHARE, _TOLERATED_CHANCE_SHARE = 0.01, 0.2
+# A ramp begins at this share of the rate behind a refused request, because a sample is not exact.
+_BEHIND_RATE_SHARE = 0.9
+_FEW_REQUESTS = 5  # so few served requests prove no rate; after as many refusals in a row, only single requests leave
 # Refusals without a pause are evidence of chance if at least this many requests are served for each refusal.
-_SERVED_BETWEEN = 8.0
+_SERVED_PER_CHANCE_REFUSAL = 8.0
 # A refusal with this pause or a longer pause never counts as chance, because a wrong guess costs the pause again.
-_LIMIT_PAUSE_S = 10.0
+_SHORTEST_LONG_PAUSE_S = 10.0
 # Chance is not expected after this many refusals without evidence. A limit is certain after this many refusals without
 # a contradiction.
-_PATIENCE = 10
-_SLACK_S = 0.005  # seconds that a late sender may catch up: one turn of the event loop
-_HALVED_IN_S = 86_400.0  # seconds after which half of the low end of an earlier limit is used, because limits change
-_LEAST_SHARE = 0.25  # the used low end is at least this share, or at least the first rate if that is lower
+_MAX_REFUSALS_WITHOUT_EVIDENCE = 10
+_MAX_CATCH_UP_S = 0.005  # seconds that a late sender may catch up: one turn of the event loop
+# Seconds after which half of the low rate of an earlier limit is used, because limits change.
+_LIMIT_HALF_LIFE_S = 86_400.0
+_LEAST_LOW_RATE_SHARE = 0.25  # the used low rate is at least this share, or at least the first rate if that is lower
 
 
 @dataclass(frozen=True, slots=True)
 class FoundLimit:
-    """A limit that a run has found: the rates `low` and `high` of the next ramp (requests/s), the pause of a refusal
-    (s), and the longest window in which the limiter may count (s)."""
+    """A limit that a run has found: the rates `low_rate` and `high_rate` of the next ramp (requests/s), the pause of a
+    refusal (s), and the longest window in which the limiter may count (s)."""
 
-    low: float
-    high: float
+    low_rate: float
+    high_rate: float
     pause_s: float
     window_s: float
 
     def scale(self, factor: float) -> "FoundLimit":
         """Return the limit multiplied by `factor`. Shards use this to turn the limit of a shard into the limit of all
         shards, or back."""
-        return replace(self, low=self.low * factor, high=self.high * factor)
+        return replace(self, low_rate=self.low_rate * factor, high_rate=self.high_rate * factor)
 
 
 @dataclass(frozen=True, slots=True)
 class _Ramp:
-    """The rate from `low` to `high` requests/s in `length_s` seconds. Later, the rise above `high` grows e-fold in
-    `probe_s` seconds."""
+    """The rate from `low_rate` to `high_rate` requests/s in `length_s` seconds. Later, the rise above `high_rate` grows
+    e-fold in `excess_growth_s` seconds."""
 
-    low: float
-    high: float
+    low_rate: float
+    high_rate: float
     length_s: float
-    probe_s: float
+    excess_growth_s: float
 
-    def rate_at(self, seconds: float) -> float:
+    def compute_rate(self, sending_s: float) -> float:
         """Return the rate (requests/s) after this time of sending."""
-        if seconds < self.length_s:
-            return self.low * math.pow(self.high / self.low, seconds / self.length_s)
-        excess = exp(min((seconds - self.length_s) / self.probe_s, 30.0)) - 1
-        return self.high * (1 + _ROOM / 2 * excess)
+        if sending_s < self.length_s:
+            return self.low_rate * math.pow(self.high_rate / self.low_rate, sending_s / self.length_s)
+        excess_factor = exp(min((sending_s - self.length_s) / self.excess_growth_s, 30.0)) - 1
+        return self.high_rate * (1 + _LEAST_RISE_SHARE / 2 * excess_factor)
 
 
 @dataclass(slots=True)
@@ -122,80 +124,89 @@ class _Stretch:
     refusal."""
 
     began_at: float = inf  # when the first request left; after the refusal of a limit, the first served request
-    served: int = 0
-    excess: float = 0.0  # refusals beyond the tolerated share
-    served_before: int = 0  # requests served before the first refusal of `excess`
+    served_count: int = 0
+    excess_refusal_count: float = 0.0  # refusals beyond the tolerated share
+    served_before_count: int = 0  # requests served before the first refusal of `excess_refusal_count`
     refused_sent_at: float = inf  # when the refused request left
     rate: float = 1.0  # rate when the refusal arrived (requests/s); after a search, at most twice the mean rate
-    sent_s: float = 1.0  # from `began_at` to `refused_sent_at`
-    filled_s: float = 1.0  # the sum of `sent_s` and the longer of the pauses before and after
-    served_behind: int = 0  # served requests behind the refused one
-    refused_behind: int = 0  # refused requests behind the refused one
+    sending_s: float = 1.0  # from `began_at` to `refused_sent_at`
+    sending_and_pause_s: float = 1.0  # the sum of `sending_s` and the longer of the pauses before and after
+    served_behind_count: int = 0  # served requests behind the refused one
+    refused_behind_count: int = 0  # refused requests behind the refused one
 
 
 class RateController:
     """Decides when the next request may leave; never exceeds `ceiling` (requests/s).
 
-    `found` is the limit that an earlier run found `age_s` seconds ago.
+    `found_limit` is the limit that an earlier run found `found_limit_age_s` seconds ago.
     """
 
-    def __init__(self, ceiling: float = inf, found: FoundLimit | None = None, age_s: float = 0.0) -> None:
+    def __init__(
+        self, ceiling: float = inf, found_limit: FoundLimit | None = None, found_limit_age_s: float = 0.0
+    ) -> None:
         self.rate = min(_FIRST_RATE, ceiling)  # requests/s
         self._ceiling = ceiling
-        self._trip_s = 0.1  # mean round trip of served requests
+        self._mean_round_trip_s = 0.1  # mean round trip of served requests
         self._due_at = self._left_at = -inf  # when the next request may leave, and when the last one left
-        self._is_busy = True  # requests leave about as fast as the rate allows; only then the rate grows
+        self._is_sender_busy = True  # requests leave about as fast as the rate allows; only then the rate grows
         self._paused_until = -inf
         self._old_answers_until = -inf  # answers to requests that left before this time belong to the last refusal
         self._ramp: _Ramp | None = None  # None in the search
-        self._ramp_s = 0.0  # time of sending since the ramp began
-        self._stretch, self._ended = _Stretch(), _Stretch()  # the present stretch, and the one before the last refusal
+        self._ramp_sending_s = 0.0  # time of sending since the ramp began
+        self._stretch = _Stretch()  # the present stretch
+        self._ended_stretch = _Stretch()  # the stretch before the last refusal
         self._is_measured = False  # a refusal of this run showed a limit
-        self._is_undecided = False  # `_decide` has not run for the last refusal
+        self._is_undecided = False  # `_apply_refusal` has not run for the last refusal
         # True if the last refusal was chance, or if a request was served or a search began after the refusal.
         self._has_recovered = True
-        self._refused_in_row = 0
-        self._fewest_served = inf  # the smallest number of served requests of a stretch; more cannot be saved up
+        self._refused_in_row_count = 0
+        self._fewest_served_count = inf  # the smallest number of served requests of a stretch; more cannot be saved up
         self._pause_s = self._window_s = 0.0  # as in `FoundLimit`
         self._proved_rate = 0.0  # requests/s: the highest lower bound since the last fall of the limit
-        self._chance_left = 0  # refusals without evidence until chance is not expected; 0: chance is not expected
+        # Refusals without evidence until chance is not expected; 0: chance is not expected.
+        self._remaining_chance_count = 0
         # The stretch with the most served requests, among the stretches after short pauses since the last
         # contradiction.
-        self._most_served: _Stretch | None = None
+        self._largest_stretch: _Stretch | None = None
         self._is_after_short_pause = False  # the present stretch began after a short pause
         # Refusals in a row, after short pauses, that no earlier stretch contradicts. From ten on, the limit is certain.
         self._agreement_count = 0
-        if found is not None:
-            self._pause_s, self._window_s = found.pause_s, found.window_s
-            least = min(_FIRST_RATE, _LEAST_SHARE * found.low)
-            self._begin_ramp(max(found.low * 0.5 ** (max(age_s, 0.0) / _HALVED_IN_S), least), found.high)
+        if found_limit is not None:
+            self._pause_s, self._window_s = found_limit.pause_s, found_limit.window_s
+            least_rate = min(_FIRST_RATE, _LEAST_LOW_RATE_SHARE * found_limit.low_rate)
+            self._begin_ramp(
+                max(found_limit.low_rate * 0.5 ** (max(found_limit_age_s, 0.0) / _LIMIT_HALF_LIFE_S), least_rate),
+                found_limit.high_rate,
+            )
 
     @property
-    def found(self) -> FoundLimit | None:
+    def found_limit(self) -> FoundLimit | None:
         """The limit that is known now, or None during a search. After a doubt, the limit is also None until the search
         ends. The last refusal counts even during its pause."""
         if self._is_undecided:
-            self._decide()
+            self._apply_refusal()
         if self._ramp is None:
             return None
-        sent_s = max(self._left_at - self._stretch.began_at, 1 / self.rate)
-        low = max(self._ramp.low, min(self._stretch.served / (sent_s + self._pause_s), self._ramp.high))
-        return FoundLimit(low, max(self._ramp.high, self.rate), self._pause_s, self._window_s)
+        sending_s = max(self._left_at - self._stretch.began_at, 1 / self.rate)
+        low_rate = max(
+            self._ramp.low_rate, min(self._stretch.served_count / (sending_s + self._pause_s), self._ramp.high_rate)
+        )
+        return FoundLimit(low_rate, max(self._ramp.high_rate, self.rate), self._pause_s, self._window_s)
 
     @property
     def is_measured(self) -> bool:
         """Whether this run has measured the limit: by a refusal that was not chance, or by a rate above the earlier
         limit."""
         if self._is_undecided:
-            self._decide()
-        return self._is_measured or (self._ramp is not None and self.rate > self._ramp.high)
+            self._apply_refusal()
+        return self._is_measured or (self._ramp is not None and self.rate > self._ramp.high_rate)
 
     def admit(self, now: float) -> float:
         """Return 0 if a request may leave, and count it as sent; otherwise the seconds to wait."""
         wait_s = max(self._due_at, self._paused_until) - now
         if wait_s > 2 * ulp(now):  # sums of floats are rounded
             return wait_s
-        self._leave(now)
+        self._record_departure(now)
         return 0.0
 
     def reserve(self, now: float) -> float:
@@ -206,158 +217,192 @@ class RateController:
         """
         leaves_at = max(now, self._paused_until)
         if self._is_undecided:
-            self._decide()
+            self._apply_refusal()
         if self._ramp is None and self._ceiling == inf:
-            self._count_leaving(leaves_at)
+            self._update_departure_time(leaves_at)
         else:
             leaves_at = max(leaves_at, self._due_at)
-            self._leave(leaves_at)
+            self._record_departure(leaves_at)
         return leaves_at - now
 
     def record_served(self, sent_at: float, now: float) -> None:
         """Record that a request sent at `sent_at` got an answer other than a refusal for its rate."""
-        self._trip_s += 0.1 * (now - sent_at - self._trip_s)
+        self._mean_round_trip_s += 0.1 * (now - sent_at - self._mean_round_trip_s)
         if sent_at < self._old_answers_until:
-            self._ended.served_behind += sent_at > self._ended.refused_sent_at
+            self._ended_stretch.served_behind_count += sent_at > self._ended_stretch.refused_sent_at
             return
         if not self._has_recovered:
             self._recover(sent_at)
-        self._stretch.served += 1
-        self._refused_in_row = 0
-        tolerated = _TOLERATED_CHANCE if self._ramp is None or self._chance_left else _TOLERATED
-        self._stretch.excess = max(self._stretch.excess - tolerated, 0.0)
-        if self._ramp is None and self._is_busy:  # a high rate at most triples in a round trip
-            self.rate = min(self.rate + min(_GROWTH * self.rate, 2 / self._trip_s), self._ceiling)
+        self._stretch.served_count += 1
+        self._refused_in_row_count = 0
+        tolerated_share = (
+            _TOLERATED_CHANCE_SHARE if self._ramp is None or self._remaining_chance_count else _TOLERATED_SHARE
+        )
+        self._stretch.excess_refusal_count = max(self._stretch.excess_refusal_count - tolerated_share, 0.0)
+        if self._ramp is None and self._is_sender_busy:  # a high rate at most triples in a round trip
+            self.rate = min(
+                self.rate + min(_SEARCH_GROWTH_SHARE * self.rate, 2 / self._mean_round_trip_s), self._ceiling
+            )
 
     def record_refused(self, sent_at: float, now: float, retry_after_s: float | None = None) -> None:
         """Record that a request sent at `sent_at` was refused for its rate. No request leaves for `retry_after_s`."""
-        pause_s, ended, stretch = retry_after_s or 0.0, self._ended, self._stretch
+        pause_s, ended_stretch, stretch = retry_after_s or 0.0, self._ended_stretch, self._stretch
         self._paused_until = max(self._paused_until, now + pause_s)
         if sent_at < self._old_answers_until:
-            ended.refused_behind += sent_at > ended.refused_sent_at
+            ended_stretch.refused_behind_count += sent_at > ended_stretch.refused_sent_at
             return
-        self._refused_in_row += 1
+        self._refused_in_row_count += 1
         if not self._has_recovered:
             self._old_answers_until = max(now, self._paused_until)
             return
-        if not stretch.excess:
-            stretch.served_before = stretch.served
-        stretch.excess += 1
-        if not pause_s and stretch.excess < (2 * _REFUSALS if self._chance_left else _REFUSALS):
+        if not stretch.excess_refusal_count:
+            stretch.served_before_count = stretch.served_count
+        stretch.excess_refusal_count += 1
+        if not pause_s and stretch.excess_refusal_count < (
+            2 * _MIN_REFUSALS if self._remaining_chance_count else _MIN_REFUSALS
+        ):
             return
         self._pause_s, self._old_answers_until = pause_s, max(now, self._paused_until)
         stretch.refused_sent_at, stretch.rate = sent_at, self.rate
-        stretch.sent_s = max(sent_at - stretch.began_at, 1 / self.rate)
+        stretch.sending_s = max(sent_at - stretch.began_at, 1 / self.rate)
         # Includes the longer of the pauses before and after the stretch.
-        stretch.filled_s = max(stretch.sent_s + pause_s, sent_at - ended.refused_sent_at)
+        stretch.sending_and_pause_s = max(stretch.sending_s + pause_s, sent_at - ended_stretch.refused_sent_at)
         if self._ramp is None:  # the rate is far above the mean rate that was served
-            stretch.rate = min(self.rate, _FIRST_END * max(stretch.served, 1) / stretch.sent_s)
-        self._ended, self._stretch = stretch, _Stretch()
+            stretch.rate = min(self.rate, _FIRST_RAMP_END_FACTOR * max(stretch.served_count, 1) / stretch.sending_s)
+        self._ended_stretch, self._stretch = stretch, _Stretch()
         self._is_undecided, self._has_recovered = True, False
 
-    def _leave(self, at: float) -> None:
-        """Record that a request leaves at `at`, and set the time of the next one."""
+    def _record_departure(self, left_at: float) -> None:
+        """Record that a request leaves at `left_at`, and set the time of the next one."""
         if self._is_undecided:
-            self._decide()
-        since_s = self._count_leaving(at)
-        if self._ramp is not None and self._is_busy and self._has_recovered:
-            self._ramp_s += max(since_s, 0.0)
-            self.rate = min(self._ramp.rate_at(self._ramp_s), self._ceiling)
-        self._due_at = max(self._due_at, self._paused_until, at - _SLACK_S) + 1 / self.rate
-        if self._refused_in_row >= _FEW:  # only single requests leave, in the end one a second
-            doublings = min(self._refused_in_row - _FEW, 30)
-            self._due_at = max(self._due_at, at + min(self._trip_s * 2.0**doublings, 1.0))
+            self._apply_refusal()
+        gap_s = self._update_departure_time(left_at)
+        if self._ramp is not None and self._is_sender_busy and self._has_recovered:
+            self._ramp_sending_s += max(gap_s, 0.0)
+            self.rate = min(self._ramp.compute_rate(self._ramp_sending_s), self._ceiling)
+        self._due_at = max(self._due_at, self._paused_until, left_at - _MAX_CATCH_UP_S) + 1 / self.rate
+        if self._refused_in_row_count >= _FEW_REQUESTS:  # only single requests leave, in the end one a second
+            doubling_count = min(self._refused_in_row_count - _FEW_REQUESTS, 30)
+            self._due_at = max(self._due_at, left_at + min(self._mean_round_trip_s * 2.0**doubling_count, 1.0))
 
-    def _count_leaving(self, at: float) -> float:
+    def _update_departure_time(self, left_at: float) -> float:
         """Record the time at which a request leaves, and return the seconds since the request before it."""
-        self._stretch.began_at = min(self._stretch.began_at, at)
-        since_s = at - max(self._left_at, self._stretch.began_at)
-        self._is_busy = since_s * self.rate <= _BUSY_GAPS
-        self._left_at = at
-        return since_s
+        self._stretch.began_at = min(self._stretch.began_at, left_at)
+        gap_s = left_at - max(self._left_at, self._stretch.began_at)
+        self._is_sender_busy = gap_s * self.rate <= _MAX_BUSY_GAP_FACTOR
+        self._left_at = left_at
+        return gap_s
 
-    def _decide(self) -> None:
+    def _apply_refusal(self) -> None:
         """Choose the effect of the last refusal: none, because it was chance, or a new search, or a ramp."""
-        ended, rate_behind, self._is_undecided = self._ended, 0.0, False
-        if ended.served_behind > _FEW and self._left_at > ended.refused_sent_at:
-            rate_behind = (ended.served_behind - 1) / (self._left_at - ended.refused_sent_at)
-        is_short = 0 < self._pause_s < _LIMIT_PAUSE_S
-        if is_short and self._judge_doubt():
+        ended_stretch, behind_rate, self._is_undecided = self._ended_stretch, 0.0, False
+        if ended_stretch.served_behind_count > _FEW_REQUESTS and self._left_at > ended_stretch.refused_sent_at:
+            behind_rate = (ended_stretch.served_behind_count - 1) / (self._left_at - ended_stretch.refused_sent_at)
+        is_pause_short = 0 < self._pause_s < _SHORTEST_LONG_PAUSE_S
+        if is_pause_short and self._detect_contradiction():
             self._ramp, self._has_recovered = None, True
-        elif self._judge_chance(is_short, rate_behind):
+        elif self._detect_chance(is_pause_short, behind_rate):
             self._has_recovered = True
         else:
             self._window_s = max(self._window_s, min(self._pause_s, _LONGEST_WINDOW_S))
-            self._begin_ramp(*self._find_ends(rate_behind))
+            self._begin_ramp(*self._find_ramp_rates(behind_rate))
             self._is_measured = True
         if self._has_recovered:
-            self._refused_in_row = 0
-        self._is_after_short_pause = is_short
+            self._refused_in_row_count = 0
+        self._is_after_short_pause = is_pause_short
 
-    def _find_ends(self, rate_behind: float) -> tuple[float, float]:
+    def _find_ramp_rates(self, behind_rate: float) -> tuple[float, float]:
         """Return the first rate and the end of the next ramp (requests/s)."""
-        ended = self._ended
-        self._fewest_served = min(self._fewest_served, ended.served)
-        proved = max(ended.served, 1) / ended.filled_s  # the service serves at least one request after a pause
-        if ended.sent_s >= self._pause_s:
-            proved = max(proved, (ended.served - 2 * self._fewest_served) / ended.sent_s)
-        return max((proved * ended.rate) ** 0.5, _SURE * rate_behind), max(ended.rate, rate_behind)
+        ended_stretch = self._ended_stretch
+        self._fewest_served_count = min(self._fewest_served_count, ended_stretch.served_count)
+        # The service serves at least one request after a pause.
+        proved_rate = max(ended_stretch.served_count, 1) / ended_stretch.sending_and_pause_s
+        if ended_stretch.sending_s >= self._pause_s:
+            proved_rate = max(
+                proved_rate, (ended_stretch.served_count - 2 * self._fewest_served_count) / ended_stretch.sending_s
+            )
+        first_rate = max((proved_rate * ended_stretch.rate) ** 0.5, _BEHIND_RATE_SHARE * behind_rate)
+        return first_rate, max(ended_stretch.rate, behind_rate)
 
-    def _judge_doubt(self) -> bool:
+    def _detect_contradiction(self) -> bool:
         """Return whether an earlier stretch contradicts the limit: more of its requests were served than a limit at the
         refused rate allows."""
-        ended, most = self._ended, self._most_served
-        if ended.refused_behind >= max(_REFUSALS, ended.served_behind):
-            self._agreement_count = _PATIENCE  # only a limit refuses most requests behind the refused one
-        if self._agreement_count >= _PATIENCE or not self._is_after_short_pause:
+        ended_stretch, largest_stretch = self._ended_stretch, self._largest_stretch
+        if ended_stretch.refused_behind_count >= max(_MIN_REFUSALS, ended_stretch.served_behind_count):
+            # Only a limit refuses most requests behind the refused one.
+            self._agreement_count = _MAX_REFUSALS_WITHOUT_EVIDENCE
+        if self._agreement_count >= _MAX_REFUSALS_WITHOUT_EVIDENCE or not self._is_after_short_pause:
             return False
-        if most is None or ended.served > most.served:
-            self._most_served = ended
-        if self._ramp is None or most is None:
+        if largest_stretch is None or ended_stretch.served_count > largest_stretch.served_count:
+            self._largest_stretch = ended_stretch
+        if self._ramp is None or largest_stretch is None:
             return False
-        allowed_count = ended.served + _FEW + ended.rate * max(most.sent_s - ended.sent_s, 0.0)
-        is_contradicted = most.served > allowed_count
+        allowed_count = (
+            ended_stretch.served_count
+            + _FEW_REQUESTS
+            + ended_stretch.rate * max(largest_stretch.sending_s - ended_stretch.sending_s, 0.0)
+        )
+        is_contradicted = largest_stretch.served_count > allowed_count
         if is_contradicted:  # a stretch contradicts only once, because the limit may have fallen since then
-            self._most_served = None
+            self._largest_stretch = None
         self._agreement_count = 0 if is_contradicted else self._agreement_count + 1
         return is_contradicted
 
-    def _judge_chance(self, is_short: bool, rate_behind: float) -> bool:
+    def _detect_chance(self, is_pause_short: bool, behind_rate: float) -> bool:
         """Return whether the last refusal counts as chance, and record the evidence."""
-        ended = self._ended
-        are_most_served = is_short and ended.served_behind >= max(_REFUSALS, 3 * ended.refused_behind)
+        ended_stretch = self._ended_stretch
+        are_most_behind_served = is_pause_short and ended_stretch.served_behind_count >= max(
+            _MIN_REFUSALS, 3 * ended_stretch.refused_behind_count
+        )
         if self._ramp is None:  # the rate doubles, so a limit refuses most requests behind the refused one
-            if are_most_served:
-                self._chance_left = _PATIENCE
-            return are_most_served
+            if are_most_behind_served:
+                self._remaining_chance_count = _MAX_REFUSALS_WITHOUT_EVIDENCE
+            return are_most_behind_served
         if self._pause_s:
-            is_single = are_most_served and not ended.refused_behind
+            is_refusal_single = are_most_behind_served and not ended_stretch.refused_behind_count
         else:
-            is_single = ended.served - ended.served_before >= _SERVED_BETWEEN * ended.excess
-        is_below = ended.rate < self._proved_rate
-        if is_below and not is_single:
+            is_refusal_single = (
+                ended_stretch.served_count - ended_stretch.served_before_count
+                >= _SERVED_PER_CHANCE_REFUSAL * ended_stretch.excess_refusal_count
+            )
+        is_below_proved_rate = ended_stretch.rate < self._proved_rate
+        if is_below_proved_rate and not is_refusal_single:
             self._proved_rate = 0.0  # the limit has fallen
-        self._chance_left = _PATIENCE if is_below and is_single else max(self._chance_left - 1, 0)
-        self._proved_rate = max(self._proved_rate, (ended.served - _FEW) / ended.filled_s, rate_behind)
-        return are_most_served and self._chance_left > 0
+        self._remaining_chance_count = (
+            _MAX_REFUSALS_WITHOUT_EVIDENCE
+            if is_below_proved_rate and is_refusal_single
+            else max(self._remaining_chance_count - 1, 0)
+        )
+        self._proved_rate = max(
+            self._proved_rate,
+            (ended_stretch.served_count - _FEW_REQUESTS) / ended_stretch.sending_and_pause_s,
+            behind_rate,
+        )
+        return are_most_behind_served and self._remaining_chance_count > 0
 
     def _recover(self, sent_at: float) -> None:
         """Begin the stretch at `sent_at`, when the first request left that was served after the refusal. If the service
         refused all requests until the end of a window, begin a ramp at the rate of this window."""
         self._has_recovered, self._stretch.began_at = True, sent_at
-        ended, paused_s = self._ended, sent_at - self._ended.refused_sent_at
-        is_too_long = self._refused_in_row >= _FEW and self._pause_s + 1.0 < paused_s < _LONGEST_WINDOW_S
-        if is_too_long and ended.served > _FEW:  # with fewer requests, the cause was an outage and not a full window
-            mean = ended.served / (ended.sent_s + paused_s)
+        ended_stretch, paused_s = self._ended_stretch, sent_at - self._ended_stretch.refused_sent_at
+        is_pause_too_long = (
+            self._refused_in_row_count >= _FEW_REQUESTS and self._pause_s + 1.0 < paused_s < _LONGEST_WINDOW_S
+        )
+        # With fewer requests, the cause was an outage and not a full window.
+        if is_pause_too_long and ended_stretch.served_count > _FEW_REQUESTS:
+            mean_rate = ended_stretch.served_count / (ended_stretch.sending_s + paused_s)
             self._window_s = max(self._window_s, paused_s)
-            self._begin_ramp(mean, (1 + _WINDOW_ROOM) * mean)
+            self._begin_ramp(mean_rate, (1 + _WINDOW_RISE_SHARE) * mean_rate)
             self._is_measured = True
 
-    def _begin_ramp(self, low: float, high: float) -> None:
-        low = min(low, (1 - _ROOM) * high)
-        self.rate = min(low, self._ceiling)
-        width = log(high / low)
-        cost_s = self._pause_s + self._trip_s + (1 if self._pause_s else _REFUSALS) / self.rate
-        longest_s = _LONGEST_RAMP_COSTS * max(cost_s, _LEAST_CAP_COST_S)
-        length_s = max(min(2 * max(cost_s, _LEAST_COST_S) / min(width, 1.0), longest_s), 2 * self._window_s)
-        self._ramp, self._ramp_s = _Ramp(low, high, length_s, max(_PROBE_S, self._window_s)), 0.0
+    def _begin_ramp(self, low_rate: float, high_rate: float) -> None:
+        low_rate = min(low_rate, (1 - _LEAST_RISE_SHARE) * high_rate)
+        self.rate = min(low_rate, self._ceiling)
+        log_width = log(high_rate / low_rate)
+        refusal_cost_s = self._pause_s + self._mean_round_trip_s + (1 if self._pause_s else _MIN_REFUSALS) / self.rate
+        longest_ramp_s = _LONGEST_RAMP_COSTS * max(refusal_cost_s, _LEAST_COST_IN_LONGEST_RAMP_S)
+        length_s = max(
+            min(2 * max(refusal_cost_s, _LEAST_COST_S) / min(log_width, 1.0), longest_ramp_s), 2 * self._window_s
+        )
+        self._ramp = _Ramp(low_rate, high_rate, length_s, max(_EXCESS_GROWTH_S, self._window_s))
+        self._ramp_sending_s = 0.0

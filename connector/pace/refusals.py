@@ -29,12 +29,12 @@ class _ReducedPaceCounts:
     """The results of the creates that left from two seconds after the pace was reduced for a kind of refusal. Then the
     pace has come down to a limit."""
 
-    since: float
+    counted_from: float
     accepted_count: int = 0
     refused_count: int = 0
 
     @property
-    def is_no_better(self) -> bool:
+    def are_most_refused(self) -> bool:
         """Whether most creates are still refused and others are accepted. Then the rows cause the refusals."""
         return (
             self.accepted_count > 0
@@ -55,14 +55,14 @@ class TemporaryRefusals:
     """
 
     __slots__ = (
-        "_count",
         "_final_kinds",
         "_has_accepted",
-        "_kind",
         "_latest_kinds",
+        "_long_series_began_at",
         "_reduced_pace_counts",
         "_refused_retry_counts",
-        "_since",
+        "_series_kind",
+        "_series_length",
         "_suspect_kinds",
         "accepted_kinds",
         "earlier_kinds",
@@ -77,12 +77,13 @@ class TemporaryRefusals:
         self._refused_retry_counts = Counter[str]()
         self._has_accepted = False
         self._latest_kinds: deque[str] = deque(maxlen=_SAMPLE_SIZE)  # kinds of the latest answers, "" for others
-        self._kind, self._count, self._since = "", 0, inf  # the present series, and the time of its 20th refusal
+        # The present series, and the time of its 20th refusal.
+        self._series_kind, self._series_length, self._long_series_began_at = "", 0, inf
 
     @property
-    def count(self) -> int:
+    def series_length(self) -> int:
         """The length of the present series of refusals."""
-        return self._count
+        return self._series_length
 
     def may_be_temporary(self, kind: str) -> bool:
         """Return whether refusals of this kind may be temporary, because their cause is the service and not a row."""
@@ -92,15 +93,15 @@ class TemporaryRefusals:
         """Return whether this run has tried this kind long enough, so that its refusals are final."""
         return kind in self._final_kinds
 
-    def record_accepted(self, sent_at: float, refused_kind: str = "") -> None:
-        """Record that a create was accepted. `refused_kind` is the kind of an earlier refusal of the same create."""
+    def record_accepted(self, sent_at: float, earlier_kind: str = "") -> None:
+        """Record that a create was accepted. `earlier_kind` is the kind of an earlier refusal of the same create."""
         self._has_accepted = True
         for counts in self._reduced_pace_counts.values():
-            counts.accepted_count += sent_at > counts.since
+            counts.accepted_count += sent_at > counts.counted_from
         self._latest_kinds.append("")
         self.end_series()
-        if refused_kind:
-            self.accepted_kinds.add(refused_kind)
+        if earlier_kind:
+            self.accepted_kinds.add(earlier_kind)
 
     def mark_temporary(self, kind: str) -> None:
         """Record that refusals of this kind may be temporary, for example after a Retry-After. Do nothing if the
@@ -110,7 +111,7 @@ class TemporaryRefusals:
 
     def end_series(self) -> None:
         """End the current series of refusals."""
-        self._kind, self._count, self._since = "", 0, inf
+        self._series_kind, self._series_length, self._long_series_began_at = "", 0, inf
 
     def record_refused(self, kind: str, sent_at: float, now: float, *, is_repeated: bool = False) -> bool:
         """Record a refusal, and return whether the refusal may be temporary. `is_repeated`: the same create got a
@@ -129,18 +130,18 @@ class TemporaryRefusals:
         if not self._has_accepted or kind in self._final_kinds:
             self.end_series()
             return self.may_be_temporary(kind)
-        if kind != self._kind:
+        if kind != self._series_kind:
             self.end_series()
-            self._kind = kind
-        self._count += 1
+            self._series_kind = kind
+        self._series_length += 1
         self._refused_retry_counts[kind] += is_repeated and kind in self._suspect_kinds
-        if self._count >= SERIES_LENGTH:
-            self._since = min(self._since, now)
-        if self._count >= SERIES_LENGTH or self._latest_kinds.count(kind) >= _SAMPLE_REFUSAL_COUNT:
+        if self._series_length >= SERIES_LENGTH:
+            self._long_series_began_at = min(self._long_series_began_at, now)
+        if self._series_length >= SERIES_LENGTH or self._latest_kinds.count(kind) >= _SAMPLE_REFUSAL_COUNT:
             self._suspect_kinds.add(kind)
             self._reduced_pace_counts.setdefault(kind, _ReducedPaceCounts(now + _SETTLING_S))
         if kind in self._reduced_pace_counts:
-            self._reduced_pace_counts[kind].refused_count += sent_at > self._reduced_pace_counts[kind].since
+            self._reduced_pace_counts[kind].refused_count += sent_at > self._reduced_pace_counts[kind].counted_from
         if kind not in self.accepted_kinds and self._has_failed(kind, now, is_repeated=is_repeated):
             self._suspect_kinds.discard(kind)
             self._final_kinds.add(kind)
@@ -148,11 +149,13 @@ class TemporaryRefusals:
         return self.may_be_temporary(kind)
 
     def _has_failed(self, kind: str, now: float, *, is_repeated: bool) -> bool:
-        if self._count >= SERIES_LENGTH:
-            return self.has_lasted(now) and (is_repeated or kind in self.earlier_kinds)
+        if self._series_length >= SERIES_LENGTH:
+            return self.has_series_lasted(now) and (is_repeated or kind in self.earlier_kinds)
         counts = self._reduced_pace_counts.get(kind)
-        return self._refused_retry_counts[kind] >= _MAX_REFUSED_RETRIES or (counts is not None and counts.is_no_better)
+        return self._refused_retry_counts[kind] >= _MAX_REFUSED_RETRIES or (
+            counts is not None and counts.are_most_refused
+        )
 
-    def has_lasted(self, now: float) -> bool:
+    def has_series_lasted(self, now: float) -> bool:
         """Return whether the present series has lasted for a minute since its 20th refusal."""
-        return now - self._since >= _MAX_TRIAL_S
+        return now - self._long_series_began_at >= _MAX_TRIAL_S

@@ -407,8 +407,10 @@ async def _run_with_ledger(
     with ledger.transaction() as connection:
         ended_at = clock.now().timestamp()
         finish_run(connection, run_key, report.status, ended_at, rows_read)
-        if pace.rate.is_measured and pace.rate.found is not None:
-            record_found_limit(connection, plan.settings.account, pace.rate.found.scale(plan.shard.count), ended_at)
+        if pace.rate.is_measured and pace.rate.found_limit is not None:
+            record_found_limit(
+                connection, plan.settings.account, pace.rate.found_limit.scale(plan.shard.count), ended_at
+            )
         if has_finished and not plan.is_planned:
             problems.record_in_ledger(ledger, ended_at)
         report.problems = problems.describe(ledger)

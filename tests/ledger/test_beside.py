@@ -30,14 +30,14 @@ def record_limits(url: str, *limits: FoundLimit) -> None:
 def read_initial_limit(url: str, account: str = "main") -> FoundLimit | None:
     settings = Settings(Service("http://127.0.0.1:1", Token("t")), account, Path(), url)
     pace = asyncio.run(start_pace(settings, float("inf"), system_clock(), Stop()))
-    return pace.rate.found
+    return pace.rate.found_limit
 
 
 def test_a_run_starts_with_the_limit_that_the_last_load_of_its_account_found(ledger_url: str) -> None:
     record_limits(ledger_url, FIRST_LIMIT, SECOND_LIMIT)
     initial_limit = read_initial_limit(ledger_url)
     assert initial_limit is not None
-    assert SECOND_LIMIT.low <= initial_limit.high <= 2 * SECOND_LIMIT.high
+    assert SECOND_LIMIT.low_rate <= initial_limit.high_rate <= 2 * SECOND_LIMIT.high_rate
     assert read_initial_limit(ledger_url, "other") is None
 
 

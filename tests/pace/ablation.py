@@ -22,41 +22,41 @@ from tests.pace.matrix import (
 
 
 class _WithoutMean(RateController):
-    def _find_ends(self, rate_behind: float) -> tuple[float, float]:
-        low, high = super()._find_ends(rate_behind)
+    def _find_ramp_rates(self, behind_rate: float) -> tuple[float, float]:
+        low, high = super()._find_ramp_rates(behind_rate)
         return low**2 / high, high  # the lower bound, in place of the geometric mean of the base class
 
 
 class _WithoutFewestServed(RateController):
-    def _find_ends(self, rate_behind: float) -> tuple[float, float]:
-        self._fewest_served = inf
-        return super()._find_ends(rate_behind)
+    def _find_ramp_rates(self, behind_rate: float) -> tuple[float, float]:
+        self._fewest_served_count = inf
+        return super()._find_ramp_rates(behind_rate)
 
 
 class _WithoutRateBehind(RateController):
-    def _find_ends(self, rate_behind: float) -> tuple[float, float]:
-        return super()._find_ends(0.0)
+    def _find_ramp_rates(self, behind_rate: float) -> tuple[float, float]:
+        return super()._find_ramp_rates(0.0)
 
 
 class _WithoutChance(RateController):
-    def _judge_chance(self, is_short: bool, rate_behind: float) -> bool:
+    def _detect_chance(self, is_pause_short: bool, behind_rate: float) -> bool:
         return False
 
 
 class _WithoutChanceInRamps(RateController):
-    def _judge_chance(self, is_short: bool, rate_behind: float) -> bool:
-        return self._ramp is None and super()._judge_chance(is_short, rate_behind)
+    def _detect_chance(self, is_pause_short: bool, behind_rate: float) -> bool:
+        return self._ramp is None and super()._detect_chance(is_pause_short, behind_rate)
 
 
 class _WithoutDoubt(RateController):
-    def _judge_doubt(self) -> bool:
+    def _detect_contradiction(self) -> bool:
         return False
 
 
 class _WithoutCertainty(RateController):
-    def _judge_doubt(self) -> bool:
+    def _detect_contradiction(self) -> bool:
         self._agreement_count = min(self._agreement_count, 0)
-        return super()._judge_doubt()
+        return super()._detect_contradiction()
 
 
 @contextmanager
@@ -70,23 +70,28 @@ def _set_constant(name: str, value: float) -> Iterator[None]:
 
 
 RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
-    ("all rules", RateController, "_REFUSALS", 3),
-    ("a ramp begins at the lower bound, not at the geometric mean", _WithoutMean, "_REFUSALS", 3),
-    ("the stretch with the fewest served requests gives no lower bound", _WithoutFewestServed, "_REFUSALS", 3),
+    ("all rules", RateController, "_MIN_REFUSALS", 3),
+    ("a ramp begins at the lower bound, not at the geometric mean", _WithoutMean, "_MIN_REFUSALS", 3),
+    ("the stretch with the fewest served requests gives no lower bound", _WithoutFewestServed, "_MIN_REFUSALS", 3),
     ("windows are not recognised", RateController, "_LONGEST_WINDOW_S", 0.0),
     ("a ramp lasts at most 5 pauses", RateController, "_LONGEST_RAMP_COSTS", 5.0),
     ("a ramp lasts at most 60 pauses", RateController, "_LONGEST_RAMP_COSTS", 60.0),
-    ("the longest ramp counts a pause in its real length", RateController, "_LEAST_CAP_COST_S", 0.0),
+    ("the longest ramp counts a pause in its real length", RateController, "_LEAST_COST_IN_LONGEST_RAMP_S", 0.0),
     ("a short ramp counts a pause in its real length", RateController, "_LEAST_COST_S", 0.0),
-    ("one refusal, not three, shows a limit or chance", RateController, "_REFUSALS", 1),
-    ("requests behind a refused request do not measure the rate", _WithoutRateBehind, "_REFUSALS", 3),
-    ("the first ramp ends at the mean rate of the search", RateController, "_FIRST_END", 1.0),
-    ("random refusals are not recognised", _WithoutChance, "_REFUSALS", 3),
-    ("random refusals are recognised only while the rate doubles", _WithoutChanceInRamps, "_REFUSALS", 3),
-    ("a limit that is not certain is not doubted", _WithoutDoubt, "_REFUSALS", 3),
-    ("each limit is doubted, even if it is certain", _WithoutCertainty, "_REFUSALS", 3),
-    ("two refusals end the expectation of random refusals and the doubt", RateController, "_PATIENCE", 2),
-    ("random refusals may have pauses of any length", RateController, "_LIMIT_PAUSE_S", 1e9),
+    ("one refusal, not three, shows a limit or chance", RateController, "_MIN_REFUSALS", 1),
+    ("requests behind a refused request do not measure the rate", _WithoutRateBehind, "_MIN_REFUSALS", 3),
+    ("the first ramp ends at the mean rate of the search", RateController, "_FIRST_RAMP_END_FACTOR", 1.0),
+    ("random refusals are not recognised", _WithoutChance, "_MIN_REFUSALS", 3),
+    ("random refusals are recognised only while the rate doubles", _WithoutChanceInRamps, "_MIN_REFUSALS", 3),
+    ("a limit that is not certain is not doubted", _WithoutDoubt, "_MIN_REFUSALS", 3),
+    ("each limit is doubted, even if it is certain", _WithoutCertainty, "_MIN_REFUSALS", 3),
+    (
+        "two refusals end the expectation of random refusals and the doubt",
+        RateController,
+        "_MAX_REFUSALS_WITHOUT_EVIDENCE",
+        2,
+    ),
+    ("random refusals may have pauses of any length", RateController, "_SHORTEST_LONG_PAUSE_S", 1e9),
 )
 
 

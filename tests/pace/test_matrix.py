@@ -99,10 +99,14 @@ def test_a_sender_that_stalls_for_moments_loses_little_more_than_these_moments()
 def test_a_later_run_begins_at_the_limit_of_an_earlier_run(pause_s: float | None) -> None:
     cell, first_controller = Cell("bucket", 0.2, pause_s, 50.0, 0.02), RateController()
     play(cell, first_controller, length_s=900)
-    assert first_controller.found is not None
+    assert first_controller.found_limit is not None
 
-    play_after_minutes = play(cell, RateController(found=first_controller.found, age_s=600.0), length_s=60)
-    play_after_days = play(cell, RateController(found=first_controller.found, age_s=10 * 86_400.0), length_s=60)
+    play_after_minutes = play(
+        cell, RateController(found_limit=first_controller.found_limit, found_limit_age_s=600.0), length_s=60
+    )
+    play_after_days = play(
+        cell, RateController(found_limit=first_controller.found_limit, found_limit_age_s=10 * 86_400.0), length_s=60
+    )
 
     assert sum(play_after_minutes.served_counts[:20]) >= 0.9 * 50 * 20
     assert sum(play_after_minutes.refused_counts) <= 0.05 * 50 * 60

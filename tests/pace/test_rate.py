@@ -187,7 +187,7 @@ def test_a_run_that_begins_during_an_outage_continues_at_the_limit_of_the_last_r
     service = LimitedService("bucket", [(0, 1e-6), (2, 100)], ROUND_TRIP_S, retry_after_s=retry_after_s)
     found_limit = FoundLimit(95, 105, retry_after_s or 0.0, 0)
 
-    requests = run(RateOnlyClient(RateController(found=found_limit)), service, 40, seed=1)
+    requests = run(RateOnlyClient(RateController(found_limit=found_limit)), service, 40, seed=1)
 
     assert count_requests(requests, 100, 10, 40).goodput >= 0.5
 
@@ -197,7 +197,7 @@ def test_a_run_that_begins_during_an_outage_continues_at_the_limit_of_the_last_r
 @pytest.mark.parametrize("rate", [2.0, 100.0])
 def test_a_limit_that_was_found_long_ago_slows_a_run_only_for_seconds(rate: float, days: int, pause_s: float) -> None:
     found_limit = FoundLimit(0.95 * rate, 1.05 * rate, pause_s, 0)
-    client = RateOnlyClient(RateController(found=found_limit, age_s=days * 86_400.0))
+    client = RateOnlyClient(RateController(found_limit=found_limit, found_limit_age_s=days * 86_400.0))
 
     requests = run(
         client, LimitedService("bucket", [(0, rate)], ROUND_TRIP_S, retry_after_s=pause_s or None), 30, seed=1
@@ -209,12 +209,12 @@ def test_a_limit_that_was_found_long_ago_slows_a_run_only_for_seconds(rate: floa
 def test_daily_runs_without_a_refusal_do_not_change_the_found_limit() -> None:
     found_limit, found_on_day = FoundLimit(95.0, 105.0, 30.0, 0.0), 0
     for day in range(1, 21):
-        controller = RateController(found=found_limit, age_s=86_400.0 * (day - found_on_day))
+        controller = RateController(found_limit=found_limit, found_limit_age_s=86_400.0 * (day - found_on_day))
         assert controller.rate >= 20
         run(RateOnlyClient(controller), LimitedService("bucket", [(0, inf)], ROUND_TRIP_S), 1, seed=day)
         if controller.is_measured:
-            assert controller.found is not None
-            found_limit, found_on_day = controller.found, day
+            assert controller.found_limit is not None
+            found_limit, found_on_day = controller.found_limit, day
 
 
 def test_pages_before_the_first_refusal_allow_at_most_twice_their_own_rate() -> None:
@@ -225,8 +225,8 @@ def test_pages_before_the_first_refusal_allow_at_most_twice_their_own_rate() -> 
     assert controller.rate < 100, "a sender of creates would begin at this rate"
     controller.record_refused(60.0, 60.1, retry_after_s=5.0)
     assert controller.reserve(65.2) >= 0
-    assert controller.found is not None
-    assert controller.found.high <= 20
+    assert controller.found_limit is not None
+    assert controller.found_limit.high_rate <= 20
 
 
 def test_a_random_refusal_does_not_raise_the_lower_bound_of_a_limit() -> None:
@@ -249,5 +249,5 @@ def test_a_random_refusal_does_not_raise_the_lower_bound_of_a_limit() -> None:
         controller.record_served(now, now + ROUND_TRIP_S)
     controller.record_refused(send(now), now + ROUND_TRIP_S, retry_after_s=2.5)
 
-    assert controller.found is not None
-    assert controller.found.low == pytest.approx((150 / 5.5 * 50) ** 0.5, rel=0.1)  # the mean of the bounds
+    assert controller.found_limit is not None
+    assert controller.found_limit.low_rate == pytest.approx((150 / 5.5 * 50) ** 0.5, rel=0.1)  # the mean of the bounds

@@ -190,7 +190,7 @@ def test_list_requests_obey_max_rate_and_find_the_limit_of_the_service(max_rate:
     with SandboxProcess(rate=service_rate, burst=2) as sandbox:
         rate = RateController(max_rate)
         assert asyncio.run(send_list_requests()) >= 20 / max_rate - 0.01
-        assert (rate.found is not None) == bool(service_rate)
+        assert (rate.found_limit is not None) == bool(service_rate)
 
 
 def test_a_page_that_waits_for_the_end_of_a_pause_is_recorded_as_sent_after_the_pause() -> None:
