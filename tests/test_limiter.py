@@ -42,7 +42,7 @@ def simulate_answers(*answers: tuple[int, Answer]) -> list[str | None]:
         limiters = [SimulatedLimiter(pace, time) for _ in range(2)]
         for index, answer in answers:
             await limiters[index].record_answer(answer)
-            time.now += ANSWER_INTERVAL_S
+            time.now_s += ANSWER_INTERVAL_S
         return [limiter.control.reason for limiter in limiters]
 
     return asyncio.run(record_all_answers())

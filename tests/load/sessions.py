@@ -29,21 +29,21 @@ from tests.load.looks.fake_list import FakeList
 
 T = TypeVar("T")
 
-BASE = 7
+BASE_ID = 7
 
 
 @dataclass
 class VirtualTime:
-    """A clock that moves only during a sleep, or when a test sets `now`."""
+    """A clock that moves only during a sleep, or when a test sets `now_s`."""
 
-    now: float = 1000.0
+    now_s: float = 1000.0
 
     @property
     def clock(self) -> Clock:
-        return Clock(lambda: self.now, lambda: datetime.fromtimestamp(self.now, UTC), self.sleep)
+        return Clock(lambda: self.now_s, lambda: datetime.fromtimestamp(self.now_s, UTC), self.sleep)
 
     async def sleep(self, seconds: float) -> None:
-        self.now += seconds
+        self.now_s += seconds
 
 
 def build_key(text: str, field: str = "email", *, ignores_case: bool = False) -> LookupKey:
@@ -81,7 +81,7 @@ class Journal(LedgerWriter):
 
 
 @contextmanager
-def open_journal(folder: Path, base_id: int | None = BASE, base_name: str | None = None) -> Iterator[LedgerWriter]:
+def open_journal(folder: Path, base_id: int | None = BASE_ID, base_name: str | None = None) -> Iterator[LedgerWriter]:
     """Create a ledger with one base. Its commits run in the thread of the caller."""
     with open_ledger(f"sqlite:///{folder}/ledger.db") as ledger:
         with ledger.transaction() as connection:
@@ -94,13 +94,13 @@ def build_session(
     client: object,
     journal: LedgerWriter,
     *,
-    time: VirtualTime | None = None,
+    virtual_time: VirtualTime | None = None,
     name: str | None = None,
     state: LookupState | None = None,
     **policy: Any,
 ) -> Session:
     """Return a session on the given clock, or on the machine's clock. `state` is the look-up state of the run."""
-    clock = time.clock if time is not None else system_clock()
+    clock = virtual_time.clock if virtual_time is not None else system_clock()
     retrier = Retrier(2, clock=replace(clock, sleep=skip_sleep), rng=random.Random(1))
     load_policy = LoadPolicy(**policy)
     access = ListAccess(
@@ -142,8 +142,10 @@ def run_with_fake(
     A function that hangs fails after a minute."""
 
     async def run() -> T:
-        with open_journal(folder, options.pop("base_id", BASE), options.get("name")) as journal:
-            session = build_session(fake_list, journal, time=options.pop("time", VirtualTime()), **options)
+        with open_journal(folder, options.pop("base_id", BASE_ID), options.get("name")) as journal:
+            session = build_session(
+                fake_list, journal, virtual_time=options.pop("virtual_time", VirtualTime()), **options
+            )
             session.access.sentinels.extend(sentinels)
             return await asyncio.wait_for(function(session), 60)
 
@@ -157,7 +159,7 @@ def run_with_sandbox(
 
     async def run() -> T:
         service = Service(sandbox.base_url, Token(sandbox.token), timeout_s=10)
-        with open_journal(folder, options.pop("base_id", BASE), options.get("name")) as journal:
+        with open_journal(folder, options.pop("base_id", BASE_ID), options.get("name")) as journal:
             async with open_client(service) as client:
                 return await asyncio.wait_for(function(build_session(client, journal, **options)), 60)
 

@@ -18,14 +18,14 @@ from connector.service.retry import RequestCounts
 from connector.service.wire import Created, ListQuery, NotSent, Refused, encode_subscriber
 from connector.states import CreateEvent, Event, State
 from connector.tally import Problem, RowRecorder
-from tests.load.sessions import BASE, VirtualTime, build_session, compute_identity, open_journal
+from tests.load.sessions import BASE_ID, VirtualTime, build_session, compute_identity, open_journal
 
 CREATE_COUNT = 5
 
 
 def build_candidate(candidate_number: int, valid_until: float = float("inf")) -> Candidate:
     email = f"person{candidate_number}@x.org"
-    sent_fields: dict[str, object] = {"base_id": BASE, "email": email}
+    sent_fields: dict[str, object] = {"base_id": BASE_ID, "email": email}
     intent = Intent(compute_identity(email), b"f" * 8, encode_subscriber(sent_fields))
     return Candidate(intent, sent_fields, entry_state=State.NONE, valid_until=valid_until)
 
@@ -87,10 +87,10 @@ def create_all(
     async def run() -> None:
         service = FakeService(answers)
         with open_journal(folder) as journal:
-            session = build_session(service, journal, time=VirtualTime(), max_concurrency=1)
+            session = build_session(service, journal, virtual_time=VirtualTime(), max_concurrency=1)
             creator = Creator(session, RecordedOutcomes(session, transitions))
-            fetch = CandidateList(candidates, session.clock.monotonic).fetch
-            await asyncio.wait_for(creator.create_subscribers(fetch), 10)
+            fetch_candidates = CandidateList(candidates, session.clock.monotonic).fetch
+            await asyncio.wait_for(creator.create_subscribers(fetch_candidates), 10)
 
     asyncio.run(run())
     return transitions
@@ -107,7 +107,7 @@ def test_a_refusal_that_needs_a_request_for_the_list_delays_no_other_create(tmp_
 @pytest.mark.parametrize("index", [0, 2])  # the canary, and a later create
 def test_a_create_that_was_not_sent_in_time_is_looked_up_again(tmp_path: Path, index: int) -> None:
     candidates = [
-        build_candidate(candidate_number, valid_until=VirtualTime().now + 30)
+        build_candidate(candidate_number, valid_until=VirtualTime().now_s + 30)
         for candidate_number in range(CREATE_COUNT)
     ]
     email = f"person{index}@x.org"

@@ -18,13 +18,13 @@ from connector.ledger.records import find_or_add_base, start_run
 from connector.load.candidates import CandidateList
 from connector.load.creates import Creator
 from connector.states import Event, State
-from tests.load.sessions import BASE, build_session, compute_identity
+from tests.load.sessions import BASE_ID, build_session, compute_identity
 from tests.load.test_creating import FakeService, RecordedOutcomes, build_candidate
 
 TIMEOUT_S = 30.0
 
 
-def open_file(folder: Path) -> AbstractContextManager[Ledger]:
+def open_ledger_file(folder: Path) -> AbstractContextManager[Ledger]:
     return open_ledger(f"sqlite:///{folder}/ledger.db")
 
 
@@ -33,7 +33,7 @@ def begin_run(ledger: Ledger, ledger_queue: LedgerQueue) -> LedgerWriter:
     base."""
     with ledger.transaction() as connection:
         run_key = start_run(connection, "run", "job", "import", 0.0)
-        find_or_add_base(connection, "account", BASE, None)
+        find_or_add_base(connection, "account", BASE_ID, None)
         base = find_or_add_base(connection, "account", None, "News")
     return LedgerWriter(ledger_queue, base, run_key)
 
@@ -42,7 +42,7 @@ def test_the_writer_has_the_id_of_its_base_after_the_task_that_recorded_the_id_w
     first_candidate, second_candidate = build_candidate(1), build_candidate(2)
 
     async def record_base() -> None:
-        with open_file(tmp_path) as ledger, ThreadPoolExecutor(1) as executor:
+        with open_ledger_file(tmp_path) as ledger, ThreadPoolExecutor(1) as executor:
             journal = begin_run(ledger, LedgerQueue(ledger, executor))
             await journal.commit_intents(
                 [(candidate.entry_state, candidate.intent) for candidate in (first_candidate, second_candidate)]
@@ -50,7 +50,7 @@ def test_the_writer_has_the_id_of_its_base_after_the_task_that_recorded_the_id_w
             journal.record(first_candidate.intent.identity, Transition(Event.ANSWERED, subscriber_id=5))
             may_continue = threading.Event()
             executor.submit(may_continue.wait, TIMEOUT_S)
-            record_task = asyncio.ensure_future(journal.record_base_id(BASE, "News"))
+            record_task = asyncio.ensure_future(journal.record_base_id(BASE_ID, "News"))
             await asyncio.sleep(0)
             record_task.cancel()
             may_continue.set()
@@ -72,21 +72,21 @@ def test_the_run_fails_with_a_full_disk_although_a_stop_cancels_the_waiting_task
     candidates = [build_candidate(index) for index in range(400)]
     transitions: dict[str, Transition] = {}
 
-    async def create(ledger: Ledger, ledger_queue: LedgerQueue) -> None:
+    async def create_candidates(ledger: Ledger, ledger_queue: LedgerQueue) -> None:
         journal, dialect = begin_run(ledger, ledger_queue), ledger.connection.engine.dialect
         session = build_session(SlowFakeService({}), journal, max_concurrency=8, grace_s=5.0)
-        commit, loop, commit_count = dialect.do_commit, asyncio.get_running_loop(), 0
+        original_commit, loop, commit_count = dialect.do_commit, asyncio.get_running_loop(), 0
 
-        def fail_once(connection: Any) -> None:
+        def fail_fourth_commit(connection: Any) -> None:
             nonlocal commit_count
             commit_count += 1
             if commit_count == 4:
                 loop.call_soon_threadsafe(session.stop.event.set)
                 threading.Event().wait(0.2)
                 raise sqlite3.OperationalError("database or disk is full")
-            commit(connection)
+            original_commit(connection)
 
-        monkeypatch.setattr(dialect, "do_commit", fail_once)
+        monkeypatch.setattr(dialect, "do_commit", fail_fourth_commit)
 
         creator = Creator(session, RecordedOutcomes(session, transitions))
         with pytest.raises(LedgerError, match="disk is full"):
@@ -99,8 +99,8 @@ def test_the_run_fails_with_a_full_disk_although_a_stop_cancels_the_waiting_task
             identities
         )
 
-    with open_file(tmp_path) as ledger, open_ledger_queue(ledger) as ledger_queue:
-        asyncio.run(create(ledger, ledger_queue))
+    with open_ledger_file(tmp_path) as ledger, open_ledger_queue(ledger) as ledger_queue:
+        asyncio.run(create_candidates(ledger, ledger_queue))
     assert Event.ANSWERED in {transition.event for transition in transitions.values()}
 
 
@@ -116,15 +116,15 @@ class SlowFakeService(FakeService):
 def test_a_failed_flush_is_raised_in_the_cancelled_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     candidate = build_candidate(1)
 
-    async def flush(ledger: Ledger, ledger_queue: LedgerQueue) -> None:
+    async def flush_and_cancel(ledger: Ledger, ledger_queue: LedgerQueue) -> None:
         journal, dialect = begin_run(ledger, ledger_queue), ledger.connection.engine.dialect
         await journal.commit_intents([(candidate.entry_state, candidate.intent)])
 
-        def fail(_: Any) -> None:
+        def fail_commit(_: Any) -> None:
             raise sqlite3.OperationalError("disk I/O error")
 
-        with monkeypatch.context() as patch:
-            patch.setattr(dialect, "do_commit", fail)
+        with monkeypatch.context() as scoped_monkeypatch:
+            scoped_monkeypatch.setattr(dialect, "do_commit", fail_commit)
             journal.record(candidate.intent.identity, Transition(Event.ANSWERED, subscriber_id=5))
             flush_task = asyncio.ensure_future(journal.flush())
             await asyncio.sleep(0)
@@ -132,5 +132,5 @@ def test_a_failed_flush_is_raised_in_the_cancelled_task(tmp_path: Path, monkeypa
             with pytest.raises(LedgerError, match="disk I/O"):
                 await flush_task
 
-    with open_file(tmp_path) as ledger, open_ledger_queue(ledger) as ledger_queue:
-        asyncio.run(flush(ledger, ledger_queue))
+    with open_ledger_file(tmp_path) as ledger, open_ledger_queue(ledger) as ledger_queue:
+        asyncio.run(flush_and_cancel(ledger, ledger_queue))

@@ -15,17 +15,22 @@ FULL_BASE = Base(1, "account", 7, "News")
 CANDIDATE = Candidate(Intent(b"i" * 16, b"f" * 8, b""), {"base_id": 7, "email": "Ann@example.com", "first_name": "Ann"})
 
 
-def build_answer(**values: object) -> Created:
-    fields = {"base_id": 7, "base_name": "News", "email": "Ann@example.com", "first_name": "Ann"} | values
-    base = {"Id": fields["base_id"], "Name": fields["base_name"]}
-    return Created(5, {"Base": base, "Email": fields["email"], "FirstName": fields["first_name"]}, 200)
+def build_answer(**answered_values: object) -> Created:
+    field_values = {
+        "base_id": 7,
+        "base_name": "News",
+        "email": "Ann@example.com",
+        "first_name": "Ann",
+    } | answered_values
+    base = {"Id": field_values["base_id"], "Name": field_values["base_name"]}
+    return Created(5, {"Base": base, "Email": field_values["email"], "FirstName": field_values["first_name"]}, 200)
 
 
 @pytest.mark.parametrize("base", [BASE_WITH_ID, BASE_WITH_NAME], ids=["by id", "by name"])
 @pytest.mark.parametrize("email", ["Ann@example.com", "ann@example.com", " ANN@EXAMPLE.COM "])
 def test_an_answer_with_an_id_and_the_sent_base_and_identity_is_a_success(base: Base, email: str) -> None:
-    move = classify_answer(build_answer(email=email), CANDIDATE, base, base.name)
-    assert (move.event, move.subscriber_id) == (Event.ANSWERED, 5)
+    transition = classify_answer(build_answer(email=email), CANDIDATE, base, base.name)
+    assert (transition.event, transition.subscriber_id) == (Event.ANSWERED, 5)
 
 
 def test_an_answer_with_another_base_or_identity_is_misanswered() -> None:
@@ -38,11 +43,11 @@ def test_an_answer_with_another_base_or_identity_is_misanswered() -> None:
         (FULL_BASE, {"base_id": 8}),
         (FULL_BASE, {"base_name": 5}),
     ]
-    for base, values in cases:
-        move = classify_answer(build_answer(**values), CANDIDATE, base, base.name)
-        has_other_base = "email" not in values
-        assert (move.event, move.subscriber_id) == (Event.MISANSWERED, build_answer().subscriber_id)
-        assert (move.answered_base is not None) == has_other_base
+    for base, answered_values in cases:
+        transition = classify_answer(build_answer(**answered_values), CANDIDATE, base, base.name)
+        has_other_base = "email" not in answered_values
+        assert (transition.event, transition.subscriber_id) == (Event.MISANSWERED, build_answer().subscriber_id)
+        assert (transition.answered_base is not None) == has_other_base
 
 
 def test_an_answer_without_the_base_or_the_identity_is_misanswered() -> None:
@@ -53,9 +58,9 @@ def test_an_answer_without_the_base_or_the_identity_is_misanswered() -> None:
         (BASE_WITH_NAME, {"base_id": None}, Event.ANSWERED),
         (FULL_BASE, {"base_name": None}, Event.ANSWERED),
     ]
-    for base, values, event in cases:
-        move = classify_answer(build_answer(**values), CANDIDATE, base, base.name)
-        assert (move.event, move.answered_base) == (event, None)
+    for base, answered_values, expected_event in cases:
+        transition = classify_answer(build_answer(**answered_values), CANDIDATE, base, base.name)
+        assert (transition.event, transition.answered_base) == (expected_event, None)
 
 
 @pytest.mark.parametrize("name", ["news", " NEWS "])
@@ -71,9 +76,9 @@ def test_an_answer_without_success_is_refused_lost_or_not_sent() -> None:
         (Ambiguous(200, "success is false"), Event.LOST),
         (NotSent("no route"), Event.NOT_SENT),
     ]
-    for answer, event in cases:
-        move = classify_answer(answer, CANDIDATE, BASE_WITH_ID, None)
-        assert (move.event, move.message) == (event, answer.message)
+    for answer, expected_event in cases:
+        transition = classify_answer(answer, CANDIDATE, BASE_WITH_ID, None)
+        assert (transition.event, transition.message) == (expected_event, answer.message)
 
 
 def test_the_transition_has_the_fields_that_the_service_altered() -> None:

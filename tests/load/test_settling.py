@@ -33,8 +33,8 @@ from connector.subscribers.identity import digest_identity
 from connector.tally import Leftover, Tally
 from tests.load.sessions import Journal
 
-ANN = digest_identity("email", "ann@x.org")
-QUIET_S = 30.0
+ANN_IDENTITY = digest_identity("email", "ann@x.org")
+QUIET_PERIOD_S = 30.0
 SENTINEL_ID = 99
 
 
@@ -50,7 +50,7 @@ class FakeLookUp:
 EMPTY_LOOK_UP = FakeLookUp()
 INCOMPLETE_LOOK_UP = FakeLookUp(is_complete=False)
 LAGGING_LOOK_UP = FakeLookUp(is_sentinel_seen=False)
-FINDING_LOOK_UP = FakeLookUp({ANN: (5,)})
+FOUND_LOOK_UP = FakeLookUp({ANN_IDENTITY: (5,)})
 
 
 @dataclass
@@ -59,8 +59,8 @@ class ObservedSettler:
 
     ledger: Ledger
     base: Base
-    look_ups: list[FakeLookUp]
-    now: float = 1000.0
+    fake_look_ups: list[FakeLookUp]
+    now_s: float = 1000.0
     look_up_times: list[float] = field(default_factory=list)
     resent_candidates: list[Candidate] = field(default_factory=list)
     ignores_case: list[bool] = field(default_factory=list)
@@ -72,28 +72,33 @@ class ObservedSettler:
         self,
         *,
         holds_unknown_creates: bool = False,
-        confirmed_at: float | None = None,
+        sentinel_confirmed_at: float | None = None,
         unresolved_create: UnresolvedCreate | None = None,
     ) -> None:
-        asyncio.run(self._settle_entries(holds_unknown_creates, confirmed_at, unresolved_create))
+        asyncio.run(self._settle_entries(holds_unknown_creates, sentinel_confirmed_at, unresolved_create))
 
     async def _settle_entries(
-        self, holds_unknown_creates: bool, confirmed_at: float | None, unresolved_create: UnresolvedCreate | None
+        self,
+        holds_unknown_creates: bool,
+        sentinel_confirmed_at: float | None,
+        unresolved_create: UnresolvedCreate | None,
     ) -> None:
-        clock = Clock(lambda: self.now, lambda: datetime.fromtimestamp(self.now, UTC), self._sleep)
-        policy = LoadPolicy(quiet_period_s=QUIET_S, on_unknown="hold" if holds_unknown_creates else "resend")
+        clock = Clock(lambda: self.now_s, lambda: datetime.fromtimestamp(self.now_s, UTC), self._sleep)
+        policy = LoadPolicy(quiet_period_s=QUIET_PERIOD_S, on_unknown="hold" if holds_unknown_creates else "resend")
         unused_client = cast("Any", None)  # no request is sent, because the look-ups and the creates are fakes
         journal = Journal(self.ledger, self.base, 1)
         access = ListAccess(Stop(clock), unused_client, unused_client, journal, policy)
         session = Session(access, policy, Tally())
-        if confirmed_at is not None:
+        if sentinel_confirmed_at is not None:
             base_id = self.base.service_id
-            access.sentinels.append(Sentinel(confirmed_at, SENTINEL_ID, "email", "sentinel@x.org", base_id=base_id))
+            access.sentinels.append(
+                Sentinel(sentinel_confirmed_at, SENTINEL_ID, "email", "sentinel@x.org", base_id=base_id)
+            )
         access.sentinels.extend(self.other_sentinels)
         access.state.swept_activity_values.add(False)  # the list shows inactive subscribers
         self.tally, self.outcomes = session.tally, Outcomes(session, RunMode.LOAD)
         if unresolved_create is not None:
-            self.outcomes.add_unresolved(ANN, unresolved_create)
+            self.outcomes.add_unresolved(ANN_IDENTITY, unresolved_create)
         settler = Settler(session, RunMode.LOAD, self.outcomes, EarlierRefusals(session), self._create_candidates)
         await settler.read_lag()
         # `look_up` ends the run after the last look-up.
@@ -106,16 +111,16 @@ class ObservedSettler:
             yield LookupPart(group.access, group.keys, self.look_up(group.access, group.keys))
 
     async def _sleep(self, seconds: float) -> None:
-        self.now += seconds
+        self.now_s += seconds
 
     def look_up(self, access: ListAccess, keys: Sequence[LookupKey]) -> LookupResult:
-        assert [replace(key, ignores_case=False) for key in keys] == [LookupKey(ANN, "email", "ann@x.org")]
+        assert [replace(key, ignores_case=False) for key in keys] == [LookupKey(ANN_IDENTITY, "email", "ann@x.org")]
         self.ignores_case.append(keys[0].ignores_case)
-        if not self.look_ups:
+        if not self.fake_look_ups:
             access.stop.request_stop("the test has no more look-ups")
-            return build_result(INCOMPLETE_LOOK_UP, self.now, access)
-        self.look_up_times.append(self.now)
-        return build_result(self.look_ups.pop(0), self.now, access)
+            return build_result(INCOMPLETE_LOOK_UP, self.now_s, access)
+        self.look_up_times.append(self.now_s)
+        return build_result(self.fake_look_ups.pop(0), self.now_s, access)
 
     async def _create_candidates(self, fetch: FetchItems[Candidate]) -> None:
         while batch := await fetch(10):
@@ -127,32 +132,32 @@ class ObservedSettler:
                     self.ledger.mark_lost(self.base, [candidate.intent.identity for candidate in batch])
                 else:
                     self.ledger.mark_answered(self.base, [(candidate.intent.identity, 7) for candidate in batch])
-            move = (
+            transition = (
                 Transition(Event.LOST, status=500, message="oops")
                 if is_lost
                 else Transition(Event.ANSWERED, subscriber_id=7)
             )
             for candidate in batch:
-                self.outcomes.record_result(candidate, move)
+                self.outcomes.record_result(candidate, transition)
 
     @property
     def state(self) -> State:
         with self.ledger.transaction():
-            return self.ledger.find_entries(self.base, [ANN])[ANN].state
+            return self.ledger.find_entries(self.base, [ANN_IDENTITY])[ANN_IDENTITY].state
 
 
-def build_result(fake_look_up: FakeLookUp, now: float, access: ListAccess) -> LookupResult:
-    sentinels = frozenset(sentinel for sentinel in access.sentinels if sentinel.confirmed_at < now)
+def build_result(fake_look_up: FakeLookUp, now_s: float, access: ListAccess) -> LookupResult:
+    earlier_sentinels = frozenset(sentinel for sentinel in access.sentinels if sentinel.confirmed_at < now_s)
     visible_sentinels = (
-        sentinels
+        earlier_sentinels
         if fake_look_up.is_sentinel_seen
-        else frozenset(sentinel for sentinel in sentinels if sentinel.subscriber_id != SENTINEL_ID)
+        else frozenset(sentinel for sentinel in earlier_sentinels if sentinel.subscriber_id != SENTINEL_ID)
     )
-    lag_s = max((now - sentinel.confirmed_at for sentinel in sentinels - visible_sentinels), default=0.0)
+    lag_s = max((now_s - sentinel.confirmed_at for sentinel in earlier_sentinels - visible_sentinels), default=0.0)
     absent_identities = (
-        frozenset({ANN}) - fake_look_up.found_ids.keys() if fake_look_up.is_complete else frozenset[bytes]()
+        frozenset({ANN_IDENTITY}) - fake_look_up.found_ids.keys() if fake_look_up.is_complete else frozenset[bytes]()
     )
-    return LookupResult(fake_look_up.found_ids, absent_identities, visible_sentinels, lag_s, now)
+    return LookupResult(fake_look_up.found_ids, absent_identities, visible_sentinels, lag_s, now_s)
 
 
 @pytest.fixture
@@ -161,21 +166,21 @@ def observed_settler(tmp_path: Path) -> Iterator[ObservedSettler]:
         with ledger.transaction() as connection:
             start_run(connection, "run", "job", "import", 0.0)
             base = find_or_add_base(connection, "account", 7, None)
-            ledger.mark_intended(base, 1, [Intent(ANN, b"f" * 8, ObservedSettler.body)])
-            ledger.mark_lost(base, [ANN])
+            ledger.mark_intended(base, 1, [Intent(ANN_IDENTITY, b"f" * 8, ObservedSettler.body)])
+            ledger.mark_lost(base, [ANN_IDENTITY])
         yield ObservedSettler(ledger, base, [])
 
 
-CASES: dict[str, tuple[list[FakeLookUp], float | None, float | None, int, list[Event]]] = {
+LOOK_UP_CASES: dict[str, tuple[list[FakeLookUp], float | None, float | None, int, list[Event]]] = {
     "an incomplete look-up that finds the subscriber confirms the entry": (
-        [FakeLookUp({ANN: (5,)}, is_complete=False)], None, None, 1, [Event.FOUND],
+        [FakeLookUp({ANN_IDENTITY: (5,)}, is_complete=False)], None, None, 1, [Event.FOUND],
     ),
     "two complete look-ups after the sentinel prove the absence": (
         [EMPTY_LOOK_UP] * 3, 1001.0, None, 3, [],
     ),
     "the quiet period begins at the end of the attempt": ([EMPTY_LOOK_UP] * 2, 991.0, 960.0, 2, []),
     "the subscriber is not sent again if the last look-up finds the subscriber": (
-        [EMPTY_LOOK_UP, EMPTY_LOOK_UP, FINDING_LOOK_UP], 1001.0, None, 3, [Event.FOUND],
+        [EMPTY_LOOK_UP, EMPTY_LOOK_UP, FOUND_LOOK_UP], 1001.0, None, 3, [Event.FOUND],
     ),
     "two complete look-ups prove nothing if an incomplete look-up lies between them": (
         [EMPTY_LOOK_UP, EMPTY_LOOK_UP, INCOMPLETE_LOOK_UP, EMPTY_LOOK_UP, EMPTY_LOOK_UP], 1001.0, None, 5, [],
@@ -194,27 +199,31 @@ the events that settle the entry without a create. `Event.LOST`: the entry stays
 
 
 @pytest.mark.parametrize(
-    ("look_ups", "confirmed_at", "attempt_ended_at", "look_up_count", "events"), CASES.values(), ids=CASES
+    ("fake_look_ups", "sentinel_confirmed_at", "attempt_ended_at", "expected_look_up_count", "expected_events"),
+    LOOK_UP_CASES.values(),
+    ids=LOOK_UP_CASES,
 )
 def test_look_ups_a_quiet_period_apart_settle_an_unknown_entry(
     observed_settler: ObservedSettler,
-    look_ups: list[FakeLookUp],
-    confirmed_at: float | None,
+    fake_look_ups: list[FakeLookUp],
+    sentinel_confirmed_at: float | None,
     attempt_ended_at: float | None,
-    look_up_count: int,
-    events: list[Event],
+    expected_look_up_count: int,
+    expected_events: list[Event],
 ) -> None:
-    observed_settler.look_ups = list(look_ups)
+    observed_settler.fake_look_ups = list(fake_look_ups)
     unresolved_create = None if attempt_ended_at is None else UnresolvedCreate(attempt_ended_at=attempt_ended_at)
-    observed_settler.settle(confirmed_at=confirmed_at, unresolved_create=unresolved_create)
-    assert observed_settler.look_up_times == [1000.0 + QUIET_S * index for index in range(look_up_count)]
+    observed_settler.settle(sentinel_confirmed_at=sentinel_confirmed_at, unresolved_create=unresolved_create)
+    assert observed_settler.look_up_times == [
+        1000.0 + QUIET_PERIOD_S * index for index in range(expected_look_up_count)
+    ]
     assert observed_settler.state is {(): State.CONFIRMED, (Event.FOUND,): State.CONFIRMED}.get(
-        tuple(events), State.UNKNOWN
+        tuple(expected_events), State.UNKNOWN
     )
     assert [dict(candidate.sent_values) for candidate in observed_settler.resent_candidates] == (
-        [] if events else [{"base_id": 7, "email": "ann@x.org"}]
+        [] if expected_events else [{"base_id": 7, "email": "ann@x.org"}]
     )
-    assert observed_settler.tally.settled_found_count == events.count(Event.FOUND)
+    assert observed_settler.tally.settled_found_count == expected_events.count(Event.FOUND)
     assert observed_settler.tally.settled_absent_count == len(observed_settler.resent_candidates)
 
 
@@ -224,8 +233,8 @@ def test_a_sentinel_of_another_class_proves_no_absence(
 ) -> None:
     other_sentinel = Sentinel(1001.0, 98, "email", "other@x.org", is_active=is_active, base_id=base_id)
     observed_settler.other_sentinels = (other_sentinel,)
-    observed_settler.look_ups = [*[LAGGING_LOOK_UP] * 4, EMPTY_LOOK_UP]
-    observed_settler.settle(confirmed_at=1001.0)
+    observed_settler.fake_look_ups = [*[LAGGING_LOOK_UP] * 4, EMPTY_LOOK_UP]
+    observed_settler.settle(sentinel_confirmed_at=1001.0)
     assert len(observed_settler.look_up_times) == 5  # only the fifth look-up shows the sentinel of the entry's class
     assert len(observed_settler.resent_candidates) == 1
 
@@ -236,29 +245,29 @@ def test_without_a_sentinel_a_create_counts_as_absent_only_after_twice_the_recor
     with observed_settler.ledger.transaction() as connection:
         record_lag(connection, observed_settler.base.account, 45.0)
         record_lag(connection, observed_settler.base.account, 5.0)
-    observed_settler.look_ups = [EMPTY_LOOK_UP] * 10
+    observed_settler.fake_look_ups = [EMPTY_LOOK_UP] * 10
     observed_settler.settle()
     assert observed_settler.look_up_times == [1000.0, 1030.0, 1060.0, 1090.0]
     assert len(observed_settler.resent_candidates) == 1
 
 
 def test_a_run_records_the_largest_lag_for_the_next_run(observed_settler: ObservedSettler) -> None:
-    observed_settler.look_ups = [LAGGING_LOOK_UP, LAGGING_LOOK_UP, *[EMPTY_LOOK_UP] * 10]
-    observed_settler.settle(confirmed_at=950.0)
+    observed_settler.fake_look_ups = [LAGGING_LOOK_UP, LAGGING_LOOK_UP, *[EMPTY_LOOK_UP] * 10]
+    observed_settler.settle(sentinel_confirmed_at=950.0)
     with observed_settler.ledger.transaction() as connection:
         assert read_largest_lag(connection, observed_settler.base.account) == 80.0
 
 
 def test_an_entry_of_an_earlier_run_is_looked_up_in_every_spelling(observed_settler: ObservedSettler) -> None:
-    observed_settler.look_ups = [EMPTY_LOOK_UP, EMPTY_LOOK_UP, EMPTY_LOOK_UP]
-    observed_settler.settle(confirmed_at=1001.0)
+    observed_settler.fake_look_ups = [EMPTY_LOOK_UP, EMPTY_LOOK_UP, EMPTY_LOOK_UP]
+    observed_settler.settle(sentinel_confirmed_at=1001.0)
     assert observed_settler.ignores_case == [True] * 3
 
 
 def test_a_create_of_this_run_is_looked_up_in_other_spellings_only_after_valid_until(
     observed_settler: ObservedSettler,
 ) -> None:
-    observed_settler.look_ups = [
+    observed_settler.fake_look_ups = [
         INCOMPLETE_LOOK_UP,
         INCOMPLETE_LOOK_UP,
         INCOMPLETE_LOOK_UP,
@@ -267,7 +276,7 @@ def test_a_create_of_this_run_is_looked_up_in_other_spellings_only_after_valid_u
         EMPTY_LOOK_UP,
     ]
     observed_settler.settle(
-        confirmed_at=1001.0,
+        sentinel_confirmed_at=1001.0,
         unresolved_create=UnresolvedCreate(attempt_ended_at=990.0, is_of_this_run=True, valid_until=1060.0),
     )
     assert observed_settler.ignores_case == [False, False, False, True, True, True]
@@ -277,11 +286,11 @@ def test_an_entry_of_a_run_with_on_unknown_hold_is_held_by_a_later_run(observed_
     with observed_settler.ledger.transaction() as connection:
         run_key = start_run(connection, "holding", "job", "import", 0.0, is_holding=True)
         observed_settler.ledger.mark_absent(
-            observed_settler.base, run_key, [Intent(ANN, b"f" * 8, observed_settler.body)]
+            observed_settler.base, run_key, [Intent(ANN_IDENTITY, b"f" * 8, observed_settler.body)]
         )
-        observed_settler.ledger.mark_lost(observed_settler.base, [ANN])
-    observed_settler.look_ups = [EMPTY_LOOK_UP, EMPTY_LOOK_UP, EMPTY_LOOK_UP]
-    observed_settler.settle(confirmed_at=1001.0)
+        observed_settler.ledger.mark_lost(observed_settler.base, [ANN_IDENTITY])
+    observed_settler.fake_look_ups = [EMPTY_LOOK_UP, EMPTY_LOOK_UP, EMPTY_LOOK_UP]
+    observed_settler.settle(sentinel_confirmed_at=1001.0)
     assert (observed_settler.state, observed_settler.resent_candidates) == (State.HELD, [])
 
 
@@ -289,9 +298,9 @@ def lose_create_five_times(observed_settler: ObservedSettler) -> None:
     with observed_settler.ledger.transaction():
         for _ in range(5):
             observed_settler.ledger.mark_absent(
-                observed_settler.base, 1, [Intent(ANN, b"f" * 8, observed_settler.body)]
+                observed_settler.base, 1, [Intent(ANN_IDENTITY, b"f" * 8, observed_settler.body)]
             )
-            observed_settler.ledger.mark_lost(observed_settler.base, [ANN])
+            observed_settler.ledger.mark_lost(observed_settler.base, [ANN_IDENTITY])
 
 
 @pytest.mark.parametrize(
@@ -315,8 +324,8 @@ def test_an_entry_that_is_lost_too_often_is_held(
     """The limit is five creates of this run. Creates that were not sent, and creates of an earlier run, do not
     count."""
     lose_create_five_times(observed_settler)
-    observed_settler.look_ups = [EMPTY_LOOK_UP, EMPTY_LOOK_UP, EMPTY_LOOK_UP]
-    observed_settler.settle(confirmed_at=1001.0, unresolved_create=unresolved_create)
+    observed_settler.fake_look_ups = [EMPTY_LOOK_UP, EMPTY_LOOK_UP, EMPTY_LOOK_UP]
+    observed_settler.settle(sentinel_confirmed_at=1001.0, unresolved_create=unresolved_create)
     assert observed_settler.state is state
 
 
@@ -324,8 +333,8 @@ def test_lost_creates_of_an_earlier_run_do_not_count_as_lost_creates_of_this_run
     observed_settler: ObservedSettler,
 ) -> None:
     lose_create_five_times(observed_settler)
-    observed_settler.look_ups, observed_settler.loss_count = [EMPTY_LOOK_UP] * 6, 1
-    observed_settler.settle(confirmed_at=1001.0)
+    observed_settler.fake_look_ups, observed_settler.loss_count = [EMPTY_LOOK_UP] * 6, 1
+    observed_settler.settle(sentinel_confirmed_at=1001.0)
     assert (observed_settler.state, len(observed_settler.resent_candidates)) == (State.CONFIRMED, 2)
 
 
@@ -333,13 +342,13 @@ def test_a_create_of_an_earlier_run_is_rejected_after_this_run_has_lost_the_crea
     observed_settler: ObservedSettler,
 ) -> None:
     lose_create_five_times(observed_settler)
-    observed_settler.look_ups, observed_settler.loss_count = [EMPTY_LOOK_UP] * 20, 20
-    observed_settler.settle(confirmed_at=1001.0)
+    observed_settler.fake_look_ups, observed_settler.loss_count = [EMPTY_LOOK_UP] * 20, 20
+    observed_settler.settle(sentinel_confirmed_at=1001.0)
     assert (observed_settler.state, len(observed_settler.resent_candidates)) == (State.REJECTED, 5)
 
 
 def test_a_run_with_on_unknown_hold_holds_an_unknown_entry(observed_settler: ObservedSettler) -> None:
-    observed_settler.look_ups = [EMPTY_LOOK_UP, EMPTY_LOOK_UP, EMPTY_LOOK_UP]
-    observed_settler.settle(holds_unknown_creates=True, confirmed_at=1001.0)
+    observed_settler.fake_look_ups = [EMPTY_LOOK_UP, EMPTY_LOOK_UP, EMPTY_LOOK_UP]
+    observed_settler.settle(holds_unknown_creates=True, sentinel_confirmed_at=1001.0)
     assert (observed_settler.state, observed_settler.resent_candidates) == (State.HELD, [])
     assert observed_settler.tally.leftovers == {Leftover.HELD: 1}

@@ -36,7 +36,7 @@ def matches_everything(filter_text: str, stored_text: str) -> bool:
     return True
 
 
-MATCHES: dict[str, TextMatch] = {
+TEXT_MATCHES: dict[str, TextMatch] = {
     "exact": matches_exactly,
     "icase": matches_in_any_case,
     "partial": matches_partially,
@@ -52,22 +52,24 @@ class FakeList:
     people: list[dict[str, Any]] = field(default_factory=list)  # subscribers as JSON objects
     text_match: TextMatch = matches_exactly  # how the filters by email and client_user_id match
     sort_people: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] = lambda people: people
-    choose_total: Callable[[int], int | None] = lambda count: count  # returns TotalCount for the number of matches
+    choose_total_count: Callable[[int], int | None] = lambda match_count: (
+        match_count
+    )  # returns TotalCount for the number of matches
     on_request: Callable[[ListQuery], None] = lambda query: None  # called before each answer; may change the list
     choose_answer: Callable[[ListQuery], Answer | None] = lambda query: None  # None: answer with a page of the list
     max_limit: int = 1000
     queries: list[ListQuery] = field(default_factory=list)  # requests for pages, and look-ups
     evidence_queries: list[ListQuery] = field(default_factory=list)  # requests for evidence
-    hidden_bases: frozenset[int] = frozenset()  # ids of bases that the list shows only to a request for the base
+    hidden_base_ids: frozenset[int] = frozenset()  # ids of bases that the list shows only to a request for the base
     in_flight_count: int = 0
     max_in_flight_count: int = 0
     is_quiet: bool = False
     counts: dict[str, RequestCounts] = field(default_factory=lambda: {"list": RequestCounts()})
 
-    def add(self, subscriber_id: int, email: str = "", *, base: object = None, client: str = "") -> None:
+    def add(self, subscriber_id: int, email: str = "", *, base: object = None, client_user_id: str = "") -> None:
         """Add a subscriber, by default to the base 7."""
         listed_base = {"Id": 7, "Name": "News"} if base is None else base
-        self.people.append({"Id": subscriber_id, "Base": listed_base, "Email": email, "ClientUserId": client})
+        self.people.append({"Id": subscriber_id, "Base": listed_base, "Email": email, "ClientUserId": client_user_id})
 
     async def list_subscribers(self, query: ListQuery, parse: object = None) -> Answer:
         (self.evidence_queries if query.limit in EVIDENCE_LIMITS else self.queries).append(query)
@@ -83,15 +85,15 @@ class FakeList:
 
     def build_page(self, query: ListQuery) -> ListPage:
         """Return the page for the query."""
-        matches = self.sort_people([person for person in self.people if self._matches_query(query, person)])
+        matching_people = self.sort_people([person for person in self.people if self._matches_query(query, person)])
         limit = min(query.limit, self.max_limit)
-        rows = matches[query.offset : query.offset + limit]
-        return ListPage(rows, self.choose_total(len(matches)), query.offset, limit)
+        rows = matching_people[query.offset : query.offset + limit]
+        return ListPage(rows, self.choose_total_count(len(matching_people)), query.offset, limit)
 
     def _matches_query(self, query: ListQuery, person: dict[str, Any]) -> bool:
         if query.base_id is not None and person["Base"]["Id"] != query.base_id:
             return False
-        if query.base_id is None and person["Base"]["Id"] in self.hidden_bases:
+        if query.base_id is None and person["Base"]["Id"] in self.hidden_base_ids:
             return False
         if query.id is not None:
             return bool(person["Id"] == query.id)
@@ -109,9 +111,11 @@ class FakeList:
         return sum(text in (query.email, query.client_user_id) for query in self.queries)
 
 
-def build_other_people(person_count: int, first_id: int = 1, email: str = "p{}@crowd.org") -> list[dict[str, Any]]:
+def build_other_people(
+    person_count: int, first_id: int = 1, email_pattern: str = "p{}@crowd.org"
+) -> list[dict[str, Any]]:
     """Return people of another base, with consecutive ids. `email` is the pattern of their emails, by default
     with plain characters only."""
     base = {"Id": 1, "Name": "Others"}
     ids: Sequence[int] = range(first_id, first_id + person_count)
-    return [{"Id": id_, "Base": base, "Email": email.format(id_), "ClientUserId": f"c{id_}"} for id_ in ids]
+    return [{"Id": id_, "Base": base, "Email": email_pattern.format(id_), "ClientUserId": f"c{id_}"} for id_ in ids]

@@ -27,11 +27,11 @@ KEY_CLASS = classify_spelling("client_user_id", "c1")
 
 
 def check_filters_of(
-    fake_list: FakeList, folder: Path, *classes: SpellingClass, tries_case: bool = False, **options: Any
+    fake_list: FakeList, folder: Path, *spelling_classes: SpellingClass, tries_case: bool = False, **options: Any
 ) -> FilterCheck:
     async def run_checks(session: Session) -> FilterCheck:
         await read_stats(session.access)
-        return await check_filters(session.access, classes, tries_case=tries_case)
+        return await check_filters(session.access, spelling_classes, tries_case=tries_case)
 
     return run_with_fake(fake_list, folder, run_checks, **options)
 
@@ -118,7 +118,7 @@ def test_the_run_no_longer_uses_a_filter_that_lists_subscribers_for_a_made_up_va
 def test_a_filter_is_usable_only_with_a_total_count_for_a_made_up_value(
     tmp_path: Path,
 ) -> None:
-    fake_list = FakeList(build_other_people(5), choose_total=lambda match_count: None)
+    fake_list = FakeList(build_other_people(5), choose_total_count=lambda match_count: None)
     assert check_filters_of(fake_list, tmp_path, PLAIN_CLASS) == FilterCheck(failed_classes=frozenset({PLAIN_CLASS}))
     refusal = Refused(400, "no address")
     fake_list = FakeList(
@@ -205,11 +205,11 @@ def test_a_class_fails_if_the_list_shows_a_sentinel_by_its_id_and_not_by_its_tex
 def test_a_class_passes_although_the_list_shows_a_sentinel_only_at_the_second_request(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
 
-    def show_late(query: ListQuery) -> None:
+    def add_sentinel_at_second_request(query: ListQuery) -> None:
         if query.id is not None:
             fake_list.add(100, "wit+ness@x.org")
 
-    fake_list.on_request = show_late
+    fake_list.on_request = add_sentinel_at_second_request
     assert check_filters_of(
         fake_list, tmp_path, PLUS_CLASS, sentinels=build_sentinels("wit+ness@x.org")
     ).passed_classes == {PLUS_CLASS}
@@ -218,7 +218,10 @@ def test_a_class_passes_although_the_list_shows_a_sentinel_only_at_the_second_re
 def test_listed_subscribers_and_sentinels_are_controls(tmp_path: Path) -> None:
     async def run_checks(session: Session) -> list[bool]:
         await read_stats(session.access)
-        return [has_control(session.access, class_) for class_ in (PLAIN_CLASS, PLUS_CLASS, CAPITALS_CLASS, KEY_CLASS)]
+        return [
+            has_control(session.access, spelling_class)
+            for spelling_class in (PLAIN_CLASS, PLUS_CLASS, CAPITALS_CLASS, KEY_CLASS)
+        ]
 
     options = {"sentinels": build_sentinels("wit+ness@x.org")}
     assert run_with_fake(FakeList(build_other_people(5)), tmp_path, run_checks, **options) == [True, True, False, True]
@@ -235,16 +238,16 @@ def test_a_filter_is_case_insensitive_if_lower_case_finds_upper_case_and_the_rev
     def matches_text_or_lower_text(filter_text: str, stored_text: str) -> bool:
         return stored_text in (filter_text, filter_text.lower())
 
-    with_capitals = [*build_other_people(3), *build_other_people(3, 11, "Ann{}@x.org")]
+    people_with_capitals = [*build_other_people(3), *build_other_people(3, 11, "Ann{}@x.org")]
     cases = [
         (build_other_people(3), matches_in_any_case, True),
         (build_other_people(3), matches_partially, True),
         (build_other_people(3), matches_exactly, False),
         (build_other_people(3), matches_any_case_of_the_domain, False),
-        (with_capitals, matches_in_any_case, True),
-        (with_capitals, matches_exactly, False),
-        (with_capitals, matches_lower_text, False),  # no stored text with capitals is ever found
-        (with_capitals, matches_text_or_lower_text, False),
+        (people_with_capitals, matches_in_any_case, True),
+        (people_with_capitals, matches_exactly, False),
+        (people_with_capitals, matches_lower_text, False),  # no stored text with capitals is ever found
+        (people_with_capitals, matches_text_or_lower_text, False),
         ([], matches_in_any_case, False),
     ]
     for index, (people, text_match, is_case_insensitive) in enumerate(cases):

@@ -2,7 +2,12 @@
 
 from connector.load.lookups import KeysCost, LookupMethod, LookupProgress, SweepCost, decide_lookup
 
-FILTER, SWEEP, AS_SENT, NONE = LookupMethod.FILTER, LookupMethod.SWEEP, LookupMethod.FILTER_AS_SENT, LookupMethod.NONE
+FILTER, SWEEP, FILTER_AS_SENT, NO_METHOD = (
+    LookupMethod.FILTER,
+    LookupMethod.SWEEP,
+    LookupMethod.FILTER_AS_SENT,
+    LookupMethod.NONE,
+)
 SHORT_LIST, LONG_LIST, UNKNOWN_LIST = SweepCost(2), SweepCost(100), SweepCost(None)
 UNUSABLE_LIST = SweepCost(100, is_unusable=True)
 FEW_KEYS, MANY_KEYS = KeysCost(10), KeysCost(300)
@@ -30,22 +35,22 @@ def test_decide_lookup_returns_the_next_method_for_each_cost_and_progress() -> N
         (LONG_LIST, FEW_KEYS, LookupProgress(frozenset({FILTER})), SWEEP),
         (LONG_LIST, MANY_KEYS, LookupProgress(frozenset({SWEEP})), FILTER),
         (LONG_LIST, KEYS_WITHOUT_FILTER, LookupProgress(frozenset({SWEEP})), FILTER),
-        (LONG_LIST, FEW_KEYS, LookupProgress(frozenset({FILTER, SWEEP})), NONE),
-        (LONG_LIST, KEYS_IN_CAPITALS, LookupProgress(frozenset({FILTER, SWEEP})), NONE),
+        (LONG_LIST, FEW_KEYS, LookupProgress(frozenset({FILTER, SWEEP})), NO_METHOD),
+        (LONG_LIST, KEYS_IN_CAPITALS, LookupProgress(frozenset({FILTER, SWEEP})), NO_METHOD),
         # No sweep of the list can be relied on.
         (UNUSABLE_LIST, MANY_KEYS, LookupProgress(), FILTER),
-        (UNUSABLE_LIST, KEYS_WITHOUT_CASE_FILTER, LookupProgress(), AS_SENT),
+        (UNUSABLE_LIST, KEYS_WITHOUT_CASE_FILTER, LookupProgress(), FILTER_AS_SENT),
         (UNUSABLE_LIST, KEYS_WITHOUT_FILTER, LookupProgress(), FILTER),
-        (UNUSABLE_LIST, KEYS_IN_CAPITALS, LookupProgress(frozenset({FILTER})), AS_SENT),
-        (UNUSABLE_LIST, KEYS_IN_CAPITALS, LookupProgress(frozenset({FILTER, AS_SENT})), SWEEP),
-        (UNUSABLE_LIST, KEYS_WITHOUT_CASE_FILTER, LookupProgress(frozenset({AS_SENT})), SWEEP),
-        (UNUSABLE_LIST, KEYS_WITHOUT_CASE_FILTER, LookupProgress(frozenset({AS_SENT, SWEEP})), NONE),
+        (UNUSABLE_LIST, KEYS_IN_CAPITALS, LookupProgress(frozenset({FILTER})), FILTER_AS_SENT),
+        (UNUSABLE_LIST, KEYS_IN_CAPITALS, LookupProgress(frozenset({FILTER, FILTER_AS_SENT})), SWEEP),
+        (UNUSABLE_LIST, KEYS_WITHOUT_CASE_FILTER, LookupProgress(frozenset({FILTER_AS_SENT})), SWEEP),
+        (UNUSABLE_LIST, KEYS_WITHOUT_CASE_FILTER, LookupProgress(frozenset({FILTER_AS_SENT, SWEEP})), NO_METHOD),
         (UNUSABLE_LIST, FEW_KEYS, LookupProgress(frozenset({FILTER})), SWEEP),
         (UNUSABLE_LIST, KEYS_IN_CAPITALS, LookupProgress(frozenset({SWEEP})), FILTER),
-        (UNUSABLE_LIST, KEYS_IN_CAPITALS, LookupProgress(frozenset({SWEEP, FILTER})), AS_SENT),
-        (UNUSABLE_LIST, KEYS_IN_CAPITALS, LookupProgress(frozenset({SWEEP, FILTER, AS_SENT})), NONE),
+        (UNUSABLE_LIST, KEYS_IN_CAPITALS, LookupProgress(frozenset({SWEEP, FILTER})), FILTER_AS_SENT),
+        (UNUSABLE_LIST, KEYS_IN_CAPITALS, LookupProgress(frozenset({SWEEP, FILTER, FILTER_AS_SENT})), NO_METHOD),
     ]
-    for sweep, keys, progress, method in cases:
-        lookup = decide_lookup(sweep, keys, progress)
+    for sweep_cost, keys_cost, progress, method in cases:
+        lookup = decide_lookup(sweep_cost, keys_cost, progress)
         assert lookup.method is method
         assert lookup.reason

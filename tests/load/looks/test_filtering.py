@@ -163,9 +163,12 @@ def test_a_case_sensitive_filter_finds_a_subscriber_whose_domain_the_service_low
     assert result.absent_identities == compute_identities("ann@x.org", "bob@x.org")
 
 
-@pytest.mark.parametrize("choose_total", [lambda count: None, lambda count: count + 1, lambda count: max(0, count - 1)])
-def test_a_missing_or_wrong_total_count_proves_no_absence(tmp_path: Path, choose_total: Any) -> None:
-    fake_list = FakeList(build_other_people(5), choose_total=choose_total)
+@pytest.mark.parametrize(
+    "choose_total_count",
+    [lambda match_count: None, lambda match_count: match_count + 1, lambda match_count: max(0, match_count - 1)],
+)
+def test_a_missing_or_wrong_total_count_proves_no_absence(tmp_path: Path, choose_total_count: Any) -> None:
+    fake_list = FakeList(build_other_people(5), choose_total_count=choose_total_count)
     assert look_up(fake_list, tmp_path, "bob@x.org").absent_identities == set()
 
 
@@ -245,7 +248,7 @@ def test_only_a_case_insensitive_filter_proves_all_spellings_of_a_key_absent(
 
 def test_a_client_user_id_is_proved_absent_by_a_case_sensitive_filter(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5))
-    fake_list.add(50, client="c50")
+    fake_list.add(50, client_user_id="c50")
     keys = [build_key(text, "client_user_id", ignores_case=True) for text in ("c50", "c99")]
     result = run_with_fake(fake_list, tmp_path, lambda session: look_up_by_filters(session.access, keys))
     assert result.found_ids == {compute_identity("c50", "client_user_id"): (50,)}
@@ -266,27 +269,27 @@ def test_a_sentinel_that_vanishes_during_the_look_ups_does_not_count(tmp_path: P
     fake_list = FakeList(build_other_people(5))
     fake_list.add(100, "wit@x.org")
 
-    def start_lag(query: ListQuery) -> None:
+    def hide_sentinel(query: ListQuery) -> None:
         if query.email == "bob@x.org":  # from now on, the answers come from a replica that lags
             fake_list.people = [person for person in fake_list.people if person["Id"] != 100]
 
-    fake_list.on_request = start_lag
+    fake_list.on_request = hide_sentinel
     result = look_up(fake_list, tmp_path, "bob@x.org", sentinels=(build_sentinel(990.0, 100, "wit@x.org"),))
     assert (result.latest_sentinel_at, result.lag_s) == (NO_SENTINEL, 10.0)
 
 
 def test_the_stats_are_read_again_only_if_they_are_old(tmp_path: Path) -> None:
-    fake_list, time = FakeList(build_other_people(5)), VirtualTime()
+    fake_list, virtual_time = FakeList(build_other_people(5)), VirtualTime()
 
     async def look_up_three_times(session: Session) -> None:
         await look_up_by_filters(session.access, [build_key("bob@x.org")])
         await look_up_by_filters(session.access, [build_key("bob@x.org")])
         assert fake_list.page_count == 1
-        time.now += 60
+        virtual_time.now_s += 60
         await look_up_by_filters(session.access, [build_key("bob@x.org")])
         assert fake_list.page_count == 2
 
-    run_with_fake(fake_list, tmp_path, look_up_three_times, time=time, fresh_s=60)
+    run_with_fake(fake_list, tmp_path, look_up_three_times, virtual_time=virtual_time, fresh_s=60)
 
 
 @pytest.mark.parametrize("ignores_case", [False, True])
@@ -306,9 +309,9 @@ def test_count_requests_predicts_the_number_of_requests(ignores_case: bool, tmp_
     async def look_up_and_count(session: Session) -> None:
         await read_stats(session.access)
         fake_list.queries.clear()
-        asked_keys = [replace(key, ignores_case=ignores_case) for key in keys]
-        assert not (await look_up_by_filters(session.access, asked_keys)).found_ids
-        expected_count = count_requests(asked_keys)
+        requested_keys = [replace(key, ignores_case=ignores_case) for key in keys]
+        assert not (await look_up_by_filters(session.access, requested_keys)).found_ids
+        expected_count = count_requests(requested_keys)
         assert expected_count - 4 <= len(fake_list.queries) <= expected_count  # the sentinel may be one of the controls
 
     run_with_fake(fake_list, tmp_path, look_up_and_count, sentinels=(build_sentinel(990.0, 100, "wit@x.org"),))

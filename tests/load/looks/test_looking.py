@@ -213,13 +213,13 @@ def build_groups(session: Session, *groups: Sequence[LookupKey]) -> list[KeyGrou
 
 def test_the_first_estimate_reads_one_page_unless_a_listing_came_before(tmp_path: Path) -> None:
     async def check_estimate(session: Session) -> None:
-        sweep = await estimate_sweep(session.access)
-        assert sweep == SweepCost(23)
+        sweep_cost = await estimate_sweep(session.access)
+        assert sweep_cost == SweepCost(23)
         for key_count, request_count in ((10, 10 + 2 * 1 + 1 + 1), (19, 19 + 2 * 1 + 1 + 1), (40, 40)):
-            assert estimate_keys(build_groups(session, build_keys(key_count)), sweep) == KeysCost(request_count)
+            assert estimate_keys(build_groups(session, build_keys(key_count)), sweep_cost) == KeysCost(request_count)
         key_halves = build_keys(10)[:5], build_keys(10)[5:]
-        assert estimate_keys(build_groups(session, *key_halves), sweep) == KeysCost(10 + 2 * (2 * 1 + 1 + 1))
-        assert await estimate_sweep(session.access) == sweep
+        assert estimate_keys(build_groups(session, *key_halves), sweep_cost) == KeysCost(10 + 2 * (2 * 1 + 1 + 1))
+        assert await estimate_sweep(session.access) == sweep_cost
         assert len(fake_list.queries) == 1
 
     fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
@@ -252,21 +252,21 @@ def test_the_estimate_of_a_sweep_in_id_order_is_wrong_by_at_most_one_request(tmp
 
 def test_the_estimate_counts_the_keys_for_which_no_filter_is_known_to_work(tmp_path: Path) -> None:
     async def check_estimate(session: Session) -> None:
-        sweep = await estimate_sweep(session.access)
+        sweep_cost = await estimate_sweep(session.access)
 
-        def count(*keys: LookupKey) -> int:
-            return estimate_keys(build_groups(session, keys), sweep).unprovable_count
+        def count_unprovable_keys(*keys: LookupKey) -> int:
+            return estimate_keys(build_groups(session, keys), sweep_cost).unprovable_count
 
-        assert count(*build_keys(1), build_key("a+b@x.org")) == 1
+        assert count_unprovable_keys(*build_keys(1), build_key("a+b@x.org")) == 1
         session.access.state.is_case_insensitive = False
-        assert count(*build_keys(1)) == 0
-        assert count(*build_keys(1, ignores_case=True)) == 1
+        assert count_unprovable_keys(*build_keys(1)) == 0
+        assert count_unprovable_keys(*build_keys(1, ignores_case=True)) == 1
 
     run_with_fake(FakeList(build_other_people(LONG_LIST_COUNT)), tmp_path, check_estimate)
 
 
 def test_a_list_without_a_total_count_has_no_estimate(tmp_path: Path) -> None:
-    fake_list = FakeList(build_other_people(LONG_LIST_COUNT), choose_total=lambda match_count: None)
+    fake_list = FakeList(build_other_people(LONG_LIST_COUNT), choose_total_count=lambda match_count: None)
     assert run_with_fake(fake_list, tmp_path, lambda session: estimate_sweep(session.access)) == SweepCost(None)
 
 
@@ -274,10 +274,10 @@ def test_simultaneous_look_ups_have_separate_results(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
     fake_list.add(60_000, "q3@x.org")
 
-    async def look_up_at_once(session: Session) -> list[LookupResult]:
+    async def look_up_simultaneously(session: Session) -> list[LookupResult]:
         return await asyncio.gather(*(look_up_all(session.access, [key]) for key in build_keys(20)))
 
-    results = run_with_fake(fake_list, tmp_path, look_up_at_once)
+    results = run_with_fake(fake_list, tmp_path, look_up_simultaneously)
     assert [bool(result.found_ids) for result in results] == [index == 3 for index in range(20)]
     assert all(len(result.absent_identities) == 1 for index, result in enumerate(results) if index != 3)
     assert all(query.offset == 0 for query in fake_list.queries if query != ListQuery(query.offset, query.limit))
@@ -304,4 +304,6 @@ def test_the_results_of_many_keys_are_returned_in_parts(is_in_order: bool, tmp_p
     assert sum(len(result.absent_identities) for _, result in lookup_parts) == 399
     key_counts = (400, 100) if is_in_order else (399, 99)  # the sweep has found one subscriber
     filter_activities = [activity for activity in activities if activity.endswith("filters")]
-    assert filter_activities == [f"looking for {count} subscribers by the list's filters" for count in key_counts]
+    assert filter_activities == [
+        f"looking for {key_count} subscribers by the list's filters" for key_count in key_counts
+    ]

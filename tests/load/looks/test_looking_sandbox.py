@@ -9,10 +9,10 @@ from connector.listing.access import LookupKey
 from connector.listing.lookup import look_up_by_filters
 from connector.load.lookups import look_up_all
 from connector.sandbox import SandboxProcess
-from tests.load.sessions import BASE, build_key, run_with_sandbox
+from tests.load.sessions import BASE_ID, build_key, run_with_sandbox
 from tests.sandbox.client import SandboxClient
 
-TEXTS = (
+EMAIL_PATTERNS = (
     "ann{}@x.org",
     "Bob{}@x.org",
     "cem{}@X.org",
@@ -27,22 +27,28 @@ TEXTS = (
 """A text of each class. Number 1 is on the list and looked up, number 2 is looked up and not on the list, and number 3
 is the control."""
 
-KEYS = ("k{}", "K{}", "1234{}", "007{}", "a/b {}")
+CLIENT_USER_ID_PATTERNS = ("k{}", "K{}", "1234{}", "007{}", "a/b {}")
 
 
-def fill_sandbox(sandbox: SandboxProcess, *, base: int = BASE, numbers: tuple[int, ...] = (1, 3)) -> dict[str, int]:
+def fill_sandbox(
+    sandbox: SandboxProcess, *, base_id: int = BASE_ID, key_numbers: tuple[int, ...] = (1, 3)
+) -> dict[str, int]:
     """Create numbers 1 and 3 of each class, with an email and a client_user_id. Return their ids by email."""
-    ids = {}
-    for key_number in numbers:
-        for index, text in enumerate(TEXTS):
-            key = KEYS[index % len(KEYS)].format(f"{key_number}-{index}")
-            reply = SandboxClient(sandbox).create(text.format(key_number), base={"Id": base}, ClientUserId=key)
-            ids[text.format(key_number)] = reply.json["Subscriber"]["Id"]
-    return ids
+    ids_by_email = {}
+    for key_number in key_numbers:
+        for index, email_pattern in enumerate(EMAIL_PATTERNS):
+            client_user_id = CLIENT_USER_ID_PATTERNS[index % len(CLIENT_USER_ID_PATTERNS)].format(
+                f"{key_number}-{index}"
+            )
+            reply = SandboxClient(sandbox).create(
+                email_pattern.format(key_number), base={"Id": base_id}, ClientUserId=client_user_id
+            )
+            ids_by_email[email_pattern.format(key_number)] = reply.json["Subscriber"]["Id"]
+    return ids_by_email
 
 
-def build_keys(person_number: int) -> list[LookupKey]:
-    return [build_key(text.format(person_number)) for text in TEXTS]
+def build_keys(key_number: int) -> list[LookupKey]:
+    return [build_key(email_pattern.format(key_number)) for email_pattern in EMAIL_PATTERNS]
 
 
 @pytest.mark.parametrize("order", ["id", "shuffled"])
@@ -50,13 +56,13 @@ def build_keys(person_number: int) -> list[LookupKey]:
 def test_listed_and_absent_subscribers_are_recognised_with_any_filters(
     sandbox: SandboxProcess, tmp_path: Path, filters: str, order: str
 ) -> None:
-    ids = fill_sandbox(sandbox)
+    ids_by_email = fill_sandbox(sandbox)
     sandbox.switch(filters=filters, order=order)
     listed_keys, absent_keys = build_keys(1), build_keys(2)
 
     result = run_with_sandbox(sandbox, tmp_path, lambda session: look_up_all(session.access, listed_keys + absent_keys))
 
-    assert result.found_ids == {key.identity: (ids[key.value],) for key in listed_keys}
+    assert result.found_ids == {key.identity: (ids_by_email[key.value],) for key in listed_keys}
     assert result.absent_identities == {key.identity for key in absent_keys}
 
 
@@ -68,18 +74,23 @@ def test_client_user_ids_are_found_only_with_the_same_capitals(
     sandbox.switch(filters=filters)
     listed_keys, absent_keys = (
         [
-            build_key(KEYS[index % len(KEYS)].format(f"{key_number}-{index}"), "client_user_id")
-            for index in range(len(TEXTS))
+            build_key(
+                CLIENT_USER_ID_PATTERNS[index % len(CLIENT_USER_ID_PATTERNS)].format(f"{key_number}-{index}"),
+                "client_user_id",
+            )
+            for index in range(len(EMAIL_PATTERNS))
         ]
         for key_number in (1, 2)
     )
-    other_case = build_key("k1-1", "client_user_id")  # K1-1 is another subscriber
+    key_in_other_case = build_key("k1-1", "client_user_id")  # K1-1 is another subscriber
 
     result = run_with_sandbox(
-        sandbox, tmp_path, lambda session: look_up_by_filters(session.access, [*listed_keys, *absent_keys, other_case])
+        sandbox,
+        tmp_path,
+        lambda session: look_up_by_filters(session.access, [*listed_keys, *absent_keys, key_in_other_case]),
     )
 
     assert set(result.found_ids) == {key.identity for key in listed_keys}
-    assert result.absent_identities - {other_case.identity} == {key.identity for key in absent_keys}
+    assert result.absent_identities - {key_in_other_case.identity} == {key.identity for key in absent_keys}
     # Unless the filter is exact, the only match of an answer may be the first of several.
-    assert (other_case.identity in result.absent_identities) == (filters == "exact")
+    assert (key_in_other_case.identity in result.absent_identities) == (filters == "exact")

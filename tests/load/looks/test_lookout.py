@@ -10,14 +10,16 @@ KEY_CLASS = classify_spelling("client_user_id", "k")
 
 
 def read_samples(*people: dict[str, Any]) -> dict[SpellingClass, list[ListedSubscriber]]:
-    stats = ListStats(0.0)
-    stats.add(people)
-    return stats.samples_by_class
+    list_stats = ListStats(0.0)
+    list_stats.add(people)
+    return list_stats.samples_by_class
 
 
 def test_both_identities_of_a_subscriber_become_samples() -> None:
-    samples = read_samples({"Id": 1, "Email": "a+b@x.org", "ClientUserId": "k1"}, {"Id": 2, "Email": "c@x.org"})
-    assert samples == {
+    samples_by_class = read_samples(
+        {"Id": 1, "Email": "a+b@x.org", "ClientUserId": "k1"}, {"Id": 2, "Email": "c@x.org"}
+    )
+    assert samples_by_class == {
         PLUS_CLASS: [ListedSubscriber(1, "a+b@x.org")],
         KEY_CLASS: [ListedSubscriber(1, "k1")],
         PLAIN_CLASS: [ListedSubscriber(2, "c@x.org")],
@@ -39,11 +41,12 @@ def test_a_subscriber_that_no_filter_can_find_is_not_a_sample() -> None:
 
 
 def test_a_class_has_at_most_three_samples() -> None:
-    samples = read_samples(
+    samples_by_class = read_samples(
         *({"Id": index, "Email": f"{prefix}{index}@x.org"} for index in range(1000) for prefix in ("p", "p+"))
     )
     assert {
-        class_: [sample.subscriber_id for sample in class_samples] for class_, class_samples in samples.items()
+        spelling_class: [sample.subscriber_id for sample in class_samples]
+        for spelling_class, class_samples in samples_by_class.items()
     } == {
         PLAIN_CLASS: [0, 1, 2],
         PLUS_CLASS: [0, 1, 2],
@@ -57,7 +60,7 @@ def test_at_most_500_classes_have_samples() -> None:
 
 
 def test_samples_that_differ_only_in_capitals_are_found() -> None:
-    stats = ListStats(0.0)
+    list_stats = ListStats(0.0)
     texts = ("a@x.org", "A@x.org", "a@X.org", "A+b@x.org", "É@x.org")
-    stats.add([{"Id": index, "Email": text, "ClientUserId": "K"} for index, text in enumerate(texts)])
-    assert [sample.text for sample in stats.find_samples_with_capitals()] == ["A@x.org", "a@X.org"]
+    list_stats.add([{"Id": index, "Email": text, "ClientUserId": "K"} for index, text in enumerate(texts)])
+    assert [sample.text for sample in list_stats.find_samples_with_capitals()] == ["A@x.org", "a@X.org"]

@@ -75,7 +75,7 @@ def test_a_look_up_fails_on_a_row_without_an_id(tmp_path: Path) -> None:
         look_up_once(ListPage([{"Email": "ann@x.org"}], 1, 0, 1000), tmp_path)
 
 
-def build_partial_matches(match_count: int) -> FakeList:
+def build_list_of_partial_matches(match_count: int) -> FakeList:
     """Return a list of people whose addresses all end in ann@x.org, ten on a page. The last address is ann@x.org."""
     fake_list = FakeList(text_match=matches_partially, max_limit=10)
     for index in range(1, match_count):
@@ -85,7 +85,7 @@ def build_partial_matches(match_count: int) -> FakeList:
 
 
 def test_only_the_first_page_of_many_matches_is_read_and_the_answer_is_not_whole(tmp_path: Path) -> None:
-    fake_list = build_partial_matches(50)
+    fake_list = build_list_of_partial_matches(50)
     answer = run_with_fake(fake_list, tmp_path, lambda session: look_up(session.access, "email", "ann@x.org"))
     assert (len(fake_list.queries), len(answer.rows), answer.is_whole) == (1, 10, False)
 
@@ -134,10 +134,10 @@ def test_look_ups_that_get_a_429_are_repeated_fewer_at_a_time(tmp_path: Path) ->
 
 
 def test_look_ups_continue_one_at_a_time_while_some_look_ups_are_answered(tmp_path: Path) -> None:
-    def refuse_most(_query: ListQuery) -> Refused | None:
+    def refuse_most_queries(_query: ListQuery) -> Refused | None:
         return Refused(429, "slow down") if fake_list.in_flight_count > 1 or len(fake_list.queries) % 3 else None
 
-    fake_list = FakeList(choose_answer=refuse_most)
+    fake_list = FakeList(choose_answer=refuse_most_queries)
 
     async def look_up_all(session: Session) -> list[AnswerRows]:
         return await look_up_together(session.access, [partial(look_up, session.access, "email", "x@x.org")] * 10)
@@ -159,8 +159,8 @@ def test_look_ups_fail_if_the_service_answers_even_a_single_look_up_with_429(tmp
 def test_a_stopped_run_cancels_hanging_look_ups(tmp_path: Path) -> None:
     async def look_up_all(session: Session) -> None:
         earlier_tasks = asyncio.all_tasks()
-        event = asyncio.Event()
-        look_ups_in_progress = look_up_together(session.access, [event.wait] * 5)
+        never_set_event = asyncio.Event()
+        look_ups_in_progress = look_up_together(session.access, [never_set_event.wait] * 5)
         asyncio.get_running_loop().call_soon(session.stop.event.set)
         with pytest.raises(RunAborted, match="stopped"):
             await session.stop.wait_until_stopped(look_ups_in_progress)

@@ -82,7 +82,7 @@ def test_one_sweep_looks_up_a_few_keys_in_many_bases(tmp_path: Path) -> None:
 
 
 def test_a_base_that_the_list_hides_is_read_separately(tmp_path: Path) -> None:
-    fake_list = FakeList(build_other_people(50), hidden_bases=frozenset({SHOP_BASE_ID}))
+    fake_list = FakeList(build_other_people(50), hidden_base_ids=frozenset({SHOP_BASE_ID}))
     add_to_bases(fake_list, 7, SHOP_BASE_ID)
 
     async def check_look_ups(session: Session) -> None:
@@ -105,7 +105,7 @@ def test_a_base_is_not_classified_as_hidden_if_its_first_subscriber_is_created_a
     add_to_bases(fake_list, 7)
     shop_request_count = 0
 
-    def create_subscribers_meanwhile(query: ListQuery) -> None:
+    def create_subscribers_during_sweep(query: ListQuery) -> None:
         nonlocal shop_request_count
         if len(fake_list.queries) == 3 and len(fake_list.people) == other_person_count + 1:
             fake_list.add(55_000, "eve@x.org")  # the list changes during the sweep
@@ -114,7 +114,7 @@ def test_a_base_is_not_classified_as_hidden_if_its_first_subscriber_is_created_a
             if shop_request_count == request_number:
                 fake_list.add(60_000, "bob@x.org", base={"Id": SHOP_BASE_ID, "Name": "Base 8"})
 
-    fake_list.on_request = create_subscribers_meanwhile
+    fake_list.on_request = create_subscribers_during_sweep
 
     async def check_look_ups(session: Session) -> None:
         news_presence, shop_presence = build_presences(session, SHOP_BASE_ID)
@@ -130,14 +130,14 @@ def test_a_base_is_not_classified_as_hidden_if_its_first_subscriber_is_created_a
 
 
 def test_the_renewal_of_an_expired_listing_serves_all_bases(tmp_path: Path) -> None:
-    fake_list, time = FakeList(build_other_people(2500)), VirtualTime()
+    fake_list, virtual_time = FakeList(build_other_people(2500)), VirtualTime()
     add_to_bases(fake_list, 7, SHOP_BASE_ID)
 
     async def check_look_ups(session: Session) -> None:
         news_presence, shop_presence = build_presences(session, SHOP_BASE_ID)
         tasks = [build_task(presence, *pad_texts()) for presence in (news_presence, shop_presence)]
         await news_presence.account.look_up(tasks)
-        time.now += 100
+        virtual_time.now_s += 100
         assert not any(task.base.covers(task.planned_chunk) for task in tasks)
         fake_list.add(60_000, "new1@x.org", base={"Id": SHOP_BASE_ID, "Name": "Base 8"})
         query_count = len(fake_list.queries)
@@ -147,18 +147,18 @@ def test_the_renewal_of_an_expired_listing_serves_all_bases(tmp_path: Path) -> N
         assert read_recorded_ids(shop_presence.session.journal, "new1@x.org") == [60_000]
         assert read_recorded_ids(news_presence.session.journal, "new1@x.org") == [None]
 
-    run_with_fake(fake_list, tmp_path, check_look_ups, time=time, fresh_s=60.0)
+    run_with_fake(fake_list, tmp_path, check_look_ups, virtual_time=virtual_time, fresh_s=60.0)
 
 
 def test_a_list_that_has_grown_before_its_end_is_read_again_in_full(tmp_path: Path) -> None:
-    fake_list, time = FakeList(build_other_people(2500, 100)), VirtualTime()
+    fake_list, virtual_time = FakeList(build_other_people(2500, 100)), VirtualTime()
     add_to_bases(fake_list, 7)
 
     async def check_look_ups(session: Session) -> None:
         (news_presence,) = build_presences(session)
         task = build_task(news_presence, *pad_texts())
         await news_presence.account.look_up([task])
-        time.now += 100
+        virtual_time.now_s += 100
         fake_list.add(60_000, "new1@x.org")
         fake_list.people.insert(
             0, {"Id": 5, "Base": {"Id": 7, "Name": "News"}, "Email": "new2@x.org", "ClientUserId": ""}
@@ -167,30 +167,30 @@ def test_a_list_that_has_grown_before_its_end_is_read_again_in_full(tmp_path: Pa
         assert news_presence.covers(task.planned_chunk)
         assert read_recorded_ids(news_presence.session.journal, "new1@x.org", "new2@x.org") == [60_000, 5]
 
-    run_with_fake(fake_list, tmp_path, check_look_ups, time=time, fresh_s=60.0)
+    run_with_fake(fake_list, tmp_path, check_look_ups, virtual_time=virtual_time, fresh_s=60.0)
 
 
 def test_a_list_whose_total_count_is_larger_than_its_rows_is_read_again_in_full(tmp_path: Path) -> None:
-    fake_list, time = FakeList(build_other_people(2500)), VirtualTime()
+    fake_list, virtual_time = FakeList(build_other_people(2500)), VirtualTime()
     add_to_bases(fake_list, 7)
 
     async def check_look_ups(session: Session) -> None:
         (news_presence,) = build_presences(session)
         task = build_task(news_presence, *pad_texts())
         await news_presence.account.look_up([task])
-        time.now += 100
+        virtual_time.now_s += 100
         query_count = len(fake_list.queries)
-        fake_list.choose_total = lambda count: count + 5 if len(fake_list.queries) < query_count + 3 else count
+        fake_list.choose_total_count = lambda count: count + 5 if len(fake_list.queries) < query_count + 3 else count
         await news_presence.account.look_up([task])
         assert news_presence.covers(task.planned_chunk)
         assert len(fake_list.queries) > query_count + 4
 
-    run_with_fake(fake_list, tmp_path, check_look_ups, time=time, fresh_s=60.0)
+    run_with_fake(fake_list, tmp_path, check_look_ups, virtual_time=virtual_time, fresh_s=60.0)
 
 
 def test_a_base_whose_subscribers_have_no_email_is_not_classified_as_hidden(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(50))
-    fake_list.add(51, client="c51", base={"Id": SHOP_BASE_ID, "Name": "Base 8"})
+    fake_list.add(51, client_user_id="c51", base={"Id": SHOP_BASE_ID, "Name": "Base 8"})
 
     async def check_look_ups(session: Session) -> None:
         (shop_presence,) = build_presences(open_other_base(session, SHOP_BASE_ID))
@@ -203,19 +203,19 @@ def test_a_base_whose_subscribers_have_no_email_is_not_classified_as_hidden(tmp_
 
 
 def test_a_base_that_is_filled_during_the_run_is_not_classified_as_hidden(tmp_path: Path) -> None:
-    fake_list, time = FakeList(build_other_people(2500)), VirtualTime()
+    fake_list, virtual_time = FakeList(build_other_people(2500)), VirtualTime()
 
     async def check_look_ups(session: Session) -> None:
         news_presence, shop_presence = build_presences(session, SHOP_BASE_ID)
         tasks = [build_task(presence, *pad_texts()) for presence in (news_presence, shop_presence)]
         await news_presence.account.look_up(tasks)
         fake_list.add(60_000, "new1@x.org", base={"Id": SHOP_BASE_ID, "Name": "Base 8"})
-        time.now += 100
+        virtual_time.now_s += 100
         await news_presence.account.look_up(tasks)
         assert all(task.base.covers(task.planned_chunk) for task in tasks)
         assert session.tally.messages == []
 
-    run_with_fake(fake_list, tmp_path, check_look_ups, time=time, fresh_s=60.0)
+    run_with_fake(fake_list, tmp_path, check_look_ups, virtual_time=virtual_time, fresh_s=60.0)
 
 
 @pytest.mark.parametrize("is_verified", [True, False])

@@ -66,7 +66,7 @@ def test_an_incomplete_sweep_proves_no_absence_and_no_lag(tmp_path: Path) -> Non
 
 def test_one_sweep_looks_up_identities_of_two_fields(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5))
-    fake_list.add(50, "ann@x.org", client="k50")
+    fake_list.add(50, "ann@x.org", client_user_id="k50")
     keys = [build_key("k50", "client_user_id"), build_key("ann@x.org"), build_key("k9", "client_user_id")]
     result = run_with_fake(fake_list, tmp_path, lambda session: sweep_session(session, keys))
     assert set(result.found_ids) == {keys[0].identity, keys[1].identity}
@@ -98,14 +98,14 @@ def test_a_sentinel_that_appears_during_a_sweep_proves_no_absence(tmp_path: Path
     change."""
     fake_list = FakeList([person for person in build_other_people(3000) if person["Id"] != 1200])
 
-    def show_late(query: ListQuery) -> None:
+    def change_list_during_sweep(query: ListQuery) -> None:
         if query.offset > 1500 and fake_list.people[3]["Id"] == 4:
             fake_list.add(1200, "lost@x.org")
             fake_list.add(5000, "w@x.org")
             remaining_people = (person for person in fake_list.people if person["Id"] not in (4, 2950))
             fake_list.people = sorted(remaining_people, key=lambda person: int(person["Id"]))
 
-    fake_list.on_request = show_late
+    fake_list.on_request = change_list_during_sweep
     result = sweep_for_texts(fake_list, tmp_path, "lost@x.org", sentinels=(build_sentinel(900.0, 5000, "w@x.org"),))
     assert not result.absent_identities  # lost@x.org exists with the Id 1200, and no page showed this Id
 
@@ -139,11 +139,11 @@ def test_only_the_last_sweep_of_a_look_up_shows_sentinels(tmp_path: Path) -> Non
     fake_list.add(500, "w@x.org")
     fake_list.max_limit = 60
 
-    def vanish(query: ListQuery) -> None:
+    def remove_last_person(query: ListQuery) -> None:
         if len(fake_list.queries) == 4:
             fake_list.people.pop()
 
-    fake_list.on_request = vanish
+    fake_list.on_request = remove_last_person
 
     result = sweep_for_texts(fake_list, tmp_path, "bob@x.org", sentinels=(build_sentinel(900.0, 500, "w@x.org"),))
 

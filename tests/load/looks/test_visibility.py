@@ -22,11 +22,11 @@ OLD_SENTINEL, NEW_SENTINEL = build_sentinel(100.0, 1, "old@x.org"), build_sentin
 
 def build_certificate(reason: CertificateReason) -> Certificate:
     is_complete = reason in (CertificateReason.ONE_ANSWER, CertificateReason.ID_ORDER, CertificateReason.TWO_SWEEPS)
-    verdict, time = (
+    verdict, swept_at = (
         CertificateVerdict.COMPLETE if is_complete else CertificateVerdict.INCOMPLETE,
         datetime(2026, 1, 1, tzinfo=UTC),
     )
-    return Certificate(verdict, reason, Order.ID, 1, 1, 0, 0, 0, 0, 0, {}, time, time)
+    return Certificate(verdict, reason, Order.ID, 1, 1, 0, 0, 0, 0, 0, {}, swept_at, swept_at)
 
 
 def test_a_sweep_in_id_order_counts_only_sentinels_that_the_previous_sweep_showed() -> None:
@@ -79,12 +79,12 @@ def test_a_subscriber_that_is_confirmed_during_a_sweep_is_not_a_sign_of_lag() ->
 
 
 def find_sentinels(
-    fake_list: FakeList, folder: Path, *sentinels: Sentinel, check: FilterCheck = PASSED_CHECK
+    fake_list: FakeList, folder: Path, *sentinels: Sentinel, filter_check: FilterCheck = PASSED_CHECK
 ) -> Visibility:
     return run_with_fake(
         fake_list,
         folder,
-        lambda session: find_visible_sentinels(session.access, check, 1000.0, ["email"]),
+        lambda session: find_visible_sentinels(session.access, filter_check, 1000.0, ["email"]),
         sentinels=sentinels,
     )
 
@@ -94,7 +94,7 @@ def test_a_sentinel_of_one_field_proves_nothing_for_another_field(tmp_path: Path
     fake_list, sentinel = FakeList(), build_sentinel(900.0, 1, "a@x.org")
     fake_list.add(1, "a@x.org")
 
-    def find_sentinels_by(fields: list[str], folder: str) -> Visibility:
+    def find_sentinels_by_fields(fields: list[str], folder: str) -> Visibility:
         return run_with_fake(
             fake_list,
             tmp_path / folder,
@@ -102,21 +102,24 @@ def test_a_sentinel_of_one_field_proves_nothing_for_another_field(tmp_path: Path
             sentinels=(sentinel,),
         )
 
-    assert find_sentinels_by(["email"], "email").latest_sentinel_at == 900.0
-    assert find_sentinels_by(["client_user_id"], "id").latest_sentinel_at == NO_SENTINEL
-    assert find_sentinels_by(["client_user_id", "email"], "both").latest_sentinel_at == NO_SENTINEL
+    assert find_sentinels_by_fields(["email"], "email").latest_sentinel_at == 900.0
+    assert find_sentinels_by_fields(["client_user_id"], "id").latest_sentinel_at == NO_SENTINEL
+    assert find_sentinels_by_fields(["client_user_id", "email"], "both").latest_sentinel_at == NO_SENTINEL
 
 
 def build_series(sentinel_count: int) -> tuple[Sentinel, ...]:
     """Return sentinels that were confirmed a second apart, the last one at 999.0. Each Id is the time."""
-    return tuple(build_sentinel(float(time), time, f"p{time}@x.org") for time in range(1000 - sentinel_count, 1000))
+    return tuple(
+        build_sentinel(float(confirmed_at), confirmed_at, f"p{confirmed_at}@x.org")
+        for confirmed_at in range(1000 - sentinel_count, 1000)
+    )
 
 
-def build_lagging_list(sentinels: tuple[Sentinel, ...], shown_until: float) -> FakeList:
+def build_lagging_list(sentinels: tuple[Sentinel, ...], last_shown_at: float) -> FakeList:
     """Return a list that shows the sentinels confirmed until this time."""
     fake_list = FakeList()
     for sentinel in sentinels:
-        if sentinel.confirmed_at <= shown_until:
+        if sentinel.confirmed_at <= last_shown_at:
             fake_list.add(sentinel.subscriber_id, sentinel.value.lower())
     return fake_list
 
@@ -126,7 +129,7 @@ MIXED_SENTINELS = (
     build_sentinel(910.0, 2, "b@x.org"),
     build_sentinel(920.0, 3, "c+3@x.org"),
 )
-CASES: dict[str, tuple[float, tuple[Sentinel, ...], FilterCheck, tuple[float, float], int | None]] = {
+SENTINEL_CASES: dict[str, tuple[float, tuple[Sentinel, ...], FilterCheck, tuple[float, float], int | None]] = {
     "one request is enough if the list shows the latest sentinel": (
         999.0, build_series(500), PASSED_CHECK, (999.0, 0.0), 1,
     ),
@@ -147,32 +150,38 @@ CASES: dict[str, tuple[float, tuple[Sentinel, ...], FilterCheck, tuple[float, fl
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("shown_until", "sentinels", "check", "expected", "query_count"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(
+    ("last_shown_at", "sentinels", "filter_check", "expected_visibility", "query_count"),
+    SENTINEL_CASES.values(),
+    ids=SENTINEL_CASES,
+)
 def test_look_ups_of_sentinels_find_the_latest_visible_sentinel_and_the_lag(
     tmp_path: Path,
-    shown_until: float,
+    last_shown_at: float,
     sentinels: tuple[Sentinel, ...],
-    check: FilterCheck,
-    expected: tuple[float, float],
+    filter_check: FilterCheck,
+    expected_visibility: tuple[float, float],
     query_count: int | None,
 ) -> None:
-    fake_list = build_lagging_list(sentinels, shown_until)
-    visibility = find_sentinels(fake_list, tmp_path, *sentinels, check=check)
-    assert (visibility.latest_sentinel_at, visibility.lag_s) == expected
+    fake_list = build_lagging_list(sentinels, last_shown_at)
+    visibility = find_sentinels(fake_list, tmp_path, *sentinels, filter_check=filter_check)
+    assert (visibility.latest_sentinel_at, visibility.lag_s) == expected_visibility
     assert query_count in (None, len(fake_list.queries))
 
 
 @pytest.mark.parametrize(
-    ("sentinel_count", "shown_until"), [(1, 0.0), (2, 998.0), (10, 995.0), (1000, 700.0), (1000, 998.0)]
+    ("sentinel_count", "last_shown_at"), [(1, 0.0), (2, 998.0), (10, 995.0), (1000, 700.0), (1000, 998.0)]
 )
-def test_at_most_nine_requests_find_the_lag_of_a_list(tmp_path: Path, sentinel_count: int, shown_until: float) -> None:
+def test_at_most_nine_requests_find_the_lag_of_a_list(
+    tmp_path: Path, sentinel_count: int, last_shown_at: float
+) -> None:
     sentinels = build_series(sentinel_count)
-    fake_list = build_lagging_list(sentinels, shown_until)
+    fake_list = build_lagging_list(sentinels, last_shown_at)
     visibility = find_sentinels(fake_list, tmp_path, *sentinels)
     latest_sentinel_at = visibility.latest_sentinel_at
-    assert latest_sentinel_at <= shown_until
-    assert latest_sentinel_at >= shown_until - sentinel_count / 10 or latest_sentinel_at == NO_SENTINEL
-    assert 0 < visibility.lag_s <= 1000.0 - shown_until + sentinel_count / 10
+    assert latest_sentinel_at <= last_shown_at
+    assert latest_sentinel_at >= last_shown_at - sentinel_count / 10 or latest_sentinel_at == NO_SENTINEL
+    assert 0 < visibility.lag_s <= 1000.0 - last_shown_at + sentinel_count / 10
     assert len(fake_list.queries) <= 9
 
 
