@@ -25,7 +25,7 @@ from connector.imports.remarks import (
 )
 from connector.imports.suppression import read_suppression
 from connector.ledger.entries import Ledger
-from connector.ledger.records import find_or_add_base, find_rows_read
+from connector.ledger.records import find_or_add_base, find_source_row_count
 from connector.ledger.store import Base
 from connector.load.session import LoadGuard, RunMode
 from connector.outcomes import Outcome
@@ -234,7 +234,7 @@ class _Load:
         if plan.is_whole:
             account = plan.settings.account
             last_row_count = await run.ledger_queue.execute(
-                lambda ledger: find_rows_read(ledger.connection, account, plan.rows.job, "sync")
+                lambda ledger: find_source_row_count(ledger.connection, account, plan.rows.job, "sync")
             )
         run.reason = _explain_guards(
             plan.guard,

@@ -21,7 +21,7 @@ from typing import Any, TypeVar, assert_never
 
 from connector.ledger.entries import Entry, Intent, Ledger, Transition
 from connector.ledger.receipts import PendingReceipt, ReceiptKind, record_pending_receipts
-from connector.ledger.records import mark_misanswered_base, record_base_id
+from connector.ledger.records import record_base_id, record_wrong_answer
 from connector.ledger.store import Base
 from connector.states import CreateEvent, Event, State
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 LedgerFunction = Callable[[Ledger], T]
 """A function that reads or changes the ledger inside one transaction."""
 
-AfterCommit = Callable[[T], object]
+CommitCallback = Callable[[T], object]
 """A function that runs on the thread of the event loop, after the transaction is durable and before the next
 transaction begins."""
 
@@ -43,28 +43,28 @@ class _Request:
     result."""
 
     function: LedgerFunction[Any]
-    after_commit: AfterCommit[Any]
-    answer: "asyncio.Future[Any]"
+    commit_callback: CommitCallback[Any]
+    result_future: "asyncio.Future[Any]"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RunningRequest:
-    """The request that the thread works on. `result` gets the result of the function when the transaction is
+    """The request that the thread works on. `thread_future` gets the result of the function when the transaction is
     durable."""
 
     request: _Request
-    result: "Future[Any]"
+    thread_future: "Future[Any]"
 
 
 class LedgerQueue:
-    """A queue of functions that use the ledger, each in its own transaction. `thread` is an executor of one thread.
+    """A queue of functions that use the ledger, each in its own transaction. `executor` is an executor of one thread.
 
     No other code may use the ledger while a function of the queue runs.
     """
 
-    def __init__(self, ledger: Ledger, thread: Executor) -> None:
+    def __init__(self, ledger: Ledger, executor: Executor) -> None:
         self._ledger = ledger
-        self._thread = thread
+        self._executor = executor
         self._queue: deque[_Request] = deque()
         self._running: _RunningRequest | None = None
 
@@ -74,32 +74,32 @@ class LedgerQueue:
         lease = self._ledger.store.lease
         return inf if lease is None else lease.valid_until
 
-    async def execute(self, function: LedgerFunction[T], after_commit: AfterCommit[T] = lambda _: None) -> T:
+    async def execute(self, function: LedgerFunction[T], commit_callback: CommitCallback[T] = lambda _: None) -> T:
         """Run the function inside one transaction, and return its result when the transaction is durable.
 
         A cancellation of the caller takes effect only after the transaction has ended. Raises the errors of the
         function, and LedgerError.
         """
-        request = _Request(function, after_commit, asyncio.get_running_loop().create_future())
+        request = _Request(function, commit_callback, asyncio.get_running_loop().create_future())
         self._queue.append(request)
         self._start_next()
-        cancellation = await _wait_despite_cancellation(request.answer)
-        answer: T = request.answer.result()
+        cancellation = await _wait_despite_cancellation(request.result_future)
+        result: T = request.result_future.result()
         if cancellation is not None:
             raise cancellation
-        return answer
+        return result
 
     def drain(self) -> None:
         """Run all functions that still wait, on the thread of the caller."""
         while self._running is not None or self._queue:
             if self._running is not None:
                 # This call is outside the `try`, so that no caller gets an answer if this thread is interrupted.
-                self._running.result.exception()
+                self._running.thread_future.exception()
                 running_request, self._running = self._running, None
-                _set_answer(running_request.request, running_request.result.result)
+                _set_result(running_request.request, running_request.thread_future.result)
             else:
                 request = self._queue.popleft()
-                _set_answer(request, partial(self._run_transaction, request.function))
+                _set_result(request, partial(self._run_transaction, request.function))
 
     def _run_transaction(self, function: LedgerFunction[T]) -> T:
         with self._ledger.transaction():
@@ -117,7 +117,7 @@ class LedgerQueue:
                     else partial(self._run_transaction, request.function)
                 )
             except BaseException as error:  # noqa: BLE001 - the error belongs to the caller
-                request.answer.set_exception(error)
+                request.result_future.set_exception(error)
             else:
                 self._submit_to_thread(request, commit)
 
@@ -128,27 +128,29 @@ class LedgerQueue:
             result = function(self._ledger)
             commit = stack.pop_all().close
 
-        def make_durable() -> T:
+        def commit_and_return() -> T:
             commit()
             logger.debug("commit: the ledger is durable")
             return result
 
-        return make_durable
+        return commit_and_return
 
     def _submit_to_thread(self, request: _Request, function: Callable[[], Any]) -> None:
         loop = asyncio.get_running_loop()
 
-        def finish_running(result: "Future[Any]") -> None:
-            if self._running is not None and self._running.result is result:
+        def finish_running_request(thread_future: "Future[Any]") -> None:
+            if self._running is not None and self._running.thread_future is thread_future:
                 # If the request is gone, `drain` has already answered it.
                 self._running = None
-                _set_answer(request, result.result)
+                _set_result(request, thread_future.result)
                 self._start_next()
 
         # The submitted function must not refer to itself. It has the digests of a chunk, and the garbage collector runs
         # so seldom that 200 MB of digests would wait for it.
-        self._running = _RunningRequest(request, self._thread.submit(function))
-        self._running.result.add_done_callback(lambda result: loop.call_soon_threadsafe(finish_running, result))
+        self._running = _RunningRequest(request, self._executor.submit(function))
+        self._running.thread_future.add_done_callback(
+            lambda future: loop.call_soon_threadsafe(finish_running_request, future)
+        )
 
 
 class LedgerWriter:
@@ -167,7 +169,7 @@ class LedgerWriter:
         """The time (monotonic) until which requests may leave, unless a commit renews the lease earlier."""
         return self._ledger_queue.send_deadline
 
-    async def execute(self, function: LedgerFunction[T], after_commit: AfterCommit[T] = lambda _: None) -> T:
+    async def execute(self, function: LedgerFunction[T], commit_callback: CommitCallback[T] = lambda _: None) -> T:
         """Write the recorded state transitions and run one function, inside one transaction. Return the result of
         `LedgerQueue.execute`."""
         # Both lists are replaced before the transaction begins, so that no state transition is lost.
@@ -182,7 +184,7 @@ class LedgerWriter:
             record_pending_receipts(ledger, self.run_key, self.base.key, receipts)
             return function(ledger)
 
-        return await self._ledger_queue.execute(write_and_call, after_commit)
+        return await self._ledger_queue.execute(write_and_call, commit_callback)
 
     async def find_entries(self, identities: Sequence[bytes]) -> dict[bytes, Entry]:
         """Return the entries of these identities in the base, after all recorded state transitions."""
@@ -253,28 +255,30 @@ class LedgerWriter:
             identities = [identity for identity, _ in transitions_of_event]
             match event:
                 case Event.ANSWERED:
-                    answers = [(identity, answer.subscriber_id or 0) for identity, answer in transitions_of_event]
-                    ledger.mark_answered(self.base, answers)
-                    altered_rows = [
+                    answered_entries = [
+                        (identity, answer.subscriber_id or 0) for identity, answer in transitions_of_event
+                    ]
+                    ledger.mark_answered(self.base, answered_entries)
+                    altered_fields_of_entries = [
                         (identity, answer.altered_fields)
                         for identity, answer in transitions_of_event
                         if answer.altered_fields
                     ]
-                    ledger.record_altered_fields(self.base, altered_rows)
+                    ledger.record_altered_fields(self.base, altered_fields_of_entries)
                 case Event.REFUSED:
                     refusals = [
                         (identity, refusal.status or 0, refusal.message) for identity, refusal in transitions_of_event
                     ]
                     ledger.mark_refused(self.base, State.SENDING, refusals)
                 case Event.MISANSWERED:
-                    misanswers = [
+                    wrong_answers = [
                         (identity, answer.subscriber_id or 0, answer.message)
                         for identity, answer in transitions_of_event
                     ]
-                    ledger.mark_misanswered(self.base, misanswers)
+                    ledger.mark_wrongly_answered(self.base, wrong_answers)
                     for _, answer in transitions_of_event:  # architecture 4.9
                         if answer.answered_base is not None:
-                            mark_misanswered_base(ledger.connection, self.base, *answer.answered_base)
+                            record_wrong_answer(ledger.connection, self.base, *answer.answered_base)
                 case Event.NOT_SENT:
                     ledger.mark_not_sent(self.base, identities)
                 case Event.LOST:
@@ -286,32 +290,32 @@ class LedgerWriter:
 @contextmanager
 def open_ledger_queue(ledger: Ledger) -> Iterator[LedgerQueue]:
     """Yield a queue of functions with its own thread. At the end of the context, run the functions that still wait."""
-    with ThreadPoolExecutor(1, thread_name_prefix="connector commits") as thread:
-        thread.submit(lambda: None).result()  # a thread that cannot start fails here, and not in a transaction
-        ledger_queue = LedgerQueue(ledger, thread)
+    with ThreadPoolExecutor(1, thread_name_prefix="connector commits") as executor:
+        executor.submit(lambda: None).result()  # a thread that cannot start fails here, and not in a transaction
+        ledger_queue = LedgerQueue(ledger, executor)
         try:
             yield ledger_queue
         finally:
             ledger_queue.drain()
 
 
-def _set_answer(request: _Request, get_result: Callable[[], Any]) -> None:
-    """Call `get_result`, then the request's `after_commit`, and pass the result or the error to the caller."""
+def _set_result(request: _Request, get_result: Callable[[], Any]) -> None:
+    """Call `get_result`, then the request's `commit_callback`, and pass the result or the error to the caller."""
     try:
         result = get_result()
-        request.after_commit(result)
+        request.commit_callback(result)
     except BaseException as error:  # noqa: BLE001 - the error belongs to the caller
-        request.answer.set_exception(error)
+        request.result_future.set_exception(error)
     else:
-        request.answer.set_result(result)
+        request.result_future.set_result(result)
 
 
-async def _wait_despite_cancellation(answer: "asyncio.Future[Any]") -> asyncio.CancelledError | None:
-    """Wait for the answer, even after a cancellation. Return the cancellation, or None."""
+async def _wait_despite_cancellation(result_future: "asyncio.Future[Any]") -> asyncio.CancelledError | None:
+    """Wait for the result, even after a cancellation. Return the cancellation, or None."""
     cancellation = None
-    while not answer.done():
+    while not result_future.done():
         try:
-            await asyncio.wait((answer,))
+            await asyncio.wait((result_future,))
         except asyncio.CancelledError as error:
             cancellation = error
     return cancellation

@@ -35,11 +35,11 @@ from connector.ledger.schema import (
     entry,
     has_emails,
     is_current,
-    is_upgradable,
+    is_upgradable_version,
     meta,
     metadata,
 )
-from connector.ledger.sqlite import find_emails, find_lock, hold_lock, resolve_file
+from connector.ledger.sqlite import find_emails, find_lock_path, hold_lock, resolve_file
 from connector.ledger.store import build_missing_ledger_error
 
 # Suffixes of a database, and of the files that SQLite creates for the database.
@@ -73,40 +73,42 @@ def back_up_ledger(url: str, target: Path) -> Backup:
             f"the ledger {format_ledger_location(location)} is in PostgreSQL: back it up with pg_dump"
         )
     ledger, target = location.resolve(), target.absolute()
-    sources, targets = (ledger, find_emails(ledger).resolve()), (target, find_emails(target))
-    if not any(source.is_file() for source in sources):
+    source_paths, target_paths = (ledger, find_emails(ledger).resolve()), (target, find_emails(target))
+    if not any(source.is_file() for source in source_paths):
         raise build_missing_ledger_error(str(location))
-    if target.resolve() in sources:
+    if target.resolve() in source_paths:
         raise ConfigurationError(f"{target} is the ledger itself: name another file")
-    _refuse_existing(targets)
-    counts, partial_files = list[int | None](), list[PartialFile]()
+    _refuse_existing_files(target_paths)
+    row_counts, partial_files = list[int | None](), list[PartialFile]()
     with ExitStack() as stack:
-        mode = "rw"  # with this mode, SQLite rolls back the unfinished transaction of a killed process
-        for source, path in zip(sources, targets, strict=True):
+        sqlite_mode = "rw"  # with this mode, SQLite rolls back the unfinished transaction of a killed process
+        for source, path in zip(source_paths, target_paths, strict=True):
             if source.is_file():
                 partial_files.append(stack.enter_context(PartialFile(path)))
                 if source == ledger:
                     try:
-                        stack.enter_context(hold_lock(find_lock(source)))
+                        stack.enter_context(hold_lock(find_lock_path(source)))
                     except LockedError:
-                        mode = "ro"
-                counts.append(_copy_pages(source, partial_files[-1].path, mode if source == ledger else "rw"))
+                        sqlite_mode = "ro"
+                row_counts.append(
+                    _copy_pages(source, partial_files[-1].path, sqlite_mode if source == ledger else "rw")
+                )
             else:
-                counts.append(None)
+                row_counts.append(None)
         for partial_file in reversed(partial_files):
             # The emails are published first, because a ledger without its emails must never be visible.
             partial_file.publish(is_new=True)
-    return Backup(*counts)
+    return Backup(*row_counts)
 
 
-def _refuse_existing(targets: tuple[Path, Path]) -> None:
+def _refuse_existing_files(target_paths: tuple[Path, Path]) -> None:
     """Raise ConfigurationError if a target exists, or another file that SQLite would read as a part of the target."""
-    for path in (target.with_name(target.name + suffix) for target in targets for suffix in _FILE_SUFFIXES):
+    for path in (target.with_name(target.name + suffix) for target in target_paths for suffix in _FILE_SUFFIXES):
         if os.path.lexists(path):
             raise ConfigurationError(f"{path} exists already, and was not overwritten: move the file away")
 
 
-def _copy_pages(source: Path, copy_path: Path, mode: str) -> int:
+def _copy_pages(source: Path, copy_path: Path, sqlite_mode: str) -> int:
     """Copy a database in one read transaction, check the copy, and return the number of entries or emails. The copy has
     no WAL.
 
@@ -115,19 +117,22 @@ def _copy_pages(source: Path, copy_path: Path, mode: str) -> int:
     try:
         with (
             closing(
-                sqlite3.connect(f"{source.as_uri()}?mode={mode}", uri=True, timeout=READ_BUSY_TIMEOUT_S)
-            ) as original,
-            closing(sqlite3.connect(copy_path, isolation_level=None)) as copy,
+                sqlite3.connect(f"{source.as_uri()}?mode={sqlite_mode}", uri=True, timeout=READ_BUSY_TIMEOUT_S)
+            ) as source_connection,
+            closing(sqlite3.connect(copy_path, isolation_level=None)) as copy_connection,
         ):
-            original.backup(copy, pages=-1)
-            copy.execute("PRAGMA journal_mode = DELETE")
-            check_result = copy.execute("PRAGMA quick_check(1)").fetchone()[0].splitlines()[-1]
+            source_connection.backup(copy_connection, pages=-1)
+            copy_connection.execute("PRAGMA journal_mode = DELETE")
+            check_result = copy_connection.execute("PRAGMA quick_check(1)").fetchone()[0].splitlines()[-1]
             if check_result != "ok":
                 raise LedgerError(f"the ledger {source} is damaged ({check_result}), and its copy was deleted")
-            is_ledger = copy.execute("SELECT 1 FROM sqlite_master WHERE name = 'entry'").fetchone() is not None
+            is_ledger = (
+                copy_connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'entry'").fetchone() is not None
+            )
             test_sql = "SELECT count(*) FROM entry, meta" if is_ledger else "SELECT count(*) FROM email, email_meta"
-            copy.execute(test_sql)  # fails if a table is missing
-            return int(copy.execute(f"SELECT count(*) FROM {'entry' if is_ledger else 'email'}").fetchone()[0])  # noqa: S608
+            copy_connection.execute(test_sql)  # fails if a table is missing
+            count_sql = f"SELECT count(*) FROM {'entry' if is_ledger else 'email'}"  # noqa: S608
+            return int(copy_connection.execute(count_sql).fetchone()[0])
     except sqlite3.Error as error:
         reason = describe_error(error)
         raise LedgerError(f"the ledger {source} cannot be copied to {copy_path.parent}: {reason}") from None
@@ -148,37 +153,39 @@ def restore_ledger(url: str, source: Path, *, restored_at: datetime) -> Backup:
             "check who got them"
         )
     source, ledger = source.absolute(), resolve_file(location)
-    sources, targets = (source, find_emails(source)), (ledger, find_emails(ledger))
-    if not any(path.is_file() for path in sources):  # reading a pipe could wait without end
+    source_paths, target_paths = (source, find_emails(source)), (ledger, find_emails(ledger))
+    if not any(path.is_file() for path in source_paths):  # reading a pipe could wait without end
         raise ConfigurationError(f"{source} is not a file: name the file that `connector ledger backup` wrote")
-    _refuse_existing(targets)
-    counts, partial_files = list[int | None](), list[PartialFile]()
+    _refuse_existing_files(target_paths)
+    row_counts, partial_files = list[int | None](), list[PartialFile]()
     with ExitStack() as stack:
-        for path, target, table in zip(sources, targets, (meta, email_meta), strict=True):
+        for path, target, table in zip(source_paths, target_paths, (meta, email_meta), strict=True):
             if not path.is_file():
-                counts.append(None)
+                row_counts.append(None)
                 continue
             partial_files.append(stack.enter_context(PartialFile(target)))
             try:
-                counts.append(_copy_pages(path, partial_files[-1].path, "ro"))
+                row_counts.append(_copy_pages(path, partial_files[-1].path, "ro"))
             except LedgerError as error:
                 raise ConfigurationError(f"{path} is not a backup that can be restored: {error}") from None
-            with closing(sqlite3.connect(partial_files[-1].path)) as copy, copy:
-                version = dict(copy.execute(f"SELECT name, value FROM {table.name}"))  # noqa: S608
-                if not is_current(version, table) and not (table is meta and is_upgradable(version)):
+            with closing(sqlite3.connect(partial_files[-1].path)) as copy_connection, copy_connection:
+                stored_version = dict(copy_connection.execute(f"SELECT name, value FROM {table.name}"))  # noqa: S608
+                if not is_current(stored_version, table) and not (
+                    table is meta and is_upgradable_version(stored_version)
+                ):
                     raise ConfigurationError(
                         f"{path} was written by another version of the connector: restore it with that version"
                     )
                 if table is email_meta:
-                    copy.execute("UPDATE campaign SET is_closed = 1")
-                    copy.execute(_MARK_RESTORED_SQL, (restored_at.isoformat(timespec="seconds"),))
-        if counts[1] is None:  # the backup may lack campaigns that were sent
+                    copy_connection.execute("UPDATE campaign SET is_closed = 1")
+                    copy_connection.execute(_MARK_RESTORED_SQL, (restored_at.isoformat(timespec="seconds"),))
+        if row_counts[1] is None:  # the backup may lack campaigns that were sent
             with open_emails(url) as email_log, email_log.transaction():
                 email_log.connection.exec_driver_sql(_MARK_RESTORED_SQL, (restored_at.isoformat(timespec="seconds"),))
         for partial_file in reversed(partial_files):
             # The emails are published first, so that no campaign is open when the ledger is visible.
             partial_file.publish(is_new=True)
-    return Backup(*counts)
+    return Backup(*row_counts)
 
 
 _MARK_RESTORED_SQL = "INSERT OR REPLACE INTO email_meta (name, value) VALUES ('restored_at', ?)"
@@ -219,23 +226,23 @@ def copy_ledger(url: str, target_url: str, *, copied_at: datetime) -> tuple[int,
         raise build_missing_ledger_error(str(source_location))
     ledger_name = format_ledger_location(target_location)
     with (
-        open_ledger(url, may_create=False) as source,
+        open_ledger(url, may_create=False) as source_ledger,
         open_existing_emails(url) as email_log,
-        open_ledger(target_url) as target,
+        open_ledger(target_url) as target_ledger,
     ):
-        sources = [source.store] if email_log is None else [source.store, email_log.store]
-        with target.store.transaction():
-            connection = target.store.connection
+        source_stores = [source_ledger.store] if email_log is None else [source_ledger.store, email_log.store]
+        with target_ledger.store.transaction():
+            connection = target_ledger.store.connection
             if not has_emails(connection, ledger_name):
                 create_tables(connection, ledger_name, emails_metadata, email_meta)
             _refuse_filled_tables(connection, ledger_name)
-            for store, tables in zip(sources, (metadata, emails_metadata), strict=False):
+            for store, tables in zip(source_stores, (metadata, emails_metadata), strict=False):
                 with store.transaction():
                     _copy_tables(store.connection, connection, tables)
             entry_count = connection.execute(select(func.count()).select_from(entry)).scalar_one()
             email_count = connection.execute(select(func.count()).select_from(email)).scalar_one()
         copy_location = f"{ledger_name}, on {copied_at:%Y-%m-%d}"
-        for store, table in zip(sources, (meta, email_meta), strict=False):
+        for store, table in zip(source_stores, (meta, email_meta), strict=False):
             with store.transaction():
                 store.connection.execute(insert(table).values(name=MOVED_TO_KEY, value=copy_location))
     return entry_count, email_count
@@ -251,25 +258,27 @@ def _refuse_filled_tables(connection: Connection, ledger_name: str) -> None:
             )
 
 
-def _copy_tables(source: Connection, target: Connection, tables: MetaData) -> None:
+def _copy_tables(source_connection: Connection, target_connection: Connection, tables: MetaData) -> None:
     """Copy all rows. In the target, the keys of new rows then continue after the copied keys."""
-    existing_names = set(inspect(source).get_table_names())
+    existing_table_names = set(inspect(source_connection).get_table_names())
     for table in tables.sorted_tables:
-        if table in (meta, email_meta) or table.name not in existing_names:
+        if table in (meta, email_meta) or table.name not in existing_table_names:
             continue
-        rows = source.execution_options(yield_per=_BATCH_ROWS).execute(select(table)).mappings()
+        rows = source_connection.execution_options(yield_per=_BATCH_ROWS).execute(select(table)).mappings()
         for batch in rows.partitions(_BATCH_ROWS):
-            target.execute(insert(table), [dict(row) for row in batch])
-        _set_next_key(target, table)
+            target_connection.execute(insert(table), [dict(row) for row in batch])
+        _set_next_key(target_connection, table)
     if tables is emails_metadata:  # a restore records this time, because it closes all campaigns
-        restored_query = select(email_meta).where(email_meta.c.name == "restored_at")
-        for row in source.execute(restored_query).mappings():
-            target.execute(insert(email_meta).values(**row))
+        restored_at_query = select(email_meta).where(email_meta.c.name == "restored_at")
+        for row in source_connection.execute(restored_at_query).mappings():
+            target_connection.execute(insert(email_meta).values(**row))
 
 
-def _set_next_key(target: Connection, table: Table) -> None:
-    column = table.autoincrement_column
-    if column is not None:
-        last_key = target.execute(select(func.max(column))).scalar_one()
-        key_values = {"table": table.name, "column": column.name, "next": (last_key or 0) + 1}
-        target.execute(text("SELECT setval(pg_get_serial_sequence(:table, :column), :next, false)"), key_values)
+def _set_next_key(target_connection: Connection, table: Table) -> None:
+    key_column = table.autoincrement_column
+    if key_column is not None:
+        last_key = target_connection.execute(select(func.max(key_column))).scalar_one()
+        next_key_values = {"table": table.name, "column": key_column.name, "next": (last_key or 0) + 1}
+        target_connection.execute(
+            text("SELECT setval(pg_get_serial_sequence(:table, :column), :next, false)"), next_key_values
+        )

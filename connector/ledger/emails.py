@@ -20,7 +20,7 @@ from typing import Any
 from sqlalchemy import text
 
 from connector.errors import ConfigurationError
-from connector.ledger.store import Batch, HoldCampaign, Rows, Store, make_storable
+from connector.ledger.store import Batch, CampaignLock, Rows, Store, make_storable
 from connector.states import EMAIL_STATE_MACHINE, EmailEvent, EmailState
 
 
@@ -49,7 +49,7 @@ class EmailEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenEmail:
+class UnsettledEmail:
     """An email of a campaign that needs a person's attention, with its address and the time of its intent (Unix
     seconds).
 
@@ -70,7 +70,7 @@ class EmailLog:
     """The emails of a ledger, with the connection and the transactions of its store. `hold_campaign` locks a campaign,
     and `name` is the name of the ledger in messages."""
 
-    def __init__(self, store: Store, hold_campaign: HoldCampaign) -> None:
+    def __init__(self, store: Store, hold_campaign: CampaignLock) -> None:
         self.store = store
         self.connection, self.name, self.transaction = store.connection, store.name, store.transaction
         self._hold = hold_campaign
@@ -102,9 +102,9 @@ class EmailLog:
                 existing_campaign = self.find_campaign(
                     account, name, is_new_account=is_new_account, is_reopening=is_reopening
                 )
-                name_values = _build_storable_names(account, name)
-                self.connection.execute(_OPEN_CAMPAIGN if existing_campaign else _ADD_CAMPAIGN, name_values)
-                campaign = Campaign(*self.connection.execute(_FIND_CAMPAIGN, name_values).one()[:3])
+                storable_names = _build_storable_names(account, name)
+                self.connection.execute(_OPEN_CAMPAIGN if existing_campaign else _ADD_CAMPAIGN, storable_names)
+                campaign = Campaign(*self.connection.execute(_FIND_CAMPAIGN, storable_names).one()[:3])
             yield campaign
 
     def find_campaign(
@@ -141,30 +141,37 @@ class EmailLog:
 
     def count_sent_emails(self, campaign: Campaign) -> dict[str, int]:
         """Return the number of sent emails by run id. A run whose emails were not sent has the number 0."""
-        rows = self.connection.execute(_COUNT_SENT, {"campaign": campaign.key, "sent": EmailState.SENT})
+        rows = self.connection.execute(_COUNT_SENT_EMAILS, {"campaign": campaign.key, "sent": EmailState.SENT})
         return {run_id: int(email_count) for run_id, email_count in rows}
 
     def find_last_start(self, campaign: Campaign) -> str:
         """Return the start of the campaign's latest run, or "" if no run is recorded."""
-        return self._read_mark("run", campaign)
+        return self._read_last_start("run", campaign)
 
     def record_start(self, campaign: Campaign, started_at: str) -> None:
         """Record the start of the campaign's latest run. Call this before the run sends anything."""
-        self._write_mark("run", campaign, started_at)
+        self._write_last_start("run", campaign, started_at)
 
     def find_last_reopening(self, campaign: Campaign) -> str:
         """Return the start of the last run that has reopened the campaign, or ""."""
-        return self._read_mark("open", campaign)
+        return self._read_last_start("open", campaign)
 
     def record_reopening(self, campaign: Campaign, started_at: str) -> None:
         """Record that a person has reopened the campaign with the run that started at `started_at`."""
-        self._write_mark("open", campaign, started_at)
+        self._write_last_start("open", campaign, started_at)
 
-    def _read_mark(self, kind: str, campaign: Campaign) -> str:
-        return self.connection.execute(_READ_MARK, {"name": _name_mark(kind, campaign)}).scalar_one_or_none() or ""
+    def _read_last_start(self, event: str, campaign: Campaign) -> str:
+        return (
+            self.connection.execute(
+                _READ_EMAIL_META, {"name": _format_last_start_name(event, campaign)}
+            ).scalar_one_or_none()
+            or ""
+        )
 
-    def _write_mark(self, kind: str, campaign: Campaign, value: str) -> None:
-        self.connection.execute(_WRITE_MARK, {"name": _name_mark(kind, campaign), "value": value})
+    def _write_last_start(self, event: str, campaign: Campaign, started_at: str) -> None:
+        self.connection.execute(
+            _WRITE_EMAIL_META, {"name": _format_last_start_name(event, campaign), "value": started_at}
+        )
 
     # Reading
 
@@ -173,11 +180,11 @@ class EmailLog:
         rows = self.store.select(_FIND_EMAILS, {}, _build_rows(campaign, recipients))
         return {row[0]: EmailEntry(EmailState(row[1]), *row[2:]) for row in rows}
 
-    def read_unsettled_emails(self, campaign: Campaign) -> list[OpenEmail]:
+    def read_unsettled_emails(self, campaign: Campaign) -> list[UnsettledEmail]:
         """Return all UNKNOWN emails in the order of sending. A person must decide about these emails, which may have
         been sent."""
-        rows = self.connection.execute(_READ_OPEN_EMAILS, {"campaign": campaign.key, "state": EmailState.UNKNOWN})
-        return [OpenEmail(EmailState(state), *columns) for state, *columns in rows]
+        rows = self.connection.execute(_READ_UNSETTLED_EMAILS, {"campaign": campaign.key, "state": EmailState.UNKNOWN})
+        return [UnsettledEmail(EmailState(state), *other_values) for state, *other_values in rows]
 
     # The state transitions of a campaign's emails
 
@@ -191,23 +198,23 @@ class EmailLog:
             _INSERT_INTENT, rows, EmailState.NONE, EmailEvent.INTENDED, run=make_storable(run_id), at=float(intended_at)
         )
 
-    def mark_accepted(self, campaign: Campaign, answers: Sequence[tuple[bytes, int, str, float]]) -> None:
-        """Move SENDING to SENT, and delete the address. `answers` are (recipient, SendMessageRequestId, MessageId, Unix
-        seconds)."""
+    def mark_accepted(self, campaign: Campaign, accepted_emails: Sequence[tuple[bytes, int, str, float]]) -> None:
+        """Move SENDING to SENT, and delete the address. `accepted_emails` are (recipient, SendMessageRequestId,
+        MessageId, Unix seconds)."""
         rows = [
             (campaign.key, recipient, request_id, make_storable(message_id), float(sent_at))
-            for recipient, request_id, message_id, sent_at in answers
+            for recipient, request_id, message_id, sent_at in accepted_emails
         ]
-        self._change_state(_SET_ACCEPTED, rows, EmailState.SENDING, EmailEvent.ACCEPTED)
+        self._change_state(_SET_EMAILS_SENT, rows, EmailState.SENDING, EmailEvent.ACCEPTED)
 
     def mark_refused(self, campaign: Campaign, refusals: Sequence[tuple[bytes, int, str]]) -> None:
         """Move SENDING to REFUSED. `refusals` are (recipient, HTTP status, message of the service)."""
         rows = [(campaign.key, recipient, status, make_storable(message)) for recipient, status, message in refusals]
-        self._change_state(_SET_REFUSED, rows, EmailState.SENDING, EmailEvent.REFUSED)
+        self._change_state(_SET_EMAILS_REFUSED, rows, EmailState.SENDING, EmailEvent.REFUSED)
 
     def mark_not_sent(self, campaign: Campaign, recipients: Sequence[bytes]) -> None:
         """Move SENDING to NONE. These requests never left."""
-        self._change_state(_DELETE, _build_rows(campaign, recipients), EmailState.SENDING, EmailEvent.NOT_SENT)
+        self._change_state(_DELETE_EMAILS, _build_rows(campaign, recipients), EmailState.SENDING, EmailEvent.NOT_SENT)
 
     def mark_lost(self, campaign: Campaign, recipients: Sequence[bytes]) -> None:
         """Move SENDING to UNKNOWN."""
@@ -222,7 +229,7 @@ class EmailLog:
 
     def mark_allowed(self, campaign: Campaign, recipients: Sequence[bytes]) -> None:
         """Move REFUSED to NONE. A person has allowed one more attempt for these recipients."""
-        self._change_state(_DELETE, _build_rows(campaign, recipients), EmailState.REFUSED, EmailEvent.ALLOWED)
+        self._change_state(_DELETE_EMAILS, _build_rows(campaign, recipients), EmailState.REFUSED, EmailEvent.ALLOWED)
 
     def _change_state(
         self, batch: Batch, rows: Rows, old_state: EmailState, event: EmailEvent, **shared_values: object
@@ -239,10 +246,10 @@ def _build_rows(campaign: Campaign, recipients: Sequence[bytes]) -> list[tuple[i
     return [(campaign.key, recipient) for recipient in recipients]
 
 
-def _name_mark(kind: str, campaign: Campaign) -> str:
+def _format_last_start_name(event: str, campaign: Campaign) -> str:
     """Return the name of a row of `email_meta`, of at most 40 characters."""
     key = f"{campaign.account}\0{campaign.name}".encode("utf-8", "backslashreplace")
-    return f"{kind} {blake2b(key, digest_size=16).hexdigest()}"
+    return f"{event} {blake2b(key, digest_size=16).hexdigest()}"
 
 
 def _build_storable_names(account: str, name: str) -> dict[str, str]:
@@ -251,12 +258,12 @@ def _build_storable_names(account: str, name: str) -> dict[str, str]:
 
 # The statements contain only constants. Every UPDATE and DELETE of an email has the old state as a condition.
 
-_IS_EMAIL_OF_ITEM = "email.campaign_key = item.column1 AND email.recipient = item.column2"
-_FROM_OLD_STATE = f"FROM {{item}} WHERE {_IS_EMAIL_OF_ITEM} AND state = :old_state"
+_IS_EMAIL_OF_ITEM_SQL = "email.campaign_key = item.column1 AND email.recipient = item.column2"
+_FROM_OLD_STATE_SQL = f"FROM {{item}} WHERE {_IS_EMAIL_OF_ITEM_SQL} AND state = :old_state"
 
 _FIND_EMAILS = Batch(
     "SELECT recipient, state, request_id, message_id, sent_at, status, words, run_id "
-    f"FROM {{item}} JOIN email ON {_IS_EMAIL_OF_ITEM}",
+    f"FROM {{item}} JOIN email ON {_IS_EMAIL_OF_ITEM_SQL}",
     "integer bytea",
 )
 _INSERT_INTENT = Batch(
@@ -265,18 +272,18 @@ _INSERT_INTENT = Batch(
     "ON CONFLICT DO NOTHING",  # without WHERE true, SQLite reads ON as the condition of a join
     "integer bytea text",
 )
-_SET_ACCEPTED = Batch(
+_SET_EMAILS_SENT = Batch(
     "UPDATE email SET state = :new_state, request_id = item.column3, message_id = item.column4, sent_at = "
     "item.column5, "
-    f"address = NULL {_FROM_OLD_STATE}",
+    f"address = NULL {_FROM_OLD_STATE_SQL}",
     "integer bytea bigint text float8",
 )
-_SET_REFUSED = Batch(
-    f"UPDATE email SET state = :new_state, status = item.column3, words = item.column4 {_FROM_OLD_STATE}",
+_SET_EMAILS_REFUSED = Batch(
+    f"UPDATE email SET state = :new_state, status = item.column3, words = item.column4 {_FROM_OLD_STATE_SQL}",
     "integer bytea smallint text",
 )
-_SET_STATE = Batch(f"UPDATE email SET state = :new_state {_FROM_OLD_STATE}", "integer bytea")
-_DELETE = Batch(
+_SET_STATE = Batch(f"UPDATE email SET state = :new_state {_FROM_OLD_STATE_SQL}", "integer bytea")
+_DELETE_EMAILS = Batch(
     "DELETE FROM email "
     "WHERE state = :old_state AND (campaign_key, recipient) IN (SELECT item.column1, item.column2 FROM {item})",
     "integer bytea",
@@ -284,7 +291,7 @@ _DELETE = Batch(
 _SET_STATE_OF_CAMPAIGN = text(
     "UPDATE email SET state = :new_state WHERE campaign_key = :campaign AND state = :old_state"
 )
-_READ_OPEN_EMAILS = text(
+_READ_UNSETTLED_EMAILS = text(
     "SELECT state, address, intended_at, run_id, status, words, recipient, email_key FROM email "
     "WHERE campaign_key = :campaign AND state = :state ORDER BY email_key"
 )
@@ -295,12 +302,12 @@ _FIND_CAMPAIGN = text(
 _FIND_ACCOUNTS_OF_CAMPAIGN = text("SELECT account FROM campaign WHERE name = :name ORDER BY campaign_key")
 _FIND_RESTORED_AT = text("SELECT value FROM email_meta WHERE name = 'restored_at'")
 _FIND_ANY_CAMPAIGN = text("SELECT campaign_key FROM campaign LIMIT 1")
-_COUNT_SENT = text(
+_COUNT_SENT_EMAILS = text(
     "SELECT run_id, sum(CASE WHEN state = :sent THEN 1 ELSE 0 END) FROM email WHERE campaign_key = :campaign "
     "GROUP BY run_id"
 )
-_READ_MARK = text("SELECT value FROM email_meta WHERE name = :name")
-_WRITE_MARK = text(
+_READ_EMAIL_META = text("SELECT value FROM email_meta WHERE name = :name")
+_WRITE_EMAIL_META = text(
     "INSERT INTO email_meta (name, value) VALUES (:name, :value) "
     "ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 )

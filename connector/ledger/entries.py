@@ -174,16 +174,16 @@ class Ledger:
     def find_entries(self, base: Base, identities: Sequence[bytes]) -> dict[bytes, Entry]:
         """Return the entries of these identities (digests). Identities without an entry are left out."""
         rows = self.store.select(_FIND_ENTRIES, {}, _build_rows(base, identities))
-        return {identity: Entry(_STATE_BY_NUMBER[state], *parameters) for identity, state, *parameters in rows}
+        return {identity: Entry(_STATE_BY_NUMBER[state], *other_values) for identity, state, *other_values in rows}
 
-    def find_changed_identities(self, base: Base, digests: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bool]:
-        """Return the identities of changed rows as keys. The value is true if the identity has an entry. `digests` are
-        (identity, fingerprint).
+    def find_changed_identities(self, base: Base, digest_pairs: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bool]:
+        """Return the identities of changed rows as keys. The value is true if the identity has an entry. `digest_pairs`
+        are (identity, fingerprint).
 
         A row is unchanged if its entry is CONFIRMED with the same fingerprint and is not an opt-out.
         """
-        rows = [(base.key, *digest) for digest in digests]
-        changed_rows = self.store.select(_FIND_CHANGED, {"confirmed": State.CONFIRMED}, rows)
+        rows = [(base.key, *digest_pair) for digest_pair in digest_pairs]
+        changed_rows = self.store.select(_FIND_CHANGED_ENTRIES, {"confirmed": State.CONFIRMED}, rows)
         return {identity: bool(has_entry) for identity, has_entry in changed_rows}
 
     def find_not_final_refusals(self, base: Base) -> list[bytes]:
@@ -194,12 +194,14 @@ class Ledger:
         """Return the refusals of the base's REJECTED entries that have a body, without entries that a person gave
         up."""
         parameters = {"base": base.key, "state": State.REJECTED, **self._range}
-        return [Refusal(*row) for row in self.connection.execute(_FIND_REFUSED, parameters)]
+        return [Refusal(*row) for row in self.connection.execute(_FIND_REFUSALS, parameters)]
 
     def find_unfinished_entries(self, base: Base, state: State) -> list[UnfinishedEntry]:
         """Return all entries of the base in this state (UNKNOWN, HELD, REJECTED) that have a body, of any run."""
-        rows = self.connection.execute(_FIND_UNFINISHED, {"base": base.key, "state": state, **self._range})
-        return [UnfinishedEntry(identity, _FIELD_BY_NUMBER[field], *columns) for identity, field, *columns in rows]
+        rows = self.connection.execute(_FIND_UNFINISHED_ENTRIES, {"base": base.key, "state": state, **self._range})
+        return [
+            UnfinishedEntry(identity, _FIELD_BY_NUMBER[field], *other_values) for identity, field, *other_values in rows
+        ]
 
     def find_confirmed_entries(
         self, base: Base, first_identity: bytes, max_count: int, *, before_run_key: int = MAX_RUN_KEY
@@ -211,7 +213,7 @@ class Ledger:
         that a person has accepted with another identity.
         """
         parameters = {"base": base.key, "before": before_run_key, "accepted": CONFIRMATION_NUMBERS["accepted"]}
-        return self._find_confirmed(_FIND_CONFIRMED, parameters, first_identity, max_count)
+        return self._find_entries_from(_FIND_CONFIRMED_ENTRIES, parameters, first_identity, max_count)
 
     def list_confirmed_ids(
         self, base: Base, field: str, before_run_key: int, latest_end: float
@@ -232,27 +234,27 @@ class Ledger:
             "ended_by": latest_end,
             **self._range,
         }
-        joined_identities, ids = bytearray(), array("q")
-        for identity, subscriber_id in self.connection.execute(_LIST_CONFIRMED, parameters):
+        joined_identities, subscriber_ids = bytearray(), array("q")
+        for identity, subscriber_id in self.connection.execute(_LIST_CONFIRMED_ENTRIES, parameters):
             joined_identities += identity
-            ids.append(subscriber_id)
-        return bytes(joined_identities), ids
+            subscriber_ids.append(subscriber_id)
+        return bytes(joined_identities), subscriber_ids
 
     def find_shown_entries(self, base: Base, first_identity: bytes, max_count: int) -> list[ConfirmedEntry]:
         """Return at most `max_count` CONFIRMED entries of the base that the list has shown, in the order of
         `find_confirmed_entries`."""
-        return self._find_confirmed(_FIND_SHOWN, {"base": base.key}, first_identity, max_count)
+        return self._find_entries_from(_FIND_SHOWN_ENTRIES, {"base": base.key}, first_identity, max_count)
 
-    def _find_confirmed(
+    def _find_entries_from(
         self, statement: TextClause, parameters: Mapping[str, object], first_identity: bytes, max_count: int
     ) -> list[ConfirmedEntry]:
         """Return at most `max_count` entries that the statement finds. Begin at `first_identity`, and continue with the
         first identity of the shard."""
         parameters = {**parameters, "state": State.CONFIRMED, "number": max_count, "not_ended": inf, **self._range}
         entries = dict[ConfirmedEntry, None]()
-        for start in dict.fromkeys((self.shard.scale_digest(first_identity), b"")):
+        for first_shard_identity in dict.fromkeys((self.shard.scale_digest(first_identity), b"")):
             if len(entries) < max_count:
-                rows = self.connection.execute(statement, {**parameters, "start": start})
+                rows = self.connection.execute(statement, {**parameters, "start": first_shard_identity})
                 entries |= dict.fromkeys(ConfirmedEntry(*row) for row in rows)
         return list(entries)[:max_count]
 
@@ -271,16 +273,17 @@ class Ledger:
             "number": max_count,
         }
         return [
-            (bytes(identity), *columns) for identity, *columns in self.connection.execute(_LIST_ENTRIES, parameters)
+            (bytes(identity), *other_values)
+            for identity, *other_values in self.connection.execute(_LIST_ENTRIES, parameters)
         ]
 
-    def find_last_confirmation(self, since: float, now: float) -> float | None:
+    def find_last_confirmation(self, earliest_end: float, now: float) -> float | None:
         """Return the end (Unix seconds) of the latest run that has sent an entry which is now CONFIRMED. Return None if
-        there was no such end after `since`.
+        there was no such end after `earliest_end`.
 
         If the run has not ended, return `now`.
         """
-        parameters = {"since": since, "now": now, "state": State.CONFIRMED}
+        parameters = {"since": earliest_end, "now": now, "state": State.CONFIRMED}
         last_ended_at: float | None = self.connection.execute(_FIND_LAST_CONFIRMATION, parameters).scalar_one()
         return last_ended_at
 
@@ -293,10 +296,10 @@ class Ledger:
         """Return the largest subscriber id of all entries, of any account; 0 if no entry has a subscriber id."""
         return self.connection.execute(_READ_LARGEST_ID).scalar_one_or_none() or 0
 
-    def has_unknown_of_another_field(self, base: Base, field: str) -> bool:
+    def has_unknown_entry_of_another_field(self, base: Base, field: str) -> bool:
         """Return whether an UNKNOWN entry of the base has an identity of another field than this one."""
         parameters = {"base": base.key, "state": State.UNKNOWN, "field": IDENTITY_FIELD_NUMBERS[field]}
-        return bool(self.connection.execute(_HAS_UNKNOWN_OF_ANOTHER_FIELD, parameters).scalar_one())
+        return bool(self.connection.execute(_HAS_UNKNOWN_ENTRY_OF_ANOTHER_FIELD, parameters).scalar_one())
 
     # Before a request
 
@@ -320,28 +323,31 @@ class Ledger:
 
     # After a request
 
-    def mark_answered(self, base: Base, answers: Sequence[tuple[bytes, int]]) -> None:
-        """Move SENDING to CONFIRMED. `answers` are (identity, subscriber id)."""
-        rows = [(base.key, *answer) for answer in answers]
-        self._change_state(_SET_CONFIRMED, rows, State.SENDING, Event.ANSWERED, how=CONFIRMATION_NUMBERS["created"])
+    def mark_answered(self, base: Base, answered_entries: Sequence[tuple[bytes, int]]) -> None:
+        """Move SENDING to CONFIRMED. `answered_entries` are (identity, subscriber id)."""
+        rows = [(base.key, *entry) for entry in answered_entries]
+        self._change_state(
+            _SET_ENTRIES_CONFIRMED, rows, State.SENDING, Event.ANSWERED, how=CONFIRMATION_NUMBERS["created"]
+        )
 
-    def mark_misanswered(self, base: Base, answers: Sequence[tuple[bytes, int, str]]) -> None:
-        """Move SENDING to HELD. `answers` are (identity, subscriber id in the answer, description of the answer)."""
+    def mark_wrongly_answered(self, base: Base, wrong_answers: Sequence[tuple[bytes, int, str]]) -> None:
+        """Move SENDING to HELD. `wrong_answers` are (identity, subscriber id in the answer, description of the
+        answer)."""
         rows = [
             (base.key, identity, answered_id, make_storable(description))
-            for identity, answered_id, description in answers
+            for identity, answered_id, description in wrong_answers
         ]
-        self._change_state(_SET_HELD, rows, State.SENDING, Event.MISANSWERED)
+        self._change_state(_SET_ENTRIES_HELD, rows, State.SENDING, Event.MISANSWERED)
 
     def mark_refused(self, base: Base, old_state: State, refusals: Sequence[tuple[bytes, int, str]]) -> None:
         """Move SENDING, or UNKNOWN that is proved absent (`old_state`), to REJECTED. `refusals` are (identity, HTTP
         status, message)."""
         rows = [(base.key, identity, status, make_storable(message)) for identity, status, message in refusals]
-        self._change_state(_SET_REJECTED, rows, old_state, Event.REFUSED)
+        self._change_state(_SET_ENTRIES_REJECTED, rows, old_state, Event.REFUSED)
 
     def mark_not_sent(self, base: Base, identities: Sequence[bytes]) -> None:
         """Move SENDING to NONE. The requests are known to have had no effect."""
-        self._change_state(_DELETE, _build_rows(base, identities), State.SENDING, Event.NOT_SENT)
+        self._change_state(_DELETE_ENTRIES, _build_rows(base, identities), State.SENDING, Event.NOT_SENT)
 
     def mark_lost(self, base: Base, identities: Sequence[bytes]) -> None:
         """Move SENDING to UNKNOWN."""
@@ -351,7 +357,7 @@ class Ledger:
         """Move every SENDING entry in every base to UNKNOWN, and return the number of these entries. Only a run that
         holds the lock may call this function."""
         parameters = {"new_state": ENTRY_STATE_MACHINE.decide(State.SENDING, Event.DIED), "old_state": State.SENDING}
-        return self.connection.execute(_SET_STATE_OF_ALL, parameters | self._range).rowcount
+        return self.connection.execute(_SET_STATE_OF_ALL_ENTRIES, parameters | self._range).rowcount
 
     # Settling
 
@@ -369,46 +375,58 @@ class Ledger:
         With `is_own_create`, the subscriber of an UNKNOWN entry was created by this connector. Another program may have
         created any other subscriber. So its entry loses the fingerprint, and the next row is compared.
         """
-        how_number = CONFIRMATION_NUMBERS["found"] if old_state is State.REJECTED else CONFIRMATION_NUMBERS["settled"]
-        batch = _SET_CONFIRMED if old_state is State.UNKNOWN and is_own_create else _SET_CONFIRMED_WITHOUT_FINGERPRINT
+        confirmation_number = (
+            CONFIRMATION_NUMBERS["found"] if old_state is State.REJECTED else CONFIRMATION_NUMBERS["settled"]
+        )
+        batch = (
+            _SET_ENTRIES_CONFIRMED
+            if old_state is State.UNKNOWN and is_own_create
+            else _SET_ENTRIES_CONFIRMED_WITHOUT_FINGERPRINT
+        )
         self._change_state(
-            batch, [(base.key, *pair) for pair in found_subscribers], old_state, Event.FOUND, how=how_number
+            batch,
+            [(base.key, *subscriber) for subscriber in found_subscribers],
+            old_state,
+            Event.FOUND,
+            how=confirmation_number,
         )
 
     def mark_withheld(self, base: Base, withheld_entries: Sequence[tuple[bytes, str | None]]) -> None:
         """Move UNKNOWN to HELD, so that a person decides. `withheld_entries` are (identity, message). The message is
         the reason why the absence is not proved, or None if the absence is proved."""
         rows = [(base.key, identity, None, message) for identity, message in withheld_entries]
-        self._change_state(_SET_HELD, rows, State.UNKNOWN, Event.WITHHELD)
+        self._change_state(_SET_ENTRIES_HELD, rows, State.UNKNOWN, Event.WITHHELD)
 
     def mark_suppressed(self, base: Base, identities: Sequence[bytes]) -> None:
         """Move UNKNOWN to NONE. The subscribers are proved absent, and are on the suppression list now."""
-        self._change_state(_DELETE, _build_rows(base, identities), State.UNKNOWN, Event.SUPPRESSED)
+        self._change_state(_DELETE_ENTRIES, _build_rows(base, identities), State.UNKNOWN, Event.SUPPRESSED)
 
     def mark_unresolved(self, base: Base, identities: Sequence[bytes]) -> None:
         """Move REJECTED to UNKNOWN, so that the entry is looked up before it is sent again. The entry needs a body."""
-        self._change_state(_SET_UNKNOWN, _build_rows(base, identities), State.REJECTED, Event.UNRESOLVED)
+        self._change_state(_SET_ENTRIES_UNKNOWN, _build_rows(base, identities), State.REJECTED, Event.UNRESOLVED)
 
     # Decisions of a person
 
     def mark_reopened(self, base: Base, identities: Sequence[bytes]) -> None:
         """Move HELD to UNKNOWN. The entry is looked up again, and the create is sent again if the subscriber is
         absent."""
-        self._change_state(_SET_UNKNOWN, _build_rows(base, identities), State.HELD, Event.REOPENED)
+        self._change_state(_SET_ENTRIES_UNKNOWN, _build_rows(base, identities), State.HELD, Event.REOPENED)
 
     def mark_accepted(self, base: Base, accepted_entries: Sequence[tuple[bytes, int]]) -> None:
         """Move HELD to CONFIRMED. `accepted_entries` are (identity, subscriber id in the answer)."""
         rows = [(base.key, *entry) for entry in accepted_entries]
-        self._change_state(_SET_CONFIRMED, rows, State.HELD, Event.ACCEPTED, how=CONFIRMATION_NUMBERS["accepted"])
+        self._change_state(
+            _SET_ENTRIES_CONFIRMED, rows, State.HELD, Event.ACCEPTED, how=CONFIRMATION_NUMBERS["accepted"]
+        )
 
     def mark_dropped(self, base: Base, identities: Sequence[bytes], message: str) -> None:
         """Move HELD to REJECTED with this message. The create is given up until the row changes."""
         rows = [(base.key, identity, 0, message) for identity in identities]
-        self._change_state(_SET_REJECTED, rows, State.HELD, Event.DROPPED)
+        self._change_state(_SET_ENTRIES_REJECTED, rows, State.HELD, Event.DROPPED)
 
     def mark_forgotten(self, base: Base, old_state: State, identities: Sequence[bytes]) -> None:
         """Move CONFIRMED, HELD or REJECTED (`old_state`) to NONE, so that the next row of the identity is new."""
-        self._change_state(_DELETE, _build_rows(base, identities), old_state, Event.FORGOTTEN)
+        self._change_state(_DELETE_ENTRIES, _build_rows(base, identities), old_state, Event.FORGOTTEN)
 
     # Listings
 
@@ -431,7 +449,11 @@ class Ledger:
         ]
         # PostgreSQL refuses to change one entry twice in one statement.
         id_by_identity = dict(reversed(shard_subscribers))
-        self.store.write(_INSERT_LISTED, shared_values, [(base.key, *pair) for pair in id_by_identity.items()])
+        self.store.write(
+            _INSERT_LISTED_ENTRIES,
+            shared_values,
+            [(base.key, *identity_and_id) for identity_and_id in id_by_identity.items()],
+        )
 
     def record_shown_identities(self, base: Base, identities: Sequence[bytes]) -> None:
         """Record in CONFIRMED entries that the list has shown their subscribers. Do not change entries that a person
@@ -441,22 +463,24 @@ class Ledger:
             "shown": CONFIRMATION_NUMBERS["shown"],
             "accepted": CONFIRMATION_NUMBERS["accepted"],
         }
-        self.store.write(_SET_SHOWN, shared_values, _build_rows(base, identities))
+        self.store.write(_SET_ENTRIES_SHOWN, shared_values, _build_rows(base, identities))
 
     # The comparison of rows
 
-    def record_equal_rows(self, base: Base, digests: Sequence[tuple[bytes, bytes]]) -> None:
+    def record_equal_rows(self, base: Base, digest_pairs: Sequence[tuple[bytes, bytes]]) -> None:
         """Record in CONFIRMED entries the fingerprints of rows that equal the service's values.
 
-        `digests` are (identity, fingerprint).
+        `digest_pairs` are (identity, fingerprint).
         """
-        self.store.change(_SET_FINGERPRINT, {"old_state": State.CONFIRMED}, [(base.key, *digest) for digest in digests])
+        self.store.change(
+            _SET_FINGERPRINT, {"old_state": State.CONFIRMED}, [(base.key, *digest_pair) for digest_pair in digest_pairs]
+        )
 
-    def record_reported(self, base: Base, digests: Sequence[tuple[bytes, bytes]], reported_at: float) -> None:
+    def record_reported_rows(self, base: Base, digest_pairs: Sequence[tuple[bytes, bytes]], reported_at: float) -> None:
         """Record in CONFIRMED entries that a difference from these rows was reported at `reported_at` (Unix seconds).
-        `digests` are (identity, fingerprint of the row)."""
-        rows = [(base.key, *digest) for digest in digests]
-        self.store.change(_SET_REPORTED, {"old_state": State.CONFIRMED, "at": float(reported_at)}, rows)
+        `digest_pairs` are (identity, fingerprint of the row)."""
+        rows = [(base.key, *digest_pair) for digest_pair in digest_pairs]
+        self.store.change(_SET_REPORTED_FINGERPRINT, {"old_state": State.CONFIRMED, "at": float(reported_at)}, rows)
 
     def record_opt_outs(self, base: Base, job: str, identities: Sequence[bytes]) -> None:
         """Record in CONFIRMED entries that a row of the job says inactive while the service shows the subscriber as
@@ -476,19 +500,19 @@ class Ledger:
         create, this look-up came long after the refusal. Then the column `reported_at` gets `checked_at`, the time of
         the look-up (Unix seconds)."""
         shared_values = {"old_state": State.REJECTED, "run": run_key, "at": checked_at}
-        self.store.write(_SET_CHECKED, shared_values, _build_rows(base, identities))
+        self.store.write(_SET_ENTRIES_CHECKED, shared_values, _build_rows(base, identities))
 
     def record_altered_fields(self, base: Base, altered_fields: Sequence[tuple[bytes, Sequence[str]]]) -> None:
         """Record in CONFIRMED entries the fields that the service altered when it created the subscribers.
         `altered_fields` are (identity, names of the fields)."""
         rows = [(base.key, identity, " ".join(names)) for identity, names in altered_fields]
-        self.store.change(_SET_ALTERED, {"old_state": State.CONFIRMED}, rows)
+        self.store.change(_SET_ALTERED_FIELDS, {"old_state": State.CONFIRMED}, rows)
 
     def _mark_sent_again(
         self, base: Base, run_key: int, intents: Sequence[Intent], old_state: State, event: Event
     ) -> None:
         rows = [(base.key, intent.identity, intent.fingerprint, intent.body) for intent in intents]
-        self._change_state(_SET_SENDING_AGAIN, rows, old_state, event, run=run_key)
+        self._change_state(_SET_ENTRIES_SENDING_AGAIN, rows, old_state, event, run=run_key)
 
     def _change_state(self, batch: Batch, rows: Rows, old_state: State, event: Event, **shared_values: int) -> None:
         """Change the entry of each row from the state `old_state` to the state that the table of transitions has for
@@ -510,22 +534,22 @@ def _build_rows(base: Base, identities: Sequence[bytes]) -> list[tuple[int, byte
 
 def count_unsettled_entries(connection: Connection) -> dict[str, int]:
     """Return the number of unsettled entries of each account that has such entries."""
-    return dict(connection.execute(_COUNT_UNSETTLED).all())
+    return dict(connection.execute(_COUNT_UNSETTLED_ENTRIES).all())
 
 
 # Each row has the base. If all rows shared one value of the base, PostgreSQL would read all entries of the base for
 # each batch until the table is first analysed: 54 ms instead of 3 ms among 300,000 entries (measured).
-_IS_ENTRY_OF_ITEM = "entry.base_key = item.column1 AND entry.identity = item.column2"
-_WHERE_OLD_STATE = f"WHERE {_IS_ENTRY_OF_ITEM} AND state = :old_state"
+_IS_ENTRY_OF_ITEM_SQL = "entry.base_key = item.column1 AND entry.identity = item.column2"
+_WHERE_OLD_STATE_SQL = f"WHERE {_IS_ENTRY_OF_ITEM_SQL} AND state = :old_state"
 
 _FIND_ENTRIES = Batch(
     "SELECT identity, state, subscriber_id, fingerprint, status, message, attempts, reported, reported_at, altered, "
-    f"run_key, opted_out FROM {{item}} JOIN entry ON {_IS_ENTRY_OF_ITEM}",
+    f"run_key, opted_out FROM {{item}} JOIN entry ON {_IS_ENTRY_OF_ITEM_SQL}",
     "integer bytea",
 )
-_FIND_CHANGED = Batch(
+_FIND_CHANGED_ENTRIES = Batch(
     "SELECT item.column2, entry.identity IS NOT NULL "
-    f"FROM {{item}} LEFT JOIN entry ON {_IS_ENTRY_OF_ITEM} "
+    f"FROM {{item}} LEFT JOIN entry ON {_IS_ENTRY_OF_ITEM_SQL} "
     "WHERE entry.identity IS NULL OR state <> :confirmed OR fingerprint IS NULL OR fingerprint <> item.column3 "
     f"OR {IS_OPT_OUT_SQL}",
     "integer bytea bytea",
@@ -546,7 +570,7 @@ _INSERT_INTENT = Batch(
     "ON CONFLICT DO NOTHING",  # without WHERE true, SQLite reads ON as the condition of a join
     "integer bytea smallint bytea bytea",
 )
-_INSERT_LISTED = Batch(
+_INSERT_LISTED_ENTRIES = Batch(
     "INSERT INTO entry (base_key, identity, identity_field, state, how, subscriber_id) "
     "SELECT item.column1, item.column2, :field, :new_state, :how, item.column3 FROM {item} WHERE true "
     "ON CONFLICT (base_key, identity) DO UPDATE SET state = excluded.state, how = excluded.how, "
@@ -555,101 +579,105 @@ _INSERT_LISTED = Batch(
     f"WHERE entry.state IN {list_states_sql(lambda traits: traits.is_confirmed_by_list)}",
     "integer bytea bigint",
 )
-_SET_SENDING_AGAIN = Batch(
+_SET_ENTRIES_SENDING_AGAIN = Batch(
     "UPDATE entry SET state = :new_state, fingerprint = item.column3, body = item.column4, status = NULL, message = "
     "NULL, "
     f"attempts = attempts + 1, run_key = :run, reported = NULL, reported_at = NULL "
-    f"FROM {{item}} {_WHERE_OLD_STATE}",
+    f"FROM {{item}} {_WHERE_OLD_STATE_SQL}",
     "integer bytea bytea bytea",
 )
-_SET_CONFIRMED = Batch(
+_SET_ENTRIES_CONFIRMED = Batch(
     "UPDATE entry SET state = :new_state, how = :how, subscriber_id = item.column3, body = NULL, status = NULL, "
-    f"message = NULL FROM {{item}} {_WHERE_OLD_STATE}",
+    f"message = NULL FROM {{item}} {_WHERE_OLD_STATE_SQL}",
     "integer bytea bigint",
 )
-_SET_CONFIRMED_WITHOUT_FINGERPRINT = Batch(
+_SET_ENTRIES_CONFIRMED_WITHOUT_FINGERPRINT = Batch(
     "UPDATE entry SET state = :new_state, how = :how, subscriber_id = item.column3, fingerprint = NULL, body = NULL, "
-    f"status = NULL, message = NULL FROM {{item}} {_WHERE_OLD_STATE}",
+    f"status = NULL, message = NULL FROM {{item}} {_WHERE_OLD_STATE_SQL}",
     "integer bytea bigint",
 )
-_SET_HELD = Batch(
+_SET_ENTRIES_HELD = Batch(
     "UPDATE entry SET state = :new_state, subscriber_id = item.column3, message = item.column4 "
-    f"FROM {{item}} {_WHERE_OLD_STATE}",
+    f"FROM {{item}} {_WHERE_OLD_STATE_SQL}",
     "integer bytea bigint text",
 )
-_SET_REJECTED = Batch(
+_SET_ENTRIES_REJECTED = Batch(
     "UPDATE entry SET state = :new_state, subscriber_id = NULL, status = item.column3, message = item.column4 "
-    f"FROM {{item}} {_WHERE_OLD_STATE}",
+    f"FROM {{item}} {_WHERE_OLD_STATE_SQL}",
     "integer bytea smallint text",
 )
-_SET_UNKNOWN = Batch(
+_SET_ENTRIES_UNKNOWN = Batch(
     "UPDATE entry SET state = :new_state, subscriber_id = NULL, status = NULL, message = NULL, reported = NULL, "
-    f"reported_at = NULL FROM {{item}} {_WHERE_OLD_STATE} AND body IS NOT NULL",
+    f"reported_at = NULL FROM {{item}} {_WHERE_OLD_STATE_SQL} AND body IS NOT NULL",
     "integer bytea",
 )
-_SET_STATE = Batch(f"UPDATE entry SET state = :new_state FROM {{item}} {_WHERE_OLD_STATE}", "integer bytea")
+_SET_STATE = Batch(f"UPDATE entry SET state = :new_state FROM {{item}} {_WHERE_OLD_STATE_SQL}", "integer bytea")
 _SET_FINGERPRINT = Batch(
     f"UPDATE entry SET fingerprint = item.column3, reported = NULL, reported_at = NULL "
-    f"FROM {{item}} {_WHERE_OLD_STATE}",
+    f"FROM {{item}} {_WHERE_OLD_STATE_SQL}",
     "integer bytea bytea",
 )
-_SET_REPORTED = Batch(
-    f"UPDATE entry SET reported = item.column3, reported_at = :at FROM {{item}} {_WHERE_OLD_STATE}",
+_SET_REPORTED_FINGERPRINT = Batch(
+    f"UPDATE entry SET reported = item.column3, reported_at = :at FROM {{item}} {_WHERE_OLD_STATE_SQL}",
     "integer bytea bytea",
 )
-_SET_SHOWN = Batch(
-    f"UPDATE entry SET how = :shown FROM {{item}} {_WHERE_OLD_STATE} AND how <> :accepted", "integer bytea"
+_SET_ENTRIES_SHOWN = Batch(
+    f"UPDATE entry SET how = :shown FROM {{item}} {_WHERE_OLD_STATE_SQL} AND how <> :accepted", "integer bytea"
 )
-_SET_ALTERED = Batch(f"UPDATE entry SET altered = item.column3 FROM {{item}} {_WHERE_OLD_STATE}", "integer bytea text")
-_SET_OPT_OUTS = Batch(f"UPDATE entry SET opted_out = :job FROM {{item}} {_WHERE_OLD_STATE}", "integer bytea")
+_SET_ALTERED_FIELDS = Batch(
+    f"UPDATE entry SET altered = item.column3 FROM {{item}} {_WHERE_OLD_STATE_SQL}", "integer bytea text"
+)
+_SET_OPT_OUTS = Batch(f"UPDATE entry SET opted_out = :job FROM {{item}} {_WHERE_OLD_STATE_SQL}", "integer bytea")
 _CLEAR_OPT_OUTS = Batch(
-    f"UPDATE entry SET opted_out = NULL, reported = NULL, reported_at = NULL FROM {{item}} WHERE {_IS_ENTRY_OF_ITEM}",
+    "UPDATE entry SET opted_out = NULL, reported = NULL, reported_at = NULL "
+    f"FROM {{item}} WHERE {_IS_ENTRY_OF_ITEM_SQL}",
     "integer bytea",
 )
-_SET_CHECKED = Batch(
+_SET_ENTRIES_CHECKED = Batch(
     "UPDATE entry SET run_key = :run, reported = CASE WHEN run_key <> :run THEN fingerprint ELSE reported END, "
     "reported_at = CASE WHEN run_key <> :run AND fingerprint IS NOT NULL THEN CAST(:at AS double precision) "
-    f"ELSE reported_at END FROM {{item}} {_WHERE_OLD_STATE}",
+    f"ELSE reported_at END FROM {{item}} {_WHERE_OLD_STATE_SQL}",
     "integer bytea",
 )
-_DELETE = Batch(
+_DELETE_ENTRIES = Batch(
     "DELETE FROM entry WHERE state = :old_state "
     "AND (base_key, identity) IN (SELECT item.column1, item.column2 FROM {item})",
     "integer bytea",
 )
 
 _IS_IN_RANGE_SQL = "identity >= :range_start AND identity < :range_end"
-_SET_STATE_OF_ALL = text(
+_SET_STATE_OF_ALL_ENTRIES = text(
     f"UPDATE entry SET state = :new_state WHERE state = :old_state AND {IS_UNFINISHED_SQL} AND {_IS_IN_RANGE_SQL}"
 )
-_UNFINISHED_SQL = (
+_SELECT_UNFINISHED_SQL = (
     "SELECT identity, identity_field, fingerprint, body, attempts, run_id, suppressed_by, entry.status, message, "
     "is_holding, subscriber_id, run_key "
     "FROM entry JOIN run USING (run_key) "
     f"WHERE base_key = :base AND state = :state AND {IS_UNFINISHED_SQL} AND {_IS_IN_RANGE_SQL} AND body IS NOT NULL"
 )
-_FIND_UNFINISHED = text(f"{_UNFINISHED_SQL} ORDER BY identity")
-_FIND_REFUSED = text(
+_FIND_UNFINISHED_ENTRIES = text(f"{_SELECT_UNFINISHED_SQL} ORDER BY identity")
+_FIND_REFUSALS = text(
     "SELECT identity, status, message, run_key FROM entry WHERE base_key = :base AND state = :state AND "
     f"{IS_UNFINISHED_SQL} AND {_IS_IN_RANGE_SQL} AND body IS NOT NULL AND status <> 0 ORDER BY identity"
 )
-_HAS_UNKNOWN_OF_ANOTHER_FIELD = text(
+_HAS_UNKNOWN_ENTRY_OF_ANOTHER_FIELD = text(
     f"SELECT EXISTS (SELECT 1 FROM entry WHERE base_key = :base AND state = :state AND {IS_UNFINISHED_SQL} "
     "AND identity_field <> :field)"
 )
-_CONFIRMED_SQL = (
+_SELECT_CONFIRMED_SQL = (
     "SELECT identity, subscriber_id, CASE WHEN entry.run_key IS NULL THEN NULL "
     "ELSE coalesce(run.finished_at, CAST(:not_ended AS double precision)) END FROM entry LEFT JOIN run USING (run_key) "
 )
-_FIND_SHOWN = text(
-    f"{_CONFIRMED_SQL} WHERE base_key = :base AND state = :state AND {IS_SHOWN_SQL} AND identity >= :start AND "
+_FIND_SHOWN_ENTRIES = text(
+    f"{_SELECT_CONFIRMED_SQL} WHERE base_key = :base AND state = :state AND {IS_SHOWN_SQL} AND identity >= :start AND "
     f"{_IS_IN_RANGE_SQL} ORDER BY identity LIMIT :number"
 )
-_FIND_CONFIRMED = text(
-    f"{_CONFIRMED_SQL} WHERE base_key = :base AND state = :state AND identity >= :start AND {_IS_IN_RANGE_SQL} AND how "
-    "<> :accepted AND (entry.run_key IS NULL OR entry.run_key < :before) ORDER BY identity LIMIT :number"
+_FIND_CONFIRMED_ENTRIES = text(
+    f"{_SELECT_CONFIRMED_SQL} WHERE base_key = :base AND state = :state AND identity >= :start "
+    f"AND {_IS_IN_RANGE_SQL} AND how <> :accepted AND (entry.run_key IS NULL OR entry.run_key < :before) "
+    "ORDER BY identity LIMIT :number"
 )
-_LIST_CONFIRMED = text(
+_LIST_CONFIRMED_ENTRIES = text(
     "SELECT identity, subscriber_id FROM entry LEFT JOIN run USING (run_key) WHERE base_key = :base AND "
     f"identity_field = :field AND state = :state AND {_IS_IN_RANGE_SQL} AND how <> :accepted AND (entry.run_key IS "
     "NULL OR (entry.run_key < :before AND run.finished_at <= CAST(:ended_by AS double precision)))"
@@ -667,7 +695,7 @@ _FIND_LAST_CONFIRMATION = text(
     f"SELECT max({_RUN_END_SQL}) FROM run WHERE {_RUN_END_SQL} > :since "
     "AND EXISTS (SELECT 1 FROM entry WHERE entry.run_key = run.run_key AND state = :state)"
 )
-_COUNT_UNSETTLED = text(
+_COUNT_UNSETTLED_ENTRIES = text(
     "SELECT account, count(*) FROM entry JOIN base USING (base_key) "
     f"WHERE state IN {list_states_sql(lambda traits: traits.is_unsettled)} AND {IS_UNFINISHED_SQL} "
     "GROUP BY account ORDER BY account"

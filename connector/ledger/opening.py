@@ -24,9 +24,16 @@ from connector.errors import ConfigurationError, ConnectorError, LedgerError
 from connector.ledger import schema
 from connector.ledger.emails import EmailLog
 from connector.ledger.entries import NOT_FINAL_STATUSES, Ledger
-from connector.ledger.postgres import compute_key, hold_campaigns, hold_lease, lease_metadata, open_session, read_server
+from connector.ledger.postgres import (
+    build_campaign_lock,
+    compute_key,
+    hold_lease,
+    lease_metadata,
+    open_session,
+    read_server,
+)
 from connector.ledger.records import read_found_limit, read_largest_lag
-from connector.ledger.schema import create_or_check, create_tables, email_meta, emails_metadata, has_emails, meta
+from connector.ledger.schema import create_or_check_tables, create_tables, email_meta, emails_metadata, has_emails, meta
 from connector.ledger.sqlite import find_emails, hold_campaign_file, open_emails_file, open_file, resolve_file
 from connector.ledger.store import Store, build_missing_ledger_error, translate_errors
 from connector.pace.pace import Pace
@@ -61,7 +68,7 @@ def open_ledger(
             store, key = Store(connection, ledger_name), compute_key(schema)
             with store.transaction():  # only one process creates the tables
                 connection.execute(_LOCK_TRANSACTION, {"key": key})
-                if not create_or_check(connection, ledger_name, may_create=may_create):
+                if not create_or_check_tables(connection, ledger_name, may_create=may_create):
                     raise build_missing_ledger_error(ledger_name)
                 lease_metadata.create_all(connection)
             with hold_lease(store, f"the ledger {ledger_name} (schema {schema})", key, shard, wait_s, is_stopped):
@@ -87,7 +94,7 @@ def wrap_connection(connection: Connection, name: str, *, may_create: bool = Tru
     """
     store = Store(connection, name)
     with store.transaction():
-        if not create_or_check(connection, name, may_create=may_create):
+        if not create_or_check_tables(connection, name, may_create=may_create):
             raise build_missing_ledger_error(name)
     return Ledger(store)
 
@@ -96,7 +103,7 @@ def wrap_connection(connection: Connection, name: str, *, may_create: bool = Tru
 
 _EMAIL_TABLES = (email_meta.name, meta.name)  # the emails are in the schema of the first of these tables that exists
 # The number of the lock that a process holds while the process creates the tables.
-_CREATION_KEY = compute_key("", b"connector emails")
+_CREATION_LOCK_KEY = compute_key("", b"connector emails")
 
 
 @contextmanager
@@ -131,20 +138,24 @@ def _open_emails(url: str, *, may_create: bool) -> Iterator[EmailLog | None]:
     location = parse_ledger_location(url)
     with ExitStack() as stack:
         if isinstance(location, Path):
-            file = resolve_file(find_emails(resolve_file(location, may_create=may_create)), may_create=may_create)
-            if not may_create and not file.exists():
+            emails_path = resolve_file(
+                find_emails(resolve_file(location, may_create=may_create)), may_create=may_create
+            )
+            if not may_create and not emails_path.exists():
                 yield None
                 return
-            connection = stack.enter_context(open_emails_file(file))
-            email_log = EmailLog(Store(connection, str(file)), partial(hold_campaign_file, connection, file))
+            connection = stack.enter_context(open_emails_file(emails_path))
+            email_log = EmailLog(
+                Store(connection, str(emails_path)), partial(hold_campaign_file, connection, emails_path)
+            )
         else:
             ledger_name = format_ledger_location(location)
             connection, schema = stack.enter_context(open_session(location, _EMAIL_TABLES))
-            email_log = EmailLog(Store(connection, ledger_name), hold_campaigns(connection, schema, ledger_name))
+            email_log = EmailLog(Store(connection, ledger_name), build_campaign_lock(connection, schema, ledger_name))
         with email_log.transaction():  # if two processes create the tables, the second process finds them
             if may_create and not email_log.store.is_file:
                 # In SQLite, the transaction alone blocks other processes.
-                connection.execute(_LOCK_TRANSACTION, {"key": _CREATION_KEY})
+                connection.execute(_LOCK_TRANSACTION, {"key": _CREATION_LOCK_KEY})
             has_tables = has_emails(connection, email_log.name)
             if may_create and not has_tables:
                 create_tables(connection, email_log.name, emails_metadata, email_meta)
@@ -155,7 +166,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_MAX_READS = 5  # maximum number of attempts to read a file that changes during the reading
+_MAX_READ_ATTEMPTS = 5  # maximum number of attempts to read a file that changes during the reading
 READ_BUSY_TIMEOUT_S = 10.0  # a writer that opens or closes the ledger blocks other connections during a checkpoint
 
 
@@ -189,7 +200,7 @@ async def start_pace(
 
 
 @dataclass(frozen=True, slots=True)
-class OpenEntries:
+class OpenEntryCount:
     """The number of entries of an account in one state other than CONFIRMED. The run `run_id` sent these entries last
     (None: no run is known). An entry whose refusal is not final counts as UNKNOWN, because the next run moves it to
     UNKNOWN."""
@@ -201,7 +212,7 @@ class OpenEntries:
     entry_count: int
 
 
-def count_open_entries(url: str, *, may_be_new: bool = True) -> list[OpenEntries]:
+def count_open_entries(url: str, *, may_be_new: bool = True) -> list[OpenEntryCount]:
     """Count the entries that are neither CONFIRMED nor dropped by a person. The function takes no lock, and also works
     during a run or after a kill.
 
@@ -209,17 +220,17 @@ def count_open_entries(url: str, *, may_be_new: bool = True) -> list[OpenEntries
     `may_be_new`. Raises ConfigurationError if the URL is invalid or its driver is missing.
     """
 
-    def read(ledger: Ledger) -> list[OpenEntries]:
+    def count_entries(ledger: Ledger) -> list[OpenEntryCount]:
         rows = ledger.connection.execute(_COUNT_OPEN_ENTRIES)
         return [
-            OpenEntries(account, run_id, job, State(state), entry_count)
+            OpenEntryCount(account, run_id, job, State(state), entry_count)
             for account, run_id, job, state, entry_count in rows
         ]
 
-    open_entries = read_ledger(url, read)
-    if open_entries is None and not may_be_new:
+    open_entry_counts = read_ledger(url, count_entries)
+    if open_entry_counts is None and not may_be_new:
         raise build_missing_ledger_error(format_ledger_location(parse_ledger_location(url)))
-    return open_entries or []
+    return open_entry_counts or []
 
 
 _IS_DROPPED = (schema.entry.c.state == State.REJECTED.value) & (func.coalesce(schema.entry.c.status, -1) == 0)
@@ -244,11 +255,11 @@ def check_ledger_rights(url: str) -> None:
     location = parse_ledger_location(url)
     if isinstance(location, URL):
         return
-    ledger = location.resolve()
-    folder = next(folder for folder in ledger.parents if folder.exists())
-    for path, mode in ((folder, os.R_OK | os.W_OK | os.X_OK), (ledger, os.R_OK | os.W_OK)):
-        if path.exists() and not os.access(path, mode):
-            raise LedgerError(f"the ledger {ledger}: this user cannot write {path}: change the permissions")
+    ledger_path = location.resolve()
+    folder = next(folder for folder in ledger_path.parents if folder.exists())
+    for path, access_mode in ((folder, os.R_OK | os.W_OK | os.X_OK), (ledger_path, os.R_OK | os.W_OK)):
+        if path.exists() and not os.access(path, access_mode):
+            raise LedgerError(f"the ledger {ledger_path}: this user cannot write {path}: change the permissions")
 
 
 def read_lag(url: str, account: str) -> float:
@@ -259,40 +270,40 @@ def read_lag(url: str, account: str) -> float:
     return read_ledger(url, lambda ledger: read_largest_lag(ledger.connection, account)) or 0.0
 
 
-def read_ledger(url: str, read: Callable[[Ledger], T]) -> T | None:
-    """Return the result of `read` on the ledger at `url`, or None if there is no ledger. No lock is taken, nothing is
-    written, and a run may write the ledger meanwhile.
+def read_ledger(url: str, read_function: Callable[[Ledger], T]) -> T | None:
+    """Return the result of `read_function` on the ledger at `url`, or None if there is no ledger. No lock is taken,
+    nothing is written, and a run may write the ledger meanwhile.
 
     If no process has the file open, SQLite reads it as immutable, because SQLite would otherwise create files in the
-    folder of the ledger. If a process opens the file meanwhile, `read` is called again. Raises LedgerError if the
-    ledger cannot be read. Raises ConfigurationError if the ledger has another version, the URL is invalid, or its
+    folder of the ledger. If a process opens the file meanwhile, `read_function` is called again. Raises LedgerError if
+    the ledger cannot be read. Raises ConfigurationError if the ledger has another version, the URL is invalid, or its
     driver is missing.
     """
     location = parse_ledger_location(url)
     if isinstance(location, URL):
-        with read_server(location) as server:
-            return _read_existing(server, format_ledger_location(location), read)
-    for _ in range(_MAX_READS):
+        with read_server(location) as server_connection:
+            return _read_existing_ledger(server_connection, format_ledger_location(location), read_function)
+    for _ in range(_MAX_READ_ATTEMPTS):
         if not location.exists():
             return None
-        state_before = _describe_file_state(location)
+        file_state_before = _describe_file_state(location)
         try:
-            mode = "mode=ro" if state_before is None else "mode=ro&immutable=1"
+            open_mode = "mode=ro" if file_state_before is None else "mode=ro&immutable=1"
             with (
                 translate_errors(str(location)),
                 closing(
-                    sqlite3.connect(f"{location.resolve().as_uri()}?{mode}", uri=True, timeout=READ_BUSY_TIMEOUT_S)
+                    sqlite3.connect(f"{location.resolve().as_uri()}?{open_mode}", uri=True, timeout=READ_BUSY_TIMEOUT_S)
                 ) as file_connection,
                 closing(connect_file(file_connection)) as connection,
             ):
-                result = _read_existing(connection, str(location), read)
+                result = _read_existing_ledger(connection, str(location), read_function)
         except sqlite3.Error as error:
             raise LedgerError(f"the ledger {location} cannot be read: {error}") from None
         except LedgerError:
-            if state_before == _describe_file_state(location):
+            if file_state_before == _describe_file_state(location):
                 raise
         else:
-            if state_before in (None, _describe_file_state(location)):
+            if file_state_before in (None, _describe_file_state(location)):
                 return result
     raise LedgerError(f"the ledger {location} changes each time that it is read: run again")
 
@@ -307,12 +318,12 @@ def _describe_file_state(path: Path) -> tuple[int, int, int] | None:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _read_existing(connection: Connection, name: str, read: Callable[[Ledger], T]) -> T | None:
+def _read_existing_ledger(connection: Connection, name: str, read_function: Callable[[Ledger], T]) -> T | None:
     if not inspect(connection).has_table("meta"):
         # A run is creating the tables now, or was killed while it created them.
         return None
     schema.check_version(connection, name)
-    return read(Ledger(Store(connection, name)))
+    return read_function(Ledger(Store(connection, name)))
 
 
 def connect_file(file_connection: sqlite3.Connection) -> Connection:
@@ -320,7 +331,7 @@ def connect_file(file_connection: sqlite3.Connection) -> Connection:
     engine = create_engine("sqlite://", creator=lambda: file_connection, poolclass=StaticPool, hide_parameters=True)
 
     @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
+    def begin_transaction(connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN")
 
     return engine.connect()

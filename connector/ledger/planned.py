@@ -63,23 +63,23 @@ class PlannedLedger(Ledger):
         self._copy_entries(base, identities)
         return super().find_entries(base, identities)
 
-    def find_changed_identities(self, base: Base, digests: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bool]:
+    def find_changed_identities(self, base: Base, digest_pairs: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bool]:
         """Return the identities of changed rows, as `Ledger.find_changed_identities` does."""
         for base_row in self._find_base_rows(base):
-            changed_identities = self._read_real_ledger(Ledger.find_changed_identities, base_row, digests)
-            digests = [digest for digest in digests if digest[0] in changed_identities]
-        self._copy_entries(base, [identity for identity, _ in digests])
-        return super().find_changed_identities(base, digests)
+            changed_identities = self._read_real_ledger(Ledger.find_changed_identities, base_row, digest_pairs)
+            digest_pairs = [digest_pair for digest_pair in digest_pairs if digest_pair[0] in changed_identities]
+        self._copy_entries(base, [identity for identity, _ in digest_pairs])
+        return super().find_changed_identities(base, digest_pairs)
 
     def find_confirmed_entries(
         self, base: Base, first_identity: bytes, max_count: int, *, before_run_key: int = MAX_RUN_KEY
     ) -> list[ConfirmedEntry]:
         """Return some CONFIRMED entries of the real ledger, as `Ledger.find_confirmed_entries` does."""
-        read = partial(Ledger.find_confirmed_entries, before_run_key=before_run_key)
+        find_entries = partial(Ledger.find_confirmed_entries, before_run_key=before_run_key)
         return [
             entry
             for base_row in self._find_base_rows(base)
-            for entry in self._read_real_ledger(read, base_row, first_identity, max_count)
+            for entry in self._read_real_ledger(find_entries, base_row, first_identity, max_count)
         ][:max_count]
 
     def find_shown_entries(self, base: Base, first_identity: bytes, max_count: int) -> list[ConfirmedEntry]:
@@ -95,17 +95,17 @@ class PlannedLedger(Ledger):
         self, base: Base, field: str, before_run_key: int, latest_end: float
     ) -> "tuple[bytes, array[int]]":
         """Return CONFIRMED entries of the real ledger, as `Ledger.list_confirmed_ids` does."""
-        identities, ids = b"", array("q")
+        identities, subscriber_ids = b"", array("q")
         for base_row in self._find_base_rows(base):
-            confirmed_values = self._read_real_ledger(
+            identities_and_ids = self._read_real_ledger(
                 Ledger.list_confirmed_ids, base_row, field, before_run_key, latest_end
             )
-            identities, ids = identities + confirmed_values[0], ids + confirmed_values[1]
-        return identities, ids
+            identities, subscriber_ids = identities + identities_and_ids[0], subscriber_ids + identities_and_ids[1]
+        return identities, subscriber_ids
 
-    def find_last_confirmation(self, since: float, now: float) -> float | None:
+    def find_last_confirmation(self, earliest_end: float, now: float) -> float | None:
         """Return the end of the latest run that confirmed an entry, as `Ledger.find_last_confirmation` does."""
-        return read_ledger(self._url, lambda ledger: ledger.find_last_confirmation(since, now))
+        return read_ledger(self._url, lambda ledger: ledger.find_last_confirmation(earliest_end, now))
 
     def find_opt_outs(self, base: Base, job: str) -> list[bytes]:
         """Return the job's opt-outs, as `Ledger.find_opt_outs` does, including opt-outs that the plan has recorded."""
@@ -119,17 +119,17 @@ class PlannedLedger(Ledger):
             self._read_real_ledger(Ledger.list_entries, base_row, field, after_identity, max_count)
             for base_row in self._find_base_rows(base)
         ]
-        entries = {entry[0]: entry for page in pages for entry in page}
-        return [entries[identity] for identity in sorted(entries)][:max_count]
+        entry_by_identity = {entry[0]: entry for page in pages for entry in page}
+        return [entry_by_identity[identity] for identity in sorted(entry_by_identity)][:max_count]
 
     def record_listed_subscribers(
         self, base: Base, field: str, listed_subscribers: Sequence[tuple[bytes, int]]
     ) -> None:
         """Record in memory the subscribers that a listing shows, as `Ledger.record_listed_subscribers` does."""
-        pairs = [
+        entry_keys = [
             (base_row.key, identity) for base_row in self._find_base_rows(base) for identity, _ in listed_subscribers
         ]
-        confirmed_identities = self._read_real_ledger(_find_confirmed_identities, pairs) if pairs else set()
+        confirmed_identities = self._read_real_ledger(_find_confirmed_identities, entry_keys) if entry_keys else set()
         unchanged_identities = confirmed_identities.difference(super().find_entries(base, list(confirmed_identities)))
         super().record_listed_subscribers(
             base, field, [subscriber for subscriber in listed_subscribers if subscriber[0] not in unchanged_identities]
@@ -138,7 +138,7 @@ class PlannedLedger(Ledger):
     def _find_base_rows(self, base: Base) -> list[Base]:
         """Return the rows that the real ledger had for this base at the start of the plan. The database in memory may
         have joined these rows into one row."""
-        normal_name = None if base.name is None else fold_base_name(base.name)
+        folded_name = None if base.name is None else fold_base_name(base.name)
         return [
             base_row
             for base_row in self._real_base_rows
@@ -146,7 +146,7 @@ class PlannedLedger(Ledger):
             or (
                 base_row.service_id is None
                 and base_row.name is not None
-                and fold_base_name(base_row.name) == normal_name
+                and fold_base_name(base_row.name) == folded_name
             )
         ]
 
@@ -154,8 +154,8 @@ class PlannedLedger(Ledger):
         """Copy the entries of these identities that are not in memory. If another run is sending an entry, the copy is
         UNKNOWN."""
         for base_row in self._find_base_rows(base):
-            pairs = [(base_row.key, identity) for identity in identities]
-            rows = [[*row] for row in self._read_real_ledger(_read_entries, pairs)]
+            entry_keys = [(base_row.key, identity) for identity in identities]
+            rows = [[*row] for row in self._read_real_ledger(_read_entries, entry_keys)]
             for row in rows:
                 row[0] = base.key
                 state = State(row[_STATE_INDEX])
@@ -187,7 +187,7 @@ def open_planned_ledger(url: str, account: str) -> Iterator[PlannedLedger]:
             store = wrap_connection(
                 connection, f"{format_ledger_location(parse_ledger_location(url))}, as planned"
             ).store
-            rows_by_table = read_ledger(url, partial(_read_start, account=make_storable(account))) or {}
+            rows_by_table = read_ledger(url, partial(_read_start_rows, account=make_storable(account))) or {}
             with store.transaction():
                 for table, rows in rows_by_table.items():
                     if rows:
@@ -195,7 +195,7 @@ def open_planned_ledger(url: str, account: str) -> Iterator[PlannedLedger]:
             yield PlannedLedger(store, url, account)
 
 
-def _read_start(ledger: Ledger, account: str) -> dict[Table, list[dict[str, Any]]]:
+def _read_start_rows(ledger: Ledger, account: str) -> dict[Table, list[dict[str, Any]]]:
     base, entry = schema.base, schema.entry
     base_keys = select(base.c.base_key).where(base.c.account == account)
     statements = {
@@ -213,9 +213,11 @@ def _read_start(ledger: Ledger, account: str) -> dict[Table, list[dict[str, Any]
     }
 
 
-def _find_confirmed_identities(ledger: Ledger, pairs: Sequence[tuple[int, bytes]]) -> set[bytes]:
-    return {identity for (identity,) in ledger.store.select(_FIND_CONFIRMED, {"confirmed": State.CONFIRMED}, pairs)}
+def _find_confirmed_identities(ledger: Ledger, entry_keys: Sequence[tuple[int, bytes]]) -> set[bytes]:
+    return {
+        identity for (identity,) in ledger.store.select(_FIND_CONFIRMED, {"confirmed": State.CONFIRMED}, entry_keys)
+    }
 
 
-def _read_entries(ledger: Ledger, pairs: Sequence[tuple[int, bytes]]) -> list[Sequence[Any]]:
-    return list(ledger.store.select(_READ_ENTRIES, {}, pairs))
+def _read_entries(ledger: Ledger, entry_keys: Sequence[tuple[int, bytes]]) -> list[Sequence[Any]]:
+    return list(ledger.store.select(_READ_ENTRIES, {}, entry_keys))

@@ -45,7 +45,7 @@ from connector.driver_errors import describe_error
 from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.ledger.store import (
     LEASE_S,
-    HoldCampaign,
+    CampaignLock,
     Lease,
     Store,
     build_error,
@@ -86,7 +86,7 @@ _KEEPALIVE_OPTIONS = {
 """Options of libpq. With these options, a connection to a server that no longer answers fails after about a minute."""
 _TRY_LOCK = text("SELECT pg_try_advisory_lock(:key)")
 _RELEASE_LOCK = text("SELECT pg_advisory_unlock(:key)")
-_SESSION_END_S = 1.0
+_SESSION_END_WAIT_S = 1.0
 """The seconds for which an ended session may still keep its locks and its transaction. The server needs some time to
 see that a session was closed or its process was killed.
 """
@@ -170,13 +170,13 @@ def compute_key(schema: str, purpose: bytes = b"connector ledger", lock_name: by
 # The emails
 
 
-def hold_campaigns(connection: Connection, schema: str, ledger: str) -> HoldCampaign:
+def build_campaign_lock(connection: Connection, schema: str, ledger: str) -> CampaignLock:
     """Return a function that locks campaigns by advisory locks of the session that writes. So a lost session also loses
     its locks. `ledger` is the name of the ledger in messages."""
     held_keys: set[int] = set()
 
     @contextmanager
-    def hold(name: str, wait_s: float, is_stopped: Callable[[], bool]) -> Iterator[None]:
+    def hold_campaign(name: str, wait_s: float, is_stopped: Callable[[], bool]) -> Iterator[None]:
         key = compute_key(schema, b"connector mail", digest_campaign(name))
         if key in held_keys:  # PostgreSQL would give the lock to the same session again
             raise LockedError(f"the campaign {name} is held by this run")
@@ -186,16 +186,16 @@ def hold_campaigns(connection: Connection, schema: str, ledger: str) -> HoldCamp
                 return bool(connection.execute(_TRY_LOCK, {"key": key}).scalar_one())
 
         def read_holder() -> str:
-            high, low = divmod(key % 2**64, 2**32)
+            high_bits, low_bits = divmod(key % 2**64, 2**32)
             with connection.begin():
-                holder = connection.execute(_FIND_HOLDER, {"high": high, "low": low}).first()
+                holder = connection.execute(_FIND_HOLDER, {"high": high_bits, "low": low_bits}).first()
             if holder is None:  # the holder has ended at this moment
                 return "another run"
-            process = holder.application_name.removeprefix(_APPLICATION_PREFIX) or "another session"
-            return f"{process}, {describe_since(holder.backend_start)} (PostgreSQL's process {holder.pid})"
+            process_name = holder.application_name.removeprefix(_APPLICATION_PREFIX) or "another session"
+            return f"{process_name}, {describe_since(holder.backend_start)} (PostgreSQL's process {holder.pid})"
 
         with translate_errors(ledger):
-            wait_for_lock(f"the campaign {name}", try_lock, read_holder, max(wait_s, _SESSION_END_S), is_stopped)
+            wait_for_lock(f"the campaign {name}", try_lock, read_holder, max(wait_s, _SESSION_END_WAIT_S), is_stopped)
         held_keys.add(key)
         try:
             yield
@@ -210,7 +210,7 @@ def hold_campaigns(connection: Connection, schema: str, ledger: str) -> HoldCamp
                     # If the session is lost at this moment, its lock is lost, too.
                     connection.execute(_RELEASE_LOCK, {"key": key})
 
-    return hold
+    return hold_campaign
 
 
 _ended_tokens = set[str]()
@@ -255,7 +255,7 @@ def hold_lease(
         lock_name,
         try_acquire,
         lambda: _describe_holder(store, shard),
-        max(wait_s, _SESSION_END_S),
+        max(wait_s, _SESSION_END_WAIT_S),
         is_stopped=is_stopped,
     )
     store.lease = lease
@@ -281,10 +281,12 @@ def _try_acquire_lease(store: Store, key: int, shard: Shard, token: str) -> Leas
         other_leases = [
             row for row in connection.execute(_LIST_LEASES) if shard.overlaps(Shard(row.shard_index, row.shard_count))
         ]
-        dead_ids = [row.lease_id for row in other_leases if _has_ended(row.process)]
+        dead_lease_ids = [row.lease_id for row in other_leases if _has_ended(row.process)]
         lease_ids = [row.lease_id for row in other_leases]
-        freed_ids = connection.execute(_DELETE_FREE_LEASES, {"ids": lease_ids, "dead": dead_ids}).scalars().all()
-        if len(freed_ids) < len(lease_ids):
+        freed_lease_ids = (
+            connection.execute(_DELETE_FREE_LEASES, {"ids": lease_ids, "dead": dead_lease_ids}).scalars().all()
+        )
+        if len(freed_lease_ids) < len(lease_ids):
             return None
         parameters = {
             "index": shard.index,

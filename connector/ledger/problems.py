@@ -86,31 +86,33 @@ def record_problems(
     ledger.store.write(_INSERT_PROBLEMS, shared_values, rows)
 
 
-def end_problems(ledger: Ledger, account: str, job: str, keys: Collection[ProblemKey]) -> None:
+def end_problems(ledger: Ledger, account: str, job: str, problem_keys: Collection[ProblemKey]) -> None:
     """Delete these problems of the job."""
-    ledger.store.write(_DELETE_PROBLEMS, {"account": make_storable(account), "job": make_storable(job)}, list(keys))
+    ledger.store.write(
+        _DELETE_PROBLEMS, {"account": make_storable(account), "job": make_storable(job)}, list(problem_keys)
+    )
 
 
-def end_problems_at(ledger: Ledger, row_digests: Collection[bytes]) -> None:
+def end_row_problems(ledger: Ledger, row_digests: Collection[bytes]) -> None:
     """Delete the problems of any job whose rows have these digests of run, file and row number."""
-    ledger.store.write(_DELETE_AT_PLACES, {}, [(row_digest,) for row_digest in row_digests])
+    ledger.store.write(_DELETE_PROBLEMS_OF_ROWS, {}, [(row_digest,) for row_digest in row_digests])
 
 
 def end_settled_problems(connection: Connection) -> None:
     """Delete the problems whose creates are now confirmed, for example by a retry."""
-    connection.execute(_DELETE_SETTLED, {"confirmed": State.CONFIRMED})
+    connection.execute(_DELETE_SETTLED_PROBLEMS, {"confirmed": State.CONFIRMED})
 
 
 def end_identity_problems(ledger: Ledger, account: str, identities: Sequence[bytes]) -> None:
     """Delete the problems of these identities (digests), of any job of the account."""
     ledger.store.write(
-        _DELETE_OF_IDENTITIES, {"account": make_storable(account)}, [(identity,) for identity in identities]
+        _DELETE_PROBLEMS_OF_IDENTITIES, {"account": make_storable(account)}, [(identity,) for identity in identities]
     )
 
 
 def end_problems_of_job(connection: Connection, job: str) -> int:
     """Delete all problems of a job, in every account, and return their number."""
-    return connection.execute(_DELETE_OF_JOB, {"job": make_storable(job)}).rowcount
+    return connection.execute(_DELETE_PROBLEMS_OF_JOB, {"job": make_storable(job)}).rowcount
 
 
 def count_problems(ledger: Ledger, account: str, job: str) -> dict[str, int]:
@@ -127,7 +129,9 @@ def read_backlog(connection: Connection) -> list[Backlog]:
 
 def find_identity_problems(connection: Connection, identities: Sequence[bytes]) -> list[KnownProblem]:
     """Return the open problems of these identities (digests)."""
-    return [KnownProblem(*row) for row in connection.execute(_FIND_OF_IDENTITIES, {"identities": list(identities)})]
+    return [
+        KnownProblem(*row) for row in connection.execute(_FIND_PROBLEMS_OF_IDENTITIES, {"identities": list(identities)})
+    ]
 
 
 _IS_OF_JOB_SQL = "account = :account AND job = :job AND digest >= :start AND digest < :end"
@@ -146,25 +150,25 @@ _DELETE_PROBLEMS = Batch(
     "(SELECT column1, column2, column3 FROM {item})",
     "bytea text text",
 )
-_DELETE_AT_PLACES = Batch("DELETE FROM problem WHERE place IN (SELECT column1 FROM {item})", "bytea")
-_DELETE_OF_IDENTITIES = Batch(
+_DELETE_PROBLEMS_OF_ROWS = Batch("DELETE FROM problem WHERE place IN (SELECT column1 FROM {item})", "bytea")
+_DELETE_PROBLEMS_OF_IDENTITIES = Batch(
     "DELETE FROM problem WHERE account = :account AND is_identity AND digest IN (SELECT column1 FROM {item})", "bytea"
 )
-_DELETE_OF_JOB = text("DELETE FROM problem WHERE job = :job")
+_DELETE_PROBLEMS_OF_JOB = text("DELETE FROM problem WHERE job = :job")
 # The statement covers all bases, because a problem does not have the key of its base in the ledger.
-_ENTRIES_SQL = (
+_JOIN_ENTRIES_SQL = (
     "SELECT 1 FROM base JOIN entry ON entry.base_key = base.base_key AND entry.identity = problem.digest "
     "WHERE base.account = problem.account AND state"
 )
-_DELETE_SETTLED = text(
-    f"DELETE FROM problem WHERE kind IN ('rejected', 'held', 'unknown') AND EXISTS ({_ENTRIES_SQL} = :confirmed) "
-    f"AND NOT EXISTS ({_ENTRIES_SQL} <> :confirmed)"
+_DELETE_SETTLED_PROBLEMS = text(
+    f"DELETE FROM problem WHERE kind IN ('rejected', 'held', 'unknown') AND EXISTS ({_JOIN_ENTRIES_SQL} = :confirmed) "
+    f"AND NOT EXISTS ({_JOIN_ENTRIES_SQL} <> :confirmed)"
 )
 _READ_BACKLOG = text(
     "SELECT account, job, kind, field, count(*), min(first_seen), max(last_seen), run_id FROM problem "
     "GROUP BY account, job, kind, field, run_id ORDER BY account, job, run_id DESC, count(*) DESC, kind, field"
 )
-_FIND_OF_IDENTITIES = text(
+_FIND_PROBLEMS_OF_IDENTITIES = text(
     "SELECT account, job, base, kind, field, first_seen, last_seen, run_id FROM problem "
     "WHERE is_identity AND digest IN :identities ORDER BY account, job, base, kind"
 ).bindparams(bindparam("identities", expanding=True))

@@ -57,10 +57,10 @@ class PendingRun:
     run_id: str
 
 
-ReceiptPlace = tuple[int, bytes]
+ReceiptPosition = tuple[int, bytes]
 """The key of the base, and the identity. The receipts of a run are in this order."""
 
-FIRST_PLACE: ReceiptPlace = (0, b"")
+FIRST_POSITION: ReceiptPosition = (0, b"")
 
 
 def record_pending_receipts(ledger: Ledger, run_key: int, base_key: int, receipts: Sequence[PendingReceipt]) -> None:
@@ -88,12 +88,12 @@ def find_pending_runs(ledger: Ledger, account: str, job: str, run_key: int) -> l
 
 
 def read_receipts(
-    connection: Connection, run_key: int, after_place: ReceiptPlace, max_count: int
-) -> tuple[list[Receipt], ReceiptPlace | None]:
-    """Return the receipts of at most `max_count` subscribers of the run after `after_place`, and the place of the last
-    of these subscribers (None: there are no more subscribers). A subscriber without an entry has no receipt, because
-    its create was not sent."""
-    parameters = {"run": run_key, "base": after_place[0], "identity": after_place[1], "number": max_count}
+    connection: Connection, run_key: int, after_position: ReceiptPosition, max_count: int
+) -> tuple[list[Receipt], ReceiptPosition | None]:
+    """Return the receipts of at most `max_count` subscribers of the run after `after_position`, and the place of the
+    last of these subscribers (None: there are no more subscribers). A subscriber without an entry has no receipt,
+    because its create was not sent."""
+    parameters = {"run": run_key, "base": after_position[0], "identity": after_position[1], "number": max_count}
     rows = connection.execute(_READ_RECEIPTS, parameters).all()
     receipts = [receipt for row in rows if (receipt := _build_receipt(run_key, *row[2:])) is not None]
     return receipts, (rows[-1][0], bytes(rows[-1][1])) if rows else None
@@ -121,7 +121,7 @@ def _build_receipt(
     evidence: str | None,
     receipt_message: str | None,
     state: int | None,
-    confirmation: int | None,
+    confirmation_number: int | None,
     subscriber_id: int | None,
     status: int | None,
     entry_message: str | None,
@@ -138,7 +138,7 @@ def _build_receipt(
         return Receipt(name, "changed", subscriber_id, evidence or "ledger", receipt_message)
     entry_state = State(state)
     match entry_state:
-        case State.CONFIRMED if confirmation == CONFIRMATION_NUMBERS["found"] and kind != ReceiptKind.CREATED:
+        case State.CONFIRMED if confirmation_number == CONFIRMATION_NUMBERS["found"] and kind != ReceiptKind.CREATED:
             # The connector may not have created the subscriber.
             return Receipt(name, "exists", subscriber_id, "lookup", None)
         case State.CONFIRMED:
@@ -146,7 +146,7 @@ def _build_receipt(
                 name,
                 "created",
                 subscriber_id,
-                "answer" if confirmation == CONFIRMATION_NUMBERS["created"] else "lookup",
+                "answer" if confirmation_number == CONFIRMATION_NUMBERS["created"] else "lookup",
                 None,
             )
         case State.REJECTED if not is_sent_by_run or not status:

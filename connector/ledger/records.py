@@ -38,10 +38,12 @@ def find_or_add_base(connection: Connection, account: str, service_id: int | Non
     if not rows and connection.dialect.name != "sqlite":  # another shard may be adding the base at the same time
         connection.execute(_LOCK_BASES)
         rows = connection.execute(query, parameters).all()
-    ids = sorted({row.service_id for row in rows if row.service_id is not None})
-    if len(ids) > 1:
-        ids_sql = ", ".join(map(str, ids))
-        raise ConfigurationError(f"several bases are known by the name {name} (ids {ids_sql}): give the base by its id")
+    base_ids = sorted({row.service_id for row in rows if row.service_id is not None})
+    if len(base_ids) > 1:
+        ids_text = ", ".join(map(str, base_ids))
+        raise ConfigurationError(
+            f"several bases are known by the name {name} (ids {ids_text}): give the base by its id"
+        )
     if not rows:
         rows = connection.execute(_INSERT_BASE, parameters).all()
     return Base(*rows[0])
@@ -67,9 +69,9 @@ def record_base_id(connection: Connection, base: Base, service_id: int, name: st
     the base. All entries move to this row."""
     known_base = find_or_add_base(connection, base.account, service_id, name)
     stored_name = make_storable(name)
-    connection.execute(_SET_NAME, {"key": known_base.key, "name": stored_name, **_fold_name(stored_name)})
+    connection.execute(_SET_BASE_NAME, {"key": known_base.key, "name": stored_name, **_fold_name(stored_name)})
     parameters = {"account": known_base.account, **_fold_name(stored_name)}
-    for (key,) in connection.execute(_FIND_BASES_WITHOUT_ID, parameters).all():
+    for (old_key,) in connection.execute(_FIND_BASES_WITHOUT_ID, parameters).all():
         for statement in (
             _DELETE_OLD_DUPLICATES,
             _DELETE_NEW_DUPLICATES,
@@ -79,11 +81,11 @@ def record_base_id(connection: Connection, base: Base, service_id: int, name: st
             _DELETE_BASE,
         ):
             # If both bases have an entry of one identity, the more certain entry stays.
-            connection.execute(statement, {"old": key, "new": known_base.key})
+            connection.execute(statement, {"old": old_key, "new": known_base.key})
     return Base(known_base.key, known_base.account, service_id, stored_name)
 
 
-def mark_misanswered_base(connection: Connection, base: Base, answered_id: int | None, name: str | None) -> None:
+def record_wrong_answer(connection: Connection, base: Base, answered_id: int | None, name: str | None) -> None:
     """Record that the answer to a create in this base had another base. Later runs then send nothing (architecture
     4.9).
 
@@ -140,19 +142,19 @@ def start_run(
     job: str,
     command: str,
     started_at: float,
-    suppressed_by: str | None = None,
+    suppressing_job: str | None = None,
     *,
     is_holding: bool = False,
     account: str | None = None,
 ) -> int:
     """Record the beginning of a run at `started_at` (Unix seconds), and return the key of the run.
 
-    `suppressed_by` is the name of the job if the job has a suppression list. Before a create of this run is sent again,
-    this list must be read again. `is_holding` means that an unknown create of this run is sent again only if a person
-    decides so (on_unknown: hold). `account` is the account of the run.
+    `suppressing_job` is the name of the job if the job has a suppression list. Before a create of this run is sent
+    again, this list must be read again. `is_holding` means that an unknown create of this run is sent again only if a
+    person decides so (on_unknown: hold). `account` is the account of the run.
     """
     required_texts = {"run_id": run_id, "job": job, "command": command}
-    optional_texts = {"suppressed_by": suppressed_by, "account": account}
+    optional_texts = {"suppressed_by": suppressing_job, "account": account}
     required_values = {name: make_storable(value) for name, value in required_texts.items()}
     parameters = required_values | {name: make_storable_or_none(value) for name, value in optional_texts.items()}
     return int(connection.execute(_START_RUN, parameters | {"at": started_at, "is_holding": is_holding}).scalar_one())
@@ -171,9 +173,9 @@ def end_dead_runs(connection: Connection, ended_at: float) -> None:
 
     Call this function at the beginning of a run, before the run is recorded. The status of dead runs stays unknown.
     """
-    lease_condition = "" if connection.dialect.name == "sqlite" else _HAS_NO_LEASE_SQL
-    statement = f"UPDATE run SET finished_at = :at WHERE finished_at IS NULL{lease_condition}"
-    connection.execute(text(statement), {"at": ended_at})
+    lease_condition_sql = "" if connection.dialect.name == "sqlite" else _HAS_NO_LEASE_SQL
+    statement_sql = f"UPDATE run SET finished_at = :at WHERE finished_at IS NULL{lease_condition_sql}"
+    connection.execute(text(statement_sql), {"at": ended_at})
 
 
 def find_open_run(connection: Connection) -> str | None:
@@ -183,7 +185,7 @@ def find_open_run(connection: Connection) -> str | None:
     return run_id
 
 
-def find_rows_read(connection: Connection, account: str, job: str, command: str) -> int | None:
+def find_source_row_count(connection: Connection, account: str, job: str, command: str) -> int | None:
     """Return the number of rows of the source in the last run of this job and command that read the whole source, or
     None. The run must be for this account.
     """
@@ -195,19 +197,21 @@ def find_rows_read(connection: Connection, account: str, job: str, command: str)
 def read_list_size(connection: Connection, table: Table, account: str, suppression: Suppression) -> int | None:
     """Return the number of entries of the job's suppression list in the last run, or None. `table` is the ledger's
     `meta`, or `email_meta` for a job that sends emails."""
-    result = connection.execute(select(table.c.value).where(table.c.name == _name_list_line(account, suppression)))
-    value: str | None = result.scalar_one_or_none()
-    return None if value is None else int(value)
+    result = connection.execute(
+        select(table.c.value).where(table.c.name == _format_list_size_name(account, suppression))
+    )
+    size_text: str | None = result.scalar_one_or_none()
+    return None if size_text is None else int(size_text)
 
 
 def record_list_size(connection: Connection, table: Table, account: str, suppression: Suppression) -> None:
     """Record the number of entries of the job's suppression list, as `read_list_size` reads it."""
-    statement = f"INSERT INTO {table.name} (name, value) VALUES (:name, :size) ON CONFLICT (name) DO UPDATE SET "
-    parameters = {"name": _name_list_line(account, suppression), "size": str(suppression.size)}
-    connection.execute(text(statement + "value = excluded.value"), parameters)
+    statement_sql = f"INSERT INTO {table.name} (name, value) VALUES (:name, :size) ON CONFLICT (name) DO UPDATE SET "
+    parameters = {"name": _format_list_size_name(account, suppression), "size": str(suppression.size)}
+    connection.execute(text(statement_sql + "value = excluded.value"), parameters)
 
 
-def _name_list_line(account: str, suppression: Suppression) -> str:
+def _format_list_size_name(account: str, suppression: Suppression) -> str:
     """Return the name of the row of `meta` for the list of this account, job and field."""
     key = "\0".join((account, suppression.job, suppression.field)).encode("utf-8", "backslashreplace")
     return LIST_SIZE_PREFIX + blake2b(key, digest_size=16).hexdigest()
@@ -230,15 +234,15 @@ class StoredCursor:
     run_id: str
 
 
-def read_cursor(connection: Connection, job: str, source: bytes) -> StoredCursor | None:
+def read_cursor(connection: Connection, job: str, source_digest: bytes) -> StoredCursor | None:
     """Return the cursor of this job and source (a digest), or None if no run has moved the cursor."""
-    row = connection.execute(_READ_CURSOR, {"job": make_storable(job), "source": source}).first()
+    row = connection.execute(_READ_CURSOR, {"job": make_storable(job), "source": source_digest}).first()
     return None if row is None else StoredCursor(*row)
 
 
-def move_cursor(connection: Connection, job: str, source: bytes, value: str, run_key: int) -> None:
+def move_cursor(connection: Connection, job: str, source_digest: bytes, value: str, run_key: int) -> None:
     """Move the cursor to this value, because the run has read the whole source and has sent all rows."""
-    parameters = {"job": make_storable(job), "source": source, "value": make_storable(value), "run": run_key}
+    parameters = {"job": make_storable(job), "source": source_digest, "value": make_storable(value), "run": run_key}
     connection.execute(_MOVE_CURSOR, parameters)
 
 
@@ -265,19 +269,19 @@ _FIND_BASES_BY_NAME = text(
     f"SELECT {_BASE_COLUMNS} FROM base WHERE account = :account AND folded IN (:folded, :folded_before) "
     "ORDER BY service_id IS NULL, base_key"
 )
-_COUNT_UNSETTLED_SQL = (
+_COUNT_UNSETTLED_ENTRIES_SQL = (
     "SELECT count(*) FROM entry JOIN base USING (base_key) "
     "WHERE account = :account AND base_key <> :key AND "
     f"state IN {list_states_sql(lambda traits: traits.waits_for_retry)} AND {IS_UNFINISHED_SQL} AND "
 )
-_COUNT_UNSETTLED_WITHOUT_ID = text(_COUNT_UNSETTLED_SQL + "service_id IS NULL")
-_COUNT_UNSETTLED_WITHOUT_NAME = text(_COUNT_UNSETTLED_SQL + "name IS NULL")
+_COUNT_UNSETTLED_WITHOUT_ID = text(_COUNT_UNSETTLED_ENTRIES_SQL + "service_id IS NULL")
+_COUNT_UNSETTLED_WITHOUT_NAME = text(_COUNT_UNSETTLED_ENTRIES_SQL + "name IS NULL")
 _LOCK_BASES = text("LOCK TABLE base IN SHARE ROW EXCLUSIVE MODE")
 _INSERT_BASE = text(
     "INSERT INTO base (account, service_id, name, folded) VALUES (:account, :id, :name, :folded) RETURNING "
     f"{_BASE_COLUMNS}"
 )
-_SET_NAME = text("UPDATE base SET name = :name, folded = :folded WHERE base_key = :key")
+_SET_BASE_NAME = text("UPDATE base SET name = :name, folded = :folded WHERE base_key = :key")
 _SET_ANSWERED_BASE = text(
     "UPDATE base SET answered_id = :answered_id, answered_name = :answered_name WHERE base_key = :key"
 )
@@ -300,10 +304,12 @@ _SET_FOUND_LIMIT = text(
 _FIND_BASES_WITHOUT_ID = text(
     "SELECT base_key FROM base WHERE account = :account AND folded IN (:folded, :folded_before) AND service_id IS NULL"
 )
-_RANK_SQL = f"CASE {{0}}.state {' '.join(f'WHEN {state.value} THEN {find_traits(state).rank}' for state in State)} END"
+_STATE_RANK_SQL = (
+    f"CASE {{0}}.state {' '.join(f'WHEN {state.value} THEN {find_traits(state).rank}' for state in State)} END"
+)
 _DELETE_OLD_DUPLICATES = text(
     "DELETE FROM entry WHERE base_key = :old AND EXISTS (SELECT 1 FROM entry AS other WHERE other.base_key = :new "
-    f"AND other.identity = entry.identity AND {_RANK_SQL.format('other')} <= {_RANK_SQL.format('entry')})"
+    f"AND other.identity = entry.identity AND {_STATE_RANK_SQL.format('other')} <= {_STATE_RANK_SQL.format('entry')})"
 )
 _DELETE_NEW_DUPLICATES = text(
     "DELETE FROM entry WHERE base_key = :new AND identity IN (SELECT identity FROM entry WHERE base_key = :old)"
@@ -385,10 +391,10 @@ def find_details(connection: Connection, identities: Sequence[bytes]) -> list[En
             base_name,
             _FIELD_BY_NUMBER[field],
             State(state),
-            _CONFIRMATION_BY_NUMBER.get(confirmation),
-            *columns,
+            _CONFIRMATION_BY_NUMBER.get(confirmation_number),
+            *other_values,
         )
-        for account, base_id, base_name, field, state, confirmation, *columns in rows
+        for account, base_id, base_name, field, state, confirmation_number, *other_values in rows
     ]
 
 

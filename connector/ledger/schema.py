@@ -36,7 +36,7 @@ from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES
 SCHEMA_VERSION = 4  # increased with every change of the columns and constraints
 EMAILS_VERSION = 1  # the version of the tables of emails
 _OLDEST_UPGRADABLE_VERSION = 1  # version 1 lacks entry.opted_out, 2 lacks problems, and 3 lacks receipts
-SOURCE_BYTES = 16  # length of the digest that identifies an incremental source
+SOURCE_DIGEST_BYTES = 16  # length of the digest that identifies an incremental source
 
 IS_UNFINISHED_SQL = f"state <> {State.CONFIRMED}"
 """SQL: the condition of the index of unfinished entries. A statement about unfinished entries must have this text word
@@ -49,9 +49,9 @@ IS_UNFINISHED_SQL."""
 _OPT_OUT_IS_CONFIRMED_SQL = f"opted_out IS NULL OR state = {State.CONFIRMED}"
 
 
-def _build_stored_condition(states: type[State] | type[EmailState]) -> str:
+def _build_stored_condition(state_class: type[State] | type[EmailState]) -> str:
     """Return the SQL condition that an entry or an email has a state. NONE is not stored."""
-    return f"state IN ({', '.join(str(state.value) for state in states if state is not states.NONE)})"
+    return f"state IN ({', '.join(str(state.value) for state in state_class if state is not state_class.NONE)})"
 
 
 metadata = MetaData()
@@ -180,10 +180,10 @@ source_cursor = Table(
     "source_cursor",
     metadata,
     Column("job", Text, primary_key=True),
-    Column("source", LargeBinary(SOURCE_BYTES), primary_key=True),  # a digest of source, base and cursor column
+    Column("source", LargeBinary(SOURCE_DIGEST_BYTES), primary_key=True),  # a digest of source, base and cursor column
     Column("value", Text, nullable=False),  # the largest value that was read
     Column("run_key", Integer, ForeignKey(run.c.run_key), nullable=False),  # the run that read the value
-    CheckConstraint(f"length(source) = {SOURCE_BYTES}", name="source_is_whole"),
+    CheckConstraint(f"length(source) = {SOURCE_DIGEST_BYTES}", name="source_is_whole"),
 )
 
 problem = Table(
@@ -291,7 +291,7 @@ _VERSION_BY_TABLE = {
 """The rows with the version in `meta` and in `email_meta`, by the name of the table."""
 
 
-def create_or_check(connection: Connection, name: str, *, may_create: bool) -> bool:
+def create_or_check_tables(connection: Connection, name: str, *, may_create: bool) -> bool:
     """Create missing tables (with `may_create`), and upgrade the tables of an older version. Return whether the ledger
     exists now. Call this function inside a transaction.
 
@@ -304,7 +304,7 @@ def create_or_check(connection: Connection, name: str, *, may_create: bool) -> b
             create_tables(connection, name, metadata, meta)
             _create_indexes(connection)
         return may_create
-    if is_upgradable(read_version(connection)):
+    if is_upgradable_version(read_version(connection)):
         if all(column["name"] != entry.c.opted_out.name for column in inspect(connection).get_columns(entry.name)):
             connection.execute(_ADD_OPT_OUT_COLUMN)
         metadata.create_all(connection, [problem, receipt], checkfirst=True)
@@ -318,8 +318,8 @@ def create_or_check(connection: Connection, name: str, *, may_create: bool) -> b
 
 def _create_indexes(connection: Connection) -> None:
     """Create the indexes that an older ledger lacks. This takes two seconds for a million entries, and is done once."""
-    for index in (_CREATE_ID_INDEX, _CREATE_SHOWN_INDEX, _CREATE_OPT_OUT_INDEX):
-        connection.execute(index)
+    for create_index in (_CREATE_ID_INDEX, _CREATE_SHOWN_INDEX, _CREATE_OPT_OUT_INDEX):
+        connection.execute(create_index)
 
 
 def has_emails(connection: Connection, name: str) -> bool:
@@ -333,28 +333,28 @@ def has_emails(connection: Connection, name: str) -> bool:
 
 def read_version(connection: Connection, meta: Table = meta) -> dict[str, str]:
     """Return the content of the table `meta` of a ledger. Call this function inside a transaction."""
-    values: dict[str, str] = dict(connection.execute(select(meta.c.name, meta.c.value)).all())
-    return values
+    version_rows: dict[str, str] = dict(connection.execute(select(meta.c.name, meta.c.value)).all())
+    return version_rows
 
 
 MOVED_TO_KEY = "moved_to"
 """The name of the row in `meta` that has the location of the ledger's copy. A ledger with this row is closed."""
 
 
-def is_upgradable(version: Mapping[str, str]) -> bool:
+def is_upgradable_version(stored_version: Mapping[str, str]) -> bool:
     """Return whether this is the version (the content of a table `meta`) of an older ledger that a run can upgrade."""
-    version_number = version.get("schema_version", "")
+    version_number = stored_version.get("schema_version", "")
     is_upgradable_number = (
         version_number.isdecimal()
         and _OLDEST_UPGRADABLE_VERSION <= int(version_number) < SCHEMA_VERSION
-        and MOVED_TO_KEY not in version
+        and MOVED_TO_KEY not in stored_version
     )
-    return is_upgradable_number and version.get("identity_rule") == str(IDENTITY_RULE_VERSION)
+    return is_upgradable_number and stored_version.get("identity_rule") == str(IDENTITY_RULE_VERSION)
 
 
-def is_current(version: Mapping[str, str], meta: Table) -> bool:
+def is_current(stored_version: Mapping[str, str], meta: Table) -> bool:
     """Return whether this is the version (the content of the table `meta`) that this program reads and writes."""
-    return _VERSION_BY_TABLE[meta.name].items() <= version.items() and MOVED_TO_KEY not in version
+    return _VERSION_BY_TABLE[meta.name].items() <= stored_version.items() and MOVED_TO_KEY not in stored_version
 
 
 def check_version(connection: Connection, name: str, meta: Table = meta) -> None:
@@ -363,26 +363,26 @@ def check_version(connection: Connection, name: str, meta: Table = meta) -> None
 
     Raises ConfigurationError if the table `meta` has other values.
     """
-    version = read_version(connection, meta)
-    if is_current(version, meta):
+    stored_version = read_version(connection, meta)
+    if is_current(stored_version, meta):
         return
-    if MOVED_TO_KEY in version:
+    if MOVED_TO_KEY in stored_version:
         raise ConfigurationError(
-            f"the ledger {name} was copied to {version[MOVED_TO_KEY]}, and is closed. Nothing was changed. Set "
+            f"the ledger {name} was copied to {stored_version[MOVED_TO_KEY]}, and is closed. Nothing was changed. Set "
             "CONNECTOR_LEDGER to the URL of the copy"
         )
-    if meta.name != email_meta.name and is_upgradable(version):
+    if meta.name != email_meta.name and is_upgradable_version(stored_version):
         raise ConfigurationError(
             f"the ledger {name} was written by an older version of the connector, and this command only reads it. "
             "Nothing was changed. The next load upgrades the ledger: run an import or a sync, then this command again"
         )
-    for key, own_value in _VERSION_BY_TABLE[meta.name].items():
-        if version.get(key) != own_value:
+    for key, expected_value in _VERSION_BY_TABLE[meta.name].items():
+        if stored_version.get(key) != expected_value:
             raise ConfigurationError(
-                f"the ledger {name} has {key} {version.get(key) or 'none'}, and this version of the connector reads "
-                f"only {key} {own_value}. Nothing was changed. Either use the version of the connector that wrote the "
-                "ledger, or name a new ledger (CONNECTOR_LEDGER): a load finds existing subscribers in the service, "
-                "but a new ledger does not know which emails were sent"
+                f"the ledger {name} has {key} {stored_version.get(key) or 'none'}, and this version of the connector "
+                f"reads only {key} {expected_value}. Nothing was changed. Either use the version of the connector that "
+                "wrote the ledger, or name a new ledger (CONNECTOR_LEDGER): a load finds existing subscribers in the "
+                "service, but a new ledger does not know which emails were sent"
             )
 
 
@@ -392,13 +392,14 @@ def create_tables(connection: Connection, name: str, metadata: MetaData, meta: T
     Raises LedgerError if there are tables of another application. In a file, any table counts. In a server's schema,
     only tables with the names of the ledger's tables count.
     """
-    table_names = set(inspect(connection).get_table_names())
+    conflicting_table_names = set(inspect(connection).get_table_names())
     if connection.dialect.name != "sqlite":
-        table_names &= set(metadata.tables)  # a database on a server may be shared, but a file may not
-    if table_names:
+        conflicting_table_names &= set(metadata.tables)  # a database on a server may be shared, but a file may not
+    if conflicting_table_names:
         raise LedgerError(
             f"{name}: there is no ledger, but there are tables of another program "
-            f"({', '.join(sorted(table_names)[:3])}): use a separate file, database or schema for the ledger"
+            f"({', '.join(sorted(conflicting_table_names)[:3])}): use a separate file, database or schema for the "
+            "ledger"
         )
     metadata.create_all(connection, checkfirst=False)
     connection.execute(

@@ -57,19 +57,19 @@ def open_file(path: Path, wait_s: float, is_stopped: Callable[[], bool]) -> Iter
     LedgerError if the file cannot be used.
     """
     path = resolve_file(path)
-    with hold_lock(find_lock(path), wait_s, is_stopped=is_stopped):
+    with hold_lock(find_lock_path(path), wait_s, is_stopped=is_stopped):
         # The last connection removes the WAL when it closes. After a kill, the WAL stays.
-        wal = path.with_name(path.name + "-wal")
-        was_killed = wal.exists() and wal.stat().st_size > 0
+        wal_path = path.with_name(path.name + "-wal")
+        has_old_wal = wal_path.exists() and wal_path.stat().st_size > 0
         make_file(path)
         with _connect_to_file(path, _PRAGMAS, _BUSY_TIMEOUT_S) as connection:
-            _refuse_damage(connection, path, was_killed)
+            _refuse_damaged_file(connection, path, has_old_wal)
             yield connection
 
 
 @contextmanager
-def _connect_to_file(path: Path, pragmas: Sequence[str], busy_s: float) -> Iterator[Connection]:
-    engine = build_engine(path, pragmas, busy_s)
+def _connect_to_file(path: Path, pragmas: Sequence[str], busy_timeout_s: float) -> Iterator[Connection]:
+    engine = build_engine(path, pragmas, busy_timeout_s)
     try:
         with translate_errors(str(path)):
             connection = engine.connect()
@@ -79,7 +79,7 @@ def _connect_to_file(path: Path, pragmas: Sequence[str], busy_s: float) -> Itera
         engine.dispose()
 
 
-def find_lock(path: Path) -> Path:
+def find_lock_path(path: Path) -> Path:
     """Return the file for the lock of the ledger's writer. `path` is the path of the ledger without symbolic links."""
     return path.with_name(path.name + ".lock")
 
@@ -96,7 +96,7 @@ def resolve_file(path: Path, *, may_create: bool = True) -> Path:
         real_path = path.resolve()
         is_symlink_loop = real_path.is_symlink()  # before Python 3.13, `resolve` raises RuntimeError
         is_folder = real_path.is_dir()
-        has_other_names = real_path.is_file() and real_path.stat().st_nlink > 1
+        has_hard_links = real_path.is_file() and real_path.stat().st_nlink > 1
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: links in a circle; ValueError: a NUL
         reason = getattr(error, "strerror", None) or "its links lead in a circle, or it is not a path"
         raise build_error(make_storable(str(path)), reason) from None
@@ -104,7 +104,7 @@ def resolve_file(path: Path, *, may_create: bool = True) -> Path:
         raise build_error(str(path), "its links lead in a circle")
     if is_folder:
         raise build_error(str(path), "it is a folder, not a file")
-    if has_other_names:
+    if has_hard_links:
         raise build_error(
             str(path), "it has a second name (a hard link), and a run that uses the other name would not see the lock"
         )
@@ -125,13 +125,13 @@ def make_file(path: Path) -> None:
         raise build_error(str(path), error.strerror or "it cannot be created") from None
 
 
-def build_engine(path: Path, pragmas: Sequence[str], busy_s: float) -> Engine:
+def build_engine(path: Path, pragmas: Sequence[str], busy_timeout_s: float) -> Engine:
     """Return an engine with one connection. Each transaction takes the write lock at its beginning. The connection
-    waits up to `busy_s` seconds for other writers."""
+    waits up to `busy_timeout_s` seconds for other writers."""
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
         poolclass=StaticPool,
-        connect_args={"check_same_thread": False, "timeout": busy_s},
+        connect_args={"check_same_thread": False, "timeout": busy_timeout_s},
         hide_parameters=True,
     )
 
@@ -156,10 +156,10 @@ def build_engine(path: Path, pragmas: Sequence[str], busy_s: float) -> Engine:
     return engine
 
 
-_FIND_LAST_END_SQL = "SELECT finished_at FROM run ORDER BY run_key DESC LIMIT 1"
+_FIND_LAST_RUN_END_SQL = "SELECT finished_at FROM run ORDER BY run_key DESC LIMIT 1"
 
 
-def _refuse_damage(connection: Connection, path: Path, was_killed: bool) -> None:
+def _refuse_damaged_file(connection: Connection, path: Path, has_old_wal: bool) -> None:
     """Check every page of the file if the last run was killed or has no recorded end. Raises LedgerError if a page is
     damaged.
 
@@ -168,9 +168,9 @@ def _refuse_damage(connection: Connection, path: Path, was_killed: bool) -> None
     """
     with translate_errors(str(path)), connection.begin():
         has_open_run = inspect(connection).has_table("run") and connection.exec_driver_sql(
-            _FIND_LAST_END_SQL
+            _FIND_LAST_RUN_END_SQL
         ).all() == [(None,)]
-        if not was_killed and not has_open_run:
+        if not has_old_wal and not has_open_run:
             return
         check_result = check_pages(connection)
     if check_result != "ok":
@@ -205,7 +205,7 @@ def hold_lock(
 
     Raises LockedError with `name` (by default the path) and the holder, and LedgerError if no lock is possible.
     """
-    lock = FileLock(
+    file_lock = FileLock(
         path,
         timeout=0,
         mode=0o600,
@@ -216,7 +216,7 @@ def hold_lock(
 
     def try_lock() -> bool:
         try:
-            lock.acquire()
+            file_lock.acquire()
         except Timeout:
             return False
         except OSError as error:
@@ -233,7 +233,7 @@ def hold_lock(
     try:
         yield
     finally:
-        lock.release()
+        file_lock.release()
 
 
 def _write_holder(descriptor: int) -> None:
@@ -275,8 +275,8 @@ def hold_campaign_file(
     The check is needed because an email on a damaged page would not be found, and would be sent again. The check takes
     a second for a million emails.
     """
-    lock = path.with_name(f"{path.name}.{digest_campaign(name).hex()}.lock")
-    with hold_lock(lock, wait_s, name=f"the campaign {name}", is_stopped=is_stopped):
+    lock_path = path.with_name(f"{path.name}.{digest_campaign(name).hex()}.lock")
+    with hold_lock(lock_path, wait_s, name=f"the campaign {name}", is_stopped=is_stopped):
         with translate_errors(str(path)), connection.begin():
             check_result = check_pages(connection)
         if check_result != "ok":
@@ -288,7 +288,7 @@ def hold_campaign_file(
         yield
 
 
-def find_emails(ledger: Path) -> Path:
-    """Return the file of a ledger's emails: `ledger-emails.db` for `ledger.db`. `ledger` is the path without symbolic
-    links. A load does not lock the emails."""
-    return ledger.with_name(f"{ledger.stem}-emails{ledger.suffix}")
+def find_emails(ledger_path: Path) -> Path:
+    """Return the file of a ledger's emails: `ledger-emails.db` for `ledger.db`. `ledger_path` is the path without
+    symbolic links. A load does not lock the emails."""
+    return ledger_path.with_name(f"{ledger_path.stem}-emails{ledger_path.suffix}")

@@ -34,7 +34,7 @@ _MAX_VALUES = 1800  # values of a statement in SQLite (SQLite allows 32,766, but
 _MAX_ROWS = 512
 """The maximum number of rows of a statement in PostgreSQL, a power of two. For far more rows, PostgreSQL would read the
 whole table."""
-_SHARED_NAME = re.compile(r":(\w+)")
+_SHARED_NAME_PATTERN = re.compile(r":(\w+)")
 
 _POLL_S = 0.2  # seconds between two tries to get a lock
 
@@ -47,7 +47,7 @@ _LEASE_MARGIN_S = 5.0  # seconds between the last check of the clock and the fir
 Rows = Sequence[tuple[Any, ...]]
 
 
-HoldCampaign = Callable[[str, float, Callable[[], bool]], AbstractContextManager[None]]
+CampaignLock = Callable[[str, float, Callable[[], bool]], AbstractContextManager[None]]
 """Locks the campaigns of a name. Waits for the lock for this many seconds, or until the function returns True."""
 
 
@@ -67,7 +67,7 @@ class Base:
     answered_name: str | None = None
 
     @property
-    def is_misanswered(self) -> bool:
+    def has_wrong_answer(self) -> bool:
         """Whether the answer to a create in this base had another base."""
         return self.answered_id is not None or self.answered_name is not None
 
@@ -262,20 +262,25 @@ def _split_into_calls(
     connection: Connection, batch: Batch, shared_values: Mapping[str, Any], rows: Rows
 ) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """Split the rows into calls, and yield the SQL and the values of each call."""
-    is_file, column_count = connection.dialect.name == "sqlite", len(batch.types.split())
-    max_rows = _floor_to_power(_MAX_VALUES // column_count) if is_file else _MAX_ROWS
-    start = 0
-    while start < len(rows):
-        part_rows = rows[start : start + min(max_rows, _floor_to_power(len(rows) - start) if is_file else max_rows)]
-        start += len(part_rows)
-        sql, names_before, names_after = _render_values(batch, len(part_rows)) if is_file else _render_arrays(batch)
-        row_values = chain(*part_rows) if is_file else map(list, zip(*part_rows, strict=True))
+    is_sqlite, column_count = connection.dialect.name == "sqlite", len(batch.types.split())
+    max_rows = _floor_to_power(_MAX_VALUES // column_count) if is_sqlite else _MAX_ROWS
+    first_index = 0
+    while first_index < len(rows):
+        part_rows = rows[
+            first_index : first_index
+            + min(max_rows, _floor_to_power(len(rows) - first_index) if is_sqlite else max_rows)
+        ]
+        first_index += len(part_rows)
+        sql, names_before_rows, names_after_rows = (
+            _render_values(batch, len(part_rows)) if is_sqlite else _render_arrays(batch)
+        )
+        row_values = chain(*part_rows) if is_sqlite else map(list, zip(*part_rows, strict=True))
         yield (
             sql,
             (
-                *(shared_values[name] for name in names_before),
+                *(shared_values[name] for name in names_before_rows),
                 *row_values,
-                *(shared_values[name] for name in names_after),
+                *(shared_values[name] for name in names_after_rows),
             ),
         )
 
@@ -292,24 +297,32 @@ _RenderedSql = tuple[str, tuple[str, ...], tuple[str, ...]]
 @lru_cache(maxsize=256)  # one item for each statement and each number of rows (a power of two)
 def _render_values(batch: Batch, row_count: int) -> _RenderedSql:
     """Return the statement for this number of rows, in the form of SQLite's driver."""
-    row_marks_sql = f"({', '.join('?' for _ in batch.types.split())})"
-    return _render_sql(batch, "?", f"(VALUES {', '.join([row_marks_sql] * row_count)}) AS item")
+    row_placeholders_sql = f"({', '.join('?' for _ in batch.types.split())})"
+    return _render_sql(batch, "?", f"(VALUES {', '.join([row_placeholders_sql] * row_count)}) AS item")
 
 
 @cache
 def _render_arrays(batch: Batch) -> _RenderedSql:
     """Return the statement for any number of rows, in the form of psycopg. %b is a value in binary form, which the
     server does not have to parse."""
-    types = batch.types.split()
-    arrays_sql = ", ".join(f"CAST(%b AS {type_name}[])" for type_name in types)
-    columns_sql = ", ".join(f"column{column_number}" for column_number, _ in enumerate(types, 1))
+    type_names = batch.types.split()
+    arrays_sql = ", ".join(f"CAST(%b AS {type_name}[])" for type_name in type_names)
+    columns_sql = ", ".join(f"column{column_number}" for column_number, _ in enumerate(type_names, 1))
     return _render_sql(batch, "%s", f"unnest({arrays_sql}) AS item ({columns_sql})")
 
 
-def _render_sql(batch: Batch, value_mark: str, items_sql: str) -> _RenderedSql:
-    sql_before, sql_after = batch.sql.split("{item}")
-    sql = _SHARED_NAME.sub(value_mark, sql_before) + items_sql + _SHARED_NAME.sub(value_mark, sql_after)
-    return sql, tuple(_SHARED_NAME.findall(sql_before)), tuple(_SHARED_NAME.findall(sql_after))
+def _render_sql(batch: Batch, placeholder: str, items_sql: str) -> _RenderedSql:
+    sql_before_items, sql_after_items = batch.sql.split("{item}")
+    sql = (
+        _SHARED_NAME_PATTERN.sub(placeholder, sql_before_items)
+        + items_sql
+        + _SHARED_NAME_PATTERN.sub(placeholder, sql_after_items)
+    )
+    return (
+        sql,
+        tuple(_SHARED_NAME_PATTERN.findall(sql_before_items)),
+        tuple(_SHARED_NAME_PATTERN.findall(sql_after_items)),
+    )
 
 
 def digest_campaign(name: str) -> bytes:

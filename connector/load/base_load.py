@@ -391,7 +391,9 @@ class Loader:
 
     async def _has_unresolved_of_another_kind(self) -> bool:
         base, identity = self._session.journal.base, self._session.policy.identity
-        return await self._session.journal.execute(lambda ledger: ledger.has_unknown_of_another_field(base, identity))
+        return await self._session.journal.execute(
+            lambda ledger: ledger.has_unknown_entry_of_another_field(base, identity)
+        )
 
 
 def _exclude_indexes(indexes: list[int], excluded_indexes: Collection[int]) -> list[int]:

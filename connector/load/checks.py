@@ -42,7 +42,7 @@ less than three seconds.
 def refuse_misanswered_base(base: Base) -> None:
     """Raise ConfigurationError if the service has answered a create in this base with another base (architecture
     4.9)."""
-    if not base.is_misanswered:
+    if not base.has_wrong_answer:
         return
     references = [f"its id {base.answered_id}"] if base.answered_id is not None else []
     references += [f"its name {base.answered_name}"] if base.answered_name is not None else []

@@ -9,7 +9,7 @@ from typing import Literal, assert_never
 from connector.fields import FIELD_NAMES
 from connector.ledger.entries import Ledger, UnfinishedEntry
 from connector.ledger.receipts import ReceiptKind
-from connector.ledger.records import mark_misanswered_base
+from connector.ledger.records import record_wrong_answer
 from connector.ledger.store import Base
 from connector.listing.access import KeyGroup
 from connector.load.candidates import Candidate, CandidateList, build_entry_key, describe_held_row, read_body
@@ -45,7 +45,7 @@ class RetrySelection:
     def choose_mode(self, base: Base) -> RunMode:
         """Return LOAD if the retry sends creates. Return PLAN if it only looks up, because a create in the base was
         answered with another base."""
-        is_sending = self.held_decision == "resend" or self.is_rejected or not base.is_misanswered
+        is_sending = self.held_decision == "resend" or self.is_rejected or not base.has_wrong_answer
         return RunMode.LOAD if is_sending else RunMode.PLAN
 
     def is_selected(self, entry: UnfinishedEntry) -> bool:
@@ -149,7 +149,7 @@ class _Retry:
 
         def update_ledger(ledger: Ledger) -> None:
             ledger.mark_reopened(journal.base, [entry.identity for entry in allowed_entries])
-            mark_misanswered_base(ledger.connection, journal.base, None, None)
+            record_wrong_answer(ledger.connection, journal.base, None, None)
 
         await journal.execute(update_ledger)
         for entry in allowed_entries:

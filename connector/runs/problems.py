@@ -21,7 +21,7 @@ from connector.ledger.problems import (
     SeenProblem,
     count_problems,
     end_problems,
-    end_problems_at,
+    end_row_problems,
     end_settled_problems,
     find_problems,
     record_problems,
@@ -146,7 +146,7 @@ class ProblemLog:
         self._read_identities()
         seen_rows = {(key.digest, key.base) for key in self._problems}
         corrected_row_digests = {row_digest for row_digest, row in self._corrected_rows.items() if row not in seen_rows}
-        end_problems_at(ledger, corrected_row_digests)
+        end_row_problems(ledger, corrected_row_digests)
         if self._scope is not None and self._scope.job:
             ended_keys = [
                 key for key in self._known_keys if key not in self._problems and self._has_ended(key, seen_rows)

@@ -18,10 +18,10 @@ from connector.errors import ConnectorError
 from connector.ledger.commits import LedgerQueue
 from connector.ledger.entries import Ledger
 from connector.ledger.receipts import (
-    FIRST_PLACE,
+    FIRST_POSITION,
     PendingRun,
     Receipt,
-    ReceiptPlace,
+    ReceiptPosition,
     delete_pending_receipts,
     find_pending_runs,
     read_receipts,
@@ -78,7 +78,7 @@ async def _deliver_run(
     receipt_count = 0
     stage = open_stage(ROW_SCHEMA)
     try:
-        receipts, next_position = await ledger_queue.execute(partial(_read_receipts, run.run_key, FIRST_PLACE))
+        receipts, next_position = await ledger_queue.execute(partial(_read_receipts, run.run_key, FIRST_POSITION))
         while next_position is not None:
             stage.add(_build_table(receipts))
             receipt_count += len(receipts)
@@ -91,7 +91,9 @@ async def _deliver_run(
     return receipt_count
 
 
-def _read_receipts(run_key: int, last_place: ReceiptPlace, ledger: Ledger) -> tuple[list[Receipt], ReceiptPlace | None]:
+def _read_receipts(
+    run_key: int, last_place: ReceiptPosition, ledger: Ledger
+) -> tuple[list[Receipt], ReceiptPosition | None]:
     return read_receipts(ledger.connection, run_key, last_place, _RECEIPTS_READ_TOGETHER)
 
 

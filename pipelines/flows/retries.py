@@ -115,7 +115,7 @@ class _Retry:
                 entry.suppressing_job for entry in entries if entry.suppressing_job not in (None, plan.owner_job)
             )
             # `--held resend` also confirms a base whose create was answered with another base.
-            if entries or (plan.selection.held_decision == "resend" and base.is_misanswered):
+            if entries or (plan.selection.held_decision == "resend" and base.has_wrong_answer):
                 selected_bases.append(base)
         return selected_bases
 

@@ -4,7 +4,7 @@ import pytest
 
 from connector.ledger.entries import Intent, Ledger
 from connector.ledger.receipts import (
-    FIRST_PLACE,
+    FIRST_POSITION,
     PendingReceipt,
     ReceiptKind,
     delete_pending_receipts,
@@ -54,12 +54,12 @@ def test_the_receipt_of_an_entry_has_the_outcome_and_the_evidence_of_its_state(l
         if entry_case == "withheld":
             ledger.mark_withheld(base, [(IDENTITY, None)])
         if entry_case == "misanswered":
-            ledger.mark_misanswered(base, [(IDENTITY, 9, "answered as bob@x.org")])
+            ledger.mark_wrongly_answered(base, [(IDENTITY, 9, "answered as bob@x.org")])
         if entry_case == "found after a refusal":
             ledger.record_listed_subscribers(base, "email", [(IDENTITY, 9)])
         if entry_case == "checked by a later run":
             ledger.record_checked_identities(base, start_receipt_run(ledger, "receipts-2"), [IDENTITY], 2.0)
-        receipts, next_place = read_receipts(connection, run_key, FIRST_PLACE, 10)
+        receipts, next_place = read_receipts(connection, run_key, FIRST_POSITION, 10)
         assert [(receipt.outcome, receipt.service_id, receipt.evidence) for receipt in receipts] == [
             EXPECTED_BY_CASE[entry_case]
         ]
@@ -78,13 +78,13 @@ def test_only_the_run_that_sent_a_create_last_has_the_receipt(
             record_pending_receipts(
                 ledger, run_key, base.key, [PendingReceipt(IDENTITY, ReceiptKind.SENT, "ann@x.org")]
             )
-        assert read_receipts(connection, first_run_key, FIRST_PLACE, 10)[0] == []
+        assert read_receipts(connection, first_run_key, FIRST_POSITION, 10)[0] == []
         ledger.mark_intended(base, first_run_key, [intent])
         ledger.mark_lost(base, [IDENTITY])
         ledger.mark_absent(base, second_run_key, [intent])
         ledger.mark_answered(base, [(IDENTITY, 9)])
-        assert read_receipts(connection, first_run_key, FIRST_PLACE, 10)[0] == []
-        assert [receipt.outcome for receipt in read_receipts(connection, second_run_key, FIRST_PLACE, 10)[0]] == [
+        assert read_receipts(connection, first_run_key, FIRST_POSITION, 10)[0] == []
+        assert [receipt.outcome for receipt in read_receipts(connection, second_run_key, FIRST_POSITION, 10)[0]] == [
             "created"
         ]
 
@@ -97,7 +97,7 @@ def test_the_receipts_of_a_base_name_move_to_the_base_with_the_id(ledger: Ledger
         record_pending_receipts(ledger, run_key, base.key, [PendingReceipt(IDENTITY, ReceiptKind.SENT, "ann@x.org")])
         merged_base = record_base_id(connection, base, 7, "News")
         ledger.mark_answered(merged_base, [(IDENTITY, 9)])
-        assert [receipt.service_id for receipt in read_receipts(connection, run_key, FIRST_PLACE, 10)[0]] == [9]
+        assert [receipt.service_id for receipt in read_receipts(connection, run_key, FIRST_POSITION, 10)[0]] == [9]
 
 
 def test_a_run_delivers_its_own_receipts_and_the_receipts_of_finished_runs(ledger: Ledger) -> None:

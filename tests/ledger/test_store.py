@@ -174,7 +174,7 @@ def test_an_unfinished_entry_has_every_value_that_a_second_create_needs(ledger: 
 def test_an_unknown_entry_has_its_identity_field_its_run_and_the_job_of_its_suppression_list(ledger: Ledger) -> None:
     base = add_base(ledger)
     with ledger.transaction() as connection:
-        run_key = start_run(connection, "run-2", "job", "sync", 0.0, suppressed_by="crm")
+        run_key = start_run(connection, "run-2", "job", "sync", 0.0, suppressing_job="crm")
         ledger.mark_intended(base, run_key, [replace(INTENT, field="client_user_id")])
         ledger.mark_lost(base, [IDENTITY])
         (entry,) = ledger.find_unfinished_entries(base, State.UNKNOWN)
@@ -245,7 +245,7 @@ def test_only_a_confirmed_entry_gets_a_fingerprint(ledger: Ledger) -> None:
     base = add_base(ledger)
     with ledger.transaction():
         ledger.record_listed_subscribers(base, "email", [(IDENTITY, 7)])
-        ledger.record_reported(base, [(IDENTITY, b"g" * 8)], 5.0)
+        ledger.record_reported_rows(base, [(IDENTITY, b"g" * 8)], 5.0)
         ledger.record_equal_rows(base, [(IDENTITY, b"f" * 8)])
     with pytest.raises(StaleTransitionError), ledger.transaction():
         ledger.record_equal_rows(base, [(OTHER_IDENTITY, b"g" * 8)])

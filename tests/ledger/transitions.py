@@ -20,7 +20,7 @@ TRANSITION_CALLS: dict[Transition, Callable[[Ledger, Base], object]] = {
     (State.SENDING, Event.REFUSED): lambda ledger, base: ledger.mark_refused(
         base, State.SENDING, [(IDENTITY, 422, "no")]
     ),
-    (State.SENDING, Event.MISANSWERED): lambda ledger, base: ledger.mark_misanswered(
+    (State.SENDING, Event.MISANSWERED): lambda ledger, base: ledger.mark_wrongly_answered(
         base, [(IDENTITY, 7, "of another")]
     ),
     (State.SENDING, Event.NOT_SENT): lambda ledger, base: ledger.mark_not_sent(base, [IDENTITY]),

@@ -227,7 +227,7 @@ def add_entry(ledger: Ledger, entry_case: str) -> None:
         base = find_or_add_base(connection, "main", 7, "News")
         ledger.mark_intended(base, run_key, [Intent(digest, b"f" * 8, b"{}", "email")])
         if entry_case == "misanswered":
-            ledger.mark_misanswered(base, [(digest, 9, "answered as bob@example.com")])
+            ledger.mark_wrongly_answered(base, [(digest, 9, "answered as bob@example.com")])
         elif entry_case.startswith("refused"):
             answer = (422, "no\x1b[31m") if entry_case == "refused row" else (401, "no such token")
             ledger.mark_refused(base, State.SENDING, [(digest, *answer)])

@@ -64,7 +64,7 @@ MUTATIONS = (
         (
             Edit(
                 "ledger/entries.py",
-                "return self.connection.execute(_SET_STATE_OF_ALL, parameters | self._range).rowcount",
+                "return self.connection.execute(_SET_STATE_OF_ALL_ENTRIES, parameters | self._range).rowcount",
                 "return len(parameters)",
             ),
         ),
@@ -136,7 +136,7 @@ MUTATIONS = (
     ),
     Mutation(
         "4.9 a run does not refuse a base, although the service has answered a create in it with another base",
-        (Edit("load/checks.py", "    if not base.is_misanswered:\n", "    if base:\n"),),
+        (Edit("load/checks.py", "    if not base.has_wrong_answer:\n", "    if base:\n"),),
         first_seed=2,
     ),
 )

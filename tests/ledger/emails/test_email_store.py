@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import text
 
 from connector.errors import LedgerError
-from connector.ledger.emails import Campaign, EmailEntry, EmailLog, OpenEmail
+from connector.ledger.emails import Campaign, EmailEntry, EmailLog, UnsettledEmail
 from connector.ledger.store import StaleTransitionError
 from connector.states import EMAIL_STATE_MACHINE, EmailState
 from tests.ledger.emails.transitions import (
@@ -130,7 +130,7 @@ def test_an_unsettled_email_is_read_with_its_address_and_time(email_log: EmailLo
         assert email_log.mark_died(campaign) == 2
         unsettled_emails = email_log.read_unsettled_emails(campaign)
     assert [email.address for email in unsettled_emails] == ["p9@example.com", "p5@example.com", "p3@example.com"]
-    assert unsettled_emails[0] == OpenEmail(
+    assert unsettled_emails[0] == UnsettledEmail(
         EmailState.UNKNOWN, "p9@example.com", 3.5, RUN, None, None, people[0][0], unsettled_emails[0].key
     )
 
