@@ -24,7 +24,7 @@ from connector.settings import Settings
 from connector.warehouse.destination import Destination
 
 
-def now() -> datetime:
+def read_current_time() -> datetime:
     return datetime.now(UTC)
 
 
@@ -69,33 +69,33 @@ def create_people(sandbox: SandboxProcess, *people: dict[str, object]) -> None:
         answer = await client.create_subscriber(encode_subscriber(person))
         assert isinstance(answer, Created), answer
 
-    async def run_all() -> None:
+    async def create_all() -> None:
         async with open_client(build_service(sandbox)) as client:
             for person in people:
                 await create_person(client, person)
 
-    asyncio.run(run_all())
+    asyncio.run(create_all())
 
 
 @dataclass(slots=True)
 class SweepCollector:
     """Stores the rows of every sweep of the reader."""
 
-    sweeps: dict[int, list[dict[str, Any]]] = field(default_factory=dict)  # the rows by the number of the sweep
-    current_sweep: int = 0
+    rows_by_sweep: dict[int, list[dict[str, Any]]] = field(default_factory=dict)  # the rows by the number of the sweep
+    current_sweep_number: int = 0
 
     def start_sweep(self, sweep_number: int) -> None:
-        assert sweep_number not in self.sweeps, "each sweep must start only once"
-        self.current_sweep = sweep_number
-        self.sweeps[sweep_number] = []
+        assert sweep_number not in self.rows_by_sweep, "each sweep must start only once"
+        self.current_sweep_number = sweep_number
+        self.rows_by_sweep[sweep_number] = []
 
     def receive_rows(self, subscriber_objects: Sequence[dict[str, Any]]) -> None:
-        self.sweeps[self.current_sweep] += subscriber_objects
+        self.rows_by_sweep[self.current_sweep_number] += subscriber_objects
 
     @property
     def ids(self) -> list[int]:
         """The ids of the last sweep."""
-        return [subscriber["Id"] for subscriber in self.sweeps[self.current_sweep]]
+        return [subscriber["Id"] for subscriber in self.rows_by_sweep[self.current_sweep_number]]
 
 
 def read_certified_list(
@@ -106,6 +106,8 @@ def read_certified_list(
 
     async def run() -> Certificate:
         async with open_client(build_service(sandbox)) as client:
-            return await read_list(client, build_retrier(), query or ListQuery(), collector, now=now, **options)
+            return await read_list(
+                client, build_retrier(), query or ListQuery(), collector, now=read_current_time, **options
+            )
 
     return asyncio.run(run()), collector

@@ -60,16 +60,16 @@ def _run_until_killed(
     options: dict[str, Any],
     people: list[list[Any]],
     run_number: int,
-    statement: int = 0,
-    step: int = 0,
+    statement_number: int = 0,
+    step_number: int = 0,
     environ: dict[str, str] | None = None,
 ) -> None:
     os.environ.update(environ or {})
-    if statement:
-        _kill_at_statement(statement)
-    if step:
-        _kill_at_step(step)
-    publish_people(parse_destination(url, **options), [_build_person(*subscriber) for subscriber in people], run_number)
+    if statement_number:
+        _kill_at_statement(statement_number)
+    if step_number:
+        _kill_at_step(step_number)
+    publish_people(parse_destination(url, **options), [_build_person(*person) for person in people], run_number)
     os._exit(0)
 
 
@@ -82,25 +82,25 @@ def _kill_process() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _kill_at_statement(statement: int) -> None:
-    """Kill the process at kill point number `statement`. Kill points are before each statement and commit, and before
-    and after rows are loaded."""
+def _kill_at_statement(statement_number: int) -> None:
+    """Kill the process at kill point number `statement_number`. Kill points are before each statement and commit, and
+    before and after rows are loaded."""
     point_numbers = count(1)
 
     def kill_at_point() -> None:
-        if next(point_numbers) == statement:
+        if next(point_numbers) == statement_number:
             _kill_process()
 
     call_at_statements(kill_at_point)
 
 
-def _kill_at_step(step: int) -> None:
-    """Kill the process at kill point number `step`. Kill points are before each change of the disk, and before and
-    after each request to a store."""
+def _kill_at_step(step_number: int) -> None:
+    """Kill the process at kill point number `step_number`. Kill points are before each change of the disk, and before
+    and after each request to a store."""
     point_numbers = count(1)
 
     def kill_at_point() -> None:
-        if next(point_numbers) == step:
+        if next(point_numbers) == step_number:
             _kill_process()
 
     send_request = s3fs.S3FileSystem._call_s3

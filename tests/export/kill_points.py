@@ -17,29 +17,33 @@ DISK_CHANGE_EVENTS = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link
 def call_at_statements(callback: Callable[[], None]) -> None:
     """Call `callback` before each statement that changes a database, before and after rows are loaded, and before each
     commit."""
-    for database in (PostgresDatabase, MysqlDatabase, SqlalchemyDatabase, SqliteDatabase, DuckdbDatabase):
-        _patch_database(database, callback)
+    for database_class in (PostgresDatabase, MysqlDatabase, SqlalchemyDatabase, SqliteDatabase, DuckdbDatabase):
+        _patch_database(database_class, callback)
 
 
-def _patch_database(database: type[Any], callback: Callable[[], None]) -> None:
-    run, load, commit = database.run, database.load, database.commit
+def _patch_database(database_class: type[Any], callback: Callable[[], None]) -> None:
+    run, load, commit = database_class.run, database_class.load, database_class.commit
 
     def run_with_callback(self: Any, statement: Statement) -> int:
         callback()
-        count: int = run(self, statement)
-        return count
+        row_count: int = run(self, statement)
+        return row_count
 
     def load_with_callback(self: Any, *arguments: Any) -> int:
         callback()
-        count: int = load(self, *arguments)
+        row_count: int = load(self, *arguments)
         callback()
-        return count
+        return row_count
 
     def commit_with_callback(self: Any, interruption: Interruption) -> None:
         callback()
         commit(self, interruption)
 
-    database.run, database.load, database.commit = run_with_callback, load_with_callback, commit_with_callback
+    database_class.run, database_class.load, database_class.commit = (
+        run_with_callback,
+        load_with_callback,
+        commit_with_callback,
+    )
 
 
 def call_at_disk_changes(callback: Callable[[], None]) -> None:

@@ -73,18 +73,18 @@ def convert_for_excel(table: pa.Table) -> pa.Table:
 
 
 def read_duckdb(path: Path, table: str = "subscribers") -> pa.Table:
-    quoted_table = '"' + table.replace('"', '""') + '"'
+    quoted_name = '"' + table.replace('"', '""') + '"'
     with duckdb.connect(str(path), read_only=True) as connection:
         connection.execute("set timezone = 'UTC'")
-        return connection.sql(f"select {COLUMN_NAMES} from {quoted_table} order by rowid").to_arrow_table().cast(SCHEMA)
+        return connection.sql(f"select {COLUMN_NAMES} from {quoted_name} order by rowid").to_arrow_table().cast(SCHEMA)
 
 
 def read_sqlite(path: Path, table: str = "subscribers") -> pa.Table:
     """Read a table of SQLite: flags are 0 and 1, tags are a JSON array, and dates and times are ISO 8601."""
-    quoted_table = '"' + table.replace('"', '""') + '"'
+    quoted_name = '"' + table.replace('"', '""') + '"'
     with closing(sqlite3.connect(path)) as connection:
         connection.row_factory = sqlite3.Row
-        rows = [dict(row) for row in connection.execute(f"select {COLUMN_NAMES} from {quoted_table} order by rowid")]
+        rows = [dict(row) for row in connection.execute(f"select {COLUMN_NAMES} from {quoted_name} order by rowid")]
     for row in rows:
         row["is_active"] = None if row["is_active"] is None else {0: False, 1: True}[row["is_active"]]
         row["tags"] = None if row["tags"] is None else orjson.loads(row["tags"])
@@ -108,7 +108,7 @@ def read_server_table(destination: Destination) -> pa.Table:
         rows = [dict(row) for row in connection.execute(sa.select(sa.text("*")).select_from(table)).mappings()]
     engine.dispose()
     for row in rows:
-        for column in [cell for cell in row if cell not in SCHEMA.names]:
+        for column in [name for name in row if name not in SCHEMA.names]:
             del row[column]
         row["is_active"] = None if row["is_active"] is None else bool(row["is_active"])
         row["tags"] = orjson.loads(row["tags"]) if isinstance(row["tags"], str) else row["tags"]
@@ -147,6 +147,6 @@ def read_exported_table(destination: Destination) -> pa.Table:
     if destination.url is not None:
         return read_server_table(destination)
     if destination.is_database:
-        read = read_duckdb if destination.format is Format.DUCKDB else read_sqlite
-        return read(destination.path, destination.table)
+        read_table = read_duckdb if destination.format is Format.DUCKDB else read_sqlite
+        return read_table(destination.path, destination.table)
     return READ_EXPORT_BY_FORMAT[destination.format](destination.path)

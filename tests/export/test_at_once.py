@@ -48,9 +48,9 @@ def begin_export(destination: Destination, run_number: int, filters: dict[str, A
     writer = open_writer(destination)
     writer.prepare(ExportStart(f"run-{run_number}", "nightly", filters or {}, build_day_time(run_number)))
     writer.start()
-    base = (filters or {}).get("base_id", 1)
-    rows = [build_person_of_base(base, base, FirstName=f"v{run_number}")]
-    writer.add(build_table(rows, run_id=f"run-{run_number}", exported_at=build_day_time(run_number)))
+    base_id = (filters or {}).get("base_id", 1)
+    people = [build_person_of_base(base_id, base_id, FirstName=f"v{run_number}")]
+    writer.add(build_table(people, run_id=f"run-{run_number}", exported_at=build_day_time(run_number)))
     return writer
 
 
@@ -98,8 +98,8 @@ def test_an_export_waits_until_another_export_has_published(table: Destination) 
     publish_people(table, [build_person(1)], 1)
     writer = begin_export(table, 2)
     publishing_thread = threading.Thread(target=finish_export, args=(writer, 2))
-    with connect(table) as lock_holder:
-        lock_holder.exec_driver_sql(LOCK_FIRST_RUN_SQL.replace("{}", f"{table.schema}." if table.schema else ""))
+    with connect(table) as locking_connection:
+        locking_connection.exec_driver_sql(LOCK_FIRST_RUN_SQL.replace("{}", f"{table.schema}." if table.schema else ""))
         publishing_thread.start()
         publishing_thread.join(0.5)
         assert publishing_thread.is_alive()
@@ -110,21 +110,21 @@ def test_an_export_waits_until_another_export_has_published(table: Destination) 
 
 @parametrize_table(SERVER_FORMATS, "append")
 def test_first_exports_that_begin_together_have_different_numbers(table: Destination) -> None:
-    barrier, failures = threading.Barrier(3), []
+    barrier, failure_messages = threading.Barrier(3), []
 
     def run(export_number: int) -> None:
         barrier.wait(30)
         try:
             finish_export(begin_export(table, export_number), export_number)
         except RunAborted as error:
-            failures.append(str(error))
+            failure_messages.append(str(error))
 
     threads = [threading.Thread(target=run, args=(export_number,)) for export_number in (1, 2, 3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert failures == []
+    assert failure_messages == []
     assert run_sql(table, "select number from {}_connector_runs where finished_at is not null order by number") == [
         (1,),
         (2,),
@@ -158,18 +158,18 @@ def lock_duckdb_in_this_process(path: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("database_class", "lock"),
+    ("database_class", "lock_file"),
     [(SqliteDatabase, lock_sqlite), (DuckdbDatabase, lock_duckdb), (DuckdbDatabase, lock_duckdb_in_this_process)],
 )
 def test_a_locked_database_file_is_refused_and_written_later(
     tmp_path: Path,
     database_class: type[SqliteDatabase | DuckdbDatabase],
-    lock: Callable[[Path], AbstractContextManager[None]],
+    lock_file: Callable[[Path], AbstractContextManager[None]],
 ) -> None:
     table = parse_destination(f"{'sqlite' if database_class is SqliteDatabase else 'duckdb'}:///{tmp_path}/w.db")
     publish_people(table, [build_person(1)], 1)
     writer = TableWriter(TableName("subscribers"), SCHEMA, Mode.REPLACE, database_class(table.path, max_lock_wait_s=0))
-    with lock(table.path), pytest.raises(RunAborted, match=r"cannot be written now.*Run again"):
+    with lock_file(table.path), pytest.raises(RunAborted, match=r"cannot be written now.*Run again"):
         writer.prepare(ExportStart("run-2", "nightly", {}, build_day_time(2)))
     writer.discard()
     publish_people(table, [build_person(2)], 2)
@@ -200,8 +200,8 @@ def interrupt_waiting_export(writer: Writer) -> None:
 def test_an_interruption_ends_an_export_that_waits_for_a_lock(table: Destination) -> None:
     publish_people(table, [build_person(1)], 1)
     writer = begin_export(table, 2)
-    with connect(table) as lock_holder:
-        lock_holder.exec_driver_sql(LOCK_FIRST_RUN_SQL.replace("{}", f"{table.schema}." if table.schema else ""))
+    with connect(table) as locking_connection:
+        locking_connection.exec_driver_sql(LOCK_FIRST_RUN_SQL.replace("{}", f"{table.schema}." if table.schema else ""))
         interrupt_waiting_export(writer)
     assert read_rows(table) == [(1, "Ann", 1)]
     publish_people(replace(table), [build_person(3)], 3)
@@ -212,9 +212,9 @@ def test_an_interruption_ends_a_commit_that_waits_for_a_reader_of_the_file(tmp_p
     table = parse_destination(f"sqlite:///{tmp_path}/w.db")
     publish_people(table, [build_person(1)], 1)
     writer = begin_export(table, 2)
-    with closing(sqlite3.connect(table.path, isolation_level=None)) as reader:
-        reader.execute("begin")
-        reader.execute("select count(*) from subscribers").fetchone()
+    with closing(sqlite3.connect(table.path, isolation_level=None)) as reading_connection:
+        reading_connection.execute("begin")
+        reading_connection.execute("select count(*) from subscribers").fetchone()
         interrupt_waiting_export(writer)
     assert read_rows(table) == [(1, "Ann", 1)]
 
@@ -279,7 +279,7 @@ def stage_export(destination: Destination, *people: dict[str, Any]) -> Writer:
     return writer
 
 
-def publish_incomplete(writer: Writer) -> None:
+def publish_incomplete_export(writer: Writer) -> None:
     writer.publish(build_run(1, run_id="run-5", exported_at=build_day_time(5), verdict=CertificateVerdict.INCOMPLETE))
 
 
@@ -287,7 +287,7 @@ def test_an_incomplete_export_does_not_replace_a_table_that_was_filled_during_th
     writer = stage_export(table, build_person(9))
     publish_people(table, [build_person(1), build_person(2)], 1)
     with pytest.raises(RunAborted, match="An incomplete export replaces no rows"):
-        publish_incomplete(writer)
+        publish_incomplete_export(writer)
     writer.discard()
 
     assert read_rows(table) == [(1, "Ann", 1), (2, "Ann", 1)]
@@ -299,7 +299,7 @@ def test_an_incomplete_export_does_not_replace_a_file_that_was_written_during_th
     writer = stage_export(file, build_person(9))
     file.path.write_bytes(b"another's")
     with pytest.raises(RunAborted, match="while the list was read"):
-        publish_incomplete(writer)
+        publish_incomplete_export(writer)
     writer.discard()
 
     assert file.path.read_bytes() == b"another's"
@@ -312,17 +312,17 @@ PERSON_COUNT = 400
 @parametrize_table(DATABASES_WITH_READERS)
 def test_a_reader_never_sees_a_part_of_an_export(table: Destination) -> None:
     publish_people(table, [build_person(index) for index in range(PERSON_COUNT)], 1)
-    seen_counts: set[tuple[int, int]] = set()
+    seen_run_and_row_counts: set[tuple[int, int]] = set()
     is_finished, has_read = threading.Event(), threading.Event()
 
     def read_until_finished() -> None:
         while not is_finished.is_set():
             ((run_count, row_count),) = run_sql(table, "select count(distinct _run_id), count(*) from {}subscribers")
-            seen_counts.add((run_count, row_count))
+            seen_run_and_row_counts.add((run_count, row_count))
             has_read.set()
 
-    reader = threading.Thread(target=read_until_finished)
-    reader.start()
+    reader_thread = threading.Thread(target=read_until_finished)
+    reader_thread.start()
     try:
         for export_number in range(2, 6):
             has_read.clear()
@@ -332,5 +332,5 @@ def test_a_reader_never_sees_a_part_of_an_export(table: Destination) -> None:
             assert has_read.wait(30)
     finally:
         is_finished.set()
-        reader.join()
-    assert seen_counts == {(1, PERSON_COUNT)}
+        reader_thread.join()
+    assert seen_run_and_row_counts == {(1, PERSON_COUNT)}

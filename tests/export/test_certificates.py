@@ -41,17 +41,17 @@ CASES: list[tuple[dict[str, object], dict[str, Any], dict[str, object]]] = [
 ]
 
 
-@pytest.mark.parametrize(("switches", "options", "expected"), CASES, ids=str)
+@pytest.mark.parametrize(("switches", "options", "expected_values"), CASES, ids=str)
 def test_the_certificate_has_only_proved_values(
-    sandbox: SandboxProcess, switches: dict[str, object], options: dict[str, Any], expected: dict[str, Any]
+    sandbox: SandboxProcess, switches: dict[str, object], options: dict[str, Any], expected_values: dict[str, Any]
 ) -> None:
-    if count := expected.get("distinct", 2500):
-        sandbox.seed(count, base_name="News")
+    if subscriber_count := expected_values.get("distinct", 2500):
+        sandbox.seed(subscriber_count, base_name="News")
     sandbox.switch(**switches)
 
     certificate, collector = read_certified_list(sandbox, **options)
 
-    assert {name: getattr(certificate, name) for name in expected} == expected
+    assert {name: getattr(certificate, name) for name in expected_values} == expected_values
     assert len(collector.ids) == len(set(collector.ids)) == certificate.distinct
 
 

@@ -40,8 +40,8 @@ JSON_VALUES: st.SearchStrategy[Any] = st.recursive(
 
 
 def build_subscriber_object(name: str, value: object) -> dict[str, Any]:
-    *parent, key = FIELD_BY_NAME[name].path
-    return {parent[0]: {key: value}} if parent else {key: value}
+    *parent_keys, key = FIELD_BY_NAME[name].path
+    return {parent_keys[0]: {key: value}} if parent_keys else {key: value}
 
 
 def read_value(name: str, value: object) -> tuple[object, object]:
@@ -53,8 +53,10 @@ def read_value(name: str, value: object) -> tuple[object, object]:
 
 def test_a_table_has_the_columns_of_the_field_table_and_of_the_run() -> None:
     assert tuple(SCHEMA.names) == (*FIELD_NAMES, "_run_id", "_exported_at", "_invalid")
-    types = {name: str(SCHEMA.field(name).type) for name in ("id", "is_active", "birthday", "address_zip", "tags")}
-    assert types == {
+    column_types = {
+        name: str(SCHEMA.field(name).type) for name in ("id", "is_active", "birthday", "address_zip", "tags")
+    }
+    assert column_types == {
         "id": "int64", "is_active": "bool", "birthday": "date32[day]", "address_zip": "string",
         "tags": "list<item: string>",
     }  # fmt: skip
@@ -89,8 +91,8 @@ def test_a_value_that_fits_its_column_gets_the_type_of_the_column() -> None:
         ("tags", None, None),
         ("gender", "", ""),
     ]
-    for name, value, expected in cases:
-        assert read_value(name, value) == (expected, None)
+    for name, value, expected_value in cases:
+        assert read_value(name, value) == (expected_value, None)
 
 
 def test_a_value_that_does_not_fit_its_column_is_null_and_is_in_the_invalid_values() -> None:
@@ -131,25 +133,27 @@ def test_a_base_or_address_that_is_not_an_object_is_in_the_invalid_values() -> N
 
 
 def test_a_broken_row_does_not_change_other_rows() -> None:
-    mixed_table, single_table = (
+    mixed_table, table_of_one_row = (
         build_test_table(FULL_SUBSCRIBER, BROKEN_SUBSCRIBER, BARE_SUBSCRIBER),
         build_test_table(FULL_SUBSCRIBER),
     )
 
-    assert mixed_table.to_pylist()[0] == single_table.to_pylist()[0]
+    assert mixed_table.to_pylist()[0] == table_of_one_row.to_pylist()[0]
     assert set(json.loads(mixed_table["_invalid"][1].as_py())) == {"Base", "is_active", "email", "tags", "birthday"}
     assert mixed_table["_invalid"][2].as_py() is None
 
 
 @given(st.lists(st.tuples(st.sampled_from(FIELD_NAMES), JSON_VALUES), max_size=6))
-def test_any_value_is_in_its_column_or_in_the_invalid_values(cells: list[tuple[str, Any]]) -> None:
+def test_any_value_is_in_its_column_or_in_the_invalid_values(names_and_values: list[tuple[str, Any]]) -> None:
     table = build_table(
-        [build_subscriber_object(name, value) for name, value in cells], run_id=RUN_ID, exported_at=EXPORT_TIME
+        [build_subscriber_object(name, value) for name, value in names_and_values],
+        run_id=RUN_ID,
+        exported_at=EXPORT_TIME,
     )
 
     assert table.schema == SCHEMA
     table.validate(full=True)
-    for (name, value), row in zip(cells, table.to_pylist(), strict=True):
+    for (name, value), row in zip(names_and_values, table.to_pylist(), strict=True):
         is_empty = value is None or (name == "birthday" and value == "")
         assert (row[name] is not None) ^ (row["_invalid"] is not None) ^ is_empty
 
@@ -158,8 +162,10 @@ TEXT_LISTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size
 
 
 @given(st.lists(TEXT_LISTS, max_size=6), st.integers(0, 3))
-def test_a_list_is_written_as_json(lists: list[list[str] | None], start_index: int) -> None:
-    column = pa.chunked_array([pa.array(part, pa.list_(pa.string())) for part in (lists, lists)]).slice(start_index)
+def test_a_list_is_written_as_json(text_lists: list[list[str] | None], start_index: int) -> None:
+    column = pa.chunked_array([pa.array(part, pa.list_(pa.string())) for part in (text_lists, text_lists)]).slice(
+        start_index
+    )
 
     json_column = format_lists_as_json(column)
     assert json_column.type == pa.string()
@@ -176,9 +182,9 @@ def test_a_formula_is_written_as_a_text() -> None:
     ]  # fmt: skip
     for text, guarded_text in cases:
         table, file = pa.table({"a": [text, None], "n": [-1, 2]}), io.BytesIO()
-        rows = CsvFormat(file, table.schema, FileOptions(is_guarded=True))
-        rows.write(table)
-        rows.close(None)
+        csv_format = CsvFormat(file, table.schema, FileOptions(is_guarded=True))
+        csv_format.write(table)
+        csv_format.close(None)
 
         assert guard_formula(text) == guarded_text
         assert re.sub(GUARDED, r"\1", guarded_text) == text

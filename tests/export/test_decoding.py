@@ -19,21 +19,21 @@ from connector.service.wire import ListPage
 from tests.export.people import BARE_SUBSCRIBER, BROKEN_SUBSCRIBER, FULL_SUBSCRIBER
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
-FAST_PAGES = Columns(ThreadPoolExecutor(1))  # the pool starts its thread only when it gets a page
+FAST_FORM = Columns(ThreadPoolExecutor(1))  # the pool starts its thread only when it gets a page
 
 
 def build_page(
     *subscribers: str | dict[str, Any], first_members: str = '"TotalCount":3,"Offset":0,"Limit":50,'
 ) -> bytes:
-    texts = [
+    subscriber_texts = [
         subscriber if isinstance(subscriber, str) else orjson.dumps(subscriber).decode() for subscriber in subscribers
     ]
-    page = f'{{{first_members}"Subscribers":[{",".join(texts)}]}}'
+    page = f'{{{first_members}"Subscribers":[{",".join(subscriber_texts)}]}}'
     return f'{{"success":true,"SubscribersList":{page}}}'.encode("utf-8", "surrogatepass")
 
 
-def write_object(*pairs: str) -> str:
-    return f"{{{','.join(pairs)}}}"
+def write_object(*members: str) -> str:
+    return f"{{{','.join(members)}}}"
 
 
 def read_with_slow_decoder(body: bytes) -> ListPage[pa.RecordBatch] | None:
@@ -46,35 +46,35 @@ def read_with_slow_decoder(body: bytes) -> ListPage[pa.RecordBatch] | None:
 
 def check_decoders(body: bytes, *, is_decoded_fast: bool | None = None) -> None:
     """Check that the export, and the fast decoder if it can read the body, read the same values as the slow decoder."""
-    expected, decoded_page = read_with_slow_decoder(body), decode_page(body)
+    expected_page, decoded_page = read_with_slow_decoder(body), decode_page(body)
     if decoded_page is not None:
-        assert expected is not None, body
-        assert decoded_page == expected, body
+        assert expected_page is not None, body
+        assert decoded_page == expected_page, body
         decoded_page.subscribers.validate(full=True)
     if is_decoded_fast is not None:
         assert (decoded_page is not None) is is_decoded_fast, body
     exported_page = parse_columns(200, {}, body, NOW)
-    assert exported_page == expected if expected is not None else not isinstance(exported_page, ListPage)
+    assert exported_page == expected_page if expected_page is not None else not isinstance(exported_page, ListPage)
 
 
 # JSON is drawn as text, because Python values cannot have odd numbers, repeated keys or half of a surrogate pair.
 
-ODD_NUMBERS = (
+ODD_JSON_NUMBERS = (
     "0", "-0", "1", "12.0", "-1.5", "1e3", "1E400", "-1e400", "01", "1.", ".5", "+1", "0x1", "NaN", "Infinity", "-Inf",
     *map(str, (2**53 + 1, 2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 2**64, 10**400)),
 )  # fmt: skip
-NUMBERS = st.sampled_from(ODD_NUMBERS) | st.integers(-10, 2**70).map(str)
-ODD_TEXTS = (
+JSON_NUMBERS = st.sampled_from(ODD_JSON_NUMBERS) | st.integers(-10, 2**70).map(str)
+ODD_JSON_STRINGS = (
     r'"\ud800"', r'"\udc00x"', r'"\ud83d\ude00"', r'"\u0000"', r'"\/\b\f\n\r\t\"\\"', '"\x00"', '"\n"', '"\x1f"',
     '"\x7f"', '"\ud800"', '"é日😀"', r'"\u00e9"', '"\ufeff"', r'"\x"', r'"\u12"', '"[{"', r'"\\\"[[{"', '""', '" "',
     '"x', "'x'",
     '"1990-05-04"', '"0000-01-01"', '"0001-01-01"', '"1990-02-30"', '"1990-05-04 "', '"19900504"', '"99999-01-01"',
     '"male"', '"5"', '"true"', '"null"', '"NaN"',
 )  # fmt: skip
-STRINGS = st.sampled_from(ODD_TEXTS) | st.text(st.characters(exclude_categories=["Cs"]), max_size=6).map(
+JSON_STRINGS = st.sampled_from(ODD_JSON_STRINGS) | st.text(st.characters(exclude_categories=["Cs"]), max_size=6).map(
     lambda text: orjson.dumps(text).decode()
 )
-KEYS = st.sampled_from(
+JSON_KEYS = st.sampled_from(
     [*{key: None for field in FIELDS for key in field.path}, "Other", "", r"\u0049d", "id", "Tags ", r"\ud800"]
 )
 SPACES = st.sampled_from(["", "", "", " ", "\n", "\r\n", "\t", "\x0b"])
@@ -82,12 +82,12 @@ SPACES = st.sampled_from(["", "", "", " ", "\n", "\r\n", "\t", "\x0b"])
 
 @st.composite
 def draw_objects(draw: st.DrawFn, values: st.SearchStrategy[str]) -> str:
-    pairs = draw(st.lists(st.tuples(KEYS, values), max_size=4))
+    pairs = draw(st.lists(st.tuples(JSON_KEYS, values), max_size=4))
     return write_object(*(f'{draw(SPACES)}"{key}":{draw(SPACES)}{value}' for key, value in pairs))
 
 
 JSON_VALUES: st.SearchStrategy[str] = st.recursive(
-    st.sampled_from(["null", "true", "false"]) | NUMBERS | STRINGS,
+    st.sampled_from(["null", "true", "false"]) | JSON_NUMBERS | JSON_STRINGS,
     lambda values: st.lists(values, max_size=3).map(lambda items: f"[{','.join(items)}]") | draw_objects(values),
     max_leaves=5,
 )
@@ -100,7 +100,7 @@ def choose_valid_values(kind: FieldKind) -> st.SearchStrategy[str]:
         case FieldKind.FLAG:
             return st.sampled_from(["true", "false"])
         case FieldKind.TAGS:
-            return st.lists(STRINGS, max_size=3).map(lambda tags: f"[{','.join(tags)}]")
+            return st.lists(JSON_STRINGS, max_size=3).map(lambda tags: f"[{','.join(tags)}]")
         case FieldKind.DATE:
             return st.dates().map(lambda day: f'"{day}"') | st.just('""')
         case (
@@ -111,7 +111,7 @@ def choose_valid_values(kind: FieldKind) -> st.SearchStrategy[str]:
             | FieldKind.COUNTRY
             | FieldKind.ZIP
         ):
-            return STRINGS
+            return JSON_STRINGS
 
 
 @st.composite
@@ -141,7 +141,7 @@ def draw_subscribers(draw: st.DrawFn) -> str:
 
 
 FIRST_MEMBERS = st.lists(
-    st.tuples(st.sampled_from(["TotalCount", "Offset", "Limit", "More"]), NUMBERS | JSON_VALUES), max_size=4
+    st.tuples(st.sampled_from(["TotalCount", "Offset", "Limit", "More"]), JSON_NUMBERS | JSON_VALUES), max_size=4
 ).map(lambda pairs: "".join(f'"{key}":{value},' for key, value in pairs))
 
 
@@ -250,16 +250,18 @@ QUERIES = st.dictionaries(st.sampled_from(sorted(FILTER_VALUES)), st.integers(0,
 @example([('"Base":null', '"Gender":5')], {"gender": 2})
 @example([('"Base":null', '"Gender":2e400')], {"gender": 2})
 def test_a_filter_matches_the_same_rows_after_both_decoders(rows: list[tuple[str, str]], query: dict[str, int]) -> None:
-    match = build_row_matcher(
+    match_rows = build_row_matcher(
         {name: FILTER_VALUES[name][index % len(FILTER_VALUES[name])] for name, index in query.items()}
     )
     body = build_page(*(write_object(*filter(None, row)) for row in rows))
     slow_page, fast_page = parse_list_answer(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
     assert isinstance(slow_page, ListPage)
     assert isinstance(fast_page, ListPage)
-    assert match is not None
-    expected_matches = match(lambda name: WIRE_FORM.read_values(slow_page.subscribers, name))
-    assert match(lambda name: FAST_PAGES.read_values(fast_page.subscribers, name)).tolist() == expected_matches.tolist()
+    assert match_rows is not None
+    expected_mask = match_rows(lambda name: WIRE_FORM.read_values(slow_page.subscribers, name))
+    assert (
+        match_rows(lambda name: FAST_FORM.read_values(fast_page.subscribers, name)).tolist() == expected_mask.tolist()
+    )
 
 
 def test_both_decoders_read_the_same_ids() -> None:
@@ -272,24 +274,24 @@ def test_both_decoders_read_the_same_ids() -> None:
         [str(-(2**63) + 1)],
         [],
     ]
-    for ids in cases:
-        body = build_page(*(f'{{"Id":{subscriber_id}}}' for subscriber_id in ids))
+    for id_texts in cases:
+        body = build_page(*(f'{{"Id":{subscriber_id}}}' for subscriber_id in id_texts))
         slow_page, fast_page = parse_list_answer(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
         assert isinstance(slow_page, ListPage)
         assert isinstance(fast_page, ListPage)
-        slow_ids, fast_ids = WIRE_FORM.read_ids(slow_page.subscribers), FAST_PAGES.read_ids(fast_page.subscribers)
+        slow_ids, fast_ids = WIRE_FORM.read_ids(slow_page.subscribers), FAST_FORM.read_ids(fast_page.subscribers)
         assert (None if fast_ids is None else fast_ids.tolist()) == (None if slow_ids is None else slow_ids.tolist())
 
 
 def test_a_page_is_decoded_in_a_thread_that_ends_with_the_reader() -> None:
     threads_before = set(threading.enumerate())
 
-    async def read() -> tuple[object, set[threading.Thread]]:
+    async def read_page() -> tuple[object, set[threading.Thread]]:
         with open_columns() as columns:
             page = await columns.parse(200, {}, build_page(FULL_SUBSCRIBER), NOW, mask_message=str)
             return page, set(threading.enumerate()) - threads_before
 
-    page, new_threads = asyncio.run(read())
+    page, new_threads = asyncio.run(read_page())
     assert page == read_with_slow_decoder(build_page(FULL_SUBSCRIBER))
     assert len(new_threads) == 1
     assert set(threading.enumerate()) == threads_before

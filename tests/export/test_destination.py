@@ -79,18 +79,18 @@ def test_the_error_of_a_destination_that_cannot_be_written_shows_a_remedy() -> N
     ],
 )
 def test_the_error_of_a_wrong_destination_of_receipts_does_not_mention_exports(text: str, expected_text: str) -> None:
-    with pytest.raises(ConfigurationError, match=expected_text) as refusal:
+    with pytest.raises(ConfigurationError, match=expected_text) as error_info:
         parse_receipts(text)
-    assert "export" not in str(refusal.value)
+    assert "export" not in str(error_info.value)
 
 
 @pytest.mark.parametrize("text", ["oracle://me:hunter2@host/db", "oracle://me:hunt/er2@host/db?password=hunter2"])
 def test_a_password_is_not_shown(text: str) -> None:
-    with pytest.raises(ConfigurationError) as refusal:
+    with pytest.raises(ConfigurationError) as error_info:
         parse_destination(text)
 
-    assert "hunter2" not in str(refusal.value)
-    assert "er2@" not in str(refusal.value)
+    assert "hunter2" not in str(error_info.value)
+    assert "er2@" not in str(error_info.value)
 
 
 def test_a_name_that_a_database_cannot_have_is_refused() -> None:
@@ -162,6 +162,6 @@ def test_the_error_of_a_mistyped_url_shows_no_password() -> None:
         "postgresql//etl:s3cret@db/w",
         "user=etl password=s3cret",
     ]:  # fmt: skip
-        with pytest.raises(ConfigurationError, match="Cannot write") as refusal:
+        with pytest.raises(ConfigurationError, match="Cannot write") as error_info:
             parse_destination(text)
-        assert "s3cret" not in str(refusal.value)
+        assert "s3cret" not in str(error_info.value)

@@ -190,30 +190,34 @@ STATEMENTS_WITH_NAMES = {
 
 
 def parametrize_statements(table: dict[str, list[tuple[str, str]]]) -> pytest.MarkDecorator:
-    """Run the test with each describer and each of its statements. `expected` is a part of the message."""
+    """Run the test with each describer and each of its statements. `expected_text` is a part of the message."""
     return pytest.mark.parametrize(
-        ("describer", "statement", "expected"),
+        ("describer_name", "statement", "expected_text"),
         [(name, *pair) for names, pairs in table.items() for name in names.split() for pair in pairs],
     )
 
 
 @parametrize_statements(STATEMENTS_WITH_VALUES)
 def test_the_message_of_a_refused_statement_shows_no_value(
-    describer: str, statement: str, expected: str, request: pytest.FixtureRequest
+    describer_name: str, statement: str, expected_text: str, request: pytest.FixtureRequest
 ) -> None:
-    message = request.getfixturevalue(describer)(statement)
-    assert expected in message
+    message = request.getfixturevalue(describer_name)(statement)
+    assert expected_text in message
     check_no_value(message)
 
 
 @parametrize_statements(STATEMENTS_WITH_NAMES)
 def test_the_message_of_a_refused_statement_shows_names_in_full(
-    describer: str, statement: str, expected: str, request: pytest.FixtureRequest
+    describer_name: str, statement: str, expected_text: str, request: pytest.FixtureRequest
 ) -> None:
-    message = request.getfixturevalue(describer)(statement)
-    if describer == "duckdb_describer":  # DuckDB 1 writes the table of a check without quotes
+    message = request.getfixturevalue(describer_name)(statement)
+    if describer_name == "duckdb_describer":  # DuckDB 1 writes the table of a check without quotes
         message = message.replace("on table t ", 'on table "t" ')
-    assert message == expected if describer in ("duckdb_describer", "sqlite_describer") else expected in message
+    assert (
+        message == expected_text
+        if describer_name in ("duckdb_describer", "sqlite_describer")
+        else expected_text in message
+    )
 
 
 class IntegrityError(Exception):
@@ -288,13 +292,13 @@ def test_an_interrupted_copy_logs_no_value(
 ) -> None:
     """By default, psycopg logs an error at the end of a COPY together with the current row of the server."""
     people = [build_person(index, Email=SECRET_EMAIL) for index in range(200_000)]
-    write = PostgresDatabase._format_csv
+    format_csv = PostgresDatabase._format_csv
     termination_results: list[object] = []
 
     def terminate_and_write(database: PostgresDatabase, batch: pa.RecordBatch, arguments: Mapping[str, str]) -> bytes:
         if not termination_results:
             termination_results.append(run_sql(table, TERMINATE_SQL))
-        return write(database, batch, arguments)
+        return format_csv(database, batch, arguments)
 
     monkeypatch.setattr(PostgresDatabase, "_format_csv", terminate_and_write)
     with pytest.raises(RunAborted, match="unchanged") as error_info:

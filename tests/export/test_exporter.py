@@ -52,8 +52,8 @@ def list_exported_names(destination: Destination) -> list[str]:
     """Return the names of all files in the folder of a file, or of all exported tables in the schema of a table."""
     if destination.url is not None:
         with connect(destination) as connection:
-            names = sa.inspect(connection).get_table_names(schema=destination.schema)
-        return [name for name in names if name != "_connector_runs"]
+            table_names = sa.inspect(connection).get_table_names(schema=destination.schema)
+        return [name for name in table_names if name != "_connector_runs"]
     return sorted(file.name for file in destination.path.parent.iterdir())
 
 
@@ -157,8 +157,10 @@ def test_values_of_a_frame_are_the_values_of_the_creates(sandbox: SandboxProcess
     rows: list[dict[str, Any]] = table.to_pylist()
     full_row, bare_row = rows[0], rows[1]
     sent_values = PEOPLE[0] | {"address_zip": "2134"}
-    read_values = {name: str(full_row[name].date()) if name == "birthday" else full_row[name] for name in sent_values}
-    assert read_values == sent_values
+    exported_values = {
+        name: str(full_row[name].date()) if name == "birthday" else full_row[name] for name in sent_values
+    }
+    assert exported_values == sent_values
     assert bare_row["is_active"] is False
 
 

@@ -84,8 +84,8 @@ def list_leftovers(table: Destination) -> list[str]:
     if table.url is None:
         return [file.name for file in table.path.parent.iterdir() if file != table.path]
     if table.format is Format.MYSQL:
-        names = [name for (name,) in run_sql(table, "show tables")]
-        return [name for name in names if name.startswith("_connector_") and name != "_connector_runs"]
+        table_names = [name for (name,) in run_sql(table, "show tables")]
+        return [name for name in table_names if name.startswith("_connector_") and name != "_connector_runs"]
     return []
 
 
@@ -105,16 +105,16 @@ def test_a_killed_export_leaves_all_old_rows_or_all_new_rows(
     rows_before, rows_after = EXPECTED_ROWS[mode]
     table = open_destination(request, tmp_path, database_format, mode=mode)
     publish_people(table, [build_person(*row) for row in PEOPLE_BEFORE], 1)
-    export_number, seen_rows, is_killed, statement = 1, set(), False, 0
-    for statement in range(1 + len(database_format + mode) % KILL_INTERVAL, 60, KILL_INTERVAL):
+    export_number, seen_rows, is_killed, statement_number = 1, set(), False, 0
+    for statement_number in range(1 + len(database_format + mode) % KILL_INTERVAL, 60, KILL_INTERVAL):
         export_number += 1
-        is_killed = export(**build_task(table, PEOPLE_AFTER, export_number), statement=statement)
+        is_killed = export(**build_task(table, PEOPLE_AFTER, export_number), statement_number=statement_number)
         rows = read_rows(table)
-        assert rows in (rows_before, rows_after), (statement, rows)
+        assert rows in (rows_before, rows_after), (statement_number, rows)
         seen_rows.add(tuple(rows))
         if not is_killed or rows == rows_after:
             break
-    assert statement > KILL_INTERVAL, "no export was killed"
+    assert statement_number > KILL_INTERVAL, "no export was killed"
     assert read_rows(table) == rows_after
     assert seen_rows == {tuple(rows_before), tuple(rows_after)}
     assert list_leftovers(table) == []
@@ -126,14 +126,14 @@ def test_a_killed_first_export_leaves_no_row_or_every_row(
 ) -> None:
     """If the database also removes the table in its rollback, the table does not exist afterwards."""
     mode = "replace" if database_format is Format.SQL else "history"
-    table, statement = open_destination(request, tmp_path, database_format, mode=mode), 0
-    for statement in range(1 + len(database_format) % KILL_INTERVAL, 60, KILL_INTERVAL):
-        is_killed = export(**build_task(table, PEOPLE_BEFORE, statement), statement=statement)
+    table, statement_number = open_destination(request, tmp_path, database_format, mode=mode), 0
+    for statement_number in range(1 + len(database_format) % KILL_INTERVAL, 60, KILL_INTERVAL):
+        is_killed = export(**build_task(table, PEOPLE_BEFORE, statement_number), statement_number=statement_number)
         if has_table(table):
             may_be_empty = database_format in (Format.MYSQL, Format.SQL)
             assert read_rows(table) == EXPECTED_ROWS[mode][0] or (may_be_empty and read_rows(table) == [])
         if not is_killed:
             break
-    assert statement > 3
+    assert statement_number > 3
     assert read_rows(table) == EXPECTED_ROWS[mode][0]
     assert list_leftovers(table) == []

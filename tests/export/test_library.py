@@ -174,9 +174,9 @@ def test_an_incomplete_list_is_returned_only_if_allowed(sandbox: SandboxProcess)
 
     with pytest.raises(IncompleteList):
         collect_frames(sandbox)
-    with pytest.raises(IncompleteList) as refusal:
+    with pytest.raises(IncompleteList) as error_info:
         read_batches(**build_options(sandbox))
-    del refusal
+    del error_info
     assert list_open_files() == files_before
 
     frames = collect_frames(sandbox, allow_incomplete=True)

@@ -14,13 +14,20 @@ from connector.sandbox import SandboxProcess
 from connector.service.client import open_client
 from connector.service.settings import Service, Token
 from connector.service.wire import ListQuery
-from tests.export.exports import SweepCollector, build_retrier, build_service, create_people, now, read_certified_list
+from tests.export.exports import (
+    SweepCollector,
+    build_retrier,
+    build_service,
+    create_people,
+    read_certified_list,
+    read_current_time,
+)
 
 
 def test_the_error_of_an_unreachable_service_has_no_status() -> None:
     async def run() -> None:
         async with open_client(Service("http://127.0.0.1:1", Token("t0ken"))) as client:
-            await read_list(client, build_retrier(2), ListQuery(), SweepCollector(), now=now)
+            await read_list(client, build_retrier(2), ListQuery(), SweepCollector(), now=read_current_time)
 
     with pytest.raises(ListFailed, match="Check the base URL") as error_info:
         asyncio.run(run())
@@ -43,7 +50,7 @@ def test_a_filter_is_applied_to_the_rows_of_a_service_that_ignores_the_filter(
 
     certificate, collector = read_certified_list(sandbox, ListQuery(first_name="Ann", base_id=7))
 
-    (row,) = collector.sweeps[1]
+    (row,) = collector.rows_by_sweep[1]
     assert row["Email"] == "ann@example.com"
     assert certificate.filters["asked"] == {"first_name": "Ann", "base_id": 7}
     assert certificate.filters["dropped"] == certificate.distinct - 1
@@ -80,7 +87,11 @@ def test_a_list_without_changes_is_read_with_several_requests_at_once(sandbox: S
 
     sweep_count = 2 if order == "email" else 1
     first_id, step = seeded_subscribers["first_id"], seeded_subscribers["step"]
-    assert (certificate.is_complete, certificate.sweeps, len(collector.sweeps)) == (True, sweep_count, sweep_count)
+    assert (certificate.is_complete, certificate.sweeps, len(collector.rows_by_sweep)) == (
+        True,
+        sweep_count,
+        sweep_count,
+    )
     assert certificate.reason is (CertificateReason.TWO_SWEEPS if order == "email" else CertificateReason.ID_ORDER)
     assert (certificate.total_first, certificate.total_last, certificate.distinct) == (6000, 6000, 6000)
     assert sorted(collector.ids) == [first_id + step * index for index in range(6000)]
@@ -98,17 +109,17 @@ def test_a_concurrency_of_one_allows_one_request_at_a_time(sandbox: SandboxProce
 
 
 @pytest.mark.parametrize(
-    ("order", "churn_place", "churn", "query"),
+    ("order", "churn_position", "churn_switches", "query"),
     [
         ("id", "head", {"churn_insert": 3, "churn_delete": 7}, ListQuery()),
         ("id_desc", "head", {"churn_delete": 0.15, "seed": 3, **SLOW_SWITCHES}, PAGE_QUERY),
     ],
 )  # tests/paging tests more combinations of order, place and churn
 def test_a_list_that_changes_is_certified_in_id_order_and_has_every_subscriber(
-    sandbox: SandboxProcess, order: str, churn_place: str, churn: dict[str, float], query: ListQuery
+    sandbox: SandboxProcess, order: str, churn_position: str, churn_switches: dict[str, float], query: ListQuery
 ) -> None:
     seeded_subscribers = sandbox.seed(6000, base_name="News")
-    sandbox.switch(order=order, churn_where=churn_place, **churn)
+    sandbox.switch(order=order, churn_where=churn_position, **churn_switches)
 
     certificate, collector = read_certified_list(sandbox, query)
 
@@ -116,7 +127,10 @@ def test_a_list_that_changes_is_certified_in_id_order_and_has_every_subscriber(
     deleted_ids = {event["id"] for event in events if event["kind"] == "churn_deleted"}
     inserted_ids = {event["id"] for event in events if event["kind"] == "churn_inserted"}
     ids_at_start = {seeded_subscribers["first_id"] + seeded_subscribers["step"] * index for index in range(6000)}
-    assert (bool(inserted_ids), bool(deleted_ids)) == ("churn_insert" in churn, "churn_delete" in churn)
+    assert (bool(inserted_ids), bool(deleted_ids)) == (
+        "churn_insert" in churn_switches,
+        "churn_delete" in churn_switches,
+    )
     assert certificate.reason is CertificateReason.ID_ORDER
     assert ids_at_start - deleted_ids <= set(collector.ids) <= ids_at_start | inserted_ids
     assert len(set(collector.ids)) == len(collector.ids) == certificate.distinct
@@ -159,7 +173,9 @@ def test_a_page_that_always_fails_ends_the_read_and_leaves_no_task(
         collector: Any = SweepCollector()
         async with open_client(build_service(sandbox)) as client:
             with pytest.raises(ListFailed, match="did not return its list"):
-                await read_list(client, build_retrier(2), PAGE_QUERY, collector, now=now, on_progress=fail)
+                await read_list(
+                    client, build_retrier(2), PAGE_QUERY, collector, now=read_current_time, on_progress=fail
+                )
             assert len(asyncio.all_tasks()) == 1
         assert 3000 < len(collector.ids) < 6000
 

@@ -196,8 +196,8 @@ def test_an_incomplete_export_marks_no_subscriber_as_deleted(table: Destination)
     assert (2, "Bo", 2, None) in read_rows(table, deletion_column)
 
 
-def build_person_of_base(base: int, subscriber_id: int, **other_fields: Any) -> Person:
-    return build_person(subscriber_id, Base={"Id": base}, **other_fields)
+def build_person_of_base(base_id: int, subscriber_id: int, **other_fields: Any) -> Person:
+    return build_person(subscriber_id, Base={"Id": base_id}, **other_fields)
 
 
 FILTERS_AND_PEOPLE: list[tuple[dict[str, Any], Person]] = [
@@ -230,8 +230,8 @@ def test_each_run_has_a_row_in_the_table_of_runs(table: Destination) -> None:
     publish_people(table, [build_person(1), build_person(2)], 1)
     publish_people(table, [build_person(2, "Bo")], 2, filters={"base_id": 7, "email": "ü@x"})
 
-    columns = "number, run_id, job, table_name, mode, verdict, filters, rows_written, rows_inserted, rows_updated"
-    rows = run_sql(table, f"select {columns} from {{}}_connector_runs order by number")
+    columns_sql = "number, run_id, job, table_name, mode, verdict, filters, rows_written, rows_inserted, rows_updated"
+    rows = run_sql(table, f"select {columns_sql} from {{}}_connector_runs order by number")
     assert rows == [
         (1, "run-1", "nightly", "subscribers", "upsert", "complete", "{}", 2, 2, 0),
         (2, "run-2", "nightly", "subscribers", "upsert", "complete", '{"base_id": 7, "email": "ü@x"}', 1, 0, 1),
@@ -288,19 +288,22 @@ def test_the_documented_query_of_a_history_works_in_any_time_zone(table: Destina
         if table.format in SET_ZONE_SQL
         else ["UTC"]
     ):
-        set_zone = [SET_ZONE_SQL[table.format].format(zone)] if table.format in SET_ZONE_SQL else []
+        set_zone_statements = [SET_ZONE_SQL[table.format].format(zone)] if table.format in SET_ZONE_SQL else []
         for time_sql, name in ((now_sql, "new"), (earlier_sql, "old")):
-            assert run_sql(table, *set_zone, query.replace(":moment", time_sql)) == [(1, name)], (zone, time_sql)
+            assert run_sql(table, *set_zone_statements, query.replace(":moment", time_sql)) == [(1, name)], (
+                zone,
+                time_sql,
+            )
 
 
 @parametrize_table(DATABASE_FORMATS, "replace", "append", "upsert", "history")
 def test_an_export_after_january_2038_is_written(table: Destination) -> None:
-    day_of_2043 = 6000.0
-    publish_people(table, [build_person(1), build_person(2)], day_of_2043)
-    publish_people(table, [build_person(2, "Bo")], day_of_2043 + 1)
+    day_number_of_2043 = 6000.0
+    publish_people(table, [build_person(1), build_person(2)], day_number_of_2043)
+    publish_people(table, [build_person(2, "Bo")], day_number_of_2043 + 1)
     time_columns = {"upsert": ["deleted_at"], "history": ["valid_from", "valid_to"]}.get(table.mode, [])
     latest_row = read_rows(table, "_exported_at", *time_columns)[-1]
-    assert latest_row[:4] == (2, "Bo", day_of_2043 + 1, day_of_2043 + 1)
+    assert latest_row[:4] == (2, "Bo", day_number_of_2043 + 1, day_number_of_2043 + 1)
 
 
 @parametrize_table([Format.MYSQL], "replace", "append", "upsert", "history")
@@ -315,8 +318,8 @@ def test_an_export_keeps_the_timestamps_of_a_table_of_an_earlier_version(table: 
             "modify finished_at timestamp(6) null")  # fmt: skip
     publish_people(table, [build_person(2, "Bo"), build_person(3)], 2)
     assert (2, "Bo", 2, 2) in [row[:4] for row in read_rows(table, "_exported_at", *time_columns)]
-    (run_counts,) = run_sql(table, "select count(finished_at) from _connector_runs")
-    assert run_counts == (2,)
+    (finished_run_count_row,) = run_sql(table, "select count(finished_at) from _connector_runs")
+    assert finished_run_count_row == (2,)
     with pytest.raises((ConfigurationError, RunAborted), match="_at"):
         publish_people(table, [build_person(2, "Bo")], 6000)
 
@@ -351,8 +354,8 @@ def test_the_documented_query_returns_each_day_of_a_history(table: Destination) 
         moment_sql = time_cast_sql.replace(
             "{}", time_text.removesuffix("+00:00") if table.format in (Format.MYSQL, Format.SQLITE) else time_text
         )
-        state = run_sql(table, query.replace(":moment", moment_sql))
-        assert sorted(state) == sorted(people.items()), day_number
+        history_rows = run_sql(table, query.replace(":moment", moment_sql))
+        assert sorted(history_rows) == sorted(people.items()), day_number
 
 
 @parametrize_table(MERGING_FORMATS, "upsert")

@@ -17,7 +17,7 @@ from connector.sandbox import SandboxProcess
 from connector.service.client import open_client
 from connector.service.settings import Service, Token
 from connector.service.wire import ListQuery
-from tests.export.exports import SweepCollector, build_retrier, create_people, now, read_certified_list
+from tests.export.exports import SweepCollector, build_retrier, create_people, read_certified_list, read_current_time
 
 LISTED_IDS = range(1, 251)
 ListAnswer = dict[str, Any]
@@ -75,15 +75,15 @@ def read_served_list(
     collector = SweepCollector()
 
     async def answer_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        filters = dict(parse_qsl(urlsplit(head.split(" ")[1]).query))
+        request_head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        filters = dict(parse_qsl(urlsplit(request_head.split(" ")[1]).query))
         answer = {
             "success": True,
             "SubscribersList": serve_page(int(filters.pop("offset")), int(filters.pop("limit")), filters),
         }
         body = orjson.dumps(answer) if status == "200 OK" else b""
-        lines = [f"HTTP/1.1 {status}", "Connection: close", f"Content-Length: {len(body)}", header]
-        writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+        header_lines = [f"HTTP/1.1 {status}", "Connection: close", f"Content-Length: {len(body)}", header]
+        writer.write("\r\n".join(header_lines).encode() + b"\r\n\r\n" + body)
         await writer.drain()
         writer.close()
         await writer.wait_closed()
@@ -93,7 +93,7 @@ def read_served_list(
             port = server.sockets[0].getsockname()[1]
             async with open_client(Service(f"http://127.0.0.1:{port}", Token("t0ken"))) as client:
                 return await read_list(
-                    client, build_retrier(2), query or ListQuery(limit=100), collector, now=now, **options
+                    client, build_retrier(2), query or ListQuery(limit=100), collector, now=read_current_time, **options
                 )
 
     return asyncio.run(run()), collector
@@ -144,11 +144,11 @@ def test_an_odd_list_is_read_and_is_certified_only_if_it_is_proved_complete() ->
         (serve_altered_fields(Offset=None), "id_order", 250),
         (serve_id_twice, "total_count", 250),
     ]
-    for serve_page, reason, rows in cases:
+    for serve_page, reason, row_count in cases:
         certificate, collector = read_served_list(serve_page)
 
-        assert (certificate.reason, len(collector.ids)) == (reason, rows)
-        assert len(set(collector.ids)) == rows == certificate.distinct
+        assert (certificate.reason, len(collector.ids)) == (reason, row_count)
+        assert len(set(collector.ids)) == row_count == certificate.distinct
         assert certificate.is_complete is (reason == "id_order")
 
 
@@ -166,7 +166,9 @@ def test_an_id_with_two_rows_keeps_its_first_row() -> None:
     _, collector = read_served_list(serve_id_twice)
 
     assert [
-        subscriber["FirstName"] for subscriber in collector.sweeps[collector.current_sweep] if subscriber["Id"] == 31
+        subscriber["FirstName"]
+        for subscriber in collector.rows_by_sweep[collector.current_sweep_number]
+        if subscriber["Id"] == 31
     ] == ["Ann"]
 
 
@@ -178,7 +180,7 @@ PEOPLE = (
 
 
 @pytest.mark.parametrize(
-    ("requested_filters", "filters", "expected_control"),
+    ("requested_filters", "filter_mode", "expected_control"),
     [
         ({"first_name": "Ann"}, "exact", "exact"),
         ({"first_name": "Ann"}, "partial", "partial"),
@@ -200,10 +202,10 @@ PEOPLE = (
     ],
 )
 def test_the_certificate_records_the_behaviour_of_the_filters(
-    sandbox: SandboxProcess, requested_filters: dict[str, Any], filters: str, expected_control: str
+    sandbox: SandboxProcess, requested_filters: dict[str, Any], filter_mode: str, expected_control: str
 ) -> None:
     create_people(sandbox, *PEOPLE)
-    sandbox.switch(filters=filters)
+    sandbox.switch(filters=filter_mode)
     request_count_before = sandbox.stats()["requests"].get("list", {"received": 0})["received"]
 
     certificate, _ = read_certified_list(sandbox, ListQuery(**requested_filters))
@@ -234,8 +236,8 @@ def serve_filtered(build_filter: Callable[[dict[str, str]], Callable[[dict[str, 
     people[40]["Email"] = "p+40@x.org"
 
     def serve_list(offset: int, limit: int, filters: dict[str, str]) -> ListAnswer:
-        matches = build_filter(filters)
-        rows = [person for person in people if matches(person)]
+        matches_filters = build_filter(filters)
+        rows = [person for person in people if matches_filters(person)]
         return {
             "TotalCount": len(rows),
             "Offset": offset,
@@ -246,7 +248,7 @@ def serve_filtered(build_filter: Callable[[dict[str, str]], Callable[[dict[str, 
     return serve_list
 
 
-def read_ids(serve_list: ServePage, query: ListQuery) -> tuple[Certificate, list[int]]:
+def read_listed_ids(serve_list: ServePage, query: ListQuery) -> tuple[Certificate, list[int]]:
     certificate, collector = read_served_list(serve_list, query)
     return certificate, collector.ids
 
@@ -254,9 +256,9 @@ def read_ids(serve_list: ServePage, query: ListQuery) -> tuple[Certificate, list
 def test_a_filter_that_misses_a_listed_subscriber_is_not_used() -> None:
     serve_nobody_by_email = serve_filtered(lambda filters: lambda _subscriber: "Email" not in filters)
 
-    certificate, ids = read_ids(serve_nobody_by_email, ListQuery(limit=100, email="p5@x.org"))
+    certificate, listed_ids = read_listed_ids(serve_nobody_by_email, ListQuery(limit=100, email="p5@x.org"))
 
-    assert (certificate.is_complete, ids) == (True, [5])
+    assert (certificate.is_complete, listed_ids) == (True, [5])
     assert certificate.filters == {
         "asked": {"email": "p5@x.org"},
         "dropped": 249,
@@ -269,23 +271,27 @@ def test_a_filter_that_works_for_plain_emails_is_not_trusted_for_emails_with_a_p
     """The service reads a plus in a query as a blank, so no filter finds an email with a plus."""
 
     def filter_by_plain_email(filters: dict[str, str]) -> Callable[[dict[str, Any]], bool]:
-        asked_email = filters.get("Email", "").lower().replace("+", " ")
-        return lambda subscriber: not asked_email or subscriber["Email"].lower() == asked_email
+        requested_email = filters.get("Email", "").lower().replace("+", " ")
+        return lambda subscriber: not requested_email or subscriber["Email"].lower() == requested_email
 
-    certificate, ids = read_ids(serve_filtered(filter_by_plain_email), ListQuery(limit=100, email="p+40@x.org"))
-    assert (certificate.is_complete, ids, certificate.filters["sent"]) == (True, [41], None)
+    certificate, listed_ids = read_listed_ids(
+        serve_filtered(filter_by_plain_email), ListQuery(limit=100, email="p+40@x.org")
+    )
+    assert (certificate.is_complete, listed_ids, certificate.filters["sent"]) == (True, [41], None)
 
-    certificate, ids = read_ids(serve_filtered(filter_by_plain_email), ListQuery(limit=100, email="p5@x.org"))
-    assert (certificate.is_complete, ids, certificate.filters["sent"]) == (True, [5], "email")
+    certificate, listed_ids = read_listed_ids(
+        serve_filtered(filter_by_plain_email), ListQuery(limit=100, email="p5@x.org")
+    )
+    assert (certificate.is_complete, listed_ids, certificate.filters["sent"]) == (True, [5], "email")
 
 
 def test_each_value_of_a_flag_filter_is_tested_separately() -> None:
     """The service ignores the filter IsActive=0, and shows nobody for IsActive=1."""
     serve_list = serve_filtered(lambda filters: lambda _subscriber: filters.get("IsActive") != "1")
 
-    certificate, ids = read_ids(serve_list, ListQuery(limit=100, is_active=True))
+    certificate, listed_ids = read_listed_ids(serve_list, ListQuery(limit=100, is_active=True))
 
-    assert (certificate.is_complete, ids) == (
+    assert (certificate.is_complete, listed_ids) == (
         True,
         [subscriber_id for subscriber_id in LISTED_IDS if subscriber_id % 2 == 0],
     )
@@ -296,15 +302,15 @@ def test_a_filtered_list_that_lacks_a_known_subscriber_is_incomplete() -> None:
     """The list filtered by BaseId lacks a subscriber that the first page of the whole list shows."""
 
     def filter_by_base(filters: dict[str, str]) -> Callable[[dict[str, Any]], bool]:
-        asked_base_id = int(filters.get("BaseId", 0))
+        requested_base_id = int(filters.get("BaseId", 0))
         return lambda subscriber: (
-            not asked_base_id or (subscriber["Base"]["Id"] == asked_base_id and subscriber["Id"] != 9)
+            not requested_base_id or (subscriber["Base"]["Id"] == requested_base_id and subscriber["Id"] != 9)
         )
 
-    certificate, ids = read_ids(serve_filtered(filter_by_base), ListQuery(limit=50, base_id=7))
+    certificate, listed_ids = read_listed_ids(serve_filtered(filter_by_base), ListQuery(limit=50, base_id=7))
 
     assert (certificate.verdict, certificate.reason) == ("incomplete", CertificateReason.FILTER)
-    assert (certificate.filters["missed"], 9 in ids) == (1, False)
+    assert (certificate.filters["missed"], 9 in listed_ids) == (1, False)
 
 
 def test_a_request_has_at_most_one_filter() -> None:
@@ -318,8 +324,8 @@ def test_a_request_has_at_most_one_filter() -> None:
             filter_names_by_request.append(set(filters))
         return serve_filtered(filter_by_base)(offset, limit, filters)
 
-    certificate, ids = read_ids(serve_list, ListQuery(limit=100, base_id=7, is_active=False))
+    certificate, listed_ids = read_listed_ids(serve_list, ListQuery(limit=100, base_id=7, is_active=False))
 
     assert certificate.is_complete
-    assert ids == [subscriber_id for subscriber_id in LISTED_IDS if subscriber_id % 3 == 0 and subscriber_id % 2]
-    assert all(len(names) <= 1 for names in filter_names_by_request)
+    assert listed_ids == [subscriber_id for subscriber_id in LISTED_IDS if subscriber_id % 3 == 0 and subscriber_id % 2]
+    assert all(len(filter_names) <= 1 for filter_names in filter_names_by_request)

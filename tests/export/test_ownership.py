@@ -88,8 +88,9 @@ def test_a_table_with_a_column_that_needs_a_value_is_refused(table: Destination)
     publish_people(table, [build_person(1)], 1)
     run_sql(table, "alter table {}subscribers add column stamp varchar(9) default 'new'")
     publish_people(table, [build_person(2)], 2)
-    if names := _COLUMN_NAMES_SQL.get(table.format):  # SQLite and DuckDB cannot add a required column without a default
-        columns_sql = ", ".join(f"{name} text" for (name,) in run_sql(table, names))
+    # SQLite and DuckDB cannot add a required column without a default.
+    if column_names_sql := _COLUMN_NAMES_SQL.get(table.format):
+        columns_sql = ", ".join(f"{name} text" for (name,) in run_sql(table, column_names_sql))
         table = replace(table, table="other")
         run_sql(table, f"create table other ({columns_sql}, note text not null)")
     else:
@@ -104,7 +105,7 @@ _COLUMN_NAMES_SQL = {
 }
 
 
-RULES: dict[Format, dict[str, tuple[str, str]]] = {
+RULES_BY_FORMAT: dict[Format, dict[str, tuple[str, str]]] = {
     # by kind of rule: the SQL that adds the rule, and a text in the error
     Format.POSTGRESQL: {
         "check": ("alter table {}subscribers add constraint no_ann check (first_name <> 'Ann')", "no_ann"),
@@ -135,25 +136,27 @@ RULES: dict[Format, dict[str, tuple[str, str]]] = {
 }  # fmt: skip
 
 
-@parametrize_table(list(RULES))
+@parametrize_table(list(RULES_BY_FORMAT))
 def test_a_row_that_the_table_refuses_is_a_configuration_error(table: Destination) -> None:
-    for rule, (change_sql, expected_text) in RULES[table.format].items():
+    for rule_kind, (change_sql, expected_text) in RULES_BY_FORMAT[table.format].items():
         run_sql(table, "drop table if exists {}subscribers", "drop table if exists {}b")
         publish_people(table, [], 1)
         run_sql(table, "create table {}b (id bigint primary key)", change_sql)
         with pytest.raises(ConfigurationError, match=f"refused a row: .*{expected_text}") as error_info:
             publish_people(table, [build_person(1, Base={"Id": 7}), build_person(2, Base={"Id": 7})], 2)
-        assert "The table is unchanged" in str(error_info.value), rule
-        assert "Ann" not in str(error_info.value), rule
-        assert read_rows(table) == [], rule
+        assert "The table is unchanged" in str(error_info.value), rule_kind
+        assert "Ann" not in str(error_info.value), rule_kind
+        assert read_rows(table) == [], rule_kind
 
 
 def test_a_table_with_default_and_generated_columns_is_written(table: Destination) -> None:
     publish_people(table, [], 1)
     run_sql(table, "alter table {}subscribers add column stamp varchar(9) default 'new'")
     if table.format is not Format.DUCKDB:  # DuckDB cannot add a generated column
-        kind = "virtual" if table.format in (Format.SQLITE, Format.MYSQL) else "stored"
-        run_sql(table, "alter table {}subscribers add column double_id bigint generated always as (id * 2) " + kind)
+        storage_kind = "virtual" if table.format in (Format.SQLITE, Format.MYSQL) else "stored"
+        run_sql(
+            table, "alter table {}subscribers add column double_id bigint generated always as (id * 2) " + storage_kind
+        )
     publish_people(table, [build_person(1)], 2)
     assert read_rows(table) == [(1, "Ann", 2)]
 
@@ -188,20 +191,20 @@ PERMISSIONS_FOR_MERGING = {
 
 @contextmanager
 def open_limited_destination(
-    schema_on_server: Database, schema_name: str, grants: list[str], **options: Any
+    server: Database, schema_name: str, grants: list[str], **options: Any
 ) -> Iterator[Destination]:
     """Yield a destination in this schema (MariaDB: this database) for a user with only these permissions."""
-    is_mysql, user = schema_on_server.kind == "mariadb", f"limited_{schema_name}"
-    name = f"{user}@'%%'" if is_mysql else user
-    schema_on_server.run(f"create user {name} " + ("identified by 'pw'" if is_mysql else "password 'pw'"))
+    is_mysql, user = server.kind == "mariadb", f"limited_{schema_name}"
+    user_sql = f"{user}@'%%'" if is_mysql else user
+    server.run(f"create user {user_sql} " + ("identified by 'pw'" if is_mysql else "password 'pw'"))
     try:
-        schema_on_server.run(*(f"grant {grant.format(schema_name)} to {name}" for grant in grants))
-        url = sa.make_url(schema_on_server.url).set(username=user, password="pw")
+        server.run(*(f"grant {grant.format(schema_name)} to {user_sql}" for grant in grants))
+        url = sa.make_url(server.url).set(username=user, password="pw")
         url = url.set(database=schema_name) if is_mysql else url
         schema = None if is_mysql else schema_name
         yield parse_destination(url.render_as_string(hide_password=False), schema=schema, **options)
     finally:
-        schema_on_server.run(*([] if is_mysql else [f"drop owned by {user}"]), f"drop user {name}")
+        server.run(*([] if is_mysql else [f"drop owned by {user}"]), f"drop user {user_sql}")
 
 
 @pytest.fixture(params=list(DOCUMENTED_PERMISSIONS))
@@ -256,9 +259,9 @@ def test_a_missing_permission_for_temporary_tables_is_found_before_the_list_is_r
     schema_on_server: tuple[Database, str],
 ) -> None:
     database, schema_name = schema_on_server
-    name = sa.make_url(database.url).database
+    database_name = sa.make_url(database.url).database
     if database.kind == "postgresql":
-        database.run(f'revoke temporary on database "{name}" from public')
+        database.run(f'revoke temporary on database "{database_name}" from public')
     try:
         with (
             open_limited_destination(
@@ -269,7 +272,7 @@ def test_a_missing_permission_for_temporary_tables_is_found_before_the_list_is_r
             prepare_export(table)
     finally:
         if database.kind == "postgresql":
-            database.run(f'grant temporary on database "{name}" to public')
+            database.run(f'grant temporary on database "{database_name}" to public')
 
 
 def test_a_missing_schema_is_created_or_refused_before_the_list_is_read(postgres: Database) -> None:

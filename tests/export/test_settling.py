@@ -110,10 +110,10 @@ def test_the_error_of_a_connection_that_is_lost_during_a_copy_shows_the_loss(pos
         database.run(statements.create_stage())
         database.load(statements.stage, StagedRows(PAGE_SCHEMA, read_batches), {})
 
-    with pytest.raises(database.errors) as error, database.connect(Interruption()):
+    with pytest.raises(database.errors) as error_info, database.connect(Interruption()):
         lose_connection_during_copy()
-    assert "terminating connection due to administrator command" in database.explain(error.value)
-    assert database.is_transient(error.value)
+    assert "terminating connection due to administrator command" in database.explain(error_info.value)
+    assert database.is_transient(error_info.value)
 
 
 def test_the_error_of_changes_that_exceed_the_memory_of_duckdb_names_the_remedy(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ PEOPLE_BEFORE: list[list[Any]] = [[1, "Ann", 7], [2, "Ann", 7], [3, "Ann", 9]]
 PEOPLE_AFTER: list[list[Any]] = [[2, "Bo", 9], [3, "Bo", 9], [4, "Bo", 11]]
 
 
-def read_values(table: pa.Table) -> list[list[Any]]:
+def read_values_of_rows(table: pa.Table) -> list[list[Any]]:
     return [[row["id"], row["first_name"], row["base_id"]] for row in table.sort_by("id").to_pylist()]
 
 
@@ -143,23 +143,23 @@ def test_a_killed_export_leaves_the_old_object_or_the_new_object(
 ) -> None:
     def read_object() -> list[list[Any]]:
         shutil.rmtree(tmp_path / "bucket", ignore_errors=True)
-        return read_values(pq.ParquetFile(s3_bucket.download(tmp_path / "bucket") / "people.parquet").read())
+        return read_values_of_rows(pq.ParquetFile(s3_bucket.download(tmp_path / "bucket") / "people.parquet").read())
 
     task = {"url": s3_bucket.url("people.parquet"), "options": {}, "environ": s3_bucket.environ}
     assert not kill_export(**task, people=PEOPLE_BEFORE, run_number=1)
-    contents, export_number, step, is_killed = [read_object()], 1, 0, True
-    assert contents == [PEOPLE_BEFORE]
-    for step in range(1, 100, KILL_INTERVAL):
+    rows_after_exports, export_number, step_number, is_killed = [read_object()], 1, 0, True
+    assert rows_after_exports == [PEOPLE_BEFORE]
+    for step_number in range(1, 100, KILL_INTERVAL):
         export_number += 1
-        is_killed = kill_export(**task, people=PEOPLE_AFTER, run_number=export_number, step=step)
-        contents.append(read_object())
-        assert contents[-1] in (PEOPLE_BEFORE, PEOPLE_AFTER), step
+        is_killed = kill_export(**task, people=PEOPLE_AFTER, run_number=export_number, step_number=step_number)
+        rows_after_exports.append(read_object())
+        assert rows_after_exports[-1] in (PEOPLE_BEFORE, PEOPLE_AFTER), step_number
         if not is_killed:
             break
-        if contents[-1] == PEOPLE_AFTER:
+        if rows_after_exports[-1] == PEOPLE_AFTER:
             export_number += 1
             assert not kill_export(**task, people=PEOPLE_BEFORE, run_number=export_number)
     assert not is_killed, "the last export was not killed"
-    assert step > 3 * KILL_INTERVAL, "no export was killed"
-    assert {str(content) for content in contents} == {str(PEOPLE_BEFORE), str(PEOPLE_AFTER)}
+    assert step_number > 3 * KILL_INTERVAL, "no export was killed"
+    assert {str(rows) for rows in rows_after_exports} == {str(PEOPLE_BEFORE), str(PEOPLE_AFTER)}
     assert read_object() == PEOPLE_AFTER

@@ -112,7 +112,7 @@ def test_a_second_start_discards_the_staged_rows(destination: Destination) -> No
 
 def test_a_discarded_export_leaves_the_target_unchanged_and_no_other_file(destination: Destination) -> None:
     for table in (None, MIXED_TABLE):
-        expected = None if table is None else export_tables(destination, table)
+        expected_table = None if table is None else export_tables(destination, table)
         names_before = {path.name for path in destination.path.parent.iterdir()}
         writer = open_writer(destination)
         writer.prepare(build_start(build_run(1)))
@@ -125,8 +125,8 @@ def test_a_discarded_export_leaves_the_target_unchanged_and_no_other_file(destin
         # The database file remains, without a table.
         created_names = {destination.path.name} if destination.format in DATABASE_FILE_FORMATS else set()
         assert {path.name for path in destination.path.parent.iterdir()} == names_before | created_names
-        if expected is not None:
-            assert read_sorted(destination).equals(expected.sort_by("id"))
+        if expected_table is not None:
+            assert read_sorted(destination).equals(expected_table.sort_by("id"))
 
 
 def test_an_export_that_fails_leaves_the_target_unchanged_and_no_other_file(destination: Destination) -> None:

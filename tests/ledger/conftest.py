@@ -13,15 +13,15 @@ from tests.ledger.transitions import begin_run
 
 
 @pytest.fixture(scope="session")
-def postgres() -> str:
+def server_url() -> str:
     """The URL of a real PostgreSQL server."""
     return start_postgres().url
 
 
 @pytest.fixture
-def postgres_url(postgres: str) -> str:
+def postgres_url(server_url: str) -> str:
     """The URL of an empty schema in PostgreSQL."""
-    return add_schema(postgres)
+    return add_schema(server_url)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

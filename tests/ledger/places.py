@@ -10,11 +10,11 @@ from sqlalchemy import NullPool, create_engine, make_url
 SCHEMA_NUMBERS = count()
 
 
-def add_schema(postgres: str) -> str:
-    """Create an empty schema on the server at `postgres`, and return its URL."""
+def add_schema(server_url: str) -> str:
+    """Create an empty schema on the server at `server_url`, and return its URL."""
     schema_name = f"ledger_{next(SCHEMA_NUMBERS)}"
-    run_sql(postgres, f"CREATE SCHEMA {schema_name}")
-    url = make_url(postgres).update_query_dict({"options": f"-csearch_path={schema_name}"})
+    run_sql(server_url, f"CREATE SCHEMA {schema_name}")
+    url = make_url(server_url).update_query_dict({"options": f"-csearch_path={schema_name}"})
     return url.render_as_string(hide_password=False)
 
 
@@ -31,8 +31,10 @@ def build_file_url(path: Path) -> str:
     return f"sqlite:///{path}"
 
 
-def check_refused(open_context: AbstractContextManager[object], error: type[Exception], match: str) -> str:
+def check_refused(
+    open_context: AbstractContextManager[object], error_type: type[Exception], message_pattern: str
+) -> str:
     """Check that opening a ledger raises this error, and return its message."""
-    with pytest.raises(error, match=match) as error_info, open_context:
+    with pytest.raises(error_type, match=message_pattern) as error_info, open_context:
         pass
     return str(error_info.value)

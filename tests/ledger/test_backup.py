@@ -17,7 +17,7 @@ from connector.ledger.records import find_or_add_base, finish_run
 from connector.ledger.sqlite import hold_lock
 from connector.states import State
 from tests.ledger.places import build_file_url
-from tests.ledger.transitions import IDENTITY, RUN, add_base, begin_run, bring_to_state, read_entry_state
+from tests.ledger.transitions import IDENTITY, RUN_KEY, add_base, begin_run, bring_to_state, read_entry_state
 from tests.pipelines.conftest import wait_for
 
 BACKUP_COUNT = 3
@@ -25,7 +25,7 @@ BATCH_SIZE = 64
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Path:
+def ledger_path(tmp_path: Path) -> Path:
     """A ledger in which one create is being sent."""
     path = tmp_path / "state" / "ledger.db"
     with open_ledger(build_file_url(path)) as ledger:
@@ -88,10 +88,10 @@ def test_a_backup_during_writing_has_all_commits_up_to_one_moment(tmp_path: Path
         entry_counts.append(back_up_ledger(build_file_url(path), targets[-1]).entry_count or 0)
         assert writer.poll() is None
     assert writer.returncode == 0
-    people_at_end = read_subscriber_ids(path)
-    assert people_at_end == list(range(len(people_at_end)))
+    ids_at_end = read_subscriber_ids(path)
+    assert ids_at_end == list(range(len(ids_at_end)))
     assert entry_counts == sorted(entry_counts)
-    assert entry_counts[0] < entry_counts[-1] <= len(people_at_end)
+    assert entry_counts[0] < entry_counts[-1] <= len(ids_at_end)
     for entry_count, target in zip(entry_counts, targets, strict=True):
         assert entry_count % BATCH_SIZE == 0
         assert read_subscriber_ids(target) == list(range(entry_count))
@@ -124,30 +124,30 @@ def leave_journal(path: Path) -> None:
     assert path.with_name(path.name + "-wal").stat().st_size > 10_000
 
 
-def test_a_backup_of_a_locked_ledger_does_not_change_the_ledger(source: Path, tmp_path: Path) -> None:
-    leave_journal(source)
-    files_before = read_files(source)
-    with hold_lock(source.with_name("ledger.db.lock")):  # the ledger is locked, and no process makes a checkpoint
-        files_before["ledger.db.lock"] = read_files(source)["ledger.db.lock"]
-        assert back_up_ledger(build_file_url(source), tmp_path / "backup.db") == Backup(501, None)
-        assert read_files(source) == files_before
-    with open_ledger(build_file_url(source)) as ledger:
+def test_a_backup_of_a_locked_ledger_does_not_change_the_ledger(ledger_path: Path, tmp_path: Path) -> None:
+    leave_journal(ledger_path)
+    files_before = read_files(ledger_path)
+    with hold_lock(ledger_path.with_name("ledger.db.lock")):  # the ledger is locked, and no process makes a checkpoint
+        files_before["ledger.db.lock"] = read_files(ledger_path)["ledger.db.lock"]
+        assert back_up_ledger(build_file_url(ledger_path), tmp_path / "backup.db") == Backup(501, None)
+        assert read_files(ledger_path) == files_before
+    with open_ledger(build_file_url(ledger_path)) as ledger:
         assert read_entry_state(ledger, add_base(ledger)) is State.SENDING
 
 
 def test_a_backup_of_a_free_ledger_takes_the_lock_and_includes_the_wal_of_a_killed_run(
-    source: Path, tmp_path: Path
+    ledger_path: Path, tmp_path: Path
 ) -> None:
-    leave_journal(source)
-    assert back_up_ledger(build_file_url(source), tmp_path / "backup.db") == Backup(501, None)
-    assert sorted(file.name for file in source.parent.iterdir()) == ["ledger.db", "ledger.db.lock"]
-    assert str(os.getpid()) in source.with_name("ledger.db.lock").read_text()
-    assert len(read_subscriber_ids(source)) == 501
+    leave_journal(ledger_path)
+    assert back_up_ledger(build_file_url(ledger_path), tmp_path / "backup.db") == Backup(501, None)
+    assert sorted(file.name for file in ledger_path.parent.iterdir()) == ["ledger.db", "ledger.db.lock"]
+    assert str(os.getpid()) in ledger_path.with_name("ledger.db.lock").read_text()
+    assert len(read_subscriber_ids(ledger_path)) == 501
 
 
-def test_an_entry_that_is_being_sent_is_unknown_in_the_backup(source: Path, tmp_path: Path) -> None:
+def test_an_entry_that_is_being_sent_is_unknown_in_the_backup(ledger_path: Path, tmp_path: Path) -> None:
     target = tmp_path / "backup.db"
-    assert back_up_ledger(build_file_url(source), target) == Backup(1, None)
+    assert back_up_ledger(build_file_url(ledger_path), target) == Backup(1, None)
     with open_ledger(build_file_url(target)) as ledger, ledger.transaction():
         assert ledger.mark_died() == 1
     with open_ledger(build_file_url(target)) as ledger:
@@ -155,20 +155,20 @@ def test_an_entry_that_is_being_sent_is_unknown_in_the_backup(source: Path, tmp_
         assert read_entry_state(ledger, base) is State.UNKNOWN
         with ledger.transaction() as connection:
             ledger.mark_found(base, State.UNKNOWN, [(IDENTITY, 7)])
-            finish_run(connection, RUN, "ok", 1.0)
+            finish_run(connection, RUN_KEY, "ok", 1.0)
 
 
-def test_a_backup_is_one_file_that_only_its_owner_may_read(source: Path, tmp_path: Path) -> None:
+def test_a_backup_is_one_file_that_only_its_owner_may_read(ledger_path: Path, tmp_path: Path) -> None:
     folder = tmp_path / "backups"
     folder.mkdir()
-    back_up_ledger(build_file_url(source), folder / "backup.db")
+    back_up_ledger(build_file_url(ledger_path), folder / "backup.db")
     assert [file.name for file in folder.iterdir()] == ["backup.db"]
     assert (folder / "backup.db").stat().st_mode & 0o777 == 0o600
     assert (folder / "backup.db").read_bytes()[18:20] == b"\1\1"  # the file header says that no WAL is needed
 
 
-def test_a_target_that_cannot_be_a_backup_is_refused(source: Path, tmp_path: Path) -> None:
-    (tmp_path / "link.db").symlink_to(source)
+def test_a_target_that_cannot_be_a_backup_is_refused(ledger_path: Path, tmp_path: Path) -> None:
+    (tmp_path / "link.db").symlink_to(ledger_path)
     (tmp_path / "first.db-wal").write_text("of another database")
     (tmp_path / "second.db-journal").write_text("of another database")
     (tmp_path / "third.db").write_text("precious")
@@ -184,10 +184,10 @@ def test_a_target_that_cannot_be_a_backup_is_refused(source: Path, tmp_path: Pat
         ("nowhere/backup.db", "Cannot write in .*/nowhere"),
     ):
         with pytest.raises(ConfigurationError, match=expected_text):
-            back_up_ledger(build_file_url(source), tmp_path / target)
+            back_up_ledger(build_file_url(ledger_path), tmp_path / target)
     assert {file.name for file in tmp_path.glob("*.db")} == {"link.db", "third.db"}
     assert (tmp_path / "third.db").read_text() == "precious"
-    assert len(read_subscriber_ids(source)) == 1
+    assert len(read_subscriber_ids(ledger_path)) == 1
 
 
 def test_a_missing_ledger_or_a_file_that_is_not_a_ledger_is_not_copied(tmp_path: Path) -> None:
@@ -201,21 +201,21 @@ def test_a_missing_ledger_or_a_file_that_is_not_a_ledger_is_not_copied(tmp_path:
         assert not (tmp_path / "backup.db").exists()
 
 
-def test_the_copy_of_a_damaged_ledger_is_removed(source: Path, tmp_path: Path) -> None:
-    with open_ledger(build_file_url(source)) as ledger, ledger.transaction():
+def test_the_copy_of_a_damaged_ledger_is_removed(ledger_path: Path, tmp_path: Path) -> None:
+    with open_ledger(build_file_url(ledger_path)) as ledger, ledger.transaction():
         subscribers = [(index.to_bytes(16, "big"), index) for index in range(5000)]
         ledger.record_listed_subscribers(find_or_add_base(ledger.connection, "account", 8, None), "email", subscribers)
-    with source.open("r+b") as file:
+    with ledger_path.open("r+b") as file:
         file.seek(20 * 4096)
         file.write(b"\xa5" * 8192)
     folder = tmp_path / "backups"
     folder.mkdir()
     with pytest.raises(LedgerError, match=r"damaged|malformed"):
-        back_up_ledger(build_file_url(source), folder / "backup.db")
+        back_up_ledger(build_file_url(ledger_path), folder / "backup.db")
     assert list(folder.iterdir()) == []
 
 
-def test_a_full_disk_leaves_nothing_at_the_target(source: Path, tmp_path: Path) -> None:
+def test_a_full_disk_leaves_nothing_at_the_target(ledger_path: Path, tmp_path: Path) -> None:
     folder = tmp_path / "backups"
     folder.mkdir()
     script = (
@@ -225,11 +225,11 @@ def test_a_full_disk_leaves_nothing_at_the_target(source: Path, tmp_path: Path) 
         "try:\n    back_up_ledger(sys.argv[1], Path(sys.argv[2]))\n"
         "except LedgerError as error:\n    print(error)"
     )
-    with open_ledger(build_file_url(source)) as ledger, ledger.transaction():
+    with open_ledger(build_file_url(ledger_path)) as ledger, ledger.transaction():
         people = [(index.to_bytes(16, "big"), index) for index in range(5000)]
         ledger.record_listed_subscribers(find_or_add_base(ledger.connection, "account", 8, None), "email", people)
-    arguments = [sys.executable, "-c", script, build_file_url(source), str(folder / "backup.db")]
+    arguments = [sys.executable, "-c", script, build_file_url(ledger_path), str(folder / "backup.db")]
     result = subprocess.run(arguments, capture_output=True, text=True, check=True)
     assert "cannot be copied" in result.stdout
     assert list(folder.iterdir()) == []
-    assert len(read_subscriber_ids(source)) == 5001
+    assert len(read_subscriber_ids(ledger_path)) == 5001

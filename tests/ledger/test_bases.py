@@ -14,12 +14,12 @@ from tests.ledger.transitions import INTENT, add_base, bring_to_state, read_body
 def test_a_base_has_one_record_by_id_and_by_name(ledger: Ledger) -> None:
     base_with_name = add_base(ledger, None, "News")
     with ledger.transaction() as connection:
-        learned_base = record_base_id(connection, base_with_name, 7, "News")
-        assert list_bases(connection, "account") == [learned_base]
+        updated_base = record_base_id(connection, base_with_name, 7, "News")
+        assert list_bases(connection, "account") == [updated_base]
         assert list_bases(connection, "other") == []
-    assert add_base(ledger, 7) == learned_base
-    assert add_base(ledger, None, "News") == learned_base
-    assert learned_base.service_id == 7
+    assert add_base(ledger, 7) == updated_base
+    assert add_base(ledger, None, "News") == updated_base
+    assert updated_base.service_id == 7
 
 
 STATES_BY_STRENGTH = (State.CONFIRMED, State.UNKNOWN, State.HELD, State.REJECTED, State.NONE)
@@ -27,14 +27,16 @@ STATES_BY_STRENGTH = (State.CONFIRMED, State.UNKNOWN, State.HELD, State.REJECTED
 
 def test_the_records_of_a_base_by_name_and_by_id_are_merged_when_the_id_is_known(ledger: Ledger) -> None:
     for index, (state_by_name, state_by_id) in enumerate(product(STATES_BY_STRENGTH, repeat=2)):
-        expected = min(state_by_name, state_by_id, key=STATES_BY_STRENGTH.index)
+        expected_state = min(state_by_name, state_by_id, key=STATES_BY_STRENGTH.index)
         base_with_name, base_with_id = add_base(ledger, None, f"News {index}"), add_base(ledger, index)
         bring_to_state(ledger, base_with_name, state_by_name)
         bring_to_state(ledger, base_with_id, state_by_id)
         with ledger.transaction() as connection:
-            learned_base = record_base_id(connection, base_with_name, index, f"News {index}")
-        assert read_entry_state(ledger, learned_base) is expected, (state_by_name, state_by_id)
-        assert read_body(ledger, learned_base) == (None if expected in (State.CONFIRMED, State.NONE) else INTENT.body)
+            updated_base = record_base_id(connection, base_with_name, index, f"News {index}")
+        assert read_entry_state(ledger, updated_base) is expected_state, (state_by_name, state_by_id)
+        assert read_body(ledger, updated_base) == (
+            None if expected_state in (State.CONFIRMED, State.NONE) else INTENT.body
+        )
 
 
 def test_a_base_that_was_renamed_in_the_service_keeps_its_record(ledger: Ledger) -> None:
@@ -81,5 +83,5 @@ def test_a_base_whose_name_is_stored_escaped_is_found(ledger: Ledger, name: str)
     base = add_base(ledger, None, name)
     assert add_base(ledger, None, name) == base
     with ledger.transaction() as connection:
-        learned_base = record_base_id(connection, base, 7, name)
-    assert add_base(ledger, None, name) == learned_base
+        updated_base = record_base_id(connection, base, 7, name)
+    assert add_base(ledger, None, name) == updated_base

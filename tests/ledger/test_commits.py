@@ -17,7 +17,7 @@ from connector.ledger.commits import LedgerQueue, open_ledger_queue
 from connector.ledger.entries import Ledger
 from connector.ledger.store import Base, StaleTransitionError
 from connector.states import State
-from tests.ledger.transitions import IDENTITY, INTENT, RUN, add_base, read_entry_state
+from tests.ledger.transitions import IDENTITY, INTENT, RUN_KEY, add_base, read_entry_state
 
 TIMEOUT_S = 30.0
 
@@ -39,7 +39,7 @@ def hold_thread(ledger: Ledger) -> Iterator[tuple[LedgerQueue, HeldThread]]:
 
 
 def build_intent_step(base: Base) -> Callable[[Ledger], None]:
-    return lambda ledger: ledger.mark_intended(base, RUN, [INTENT])
+    return lambda ledger: ledger.mark_intended(base, RUN_KEY, [INTENT])
 
 
 def build_answer_step(base: Base) -> Callable[[Ledger], None]:
@@ -52,7 +52,7 @@ def build_drop_step(base: Base) -> Callable[[Ledger], None]:
 
 def fail_at_commit(ledger: Ledger) -> None:
     ledger.connection.execute(text("PRAGMA defer_foreign_keys = ON"))  # the error appears only at the commit
-    ledger.mark_intended(Base(99, "nobody", 9, "none"), RUN, [INTENT])
+    ledger.mark_intended(Base(99, "nobody", 9, "none"), RUN_KEY, [INTENT])
 
 
 def run_main(main: Awaitable[None]) -> None:
@@ -128,9 +128,9 @@ def test_the_steps_after_a_failed_commit_succeed(ledger: Ledger) -> None:
             requests = (ledger_queue.execute(step) for step in (fail_at_commit, build_intent_step(base)))
             return list(await asyncio.gather(*requests, return_exceptions=True))
 
-    failed_result, result = asyncio.run(request_steps_together())
+    failed_result, later_result = asyncio.run(request_steps_together())
     assert isinstance(failed_result, LedgerError)
-    assert result is None
+    assert later_result is None
     assert read_entry_state(ledger, base) is State.SENDING
 
 

@@ -21,7 +21,7 @@ COPIED_AT = system_clock().now()
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> str:
+def source_url(tmp_path: Path) -> str:
     """The URL of a ledger with an entry in each state, each in its own base, and with emails."""
     url = build_file_url(tmp_path / "state" / "ledger.db")
     with open_ledger(url) as ledger:
@@ -47,20 +47,20 @@ def read_rows(store: Store) -> dict[str, list[dict[str, object]]]:
         }
 
 
-def test_all_rows_are_copied_and_both_ledgers_agree(source: str, postgres_url: str) -> None:
-    with open_ledger(source) as ledger:
-        rows = read_rows(ledger.store)
-    with open_emails(source) as email_log:
-        emails = read_rows(email_log.store)
-    assert copy_ledger(source, postgres_url, copied_at=COPIED_AT) == (len(EVENTS_TO_STATE) - 1, 1)
+def test_all_rows_are_copied_and_both_ledgers_agree(source_url: str, postgres_url: str) -> None:
+    with open_ledger(source_url) as ledger:
+        entry_rows = read_rows(ledger.store)
+    with open_emails(source_url) as email_log:
+        email_rows = read_rows(email_log.store)
+    assert copy_ledger(source_url, postgres_url, copied_at=COPIED_AT) == (len(EVENTS_TO_STATE) - 1, 1)
     with open_ledger(postgres_url) as ledger:
         copied_rows = read_rows(ledger.store)
-    assert {name: copied_rows[name] for name in rows} == rows
-    assert {name: copied_rows[name] for name in emails} == emails
+    assert {name: copied_rows[name] for name in entry_rows} == entry_rows
+    assert {name: copied_rows[name] for name in email_rows} == email_rows
 
 
-def test_new_rows_of_the_copy_get_keys_after_the_copied_keys(source: str, postgres_url: str) -> None:
-    copy_ledger(source, postgres_url, copied_at=COPIED_AT)
+def test_new_rows_of_the_copy_get_keys_after_the_copied_keys(source_url: str, postgres_url: str) -> None:
+    copy_ledger(source_url, postgres_url, copied_at=COPIED_AT)
     with open_ledger(postgres_url) as ledger:
         with ledger.transaction() as connection:
             assert start_run(connection, "run-2", "job", "import", 1.0) == 2
@@ -69,34 +69,34 @@ def test_new_rows_of_the_copy_get_keys_after_the_copied_keys(source: str, postgr
         assert add_campaign(email_log, "farewell").key == 2
 
 
-def test_the_old_ledger_is_refused_after_the_copy(source: str, postgres_url: str, tmp_path: Path) -> None:
-    copy_ledger(source, postgres_url, copied_at=COPIED_AT)
+def test_the_old_ledger_is_refused_after_the_copy(source_url: str, postgres_url: str, tmp_path: Path) -> None:
+    copy_ledger(source_url, postgres_url, copied_at=COPIED_AT)
     for open_old_ledger in (open_ledger, open_emails):
-        with pytest.raises(ConfigurationError, match=r"was copied to .* and is closed"), open_old_ledger(source):
+        with pytest.raises(ConfigurationError, match=r"was copied to .* and is closed"), open_old_ledger(source_url):
             pass
     with pytest.raises(ConfigurationError, match="was copied to"):
-        copy_ledger(source, postgres_url, copied_at=COPIED_AT)
-    back_up_ledger(source, tmp_path / "copy.db")
+        copy_ledger(source_url, postgres_url, copied_at=COPIED_AT)
+    back_up_ledger(source_url, tmp_path / "copy.db")
     with pytest.raises(ConfigurationError, match="was copied to"), open_ledger(build_file_url(tmp_path / "copy.db")):
         pass
 
 
-def test_a_target_with_rows_is_refused_and_nothing_changes(source: str, postgres_url: str) -> None:
+def test_a_target_with_rows_is_refused_and_nothing_changes(source_url: str, postgres_url: str) -> None:
     with open_ledger(postgres_url) as ledger:
         begin_run(ledger)
     with pytest.raises(ConfigurationError, match=r"has rows in the table run\. Nothing was copied"):
-        copy_ledger(source, postgres_url, copied_at=COPIED_AT)
-    with open_ledger(source) as ledger, ledger.transaction() as connection:
+        copy_ledger(source_url, postgres_url, copied_at=COPIED_AT)
+    with open_ledger(source_url) as ledger, ledger.transaction() as connection:
         assert len(connection.execute(select(entry)).all()) == len(EVENTS_TO_STATE) - 1
     run_sql(postgres_url, "DELETE FROM run")
-    assert copy_ledger(source, postgres_url, copied_at=COPIED_AT)[0] == len(EVENTS_TO_STATE) - 1
+    assert copy_ledger(source_url, postgres_url, copied_at=COPIED_AT)[0] == len(EVENTS_TO_STATE) - 1
 
 
-def test_a_run_that_holds_one_of_the_ledgers_prevents_the_copy(source: str, postgres_url: str) -> None:
-    for ledger_url in (source, postgres_url):
+def test_a_run_that_holds_one_of_the_ledgers_prevents_the_copy(source_url: str, postgres_url: str) -> None:
+    for ledger_url in (source_url, postgres_url):
         with open_ledger(ledger_url), pytest.raises(LockedError):
-            copy_ledger(source, postgres_url, copied_at=COPIED_AT)
-    assert copy_ledger(source, postgres_url, copied_at=COPIED_AT)[0] == len(EVENTS_TO_STATE) - 1
+            copy_ledger(source_url, postgres_url, copied_at=COPIED_AT)
+    assert copy_ledger(source_url, postgres_url, copied_at=COPIED_AT)[0] == len(EVENTS_TO_STATE) - 1
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_run_that_holds_one_of_the_ledgers_prevents_the_copy(source: str, post
         ("sqlite:///other.db", "use connector ledger backup"),
     ],
 )
-def test_a_target_that_is_not_an_open_postgresql_is_refused(source: str, url: str, message: str) -> None:
+def test_a_target_that_is_not_an_open_postgresql_is_refused(source_url: str, url: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message) as error_info:
-        copy_ledger(source, url, copied_at=COPIED_AT)
+        copy_ledger(source_url, url, copied_at=COPIED_AT)
     assert "secret" not in str(error_info.value)

@@ -4,7 +4,7 @@ import pytest
 
 from connector.ledger.entries import Ledger
 from connector.ledger.records import StoredCursor, move_cursor, read_cursor, start_run
-from tests.ledger.transitions import RUN
+from tests.ledger.transitions import RUN_KEY
 
 SOURCE, OTHER_SOURCE = b"s" * 16, b"o" * 16
 
@@ -14,7 +14,7 @@ def read_job_cursor(ledger: Ledger, job: str = "crm", source: bytes = SOURCE) ->
         return read_cursor(connection, job, source)
 
 
-def move_job_cursor(ledger: Ledger, value: str, job: str = "crm", source: bytes = SOURCE, run: int = RUN) -> None:
+def move_job_cursor(ledger: Ledger, value: str, job: str = "crm", source: bytes = SOURCE, run: int = RUN_KEY) -> None:
     with ledger.transaction() as connection:
         move_cursor(connection, job, source, value, run)
 

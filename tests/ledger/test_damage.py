@@ -26,12 +26,12 @@ def fill_ledger(path: Path, entry_count: int = 5000, *, is_finished: bool = True
     with open_ledger(build_file_url(path)) as ledger:
         base = add_base(ledger)
         with ledger.transaction() as connection:
-            run = start_run(connection, "run-1", "job", "import", 0.0)
+            run_key = start_run(connection, "run-1", "job", "import", 0.0)
             ledger.record_listed_subscribers(
                 base, "email", [(build_identity(person), person) for person in range(entry_count)]
             )
             if is_finished:
-                finish_run(connection, run, "ok", 1.0)
+                finish_run(connection, run_key, "ok", 1.0)
 
 
 def build_identity(person_number: int) -> bytes:
@@ -217,10 +217,10 @@ with open_ledger(sys.argv[1]) as ledger:
 def test_a_disk_that_fills_up_during_a_run_loses_no_commit(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     result = run_limited(path, 1_000_000, WRITE_SCRIPT)
-    *commit_lines, error = result.stdout.splitlines()
-    assert error.startswith("LedgerError"), result
-    assert "Nothing more was sent" in error
+    *commit_lines, error_line = result.stdout.splitlines()
+    assert error_line.startswith("LedgerError"), result
+    assert "Nothing more was sent" in error_line
     assert len(commit_lines) > 5
     with open_ledger(build_file_url(path)) as ledger, ledger.transaction() as connection:  # opening checks every page
-        ids = connection.exec_driver_sql("SELECT subscriber_id FROM entry ORDER BY identity").scalars().all()
-    assert ids == list(range(int(commit_lines[-1])))
+        stored_ids = connection.exec_driver_sql("SELECT subscriber_id FROM entry ORDER BY identity").scalars().all()
+    assert stored_ids == list(range(int(commit_lines[-1])))

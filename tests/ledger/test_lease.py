@@ -24,12 +24,12 @@ from tests.pipelines.conftest import wait_for
 FIRST_SHARD, SECOND_SHARD = Shard(1, 2), Shard(2, 2)
 IDENTITY_OF_FIRST_SHARD, IDENTITY_OF_SECOND_SHARD = b"\x01" * 16, b"\xf1" * 16
 EXPIRE_SQL = "UPDATE lease SET expires_at = now() - interval '1 minute'"
-RUN = 1
+RUN_KEY = 1
 
 
-def intend_creates(ledger: Ledger, base: Base, *identities: bytes) -> None:
+def mark_creates_intended(ledger: Ledger, base: Base, *identities: bytes) -> None:
     with ledger.transaction():
-        ledger.mark_intended(base, RUN, [Intent(identity, b"f" * 8, b"{}") for identity in identities])
+        ledger.mark_intended(base, RUN_KEY, [Intent(identity, b"f" * 8, b"{}") for identity in identities])
 
 
 def read_entry_state(ledger: Ledger, base: Base, identity: bytes) -> State:
@@ -57,36 +57,36 @@ def test_a_ledger_in_a_file_has_no_shards(tmp_path_factory: pytest.TempPathFacto
 
 
 def test_a_run_writes_nothing_after_another_run_has_taken_its_lease_over(postgres_url: str) -> None:
-    with open_ledger(postgres_url) as late_ledger:
-        begin_run(late_ledger)
-        base = add_base(late_ledger)
-        intend_creates(late_ledger, base, IDENTITY_OF_FIRST_SHARD)
+    with open_ledger(postgres_url) as expired_ledger:
+        begin_run(expired_ledger)
+        base = add_base(expired_ledger)
+        mark_creates_intended(expired_ledger, base, IDENTITY_OF_FIRST_SHARD)
         run_sql(postgres_url, EXPIRE_SQL)
         with open_ledger(postgres_url) as next_ledger:
             with next_ledger.transaction():
                 assert next_ledger.mark_died() == 1
-            with pytest.raises(LedgerError, match="another run has taken over"), late_ledger.transaction():
-                late_ledger.mark_answered(base, [(IDENTITY_OF_FIRST_SHARD, 9)])
+            with pytest.raises(LedgerError, match="another run has taken over"), expired_ledger.transaction():
+                expired_ledger.mark_answered(base, [(IDENTITY_OF_FIRST_SHARD, 9)])
             assert read_entry_state(next_ledger, base, IDENTITY_OF_FIRST_SHARD) is State.UNKNOWN
 
 
 def test_a_run_with_an_expired_lease_continues_if_no_other_run_has_the_lease(postgres_url: str) -> None:
-    with open_ledger(postgres_url) as late_ledger:
-        begin_run(late_ledger)
-        base = add_base(late_ledger)
-        intend_creates(late_ledger, base, IDENTITY_OF_FIRST_SHARD)
+    with open_ledger(postgres_url) as expired_ledger:
+        begin_run(expired_ledger)
+        base = add_base(expired_ledger)
+        mark_creates_intended(expired_ledger, base, IDENTITY_OF_FIRST_SHARD)
         run_sql(postgres_url, EXPIRE_SQL)
-        with late_ledger.transaction():
-            late_ledger.mark_answered(base, [(IDENTITY_OF_FIRST_SHARD, 9)])
+        with expired_ledger.transaction():
+            expired_ledger.mark_answered(base, [(IDENTITY_OF_FIRST_SHARD, 9)])
         check_refused(open_ledger(postgres_url), LockedError, "is held by process")
 
 
 def test_no_lease_is_taken_over_in_the_middle_of_a_transaction(postgres_url: str) -> None:
-    with open_ledger(postgres_url) as late_ledger:
+    with open_ledger(postgres_url) as expired_ledger:
         run_sql(postgres_url, EXPIRE_SQL)
-        with late_ledger.transaction():
+        with expired_ledger.transaction():
             check_refused(open_ledger(postgres_url), LockedError, "is held by process")
-        begin_run(late_ledger)
+        begin_run(expired_ledger)
 
 
 def test_requests_may_be_sent_until_25_seconds_after_the_start_of_the_last_transaction(
@@ -121,8 +121,8 @@ def test_the_lease_of_a_killed_process_of_this_machine_is_free(postgres_url: str
 def test_a_process_that_the_system_hides_counts_as_alive(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_ledger(postgres_url):
         identify_process = postgres._identify_process
-        parent = identify_process(os.getppid())
-        run_sql(postgres_url, f"UPDATE lease SET process = '{parent} token'")
+        parent_identity = identify_process(os.getppid())
+        run_sql(postgres_url, f"UPDATE lease SET process = '{parent_identity} token'")
         monkeypatch.setattr(
             postgres, "_identify_process", lambda pid: identify_process(pid) if pid == os.getpid() else ""
         )
@@ -133,7 +133,7 @@ def test_a_shard_moves_only_the_entries_of_its_range(postgres_url: str) -> None:
     with open_ledger(postgres_url) as ledger:
         begin_run(ledger)
         base = add_base(ledger)
-        intend_creates(ledger, base, IDENTITY_OF_FIRST_SHARD, IDENTITY_OF_SECOND_SHARD)
+        mark_creates_intended(ledger, base, IDENTITY_OF_FIRST_SHARD, IDENTITY_OF_SECOND_SHARD)
     with (
         open_ledger(postgres_url, shard=FIRST_SHARD) as first_ledger,
         open_ledger(postgres_url, shard=SECOND_SHARD) as second_ledger,
@@ -180,19 +180,19 @@ with create_engine(sys.argv[1]).begin() as connection:
 
 
 def test_a_new_run_ends_only_the_killed_run_of_its_own_shard(postgres_url: str) -> None:
-    def begin(ledger: Ledger, name: str, started_at: float) -> None:
+    def begin_run_of_shard(ledger: Ledger, run_id: str, started_at: float) -> None:
         with ledger.transaction() as connection:
             end_dead_runs(connection, started_at)
-            run_key = start_run(connection, name, "crm", "sync", started_at)
+            run_key = start_run(connection, run_id, "crm", "sync", started_at)
             assert ledger.store.lease is not None
             ledger.store.lease.record_run(connection, run_key)
 
     with open_ledger(postgres_url, shard=FIRST_SHARD) as first_ledger:
-        begin(first_ledger, "beside", 1.0)
+        begin_run_of_shard(first_ledger, "beside", 1.0)
         with open_ledger(postgres_url, shard=SECOND_SHARD) as second_ledger:
-            begin(second_ledger, "died", 2.0)
+            begin_run_of_shard(second_ledger, "died", 2.0)
         with open_ledger(postgres_url, shard=SECOND_SHARD) as second_ledger:
-            begin(second_ledger, "next", 9.0)
+            begin_run_of_shard(second_ledger, "next", 9.0)
             with second_ledger.transaction() as connection:
                 assert find_open_run(connection) == "next"
             finished_runs = run_sql(postgres_url, "SELECT run_id, finished_at FROM run ORDER BY run_key")

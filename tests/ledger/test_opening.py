@@ -16,16 +16,16 @@ from connector.ledger.records import find_or_add_base
 from connector.ledger.store import StaleTransitionError
 from connector.states import State
 from tests.ledger.places import check_refused
-from tests.ledger.transitions import IDENTITY, INTENT, RUN, add_base, begin_run, bring_to_state, read_entry_state
+from tests.ledger.transitions import IDENTITY, INTENT, RUN_KEY, add_base, begin_run, bring_to_state, read_entry_state
 
 
 def test_the_error_of_a_second_run_shows_the_process_of_the_first_run(ledger_url: str) -> None:
-    holder_pattern = (
+    error_pattern = (
         f"held by process {os.getpid()} on .*, since 20[0-9-]{{8}} [0-9:]{{8}} UTC.*: wait for that run, or use --wait"
     )
     with (
         open_ledger(ledger_url),
-        pytest.raises(LockedError, match=holder_pattern) as error_info,
+        pytest.raises(LockedError, match=error_pattern) as error_info,
         open_ledger(ledger_url),
     ):
         pass
@@ -42,7 +42,7 @@ def test_a_ledger_that_must_exist_is_not_created(ledger_url: str) -> None:
         pass
 
 
-def call_at(call_number: int, callback: Callable[[], object]) -> Callable[[], bool]:
+def build_is_stopped(call_number: int, callback: Callable[[], object]) -> Callable[[], bool]:
     """Return an `is_stopped` that always returns False. Call number `call_number` of the function also calls
     `callback`."""
     calls: list[bool] = []
@@ -57,9 +57,9 @@ def call_at(call_number: int, callback: Callable[[], object]) -> Callable[[], bo
 
 
 def test_a_run_that_waits_gets_the_ledger_when_it_is_free(ledger_url: str) -> None:
-    with ExitStack() as first_holder:
-        first_holder.enter_context(open_ledger(ledger_url))
-        with open_ledger(ledger_url, wait_s=60.0, is_stopped=call_at(2, first_holder.close)) as ledger:
+    with ExitStack() as exit_stack:
+        exit_stack.enter_context(open_ledger(ledger_url))
+        with open_ledger(ledger_url, wait_s=60.0, is_stopped=build_is_stopped(2, exit_stack.close)) as ledger:
             begin_run(ledger)
 
 
@@ -101,7 +101,7 @@ def test_a_ledger_works_on_a_connection_of_the_caller() -> None:
         base = add_base(first_ledger)
         bring_to_state(first_ledger, base, State.SENDING)
         with pytest.raises(StaleTransitionError), first_ledger.transaction():
-            first_ledger.mark_intended(base, RUN, [Intent(b"j" * 16, b"f" * 8, b"{}"), INTENT])
+            first_ledger.mark_intended(base, RUN_KEY, [Intent(b"j" * 16, b"f" * 8, b"{}"), INTENT])
         second_ledger = wrap_connection(connection, "memory")  # the next process does the same
         assert read_entry_state(second_ledger, base, b"j" * 16) is State.NONE
         with second_ledger.transaction():

@@ -23,11 +23,11 @@ from connector.ledger.records import (
 )
 from connector.states import State
 from tests.ledger.places import build_file_url, check_refused, run_sql
-from tests.ledger.transitions import RUN, begin_run
+from tests.ledger.transitions import RUN_KEY, begin_run
 
 ACCOUNT = "account"
 SOURCE = b"s" * 16
-ANN, BOB, CEM, UNRECORDED, DAN, EVE = (letter * 16 for letter in (b"a", b"b", b"c", b"d", b"e", b"f"))
+ANN, BOB, CEM, UNRECORDED_PERSON, DAN, EVE = (letter * 16 for letter in (b"a", b"b", b"c", b"d", b"e", b"f"))
 
 
 def fill_ledger(url: str) -> None:
@@ -35,13 +35,13 @@ def fill_ledger(url: str) -> None:
     with open_ledger(url) as ledger:
         begin_run(ledger)
         with ledger.transaction() as connection:
-            news = find_or_add_base(connection, ACCOUNT, 7, "News")
+            news_base = find_or_add_base(connection, ACCOUNT, 7, "News")
             base_of_other_account = find_or_add_base(connection, "another", 7, "News")
-            ledger.record_listed_subscribers(news, "email", [(ANN, 1)])
-            ledger.record_listed_subscribers(base_of_other_account, "email", [(UNRECORDED, 2)])
-            ledger.mark_intended(news, RUN, [Intent(identity, b"f" * 8, b"{}") for identity in (BOB, CEM)])
-            ledger.mark_refused(news, State.SENDING, [(CEM, 422, "no")])
-            move_cursor(connection, "crm", SOURCE, "7", RUN)
+            ledger.record_listed_subscribers(news_base, "email", [(ANN, 1)])
+            ledger.record_listed_subscribers(base_of_other_account, "email", [(UNRECORDED_PERSON, 2)])
+            ledger.mark_intended(news_base, RUN_KEY, [Intent(identity, b"f" * 8, b"{}") for identity in (BOB, CEM)])
+            ledger.mark_refused(news_base, State.SENDING, [(CEM, 422, "no")])
+            move_cursor(connection, "crm", SOURCE, "7", RUN_KEY)
             record_lag(connection, ACCOUNT, 90.0)
 
 
@@ -50,27 +50,27 @@ def read_states(url: str, account: str = ACCOUNT) -> dict[bytes, State]:
         return {
             identity: entry.state
             for base in list_bases(connection, account)
-            for identity, entry in planned_ledger.find_entries(base, [ANN, BOB, CEM, UNRECORDED]).items()
+            for identity, entry in planned_ledger.find_entries(base, [ANN, BOB, CEM, UNRECORDED_PERSON]).items()
         }
 
 
 def test_a_plan_has_the_entries_of_the_account(ledger_url: str) -> None:
     fill_ledger(ledger_url)
     assert read_states(ledger_url) == {ANN: State.CONFIRMED, BOB: State.SENDING, CEM: State.REJECTED}
-    assert read_states(ledger_url, "another") == {UNRECORDED: State.CONFIRMED}
+    assert read_states(ledger_url, "another") == {UNRECORDED_PERSON: State.CONFIRMED}
     with open_planned_ledger(ledger_url, ACCOUNT) as planned_ledger, planned_ledger.transaction() as connection:
         cursor = read_cursor(connection, "crm", SOURCE)
         assert read_largest_lag(connection, ACCOUNT) == 90.0
-        news = list_bases(connection, ACCOUNT)[0]
+        news_base = list_bases(connection, ACCOUNT)[0]
         assert cursor is not None
         assert cursor.value == "7"
-        assert planned_ledger.find_unfinished_entries(news, State.REJECTED)[0].body == b"{}"
-        assert planned_ledger.find_changed_identities(news, [(ANN, b"f" * 8), (DAN, b"f" * 8)]) == {
+        assert planned_ledger.find_unfinished_entries(news_base, State.REJECTED)[0].body == b"{}"
+        assert planned_ledger.find_changed_identities(news_base, [(ANN, b"f" * 8), (DAN, b"f" * 8)]) == {
             ANN: True,
             DAN: False,
         }
-        assert [entry.subscriber_id for entry in planned_ledger.find_confirmed_entries(news, b"", 9)] == [1]
-        assert [entry[:2] for entry in planned_ledger.list_entries(news, "email", ANN, 9)] == [
+        assert [entry.subscriber_id for entry in planned_ledger.find_confirmed_entries(news_base, b"", 9)] == [1]
+        assert [entry[:2] for entry in planned_ledger.list_entries(news_base, "email", ANN, 9)] == [
             (BOB, State.SENDING),
             (CEM, State.REJECTED),
         ]
@@ -87,15 +87,15 @@ def test_the_records_of_a_plan_are_visible_only_in_the_plan(ledger_url: str) -> 
     fill_ledger(ledger_url)
     with open_planned_ledger(ledger_url, ACCOUNT) as planned_ledger, planned_ledger.transaction() as connection:
         assert planned_ledger.mark_died() == 1
-        news = list_bases(connection, ACCOUNT)[0]
-        planned_ledger.mark_found(news, State.UNKNOWN, [(BOB, 5)])
-        planned_ledger.record_listed_subscribers(news, "email", [(ANN, 1), (CEM, 6), (DAN, 7)])
-        entries = planned_ledger.find_entries(news, [ANN, BOB, CEM, DAN])
+        news_base = list_bases(connection, ACCOUNT)[0]
+        planned_ledger.mark_found(news_base, State.UNKNOWN, [(BOB, 5)])
+        planned_ledger.record_listed_subscribers(news_base, "email", [(ANN, 1), (CEM, 6), (DAN, 7)])
+        entries = planned_ledger.find_entries(news_base, [ANN, BOB, CEM, DAN])
         assert {entry.state for entry in entries.values()} == {State.CONFIRMED}
         assert [entry.subscriber_id for entry in entries.values()] == [1, 5, 6, 7]
-        planned_ledger.record_equal_rows(news, [(ANN, b"f" * 8)])
-        assert planned_ledger.find_changed_identities(news, [(ANN, b"f" * 8), (DAN, b"f" * 8)]) == {DAN: True}
-        move_cursor(connection, "crm", SOURCE, "8", RUN)
+        planned_ledger.record_equal_rows(news_base, [(ANN, b"f" * 8)])
+        assert planned_ledger.find_changed_identities(news_base, [(ANN, b"f" * 8), (DAN, b"f" * 8)]) == {DAN: True}
+        move_cursor(connection, "crm", SOURCE, "8", RUN_KEY)
     assert read_states(ledger_url) == {ANN: State.CONFIRMED, BOB: State.SENDING, CEM: State.REJECTED}
     with open_ledger(ledger_url) as ledger, ledger.transaction() as connection:
         cursor = read_cursor(connection, "crm", SOURCE)
@@ -112,13 +112,13 @@ def test_a_base_that_a_plan_adds_has_no_entries_of_a_base_that_a_load_adds(ledge
     ):
         added_base = find_or_add_base(connection, ACCOUNT, 8, "Shop")
         ledger.record_listed_subscribers(added_base, "email", [(DAN, 9)])
-        with planned_ledger.transaction() as memory:
+        with planned_ledger.transaction() as planned_connection:
             for service_id in (
                 11,
                 12,
                 13,
             ):  # in the plan, one of these bases gets the key of the base that the load has added
-                base = find_or_add_base(memory, ACCOUNT, service_id, None)
+                base = find_or_add_base(planned_connection, ACCOUNT, service_id, None)
                 assert planned_ledger.find_entries(base, [DAN]) == {}
 
 
@@ -127,14 +127,14 @@ def test_a_plan_sees_the_commits_of_a_running_load(ledger_url: str) -> None:
     with open_ledger(ledger_url) as ledger, open_planned_ledger(ledger_url, ACCOUNT) as planned_ledger:
         with ledger.transaction() as connection:
             assert ledger.mark_died() == 1  # the plan has not changed this entry of the ledger
-            news = list_bases(connection, ACCOUNT)[0]
-            ledger.mark_intended(news, RUN, [Intent(DAN, b"f" * 8, b"{}")])
-            ledger.record_listed_subscribers(news, "email", [(EVE, 4)])
+            news_base = list_bases(connection, ACCOUNT)[0]
+            ledger.mark_intended(news_base, RUN_KEY, [Intent(DAN, b"f" * 8, b"{}")])
+            ledger.record_listed_subscribers(news_base, "email", [(EVE, 4)])
         with planned_ledger.transaction():
-            entries = planned_ledger.find_entries(news, [DAN, EVE])
+            entries = planned_ledger.find_entries(news_base, [DAN, EVE])
             assert entries[DAN].state is State.UNKNOWN  # the plan treats the entry as unknown, and looks it up
             assert entries[EVE].state is State.CONFIRMED
-            assert [entry.identity for entry in planned_ledger.find_confirmed_entries(news, b"", 9)] == [ANN, EVE]
+            assert [entry.identity for entry in planned_ledger.find_confirmed_entries(news_base, b"", 9)] == [ANN, EVE]
 
 
 def test_a_list_may_lack_entries_of_an_unfinished_run(ledger_url: str) -> None:
@@ -154,7 +154,9 @@ def test_entries_of_a_base_name_are_found_after_the_plan_gets_the_id_of_the_base
         begin_run(ledger)
         with ledger.transaction() as connection:
             base_with_name = find_or_add_base(connection, ACCOUNT, None, "News")
-            ledger.mark_intended(base_with_name, RUN, [Intent(identity, b"f" * 8, b"{}") for identity in (ANN, BOB)])
+            ledger.mark_intended(
+                base_with_name, RUN_KEY, [Intent(identity, b"f" * 8, b"{}") for identity in (ANN, BOB)]
+            )
             ledger.mark_answered(base_with_name, [(ANN, 1)])
     with open_planned_ledger(ledger_url, ACCOUNT) as planned_ledger, planned_ledger.transaction() as connection:
         base = record_base_id(connection, find_or_add_base(connection, ACCOUNT, service_id, "News"), 7, "NEWS")
@@ -212,28 +214,28 @@ def test_a_plan_that_exceeds_its_memory_leaves_no_file(tmp_path: Path, monkeypat
     fill_ledger(url)
     with open_planned_ledger(url, ACCOUNT) as planned_ledger, planned_ledger.transaction() as connection:
         connection.exec_driver_sql("PRAGMA cache_size = 10")
-        news = list_bases(connection, ACCOUNT)[0]
-        identities = [
+        news_base = list_bases(connection, ACCOUNT)[0]
+        identities_and_ids = [
             (index.to_bytes(16, "big"), index) for index in range(1, 5_000)
         ]  # more entries than fit into the cache
-        planned_ledger.record_listed_subscribers(news, "email", identities)
+        planned_ledger.record_listed_subscribers(news_base, "email", identities_and_ids)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["ledger.db", "ledger.db.lock"]
 
 
 def test_a_ledger_that_changes_while_it_is_read_is_read_again(tmp_path: Path) -> None:
     url = build_file_url(tmp_path / "ledger.db")
     fill_ledger(url)
-    counts = list[int]()
+    base_counts = list[int]()
 
-    def count_and_add(ledger: Ledger) -> int:
-        counts.append(int(ledger.connection.execute(text("SELECT count(*) FROM base")).scalar_one()))
-        if len(counts) == 1:
+    def count_and_add_base(ledger: Ledger) -> int:
+        base_counts.append(int(ledger.connection.execute(text("SELECT count(*) FROM base")).scalar_one()))
+        if len(base_counts) == 1:
             with open_ledger(url) as writer, writer.transaction() as connection:
                 find_or_add_base(connection, ACCOUNT, 8, "Shop")
-        return counts[-1]
+        return base_counts[-1]
 
-    assert read_ledger(url, count_and_add) == 3
-    assert counts == [2, 3]
+    assert read_ledger(url, count_and_add_base) == 3
+    assert base_counts == [2, 3]
 
 
 def test_a_file_that_is_not_a_ledger_is_refused(tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ SESSIONS_SQL = "FROM pg_stat_activity WHERE application_name LIKE 'connector: pr
 
 
 @pytest.fixture(autouse=True)
-def wait_for_end_of_other_sessions(postgres: str) -> None:
+def wait_for_end_of_other_sessions(server_url: str) -> None:
     """Wait until the server has noticed the end of the sessions of other tests."""
-    wait_for(lambda: run_sql(postgres, f"SELECT pid {SESSIONS_SQL}") == [])
+    wait_for(lambda: run_sql(server_url, f"SELECT pid {SESSIONS_SQL}") == [])
 
 
 def set_options(url: str, options: str) -> str:
@@ -50,8 +50,8 @@ def test_the_error_of_a_locked_ledger_shows_the_session(postgres_url: str) -> No
         check_refused(open_ledger(postgres_url), LockedError, rf"PostgreSQL's process {pid}\)")
 
 
-def test_two_schemas_of_one_database_are_two_ledgers(postgres: str) -> None:
-    first_url, second_url = add_schema(postgres), add_schema(postgres)
+def test_two_schemas_of_one_database_are_two_ledgers(server_url: str) -> None:
+    first_url, second_url = add_schema(server_url), add_schema(server_url)
     with open_ledger(first_url) as first_ledger, open_ledger(second_url) as second_ledger:
         begin_run(first_ledger)
         begin_run(second_ledger)
@@ -121,21 +121,21 @@ def test_a_read_only_ledger_is_refused_at_opening(postgres_url: str) -> None:
     check_refused(open_ledger(url), LedgerError, "read-only transaction")
 
 
-def test_a_missing_schema_is_refused(postgres: str) -> None:
-    check_refused(open_ledger(set_options(postgres, "-csearch_path=nowhere")), LedgerError, "has no schema")
+def test_a_missing_schema_is_refused(server_url: str) -> None:
+    check_refused(open_ledger(set_options(server_url, "-csearch_path=nowhere")), LedgerError, "has no schema")
 
 
-def test_a_database_that_cannot_hold_every_text_is_refused(postgres: str) -> None:
+def test_a_database_that_cannot_hold_every_text_is_refused(server_url: str) -> None:
     run_sql_outside(
-        postgres, "CREATE DATABASE ascii ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
+        server_url, "CREATE DATABASE ascii ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
     )
-    url = make_url(postgres).set(database="ascii").render_as_string(hide_password=False)
+    url = make_url(server_url).set(database="ascii").render_as_string(hide_password=False)
     check_refused(open_ledger(url), LedgerError, "encoding is SQL_ASCII")
 
 
-def run_sql_outside(postgres: str, statement: str) -> None:
+def run_sql_outside(server_url: str, statement: str) -> None:
     """Run a statement outside a transaction."""
-    with psycopg.connect(postgres, autocommit=True) as connection:
+    with psycopg.connect(server_url, autocommit=True) as connection:
         connection.execute(statement.encode())
 
 
@@ -156,12 +156,12 @@ def test_the_error_of_a_backup_of_postgresql_shows_pg_dump(postgres_url: str) ->
         back_up_ledger(postgres_url, Path("nowhere"))
 
 
-def test_a_ledger_is_locked_for_every_search_path_that_finds_its_tables(postgres_url: str, postgres: str) -> None:
+def test_a_ledger_is_locked_for_every_search_path_that_finds_its_tables(postgres_url: str, server_url: str) -> None:
     """The search path of a role can start with the role's own schema."""
     with open_ledger(postgres_url) as ledger:
         begin_run(ledger)
     (schema,) = run_sql(postgres_url, "SELECT current_schema()")[0]
-    own_schema_url = make_url(add_schema(postgres))
+    own_schema_url = make_url(add_schema(server_url))
     (own_schema,) = run_sql(own_schema_url.render_as_string(hide_password=False), "SELECT current_schema()")[0]
     second_url = set_options(postgres_url, f"-csearch_path={own_schema},{schema}")
     with open_ledger(postgres_url), pytest.raises(LockedError), open_ledger(second_url):

@@ -16,7 +16,7 @@ from connector.ledger.records import find_or_add_base, finish_run, record_base_i
 from connector.states import State
 
 IDENTITY = b"i" * 16
-EXPECTED_BY_CASE = {
+EXPECTED_RECEIPT_BY_CASE = {
     "sending": ("unknown", None, "ledger"),
     "lost": ("unknown", None, "ledger"),
     "answered": ("created", 9, "answer"),
@@ -34,7 +34,7 @@ def start_receipt_run(ledger: Ledger, run_id: str) -> int:
     return start_run(ledger.connection, run_id, "crm", "sync", 1.0, account="main")
 
 
-@pytest.mark.parametrize("entry_case", EXPECTED_BY_CASE)
+@pytest.mark.parametrize("entry_case", EXPECTED_RECEIPT_BY_CASE)
 def test_the_receipt_of_an_entry_has_the_outcome_and_the_evidence_of_its_state(ledger: Ledger, entry_case: str) -> None:
     with ledger.transaction() as connection:
         run_key = start_receipt_run(ledger, "receipts-1")
@@ -61,7 +61,7 @@ def test_the_receipt_of_an_entry_has_the_outcome_and_the_evidence_of_its_state(l
             ledger.record_checked_identities(base, start_receipt_run(ledger, "receipts-2"), [IDENTITY], 2.0)
         receipts, next_place = read_receipts(connection, run_key, FIRST_POSITION, 10)
         assert [(receipt.outcome, receipt.service_id, receipt.evidence) for receipt in receipts] == [
-            EXPECTED_BY_CASE[entry_case]
+            EXPECTED_RECEIPT_BY_CASE[entry_case]
         ]
         assert next_place is not None
         assert read_receipts(connection, run_key, next_place, 10) == ([], None)
@@ -103,12 +103,14 @@ def test_the_receipts_of_a_base_name_move_to_the_base_with_the_id(ledger: Ledger
 def test_a_run_delivers_its_own_receipts_and_the_receipts_of_finished_runs(ledger: Ledger) -> None:
     with ledger.transaction() as connection:
         base = find_or_add_base(connection, "main", 7, "News")
-        keys = [start_receipt_run(ledger, f"receipts-{index}") for index in range(3)]
-        for key in keys:
-            record_pending_receipts(ledger, key, base.key, [PendingReceipt(IDENTITY, ReceiptKind.KNOWN, "ann@x.org")])
-        finish_run(connection, keys[0], "aborted", 2.0)
-        pending_runs = find_pending_runs(ledger, "main", "crm", keys[2])
-        assert [run.run_key for run in pending_runs] == [keys[0], keys[2]]
+        run_keys = [start_receipt_run(ledger, f"receipts-{index}") for index in range(3)]
+        for run_key in run_keys:
+            record_pending_receipts(
+                ledger, run_key, base.key, [PendingReceipt(IDENTITY, ReceiptKind.KNOWN, "ann@x.org")]
+            )
+        finish_run(connection, run_keys[0], "aborted", 2.0)
+        pending_runs = find_pending_runs(ledger, "main", "crm", run_keys[2])
+        assert [run.run_key for run in pending_runs] == [run_keys[0], run_keys[2]]
         assert find_pending_runs(ledger, "main", "shop", 0) == []
-        delete_pending_receipts(connection, keys[0])
-        assert [run.run_key for run in find_pending_runs(ledger, "main", "crm", keys[2])] == [keys[2]]
+        delete_pending_receipts(connection, run_keys[0])
+        assert [run.run_key for run in find_pending_runs(ledger, "main", "crm", run_keys[2])] == [run_keys[2]]

@@ -10,13 +10,13 @@ from connector.ledger.entries import Intent, Ledger
 from connector.ledger.opening import open_ledger
 from connector.states import State
 from tests.ledger.places import build_file_url, check_refused
-from tests.ledger.transitions import IDENTITY, RUN, add_base, begin_run
+from tests.ledger.transitions import IDENTITY, RUN_KEY, add_base, begin_run
 
 INTENT_WITH_EMAIL = Intent(IDENTITY, b"f" * 8, b"somebody@example.com" * 20)
 ENTRY_COUNT = 10_000
 
 
-def read_all(folder: Path) -> bytes:
+def read_ledger_files(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.glob("ledger.db*"))
 
 
@@ -41,10 +41,10 @@ def test_opening_a_ledger_removes_the_rights_of_other_users(tmp_path: Path) -> N
 
 
 def test_the_settings_of_a_ledger_in_a_file_make_each_commit_durable(tmp_path: Path) -> None:
-    names = ("journal_mode", "synchronous", "secure_delete", "locking_mode", "foreign_keys")
+    pragma_names = ("journal_mode", "synchronous", "secure_delete", "locking_mode", "foreign_keys")
     with open_ledger(build_file_url(tmp_path / "ledger.db")) as ledger, ledger.transaction() as connection:
-        pragmas = [connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in names]
-    assert pragmas == ["wal", 2, 1, "normal", 1]
+        pragma_values = [connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in pragma_names]
+    assert pragma_values == ["wal", 2, 1, "normal", 1]
 
 
 @pytest.mark.parametrize("is_rejected", [False, True], ids=["confirmed", "rejected, then forgotten"])
@@ -55,17 +55,17 @@ def test_the_body_of_an_entry_is_erased_after_the_last_state_that_needs_the_body
         begin_run(ledger)
         base = add_base(ledger)
         with ledger.transaction():
-            ledger.mark_intended(base, RUN, [INTENT_WITH_EMAIL])
+            ledger.mark_intended(base, RUN_KEY, [INTENT_WITH_EMAIL])
         if is_rejected:
             with ledger.transaction():
                 ledger.mark_refused(base, State.SENDING, [(IDENTITY, 422, "no")])
-    assert b"somebody" in read_all(tmp_path)
+    assert b"somebody" in read_ledger_files(tmp_path)
     with open_ledger(build_file_url(tmp_path / "ledger.db")) as ledger, ledger.transaction():
         if is_rejected:
             ledger.mark_forgotten(base, State.REJECTED, [IDENTITY])
         else:
             ledger.mark_answered(base, [(IDENTITY, 7)])
-    assert b"somebody" not in read_all(tmp_path)
+    assert b"somebody" not in read_ledger_files(tmp_path)
 
 
 def create_and_confirm(ledger: Ledger, create_count: int) -> None:
@@ -79,7 +79,7 @@ def create_and_confirm(ledger: Ledger, create_count: int) -> None:
         batch = identities[start : start + 64]
         with ledger.transaction():
             ledger.mark_answered(base, answered_entries)
-            ledger.mark_intended(base, RUN, [Intent(identity, b"f" * 8, b"{}" * 200) for identity in batch])
+            ledger.mark_intended(base, RUN_KEY, [Intent(identity, b"f" * 8, b"{}" * 200) for identity in batch])
         answered_entries = [(identity, 10**9 + start) for identity in batch]
 
 

@@ -18,8 +18,8 @@ def ledger(ledger_url: str) -> Iterator[Ledger]:
         yield ledger
 
 
-def add_entries(ledger: Ledger, base: Base, run_key: int, numbers: range) -> list[bytes]:
-    identities = [bytes([person_number]) * 16 for person_number in numbers]
+def add_entries(ledger: Ledger, base: Base, run_key: int, person_numbers: range) -> list[bytes]:
+    identities = [bytes([person_number]) * 16 for person_number in person_numbers]
     ledger.mark_intended(base, run_key, [Intent(identity, b"f" * 8, b"{}") for identity in identities])
     return identities
 
@@ -39,16 +39,18 @@ def test_unsettled_entries_are_counted_by_account(ledger: Ledger) -> None:
             find_or_add_base(connection, account, 7, None) for account in ("here", "there")
         )
         second_base = find_or_add_base(connection, "here", 8, None)
-        base_without_unsettled = find_or_add_base(connection, "done", 7, None)
+        base_without_unsettled_entries = find_or_add_base(connection, "done", 7, None)
         add_entries(ledger, first_base, run_key, range(1))  # this entry stays in the state SENDING
         unknown_identity, held_identity = add_entries(ledger, first_base, run_key, range(1, 3))
         ledger.mark_lost(first_base, [unknown_identity, held_identity])
         ledger.mark_withheld(first_base, [(held_identity, None)])
         ledger.mark_lost(second_base, add_entries(ledger, second_base, run_key, range(5, 6)))
         ledger.mark_lost(base_of_other_account, add_entries(ledger, base_of_other_account, run_key, range(6, 8)))
-        confirmed_identity, rejected_identity = add_entries(ledger, base_without_unsettled, run_key, range(9, 11))
-        ledger.mark_answered(base_without_unsettled, [(confirmed_identity, 1)])
-        ledger.mark_refused(base_without_unsettled, State.SENDING, [(rejected_identity, 422, "no")])
+        confirmed_identity, rejected_identity = add_entries(
+            ledger, base_without_unsettled_entries, run_key, range(9, 11)
+        )
+        ledger.mark_answered(base_without_unsettled_entries, [(confirmed_identity, 1)])
+        ledger.mark_refused(base_without_unsettled_entries, State.SENDING, [(rejected_identity, 422, "no")])
         assert count_unsettled_entries(connection) == {"here": 4, "there": 2}
 
 

@@ -16,7 +16,7 @@ from connector.states import ENTRY_STATE_MACHINE, Event, State
 from tests.ledger.transitions import (
     IDENTITY,
     INTENT,
-    RUN,
+    RUN_KEY,
     TOLERANT_TRANSITIONS,
     TRANSITION_CALLS,
     Transition,
@@ -83,7 +83,7 @@ entry."""
 
 
 def test_a_transition_sets_and_clears_the_columns_of_an_entry(ledger: Ledger) -> None:
-    columns = text(
+    columns_query = text(
         "SELECT how, subscriber_id, fingerprint, status, message, attempts FROM entry WHERE base_key = :base_key"
     )
     for index, transition in enumerate(TRANSITION_CALLS):
@@ -91,7 +91,7 @@ def test_a_transition_sets_and_clears_the_columns_of_an_entry(ledger: Ledger) ->
         bring_to_state(ledger, base, transition[0])
         with ledger.transaction() as connection:
             TRANSITION_CALLS[transition](ledger, base)
-            rows = connection.execute(columns, {"base_key": base.key}).all()
+            rows = connection.execute(columns_query, {"base_key": base.key}).all()
         assert [tuple(row) for row in rows] == (
             [COLUMNS_AFTER_TRANSITION[transition]] if transition in COLUMNS_AFTER_TRANSITION else []
         ), transition
@@ -108,7 +108,7 @@ def check_that_other_entries_stay(ledger: Ledger, base: Base, other_base: Base, 
     other_intent = Intent(OTHER_IDENTITY, b"o" * 8, b"{}")
     for tested_base in (base, other_base):
         with ledger.transaction():
-            ledger.mark_intended(tested_base, RUN, [other_intent])
+            ledger.mark_intended(tested_base, RUN_KEY, [other_intent])
             ledger.mark_lost(tested_base, [OTHER_IDENTITY])
     bring_to_state(ledger, other_base, transition[0])
     if transition[1] is Event.DIED:  # this transition changes the entries of all bases
@@ -141,7 +141,7 @@ def test_one_entry_in_a_wrong_state_rolls_the_transaction_back(ledger: Ledger) -
 def test_the_same_identity_twice_in_one_call_is_an_error(ledger: Ledger) -> None:
     base = add_base(ledger)
     with pytest.raises(StaleTransitionError), ledger.transaction():
-        ledger.mark_intended(base, RUN, [INTENT, replace(INTENT, body=b"other")])
+        ledger.mark_intended(base, RUN_KEY, [INTENT, replace(INTENT, body=b"other")])
     assert read_entry_state(ledger, base) is State.NONE
 
 
@@ -160,14 +160,14 @@ def test_an_unfinished_entry_has_every_value_that_a_second_create_needs(ledger: 
     with ledger.transaction():
         (entry,) = ledger.find_unfinished_entries(base, state)
         other_states = {
-            state_of_others
-            for state_of_others in State
-            if state_of_others is not state and ledger.find_unfinished_entries(base, state_of_others)
+            other_state
+            for other_state in State
+            if other_state is not state and ledger.find_unfinished_entries(base, other_state)
         }
     assert (entry.identity, entry.fingerprint, entry.body) == (IDENTITY, INTENT.fingerprint, INTENT.body)
     assert (entry.field, entry.attempt_count, entry.run_id, entry.suppressing_job) == ("email", 1, "run-1", None)
-    answers = {State.REJECTED: (422, "no"), State.HELD: (None, "of another")}
-    assert (entry.status, entry.message) == answers.get(state, (None, None))
+    answer_by_state = {State.REJECTED: (422, "no"), State.HELD: (None, "of another")}
+    assert (entry.status, entry.message) == answer_by_state.get(state, (None, None))
     assert other_states == set()
 
 
@@ -200,19 +200,19 @@ def test_a_read_of_confirmed_entries_starts_at_any_identity_and_wraps_around(led
     with ledger.transaction():
         ledger.record_listed_subscribers(base, "email", [(person, person[0]) for person in identities])
         ledger.record_listed_subscribers(other_base, "email", [(b"e" * 16, 50)])
-        ledger.mark_intended(base, RUN, [INTENT])  # this entry is not confirmed
+        ledger.mark_intended(base, RUN_KEY, [INTENT])  # this entry is not confirmed
 
-    def find(start: bytes, count: int) -> list[int]:
+    def find_ids(start: bytes, count: int) -> list[int]:
         with ledger.transaction():
             return [entry.subscriber_id for entry in ledger.find_confirmed_entries(base, start, count)]
 
-    assert find(b"", 3) == [0, 1, 2]
-    assert find(identities[3], 1) == [3]
-    assert find(identities[2] + b"\0", 2) == [3, 4]
-    assert find(identities[3], 4) == [3, 4, 0, 1]
-    assert find(identities[3], 9) == [3, 4, 0, 1, 2]
-    assert find(b"\xff" * 16, 2) == [0, 1]
-    assert find(identities[1], 0) == []
+    assert find_ids(b"", 3) == [0, 1, 2]
+    assert find_ids(identities[3], 1) == [3]
+    assert find_ids(identities[2] + b"\0", 2) == [3, 4]
+    assert find_ids(identities[3], 4) == [3, 4, 0, 1]
+    assert find_ids(identities[3], 9) == [3, 4, 0, 1, 2]
+    assert find_ids(b"\xff" * 16, 2) == [0, 1]
+    assert find_ids(identities[1], 0) == []
 
 
 def test_a_confirmed_entry_is_known_since_the_end_of_its_run(ledger: Ledger) -> None:
@@ -224,7 +224,7 @@ def test_a_confirmed_entry_is_known_since_the_end_of_its_run(ledger: Ledger) -> 
             ConfirmedEntry(IDENTITY, 7, inf),
             ConfirmedEntry(OTHER_IDENTITY, 8, None),
         ]
-        finish_run(connection, RUN, "ok", 1e9 + 0.5)
+        finish_run(connection, RUN_KEY, "ok", 1e9 + 0.5)
         assert ledger.find_confirmed_entries(base, b"", 9) == [
             ConfirmedEntry(IDENTITY, 7, 1e9 + 0.5),
             ConfirmedEntry(OTHER_IDENTITY, 8, None),
@@ -258,7 +258,7 @@ def test_more_identities_than_one_statement_can_have_are_found_and_forgotten(led
     base = add_base(ledger)
     identities = [index.to_bytes(16, "big") for index in range(2500)]
     with ledger.transaction():
-        ledger.mark_intended(base, RUN, [Intent(identity, b"f" * 8, b"{}") for identity in identities])
+        ledger.mark_intended(base, RUN_KEY, [Intent(identity, b"f" * 8, b"{}") for identity in identities])
         ledger.mark_answered(base, [(identity, subscriber_id) for subscriber_id, identity in enumerate(identities)])
         entries = ledger.find_entries(base, identities)
         assert [entries[identity].subscriber_id for identity in identities] == list(range(2500))
@@ -274,7 +274,7 @@ def test_a_row_is_equal_only_to_a_confirmed_entry_with_the_same_fingerprint(ledg
     with ledger.transaction():
         ledger.mark_intended(
             base,
-            RUN,
+            RUN_KEY,
             [
                 Intent(person, b"f" * 8, b"{}")
                 for person in (sent_person, changed_person, refused_person, unknown_person)
@@ -288,8 +288,8 @@ def test_a_row_is_equal_only_to_a_confirmed_entry_with_the_same_fingerprint(ledg
             (person, b"f" * 8)
             for person in (sent_person, listed_person, refused_person, unknown_person, unrecorded_person)
         ]
-        differences = ledger.find_changed_identities(base, [*rows, (changed_person, b"g" * 8)])
-    assert differences == {
+        is_recorded_by_identity = ledger.find_changed_identities(base, [*rows, (changed_person, b"g" * 8)])
+    assert is_recorded_by_identity == {
         changed_person: True,
         listed_person: True,
         refused_person: True,
@@ -313,9 +313,9 @@ def test_a_constraint_refuses_an_impossible_entry(ledger: Ledger) -> None:
         "UPDATE entry SET status = 422",
         "UPDATE base SET service_id = NULL",
     ):
-        values = {"short": b"\0"} if ":short" in statement else {}
+        parameters = {"short": b"\0"} if ":short" in statement else {}
         with pytest.raises(LedgerError, match=r"(?i)check constraint"), ledger.transaction() as connection:
-            connection.execute(text(statement), values)
+            connection.execute(text(statement), parameters)
     assert read_entry_state(ledger, base) is State.SENDING
 
 
@@ -323,7 +323,7 @@ def test_an_error_of_the_database_shows_no_data_of_a_person(ledger: Ledger) -> N
     base = add_base(ledger)
     person = Intent(b"short", b"f" * 8, b"somebody@example.com")
     with pytest.raises(LedgerError) as error_info, ledger.transaction():
-        ledger.mark_intended(base, RUN, [person])
+        ledger.mark_intended(base, RUN_KEY, [person])
     message = str(error_info.value)
     assert not any(secret in message for secret in ("somebody", person.body.hex(), person.identity.hex()))
     assert "\n" not in message

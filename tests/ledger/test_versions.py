@@ -94,8 +94,8 @@ def record_statements(ledger: Ledger) -> Iterator[list[tuple[str, Any]]]:
     """Yield a list of the statements that run inside the block, each with its values."""
     statements: list[tuple[str, Any]] = []
 
-    def record_statement(_connection: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
-        statements.append((statement, values))
+    def record_statement(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        statements.append((statement, parameters))
 
     engine = ledger.connection.engine
     event.listen(engine, "before_cursor_execute", record_statement)
@@ -121,8 +121,8 @@ def test_the_queries_for_unfinished_entries_read_no_confirmed_entry(ledger: Ledg
             assert count_unsettled_entries(connection) == {"account": 1}
         assert len(statements) == 3
         explain_sql = "EXPLAIN QUERY PLAN " if is_sqlite else "EXPLAIN "
-        for statement, values in statements:
-            plan_text = "\n".join(str(row) for row in connection.exec_driver_sql(explain_sql + statement, values))
+        for statement, parameters in statements:
+            plan_text = "\n".join(str(row) for row in connection.exec_driver_sql(explain_sql + statement, parameters))
             assert "unfinished_entries" in plan_text, plan_text
             assert "SCAN entry" not in plan_text, plan_text
             assert "Seq Scan on entry" not in plan_text, plan_text

@@ -7,14 +7,14 @@ from connector.ledger.records import find_or_add_base, start_run
 from connector.ledger.store import Base
 from connector.states import ENTRY_STATE_MACHINE, Event, State
 
-RUN = 1
+RUN_KEY = 1
 IDENTITY = b"i" * 16
 INTENT = Intent(IDENTITY, b"f" * 8, b'{"Subscriber":{}}')
 
 Transition = tuple[State, Event]
 
 TRANSITION_CALLS: dict[Transition, Callable[[Ledger, Base], object]] = {
-    (State.NONE, Event.INTENDED): lambda ledger, base: ledger.mark_intended(base, RUN, [INTENT]),
+    (State.NONE, Event.INTENDED): lambda ledger, base: ledger.mark_intended(base, RUN_KEY, [INTENT]),
     (State.NONE, Event.FOUND): lambda ledger, base: ledger.record_listed_subscribers(base, "email", [(IDENTITY, 7)]),
     (State.SENDING, Event.ANSWERED): lambda ledger, base: ledger.mark_answered(base, [(IDENTITY, 7)]),
     (State.SENDING, Event.REFUSED): lambda ledger, base: ledger.mark_refused(
@@ -27,7 +27,7 @@ TRANSITION_CALLS: dict[Transition, Callable[[Ledger, Base], object]] = {
     (State.SENDING, Event.LOST): lambda ledger, base: ledger.mark_lost(base, [IDENTITY]),
     (State.SENDING, Event.DIED): lambda ledger, base: ledger.mark_died(),
     (State.UNKNOWN, Event.FOUND): lambda ledger, base: ledger.mark_found(base, State.UNKNOWN, [(IDENTITY, 7)]),
-    (State.UNKNOWN, Event.ABSENT): lambda ledger, base: ledger.mark_absent(base, RUN, [INTENT]),
+    (State.UNKNOWN, Event.ABSENT): lambda ledger, base: ledger.mark_absent(base, RUN_KEY, [INTENT]),
     (State.UNKNOWN, Event.WITHHELD): lambda ledger, base: ledger.mark_withheld(base, [(IDENTITY, None)]),
     (State.UNKNOWN, Event.REFUSED): lambda ledger, base: ledger.mark_refused(
         base, State.UNKNOWN, [(IDENTITY, 200, "no")]
@@ -38,7 +38,7 @@ TRANSITION_CALLS: dict[Transition, Callable[[Ledger, Base], object]] = {
     (State.HELD, Event.DROPPED): lambda ledger, base: ledger.mark_dropped(base, [IDENTITY], "given up"),
     (State.HELD, Event.ACCEPTED): lambda ledger, base: ledger.mark_accepted(base, [(IDENTITY, 7)]),
     (State.HELD, Event.FORGOTTEN): lambda ledger, base: ledger.mark_forgotten(base, State.HELD, [IDENTITY]),
-    (State.REJECTED, Event.INTENDED): lambda ledger, base: ledger.mark_intended_again(base, RUN, [INTENT]),
+    (State.REJECTED, Event.INTENDED): lambda ledger, base: ledger.mark_intended_again(base, RUN_KEY, [INTENT]),
     (State.REJECTED, Event.FOUND): lambda ledger, base: ledger.mark_found(base, State.REJECTED, [(IDENTITY, 7)]),
     (State.REJECTED, Event.UNRESOLVED): lambda ledger, base: ledger.mark_unresolved(base, [IDENTITY]),
     (State.REJECTED, Event.FORGOTTEN): lambda ledger, base: ledger.mark_forgotten(base, State.REJECTED, [IDENTITY]),
@@ -62,7 +62,7 @@ EVENTS_TO_STATE: dict[State, tuple[Event, ...]] = {
 def begin_run(ledger: Ledger) -> None:
     """Start the run that makes all transitions."""
     with ledger.transaction() as connection:
-        assert start_run(connection, "run-1", "job", "import", 0.0) == RUN
+        assert start_run(connection, "run-1", "job", "import", 0.0) == RUN_KEY
 
 
 def add_base(ledger: Ledger, service_id: int | None = 7, name: str | None = None) -> Base:

@@ -12,8 +12,8 @@ from tests.ledger.emails.transitions import add_campaign
 @pytest.fixture
 def email_log(ledger_url: str) -> Iterator[EmailLog]:
     """An open ledger of emails, on SQLite and on PostgreSQL."""
-    with open_emails(ledger_url) as new_ledger:
-        yield new_ledger
+    with open_emails(ledger_url) as new_email_log:
+        yield new_email_log
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ from connector.ledger.copies import Backup, back_up_ledger
 from connector.ledger.opening import open_emails, open_existing_emails, open_ledger
 from connector.ledger.store import StaleTransitionError
 from connector.states import EmailState
-from tests.ledger.emails.transitions import RECIPIENT, RUN, add_campaign, bring_to_state, read_email_state
+from tests.ledger.emails.transitions import RECIPIENT, RUN_ID, add_campaign, bring_to_state, read_email_state
 from tests.ledger.places import build_file_url
 from tests.ledger.transitions import begin_run
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Path:
+def ledger_path(tmp_path: Path) -> Path:
     """A ledger without entries, with one sent email."""
     path = tmp_path / "state" / "ledger.db"
     with open_ledger(build_file_url(path)) as ledger:
@@ -31,16 +31,16 @@ def record_sent_email(path: Path) -> None:
         bring_to_state(email_log, add_campaign(email_log), EmailState.SENT)
 
 
-def test_a_restored_backup_sends_no_email_twice(source: Path, tmp_path: Path) -> None:
+def test_a_restored_backup_sends_no_email_twice(ledger_path: Path, tmp_path: Path) -> None:
     target = tmp_path / "backups" / "copy.db"
     target.parent.mkdir()
-    assert back_up_ledger(build_file_url(source), target) == Backup(entry_count=0, email_count=1)
+    assert back_up_ledger(build_file_url(ledger_path), target) == Backup(entry_count=0, email_count=1)
     assert sorted(file.name for file in target.parent.iterdir()) == ["copy-emails.db", "copy.db"]
     assert {file.stat().st_mode & 0o777 for file in target.parent.iterdir()} == {0o600}
     with open_ledger(build_file_url(target)), open_emails(build_file_url(target)) as email_log:
         campaign = add_campaign(email_log)
         with pytest.raises(StaleTransitionError), email_log.transaction():
-            email_log.mark_intended(campaign, RUN, [(RECIPIENT, "ann@example.com")], intended_at=3.0)
+            email_log.mark_intended(campaign, RUN_ID, [(RECIPIENT, "ann@example.com")], intended_at=3.0)
 
 
 def test_emails_without_a_ledger_are_copied(tmp_path: Path) -> None:
@@ -54,22 +54,22 @@ def test_emails_without_a_ledger_are_copied(tmp_path: Path) -> None:
         assert read_email_state(email_log, add_campaign(email_log)) is EmailState.SENT
 
 
-def test_a_backup_by_a_link_to_the_ledger_includes_the_emails(source: Path, tmp_path: Path) -> None:
-    (tmp_path / "link.db").symlink_to(source)
+def test_a_backup_by_a_link_to_the_ledger_includes_the_emails(ledger_path: Path, tmp_path: Path) -> None:
+    (tmp_path / "link.db").symlink_to(ledger_path)
     assert back_up_ledger(build_file_url(tmp_path / "link.db"), tmp_path / "copy.db").email_count == 1
 
 
-def test_existing_emails_beside_the_target_are_not_overwritten(source: Path, tmp_path: Path) -> None:
+def test_existing_emails_beside_the_target_are_not_overwritten(ledger_path: Path, tmp_path: Path) -> None:
     (tmp_path / "copy-emails.db").write_text("precious")
     with pytest.raises(ConfigurationError, match=r"copy-emails\.db exists already"):
-        back_up_ledger(build_file_url(source), tmp_path / "copy.db")
+        back_up_ledger(build_file_url(ledger_path), tmp_path / "copy.db")
     assert [file.read_text() for file in tmp_path.iterdir() if file.is_file()] == ["precious"]
 
 
-def test_a_ledger_with_damaged_emails_is_not_copied(source: Path, tmp_path: Path) -> None:
-    source.with_name("ledger-emails.db").write_bytes(b"no database" * 1000)
+def test_a_ledger_with_damaged_emails_is_not_copied(ledger_path: Path, tmp_path: Path) -> None:
+    ledger_path.with_name("ledger-emails.db").write_bytes(b"no database" * 1000)
     with pytest.raises(LedgerError, match=r"ledger-emails\.db .*not a database"):
-        back_up_ledger(build_file_url(source), tmp_path / "copy.db")
+        back_up_ledger(build_file_url(ledger_path), tmp_path / "copy.db")
     assert [file.name for file in tmp_path.iterdir()] == ["state"]
 
 
@@ -87,8 +87,10 @@ with open_emails(sys.argv[1]) as email_log:
 """
 
 
-def test_the_half_written_transaction_of_a_killed_process_is_not_in_the_copy(source: Path, tmp_path: Path) -> None:
-    assert subprocess.run([sys.executable, "-c", KILLED_WRITER, build_file_url(source)], check=False).returncode == -9
-    assert source.with_name("ledger-emails.db-journal").exists()
-    assert back_up_ledger(build_file_url(source), tmp_path / "copy.db").email_count == 1
-    assert not source.with_name("ledger-emails.db-journal").exists()
+def test_the_half_written_transaction_of_a_killed_process_is_not_in_the_copy(ledger_path: Path, tmp_path: Path) -> None:
+    assert (
+        subprocess.run([sys.executable, "-c", KILLED_WRITER, build_file_url(ledger_path)], check=False).returncode == -9
+    )
+    assert ledger_path.with_name("ledger-emails.db-journal").exists()
+    assert back_up_ledger(build_file_url(ledger_path), tmp_path / "copy.db").email_count == 1
+    assert not ledger_path.with_name("ledger-emails.db-journal").exists()

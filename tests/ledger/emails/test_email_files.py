@@ -11,7 +11,7 @@ from connector.ledger.emails import Campaign
 from connector.ledger.opening import open_emails, open_existing_emails, open_ledger
 from connector.ledger.sqlite import find_emails
 from connector.states import EmailState
-from tests.ledger.emails.transitions import RUN, add_campaign, bring_to_state, read_email_state
+from tests.ledger.emails.transitions import RUN_ID, add_campaign, bring_to_state, read_email_state
 from tests.ledger.places import build_file_url, check_refused
 
 RECIPIENT_COUNT = 3000
@@ -34,7 +34,7 @@ def fill_emails(path: Path, email_count: int = RECIPIENT_COUNT) -> list[bytes]:
             batch = recipients[start : start + 64]
             with email_log.transaction():
                 intents = [(subscriber, f"secret-{index}@example.com") for index, subscriber in enumerate(batch, start)]
-                email_log.mark_intended(campaign, RUN, intents, intended_at=1.0)
+                email_log.mark_intended(campaign, RUN_ID, intents, intended_at=1.0)
             with email_log.transaction():
                 email_log.mark_accepted(campaign, [(person, 7, "<7@shop>", 2.0) for person in batch])
     return recipients
@@ -53,9 +53,9 @@ def test_only_an_unsettled_email_stores_its_address(path: Path) -> None:
     with open_emails(build_file_url(path)) as email_log:
         campaign = add_campaign(email_log)
         with email_log.transaction():
-            email_log.mark_intended(campaign, RUN, [(b"u" * 16, "unknown@example.com")], intended_at=1.0)
-            email_log.mark_intended(campaign, RUN, [(b"n" * 16, "never-left@example.com")], intended_at=1.0)
-            email_log.mark_intended(campaign, RUN, [(b"r" * 16, "refused@example.com")], intended_at=1.0)
+            email_log.mark_intended(campaign, RUN_ID, [(b"u" * 16, "unknown@example.com")], intended_at=1.0)
+            email_log.mark_intended(campaign, RUN_ID, [(b"n" * 16, "never-left@example.com")], intended_at=1.0)
+            email_log.mark_intended(campaign, RUN_ID, [(b"r" * 16, "refused@example.com")], intended_at=1.0)
         with email_log.transaction():
             email_log.mark_lost(campaign, [b"u" * 16])
             email_log.mark_not_sent(campaign, [b"n" * 16])
@@ -156,8 +156,8 @@ def test_a_commit_that_a_reader_blocks_is_an_error_and_stores_nothing(path: Path
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM email").fetchone()
         with pytest.raises(LedgerError, match="locked"), email_log.transaction():
-            email_log.mark_intended(campaign, RUN, [(b"u" * 16, "unknown@example.com")], intended_at=1.0)
+            email_log.mark_intended(campaign, RUN_ID, [(b"u" * 16, "unknown@example.com")], intended_at=1.0)
         reader.rollback()
         assert read_email_state(email_log, campaign, b"u" * 16) is EmailState.NONE
         with email_log.transaction():
-            email_log.mark_intended(campaign, RUN, [(b"u" * 16, "unknown@example.com")], intended_at=1.0)
+            email_log.mark_intended(campaign, RUN_ID, [(b"u" * 16, "unknown@example.com")], intended_at=1.0)

@@ -26,31 +26,31 @@ def test_an_email_is_stored_while_a_load_holds_the_ledger(ledger_url: str) -> No
         bring_to_state(email_log, add_campaign(email_log), EmailState.SENT)
 
 
-@pytest.mark.parametrize("is_emails_first", [True, False], ids=["emails first", "ledger first"])
-def test_the_ledger_and_the_emails_can_be_created_in_either_order(ledger_url: str, is_emails_first: bool) -> None:
-    if is_emails_first:
+@pytest.mark.parametrize("is_email_log_first", [True, False], ids=["emails first", "ledger first"])
+def test_the_ledger_and_the_emails_can_be_created_in_either_order(ledger_url: str, is_email_log_first: bool) -> None:
+    if is_email_log_first:
         with open_emails(ledger_url) as email_log:
             bring_to_state(email_log, add_campaign(email_log), EmailState.SENT)
     with open_ledger(ledger_url) as ledger:
         begin_run(ledger)
     with open_emails(ledger_url) as email_log:
         assert read_email_state(email_log, add_campaign(email_log)) is (
-            EmailState.SENT if is_emails_first else EmailState.NONE
+            EmailState.SENT if is_email_log_first else EmailState.NONE
         )
     with open_ledger(ledger_url) as ledger, ledger.transaction() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM run").scalar_one() == 1
-    with open_planned_ledger(ledger_url, "account") as copy, copy.transaction() as connection:
+    with open_planned_ledger(ledger_url, "account") as planned_ledger, planned_ledger.transaction() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM run").scalar_one() == 1
 
 
 def test_threads_that_create_the_ledger_of_emails_together_use_the_same_ledger(ledger_url: str) -> None:
-    def add(campaign_number: int) -> int:
+    def add_campaign_in_thread(campaign_number: int) -> int:
         with open_emails(ledger_url) as email_log:
             return add_campaign(email_log, f"campaign {campaign_number}").key
 
     with ThreadPoolExecutor(8) as pool:
-        keys = list(pool.map(add, range(16)))
-    assert sorted(keys) == list(range(1, 17))
+        campaign_keys = list(pool.map(add_campaign_in_thread, range(16)))
+    assert sorted(campaign_keys) == list(range(1, 17))
 
 
 def test_reading_emails_creates_no_file(ledger_url: str, tmp_path: Path) -> None:
@@ -61,9 +61,9 @@ def test_reading_emails_creates_no_file(ledger_url: str, tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
     with open_emails(ledger_url) as email_log:
         bring_to_state(email_log, add_campaign(email_log), EmailState.SENT)
-    with open_existing_emails(ledger_url) as emails:
-        assert emails is not None
-        assert read_email_state(emails, add_campaign(emails)) is EmailState.SENT
+    with open_existing_emails(ledger_url) as existing_email_log:
+        assert existing_email_log is not None
+        assert read_email_state(existing_email_log, add_campaign(existing_email_log)) is EmailState.SENT
 
 
 def write_meta(url: str, name: str, value: str) -> None:
@@ -90,14 +90,14 @@ def test_emails_of_another_version_are_refused(ledger_url: str, name: str, value
 
 
 def test_the_error_of_a_second_run_of_a_campaign_shows_the_first_process(ledger_url: str) -> None:
-    holder_pattern = f"the campaign welcome is held by process {os.getpid()} on .*: wait for that run, or use --wait"
+    error_pattern = f"the campaign welcome is held by process {os.getpid()} on .*: wait for that run, or use --wait"
     with (
         open_emails(ledger_url) as first_email_log,
         open_emails(ledger_url) as second_email_log,
         first_email_log.hold_campaign("one", "welcome"),
     ):
         for account in ("one", "two"):  # two names of accounts can mean one account
-            check_refused(second_email_log.hold_campaign(account, "welcome"), LockedError, holder_pattern)
+            check_refused(second_email_log.hold_campaign(account, "welcome"), LockedError, error_pattern)
         with second_email_log.hold_campaign("one", "farewell"):
             pass
 
@@ -117,14 +117,14 @@ def test_a_run_that_waits_gets_the_campaign_when_it_is_free(ledger_url: str) -> 
     with (
         open_emails(ledger_url) as first_email_log,
         open_emails(ledger_url) as second_email_log,
-        ExitStack() as held_campaigns,
+        ExitStack() as exit_stack,
     ):
-        held_campaigns.enter_context(first_email_log.hold_campaign("account", "welcome"))
+        exit_stack.enter_context(first_email_log.hold_campaign("account", "welcome"))
 
         def release_at_second_call() -> bool:
             calls.append(True)
             if len(calls) == 2:
-                held_campaigns.close()
+                exit_stack.close()
             return False
 
         with second_email_log.hold_campaign(
@@ -172,11 +172,11 @@ def test_emails_of_a_run_that_was_killed_in_a_commit_are_unknown_and_are_not_sen
         with email_log.transaction():
             assert email_log.mark_died(campaign) == 299
         with email_log.transaction() as connection:
-            counts: dict[int, int] = dict(
+            email_count_by_state: dict[int, int] = dict(
                 connection.exec_driver_sql("SELECT state, count(*) FROM email GROUP BY state").all()
             )
             unsettled_emails = email_log.read_unsettled_emails(campaign)
-        assert (counts[EmailState.SENT], counts[EmailState.UNKNOWN]) == (1, 299)
+        assert (email_count_by_state[EmailState.SENT], email_count_by_state[EmailState.UNKNOWN]) == (1, 299)
         assert [email.address for email in unsettled_emails] == [
             f"p{campaign_number}@example.com" for campaign_number in range(1, 300)
         ]

@@ -25,12 +25,12 @@ def set_search_path(url: str, *schemas: str) -> str:
 
 
 @pytest.mark.parametrize("is_ledger_first", [True, False])
-def test_another_search_path_opens_the_same_emails(postgres_url: str, postgres: str, is_ledger_first: bool) -> None:
+def test_another_search_path_opens_the_same_emails(postgres_url: str, server_url: str, is_ledger_first: bool) -> None:
     """The search path of another role may start with another schema."""
-    other_schema_url = add_schema(postgres)
+    other_schema_url = add_schema(server_url)
     url_with_other_path = set_search_path(postgres_url, find_schema(other_schema_url), find_schema(postgres_url))
-    opened_ledger = open_ledger(postgres_url) if is_ledger_first else open_emails(postgres_url)
-    with opened_ledger:
+    first_opening = open_ledger(postgres_url) if is_ledger_first else open_emails(postgres_url)
+    with first_opening:
         pass
     with open_emails(url_with_other_path) as email_log:
         bring_to_state(email_log, add_campaign(email_log), EmailState.SENT)
@@ -39,8 +39,8 @@ def test_another_search_path_opens_the_same_emails(postgres_url: str, postgres: 
     assert run_sql(other_schema_url, TABLES_SQL) == []
 
 
-def test_a_campaign_is_held_for_every_search_path_that_finds_its_emails(postgres_url: str, postgres: str) -> None:
-    url_with_other_path = set_search_path(postgres_url, find_schema(add_schema(postgres)), find_schema(postgres_url))
+def test_a_campaign_is_held_for_every_search_path_that_finds_its_emails(postgres_url: str, server_url: str) -> None:
+    url_with_other_path = set_search_path(postgres_url, find_schema(add_schema(server_url)), find_schema(postgres_url))
     with (
         open_emails(postgres_url) as email_log,
         email_log.hold_campaign("account", "welcome"),
@@ -51,10 +51,10 @@ def test_a_campaign_is_held_for_every_search_path_that_finds_its_emails(postgres
         pass
 
 
-def test_campaigns_of_two_schemas_do_not_block_each_other(postgres: str) -> None:
+def test_campaigns_of_two_schemas_do_not_block_each_other(server_url: str) -> None:
     with (
-        open_emails(add_schema(postgres)) as email_log,
-        open_emails(add_schema(postgres)) as other_email_log,
+        open_emails(add_schema(server_url)) as email_log,
+        open_emails(add_schema(server_url)) as other_email_log,
         email_log.hold_campaign("account", "welcome"),
         other_email_log.hold_campaign("account", "welcome"),
     ):

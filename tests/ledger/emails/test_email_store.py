@@ -13,7 +13,7 @@ from connector.states import EMAIL_STATE_MACHINE, EmailState
 from tests.ledger.emails.transitions import (
     ADDRESS,
     RECIPIENT,
-    RUN,
+    RUN_ID,
     TOLERANT_TRANSITIONS,
     TRANSITION_CALLS,
     Transition,
@@ -67,15 +67,15 @@ def check_that_other_emails_stay(
 ) -> None:
     for tested_campaign in (campaign, other_campaign):
         with email_log.transaction():
-            email_log.mark_intended(tested_campaign, RUN, [(OTHER_RECIPIENT, "otto@example.com")], intended_at=1.0)
+            email_log.mark_intended(tested_campaign, RUN_ID, [(OTHER_RECIPIENT, "otto@example.com")], intended_at=1.0)
             email_log.mark_lost(tested_campaign, [OTHER_RECIPIENT])
     bring_to_state(email_log, other_campaign, transition[0])
-    untouched_emails = [(other_campaign, RECIPIENT), (other_campaign, OTHER_RECIPIENT), (campaign, OTHER_RECIPIENT)]
-    entries_before = [read_email_entry(email_log, *entry) for entry in untouched_emails]
+    keys_of_other_emails = [(other_campaign, RECIPIENT), (other_campaign, OTHER_RECIPIENT), (campaign, OTHER_RECIPIENT)]
+    entries_before = [read_email_entry(email_log, *email_key) for email_key in keys_of_other_emails]
     bring_to_state(email_log, campaign, transition[0])
     with email_log.transaction():
         TRANSITION_CALLS[transition](email_log, campaign)
-    assert [read_email_entry(email_log, *entry) for entry in untouched_emails] == entries_before, transition
+    assert [read_email_entry(email_log, *email_key) for email_key in keys_of_other_emails] == entries_before, transition
 
 
 def test_a_transaction_with_an_impossible_transition_changes_nothing(email_log: EmailLog) -> None:
@@ -104,7 +104,7 @@ def test_an_email_has_the_values_of_its_state(email_log: EmailLog, campaign: Cam
     for index, (state, values) in enumerate(values_by_state.items()):
         state_campaign = add_campaign(email_log, f"campaign {index}")
         bring_to_state(email_log, state_campaign, state)
-        assert read_email_entry(email_log, state_campaign) == EmailEntry(state, *values, RUN)
+        assert read_email_entry(email_log, state_campaign) == EmailEntry(state, *values, RUN_ID)
         with email_log.transaction():
             assert email_log.find_emails(state_campaign, [OTHER_RECIPIENT]) == {}
 
@@ -112,7 +112,7 @@ def test_an_email_has_the_values_of_its_state(email_log: EmailLog, campaign: Cam
 def test_a_call_with_the_same_recipient_twice_is_refused(email_log: EmailLog, campaign: Campaign) -> None:
     with pytest.raises(StaleTransitionError), email_log.transaction():
         email_log.mark_intended(
-            campaign, RUN, [(RECIPIENT, ADDRESS), (OTHER_RECIPIENT, "o@x"), (RECIPIENT, ADDRESS)], intended_at=1.0
+            campaign, RUN_ID, [(RECIPIENT, ADDRESS), (OTHER_RECIPIENT, "o@x"), (RECIPIENT, ADDRESS)], intended_at=1.0
         )
     assert [read_email_state(email_log, campaign, identity) for identity in (RECIPIENT, OTHER_RECIPIENT)] == [
         EmailState.NONE
@@ -124,14 +124,14 @@ def test_an_unsettled_email_is_read_with_its_address_and_time(email_log: EmailLo
         people = [
             (bytes([recipient_number]) * 16, f"p{recipient_number}@example.com") for recipient_number in (9, 1, 5, 3)
         ]
-        email_log.mark_intended(campaign, RUN, people, intended_at=3.5)
+        email_log.mark_intended(campaign, RUN_ID, people, intended_at=3.5)
         email_log.mark_lost(campaign, [people[0][0]])
         email_log.mark_refused(campaign, [(people[1][0], 422, "spam")])
         assert email_log.mark_died(campaign) == 2
         unsettled_emails = email_log.read_unsettled_emails(campaign)
     assert [email.address for email in unsettled_emails] == ["p9@example.com", "p5@example.com", "p3@example.com"]
     assert unsettled_emails[0] == UnsettledEmail(
-        EmailState.UNKNOWN, "p9@example.com", 3.5, RUN, None, None, people[0][0], unsettled_emails[0].key
+        EmailState.UNKNOWN, "p9@example.com", 3.5, RUN_ID, None, None, people[0][0], unsettled_emails[0].key
     )
 
 
@@ -161,18 +161,25 @@ def test_a_campaign_is_identified_by_account_and_name(email_log: EmailLog) -> No
 
 # Constraints of the database
 
-_VALUES = {
+_VALID_ROW = {
     "campaign_key": "1", "account": "NULL", "recipient": "'0123456789abcdef'", "state": "1", "address": "'a'",
     "run_id": "'r'", "intended_at": "1", "sent_at": "NULL", "request_id": "NULL", "message_id": "NULL",
     "status": "NULL", "words": "NULL",
 }  # fmt: skip
-_ANSWER = {"state": "2", "address": "NULL", "sent_at": "2", "request_id": "7", "message_id": "''"}
-_REFUSAL = {"state": "4", "status": "422", "words": "'no'"}
-_SINGLE_EMAIL_COLUMNS = {"campaign_key": "NULL", "recipient": "NULL", "account": "'account'"}
+_ANSWER_VALUES = {"state": "2", "address": "NULL", "sent_at": "2", "request_id": "7", "message_id": "''"}
+_REFUSAL_VALUES = {"state": "4", "status": "422", "words": "'no'"}
+_SINGLE_EMAIL_VALUES = {"campaign_key": "NULL", "recipient": "NULL", "account": "'account'"}
 
 
 def test_the_database_accepts_a_possible_email(email_log: EmailLog) -> None:
-    for valid_values in ({}, _ANSWER, _REFUSAL, _SINGLE_EMAIL_COLUMNS, _SINGLE_EMAIL_COLUMNS | _ANSWER, {"state": "3"}):
+    for valid_values in (
+        {},
+        _ANSWER_VALUES,
+        _REFUSAL_VALUES,
+        _SINGLE_EMAIL_VALUES,
+        _SINGLE_EMAIL_VALUES | _ANSWER_VALUES,
+        {"state": "3"},
+    ):
         insert_row(email_log, add_campaign(email_log, f"{valid_values}"), valid_values)
 
 
@@ -185,17 +192,17 @@ def test_the_database_refuses_an_impossible_email(email_log: EmailLog, campaign:
         ({"message_id": "''"}, "sent_means_a_message_id"),
         ({"sent_at": "2"}, "sent_means_a_time"),
         ({"address": "NULL"}, "an_address_until_sent"),
-        (_ANSWER | {"address": "'a'"}, "an_address_until_sent"),
-        (_ANSWER | {"message_id": "NULL"}, "sent_means_a_message_id"),
-        (_ANSWER | {"request_id": "NULL"}, "sent_means_a_number"),
-        (_ANSWER | {"sent_at": "NULL"}, "sent_means_a_time"),
-        (_REFUSAL | {"status": "NULL"}, "refused_means_a_status"),
-        (_REFUSAL | {"words": "NULL"}, "refused_means_words"),
-        (_REFUSAL | {"state": "3"}, "refused_means"),
-        (_SINGLE_EMAIL_COLUMNS | {"account": "NULL"}, "an_email_has_one_account"),
+        (_ANSWER_VALUES | {"address": "'a'"}, "an_address_until_sent"),
+        (_ANSWER_VALUES | {"message_id": "NULL"}, "sent_means_a_message_id"),
+        (_ANSWER_VALUES | {"request_id": "NULL"}, "sent_means_a_number"),
+        (_ANSWER_VALUES | {"sent_at": "NULL"}, "sent_means_a_time"),
+        (_REFUSAL_VALUES | {"status": "NULL"}, "refused_means_a_status"),
+        (_REFUSAL_VALUES | {"words": "NULL"}, "refused_means_words"),
+        (_REFUSAL_VALUES | {"state": "3"}, "refused_means"),
+        (_SINGLE_EMAIL_VALUES | {"account": "NULL"}, "an_email_has_one_account"),
         ({"account": "'account'"}, "an_email_has_one_account"),
         ({"recipient": "NULL"}, "a_campaign_knows_its_recipients"),
-        (_SINGLE_EMAIL_COLUMNS | {"recipient": "short"}, "recipient_is_whole|a_campaign_knows_its_recipients"),
+        (_SINGLE_EMAIL_VALUES | {"recipient": "short"}, "recipient_is_whole|a_campaign_knows_its_recipients"),
         ({"recipient": "short"}, "recipient_is_whole"),
         ({"campaign_key": "99"}, "(?i)foreign key"),
     ):
@@ -203,11 +210,11 @@ def test_the_database_refuses_an_impossible_email(email_log: EmailLog, campaign:
             insert_row(email_log, campaign, invalid_values)
 
 
-def insert_row(email_log: EmailLog, campaign: Campaign, values: dict[str, str]) -> None:
+def insert_row(email_log: EmailLog, campaign: Campaign, changed_values: dict[str, str]) -> None:
     """Insert a row into the table of emails as another program would do."""
-    row = _VALUES | {"campaign_key": str(campaign.key)} | values
-    recipients = {"NULL": None, "short": b"too short"}
-    recipient = recipients.get(row.pop("recipient"), RECIPIENT)
+    row = _VALID_ROW | {"campaign_key": str(campaign.key)} | changed_values
+    recipient_by_text = {"NULL": None, "short": b"too short"}
+    recipient = recipient_by_text.get(row.pop("recipient"), RECIPIENT)
     columns_sql, values_sql = ", ".join(row), ", ".join(row.values())
     with email_log.transaction() as connection:
         statement = text(f"INSERT INTO email (recipient, {columns_sql}) VALUES (:recipient, {values_sql})")
@@ -216,7 +223,7 @@ def insert_row(email_log: EmailLog, campaign: Campaign, values: dict[str, str]) 
 
 def test_the_error_of_a_refused_email_shows_no_address(email_log: EmailLog, campaign: Campaign) -> None:
     with pytest.raises(LedgerError) as error_info, email_log.transaction():
-        email_log.mark_intended(campaign, RUN, [(b"too short", ADDRESS)], intended_at=1.0)
+        email_log.mark_intended(campaign, RUN_ID, [(b"too short", ADDRESS)], intended_at=1.0)
     assert "example.com" not in str(error_info.value)
     assert error_info.value.__suppress_context__
 
@@ -225,9 +232,9 @@ def test_a_text_that_no_database_can_store_is_stored_escaped(email_log: EmailLog
     campaign = add_campaign(email_log, "a\0b\ud800")
     assert add_campaign(email_log, "a\0b\ud800") == campaign
     with email_log.transaction():
-        email_log.mark_intended(campaign, RUN, [(RECIPIENT, "a\0@x")], intended_at=1.0)
+        email_log.mark_intended(campaign, RUN_ID, [(RECIPIENT, "a\0@x")], intended_at=1.0)
         email_log.mark_refused(campaign, [(RECIPIENT, 400, "\ud800")])
-        email_log.mark_intended(campaign, RUN, [(OTHER_RECIPIENT, "a\0@x")], intended_at=1.0)
+        email_log.mark_intended(campaign, RUN_ID, [(OTHER_RECIPIENT, "a\0@x")], intended_at=1.0)
         email_log.mark_lost(campaign, [OTHER_RECIPIENT])
         assert [email.address for email in email_log.read_unsettled_emails(campaign)] == ["a\\x00@x"]
     entry = read_email_entry(email_log, campaign)

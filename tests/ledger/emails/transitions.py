@@ -7,7 +7,7 @@ from connector.ledger.emails import Campaign, EmailEntry, EmailLog
 from connector.ledger.sqlite import find_emails
 from connector.states import EMAIL_STATE_MACHINE, EmailEvent, EmailState
 
-RUN = "run-1"
+RUN_ID = "run-1"
 RECIPIENT = b"r" * 16
 ADDRESS = "ann@example.com"
 
@@ -16,7 +16,7 @@ Transition = tuple[EmailState, EmailEvent]
 
 TRANSITION_CALLS: dict[Transition, Callable[[EmailLog, Campaign], object]] = {
     (EmailState.NONE, EmailEvent.INTENDED): lambda email_log, campaign: email_log.mark_intended(
-        campaign, RUN, [(RECIPIENT, ADDRESS)], intended_at=1.0
+        campaign, RUN_ID, [(RECIPIENT, ADDRESS)], intended_at=1.0
     ),
     (EmailState.SENDING, EmailEvent.ACCEPTED): lambda email_log, campaign: email_log.mark_accepted(
         campaign, [(RECIPIENT, 7, "<7@shop>", 2.0)]
