@@ -169,16 +169,18 @@ class BaseLoads:
     def describe_created_bases(self) -> str | None:
         """Return a message with the number of created rows of each base. Return None if all rows are for one base, or
         if no row was created."""
-        created_loads = [base_load for base_load in self._base_loads if base_load.created_count]
-        if isinstance(self._base, BaseRef) or not created_loads:
+        loads_with_creates = [base_load for base_load in self._base_loads if base_load.created_count]
+        if isinstance(self._base, BaseRef) or not loads_with_creates:
             return None
-        counts_text = ", ".join(
+        created_counts_text = ", ".join(
             f"{describe_base(base_load.base)}: {base_load.created_count}"
-            for base_load in created_loads[:_MAX_BASES_IN_MESSAGE]
+            for base_load in loads_with_creates[:_MAX_BASES_IN_MESSAGE]
         )
-        other_loads = created_loads[_MAX_BASES_IN_MESSAGE:]
-        other_count = sum(base_load.created_count for base_load in other_loads)
-        return f"created in {counts_text}" + (f", {len(other_loads)} other bases: {other_count}" if other_loads else "")
+        other_loads = loads_with_creates[_MAX_BASES_IN_MESSAGE:]
+        other_created_count = sum(base_load.created_count for base_load in other_loads)
+        return f"created in {created_counts_text}" + (
+            f", {len(other_loads)} other bases: {other_created_count}" if other_loads else ""
+        )
 
     async def describe_newcomers(self) -> str | None:
         """Return a message about subscribers that another program has created in the bases after this run's listing, or
@@ -199,18 +201,20 @@ class BaseLoads:
         """Return a message if the list lacks the last subscriber that this run has created. Also return whether a
         person must look at the service. Raises as `load` does.
         """
-        created_loads = [base_load for base_load in self._base_loads if base_load.created_count]
-        if self.mode is not RunMode.LOAD or not created_loads:
+        loads_with_creates = [base_load for base_load in self._base_loads if base_load.created_count]
+        if self.mode is not RunMode.LOAD or not loads_with_creates:
             return None
-        sentinels = created_loads[0].session.access.sentinels
+        sentinels = loads_with_creates[0].session.access.sentinels
         base_id = sentinels[-1].base_id if sentinels else None
-        owner_sessions = [base_load.session for base_load in created_loads if base_load.base.service_id == base_id]
-        session = owner_sessions[0] if owner_sessions else created_loads[-1].session
+        sentinel_sessions = [
+            base_load.session for base_load in loads_with_creates if base_load.base.service_id == base_id
+        ]
+        session = sentinel_sessions[0] if sentinel_sessions else loads_with_creates[-1].session
         last_sentinel = await find_unlisted_create(session)
         if last_sentinel is None:
             return None
         return describe_unlisted_create(
-            session, last_sentinel, sum(base_load.created_count for base_load in created_loads)
+            session, last_sentinel, sum(base_load.created_count for base_load in loads_with_creates)
         )
 
     def describe_unlisted_entries(self) -> Iterator[str]:
@@ -292,10 +296,10 @@ class BaseLoads:
                 return
             loads_by_access = {id(base_load.session.access): base_load for base_load in self._base_loads}
             key_groups = [await base_load.loader.settler.begin_look_up() for base_load in self._base_loads]
-            async for base_results in look_up_keys(key_groups):
-                base_load = loads_by_access[id(base_results.access)]
+            async for lookup_part in look_up_keys(key_groups):
+                base_load = loads_by_access[id(lookup_part.access)]
                 with self._attribute_to_base(base_load):
-                    await base_load.loader.settler.record_look_up(base_results)
+                    await base_load.loader.settler.record_look_up(lookup_part)
             for base_load in self._base_loads:
                 with self._attribute_to_base(base_load):
                     await base_load.loader.settler.end_look_up()

@@ -20,8 +20,8 @@ from connector.imports.remarks import (
     Remarks,
     describe_leftovers,
     describe_opt_outs,
-    describe_reactivated,
-    describe_unmapped,
+    describe_reactivated_rows,
+    describe_unmapped_columns,
 )
 from connector.imports.suppression import read_suppression
 from connector.ledger.entries import Ledger
@@ -54,9 +54,9 @@ from connector.units import format_share
 if TYPE_CHECKING:
     from connector.imports.increments import Increment, IncrementRun
 
-_NOTHING_CHANGED = "Nothing was sent, and no cursor has moved"
+_NOTHING_CHANGED_TEXT = "Nothing was sent, and no cursor has moved"
 
-_FINISHED_CODES = (0, 1)  # exit codes ok and partial: all problems are in the ledger or in the rejects file
+_FINISHED_EXIT_CODES = (0, 1)  # exit codes ok and partial: all problems are in the ledger or in the rejects file
 
 
 def _explain_guards(
@@ -69,7 +69,7 @@ def _explain_guards(
     run reads only new rows.
     """
     guard_messages = list(_check_guards(guard, tally, source_row_count, last_row_count, may_be_empty))
-    return f"{'; '.join(guard_messages)}. {_NOTHING_CHANGED}" if guard_messages else None
+    return f"{'; '.join(guard_messages)}. {_NOTHING_CHANGED_TEXT}" if guard_messages else None
 
 
 def _check_guards(
@@ -108,7 +108,7 @@ def _check_guards(
 def describe_load(plan: LoadPlan) -> RunScope:
     """Return the source, service, base and settings of a load for its report."""
     cursor_text = ("all rows from the start on" if plan.is_full else "new rows") if plan.increment is not None else ""
-    settings = {
+    setting_texts = {
         "job_file": "" if plan.job_path is None else str(plan.job_path),
         "options": plan.options,
         "identity": plan.rows.rules.identity,
@@ -123,7 +123,11 @@ def describe_load(plan: LoadPlan) -> RunScope:
     }
     service, account = plan.settings.service.base_url, plan.settings.account
     return RunScope(
-        plan.rows.source.name, service, describe_requested_base(plan.rows.base), account, drop_empty_values(settings)
+        plan.rows.source.name,
+        service,
+        describe_requested_base(plan.rows.base),
+        account,
+        drop_empty_values(setting_texts),
     )
 
 
@@ -135,8 +139,8 @@ def _build_problem_scope(plan: LoadPlan) -> ProblemScope:
         mapping=plan.rows.mapping,
         identity=plan.rows.rules.identity,
         base_column=None if column is None else column.column,
-        is_whole=plan.is_whole or (plan.is_own_source and plan.is_full and plan.rows.limit is None),
-        fails_on_new_only=plan.fails_on_new_only,
+        is_whole=plan.is_whole or (plan.is_complete_job_source and plan.is_full and plan.rows.limit is None),
+        fails_only_on_new_problems=plan.fails_only_on_new_problems,
     )
 
 
@@ -173,10 +177,10 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, source_rows: 
     ):
         if not plan.is_planned and not plan.rows.has_activity_rule:
             raise ConfigurationError(MISSING_ACTIVITY_MESSAGE)
-        return await run_in_frame(frame, lambda run: _Load(plan, rows, run).execute(), stop, progress.set_describe)
+        return await run_in_frame(frame, lambda run: _LoadRun(plan, rows, run).execute(), stop, progress.set_describe)
 
 
-class _Load:
+class _LoadRun:
     """A load: its plan, its source rows, its run, the part of the source that the cursor selects, and messages so
     far."""
 
@@ -189,25 +193,25 @@ class _Load:
         """Plan all rows if the job has guards, load the rows, settle unknown creates, and collect messages."""
         plan, run = self._plan, self._run
         if plan.is_planned:
-            loads = await self._run_mode(RunMode.PLAN)
+            loads = await self._load_in_mode(RunMode.PLAN)
             await self._apply_guards()
         elif plan.guard is None:
-            loads = await self._run_mode(RunMode.LOAD)
+            loads = await self._load_in_mode(RunMode.LOAD)
         else:
-            loads = await self._load_guarded(plan.guard)
+            loads = await self._load_with_guards(plan.guard)
         run.report.unmapped_columns = list(plan.rows.unmapped_columns)
         if self._increment_run is not None:
             future_messages = [*self._increment_run.describe_future_values()]
             run.report.messages += future_messages
             run.is_attention_needed |= bool(future_messages)
         # A load of such rows has already ended with an error, so only a plan has these messages.
-        refusals = [*self._remarks.explain_refusal(has_activity_rule=plan.rows.has_activity_rule)]
+        refusals = [*self._remarks.explain_refusals(has_activity_rule=plan.rows.has_activity_rule)]
         run.is_attention_needed |= bool(refusals)
         run.report.messages += [*run.tally.messages, *run.tally.row_messages, *self._list_messages(loads, refusals)]
 
-    async def _load_guarded(self, guard: LoadGuard) -> BaseLoads:
+    async def _load_with_guards(self, guard: LoadGuard) -> BaseLoads:
         """Plan all rows first. Load them only if no guard stops the run."""
-        run, survey = self._run, await self._run_mode(RunMode.PLAN)
+        run, survey = self._run, await self._load_in_mode(RunMode.PLAN)
         await self._apply_guards()
         run.reason = run.reason or run.rows.failure
         if not run.is_running:
@@ -217,12 +221,12 @@ class _Load:
         run.reset_counts_and_files()
         self._remarks = Remarks()
         run.limits.begin(guard.max_creates, guard.max_rejected)
-        return await self._run_mode(RunMode.LOAD, survey)
+        return await self._load_in_mode(RunMode.LOAD, survey)
 
-    async def _run_mode(self, mode: RunMode, survey: BaseLoads | None = None) -> BaseLoads:
+    async def _load_in_mode(self, mode: RunMode, survey: BaseLoads | None = None) -> BaseLoads:
         loads = BaseLoads(self._run, self._plan.rows.base, mode, survey)
-        is_compared = mode is RunMode.LOAD or self._plan.is_planned  # after a survey, the load compares the rows
-        await self._run.finish_load(loads, self._load_source(loads, is_compared=is_compared))
+        compares_rows = mode is RunMode.LOAD or self._plan.is_planned  # after a survey, the load compares the rows
+        await self._run.finish_load(loads, self._load_source(loads, compares_rows=compares_rows))
         return loads
 
     async def _apply_guards(self) -> None:
@@ -244,7 +248,7 @@ class _Load:
             may_be_empty=plan.increment is not None,
         )
 
-    async def _load_source(self, loads: BaseLoads, *, is_compared: bool) -> None:
+    async def _load_source(self, loads: BaseLoads, *, compares_rows: bool) -> None:
         run = self._run
         if self._source_rows.is_read:
             await self._reuse_rows()
@@ -256,7 +260,7 @@ class _Load:
         await self._load_chunks(loads)
         await loads.settle()
         run.limits.check_rejected_share()
-        if is_compared:
+        if compares_rows:
             await run.compare_waiting_rows(loads.sessions)
         if run.is_running and (newcomer_message := await loads.describe_newcomers()) is not None:
             run.tally.add_message(newcomer_message)
@@ -283,7 +287,7 @@ class _Load:
         unsent_count = self._run.tally.outcomes[Outcome.UNSENT]
         if self._plan.rows.limit is not None:
             return "--limit left out rows of the source"
-        if self._run.report.exit_code not in _FINISHED_CODES or not increment.source.is_read_to_end:
+        if self._run.report.exit_code not in _FINISHED_EXIT_CODES or not increment.source.is_read_to_end:
             return "the run did not finish, and the next run reads all rows again"
         return (
             (
@@ -295,7 +299,7 @@ class _Load:
         )
 
     async def _read_source(self) -> None:
-        """Read the source to its end in a thread. Raises RunAborted if `is_empty_refused` and the source has no
+        """Read the source to its end in a thread. Raises RunAborted if `refuses_empty_source` and the source has no
         rows."""
         plan, run = self._plan, self._run
         if plan.increment is not None:
@@ -311,7 +315,7 @@ class _Load:
         run.stop.check()
         if not self._source_rows.is_read:
             return
-        if self._source_rows.source_row_count == 0 and plan.rows.is_empty_refused:
+        if self._source_rows.source_row_count == 0 and plan.rows.refuses_empty_source:
             raise RunAborted(f"{plan.rows.source.name} has a header and no rows: there is nothing to import")
         run.rows_read = self._source_rows.source_row_count if plan.is_whole else None
 
@@ -374,10 +378,10 @@ class _Load:
             yield f"{auxiliary_verb}{created_message}"
         yield from refusals
         yield from loads.describe_unlisted_entries()
-        yield from describe_reactivated(tally, is_planned=self._plan.is_planned)
+        yield from describe_reactivated_rows(tally, is_planned=self._plan.is_planned)
         yield from describe_leftovers(tally)
         yield from self._remarks.describe_cells(self._plan.rows.mapping)
         yield from self._run.rows.list_messages()
-        yield from describe_unmapped(self._plan.rows.mapping, self._plan.rows.unmapped_columns)
+        yield from describe_unmapped_columns(self._plan.rows.mapping, self._plan.rows.unmapped_columns)
         for name, altered_count in sorted(tally.altered_fields.items()):
             yield f"the service altered {name} of {count(altered_count, 'subscriber')} created"

@@ -135,9 +135,9 @@ class IncrementRun:
             position_message = (
                 "no cursor is kept" if saved_value is None else f"the cursor stays at {format_cursor(saved_value)}"
             )
-            yield f"{position_message}: {obstacle or self._explain_unmoved()}"
+            yield f"{position_message}: {obstacle or self._explain_unmoved_cursor()}"
 
-    def _explain_unmoved(self) -> str:
+    def _explain_unmoved_cursor(self) -> str:
         watch = self._increment.source.watch
         if watch.largest_value is None:
             return f"no row had a {'usable ' if watch.future_count else ''}value in {watch.column}"

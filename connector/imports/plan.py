@@ -39,7 +39,7 @@ class RowsPlan:
     suppression: SuppressionPlan | None = None
     limit: int | None = None  # largest number of rows that are used
     ignored_columns: tuple[str, ...] = ()  # columns that are not checked for consent
-    is_empty_refused: bool = False  # whether a source without rows ends the run
+    refuses_empty_source: bool = False  # whether a source without rows ends the run
 
     @property
     def has_activity_rule(self) -> bool:
@@ -87,14 +87,14 @@ class LoadPlan(RunPlan):
     options: str = ""  # the options with which `import` loads the rejects file; "" for a job file
     increment: Increment | None = None
     guard: LoadGuard | None = None
-    fails_on_new_only: bool = False  # only new problems make the run partial
+    fails_only_on_new_problems: bool = False  # only new problems make the run partial
     # The source is the job's complete source, so the row counts of consecutive runs are comparable.
-    is_own_source: bool = False
+    is_complete_job_source: bool = False
 
     @property
     def is_whole(self) -> bool:
         """Whether each run reads the complete source of the job."""
-        return self.is_own_source and self.increment is None and self.rows.limit is None
+        return self.is_complete_job_source and self.increment is None and self.rows.limit is None
 
 
 def check_plan(plan: RowsPlan) -> RowsPlan:

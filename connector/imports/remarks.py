@@ -36,28 +36,28 @@ class Remarks:
 
     messages: list[str] = field(default_factory=list)  # messages of the source
     omitted_zip_count: int = 0
-    yearless_count: int = 0  # birthdays without a year
-    reinterpreted_counts: Counter[Reinterpretation] = field(default_factory=Counter)  # number of cells by kind
-    number_cells: Counter[str] = field(default_factory=Counter)  # cells of a workbook with a number, by column
+    yearless_birthday_count: int = 0  # birthdays without a year
+    reinterpreted_cell_counts: Counter[Reinterpretation] = field(default_factory=Counter)  # number of cells by kind
+    number_cell_counts: Counter[str] = field(default_factory=Counter)  # cells of a workbook with a number, by column
     consent_columns: list[str] = field(default_factory=list)  # unmapped consent columns (connector.subscribers.consent)
 
     def add_chunk(self, prepared_chunk: PreparedChunk) -> None:
         """Add the messages and counts of a chunk."""
         self.messages += prepared_chunk.chunk.messages
         self.omitted_zip_count += len(prepared_chunk.omitted_zip_positions)
-        self.yearless_count += len(prepared_chunk.yearless_positions)
-        self.reinterpreted_counts.update(
+        self.yearless_birthday_count += len(prepared_chunk.yearless_positions)
+        self.reinterpreted_cell_counts.update(
             {
                 reinterpretation: len(positions)
                 for reinterpretation, positions in prepared_chunk.reinterpreted_cells.items()
             }
         )
-        self.number_cells.update(prepared_chunk.chunk.number_cells)
+        self.number_cell_counts.update(prepared_chunk.chunk.number_cells)
         self.consent_columns += [
             column for column in prepared_chunk.consent_columns if column not in self.consent_columns
         ]
 
-    def explain_refusal(self, *, has_activity_rule: bool) -> Iterator[str]:
+    def explain_refusals(self, *, has_activity_rule: bool) -> Iterator[str]:
         """Yield a message for each reason why a load of these rows is refused."""
         reasons = [] if has_activity_rule else [MISSING_ACTIVITY_MESSAGE]
         for reason in [*reasons, *explain_consent(self.consent_columns)]:
@@ -72,49 +72,51 @@ class Remarks:
                 f'(for example "SW1A 1AA", "02134" or "12345-6789") and '
                 f"{agree(self.omitted_zip_count, 'is', 'are')} left out (zip: omit)"
             )
-        if self.yearless_count:
+        if self.yearless_birthday_count:
             yield (
-                f"{count(self.yearless_count, 'birthday')} without a year (--05-12) "
-                f"{agree(self.yearless_count, 'is', 'are')} left out; the subscribers are sent without a birthday"
+                f"{count(self.yearless_birthday_count, 'birthday')} without a year (--05-12) "
+                f"{agree(self.yearless_birthday_count, 'is', 'are')} left out; the subscribers are sent without a "
+                "birthday"
             )
         yield from self._describe_reinterpreted_cells()
-        yield from describe_numbers(mapping, self.number_cells)
+        yield from describe_number_cells(mapping, self.number_cell_counts)
 
     def _describe_reinterpreted_cells(self) -> Iterator[str]:
-        emptied_counts = Counter(
+        emptied_cell_counts = Counter(
             {
-                reinterpretation: cells
-                for reinterpretation, cells in self.reinterpreted_counts.items()
-                if cells and reinterpretation.null_text
+                reinterpretation: cell_count
+                for reinterpretation, cell_count in self.reinterpreted_cell_counts.items()
+                if cell_count and reinterpretation.null_text
             }
         )
-        if emptied_counts:
+        if emptied_cell_counts:
             shown_texts = [
-                f"{reinterpretation.field} {reinterpretation.null_text} ({cells})"
-                for reinterpretation, cells in emptied_counts.most_common(_MAX_SHOWN_TEXTS)
+                f"{reinterpretation.field} {reinterpretation.null_text} ({cell_count})"
+                for reinterpretation, cell_count in emptied_cell_counts.most_common(_MAX_SHOWN_TEXTS)
             ]
-            ellipsis, cell_count = " …" if len(emptied_counts) > _MAX_SHOWN_TEXTS else "", emptied_counts.total()
-            example = emptied_counts.most_common(1)[0][0].null_text
+            ellipsis = " …" if len(emptied_cell_counts) > _MAX_SHOWN_TEXTS else ""
+            cell_count = emptied_cell_counts.total()
+            example_text = emptied_cell_counts.most_common(1)[0][0].null_text
             yield (
                 f"{count(cell_count, 'cell')} {agree(cell_count, 'is', 'are')} read as empty, because programs "
                 f"write these words for a missing value: {', '.join(shown_texts)}{ellipsis}. "
-                f'If a word is a name, keep it by the field\'s values: {{"{example}": "{example}"}} in a job'
+                f'If a word is a name, keep it by the field\'s values: {{"{example_text}": "{example_text}"}} in a job'
             )
-        decoded_counts = {
-            reinterpretation.field: cells
-            for reinterpretation, cells in self.reinterpreted_counts.items()
-            if cells and not reinterpretation.null_text
+        decoded_cell_counts = {
+            reinterpretation.field: cell_count
+            for reinterpretation, cell_count in self.reinterpreted_cell_counts.items()
+            if cell_count and not reinterpretation.null_text
         }
-        if decoded_counts:
-            cell_count = sum(decoded_counts.values())
-            fields = [f"{name} ({cells})" for name, cells in decoded_counts.items()]
+        if decoded_cell_counts:
+            cell_count = sum(decoded_cell_counts.values())
+            fields = [f"{name} ({cell_count})" for name, cell_count in decoded_cell_counts.items()]
             yield (
                 f"{count(cell_count, 'cell')} with HTML codes (&amp;) or backslashes before quotes "
                 f"{agree(cell_count, 'is', 'are')} sent with the characters that they stand for: {', '.join(fields)}"
             )
 
 
-def describe_unmapped(mapping: FieldMapping, unmapped_columns: Sequence[str]) -> Iterator[str]:
+def describe_unmapped_columns(mapping: FieldMapping, unmapped_columns: Sequence[str]) -> Iterator[str]:
     """Yield messages about columns that are not used, and about a column with whole names."""
     if unmapped_columns:
         yield f"columns not used: {', '.join(unmapped_columns)}"
@@ -141,13 +143,13 @@ def describe_unmapped(mapping: FieldMapping, unmapped_columns: Sequence[str]) ->
         )
 
 
-def describe_numbers(mapping: FieldMapping, number_cells: Mapping[str, int]) -> Iterator[str]:
-    """Yield a message for each column that has number cells and belongs to a text field. `number_cells` is the number
-    of such cells by column."""
+def describe_number_cells(mapping: FieldMapping, number_cell_counts: Mapping[str, int]) -> Iterator[str]:
+    """Yield a message for each column that has number cells and belongs to a text field. `number_cell_counts` is the
+    number of such cells by column."""
     for name in _TEXT_FIELDS:
         rule = mapping.rules.get(name)
         for column in rule.columns if rule is not None else ():
-            if cell_count := number_cells.get(column, 0):
+            if cell_count := number_cell_counts.get(column, 0):
                 yield (
                     f"{count(cell_count, 'cell')} of the column {column} ({name}) "
                     f"{agree(cell_count, 'is a number', 'are numbers')} in the workbook, not text: "
@@ -175,7 +177,7 @@ def describe_opt_outs(tally: Tally, drift_file: str | None) -> Iterator[str]:
         )
 
 
-def describe_reactivated(tally: Tally, *, is_planned: bool = False) -> Iterator[str]:
+def describe_reactivated_rows(tally: Tally, *, is_planned: bool = False) -> Iterator[str]:
     """Yield a message about rows that were created as active although the list shows their identities as inactive."""
     if row_count := tally.reactivated_count:
         verb = "would be" if is_planned else agree(row_count, "was", "were")
@@ -188,14 +190,14 @@ def describe_reactivated(tally: Tally, *, is_planned: bool = False) -> Iterator[
 
 def describe_leftovers(tally: Tally) -> Iterator[str]:
     """Yield a message about unresolved creates of earlier runs without a row in this run, for each kind of result."""
-    described_counts = (
+    counts_by_description = (
         (_describe_leftover(leftover), entry_count) for leftover, entry_count in tally.leftovers.items()
     )
-    for description, entry_count in sorted(described_counts):
-        creates_text = count(entry_count, "unresolved create")
+    for description, entry_count in sorted(counts_by_description):
+        unresolved_creates_text = count(entry_count, "unresolved create")
         yield (
-            f"{creates_text} of earlier runs without a row in this run {agree(entry_count, 'is', 'are')} now "
-            f"{description}"
+            f"{unresolved_creates_text} of earlier runs without a row in this run {agree(entry_count, 'is', 'are')} "
+            f"now {description}"
         )
 
 

@@ -44,8 +44,8 @@ class _ListContents:
     """The identities of a suppression list, and the numbers of rows without an identity."""
 
     digests: list[Digests] = field(default_factory=lambda: [join_digests((), IDENTITY_BYTES)])
-    empty_rows: list[int] = field(default_factory=list)  # numbers of rows with an empty cell
-    unreadable_rows: list[int] = field(default_factory=list)  # numbers of rows whose cell is not an identity
+    empty_row_numbers: list[int] = field(default_factory=list)  # numbers of rows with an empty cell
+    unreadable_row_numbers: list[int] = field(default_factory=list)  # numbers of rows whose cell is not an identity
     messages: list[str] = field(default_factory=list)
 
 
@@ -65,11 +65,12 @@ def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> t
                 _read_chunk(list_contents, chunk, plan)
         except SourceError as error:
             raise type(error)(f"the suppression list cannot be read: {error}. Nothing was sent") from None
-    name, empty_rows, unreadable_rows = source.name, list_contents.empty_rows, list_contents.unreadable_rows
+    name, empty_row_numbers = source.name, list_contents.empty_row_numbers
+    unreadable_row_numbers = list_contents.unreadable_row_numbers
     suppression = Suppression(
         plan.job, plan.field, np.concatenate(list_contents.digests), name=name, max_shrink=plan.max_shrink
     )
-    if not suppression.size and not empty_rows and not unreadable_rows:
+    if not suppression.size and not empty_row_numbers and not unreadable_row_numbers:
         raise ConfigurationError(
             f"the suppression list {name} has no rows, so everybody would be sent. Nothing was sent. Find out why the "
             "list is empty. If nobody should be suppressed, remove the list (suppress.file or suppress.sql) from the "
@@ -78,23 +79,23 @@ def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> t
     if not suppression.size:
         raise ConfigurationError(
             f"the suppression list {name} suppresses no subscriber: none of its "
-            f"{len(empty_rows) + len(unreadable_rows):,} rows has {_ARTICLES[plan.field]} in the column "
+            f"{len(empty_row_numbers) + len(unreadable_row_numbers):,} rows has {_ARTICLES[plan.field]} in the column "
             f"{plan.column}; correct suppress.column or suppress.field. Nothing was sent"
         )
-    if unreadable_rows:
-        row_count = len(unreadable_rows)
+    if unreadable_row_numbers:
+        row_count = len(unreadable_row_numbers)
         raise ContentError(
             f"the suppression list {name}: {count(row_count, 'row')} "
-            f"({agree(row_count, 'row number', 'row numbers')} {_format_row_numbers(unreadable_rows)}) "
+            f"({agree(row_count, 'row number', 'row numbers')} {_format_row_numbers(unreadable_row_numbers)}) "
             f"{agree(row_count, 'has', 'have')} something else than {_ARTICLES[plan.field]} in the column "
             f"{plan.column}, such as a domain or a hash. Correct or remove {agree(row_count, 'the row', 'the rows')}, "
             "because a suppressed subscriber may be meant. Nothing was sent"
         )
-    if empty_rows:
-        row_count = len(empty_rows)
+    if empty_row_numbers:
+        row_count = len(empty_row_numbers)
         list_contents.messages.append(
             f"suppression list {name}: the column {plan.column} is empty in {count(row_count, 'row')} "
-            f"({agree(row_count, 'row number', 'row numbers')} {_format_row_numbers(empty_rows)}), so "
+            f"({agree(row_count, 'row number', 'row numbers')} {_format_row_numbers(empty_row_numbers)}), so "
             f"{agree(row_count, 'it suppresses', 'they suppress')} nobody"
         )
     return suppression, list_contents.messages
@@ -142,12 +143,12 @@ def _read_chunk(list_contents: _ListContents, chunk: Chunk, plan: SuppressionPla
         mapped_chunk.null_positions,
     )  # a person must decide what N/A means here
     validation_result = validate_rows(mapped_frame, ValidationRules(identity=plan.field), today=date.max)
-    values = validation_result.subscribers[plan.field]
-    list_contents.digests.append(compute_identities(values, plan.field))
+    identity_values = validation_result.subscribers[plan.field]
+    list_contents.digests.append(compute_identities(identity_values, plan.field))
     if plan.field == "email":  # =ann@x.org is a valid address, but ann@x.org is probably meant
-        texts = pa.array(values, pa.large_string())
-        odd_mask = pc.or_(pc.match_substring_regex(texts, "^[^A-Za-z0-9_]"), pc.invert(pc.string_is_ascii(texts)))
-        normalised_texts = [unicodedata.normalize("NFKC", text) for text in texts.filter(odd_mask).to_pylist()]
+        texts = pa.array(identity_values, pa.large_string())
+        unusual_mask = pc.or_(pc.match_substring_regex(texts, "^[^A-Za-z0-9_]"), pc.invert(pc.string_is_ascii(texts)))
+        normalised_texts = [unicodedata.normalize("NFKC", text) for text in texts.filter(unusual_mask).to_pylist()]
         addresses = [re.sub(r"^[^\w@]+", "", text) for text in normalised_texts]  # without signs such as `=` in front
         list_contents.digests.append(compute_identities(pd.Series(addresses, dtype="str"), "email"))
     domain_mask = mapped_frame[plan.field].str.startswith("*@").to_numpy(dtype=bool, na_value=False)
@@ -156,16 +157,16 @@ def _read_chunk(list_contents: _ListContents, chunk: Chunk, plan: SuppressionPla
     ):
         cell, row_number = mapped_frame[plan.field].iloc[position], int(chunk.numbers[position])
         if position in null_positions:
-            list_contents.unreadable_rows.append(row_number)
-        elif not isinstance(cell, str) or not (text := cell.translate(_INVISIBLE).strip()):
-            list_contents.empty_rows.append(row_number)
+            list_contents.unreadable_row_numbers.append(row_number)
+        elif not isinstance(cell, str) or not (text := cell.translate(_INVISIBLE_CHARACTERS).strip()):
+            list_contents.empty_row_numbers.append(row_number)
         elif plan.field == "email" and not domain_mask[position] and (addresses := read_addresses(text)):
             list_contents.digests.append(compute_identities(pd.Series(addresses, dtype="str"), "email"))
         else:
-            list_contents.unreadable_rows.append(row_number)
+            list_contents.unreadable_row_numbers.append(row_number)
 
 
-_INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
+_INVISIBLE_CHARACTERS = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
 """Invisible characters that a copied address may contain."""
 
 

@@ -63,7 +63,7 @@ def plan_sync(job: Job, settings: Settings, request: RunRequest = _DEFAULT_REQUE
     )
     source = open_source(job.source) if increment is None else increment.source
     plan = _plan_load("sync", job, subscriber, source, settings, request)
-    plan = replace(plan, owner_job=job.name, increment=increment, is_own_source=True, is_full=request.is_full)
+    plan = replace(plan, owner_job=job.name, increment=increment, is_complete_job_source=True, is_full=request.is_full)
     return plan if request.shard.is_whole else _limit_to_shard(plan, request.shard)
 
 
@@ -86,12 +86,12 @@ def plan_import(
     return replace(plan, owner_job=job.name) if has_job_file else replace(plan, options=options)
 
 
-def plan_validation(job: Job, limit: int | None, *, is_own_source: bool = True) -> RowsPlan:
+def plan_validation(job: Job, limit: int | None, *, is_complete_job_source: bool = True) -> RowsPlan:
     """Return the plan to validate the rows of a job's source. Raises ConfigurationError and SourceError."""
     subscriber = _find_subscriber(job)
     if job.source is None:
         raise ConfigurationError(f"The job {job.name} has no source. Name a file: connector validate FILE --job JOB")
-    source = open_source(job.source) if is_own_source else _open_import_source(job, None)
+    source = open_source(job.source) if is_complete_job_source else _open_import_source(job, None)
     return _plan_rows(job, subscriber, source, limit)
 
 
@@ -121,7 +121,7 @@ def _plan_rows(job: Job, subscriber: JobSubscriber, source: Source, limit: int |
             suppression=plan_suppression(job),
             limit=limit,
             ignored_columns=job.ignore,
-            is_empty_refused=job.source is None or job.source.file is not None,
+            refuses_empty_source=job.source is None or job.source.file is not None,
         )
         return check_plan(plan)
 
@@ -141,7 +141,7 @@ def _plan_load(
         guard=None if job.guard is None else LoadGuard(**job.guard.model_dump()),
         job_path=job.path,
         receipts=receipts,
-        fails_on_new_only=job.fail_on == "new",
+        fails_only_on_new_problems=job.fail_on == "new",
     )
 
 

@@ -92,9 +92,10 @@ IDENTITY_PATHS = tuple((name, FIELD_BY_NAME[name].path[0]) for name in IDENTITIE
 
 _MASK_CHARACTERS = "*•…"  # characters with which a service masks a part of an address
 
-_SENTINEL_COUNT = 1000  # number of latest sentinels that a run keeps (architecture 4.5 c)
-_SAMPLE_COUNT = 3  # samples of each class; a filter fails only if it finds none of them, because one may have vanished
-_CLASS_COUNT = 500  # number of spelling classes with samples; a look-up in any other class needs a sweep
+_MAX_SENTINELS = 1000  # number of latest sentinels that a run keeps (architecture 4.5 c)
+# Samples of each class. A filter fails only if it finds none of them, because one may have vanished.
+_MAX_SAMPLES_OF_CLASS = 3
+_MAX_SAMPLED_CLASSES = 500  # number of spelling classes with samples; a look-up in any other class needs a sweep
 _ONE_MOMENT_REASONS = frozenset({CertificateReason.ONE_ANSWER, CertificateReason.TWO_SWEEPS})
 """Reasons of a certificate whose reading shows the list as it was at one moment."""
 
@@ -127,7 +128,7 @@ class LookupResult:
     """The sentinels that the look-up showed. A look-up by filters asks only for the latest sentinels."""
     lag_s: float  # a lower bound of the list's lag; 0: no sign of a lag
     started_at: float  # monotonic
-    is_by_filter: bool = False  # whether filters were used; if false, the list was read
+    is_filter_result: bool = False  # whether filters were used; if false, the list was read
 
     @property
     def latest_sentinel_at(self) -> float:
@@ -208,9 +209,9 @@ class ListStats:
 
     def _add_sample(self, spelling_class: SpellingClass, sample: ListedSubscriber) -> None:
         samples = self.samples_by_class.get(spelling_class)
-        if samples is None and len(self.samples_by_class) < _CLASS_COUNT:
+        if samples is None and len(self.samples_by_class) < _MAX_SAMPLED_CLASSES:
             self.samples_by_class[spelling_class] = [sample]
-        elif samples is not None and len(samples) < _SAMPLE_COUNT:
+        elif samples is not None and len(samples) < _MAX_SAMPLES_OF_CLASS:
             samples.append(sample)
         elif not spelling_class.traits:
             self._fields_with_plain_samples.add(spelling_class.field)
@@ -255,7 +256,7 @@ class ShownSubscribers:
 class LookupState:
     """Facts that all look-ups of a run share, in every base. A base that the account's list hides has its own state."""
 
-    sentinels: deque[Sentinel] = field(default_factory=lambda: deque(maxlen=_SENTINEL_COUNT))
+    sentinels: deque[Sentinel] = field(default_factory=lambda: deque(maxlen=_MAX_SENTINELS))
     largest_lag_s: float = 0.0  # the largest lag of the list on record for the account (architecture 4.5 c)
     stats: ListStats | None = None
     unusable_fields: set[str] = field(default_factory=set)  # the service ignores or refuses the filters of these fields
@@ -323,7 +324,8 @@ class ListAccess:
     requested_base_name: str | None = None
     """The name of the base, if the job gives no id of the base. Answers must have this name."""
     inactive_identities: InactiveIdentities = field(default_factory=InactiveIdentities)  # shared by all bases
-    draw: Callable[[int], bytes] = os.urandom  # returns this many random bytes; simulations pass their own function
+    # Returns this many random bytes. Simulations pass their own function.
+    draw_bytes: Callable[[int], bytes] = os.urandom
     state: LookupState = field(default_factory=LookupState)  # shared by all bases of the run
     unverified_entries: tuple[ConfirmedEntry, ...] = ()
     known_ids: KnownIds = field(default_factory=KnownIds)  # shared by all bases of the run

@@ -46,19 +46,19 @@ async def find_known_subscriber(access: ListAccess, subscriber_id: int) -> Known
     return KnownSubscriber(subscriber_id) if is_shown else None
 
 
-async def find_existing_ids(access: ListAccess, found_ids: Mapping[int, bool]) -> set[int]:
+async def find_existing_ids(access: ListAccess, run_membership_by_id: Mapping[int, bool]) -> set[int]:
     """Return the ids of found subscribers that existed before their unresolved creates.
 
-    `found_ids` has, for each id, whether the create is of this run. The subscriber of a create of this run existed
-    before if a look-up has shown the id before the run's first create. Any subscriber existed before if another entry
-    of the account has the id."""
-    if not found_ids:
+    `run_membership_by_id` has, for each id, whether the create is of this run. The subscriber of a create of this run
+    existed before if a look-up has shown the id before the run's first create. Any subscriber existed before if another
+    entry of the account has the id."""
+    if not run_membership_by_id:
         return set()
     account, known_ids = access.journal.base.account, access.known_ids
-    holders = await access.journal.execute(lambda ledger: ledger.find_holders(account, list(found_ids)))
+    holders = await access.journal.execute(lambda ledger: ledger.find_holders(account, list(run_membership_by_id)))
     ids_before_creates = {
         subscriber_id
-        for subscriber_id, is_of_this_run in found_ids.items()
+        for subscriber_id, is_of_this_run in run_membership_by_id.items()
         if is_of_this_run and known_ids.was_shown_before_creates(subscriber_id)
     }
     return ids_before_creates.union(holder.subscriber_id for holder in holders)
@@ -80,7 +80,9 @@ async def find_rows_by_id(access: ListAccess, subscriber_id: int, *, can_wait: b
     return []
 
 
-async def find_ids(access: ListAccess, sentinel: Sentinel, query: ListQuery) -> tuple[set[int] | None, set[int]]:
+async def find_ids_of_sentinel(
+    access: ListAccess, sentinel: Sentinel, query: ListQuery
+) -> tuple[set[int] | None, set[int]]:
     """Return two sets of ids that the list shows for a new subscriber: the ids of all matching rows, and the ids of the
     matching rows that show the base of the subscriber.
 

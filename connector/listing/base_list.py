@@ -35,8 +35,8 @@ from connector.texts import count
 
 logger = logging.getLogger(__name__)
 
-_COMMIT_ROWS = 20_000  # listed subscribers in one commit
-_COMPARED_ENTRIES = 20_000  # confirmed entries that are compared with a listing: enough to notice one in a thousand
+_ROWS_PER_COMMIT = 20_000  # listed subscribers in one commit
+_MAX_COMPARED_ENTRIES = 20_000  # confirmed entries that are compared with a listing: enough to notice one in a thousand
 MAX_SHOWN_RECORDS = 8
 """The largest number of subscribers of a look-up that are recorded as shown. Later runs recognise the account by them
 (architecture 4.10)."""
@@ -44,7 +44,7 @@ MAX_SHOWN_RECORDS = 8
 _DIGEST_BYTES = 8  # bytes of each digest: two collide in 1 of 400,000 listings of ten million subscribers
 
 
-class EmptiedError(RunAborted):
+class EmptiedListError(RunAborted):
     """The list shows none of the known subscribers that were looked up."""
 
     def __init__(self, looked_up_count: int) -> None:
@@ -84,7 +84,7 @@ async def list_account(
     The subscribers of `keys` are stored with their values, for a comparison. With `keeps_other_bases`, the subscribers
     of all other bases are also stored, because later rows may be for these bases.
 
-    Raises ListFailed if the service does not return its list, and EmptiedError if the list shows none of the known
+    Raises ListFailed if the service does not return its list, and EmptiedListError if the list shows none of the known
     subscribers of a base. Raises RunAborted if a base is not the intended one or the run must stop.
     """
     access, started_at = accesses[0], accesses[0].clock.monotonic()
@@ -96,8 +96,8 @@ async def list_account(
     # If only the end of the list is read again, newcomers of a class that the list hides are not read.
     is_ascending = certificate.order is Order.ID or not certificate.distinct
     is_renewable = certificate.is_complete and is_ascending and not certificate.hidden
-    end = ListEnd(rows.last_id, certificate.distinct) if is_renewable else None
-    return Listing(certificate, rows, started_at, end)
+    list_end = ListEnd(rows.last_id, certificate.distinct) if is_renewable else None
+    return Listing(certificate, rows, started_at, list_end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,26 +109,28 @@ class BaseCounts:
     unlisted_count: int
 
 
-async def record_base(access: ListAccess, rows: SweptRows, *, first_part: int) -> BaseCounts:
+async def record_base(access: ListAccess, rows: SweptRows, *, first_part_index: int) -> BaseCounts:
     """Record the subscribers of the base among `rows` in the ledger, so that the run does not create them. Return
     counts of the listed subscribers.
 
-    The reading need not be complete, because a listed subscriber exists in any case. `first_part` is an earlier
+    The reading need not be complete, because a listed subscriber exists in any case. `first_part_index` is an earlier
     `part_count` of `rows`: the older parts are recorded already. The id of the base is recorded first, because another
     base may have the same name.
     """
     journal, identity, reader = access.journal, access.policy.identity, build_reader(access, ())
-    our_bases = [
+    matching_bases = [
         listed_base for listed_base in rows.bases if reader.is_of_base({"Id": listed_base[0], "Name": listed_base[1]})
     ]
-    if our_bases and journal.base.service_id is None and reader.service_id is not None:
+    if matching_bases and journal.base.service_id is None and reader.service_id is not None:
         await journal.record_base_id(reader.service_id, access.requested_base_name or "")
     base, digests, ids, unrecorded_pairs = journal.base, array("Q"), array("q"), list[tuple[bytes, int]]()
-    for pairs in (page_pairs for base in our_bases for page_pairs in rows.read(base, first_part=first_part)):
+    for pairs in (
+        page_pairs for base in matching_bases for page_pairs in rows.read(base, first_part_index=first_part_index)
+    ):
         digests.frombytes(b"".join(digest[:_DIGEST_BYTES] for digest, _ in pairs))
         ids.extend(subscriber_id for _, subscriber_id in pairs)
         unrecorded_pairs += pairs
-        if len(unrecorded_pairs) >= _COMMIT_ROWS:
+        if len(unrecorded_pairs) >= _ROWS_PER_COMMIT:
             await _record_listed_subscribers(access, unrecorded_pairs)
             unrecorded_pairs = []
     await _record_listed_subscribers(access, unrecorded_pairs)
@@ -136,7 +138,7 @@ async def record_base(access: ListAccess, rows: SweptRows, *, first_part: int) -
     await journal.execute(lambda ledger: ledger.record_shown_identities(base, shown_identities))
     listed_digests, listed_ids = np.frombuffer(digests, dtype=np.uint64), np.frombuffer(ids, dtype=np.int64)
     unlisted_count = 0
-    if not first_part:
+    if not first_part_index:
         latest_confirmed_at = rows.started_at - access.expected_lag_s
         identities, confirmed_ids = await journal.execute(
             lambda ledger: ledger.list_confirmed_ids(base, identity, journal.run_key, latest_confirmed_at)
@@ -156,8 +158,8 @@ async def _record_listed_subscribers(access: ListAccess, pairs: Sequence[tuple[b
 def _count_duplicates(digests: npt.NDArray[np.uint64], ids: npt.NDArray[np.int64]) -> int:
     """Return the number of digests that have more than one id. A digest may occur twice with the same id, because a
     listing may show a subscriber twice."""
-    order = np.lexsort((ids, digests))
-    digests, ids = digests[order], ids[order]
+    sorted_indexes = np.lexsort((ids, digests))
+    digests, ids = digests[sorted_indexes], ids[sorted_indexes]
     duplicate_mask = (digests[1:] == digests[:-1]) & (ids[1:] != ids[:-1])
     return len(np.unique(digests[1:][duplicate_mask]))
 
@@ -244,22 +246,22 @@ async def _sweep_list(
     """Read the list that the accesses share, and update their state. Return the certificate, and the `watched_ids` that
     the list showed.
 
-    Raises EmptiedError if a complete list shows none of the unverified entries of a base (architecture 4.10). If the
-    list may not show these entries yet, read it once more after the time at which it must show them.
+    Raises EmptiedListError if a complete list shows none of the unverified entries of a base (architecture 4.10). If
+    the list may not show these entries yet, read it once more after the time at which it must show them.
     """
     certificate, seen_ids = await _read_and_record(accesses, sink, watched_ids)
-    if certificate.is_complete and await _wait_for_unverified(accesses):
+    if certificate.is_complete and await _wait_for_unverified_entries(accesses):
         certificate, seen_ids = await _read_and_record(accesses, sink, watched_ids)
-    unverified_counts = [len(access.unverified_entries) for access in accesses if access.unverified_entries]
-    if certificate.is_complete and unverified_counts:
-        raise EmptiedError(unverified_counts[0])
+    unverified_entry_counts = [len(access.unverified_entries) for access in accesses if access.unverified_entries]
+    if certificate.is_complete and unverified_entry_counts:
+        raise EmptiedListError(unverified_entry_counts[0])
     return certificate, seen_ids
 
 
-async def _wait_for_unverified(accesses: Sequence[ListAccess]) -> bool:
+async def _wait_for_unverified_entries(accesses: Sequence[ListAccess]) -> bool:
     """Wait until the list must show the unverified entries of all bases. Return whether a wait was needed."""
-    waits = [await wait_until_listed(access, access.unverified_entries) for access in accesses]
-    return any(waits)
+    has_waited_by_base = [await wait_until_listed(access, access.unverified_entries) for access in accesses]
+    return any(has_waited_by_base)
 
 
 async def _read_and_record(
@@ -310,7 +312,7 @@ async def _read_shared_list(
         base_ids=base_ids,
         known_hidden_classes=access.state.hidden_classes,
         earlier_total=earlier_total,
-        draw=access.draw,
+        draw_bytes=access.draw_bytes,
     )
     certificate = await access.stop.wait_until_stopped(read_whole_list())
     if certificate.total_last == 0 and not certificate.is_complete:
@@ -328,12 +330,15 @@ def _record_reading(
 ) -> None:
     """Record the facts of a reading. The evidence of the reading counted the subscribers of the bases `base_ids`."""
     state.swept_sentinel_ids, state.swept_activity_values = seen_sentinel_ids, sink.activity_values
-    state.is_list_unreadable, state.unreadable_reason = not certificate.is_complete, describe_unreadable(certificate)
+    state.is_list_unreadable, state.unreadable_reason = (
+        not certificate.is_complete,
+        describe_unreadable_list(certificate),
+    )
     state.are_classes_known |= certificate.is_complete
     state.hidden_classes = tuple(dict.fromkeys([*state.hidden_classes, *certificate.hidden]))
     state.unshown_classes = certificate.unshown_classes
-    has_changed = certificate.total_first != certificate.total_last or certificate.appeared or certificate.vanished
-    state.swept_base_ids = frozenset(base_ids if certificate.is_complete and not has_changed else ())
+    has_list_changed = certificate.total_first != certificate.total_last or certificate.appeared or certificate.vanished
+    state.swept_base_ids = frozenset(base_ids if certificate.is_complete and not has_list_changed else ())
     sink.stats.total_count, sink.stats.request_count = certificate.total_last, certificate.pages
     state.stats = sink.stats
 
@@ -356,7 +361,7 @@ async def wait_until_listed(access: ListAccess, entries: Sequence[ConfirmedEntry
 async def _find_unlisted_entries(accesses: Sequence[ListAccess], ids: IdArray) -> Sequence[int]:
     """Return ids of confirmed entries of the bases that the list should show by now and that are not among `ids`
     (architecture 7, rule 7)."""
-    unlisted_entry_ids, max_entries = list[int](), max(1, _COMPARED_ENTRIES // len(accesses))
+    unlisted_entry_ids, max_entries = list[int](), max(1, _MAX_COMPARED_ENTRIES // len(accesses))
     for access in accesses:
         entries = await access.journal.execute(partial(_find_confirmed_entries, access, max_entries))
         latest_confirmed_at = access.clock.now().timestamp() - access.expected_lag_s
@@ -367,11 +372,11 @@ async def _find_unlisted_entries(accesses: Sequence[ListAccess], ids: IdArray) -
 
 
 def _find_confirmed_entries(access: ListAccess, max_entries: int, ledger: Ledger) -> list[ConfirmedEntry]:
-    random_identity, run_key = access.draw(IDENTITY_BYTES), access.journal.run_key
+    random_identity, run_key = access.draw_bytes(IDENTITY_BYTES), access.journal.run_key
     return ledger.find_confirmed_entries(access.journal.base, random_identity, max_entries, before_run_key=run_key)
 
 
-def describe_unreadable(certificate: Certificate) -> str:
+def describe_unreadable_list(certificate: Certificate) -> str:
     """Return the reason why this listing proves no absence, or "" if the listing is complete."""
     if certificate.is_complete:
         return ""
@@ -391,13 +396,13 @@ def describe_unreadable(certificate: Certificate) -> str:
         )
     if certificate.reason is CertificateReason.TOTAL_COUNT:
         total_count = certificate.total_last
-        total_text = (
+        total_count_text = (
             "has no TotalCount"
             if total_count is None
             else f"has a TotalCount of {total_count:,}, which is not its size"
         )
         return (
-            f"the list {total_text} (if the list is whole, run again with --ignore-total-count, or with "
+            f"the list {total_count_text} (if the list is whole, run again with --ignore-total-count, or with "
             "load.ignore_total_count in the job)"
         )
     return f"the list could not be read whole ({certificate.reason})"

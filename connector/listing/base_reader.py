@@ -107,11 +107,11 @@ class BaseReader:
             base = {}
         base_name, has_id = base.get("Name"), type(base.get("Id")) is int
         if self._requested_base_name is not None and isinstance(base_name, str):
-            is_unclear = not has_id and fold_base_name(base_name) == self._folded_name
+            is_base_unclear = not has_id and fold_base_name(base_name) == self._folded_name
         else:
-            is_unclear = not has_id or self.service_id is None
-        if is_unclear:
-            raise self._build_unclear_error("Id and name" if has_id else "Id")
+            is_base_unclear = not has_id or self.service_id is None
+        if is_base_unclear:
+            raise self._build_unclear_base_error("Id and name" if has_id else "Id")
         service_id, base_name = base.get("Id"), base.get("Name")
         if self._requested_base_name is None or not isinstance(base_name, str):
             return bool(service_id == self.service_id)
@@ -129,7 +129,7 @@ class BaseReader:
             )
         return False
 
-    def _build_unclear_error(self, missing_parts: str) -> ConfigurationError:
+    def _build_unclear_base_error(self, missing_parts: str) -> ConfigurationError:
         advice = "Set load.look to none to create without looking, which creates existing subscribers a second time"
         if self._requested_base_name is not None:
             advice = "Give the base by its id. The id is enough if the list shows the Ids of bases"
@@ -207,7 +207,7 @@ class SweptRows:
                 continue
             base_name = listed_base.get("Name")
             base = listed_base["Id"], base_name if isinstance(base_name, str) else None
-            if not (self._is_of_run(base) or self._keeps_other_bases):
+            if not (self._is_base_of_run(base) or self._keeps_other_bases):
                 rows_of_other_bases.append(wire_object)
                 continue
             pairs = reader.read_identities(wire_object)
@@ -231,11 +231,11 @@ class SweptRows:
             values = [value for identity, subscriber_id in pairs for value in (identity.hex(), subscriber_id)]
             self._part_indexes_by_base[base].append(self._values.add([values]))
 
-    def read(self, base: ListedBase, *, first_part: int = 0) -> Iterator[list[tuple[bytes, int]]]:
-        """Yield the identities and ids of the base, page by page. Skip the parts with an index below `first_part`. The
-        caller has read `first_part` from `part_count` at an earlier time."""
+    def read(self, base: ListedBase, *, first_part_index: int = 0) -> Iterator[list[tuple[bytes, int]]]:
+        """Yield the identities and ids of the base, page by page. Skip the parts with an index below
+        `first_part_index`. The caller has read `first_part_index` from `part_count` at an earlier time."""
         for part_index in self._part_indexes_by_base[base]:
-            if part_index >= first_part:
+            if part_index >= first_part_index:
                 values = self._values.read(part_index)
                 yield [(bytes.fromhex(values[index]), values[index + 1]) for index in range(0, len(values), 2)]
 
@@ -246,8 +246,8 @@ class SweptRows:
             return {}
         digests, ids = (np.array(column) for column in self._emails_by_base[base])
         if self._sorted_email_counts.get(base) != len(digests):  # not sorted yet, or the listing was renewed
-            order = np.argsort(digests, kind="stable")
-            digests, ids = digests[order], ids[order]
+            sorted_indexes = np.argsort(digests, kind="stable")
+            digests, ids = digests[sorted_indexes], ids[sorted_indexes]
             self._emails_by_base[base] = array("Q", digests.tobytes()), array("q", ids.tobytes())
             self._sorted_email_counts[base] = len(digests)
         requested_digests = np.array([_compute_short_digest(identity) for identity in identities], dtype=np.uint64)
@@ -259,7 +259,7 @@ class SweptRows:
             if is_found
         }
 
-    def _is_of_run(self, base: ListedBase) -> bool:
+    def _is_base_of_run(self, base: ListedBase) -> bool:
         if base not in self._run_membership:
             service_id, base_name = base
             # Every reader checks the name, because a reader raises if its base has another name or another Id.

@@ -37,7 +37,7 @@ Sample = tuple[int, object]
 """A listed subscriber: its Id, and its value in the field of the filter."""
 
 _SAMPLE_COUNT = 2  # a filter is tried with this many subscribers, because the first one may have vanished
-_HEAD_ROWS = 200  # rows at the head of the list, from which the trials choose subscribers
+_HEAD_ROW_COUNT = 200  # rows at the head of the list, from which the trials choose subscribers
 _CLASS_FIELDS = ("is_active", "gender")  # fields with two or three values: each value is a class
 _FILTERS_BY_SELECTIVITY = ("id", "client_user_id", "email", "last_name", "first_name", "base_id", "gender", "is_active")
 
@@ -48,7 +48,7 @@ class ControlResult(StrEnum):
     EXACT = "exact"  # the filter lists the subscriber of the trial, and only subscribers with the requested value
     PARTIAL = "partial"  # the filter lists the subscriber of the trial, and subscribers with other values
     IGNORED = "ignored"  # the filter lists subscribers that do not have the requested value
-    BY_CASE = "by_case"  # the filter finds an address only in the same case, so it leaves out other spellings
+    CASE_SENSITIVE = "by_case"  # the filter finds an address only in the same case, so it leaves out other spellings
     BROKEN = "broken"  # the filter does not find a listed subscriber by the subscriber's value
     INCONCLUSIVE = "untold"  # the list shows no subscriber of the class, or the service did not answer
 
@@ -62,51 +62,51 @@ class Trial:
     is_proof: bool = False
 
 
-async def try_made_up_value(request_page: RequestPage, name: str, draw: DrawBytes) -> ControlResult:
+async def try_made_up_value(request_page: RequestPage, field_name: str, draw_bytes: DrawBytes) -> ControlResult:
     """Ask for a value that no subscriber has. Return EXACT if the answer is empty, or if every possible value of the
     field is in use."""
-    made_up_value = make_up_value(name, draw)
+    made_up_value = make_up_value(field_name, draw_bytes)
     if made_up_value is None:
         return ControlResult.EXACT
-    page = await request_page(ListQuery(limit=1, **{name: made_up_value}))
+    page = await request_page(ListQuery(limit=1, **{field_name: made_up_value}))
     if page is None:
         return ControlResult.INCONCLUSIVE
     return ControlResult.IGNORED if page.subscribers else ControlResult.EXACT
 
 
-async def try_samples(request_page: RequestPage, name: str, samples: Iterable[Sample]) -> Trial:
+async def try_samples(request_page: RequestPage, field_name: str, samples: Iterable[Sample]) -> Trial:
     """Ask for the values of these subscribers, one after another, until the filter finds a subscriber. A subscriber
     that the filter does not find may have vanished."""
     trial = Trial()
     for sample in samples:
-        trial = await try_sample(request_page, name, sample)
+        trial = await try_sample(request_page, field_name, sample)
         if trial.control_result is not ControlResult.BROKEN:
             return trial
     return trial
 
 
-async def try_sample(request_page: RequestPage, name: str, sample: Sample) -> Trial:
+async def try_sample(request_page: RequestPage, field_name: str, sample: Sample) -> Trial:
     """Ask for the value of this subscriber, and return the result."""
     subscriber_id, value = sample
-    query = _build_query(name, value)
+    query = _build_query(field_name, value)
     page = await request_page(query) if query is not None else None
     if page is None:
         return Trial()
     is_found = any(row.get("Id") == subscriber_id for row in page.subscribers)
-    return Trial(_classify_answer(name, value, page, is_found=is_found), is_found and is_whole(page))
+    return Trial(_classify_answer(field_name, value, page, is_found=is_found), is_found and is_whole(page))
 
 
-def _classify_answer(name: str, value: object, page: ListPage, *, is_found: bool) -> ControlResult:
+def _classify_answer(field_name: str, value: object, page: ListPage, *, is_found: bool) -> ControlResult:
     """Return the result of a request for the value of a listed subscriber. `is_found`: the answer has the
     subscriber."""
     has_only_matches = page.total_count is not None and page.total_count <= len(page.subscribers)
     if not is_found and (has_only_matches or not page.subscribers):
         return ControlResult.BROKEN
     # A full page may lack the subscriber of the trial.
-    if have_requested_values({name: value}, page.subscribers):
+    if have_requested_values({field_name: value}, page.subscribers):
         return ControlResult.EXACT
     # If a field has only two or three values, a filter that lists another value does not filter.
-    return ControlResult.PARTIAL if is_found and name not in _CLASS_FIELDS else ControlResult.IGNORED
+    return ControlResult.PARTIAL if is_found and field_name not in _CLASS_FIELDS else ControlResult.IGNORED
 
 
 def is_whole(page: ListPage) -> bool:
@@ -132,38 +132,41 @@ class FilterTrials:
     """The results of the trials of a reading's filters."""
 
     controls: dict[str, ControlResult]  # by field name
-    sent_filter: str | None  # the filter to send; None: no filter
+    sent_filter_name: str | None  # the filter to send; None: no filter
     expected_ids: frozenset[int]
     """Subscribers at the head of the list that match all filters. The filtered list must show each of them, unless the
     subscriber has vanished."""
 
 
-async def try_filters(request_page: RequestPage, filters: Mapping[str, object], draw: DrawBytes) -> FilterTrials:
+async def try_filters(request_page: RequestPage, filters: Mapping[str, object], draw_bytes: DrawBytes) -> FilterTrials:
     """Try each of these filters alone (service-api.md 4.3): one request for all filters, and at most five for each."""
     head_rows = await _read_head(request_page)
     if not head_rows and "base_id" in filters:  # the list may show the base only to a request with its Id
         head_rows = await _read_head(request_page, filters["base_id"])
-    controls = {name: await _try_filter(request_page, name, value, head_rows, draw) for name, value in filters.items()}
+    controls = {
+        field_name: await _try_filter(request_page, field_name, value, head_rows, draw_bytes)
+        for field_name, value in filters.items()
+    }
     working_filters = [
-        name for name, result in controls.items() if result in (ControlResult.EXACT, ControlResult.PARTIAL)
+        field_name for field_name, result in controls.items() if result in (ControlResult.EXACT, ControlResult.PARTIAL)
     ]
-    sent_filter = min(working_filters, key=_FILTERS_BY_SELECTIVITY.index, default=None)
-    return FilterTrials(controls, sent_filter, _find_matching(filters, head_rows))
+    sent_filter_name = min(working_filters, key=_FILTERS_BY_SELECTIVITY.index, default=None)
+    return FilterTrials(controls, sent_filter_name, _find_matching_ids(filters, head_rows))
 
 
 async def find_still_listed_ids(
     request_page: RequestPage, filters: Mapping[str, object], missing_ids: frozenset[int]
 ) -> frozenset[int]:
     """Return the ids that the head of the unfiltered list still shows, among ids that a filtered reading lacks."""
-    return missing_ids & _find_matching(filters, await _read_head(request_page)) if missing_ids else missing_ids
+    return missing_ids & _find_matching_ids(filters, await _read_head(request_page)) if missing_ids else missing_ids
 
 
 async def _read_head(request_page: RequestPage, base_id: Any = None) -> Sequence[dict[str, Any]]:
-    page = await request_page(ListQuery(limit=_HEAD_ROWS, base_id=base_id))
+    page = await request_page(ListQuery(limit=_HEAD_ROW_COUNT, base_id=base_id))
     return page.subscribers if page is not None else []
 
 
-def _find_matching(filters: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> frozenset[int]:
+def _find_matching_ids(filters: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> frozenset[int]:
     """Return the ids of the rows that match the filters."""
     match_mask = _build_match_mask(filters, rows).tolist()
     return frozenset(
@@ -172,31 +175,41 @@ def _find_matching(filters: Mapping[str, object], rows: Sequence[dict[str, Any]]
 
 
 async def _try_filter(
-    request_page: RequestPage, name: str, requested_value: object, rows: Sequence[dict[str, Any]], draw: DrawBytes
+    request_page: RequestPage,
+    field_name: str,
+    requested_value: object,
+    rows: Sequence[dict[str, Any]],
+    draw_bytes: DrawBytes,
 ) -> ControlResult:
-    negative_control = await try_made_up_value(request_page, name, draw)
+    negative_control = await try_made_up_value(request_page, field_name, draw_bytes)
     if negative_control is not ControlResult.EXACT:
         return negative_control
     control_result = ControlResult.INCONCLUSIVE
-    for row, value in _choose_samples(name, requested_value, rows):
-        control_result = await _try_spellings(request_page, name, (row["Id"], value))
+    for row, value in _choose_samples(field_name, requested_value, rows):
+        control_result = await _try_spellings(request_page, field_name, (row["Id"], value))
         if control_result is not ControlResult.BROKEN:
             return control_result
     return control_result
 
 
-async def _try_spellings(request_page: RequestPage, name: str, sample: Sample) -> ControlResult:
+async def _try_spellings(request_page: RequestPage, field_name: str, sample: Sample) -> ControlResult:
     """Try the filter with a listed subscriber. For an address, first change the case of the letters, because addresses
     are compared without case (docs/glossary.md).
     """
-    if name != "email":
-        return (await try_sample(request_page, name, sample)).control_result
+    if field_name != "email":
+        return (await try_sample(request_page, field_name, sample)).control_result
     subscriber_id, value = sample
-    control_result = (await try_sample(request_page, name, (subscriber_id, change_case(str(value))))).control_result
+    control_result = (
+        await try_sample(request_page, field_name, (subscriber_id, change_case(str(value))))
+    ).control_result
     if control_result is not ControlResult.BROKEN:
         return control_result
-    control_result = (await try_sample(request_page, name, sample)).control_result
-    return ControlResult.BY_CASE if control_result in (ControlResult.EXACT, ControlResult.PARTIAL) else control_result
+    control_result = (await try_sample(request_page, field_name, sample)).control_result
+    return (
+        ControlResult.CASE_SENSITIVE
+        if control_result in (ControlResult.EXACT, ControlResult.PARTIAL)
+        else control_result
+    )
 
 
 def have_requested_values(requested_values: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> bool:
@@ -204,69 +217,69 @@ def have_requested_values(requested_values: Mapping[str, object], rows: Sequence
     return bool(_build_match_mask(requested_values, rows).all())
 
 
-def make_up_value(name: str, draw: DrawBytes) -> Any:
+def make_up_value(field_name: str, draw_bytes: DrawBytes) -> Any:
     """Return a value that no subscriber has, as a negative control, or None if every value of the field is in use."""
-    if name in _CLASS_FIELDS:
+    if field_name in _CLASS_FIELDS:
         return None
-    random_hex = draw(16).hex()
-    if name in ("id", "base_id"):
+    random_hex = draw_bytes(16).hex()
+    if field_name in ("id", "base_id"):
         return (1 << 30) + int(random_hex[:7], 16)  # below 2**31, so that every service can read the number
-    return f"{random_hex}@{random_hex}.invalid" if name == "email" else f"unknown-{random_hex}"  # RFC 2606
+    return f"{random_hex}@{random_hex}.invalid" if field_name == "email" else f"unknown-{random_hex}"  # RFC 2606
 
 
 def _build_match_mask(requested_values: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> Mask:
-    match = build_row_matcher(requested_values)
+    match_rows = build_row_matcher(requested_values)
 
-    def read_values(name: str) -> Sequence[Any]:
-        return [read_field(row, name) for row in rows]
+    def read_values(field_name: str) -> Sequence[Any]:
+        return [read_field(row, field_name) for row in rows]
 
-    return np.ones(len(rows), dtype=np.bool_) if match is None else match(read_values)
+    return np.ones(len(rows), dtype=np.bool_) if match_rows is None else match_rows(read_values)
 
 
 def _choose_samples(
-    name: str, requested_value: object, rows: Sequence[dict[str, Any]]
+    field_name: str, requested_value: object, rows: Sequence[dict[str, Any]]
 ) -> Sequence[tuple[dict[str, Any], object]]:
     """Return listed subscribers with their values. The values are of the class of the requested value, because a trial
     proves nothing for other classes. Subscribers with the requested value come first."""
-    asked_class = _classify_value(name, requested_value)
-    if asked_class is None:
+    requested_class = _classify_value(field_name, requested_value)
+    if requested_class is None:
         return []
-    usable_samples = ((row, value) for row in rows if _is_usable(name, value := _read_value(row, name)))
-    samples = [sample for sample in usable_samples if _classify_value(name, sample[1]) == asked_class]
+    usable_samples = ((row, value) for row in rows if _is_usable(field_name, value := _read_value(row, field_name)))
+    samples = [sample for sample in usable_samples if _classify_value(field_name, sample[1]) == requested_class]
     return sorted(samples, key=lambda sample: sample[1] != requested_value)[:_SAMPLE_COUNT]
 
 
-def _classify_value(name: str, value: object) -> object:
+def _classify_value(field_name: str, value: object) -> object:
     """Return the class of a value, or None if no trial can show how the filter treats the value. A filter is assumed to
     treat all values of a class alike."""
-    if name in _CLASS_FIELDS:
+    if field_name in _CLASS_FIELDS:
         return (value,)
     if not isinstance(value, str):
         return (type(value),)
-    if name != "email":
+    if field_name != "email":
         return describe_spelling(value)
     # A filter that finds an address in lower case and in upper case finds the address in every mixture of cases, unless
     # a letter has more than two forms.
     return describe_spelling(value.lower()) if spellings_differ_only_in_case("email", value) else None
 
 
-def _read_value(subscriber: dict[str, Any], name: str) -> object:
-    value = read_field(subscriber, name)
-    return "" if name == "gender" and value is None else value
+def _read_value(subscriber: dict[str, Any], field_name: str) -> object:
+    value = read_field(subscriber, field_name)
+    return "" if field_name == "gender" and value is None else value
 
 
-def _is_usable(name: str, value: object) -> bool:
-    if name == "gender":
+def _is_usable(field_name: str, value: object) -> bool:
+    if field_name == "gender":
         return value in ("male", "female", "")
-    if name == "is_active":
+    if field_name == "is_active":
         return type(value) is bool
-    return type(value) is int if name in ("id", "base_id") else isinstance(value, str) and bool(value.strip())
+    return type(value) is int if field_name in ("id", "base_id") else isinstance(value, str) and bool(value.strip())
 
 
-def _build_query(name: str, value: Any) -> ListQuery | None:
+def _build_query(field_name: str, value: Any) -> ListQuery | None:
     """Return the query, or None if the value cannot be sent because it has a lone surrogate."""
     try:
-        return ListQuery(**{name: value})
+        return ListQuery(**{field_name: value})
     except ConfigurationError:
         return None
 
@@ -279,26 +292,28 @@ def build_row_matcher(requested_values: Mapping[str, object]) -> RowMatcher | No
     All other values are compared exactly. An email with blanks around it equals only the same text, because no trial
     shows whether the service's filter ignores the blanks.
     """
-    asked_forms = {name: _normalise_value(name, value) for name, value in requested_values.items()}
-    if not asked_forms:
+    normalised_values = {
+        field_name: _normalise_value(field_name, value) for field_name, value in requested_values.items()
+    }
+    if not normalised_values:
         return None
 
-    def match(read_values: ReadValues) -> Mask:
+    def match_rows(read_values: ReadValues) -> Mask:
         field_masks = [
-            [_normalise_value(name, value) == asked_form for value in read_values(name)]
-            for name, asked_form in asked_forms.items()
+            [_normalise_value(field_name, value) == normalised_value for value in read_values(field_name)]
+            for field_name, normalised_value in normalised_values.items()
         ]
         match_mask: Mask = np.logical_and.reduce(np.array(field_masks, dtype=np.bool_))
         return match_mask
 
-    return match
+    return match_rows
 
 
-def _normalise_value(name: str, value: object) -> object:
+def _normalise_value(field_name: str, value: object) -> object:
     """Return the same object for all values of the field that count as equal. Values of different types are not equal:
     True is not 1."""
     if value is None:  # the service's defaults (service-api.md 2.1)
-        value = {"gender": "", "is_active": False}.get(name)
+        value = {"gender": "", "is_active": False}.get(field_name)
     if isinstance(value, str):
-        return normalise_email(value) if name == "email" and value == value.strip() else value
+        return normalise_email(value) if field_name == "email" and value == value.strip() else value
     return (type(value), value)

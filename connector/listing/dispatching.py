@@ -10,7 +10,7 @@ import numpy as np
 
 from connector.listing.controls import RowMatcher, build_row_matcher
 from connector.listing.findings import CLASS_FIELDS
-from connector.listing.pages import PageSink, ReadPage, RowForm
+from connector.listing.pages import PageSink, ReceivedPage, RowForm
 from connector.paging.overlap import IdSet, Mask
 from connector.service.wire import Rows
 
@@ -39,34 +39,34 @@ class PageDispatcher(Generic[Rows]):
     missing_ids: frozenset[int] = _NO_IDS  # expected ids that no row of this sweep has
     sweep_number: int = 0
     row_count: int = 0
-    dropped_count: int = 0
+    dropped_row_count: int = 0
     class_counts: dict[str, Counter[object]] = field(default_factory=dict)
     """The number of rows of each class, by field name and value. Rows that the filters leave out also count."""
 
     def __post_init__(self) -> None:
         self.missing_ids = self.expected_ids
 
-    def dispatch(self, page: ReadPage[Rows]) -> None:
+    def dispatch(self, page: ReceivedPage[Rows]) -> None:
         """Pass the page's rows to the sink. The first page of another sweep resets the counts."""
         if page.sweep_number != self.sweep_number:
             self.sweep_number, self.missing_ids = page.sweep_number, self.expected_ids
-            self.row_count = self.dropped_count = 0
+            self.row_count = self.dropped_row_count = 0
             self.class_counts.clear()
             self.sink.start_sweep(page.sweep_number)
         if self.missing_ids:
             self.missing_ids = self.missing_ids.difference(page.ids.tolist())
-        new_count, match_count = _dispatch_new_rows(
-            page.rows, page.new_mask, self.sink, self.row_form, self.row_matcher, self.class_counts
+        new_row_count, matching_row_count = _dispatch_new_rows(
+            page.rows, page.new_row_mask, self.sink, self.row_form, self.row_matcher, self.class_counts
         )
-        self.dropped_count += new_count - match_count
-        self.row_count += match_count
+        self.dropped_row_count += new_row_count - matching_row_count
+        self.row_count += matching_row_count
         if self.on_progress is not None:
             self.on_progress(ListProgress(page.sweep_number, self.row_count, page.total_count))
 
 
 def _dispatch_new_rows(
     rows: Rows,
-    new_mask: Mask,
+    new_row_mask: Mask,
     sink: PageSink[Rows],
     row_form: RowForm[Rows],
     row_matcher: RowMatcher | None,
@@ -74,28 +74,28 @@ def _dispatch_new_rows(
 ) -> tuple[int, int]:
     """Count the new rows by class, and pass the new rows that match to the sink. Return the number of new rows, and of
     rows that match."""
-    new_count = int(np.count_nonzero(new_mask))
-    if not new_count:
+    new_row_count = int(np.count_nonzero(new_row_mask))
+    if not new_row_count:
         return 0, 0
-    rows = rows if new_mask.all() else row_form.select_rows(rows, new_mask)
+    rows = rows if new_row_mask.all() else row_form.select_rows(rows, new_row_mask)
     _count_classes(rows, row_form, class_counts)
     if row_matcher is not None:
         match_mask = row_matcher(partial(row_form.read_values, rows))
         if not match_mask.any():
-            return new_count, 0
+            return new_row_count, 0
         rows = rows if match_mask.all() else row_form.select_rows(rows, match_mask)
         sink.receive_rows(rows)
-        return new_count, int(np.count_nonzero(match_mask))
+        return new_row_count, int(np.count_nonzero(match_mask))
     sink.receive_rows(rows)
-    return new_count, new_count
+    return new_row_count, new_row_count
 
 
 def _count_classes(rows: Rows, row_form: RowForm[Rows], class_counts: dict[str, Counter[object]]) -> None:
     """Add the number of rows of each class to `class_counts`."""
-    for name in CLASS_FIELDS:
-        counts = class_counts.setdefault(name, Counter())
-        for value, count in row_form.count_values(rows, name).items():
-            counts["" if name == "gender" and value is None else value] += count
+    for field_name in CLASS_FIELDS:
+        count_by_value = class_counts.setdefault(field_name, Counter())
+        for value, row_count in row_form.count_values(rows, field_name).items():
+            count_by_value["" if field_name == "gender" and value is None else value] += row_count
 
 
 @dataclass(slots=True)
@@ -108,21 +108,23 @@ class PartDispatcher(Generic[Rows]):
     filters: Mapping[str, object]  # the filters of the hidden classes
     earlier_ids: IdSet  # the ids of subscribers that were read before
     class_counts: dict[str, Counter[object]]  # the number of rows of each class in all readings together
-    part_counts: dict[str, Counter[object]] = field(default_factory=dict)  # `class_counts` of this reading alone
+    part_class_counts: dict[str, Counter[object]] = field(default_factory=dict)  # `class_counts` of this reading alone
     has_other_classes: bool = False  # whether a page has a subscriber of another class
     sweep_number: int = 0
 
-    def dispatch(self, page: ReadPage[Rows]) -> None:
+    def dispatch(self, page: ReceivedPage[Rows]) -> None:
         """Pass the page's new rows to the sink. A second sweep adds rows that the first sweep lacks."""
         if page.sweep_number != self.sweep_number:
             self.sweep_number = page.sweep_number
-            self.part_counts.clear()
-        match_filters = build_row_matcher(self.filters)
-        if match_filters is not None and not match_filters(partial(self.row_form.read_values, page.rows)).all():
+            self.part_class_counts.clear()
+        part_row_matcher = build_row_matcher(self.filters)
+        if part_row_matcher is not None and not part_row_matcher(partial(self.row_form.read_values, page.rows)).all():
             self.has_other_classes = True
             return
-        if page.new_mask.any():
-            _count_classes(self.row_form.select_rows(page.rows, page.new_mask), self.row_form, self.part_counts)
-        new_mask = page.new_mask & ~self.earlier_ids.mark_contained_ids(page.ids)
-        self.earlier_ids.add(page.ids[new_mask])
-        _dispatch_new_rows(page.rows, new_mask, self.sink, self.row_form, self.row_matcher, self.class_counts)
+        if page.new_row_mask.any():
+            _count_classes(
+                self.row_form.select_rows(page.rows, page.new_row_mask), self.row_form, self.part_class_counts
+            )
+        new_row_mask = page.new_row_mask & ~self.earlier_ids.mark_contained_ids(page.ids)
+        self.earlier_ids.add(page.ids[new_row_mask])
+        _dispatch_new_rows(page.rows, new_row_mask, self.sink, self.row_form, self.row_matcher, self.class_counts)

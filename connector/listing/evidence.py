@@ -20,8 +20,8 @@ import numpy as np
 
 from connector.listing.controls import DrawBytes, RequestPage, have_requested_values, make_up_value
 from connector.listing.findings import (
+    BEYOND_ID_COUNT,
     CLASS_FIELDS,
-    IDS_BEYOND,
     PARTITIONS,
     TOPICS_BY_ID,
     Answer,
@@ -49,15 +49,16 @@ MAX_REQUESTS = 25
 FindUnlistedEntries = Callable[[IdArray], Awaitable[Sequence[int]]]
 """A function that returns a few Ids of confirmed ledger entries that are not among the given ids (ascending)."""
 
-_SAMPLE_ROWS = 50  # rows of an answer that are compared with the filter of the question
-_MAX_BASES = 3  # listed bases that are counted: first the bases of the job, then the largest bases
+_SAMPLE_ROW_COUNT = 50  # rows of an answer that are compared with the filter of the question
+_MAX_LISTED_BASES = 3  # listed bases that are counted: first the bases of the job, then the largest bases
 _MAX_UNLISTED_BASES = 3  # bases that are counted although no row shows them
-_IDS_INSIDE = 3  # look-ups of ids that are missing between the first and the last listed id
-_IDS_BEYOND_OTHER_END = 1  # look-ups of ids beyond the first page: a result window does not cut this end off
-_FIRST_ENTRIES = 4  # ledger entries that are looked up before the combinations of classes
-_RESERVED_REQUESTS = 4  # requests for second counts and second look-ups
-_END_READINGS = 2  # requests for an end of the list, because one answer may come from a replica that lags
-_OVERLAP_ROWS = 500  # a request for the end begins this many rows before the end; half a page, if pages are smaller
+_INSIDE_ID_COUNT = 3  # look-ups of ids that are missing between the first and the last listed id
+_OTHER_END_ID_COUNT = 1  # look-ups of ids beyond the first page: a result window does not cut this end off
+_FIRST_ENTRY_COUNT = 4  # ledger entries that are looked up before the combinations of classes
+_RESERVED_REQUEST_COUNT = 4  # requests for second counts and second look-ups
+_END_READING_COUNT = 2  # requests for an end of the list, because one answer may come from a replica that lags
+# A request for the end begins this many rows before the end; half a page, if pages are smaller.
+_OVERLAP_ROW_COUNT = 500
 
 
 async def gather_answers(request_page: RequestPage, reading: ListReading, concurrency: int) -> list[Answer]:
@@ -88,13 +89,13 @@ async def ask_questions_together(
     """Ask the questions, at most `concurrency` at a time, and return the answers in the order of the questions."""
     semaphore = asyncio.Semaphore(max(1, concurrency))
 
-    async def ask_one(question: Question) -> Answer:
+    async def ask_question(question: Question) -> Answer:
         async with semaphore:
             return Answer(question, await request_page(question.query))
 
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(ask_one(question)) for question in questions]
+            tasks = [group.create_task(ask_question(question)) for question in questions]
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
     return [task.result() for task in tasks]
@@ -108,26 +109,26 @@ async def ask_combinations(
     questions = [
         Question(
             Topic.COMBINATION,
-            ListQuery(limit=_SAMPLE_ROWS, **dict(combination)),  # type: ignore[arg-type] # each value has its field's type
+            ListQuery(limit=_SAMPLE_ROW_COUNT, **dict(combination)),  # type: ignore[arg-type] # each value has its field's type
             classes=tuple(combination),
         )
         for combination in combinations
     ]
     answers = await ask_questions_together(request_page, questions, concurrency)
-    rows_by_classes = {
+    rows_by_combination = {
         answer.question.classes: () if answer.page is None else answer.page.subscribers for answer in answers
     }
     return {
         classes: rows
-        for classes, rows in rows_by_classes.items()
+        for classes, rows in rows_by_combination.items()
         if rows and have_requested_values(dict(classes), rows)
     }
 
 
-def draw_absent_values(filters: Collection[str], draw: DrawBytes) -> dict[str, object]:
+def draw_absent_values(filters: Collection[str], draw_bytes: DrawBytes) -> dict[str, object]:
     """Return a value that no subscriber has, for each filter. Leave out filters whose values are all in use."""
-    absent_values = {name: make_up_value(name, draw) for name in filters}
-    return {name: value for name, value in absent_values.items() if value is not None}
+    absent_values = {field_name: make_up_value(field_name, draw_bytes) for field_name in filters}
+    return {field_name: value for field_name, value in absent_values.items() if value is not None}
 
 
 def plan_questions(reading: ListReading, answers: Sequence[Answer]) -> list[Question]:
@@ -139,35 +140,42 @@ def plan_questions(reading: ListReading, answers: Sequence[Answer]) -> list[Ques
     twice, so look-ups come after the counts.
     """
     if not answers:
-        counts = _plan_counts(reading)  # if TotalCount is ignored, only the rows of the answers are evidence
-        asks_all_at_once = reading.is_quiet or not reading.is_total_checked
-        return [*counts, *_plan_look_ups(reading, len(counts))] if asks_all_at_once else counts
-    questions = _plan_recount(reading, answers)
+        questions = _plan_count_questions(reading)
+        # If TotalCount is ignored, only the rows of the answers are evidence.
+        if reading.is_list_quiet or not reading.is_total_checked:
+            questions += _plan_look_ups(reading, len(questions))
+        return questions
+    questions = _plan_recount_questions(reading, answers)
     has_looked_up = any(answer.question.topic in TOPICS_BY_ID for answer in answers)
     if not questions and not has_looked_up and not contradicts_reading(reading, answers):
         questions = _plan_look_ups(reading, len(answers))
     if not questions:
         questions = _plan_second_look_ups(reading, answers)
     if not questions or len(answers) + len(questions) > MAX_REQUESTS:
-        questions = _plan_combinations(reading, answers) or _plan_entry_look_ups(reading, answers)
+        questions = _plan_combination_questions(reading, answers) or _plan_entry_look_ups(reading, answers)
     return questions[: MAX_REQUESTS - len(answers)]
 
 
-def _plan_counts(reading: ListReading) -> list[Question]:
-    names = [name for name in PARTITIONS if name not in {*reading.filters, *reading.skipped_partitions}]
-    questions = [_build_whole_question(reading, 0)]
-    for name in names:
+def _plan_count_questions(reading: ListReading) -> list[Question]:
+    field_names = [
+        field_name for field_name in PARTITIONS if field_name not in {*reading.filters, *reading.skipped_partitions}
+    ]
+    questions = [_build_whole_list_question(reading, 0)]
+    for field_name in field_names:
         questions += [
             Question(
-                Topic.PAIR, _build_part_query(reading, {other_name: value, name: PARTITIONS[name][0]}), name, other_name
+                Topic.PAIR,
+                _build_part_query(reading, {other_field_name: value, field_name: PARTITIONS[field_name][0]}),
+                field_name,
+                other_field_name,
             )
-            for other_name, value in reading.absent_values.items()
+            for other_field_name, value in reading.absent_values.items()
         ]
-        questions += _build_part_questions(reading, name, PARTITIONS[name], 0)
+        questions += _build_part_questions(reading, field_name, PARTITIONS[field_name], 0)
     return [
         *questions,
         *_build_part_questions(reading, "base_id", _choose_bases(reading), 0),
-        _build_whole_question(reading, 0),
+        _build_whole_list_question(reading, 0),
     ]
 
 
@@ -177,30 +185,30 @@ def _choose_bases(reading: ListReading) -> list[int]:
     if reading.filters or "base_id" in reading.skipped_partitions:
         return []
     listed_bases = sorted(reading.base_counts, key=lambda base_id: -reading.base_counts[base_id])
-    bases = sorted(listed_bases, key=lambda base_id: base_id not in (reading.base_ids or ()))[:_MAX_BASES]
+    bases = sorted(listed_bases, key=lambda base_id: base_id not in (reading.base_ids or ()))[:_MAX_LISTED_BASES]
     unlisted_bases = [base_id for base_id in reading.unlisted_bases if base_id not in reading.base_counts]
     bases += unlisted_bases[:_MAX_UNLISTED_BASES]
     return bases if len(bases) > 1 or not listed_bases else []
 
 
-def _plan_recount(reading: ListReading, answers: Sequence[Answer]) -> list[Question]:
+def _plan_recount_questions(reading: ListReading, answers: Sequence[Answer]) -> list[Question]:
     """Return questions that count a partition again, in the opposite order: the first partition whose parts exceed the
     whole list.
     """
-    for name in CLASS_FIELDS:
-        rounds = read_rounds(reading, name, answers)
-        if rounds and decide_partition(reading, name, answers) is None:
-            class_values = PARTITIONS.get(name) or _choose_bases(reading)
+    for field_name in CLASS_FIELDS:
+        rounds = read_rounds(reading, field_name, answers)
+        if rounds and decide_partition(reading, field_name, answers) is None:
+            class_values = PARTITIONS.get(field_name) or _choose_bases(reading)
             round_index = len(rounds)
             ordered_values = class_values if round_index % 2 == 0 else class_values[::-1]
             return [
-                *_build_part_questions(reading, name, ordered_values, round_index),
-                _build_whole_question(reading, round_index),
+                *_build_part_questions(reading, field_name, ordered_values, round_index),
+                _build_whole_list_question(reading, round_index),
             ]
     return []
 
 
-def _plan_combinations(reading: ListReading, answers: Sequence[Answer]) -> list[Question]:
+def _plan_combination_questions(reading: ListReading, answers: Sequence[Answer]) -> list[Question]:
     """Return questions for the bases of the load that no row shows, and for several classes at once.
 
     The list may hide two classes, where all subscribers of the first class are also of the second class. Then no
@@ -211,18 +219,22 @@ def _plan_combinations(reading: ListReading, answers: Sequence[Answer]) -> list[
         return []
     base_ids = () if "base_id" in reading.filters else reading.base_ids or ()
     unshown_classes = list_unshown_classes(reading, answers)
-    load_bases: list[HiddenClass] = [("base_id", base_id) for base_id in base_ids if base_id not in reading.base_counts]
-    bases = {*load_bases, *(class_ for class_ in unshown_classes if class_[0] == "base_id")}
-    classes = dict.fromkeys([*unshown_classes, *find_hidden_classes(reading, answers), *load_bases])
-    needs_base = 0 < len(base_ids) == len(load_bases)  # only subscribers of the load's bases concern the load
+    load_base_classes: list[HiddenClass] = [
+        ("base_id", base_id) for base_id in base_ids if base_id not in reading.base_counts
+    ]
+    base_classes = {*load_base_classes, *(class_ for class_ in unshown_classes if class_[0] == "base_id")}
+    classes = dict.fromkeys([*unshown_classes, *find_hidden_classes(reading, answers), *load_base_classes])
+    # Only subscribers of the load's bases concern the load.
+    needs_load_base = 0 < len(base_ids) == len(load_base_classes)
     combinations = [
         combination
         for combination in combine_classes(list(classes), min_size=2)
-        if not bases.isdisjoint(combination) or (set(unshown_classes).issuperset(combination) and not needs_base)
+        if not base_classes.isdisjoint(combination)
+        or (set(unshown_classes).issuperset(combination) and not needs_load_base)
     ]
     return [
         Question(Topic.COMBINATION, _build_part_query(reading, dict(combination)), classes=combination)
-        for combination in [*((load_base,) for load_base in load_bases), *combinations]
+        for combination in [*((load_base_class,) for load_base_class in load_base_classes), *combinations]
     ]
 
 
@@ -231,22 +243,24 @@ def combine_classes(classes: Sequence[HiddenClass], min_size: int = 1) -> list[t
     at most one class of each filter. If `classes` has all values of a filter and `min_size` is more than one, each
     combination has a value of this filter, because every subscriber has such a value.
     """
-    names = list(dict.fromkeys(name for name, _ in classes))
-    choices = list[list[HiddenClass | None]]()
-    for name in names:
-        classes_of_name = [class_ for class_ in classes if class_[0] == name]
-        has_all_values = len(classes_of_name) == len(PARTITIONS.get(name, ())) > 0
-        choices.append([*classes_of_name] if has_all_values and min_size > 1 else [None, *classes_of_name])
-    combinations = [tuple(class_ for class_ in combination if class_ is not None) for combination in product(*choices)]
+    field_names = list(dict.fromkeys(field_name for field_name, _ in classes))
+    class_choices = list[list[HiddenClass | None]]()
+    for field_name in field_names:
+        classes_of_field = [class_ for class_ in classes if class_[0] == field_name]
+        has_all_values = len(classes_of_field) == len(PARTITIONS.get(field_name, ())) > 0
+        class_choices.append([*classes_of_field] if has_all_values and min_size > 1 else [None, *classes_of_field])
+    combinations = [
+        tuple(class_ for class_ in combination if class_ is not None) for combination in product(*class_choices)
+    ]
     return sorted((combination for combination in combinations if len(combination) >= min_size), key=len)
 
 
 def _plan_look_ups(reading: ListReading, request_count: int) -> list[Question]:
     """Return look-ups of ids, and of a few ledger entries. Return no more look-ups than MAX_REQUESTS allows after
     `request_count` requests."""
-    questions = _plan_ids(reading)[: MAX_REQUESTS - request_count]
-    remaining_count = max(0, MAX_REQUESTS - _RESERVED_REQUESTS - request_count - len(questions))
-    unlisted_entry_ids = reading.unlisted_entry_ids[: min(remaining_count, _FIRST_ENTRIES)]
+    questions = _plan_id_look_ups(reading)[: MAX_REQUESTS - request_count]
+    remaining_count = max(0, MAX_REQUESTS - _RESERVED_REQUEST_COUNT - request_count - len(questions))
+    unlisted_entry_ids = reading.unlisted_entry_ids[: min(remaining_count, _FIRST_ENTRY_COUNT)]
     return [
         *(_build_id_question(Topic.UNLISTED_ENTRY, subscriber_id) for subscriber_id in unlisted_entry_ids),
         *questions,
@@ -264,22 +278,22 @@ def _plan_entry_look_ups(reading: ListReading, answers: Sequence[Answer]) -> lis
     return [_build_id_question(Topic.UNLISTED_ENTRY, subscriber_id) for subscriber_id in unlisted_entry_ids]
 
 
-def _plan_ids(reading: ListReading) -> list[Question]:
+def _plan_id_look_ups(reading: ListReading) -> list[Question]:
     """Return look-ups of a listed id, of ids beyond both ends, and of ids that are missing between listed ids."""
     ids = reading.ids
     if reading.filters or not len(ids):
         return []
     id_step, is_descending = compute_id_step(ids), reading.certificate.order is Order.ID_DESC
     smallest_id, largest_id = int(ids[0]), int(ids[-1])
-    counts_beyond_ends = IDS_BEYOND, _IDS_BEYOND_OTHER_END
-    count_below, count_above = counts_beyond_ends if is_descending else counts_beyond_ends[::-1]
-    ids_beyond = [
-        *(largest_id + id_step * step_number for step_number in range(1, count_above + 1)),
-        *(smallest_id - id_step * step_number for step_number in range(1, count_below + 1)),
+    beyond_id_counts = BEYOND_ID_COUNT, _OTHER_END_ID_COUNT
+    below_id_count, above_id_count = beyond_id_counts if is_descending else beyond_id_counts[::-1]
+    beyond_ids = [
+        *(largest_id + id_step * step_number for step_number in range(1, above_id_count + 1)),
+        *(smallest_id - id_step * step_number for step_number in range(1, below_id_count + 1)),
     ]
     return [
         _build_id_question(Topic.KNOWN, int(ids[len(ids) // 2])),
-        *(_build_id_question(Topic.BEYOND, subscriber_id) for subscriber_id in ids_beyond if subscriber_id > 0),
+        *(_build_id_question(Topic.BEYOND, subscriber_id) for subscriber_id in beyond_ids if subscriber_id > 0),
         *(
             _build_id_question(Topic.MISSING, subscriber_id)
             for subscriber_id in _choose_missing_ids(ids, id_step, reading.seed)
@@ -289,10 +303,13 @@ def _plan_ids(reading: ListReading) -> list[Question]:
 
 def _choose_missing_ids(ids: IdArray, id_step: int, seed: bytes) -> list[int]:
     """Return a few ids that are missing between listed ids, each from another gap."""
-    distances = np.diff(ids)
-    gaps, generator = np.flatnonzero(distances > id_step).tolist(), Random(seed)  # noqa: S311 - a choice, not a secret
-    chosen_gaps = generator.sample(gaps, min(_IDS_INSIDE, len(gaps)))
-    return [int(ids[gap]) + id_step * generator.randrange(1, int(distances[gap]) // id_step) for gap in chosen_gaps]
+    id_distances = np.diff(ids)
+    gap_indexes, random_generator = np.flatnonzero(id_distances > id_step).tolist(), Random(seed)  # noqa: S311 - a choice, not a secret
+    chosen_gap_indexes = random_generator.sample(gap_indexes, min(_INSIDE_ID_COUNT, len(gap_indexes)))
+    return [
+        int(ids[gap_index]) + id_step * random_generator.randrange(1, int(id_distances[gap_index]) // id_step)
+        for gap_index in chosen_gap_indexes
+    ]
 
 
 def _plan_second_look_ups(reading: ListReading, answers: Sequence[Answer]) -> list[Question]:
@@ -326,36 +343,37 @@ def _plan_second_look_ups(reading: ListReading, answers: Sequence[Answer]) -> li
         sides.add("above")
     for side in sorted(sides):
         is_tail = side == ("above" if reading.certificate.order is Order.ID else "below")
-        overlap_rows = min(_OVERLAP_ROWS, reading.page_size // 2)
+        overlap_rows = min(_OVERLAP_ROW_COUNT, reading.page_size // 2)
         offset = max(0, reading.certificate.distinct - overlap_rows) if is_tail else 0
         query = replace(reading.query, offset=offset, limit=MAX_LIMIT - 1)
-        questions += [Question(Topic.END, query, side)] * _END_READINGS
+        questions += [Question(Topic.END, query, value=side)] * _END_READING_COUNT
     return questions
 
 
-def _build_whole_question(reading: ListReading, round_index: int) -> Question:
+def _build_whole_list_question(reading: ListReading, round_index: int) -> Question:
     """Return the question that reads a list of one page a second time, or counts a longer list.
 
     The limit differs from the limit of the reading, so that no cache returns an old answer."""
     limit = reading.query.limit
     is_one_page = reading.certificate.distinct <= limit
     query = replace(
-        reading.query, offset=0, limit=max(1, limit - 1) if is_one_page and not round_index else _SAMPLE_ROWS
+        reading.query, offset=0, limit=max(1, limit - 1) if is_one_page and not round_index else _SAMPLE_ROW_COUNT
     )
     return Question(Topic.WHOLE, query, round_index=round_index)
 
 
 def _build_part_questions(
-    reading: ListReading, name: str, values: Sequence[object], round_index: int
+    reading: ListReading, field_name: str, values: Sequence[object], round_index: int
 ) -> list[Question]:
     return [
-        Question(Topic.PART, _build_part_query(reading, {name: value}), name, value, round_index) for value in values
+        Question(Topic.PART, _build_part_query(reading, {field_name: value}), field_name, value, round_index)
+        for value in values
     ]
 
 
 def _build_id_question(topic: Topic, subscriber_id: int, round_index: int = 0) -> Question:
-    return Question(topic, ListQuery(limit=_SAMPLE_ROWS, id=subscriber_id), "id", subscriber_id, round_index)
+    return Question(topic, ListQuery(limit=_SAMPLE_ROW_COUNT, id=subscriber_id), "id", subscriber_id, round_index)
 
 
 def _build_part_query(reading: ListReading, values: Mapping[str, object]) -> ListQuery:
-    return replace(reading.query, offset=0, limit=_SAMPLE_ROWS, **values)  # type: ignore[arg-type] # each value has its field's type
+    return replace(reading.query, offset=0, limit=_SAMPLE_ROW_COUNT, **values)  # type: ignore[arg-type] # each value has its field's type

@@ -33,7 +33,7 @@ values change least often is the first."""
 CLASS_FIELDS = (*PARTITIONS, "base_id")
 """The fields by which subscribers are counted."""
 
-IDS_BEYOND = 3  # look-ups of ids beyond the last page: a result window would cut this end off
+BEYOND_ID_COUNT = 3  # look-ups of ids beyond the last page: a result window would cut this end off
 
 
 class Topic(Enum):
@@ -55,13 +55,14 @@ TOPICS_BY_ID = frozenset({Topic.KNOWN, Topic.MISSING, Topic.BEYOND, Topic.UNLIST
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One request for evidence. `name` and `value` are the filter of a part or of an id. `classes` are the combined
-    classes. `round_index` is the number of earlier questions for the same count.
+    """One request for evidence. `field_name` and `value` are the filter of a part or of an id. `classes` are the
+    combined classes. For an end of the list, `value` is the side.
+    `round_index` is the number of earlier questions for the same count.
     """
 
     topic: Topic
     query: ListQuery
-    name: str = ""
+    field_name: str = ""
     value: object = None
     round_index: int = 0
     classes: tuple[HiddenClass, ...] = ()
@@ -114,7 +115,7 @@ class ListReading:
         }
 
     @property
-    def is_quiet(self) -> bool:
+    def is_list_quiet(self) -> bool:
         """Whether the list did not change during the reading, as far as the reading shows."""
         certificate = self.certificate
         is_total_unchanged = certificate.total_first == certificate.total_last
@@ -166,36 +167,40 @@ def compute_id_step(ids: IdArray) -> int:
     return int(np.gcd.reduce(np.diff(ids))) if len(ids) > 1 else 1
 
 
-_TAIL_IDS = 1000  # ids at the end of the list from which the density of ids is computed
-_LARGEST_CHANCE = 0.001  # absent ids are evidence if chance explains them with at most this probability
-_JUMP_ROWS, _JUMP_SHARE = 2, 0.01  # assumed: between two requests, the list grows by fewer rows or a smaller share
+_TAIL_ID_COUNT = 1000  # ids at the end of the list from which the density of ids is computed
+_MAX_CHANCE_PROBABILITY = 0.001  # absent ids are evidence if chance explains them with at most this probability
+# Assumed: between two requests, the list grows by fewer rows or a smaller share.
+_SHORT_GROWTH_ROWS, _SHORT_GROWTH_SHARE = 2, 0.01
 _GROWTH_ROWS, _GROWTH_SHARE = 5, 0.03  # assumed: the same for the time in which all evidence is gathered
 # The list may show a share of a hidden class up to this limit, because subscribers change their class. If the list
 # shows a larger share of an incomplete class, a result window has cut the list off.
-_SHOWN_SHARE = 0.1
+_MAX_SHOWN_SHARE = 0.1
 _MIN_UNLISTED_COUNT = 3  # the least number of unlisted subscribers that contradicts the list; fewer may be newcomers
 
 
 def decide_evidence(reading: ListReading, answers: Sequence[Answer]) -> list[Finding]:
     """Return a finding for each kind of evidence: whether the evidence contradicts the size of the list."""
     findings = []
-    for name in CLASS_FIELDS:
-        if rounds := read_rounds(reading, name, answers):
-            evidence_result = decide_partition(reading, name, answers) or EvidenceResult.NOTHING
+    for field_name in CLASS_FIELDS:
+        if rounds := read_rounds(reading, field_name, answers):
+            evidence_result = decide_partition(reading, field_name, answers) or EvidenceResult.NOTHING
             last_round = rounds[-1]
-            sum_text = " + ".join(f"{part_count:,}" for part_count in last_round.part_counts)
+            part_sum_text = " + ".join(f"{part_count:,}" for part_count in last_round.part_counts)
             hidden_values = (
-                _find_too_few(reading, name, answers) if evidence_result is EvidenceResult.CONTRADICTS else ()
+                _find_underlisted_values(reading, field_name, answers)
+                if evidence_result is EvidenceResult.CONTRADICTS
+                else ()
             )
-            hidden_classes = tuple((name, value) for value in hidden_values)
+            hidden_classes = tuple((field_name, value) for value in hidden_values)
             message = (
-                f"requests for the parts count {sum_text}, and TotalCount of the list is {last_round.total_after:,}"
+                f"requests for the parts count {part_sum_text}, and TotalCount of the list is "
+                f"{last_round.total_after:,}"
             )
-            findings.append(Finding(name, evidence_result, message, hidden_classes))
-        elif unlisted_values := _find_unlisted_values(reading, name, answers):
+            findings.append(Finding(field_name, evidence_result, message, hidden_classes))
+        elif unlisted_values := _find_unlisted_values(reading, field_name, answers):
             message = f"requests for {len(unlisted_values)} classes show only unlisted subscribers"
-            hidden_classes = tuple((name, value) for value in unlisted_values)
-            findings.append(Finding(name, EvidenceResult.CONTRADICTS, message, hidden_classes))
+            hidden_classes = tuple((field_name, value) for value in unlisted_values)
+            findings.append(Finding(field_name, EvidenceResult.CONTRADICTS, message, hidden_classes))
     for finding in (
         _decide_combinations(reading, answers),
         _decide_totals(reading, answers),
@@ -222,79 +227,95 @@ def contradicts_reading(reading: ListReading, answers: Sequence[Answer]) -> bool
 
 def list_unshown_classes(reading: ListReading, answers: Sequence[Answer]) -> list[HiddenClass]:
     """Return the classes of which neither the reading nor a request for the class showed a subscriber."""
-    parts_by_name = {name: _read_part_counts(reading, name, answers) for name in CLASS_FIELDS}
+    part_rounds_by_field = {field_name: _read_part_counts(reading, field_name, answers) for field_name in CLASS_FIELDS}
     return [
-        (name, value)
-        for name, rounds in parts_by_name.items()
-        for value in (rounds[-1] if rounds else ())
-        if not rounds[-1][value] and not reading.class_counts.get(name, {}).get(value)
+        (field_name, value)
+        for field_name, part_rounds in part_rounds_by_field.items()
+        for value in (part_rounds[-1] if part_rounds else ())
+        if not part_rounds[-1][value] and not reading.class_counts.get(field_name, {}).get(value)
     ]
 
 
-def decide_partition(reading: ListReading, name: str, answers: Sequence[Answer]) -> EvidenceResult | None:
+def decide_partition(reading: ListReading, field_name: str, answers: Sequence[Answer]) -> EvidenceResult | None:
     """Return the meaning of the counts of a partition, or None if the counts must be repeated."""
     certificate = reading.certificate
     known_totals = {
         total_count for total_count in (certificate.total_first, certificate.total_last) if total_count is not None
     }
-    rounds = read_rounds(reading, name, answers)
-    if any(hidden_name == name for hidden_name, _ in reading.hidden_classes):
-        return EvidenceResult.CONTRADICTS if _find_too_few(reading, name, answers) else EvidenceResult.NOTHING
-    if _find_unlisted_values(reading, name, answers):
+    rounds = read_rounds(reading, field_name, answers)
+    if any(hidden_field_name == field_name for hidden_field_name, _ in reading.hidden_classes):
+        return (
+            EvidenceResult.CONTRADICTS
+            if _find_underlisted_values(reading, field_name, answers)
+            else EvidenceResult.NOTHING
+        )
+    if _find_unlisted_values(reading, field_name, answers):
         return EvidenceResult.CONTRADICTS
-    evidence_result = decide_counts(rounds, reading.is_quiet, known_totals)
-    if name != "base_id":
+    evidence_result = decide_counts(rounds, reading.is_list_quiet, known_totals)
+    if field_name != "base_id":
         return evidence_result
     # Bases that no page showed may be missing in both sums, and bases that are not counted may have changed meanwhile.
-    exceeds_clearly = all(
-        sum(counts_of_round.part_counts) - counts_of_round.total_after >= _compute_jump(counts_of_round.total_after)
+    is_sum_clearly_larger = all(
+        sum(counts_of_round.part_counts) - counts_of_round.total_after
+        >= _compute_short_growth(counts_of_round.total_after)
         for counts_of_round in rounds
     )
-    part_rounds = _read_part_counts(reading, name, answers)
+    part_rounds = _read_part_counts(reading, field_name, answers)
     counted_bases = part_rounds[0] if part_rounds else {}
     has_unlisted_base = any(
-        all(parts[base] for parts in part_rounds) and not reading.base_counts.get(int(str(base)))
+        all(part_counts[base] for part_counts in part_rounds) and not reading.base_counts.get(int(str(base)))
         for base in counted_bases
     )
     return (
         evidence_result
-        if evidence_result is not EvidenceResult.AGREES and (exceeds_clearly or has_unlisted_base)
+        if evidence_result is not EvidenceResult.AGREES and (is_sum_clearly_larger or has_unlisted_base)
         else EvidenceResult.NOTHING
     )
 
 
-def _find_too_few(reading: ListReading, name: str, answers: Sequence[Answer]) -> list[object]:
+def _find_underlisted_values(reading: ListReading, field_name: str, answers: Sequence[Answer]) -> list[object]:
     """Return the values of a partition of which the reading has too few rows.
 
     Before a class has been read separately, return no value if the reading has more than a few rows of such a value:
     then a result window has cut the list off, and no class is hidden."""
-    if unlisted_values := _find_unlisted_values(reading, name, answers):
+    if unlisted_values := _find_unlisted_values(reading, field_name, answers):
         return unlisted_values
-    counts, listed_counts = _read_part_counts(reading, name, answers)[-1], reading.class_counts.get(name, {})
-    tolerance = _compute_jump(reading.certificate.distinct) if reading.hidden_classes or not reading.is_quiet else 0
-    hidden_values = [value for value, count in counts.items() if count - listed_counts.get(value, 0) > tolerance]
-    is_window = any(listed_counts.get(value, 0) > _SHOWN_SHARE * counts[value] for value in hidden_values)
-    return [] if is_window and not reading.hidden_classes else hidden_values
+    count_by_value, listed_count_by_value = (
+        _read_part_counts(reading, field_name, answers)[-1],
+        reading.class_counts.get(field_name, {}),
+    )
+    tolerance = (
+        _compute_short_growth(reading.certificate.distinct)
+        if reading.hidden_classes or not reading.is_list_quiet
+        else 0
+    )
+    hidden_values = [
+        value for value, count in count_by_value.items() if count - listed_count_by_value.get(value, 0) > tolerance
+    ]
+    is_list_cut_off = any(
+        listed_count_by_value.get(value, 0) > _MAX_SHOWN_SHARE * count_by_value[value] for value in hidden_values
+    )
+    return [] if is_list_cut_off and not reading.hidden_classes else hidden_values
 
 
-def _find_unlisted_values(reading: ListReading, name: str, answers: Sequence[Answer]) -> list[object]:
+def _find_unlisted_values(reading: ListReading, field_name: str, answers: Sequence[Answer]) -> list[object]:
     """Return the values of a partition that no listed row has, although requests for the value show subscribers.
 
     Missing answers for other values do not matter, because one answer is enough to show that the list hides its class.
     """
-    listed_counts = reading.class_counts.get(name, {})
+    listed_count_by_value = reading.class_counts.get(field_name, {})
     part_answers = [
-        answer for answer in answers if answer.question.topic is Topic.PART and answer.question.name == name
+        answer for answer in answers if answer.question.topic is Topic.PART and answer.question.field_name == field_name
     ]
-    values = list[object]()
+    unlisted_values = list[object]()
     for value in dict.fromkeys(answer.question.value for answer in part_answers):
         answers_for_value = [answer for answer in part_answers if answer.question.value == value]
         is_unlisted = all(
             _read_count(reading, answer) is not None and _shows_only_hidden_classes(reading, answer, answers)
             for answer in answers_for_value
         )
-        values += [value] if is_unlisted and not listed_counts.get(value) else []
-    return values
+        unlisted_values += [value] if is_unlisted and not listed_count_by_value.get(value) else []
+    return unlisted_values
 
 
 def _shows_only_hidden_classes(reading: ListReading, answer: Answer, answers: Sequence[Answer]) -> bool:
@@ -303,18 +324,18 @@ def _shows_only_hidden_classes(reading: ListReading, answer: Answer, answers: Se
     hidden_ids, ids = find_hidden_ids(reading, answer, answers), reading.ids
     if not len(hidden_ids) or len(hidden_ids) < len(read_ids(answer)):
         return False
-    is_inside = len(ids) > 1 and bool(((hidden_ids > ids[0]) & (hidden_ids < ids[-1])).any())
-    return is_inside or len(hidden_ids) >= _MIN_UNLISTED_COUNT
+    is_between_listed_ids = len(ids) > 1 and bool(((hidden_ids > ids[0]) & (hidden_ids < ids[-1])).any())
+    return is_between_listed_ids or len(hidden_ids) >= _MIN_UNLISTED_COUNT
 
 
-def read_rounds(reading: ListReading, name: str, answers: Sequence[Answer]) -> list[RoundCounts]:
+def read_rounds(reading: ListReading, field_name: str, answers: Sequence[Answer]) -> list[RoundCounts]:
     """Return the counts of a partition, one for each round. Return an empty list if any answer is missing or does not
     match its question."""
     whole_answers = (
         [answer for answer in answers if answer.question.topic is Topic.WHOLE] if reading.is_total_checked else []
     )
     rounds: list[RoundCounts] = []
-    for round_index, counts in enumerate(_read_part_counts(reading, name, answers)):
+    for round_index, count_by_value in enumerate(_read_part_counts(reading, field_name, answers)):
         answered_totals = [
             answer.total_count
             for answer in whole_answers
@@ -323,34 +344,35 @@ def read_rounds(reading: ListReading, name: str, answers: Sequence[Answer]) -> l
         totals = [total_count for total_count in answered_totals if total_count is not None]
         if len(totals) < len(answered_totals) or len(totals) < 2:
             return []
-        parts = list(counts.values())
-        if name == "base_id":  # assumed: the other bases still have as many rows as the reading showed
-            parts.append(
-                reading.certificate.distinct - sum(reading.base_counts.get(int(str(base_id)), 0) for base_id in counts)
+        part_counts = list(count_by_value.values())
+        if field_name == "base_id":  # assumed: the other bases still have as many rows as the reading showed
+            part_counts.append(
+                reading.certificate.distinct
+                - sum(reading.base_counts.get(int(str(base_id)), 0) for base_id in count_by_value)
             )
-        rounds.append(RoundCounts(totals[0], parts, totals[-1]))
+        rounds.append(RoundCounts(totals[0], part_counts, totals[-1]))
     return rounds
 
 
-def _read_part_counts(reading: ListReading, name: str, answers: Sequence[Answer]) -> list[dict[object, int]]:
+def _read_part_counts(reading: ListReading, field_name: str, answers: Sequence[Answer]) -> list[dict[object, int]]:
     """Return the counts of a partition by value, one mapping for each round. Return an empty list if any answer is
     missing or does not match its question."""
     pair_answers = [
-        answer for answer in answers if answer.question.topic is Topic.PAIR and answer.question.name == name
+        answer for answer in answers if answer.question.topic is Topic.PAIR and answer.question.field_name == field_name
     ]
     if len(pair_answers) < len(reading.absent_values) or not all(_is_empty_answer(answer) for answer in pair_answers):
         return []
     part_answers = [
-        answer for answer in answers if answer.question.topic is Topic.PART and answer.question.name == name
+        answer for answer in answers if answer.question.topic is Topic.PART and answer.question.field_name == field_name
     ]
     rounds = list[dict[object, int]]()
     for round_index in sorted({answer.question.round_index for answer in part_answers}):
-        parts_of_round = [answer for answer in part_answers if answer.question.round_index == round_index]
-        counts = {answer.question.value: _read_count(reading, answer) for answer in parts_of_round}
-        valid_counts = {value: count for value, count in counts.items() if count is not None}
-        if len(valid_counts) < len(counts):
+        answers_of_round = [answer for answer in part_answers if answer.question.round_index == round_index]
+        count_by_value = {answer.question.value: _read_count(reading, answer) for answer in answers_of_round}
+        valid_count_by_value = {value: count for value, count in count_by_value.items() if count is not None}
+        if len(valid_count_by_value) < len(count_by_value):
             return []
-        rounds.append(valid_counts)
+        rounds.append(valid_count_by_value)
     return rounds
 
 
@@ -361,7 +383,7 @@ def _read_count(reading: ListReading, answer: Answer) -> int | None:
     total_count = None if page is None else page.total_count if reading.is_total_checked else len(page.subscribers)
     if page is None or total_count is None or bool(page.subscribers) != bool(total_count):
         return None
-    requested_values = {**reading.filters, answer.question.name: answer.question.value}
+    requested_values = {**reading.filters, answer.question.field_name: answer.question.value}
     return total_count if have_requested_values(requested_values, page.subscribers) else None
 
 
@@ -378,18 +400,18 @@ def _decide_combinations(reading: ListReading, answers: Sequence[Answer]) -> Fin
     combinations, unlisted_count = list[tuple[HiddenClass, ...]](), 0
     for answer in answers:  # the small combinations first
         classes, page = answer.question.classes, answer.page
-        is_covered = any(set(combination) <= set(classes) for combination in combinations)
-        if is_covered or not classes or page is None:
+        is_combination_covered = any(set(combination) <= set(classes) for combination in combinations)
+        if is_combination_covered or not classes or page is None:
             continue
         unlisted_ids = find_hidden_ids(reading, answer, answers)
         if len(unlisted_ids) and have_requested_values({**reading.filters, **dict(classes)}, page.subscribers):
             unlisted_count += len(unlisted_ids)
             combinations.append(classes)
-    if unlisted_count < (1 if reading.is_quiet and not reading.hidden_classes else _MIN_UNLISTED_COUNT):
+    if unlisted_count < (1 if reading.is_list_quiet and not reading.hidden_classes else _MIN_UNLISTED_COUNT):
         return None
     hidden_classes = dict.fromkeys(class_ for classes in combinations for class_ in classes)
-    names = " and ".join(name for name, _ in combinations[0])
-    message = f"{unlisted_count:,} subscribers are only in the answers to requests for {names}"
+    field_names = " and ".join(field_name for field_name, _ in combinations[0])
+    message = f"{unlisted_count:,} subscribers are only in the answers to requests for {field_names}"
     return Finding("classes", EvidenceResult.CONTRADICTS, message, tuple(hidden_classes))
 
 
@@ -403,12 +425,12 @@ def _decide_totals(reading: ListReading, answers: Sequence[Answer]) -> Finding |
     totals = read_totals(answers)
     if last_total is None or not reading.is_total_checked:
         return None
-    highest_total = max([certificate.total_first or 0, *totals])
+    largest_total = max([certificate.total_first or 0, *totals])
     if _has_grown_at_end(reading, answers):
         return Finding(
             "total_count",
             EvidenceResult.NOTHING,
-            f"TotalCount was {highest_total:,} in another answer and {last_total:,} at the end of the reading, and the "
+            f"TotalCount was {largest_total:,} in another answer and {last_total:,} at the end of the reading, and the "
             "new ids are at the end of the list",
         )
     largest_id = int(reading.ids[-1]) if len(reading.ids) else math.inf  # newcomers have larger ids
@@ -416,27 +438,31 @@ def _decide_totals(reading: ListReading, answers: Sequence[Answer]) -> Finding |
         int(np.count_nonzero(read_unlisted_ids(reading, answer) < largest_id)) for answer in whole_answers
     ]
     unlisted_count = max(unlisted_counts, default=0)
-    jump = _compute_jump(last_total)
-    is_unchanged = reading.is_quiet and len(set(totals)) == 1
-    if is_unchanged and max(totals[0] - last_total, unlisted_count) >= jump:
+    short_growth = _compute_short_growth(last_total)
+    is_unchanged = reading.is_list_quiet and len(set(totals)) == 1
+    if is_unchanged and max(totals[0] - last_total, unlisted_count) >= short_growth:
         message = (
             f"TotalCount of a second reading is {totals[0]:,}, and it shows {unlisted_count:,} unlisted ids between "
             "the listed ids"
         )
         return Finding("total_count", EvidenceResult.CONTRADICTS, message)
-    if reading.is_quiet and reading.earlier_total is not None and reading.earlier_total - last_total >= jump:
+    if (
+        reading.is_list_quiet
+        and reading.earlier_total is not None
+        and reading.earlier_total - last_total >= short_growth
+    ):
         message = f"TotalCount was {reading.earlier_total:,} shortly before the reading, and then {last_total:,}"
         return Finding("total_count", EvidenceResult.CONTRADICTS, message)
-    if reading.is_quiet and highest_total - last_total >= max(_GROWTH_ROWS, _GROWTH_SHARE * last_total):
-        message = f"TotalCount was {last_total:,} at the end of the reading, and {highest_total:,} in another answer"
+    if reading.is_list_quiet and largest_total - last_total >= max(_GROWTH_ROWS, _GROWTH_SHARE * last_total):
+        message = f"TotalCount was {last_total:,} at the end of the reading, and {largest_total:,} in another answer"
         return Finding("total_count", EvidenceResult.CONTRADICTS, message)
-    if highest_total - certificate.distinct >= max(2 * _GROWTH_ROWS, _GROWTH_SHARE * highest_total):
+    if largest_total - certificate.distinct >= max(2 * _GROWTH_ROWS, _GROWTH_SHARE * largest_total):
         message = (
-            f"the largest TotalCount was {highest_total:,}, and the reading shows {certificate.distinct:,} subscribers"
+            f"the largest TotalCount was {largest_total:,}, and the reading shows {certificate.distinct:,} subscribers"
         )
         return Finding("total_count", EvidenceResult.CONTRADICTS, message)
-    if highest_total > last_total:
-        message = f"TotalCount was {highest_total:,} in another answer, and {last_total:,} at the end of the reading"
+    if largest_total > last_total:
+        message = f"TotalCount was {largest_total:,} in another answer, and {last_total:,} at the end of the reading"
         return Finding("total_count", EvidenceResult.AGREES, message)
     return None
 
@@ -461,8 +487,8 @@ def _has_grown_at_end(reading: ListReading, answers: Sequence[Answer]) -> bool:
             if np.array_equal(np.array(older_ids, dtype=np.int64), reading.ids):
                 return True
         if answer.question.topic is Topic.END and largest_id in answered_ids:
-            rank = offset + answered_ids.index(largest_id)
-            if rank == (id_count - 1 if order is Order.ID else answer.total_count - id_count):
+            largest_id_rank = offset + answered_ids.index(largest_id)
+            if largest_id_rank == (id_count - 1 if order is Order.ID else answer.total_count - id_count):
                 return True
     return False
 
@@ -474,24 +500,28 @@ def _decide_rows(reading: ListReading, answers: Sequence[Answer]) -> Finding | N
     if len(reading.ids) < 2:
         return None
     smallest_id, largest_id = int(reading.ids[0]), int(reading.ids[-1])
-    hidden_classes = {(name, value) for name in CLASS_FIELDS for value in _find_unlisted_values(reading, name, answers)}
+    hidden_classes = {
+        (field_name, value)
+        for field_name in CLASS_FIELDS
+        for value in _find_unlisted_values(reading, field_name, answers)
+    }
     for answer in answers:
         question = answer.question
-        if question.topic not in (Topic.WHOLE, Topic.PART) or (question.name, question.value) in hidden_classes:
+        if question.topic not in (Topic.WHOLE, Topic.PART) or (question.field_name, question.value) in hidden_classes:
             continue
         if answer.page is None or not have_requested_values(reading.filters, answer.page.subscribers):
             continue
         unlisted_ids = read_unlisted_ids(reading, answer)
         inside_count = int(np.count_nonzero((unlisted_ids > smallest_id) & (unlisted_ids < largest_id)))
-        if inside_count >= max(_MIN_UNLISTED_COUNT, _JUMP_SHARE * len(read_ids(answer))):
+        if inside_count >= max(_MIN_UNLISTED_COUNT, _SHORT_GROWTH_SHARE * len(read_ids(answer))):
             message = f"another answer shows {inside_count:,} unlisted ids between the listed ids"
             return Finding("rows", EvidenceResult.CONTRADICTS, message)
     return None
 
 
-def _compute_jump(total_count: int) -> float:
+def _compute_short_growth(total_count: int) -> float:
     """Return the smallest change of TotalCount that is too large for two requests while the pages do not change."""
-    return max(_JUMP_ROWS, _JUMP_SHARE * total_count)
+    return max(_SHORT_GROWTH_ROWS, _SHORT_GROWTH_SHARE * total_count)
 
 
 def _decide_unlisted_entries(reading: ListReading, answers: Sequence[Answer]) -> Finding | None:
@@ -499,13 +529,13 @@ def _decide_unlisted_entries(reading: ListReading, answers: Sequence[Answer]) ->
 
     One existing subscriber contradicts the list. If the query has a filter besides the base, two must exist, because
     the values of one subscriber may have changed."""
-    lookups = [answer for answer in answers if answer.question.topic is Topic.UNLISTED_ENTRY]
-    if not lookups:
+    lookup_answers = [answer for answer in answers if answer.question.topic is Topic.UNLISTED_ENTRY]
+    if not lookup_answers:
         return None
     present_ids = find_present_ids(reading, answers, Topic.UNLISTED_ENTRY)
     min_present_count = 2 if set(reading.filters) - {"base_id"} else 1
     evidence_result = EvidenceResult.CONTRADICTS if len(present_ids) >= min_present_count else EvidenceResult.NOTHING
-    message = f"{len(present_ids)} of {len(lookups)} subscribers that the list lacks exist"
+    message = f"{len(present_ids)} of {len(lookup_answers)} subscribers that the list lacks exist"
     return Finding("ledger", evidence_result, message, unlisted_ids=tuple(sorted(present_ids)))
 
 
@@ -514,50 +544,55 @@ def _decide_ids(reading: ListReading, answers: Sequence[Answer]) -> Finding | No
 
     An existing id contradicts the list, unless its subscriber is a newcomer. If the ids at the end of the list are
     dense and no id exists beyond the end, the list is not cut off there."""
-    lookups = [answer for answer in answers if answer.question.topic in (Topic.MISSING, Topic.BEYOND)]
-    if not lookups:
+    lookup_answers = [answer for answer in answers if answer.question.topic in (Topic.MISSING, Topic.BEYOND)]
+    if not lookup_answers:
         return None
     inside_ids = find_present_ids(reading, answers, Topic.MISSING)
     outside_ids = find_present_ids(reading, answers, Topic.BEYOND)
-    second_lookups = [answer for answer in lookups if answer.question.round_index]
+    second_lookup_answers = [answer for answer in lookup_answers if answer.question.round_index]
     unlisted_ids = inside_ids.intersection(
-        answer.question.value for answer in second_lookups if _is_present(reading, answer)
+        answer.question.value for answer in second_lookup_answers if _is_present(reading, answer)
     )
     for subscriber_id in outside_ids:
         side = find_side(reading, subscriber_id)
         end_answers = [
-            answer for answer in answers if answer.question.topic is Topic.END and answer.question.name == side
+            answer for answer in answers if answer.question.topic is Topic.END and answer.question.value == side
         ]
         shown_ids = [set(read_ids(answer)) for answer in end_answers if answer.page is not None]
         if shown_ids and not any(subscriber_id in end_ids for end_ids in shown_ids):
             unlisted_ids.add(subscriber_id)
     total_count = max(read_totals(answers), default=0)
-    is_window = (
+    is_list_cut_off = (
         reading.is_total_checked
         and total_count == len(reading.ids)
         and (total_count % 100 == 0 or is_window_size(total_count))
     )
-    if is_window and len(outside_ids) >= _JUMP_ROWS:
+    if is_list_cut_off and len(outside_ids) >= _SHORT_GROWTH_ROWS:
         unlisted_ids |= outside_ids  # newcomers would change TotalCount, unless a result window limits TotalCount
-    asked_count = len({answer.question.value for answer in lookups})
+    asked_count = len({answer.question.value for answer in lookup_answers})
     message = f"{len(inside_ids | outside_ids) or 'none'} of {asked_count} ids that the list lacks exist"
     if unlisted_ids:
         return Finding("ids", EvidenceResult.CONTRADICTS, message, unlisted_ids=tuple(sorted(unlisted_ids)))
     has_control = any(answer.question.topic is Topic.KNOWN and _is_present(reading, answer) for answer in answers)
-    is_proof = has_control and not inside_ids and not outside_ids and _compute_chance(reading) <= _LARGEST_CHANCE
+    is_proof = (
+        has_control
+        and not inside_ids
+        and not outside_ids
+        and _compute_chance_probability(reading) <= _MAX_CHANCE_PROBABILITY
+    )
     return Finding("ids", EvidenceResult.AGREES if is_proof else EvidenceResult.NOTHING, message)
 
 
-def _compute_chance(reading: ListReading) -> float:
+def _compute_chance_probability(reading: ListReading) -> float:
     """Return the probability that all looked-up ids beyond the end are unused by chance although the list is cut off
     there."""
     order, ids = reading.certificate.order, reading.ids
     if order not in (Order.ID, Order.ID_DESC) or len(ids) < 2:
         return 1.0
     id_step = compute_id_step(ids)
-    tail_ids = ids[-_TAIL_IDS:] if order is Order.ID else ids[:_TAIL_IDS]
+    tail_ids = ids[-_TAIL_ID_COUNT:] if order is Order.ID else ids[:_TAIL_ID_COUNT]
     density = (len(tail_ids) - 1) * id_step / int(tail_ids[-1] - tail_ids[0])
-    lookup_count = IDS_BEYOND if order is Order.ID else min(IDS_BEYOND, int(ids[0] - 1) // id_step)
+    lookup_count = BEYOND_ID_COUNT if order is Order.ID else min(BEYOND_ID_COUNT, int(ids[0] - 1) // id_step)
     return float((1 - density) ** lookup_count)
 
 

@@ -22,7 +22,7 @@ from connector.listing.requests import look_up, read_stats, request_rows, try_un
 from connector.paging.certificate import EvidenceResult, HiddenClass, RoundCounts, decide_counts
 from connector.service.wire import MAX_LIMIT, ListQuery, read_field
 
-_HIDDEN_SAMPLE_ROWS = 50  # rows of a request for a base that no listing has shown
+_HIDDEN_SAMPLE_ROW_COUNT = 50  # rows of a request for a base that no listing has shown
 
 
 async def find_hidden_base(access: ListAccess, *, is_list_read: bool = False) -> bool | None:
@@ -46,12 +46,12 @@ async def find_hidden_base(access: ListAccess, *, is_list_read: bool = False) ->
         return None
     if is_list_read and service_id in state.swept_base_ids:
         return False
-    rows = await access.stop.wait_until_stopped(_ask_for_base(access, service_id))
+    rows = await access.stop.wait_until_stopped(_request_base_rows(access, service_id))
     rows = [row for row in rows if reader.is_of_base(row.get("Base"))]
     sentinels_by_id = {sentinel.subscriber_id: sentinel for sentinel in access.sentinels}
     older_rows = [row for row in rows if row["Id"] not in sentinels_by_id]
     if not older_rows:
-        older_rows = await access.stop.wait_until_stopped(_ask_for_classes(access, service_id))
+        older_rows = await access.stop.wait_until_stopped(_request_class_rows(access, service_id))
     if not older_rows or (is_list_read and await _shows_base(access, reader)):
         return False
     name, path = access.policy.identity, FIELD_BY_NAME[access.policy.identity].path[0]
@@ -80,29 +80,29 @@ async def _shows_base(access: ListAccess, reader: BaseReader) -> bool:
     the first subscribers of the base after the sweep. Record the result."""
     access.state.stats = None  # the stats of the sweep are out of date
     stats = await read_stats(access)
-    rows = await access.stop.wait_until_stopped(_read_end(access, stats.total_count or 0))
+    rows = await access.stop.wait_until_stopped(_read_last_rows(access, stats.total_count or 0))
     bases = [*({"Id": base_id, "Name": name} for base_id, name in stats.bases), *(row.get("Base") for row in rows)]
     access.is_base_shown = any(reader.is_of_base(base) for base in bases)
     return access.is_base_shown
 
 
-async def _read_end(access: ListAccess, total_count: int) -> Sequence[dict[str, Any]]:
+async def _read_last_rows(access: ListAccess, total_count: int) -> Sequence[dict[str, Any]]:
     """Return the last subscribers of a list with this TotalCount."""
-    offset = max(0, total_count - _HIDDEN_SAMPLE_ROWS)
-    return (await request_rows(access, ListQuery(offset=offset, limit=_HIDDEN_SAMPLE_ROWS))).rows
+    offset = max(0, total_count - _HIDDEN_SAMPLE_ROW_COUNT)
+    return (await request_rows(access, ListQuery(offset=offset, limit=_HIDDEN_SAMPLE_ROW_COUNT))).rows
 
 
-async def _ask_for_base(access: ListAccess, base_id: int) -> Sequence[dict[str, Any]]:
+async def _request_base_rows(access: ListAccess, base_id: int) -> Sequence[dict[str, Any]]:
     """Return the first subscribers that the list shows with this BaseId. A service may refuse an unknown Id."""
     try:
-        return (await request_rows(access, ListQuery(limit=_HIDDEN_SAMPLE_ROWS, base_id=base_id))).rows
+        return (await request_rows(access, ListQuery(limit=_HIDDEN_SAMPLE_ROW_COUNT, base_id=base_id))).rows
     except ListFailed as failure:
         if failure.status != 404:
             raise
         return ()
 
 
-async def _ask_for_classes(access: ListAccess, base_id: int) -> list[dict[str, Any]]:
+async def _request_class_rows(access: ListAccess, base_id: int) -> list[dict[str, Any]]:
     """Return subscribers of the base that the list shows only to a request for both the base and a hidden class. Leave
     out the subscribers that this run has created.
     """
@@ -112,14 +112,19 @@ async def _ask_for_classes(access: ListAccess, base_id: int) -> list[dict[str, A
         combination for combination in combine_classes([*classes, base_class], min_size=2) if base_class in combination
     ]
     request_first_page = partial(try_page, access.client, access.retrier)
-    rows_by_classes = await ask_combinations(request_first_page, combinations, access.policy.max_concurrency)
-    rows = [row for class_rows in rows_by_classes.values() for row in class_rows if type(row.get("Id")) is int]
+    rows_by_combination = await ask_combinations(request_first_page, combinations, access.policy.max_concurrency)
+    rows = [
+        row
+        for combination_rows in rows_by_combination.values()
+        for row in combination_rows
+        if type(row.get("Id")) is int
+    ]
     access.known_ids.add_shown_ids([row["Id"] for row in rows])
     sentinel_ids = {sentinel.subscriber_id for sentinel in access.sentinels}
     return [row for row in rows if row["Id"] not in sentinel_ids]
 
 
-_SAMPLE_ROWS = 50  # rows of an answer that are compared with the filter of the question
+_SAMPLE_ROW_COUNT = 50  # rows of an answer that are compared with the filter of the question
 _SMALLEST_FIRST_ID = 2  # a list that begins with a smaller id has no older id
 
 
@@ -129,39 +134,47 @@ async def record_hidden_classes(access: ListAccess, *, is_repeated: bool = False
     state = access.state
     if not state.are_classes_known or (is_repeated and not state.hidden_classes):
         request_page, concurrency = partial(try_page, access.client, access.retrier), access.policy.max_concurrency
-        counts = await access.stop.wait_until_stopped(count_classes(request_page, concurrency))
-        hidden_classes = await access.stop.wait_until_stopped(find_hidden_classes(request_page, counts, concurrency))
-        unlisted_ids = await access.stop.wait_until_stopped(_find_older_id(request_page, counts.ids))
+        class_counts = await access.stop.wait_until_stopped(count_classes(request_page, concurrency))
+        hidden_classes = await access.stop.wait_until_stopped(
+            find_hidden_classes(request_page, class_counts, concurrency)
+        )
+        unlisted_ids = await access.stop.wait_until_stopped(_find_older_id(request_page, class_counts.ids))
         await access.stop.wait_until_stopped(try_unlisted_ids(access, unlisted_ids))
         state.hidden_classes = tuple(dict.fromkeys([*state.hidden_classes, *hidden_classes]))
-        state.unshown_classes = counts.unshown_classes
+        state.unshown_classes = class_counts.unshown_classes
         state.are_classes_known = True
     return state.hidden_classes
 
 
-async def find_hidden_classes(request_page: RequestPage, counts: "ClassCounts", concurrency: int) -> list[HiddenClass]:
+async def find_hidden_classes(
+    request_page: RequestPage, class_counts: "ClassCounts", concurrency: int
+) -> list[HiddenClass]:
     """Return the classes that the list shows only to a request for one or several classes.
 
     A class is hidden if the first page has none of its subscribers and the parts of its partition exceed the whole
     list. Without TotalCount, the rows of the first page decide alone."""
     hidden_classes = list[HiddenClass]()
-    for name, count_by_class in counts.part_totals.items():
-        if len(counts.whole_totals) < 2 or sum(count_by_class.values()) > min(counts.whole_totals):
+    for field_name, count_by_value in class_counts.part_totals.items():
+        if len(class_counts.whole_list_totals) < 2 or sum(count_by_value.values()) > min(
+            class_counts.whole_list_totals
+        ):
             hidden_values = [
-                value for value, count in count_by_class.items() if count and value not in counts.shown_values[name]
+                value
+                for value, count in count_by_value.items()
+                if count and value not in class_counts.shown_values[field_name]
             ]
-            hidden_classes += [(name, value) for value in hidden_values]
-    rows_by_classes = await ask_combinations(
-        request_page, combine_classes(counts.unshown_classes, min_size=2), concurrency
+            hidden_classes += [(field_name, value) for value in hidden_values]
+    rows_by_combination = await ask_combinations(
+        request_page, combine_classes(class_counts.unshown_classes, min_size=2), concurrency
     )
-    return list(dict.fromkeys([*hidden_classes, *(class_ for classes in rows_by_classes for class_ in classes)]))
+    return list(dict.fromkeys([*hidden_classes, *(class_ for classes in rows_by_combination for class_ in classes)]))
 
 
 @dataclass(frozen=True, slots=True)
 class ClassCounts:
     """Counts of the whole list and of its classes."""
 
-    whole_totals: Sequence[int] = ()  # TotalCount of the whole list, before the parts and after them
+    whole_list_totals: Sequence[int] = ()  # TotalCount of the whole list, before the parts and after them
     part_totals: Mapping[str, Mapping[object, int]] = field(default_factory=dict)
     """TotalCount of each class, by filter and value. Answers whose rows do not match the filter are left out."""
     shown_values: Mapping[str, Collection[object]] = field(default_factory=dict)  # values on the first page, by filter
@@ -171,18 +184,22 @@ class ClassCounts:
     def unshown_classes(self) -> tuple[HiddenClass, ...]:
         """The classes of which neither the first page nor a request for the class shows a subscriber."""
         return tuple(
-            (name, value)
-            for name, count_by_class in self.part_totals.items()
-            for value, count in count_by_class.items()
-            if not count and value not in self.shown_values[name]
+            (field_name, value)
+            for field_name, count_by_value in self.part_totals.items()
+            for value, count in count_by_value.items()
+            if not count and value not in self.shown_values[field_name]
         )
 
-    def compare_with_total(self, name: str) -> EvidenceResult:
+    def compare_with_total(self, field_name: str) -> EvidenceResult:
         """Return whether the parts of one filter contradict the size of the list. The list is assumed to be
         unchanged."""
-        if len(self.whole_totals) < 2 or len(self.part_totals.get(name, {})) < len(PARTITIONS[name]):
+        if len(self.whole_list_totals) < 2 or len(self.part_totals.get(field_name, {})) < len(PARTITIONS[field_name]):
             return EvidenceResult.NOTHING
-        rounds = [RoundCounts(self.whole_totals[0], list(self.part_totals[name].values()), self.whole_totals[1])]
+        rounds = [
+            RoundCounts(
+                self.whole_list_totals[0], list(self.part_totals[field_name].values()), self.whole_list_totals[1]
+            )
+        ]
         return decide_counts(rounds, True, ()) or EvidenceResult.CONTRADICTS
 
 
@@ -191,42 +208,43 @@ async def count_classes(request_page: RequestPage, concurrency: int) -> ClassCou
     questions = [
         Question(Topic.WHOLE, ListQuery(limit=MAX_LIMIT - 1)),
         *(
-            Question(Topic.PART, ListQuery(limit=_SAMPLE_ROWS, **{name: value}), name, value)  # type: ignore[arg-type]
-            for name, values in PARTITIONS.items()
+            Question(Topic.PART, ListQuery(limit=_SAMPLE_ROW_COUNT, **{field_name: value}), field_name, value)  # type: ignore[arg-type]
+            for field_name, values in PARTITIONS.items()
             for value in values
         ),
-        Question(Topic.WHOLE, ListQuery(limit=_SAMPLE_ROWS)),
+        Question(Topic.WHOLE, ListQuery(limit=_SAMPLE_ROW_COUNT)),
     ]
-    first_whole_answer, *part_answers, last_whole_answer = await ask_questions_together(
+    first_whole_list_answer, *part_answers, last_whole_list_answer = await ask_questions_together(
         request_page, questions, concurrency
     )
-    if first_whole_answer.page is None:
+    if first_whole_list_answer.page is None:
         return ClassCounts()
-    counts: dict[str, dict[object, int]] = {name: {} for name in PARTITIONS}
+    part_totals: dict[str, dict[object, int]] = {field_name: {} for field_name in PARTITIONS}
     for part_answer in part_answers:
-        name, value = part_answer.question.name, part_answer.question.value
-        if part_answer.page is not None and have_requested_values({name: value}, part_answer.page.subscribers):
-            counts[name][value] = (
+        field_name, value = part_answer.question.field_name, part_answer.question.value
+        if part_answer.page is not None and have_requested_values({field_name: value}, part_answer.page.subscribers):
+            part_totals[field_name][value] = (
                 (part_answer.total_count or len(part_answer.page.subscribers)) if part_answer.page.subscribers else 0
             )
-    rows = first_whole_answer.page.subscribers
+    rows = first_whole_list_answer.page.subscribers
     shown_values = {
-        name: {read_field(row, name) or ("" if name == "gender" else False) for row in rows} for name in PARTITIONS
+        field_name: {read_field(row, field_name) or ("" if field_name == "gender" else False) for row in rows}
+        for field_name in PARTITIONS
     }
-    whole_totals = [
+    whole_list_totals = [
         total_count
-        for total_count in (first_whole_answer.total_count, last_whole_answer.total_count)
+        for total_count in (first_whole_list_answer.total_count, last_whole_list_answer.total_count)
         if total_count is not None
     ]
-    return ClassCounts(whole_totals, counts, shown_values, [row.get("Id") for row in rows])
+    return ClassCounts(whole_list_totals, part_totals, shown_values, [row.get("Id") for row in rows])
 
 
 async def _find_older_id(request_page: RequestPage, ids: Sequence[object]) -> list[int]:
     """Return the id just below the first of these ids, if the list is in ascending order and a subscriber has the id.
     Otherwise return an empty list."""
-    whole_ids = [subscriber_id for subscriber_id in ids if type(subscriber_id) is int]
-    if not whole_ids or whole_ids != sorted(whole_ids) or whole_ids[0] < _SMALLEST_FIRST_ID:
+    integer_ids = [subscriber_id for subscriber_id in ids if type(subscriber_id) is int]
+    if not integer_ids or integer_ids != sorted(integer_ids) or integer_ids[0] < _SMALLEST_FIRST_ID:
         return []
-    older_id = whole_ids[0] - 1
-    page = await request_page(ListQuery(limit=_SAMPLE_ROWS, id=older_id))
+    older_id = integer_ids[0] - 1
+    page = await request_page(ListQuery(limit=_SAMPLE_ROW_COUNT, id=older_id))
     return [older_id] if page is not None and [row.get("Id") for row in page.subscribers] == [older_id] else []

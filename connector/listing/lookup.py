@@ -58,9 +58,11 @@ from connector.texts import count
 
 logger = logging.getLogger(__name__)
 
-_LATEST_SENTINELS = 8  # latest sentinels that are looked up; if the filter shows none of them, a quiet period follows
-_FIRST_SENTINELS = 2  # first sentinels of the run, which the list most likely shows; one of them may have been erased
-_CLASS_SAMPLE_ROWS = 50  # rows of an answer that are compared with the filter of the question
+# Latest sentinels that are looked up. If the filter shows none of them, a quiet period follows.
+_LATEST_SENTINEL_COUNT = 8
+# First sentinels of the run, which the list most likely shows. One of them may have been erased.
+_FIRST_SENTINEL_COUNT = 2
+_CLASS_SAMPLE_ROW_COUNT = 50  # rows of an answer that are compared with the filter of the question
 _SAMPLE_COUNT = 3  # subscribers of the class that are looked up, because the first ones may have vanished
 _PLAIN_EMAILS = SpellingClass("email", frozenset())
 
@@ -87,22 +89,22 @@ async def check_filters(
     """
     state = access.state
     await _try_fields(access, sorted({spelling_class.field for spelling_class in classes}))
-    due_classes = [
+    classes_to_try = [
         spelling_class
         for spelling_class in classes
         if spelling_class.field in state.usable_fields
         and (spelling_class not in state.control_results or (state.control_results[spelling_class] and is_repeated))
     ]
-    due_classes.sort(key=lambda spelling_class: sorted(spelling_class.traits))
+    classes_to_try.sort(key=lambda spelling_class: sorted(spelling_class.traits))
     results = await look_up_together(
-        access, [partial(_try_spelling_class, access, spelling_class) for spelling_class in due_classes]
+        access, [partial(_try_spelling_class, access, spelling_class) for spelling_class in classes_to_try]
     )
-    for spelling_class, (is_passed, _) in zip(due_classes, results, strict=True):
-        if is_passed is not None:
-            state.control_results[spelling_class] = is_passed
-    is_case_due = state.is_case_insensitive is None or (state.is_case_insensitive and is_repeated)
-    if tries_case and "email" in state.usable_fields and is_case_due:
-        state.is_case_insensitive = await _is_case_blind(access)
+    for spelling_class, (has_passed, _) in zip(classes_to_try, results, strict=True):
+        if has_passed is not None:
+            state.control_results[spelling_class] = has_passed
+    has_case_to_try = state.is_case_insensitive is None or (state.is_case_insensitive and is_repeated)
+    if tries_case and "email" in state.usable_fields and has_case_to_try:
+        state.is_case_insensitive = await _is_email_filter_case_insensitive(access)
     return FilterCheck(
         frozenset(
             spelling_class
@@ -132,9 +134,12 @@ def has_control(access: ListAccess, spelling_class: SpellingClass) -> bool:
 async def _try_fields(access: ListAccess, fields: Sequence[str]) -> None:
     """Try the filter of each field with a made-up value, once in a run."""
     state = access.state
-    due_fields = [name for name in fields if name not in state.unusable_fields and name not in state.usable_fields]
-    trials = [partial(try_made_up_value, partial(request_first_page, access), name, access.draw) for name in due_fields]
-    for name, control_result in zip(due_fields, await look_up_together(access, trials), strict=True):
+    fields_to_try = [name for name in fields if name not in state.unusable_fields and name not in state.usable_fields]
+    trial_functions = [
+        partial(try_made_up_value, partial(request_first_page, access), name, access.draw_bytes)
+        for name in fields_to_try
+    ]
+    for name, control_result in zip(fields_to_try, await look_up_together(access, trial_functions), strict=True):
         if control_result is ControlResult.IGNORED:
             state.unusable_fields.add(name)
         elif control_result is ControlResult.EXACT:
@@ -147,10 +152,10 @@ async def _try_spelling_class(access: ListAccess, spelling_class: SpellingClass)
     Return whether the filter passed (None: no trial was conclusive), and the sentinel that the filter found.
     """
     request_page = partial(request_first_page, access)
-    for sentinel in islice(_find_sentinels(access, spelling_class), _FIRST_SENTINELS):
-        is_passed = await _try_sentinel(access, sentinel)
-        if is_passed is not None:
-            return is_passed, sentinel if is_passed else None
+    for sentinel in islice(_find_sentinels(access, spelling_class), _FIRST_SENTINEL_COUNT):
+        has_passed = await _try_sentinel(access, sentinel)
+        if has_passed is not None:
+            return has_passed, sentinel if has_passed else None
     stats = access.state.stats
     samples = stats.samples_by_class.get(spelling_class, []) if stats is not None else []
     trial = await try_samples(
@@ -180,40 +185,46 @@ def _find_sentinels(access: ListAccess, spelling_class: SpellingClass) -> Iterat
             yield sentinel
 
 
-async def _is_case_blind(access: ListAccess) -> bool | None:
+async def _is_email_filter_case_insensitive(access: ListAccess) -> bool | None:
     """Return whether the filter by email is case-insensitive: it finds listed emails with capitals by their lower-case
     text, and other listed emails by their upper-case text. Return None if no such email is known.
     """
     stats = access.state.stats
     if stats is None:
         return None
-    groups = [
-        group for group in (stats.find_samples_with_capitals(), stats.samples_by_class.get(_PLAIN_EMAILS, [])) if group
+    sample_groups = [
+        samples
+        for samples in (stats.find_samples_with_capitals(), stats.samples_by_class.get(_PLAIN_EMAILS, []))
+        if samples
     ]
     request_page = partial(request_first_page, access)
-    groups_in_other_case = [[(sample.subscriber_id, change_case(sample.text)) for sample in group] for group in groups]
+    sample_groups_in_other_case = [
+        [(sample.subscriber_id, change_case(sample.text)) for sample in samples] for samples in sample_groups
+    ]
     trials = await look_up_together(
-        access, [partial(try_samples, request_page, "email", samples) for samples in groups_in_other_case]
+        access, [partial(try_samples, request_page, "email", samples) for samples in sample_groups_in_other_case]
     )
     return all(trial.is_proof for trial in trials) if trials else None
 
 
 async def find_visible_sentinels(
-    access: ListAccess, check: FilterCheck, started_at: float, fields: Collection[str]
+    access: ListAccess, filter_check: FilterCheck, started_at: float, fields: Collection[str]
 ) -> Visibility:
     """Return the shown sentinels of one field, and the largest lag of all `fields`.
 
     The field is the one whose latest shown sentinel is older than the latest shown sentinel of any other field. Raises
     ListFailed.
     """
-    visibilities = [await _find_by_filter(access, check, started_at, field) for field in fields]
+    visibilities = [await _find_sentinels_by_filter(access, filter_check, started_at, field) for field in fields]
     return Visibility(
         min((visibility.seen_sentinels for visibility in visibilities), key=find_latest_time),
         max(visibility.lag_s for visibility in visibilities),
     )
 
 
-async def _find_by_filter(access: ListAccess, check: FilterCheck, started_at: float, field: str) -> Visibility:
+async def _find_sentinels_by_filter(
+    access: ListAccess, filter_check: FilterCheck, started_at: float, field: str
+) -> Visibility:
     """Look up the latest sentinel, and the latest sentinel of each class of the base. If the filter does not show the
     latest sentinel, look a few earlier sentinels up.
 
@@ -230,14 +241,16 @@ async def _find_by_filter(access: ListAccess, check: FilterCheck, started_at: fl
     seen_sentinels = {
         sentinel
         for sentinel in latest_sentinels
-        if sentinel in check.seen_sentinels or await _is_sentinel_shown(access, sentinel)
+        if sentinel in filter_check.seen_sentinels or await _is_sentinel_shown(access, sentinel)
     }
     if newest_sentinel in seen_sentinels:
         return Visibility(frozenset(seen_sentinels))
     findable_sentinels = [
-        sentinel for sentinel in sentinels if classify_spelling(sentinel.field, sentinel.value) in check.passed_classes
+        sentinel
+        for sentinel in sentinels
+        if classify_spelling(sentinel.field, sentinel.value) in filter_check.passed_classes
     ]
-    earlier_sentinels = findable_sentinels[-_LATEST_SENTINELS:]
+    earlier_sentinels = findable_sentinels[-_LATEST_SENTINEL_COUNT:]
     look_ups = [partial(_is_sentinel_shown, access, sentinel) for sentinel in earlier_sentinels]
     results = list(zip(earlier_sentinels, await look_up_together(access, look_ups), strict=True))
     seen_sentinels |= {sentinel for sentinel, is_shown in results if is_shown}
@@ -255,20 +268,20 @@ async def _confirm_visibility(access: ListAccess, visibility: Visibility, starte
     return Visibility(seen_sentinels, max(visibility.lag_s, measure_lag(missed_sentinels, started_at)))
 
 
-async def is_class_shown(access: ListAccess, *, is_active: bool, by_filter: bool) -> bool | None:
-    """Return whether look-ups of this kind (`by_filter`, or sweeps) show subscribers with this `is_active`, or None if
-    this is not known.
+async def is_class_shown(access: ListAccess, *, is_active: bool, uses_filters: bool) -> bool | None:
+    """Return whether look-ups of this kind (`uses_filters`, or sweeps) show subscribers with this `is_active`, or None
+    if this is not known.
 
     If a look-up has shown such a subscriber, return True. Otherwise ask the list with the filter `is_active`. An empty
     answer means that no such subscriber exists. A subscriber in the answer proves that sweeps hide the class. If the
     identity filter does not find this subscriber, the identity filter also hides the class.
     """
     state, field_name = access.state, access.policy.identity
-    if is_active in (state.filtered_activity_values if by_filter else state.swept_activity_values):
+    if is_active in (state.filtered_activity_values if uses_filters else state.swept_activity_values):
         return True
     try:
         page = await request_first_page(
-            access, ListQuery(limit=_CLASS_SAMPLE_ROWS, base_id=state.base_id, is_active=is_active)
+            access, ListQuery(limit=_CLASS_SAMPLE_ROW_COUNT, base_id=state.base_id, is_active=is_active)
         )
     except ListFailed:
         return None
@@ -279,7 +292,7 @@ async def is_class_shown(access: ListAccess, *, is_active: bool, by_filter: bool
     path = FIELD_BY_NAME[field_name].path[0]
     samples = [(row["Id"], row[path]) for row in page.subscribers if row.get(path)]
     return (
-        by_filter
+        uses_filters
         and (await try_samples(partial(request_first_page, access), field_name, samples[:_SAMPLE_COUNT])).is_proof
     )
 
@@ -326,7 +339,7 @@ def can_prove_absence(access: ListAccess, key: LookupKey) -> bool:
     The list's stats must be known.
     """
     question = _build_question(key)
-    if question.needs_case_insensitive and access.state.is_case_insensitive is False:
+    if question.needs_case_insensitive_filter and access.state.is_case_insensitive is False:
         return False
     return not question.has_hidden_spellings and all(has_control(access, class_) for class_ in question.classes)
 
@@ -336,7 +349,7 @@ def count_requests(keys: Sequence[LookupKey]) -> int:
     first trial, and that the stats are known."""
     questions = [_build_question(key) for key in keys]
     classes = frozenset[SpellingClass]().union(*(question.classes for question in questions))
-    control_count = len(classes) + 2 * any(question.needs_case_insensitive for question in questions)
+    control_count = len(classes) + 2 * any(question.needs_case_insensitive_filter for question in questions)
     round_count = 1 + -(-len(questions) // BATCH_SIZE)
     made_up_value_count, sentinel_count = len({spelling_class.field for spelling_class in classes}), 1
     text_count = sum(len(question.texts) for question in questions)
@@ -347,24 +360,24 @@ def count_requests(keys: Sequence[LookupKey]) -> int:
 class _Question:
     """A key to look up: the texts that requests ask for, and the spelling classes of these texts.
 
-    `needs_case_insensitive`: the email counts in any upper or lower case, so only a case-insensitive filter can prove
-    absence. `has_hidden_spellings`: the subscriber may have a spelling that no filter is known to find.
+    `needs_case_insensitive_filter`: the email counts in any upper or lower case, so only a case-insensitive filter can
+    prove absence. `has_hidden_spellings`: the subscriber may have a spelling that no filter is known to find.
     """
 
     key: LookupKey
     texts: tuple[str, ...] = field(repr=False)
     classes: frozenset[SpellingClass]
-    needs_case_insensitive: bool
+    needs_case_insensitive_filter: bool
     has_hidden_spellings: bool
 
-    def proves_absence(self, check: FilterCheck) -> bool:
+    def proves_absence(self, filter_check: FilterCheck) -> bool:
         """Return whether an empty answer proves absence, by the results of the controls."""
-        is_case_covered = check.is_case_insensitive or not self.needs_case_insensitive
-        return is_case_covered and not self.has_hidden_spellings and self.classes <= check.passed_classes
+        is_case_covered = filter_check.is_case_insensitive or not self.needs_case_insensitive_filter
+        return is_case_covered and not self.has_hidden_spellings and self.classes <= filter_check.passed_classes
 
-    def may_find_subscriber(self, check: FilterCheck) -> bool:
+    def may_find_subscriber(self, filter_check: FilterCheck) -> bool:
         """Return whether the filter may find the subscriber, even if it cannot prove absence."""
-        return not self.classes & check.failed_classes
+        return not self.classes & filter_check.failed_classes
 
 
 def _build_question(key: LookupKey) -> _Question:
@@ -373,7 +386,7 @@ def _build_question(key: LookupKey) -> _Question:
         key,
         texts,
         frozenset(classify_spelling(key.field, text) for text in texts),
-        needs_case_insensitive=key.ignores_case and key.field == "email",
+        needs_case_insensitive_filter=key.ignores_case and key.field == "email",
         has_hidden_spellings=key.ignores_case and not spellings_differ_only_in_case(key.field, key.value),
     )
 
@@ -391,33 +404,37 @@ class _FilterLookup:
     async def execute(self) -> LookupResult:
         access = self.access
         started_at = access.clock.monotonic()
-        visibility, check = Visibility(), await self._run_controls()
-        if self._can_be_conclusive(check):
+        visibility, filter_check = Visibility(), await self._run_controls()
+        if self._can_be_conclusive(filter_check):
             fields = sorted({question.key.field for question in self.questions})
             visibility = await find_visible_sentinels(
-                access, check, started_at, fields
+                access, filter_check, started_at, fields
             )  # sentinels are looked up before the keys
-        for start in range(0, len(self.questions), BATCH_SIZE):
-            if not self._can_be_conclusive(check):
+        for batch_start in range(0, len(self.questions), BATCH_SIZE):
+            if not self._can_be_conclusive(filter_check):
                 break
-            batch = self.questions[start : start + BATCH_SIZE]
+            batch = self.questions[batch_start : batch_start + BATCH_SIZE]
             answers_by_identity = await self._look_up_batch(
-                [question for question in batch if question.may_find_subscriber(check)]
+                [question for question in batch if question.may_find_subscriber(filter_check)]
             )
-            previous_check, check = check, await self._run_controls(is_repeated=True)
+            previous_check, filter_check = filter_check, await self._run_controls(is_repeated=True)
             for question in batch:
                 answers = answers_by_identity.get(question.key.identity, ())
                 has_all_matches = bool(answers) and all(
                     self._has_all_matches(question.key.field, answer) for answer in answers
                 )
-                if has_all_matches and question.proves_absence(previous_check) and question.proves_absence(check):
+                if (
+                    has_all_matches
+                    and question.proves_absence(previous_check)
+                    and question.proves_absence(filter_check)
+                ):
                     self.absent_identities.add(question.key.identity)
         found_ids = {identity: tuple(sorted(ids)) for identity, ids in self.found_ids.items()}
         absent_identities = frozenset(self.absent_identities.difference(found_ids))
         if absent_identities:
             visibility = await _confirm_visibility(access, visibility, started_at)
         seen_sentinels, lag_s = visibility.seen_sentinels, visibility.lag_s
-        return LookupResult(found_ids, absent_identities, seen_sentinels, lag_s, started_at, is_by_filter=True)
+        return LookupResult(found_ids, absent_identities, seen_sentinels, lag_s, started_at, is_filter_result=True)
 
     def _has_all_matches(self, name: str, answer: AnswerRows) -> bool:
         """Return whether the answer has all subscribers with the text, each with its base.
@@ -427,15 +444,17 @@ class _FilterLookup:
         return answer.is_whole and (len(answer.rows) != 1 or name in self.access.state.multiple_match_fields)
 
     async def _run_controls(self, *, is_repeated: bool = False) -> FilterCheck:
-        tries_case = any(question.needs_case_insensitive for question in self.questions)
+        tries_case = any(question.needs_case_insensitive_filter for question in self.questions)
         classes = frozenset[SpellingClass]().union(*(question.classes for question in self.questions))
         return await check_filters(self.access, classes, tries_case=tries_case, is_repeated=is_repeated)
 
-    def _can_be_conclusive(self, check: FilterCheck) -> bool:
+    def _can_be_conclusive(self, filter_check: FilterCheck) -> bool:
         """Return whether an answer could prove an identity absent, or find the subscriber of an unresolved create."""
-        if any(question.proves_absence(check) for question in self.questions):
+        if any(question.proves_absence(filter_check) for question in self.questions):
             return True
-        return any(question.may_find_subscriber(check) and not question.key.ignores_case for question in self.questions)
+        return any(
+            question.may_find_subscriber(filter_check) and not question.key.ignores_case for question in self.questions
+        )
 
     async def _look_up_batch(self, batch: Sequence[_Question]) -> dict[bytes, list[AnswerRows]]:
         """Look up every spelling of the batch. Return the answers by identity. Store the found subscribers, and add

@@ -194,19 +194,19 @@ def _explain_failure(answer: Refused | Ambiguous | NotSent, client: Client) -> L
 
 
 @dataclass(frozen=True, slots=True)
-class ReadPage(Generic[Rows]):
+class ReceivedPage(Generic[Rows]):
     """A page of a sweep, with its rows and their ids."""
 
     sweep_number: int  # from 1
     rows: Rows
     ids: IdArray
-    new_mask: Mask  # the rows that no earlier page of the sweep has
+    new_row_mask: Mask  # the rows that no earlier page of the sweep has
     total_count: int | None  # the latest TotalCount
 
 
 async def read_pages(
     fetcher: "PageFetcher[Rows]", pager: Pager, row_form: RowForm[Rows], concurrency_limit: ConcurrencyLimit
-) -> AsyncGenerator[ReadPage[Rows], None]:
+) -> AsyncGenerator[ReceivedPage[Rows], None]:
     """Fetch every page that `pager` asks for, with at most as many in flight as `concurrency_limit` allows, and yield
     the pages. Raises ListFailed.
     """
@@ -221,12 +221,12 @@ async def read_pages(
             await fetcher.request_pages(_choose_pages(pager, concurrency_limit), is_unchanging=pager.is_unchanging)
             continue
         ids = read_ids(row_form, list_page)
-        new_mask = pager.add_page(
+        new_row_mask = pager.add_page(
             ids, total_count=list_page.total_count, offset=list_page.offset, limit=list_page.limit
         )
         await fetcher.request_pages(_choose_pages(pager, concurrency_limit), is_unchanging=pager.is_unchanging)
         await asyncio.sleep(0)  # the next request leaves before the caller works on this page
-        yield ReadPage(page.sweep_number, list_page.subscribers, ids, new_mask, pager.total_count)
+        yield ReceivedPage(page.sweep_number, list_page.subscribers, ids, new_row_mask, pager.total_count)
 
 
 def _choose_pages(pager: Pager, concurrency_limit: ConcurrencyLimit) -> list[PageRequest]:
@@ -276,16 +276,20 @@ class PageFetcher(Generic[Rows]):
         Requests in flight for other pages are cancelled. If `is_unchanging` is false, all requests in flight are
         cancelled. During a pause that the service has asked for, only the next page is requested.
         """
-        reused_count = 0
-        common_count = min(len(self._in_flight), len(pages))
-        while is_unchanging and reused_count < common_count and self._in_flight[reused_count][0] == pages[reused_count]:
-            reused_count += 1
-        if reused_count < len(self._in_flight) and is_unchanging and reused_count == len(pages):
-            reused_count = len(self._in_flight)  # a lower limit of requests cancels no request in flight
-        await self._cancel_from(reused_count)
-        for page in pages[reused_count:1] if self._client.is_quiet else pages[reused_count:]:
-            fetch = self._try_page_once if self._in_flight else self._fetch_page
-            self._in_flight.append((page, asyncio.create_task(fetch(page))))
+        reused_request_count = 0
+        compared_request_count = min(len(self._in_flight), len(pages))
+        while (
+            is_unchanging
+            and reused_request_count < compared_request_count
+            and self._in_flight[reused_request_count][0] == pages[reused_request_count]
+        ):
+            reused_request_count += 1
+        if reused_request_count < len(self._in_flight) and is_unchanging and reused_request_count == len(pages):
+            reused_request_count = len(self._in_flight)  # a lower limit of requests cancels no request in flight
+        await self._cancel_from(reused_request_count)
+        for page in pages[reused_request_count:1] if self._client.is_quiet else pages[reused_request_count:]:
+            fetch_page_once = self._try_page_once if self._in_flight else self._fetch_page
+            self._in_flight.append((page, asyncio.create_task(fetch_page_once(page))))
 
     async def receive_next_page(self) -> ListPage[Rows]:
         """Return the next page. Raises the error of its request."""
@@ -305,12 +309,12 @@ class PageFetcher(Generic[Rows]):
         await self._cancel_from(0)
 
     async def _fetch_page(self, page: PageRequest) -> ListPage[Rows]:
-        retried_count = self._client.counts["list"].retried
+        earlier_retried_count = self._client.counts["list"].retried
         with self._measure_request() as result:
             list_page = await fetch_page(
                 self._client, self._retrier, self._build_page_query(page), parse=self._row_form.parse
             )
-            result.is_refused = self._client.counts["list"].retried > retried_count
+            result.is_refused = self._client.counts["list"].retried > earlier_retried_count
         return list_page
 
     async def _try_page_once(self, page: PageRequest) -> ListPage[Rows] | None:
@@ -323,13 +327,13 @@ class PageFetcher(Generic[Rows]):
     def _measure_request(self) -> Iterator["_RequestResult"]:
         """Pass the time or the failure of one request to the concurrency limit. Do not pass the time of a request that
         waited for the end of a pause."""
-        result, sent_at, is_paused = _RequestResult(), self._monotonic(), self._client.is_quiet
+        result, sent_at, is_client_paused = _RequestResult(), self._monotonic(), self._client.is_quiet
         self._unanswered_count += 1
         try:
             yield result
             if result.is_refused:
                 self._concurrency_limit.record_refused(sent_at, self._monotonic())
-            elif not is_paused:
+            elif not is_client_paused:
                 self._concurrency_limit.record_answer(sent_at, self._monotonic(), self._unanswered_count)
         finally:
             self._unanswered_count -= 1
@@ -337,8 +341,8 @@ class PageFetcher(Generic[Rows]):
     def _build_page_query(self, page: PageRequest) -> ListQuery:
         return replace(self._query, offset=page.offset, limit=page.limit)
 
-    async def _cancel_from(self, kept_count: int) -> None:
-        dropped_tasks = [self._in_flight.pop()[1] for _ in range(len(self._in_flight) - kept_count)]
+    async def _cancel_from(self, kept_request_count: int) -> None:
+        dropped_tasks = [self._in_flight.pop()[1] for _ in range(len(self._in_flight) - kept_request_count)]
         for task in dropped_tasks:
             task.cancel()
         await asyncio.gather(*dropped_tasks, return_exceptions=True)

@@ -42,7 +42,7 @@ from connector.listing.pages import (
     ListFailed,
     PageFetcher,
     PageSink,
-    ReadPage,
+    ReceivedPage,
     RowForm,
     read_pages,
     try_page,
@@ -73,7 +73,7 @@ MAX_IN_FLIGHT = 32
 LIST_CONNECTIONS = MAX_IN_FLIGHT + 8
 """Connections for the pages in flight, and for pages that were dropped a moment ago."""
 
-_FIRST_IN_FLIGHT = 10
+_FIRST_REQUESTS_IN_FLIGHT = 10
 """The number of pages in flight at the beginning. Latency alone does not reduce the number of pages below this
 number."""
 
@@ -104,7 +104,7 @@ async def read_list(
     unlisted_bases: Sequence[int] = (),
     known_hidden_classes: Sequence[HiddenClass] = (),
     earlier_total: int | None = None,
-    draw: Callable[[int], bytes] = os.urandom,
+    draw_bytes: Callable[[int], bytes] = os.urandom,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Certificate:
     """Read all subscribers that match `query` into `sink`, and certify whether the reading is complete (service-api.md
@@ -129,25 +129,25 @@ async def read_list(
     - `unlisted_bases` are bases that are counted even if no row shows them.
     - `known_hidden_classes`: classes that are known to be hidden.
     - `earlier_total`: TotalCount shortly before the reading.
-    - `draw` returns random bytes.
+    - `draw_bytes` returns random bytes.
 
     Raises ListFailed if a page cannot be read, and the errors of the sink.
     """
     if query.offset:
         raise ValueError("The query's offset must be 0, because a list is read from its beginning.")
     started_at, filters, request_page = now(), list_filters(query), partial(try_page, client, retrier)
-    trials = await try_filters(request_page, filters, draw) if filters else None
-    if trials is not None:
-        query = replace(query, **{name: None for name in filters if name != trials.sent_filter})  # type: ignore[arg-type]
-    expected_ids = trials.expected_ids if trials is not None else _NO_IDS
+    filter_trials = await try_filters(request_page, filters, draw_bytes) if filters else None
+    if filter_trials is not None:
+        query = replace(query, **{name: None for name in filters if name != filter_trials.sent_filter_name})  # type: ignore[arg-type]
+    expected_ids = filter_trials.expected_ids if filter_trials is not None else _NO_IDS
     row_matcher = build_row_matcher(filters)
     concurrency_limit = ConcurrencyLimit(
         min(max_concurrency, MAX_IN_FLIGHT),
-        first_limit=_FIRST_IN_FLIGHT,
-        min_limit_by_latency=_FIRST_IN_FLIGHT,
+        first_limit=_FIRST_REQUESTS_IN_FLIGHT,
+        min_limit_by_latency=_FIRST_REQUESTS_IN_FLIGHT,
         min_answers_in_round=_MIN_PAGES_PER_ROUND,
     )
-    reader = _Reader(
+    reader = _SweepReader(
         client,
         retrier,
         sink,
@@ -156,13 +156,15 @@ async def read_list(
         concurrency_limit,
         now,
         monotonic,
-        draw,
+        draw_bytes,
         reads_ahead=reads_ahead,
         ignores_total_count=ignore_total_count,
     )
     dispatcher = PageDispatcher(sink, row_form, row_matcher, on_progress, expected_ids)
     pager = await reader.read_sweeps(query, dispatcher.dispatch)
-    filter_reports = await _record_filters(request_page, filters, trials, dispatcher) if trials is not None else {}
+    filter_reports = (
+        await _record_filters(request_page, filters, filter_trials, dispatcher) if filter_trials is not None else {}
+    )
     certificate = pager.certify(started_at, now(), filter_reports)
     if certificate.is_complete and filter_reports.get("missed"):
         return replace(certificate, verdict=CertificateVerdict.INCOMPLETE, reason=CertificateReason.FILTER)
@@ -180,8 +182,8 @@ async def read_list(
         unlisted_bases=unlisted_bases,
         earlier_total=earlier_total,
         unlisted_entry_ids=[] if find_unlisted_entries is None else await find_unlisted_entries(pager.ids),
-        seed=draw(_SEED_BYTES),
-        absent_values=draw_absent_values(sent_filters, draw),
+        seed=draw_bytes(_SEED_BYTES),
+        absent_values=draw_absent_values(sent_filters, draw_bytes),
     )
     answers = await gather_answers(request_page, list_reading, concurrency_limit.allowed_count)
     classes = dict.fromkeys([*known_hidden_classes, *find_hidden_classes(list_reading, answers)])
@@ -190,14 +192,16 @@ async def read_list(
         certificate=replace(certificate, unshown_classes=tuple(list_unshown_classes(list_reading, answers))),
         hidden_classes=tuple(class_ for class_ in classes if class_[0] not in sent_filters),
     )
-    problems = list[Finding]()
+    problem_findings = list[Finding]()
     if list_reading.hidden_classes:
-        list_reading, problems = await reader.read_hidden_classes(list_reading, answers, dispatcher.class_counts)
+        list_reading, problem_findings = await reader.read_hidden_classes(
+            list_reading, answers, dispatcher.class_counts
+        )
         unlisted_entry_ids = [] if find_unlisted_entries is None else await find_unlisted_entries(list_reading.ids)
         answers += await ask_unlisted_entries(
             request_page, unlisted_entry_ids, answers, concurrency_limit.allowed_count
         )
-    findings = [*decide_evidence(list_reading, answers), *problems]
+    findings = [*decide_evidence(list_reading, answers), *problem_findings]
     certificate = replace(list_reading.certificate, finished_at=now())
     return decide_cut_off(certificate, findings, accepts_possible_cut_off=allow_truncated)
 
@@ -221,7 +225,7 @@ class _PartReading:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader(Generic[Rows]):
+class _SweepReader(Generic[Rows]):
     """Reads the sweeps of a list, and the classes that the list hides, into one sink."""
 
     client: Client
@@ -232,7 +236,7 @@ class _Reader(Generic[Rows]):
     concurrency_limit: ConcurrencyLimit
     now: Callable[[], datetime]
     monotonic: Callable[[], float]
-    draw: Callable[[int], bytes]
+    draw_bytes: Callable[[int], bytes]
     reads_ahead: bool
     ignores_total_count: bool
 
@@ -241,7 +245,7 @@ class _Reader(Generic[Rows]):
         """The function that requests a page of wire objects."""
         return partial(try_page, self.client, self.retrier)
 
-    async def read_sweeps(self, query: ListQuery, dispatch: Callable[[ReadPage[Rows]], None]) -> Pager:
+    async def read_sweeps(self, query: ListQuery, dispatch: Callable[[ReceivedPage[Rows]], None]) -> Pager:
         """Read the list until the pager has its result, and pass each page to `dispatch`."""
         pager = Pager(query.limit, ignores_total_count=self.ignores_total_count, reads_ahead=self.reads_ahead)
         async with (
@@ -263,22 +267,22 @@ class _Reader(Generic[Rows]):
         listed_id_set.add(reading.ids)
         largest_total = max((answer.total_count or 0 for answer in answers), default=0)
         pending_combinations = combine_classes(reading.hidden_classes)
-        problems = list[Finding]()
+        problem_findings = list[Finding]()
         while pending_combinations:
             part_filters = dict(pending_combinations.pop(0))
             part_dispatcher = PartDispatcher(
                 self.sink, self.row_form, self.row_matcher, part_filters, listed_id_set, class_counts
             )
-            part = await self._read_part(reading, part_dispatcher, largest_total)
-            certificate = replace(reading.certificate, pages=reading.certificate.pages + part.page_count)
-            new_classes = [class_ for class_ in part.hidden_classes if class_ not in reading.hidden_classes]
+            part_result = await self._read_part(reading, part_dispatcher, largest_total)
+            certificate = replace(reading.certificate, pages=reading.certificate.pages + part_result.page_count)
+            new_classes = [class_ for class_ in part_result.hidden_classes if class_ not in reading.hidden_classes]
             hidden_classes = (*reading.hidden_classes, *new_classes)
             reading = replace(reading, certificate=certificate, hidden_classes=hidden_classes)
             if new_classes:  # read all combinations again
-                pending_combinations, problems = combine_classes(hidden_classes), []
+                pending_combinations, problem_findings = combine_classes(hidden_classes), []
                 continue
-            if part.problem:
-                problems.append(Finding("hidden", EvidenceResult.CONTRADICTS, part.problem))
+            if part_result.problem:
+                problem_findings.append(Finding("hidden", EvidenceResult.CONTRADICTS, part_result.problem))
             is_last_part = bool(part_filters) and not pending_combinations
             if is_last_part and not await _has_same_total(self.request_page, reading, answers):
                 # Read the whole list again, because every reading may lack a subscriber who changed the class
@@ -286,7 +290,7 @@ class _Reader(Generic[Rows]):
                 pending_combinations.append(())
         ids = listed_id_set.to_array()
         certificate = replace(reading.certificate, distinct=len(ids), hidden=reading.hidden_classes)
-        return replace(reading, certificate=certificate, ids=ids), problems
+        return replace(reading, certificate=certificate, ids=ids), problem_findings
 
     async def _read_part(
         self, reading: ListReading, part_dispatcher: PartDispatcher[Rows], largest_total: int
@@ -294,16 +298,17 @@ class _Reader(Generic[Rows]):
         """Read the subscribers of hidden classes by the filters of `part_dispatcher`, or the whole list without filters
         (architecture 7, rule 7)."""
         query = replace(reading.query, **part_dispatcher.filters)  # type: ignore[arg-type] # each value has its field's type
-        started_at, name = self.now(), ", ".join(f"{name}={value}" for name, value in part_dispatcher.filters.items())
+        started_at = self.now()
+        filters_text = ", ".join(f"{name}={value}" for name, value in part_dispatcher.filters.items())
         try:
             pager = await self.read_sweeps(query, part_dispatcher.dispatch)
         except ListFailed as failure:
             if not failure.is_query_refused:
                 raise
-            return _PartReading(0, f"the service refused the filter {name}")
+            return _PartReading(0, f"the service refused the filter {filters_text}")
         certificate, hidden_classes = pager.certify(started_at, self.now()), list[HiddenClass]()
         if part_dispatcher.has_other_classes:
-            return _PartReading(certificate.pages, f"the filter {name} lists other subscribers as well")
+            return _PartReading(certificate.pages, f"the filter {filters_text} lists other subscribers as well")
         if certificate.is_complete and part_dispatcher.filters:
             filters = {**reading.filters, **part_dispatcher.filters}
             part_reading = ListReading(
@@ -312,10 +317,10 @@ class _Reader(Generic[Rows]):
                 filters,
                 pager.ids,
                 page_size=pager.page_size,
-                class_counts=part_dispatcher.part_counts,
+                class_counts=part_dispatcher.part_class_counts,
                 skipped_partitions={name for name, _ in reading.hidden_classes},
-                seed=self.draw(_SEED_BYTES),
-                absent_values=draw_absent_values(filters, self.draw),
+                seed=self.draw_bytes(_SEED_BYTES),
+                absent_values=draw_absent_values(filters, self.draw_bytes),
             )
             answers = await gather_answers(self.request_page, part_reading, self.concurrency_limit.allowed_count)
             hidden_classes = find_hidden_classes(part_reading, answers)
@@ -323,29 +328,36 @@ class _Reader(Generic[Rows]):
                 certificate, decide_evidence(part_reading, answers), accepts_possible_cut_off=False
             )
         if not certificate.is_complete:
-            problem = f"the reading with {name} is incomplete ({certificate.reason})"
+            problem = f"the reading with {filters_text} is incomplete ({certificate.reason})"
             return _PartReading(certificate.pages, problem, hidden_classes)
         # If a result window cuts off both the list and the class, both have the same number of rows, and no TotalCount
         # is larger.
-        has_same_size = certificate.distinct == reading.certificate.distinct >= max(SMALLEST_WINDOW, largest_total)
-        may_be_cut_off = has_same_size and bool(part_dispatcher.filters) and certificate.cut_off is not CutOff.EXCLUDED
-        return _PartReading(certificate.pages, f"the reading with {name} may be cut off" if may_be_cut_off else "")
+        has_size_of_list = certificate.distinct == reading.certificate.distinct >= max(SMALLEST_WINDOW, largest_total)
+        may_be_cut_off = (
+            has_size_of_list and bool(part_dispatcher.filters) and certificate.cut_off is not CutOff.EXCLUDED
+        )
+        return _PartReading(
+            certificate.pages, f"the reading with {filters_text} may be cut off" if may_be_cut_off else ""
+        )
 
 
 async def _record_filters(
-    request_page: RequestPage, filters: Mapping[str, object], trials: FilterTrials, dispatcher: PageDispatcher[Rows]
+    request_page: RequestPage,
+    filters: Mapping[str, object],
+    filter_trials: FilterTrials,
+    dispatcher: PageDispatcher[Rows],
 ) -> dict[str, Any]:
     """Return the certificate's `filters`."""
     filter_record: dict[str, Any] = {
         "asked": filters,
-        "dropped": dispatcher.dropped_count,
-        "sent": trials.sent_filter,
-        "controls": trials.controls,
+        "dropped": dispatcher.dropped_row_count,
+        "sent": filter_trials.sent_filter_name,
+        "controls": filter_trials.controls,
     }
     # If the list no longer shows a missing subscriber, the subscriber has vanished, and the reading has not missed it.
     still_listed_ids = (
         await find_still_listed_ids(request_page, filters, dispatcher.missing_ids)
-        if trials.sent_filter is not None
+        if filter_trials.sent_filter_name is not None
         else _NO_IDS
     )
     return filter_record | ({"missed": len(still_listed_ids)} if still_listed_ids else {})

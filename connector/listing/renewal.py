@@ -13,9 +13,9 @@ from connector.listing.pages import ListFailed, PageSink, fetch_page
 from connector.paging.overlap import IdArray
 from connector.service.wire import MAX_LIMIT, ListPage, ListQuery
 
-_OVERLAP_ROWS = 16  # the number of known rows that the first page repeats
+_OVERLAP_ROW_COUNT = 16  # the number of known rows that the first page repeats
 _OVERLAP_DIVISOR = 20  # a page repeats 1/20 of the previous page (connector.paging)
-_STEPS_BACK = 8  # steps of doubling length: if more than 2,000 rows have vanished, the whole list is read again
+_MAX_STEPS_BACK = 8  # steps of doubling length: if more than 2,000 rows have vanished, the whole list is read again
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +26,23 @@ class ListEnd:
     row_count: int
 
 
-async def list_newcomers(access: ListAccess, end: ListEnd) -> Sequence[dict[str, Any]]:
+async def list_newcomers(access: ListAccess, list_end: ListEnd) -> Sequence[dict[str, Any]]:
     """Return the subscribers that one page shows after the end of a listing in ascending id order. Return no subscriber
     if the service does not return the page. Raises RunAborted if the run must stop."""
     access.stop.activity = "looking for subscribers of other programs"
     page = None
     with suppress(ListFailed):
-        page = await _fetch_offset(access, max(0, end.row_count - _OVERLAP_ROWS))
-    ids = _read_ascending(page)
-    is_joined = page is not None and ids is not None and len(ids) and ids[0] <= end.last_id
-    return [row for row in page.subscribers if row["Id"] > end.last_id] if page is not None and is_joined else []
+        page = await _fetch_page_at(access, max(0, list_end.row_count - _OVERLAP_ROW_COUNT))
+    ids = _read_ascending_ids(page)
+    overlaps_old_rows = page is not None and ids is not None and len(ids) and ids[0] <= list_end.last_id
+    return (
+        [row for row in page.subscribers if row["Id"] > list_end.last_id]
+        if page is not None and overlaps_old_rows
+        else []
+    )
 
 
-async def extend_listing(accesses: Sequence[ListAccess], end: ListEnd, sink: PageSink) -> ListEnd | None:
+async def extend_listing(accesses: Sequence[ListAccess], list_end: ListEnd, sink: PageSink) -> ListEnd | None:
     """Read on from shortly before the end of a listing in ascending id order, and add the subscribers to `sink`. Return
     the new end, or None if the new end is not certain.
 
@@ -55,59 +59,59 @@ async def extend_listing(accesses: Sequence[ListAccess], end: ListEnd, sink: Pag
     access.stop.activity = "reading the end of the list for new subscribers"
     for other_access in accesses:
         await other_access.journal.flush()
-    offset, page = await _find_overlapping_page(access, end)
-    seen_ids, last_id = set[int](), end.last_id
+    offset, page = await _find_overlapping_page(access, list_end)
+    seen_ids, last_id = set[int](), list_end.last_id
     while page is not None:
-        ids = _read_ascending(page)
-        if ids is None or (end.row_count and (not len(ids) or ids[0] > last_id)):
+        ids = _read_ascending_ids(page)
+        if ids is None or (list_end.row_count and (not len(ids) or ids[0] > last_id)):
             return None
         sink.receive_rows(page.subscribers)
         access.known_ids.add_shown_ids(ids.tolist())
         seen_ids.update(ids.tolist())
-        is_full = len(ids) >= (page.limit or MAX_LIMIT)
-        if (not len(ids) or ids[-1] <= last_id) and not is_full:
+        is_page_full = len(ids) >= (page.limit or MAX_LIMIT)
+        if (not len(ids) or ids[-1] <= last_id) and not is_page_full:
             is_whole = page.total_count is not None and page.total_count <= offset + len(ids)
-            newcomer_count = sum(subscriber_id > end.last_id for subscriber_id in seen_ids)
+            newcomer_count = sum(subscriber_id > list_end.last_id for subscriber_id in seen_ids)
             row_count = offset + len(ids)
-            is_certain = (
+            is_end_certain = (
                 is_whole
-                and row_count - end.row_count <= newcomer_count  # if not, some newcomers are before the old end
-                and _shows_latest_sentinel(access, end, seen_ids)
+                and row_count - list_end.row_count <= newcomer_count  # if not, some newcomers are before the old end
+                and _shows_latest_sentinel(access, list_end, seen_ids)
             )
-            return ListEnd(last_id, row_count) if is_certain else None
+            return ListEnd(last_id, row_count) if is_end_certain else None
         last_id = max(last_id, int(ids[-1]))
         offset += max(1, len(ids) - max(1, len(ids) // _OVERLAP_DIVISOR))
-        page = await _fetch_offset(access, offset)
+        page = await _fetch_page_at(access, offset)
     return None
 
 
-async def _find_overlapping_page(access: ListAccess, end: ListEnd) -> tuple[int, ListPage | None]:
+async def _find_overlapping_page(access: ListAccess, list_end: ListEnd) -> tuple[int, ListPage | None]:
     """Return the offset and the page that begins with a known row, or (0, None) if no page does. Step back, because
     rows before the end may have vanished. The first page of a list that was empty always counts as overlapping."""
-    for doubling_count in range(_STEPS_BACK):
-        offset = max(0, end.row_count - (_OVERLAP_ROWS << doubling_count))
-        page = await _fetch_offset(access, offset)
-        ids = _read_ascending(page)
-        if not end.row_count or (ids is not None and len(ids) and ids[0] <= end.last_id):
+    for doubling_count in range(_MAX_STEPS_BACK):
+        offset = max(0, list_end.row_count - (_OVERLAP_ROW_COUNT << doubling_count))
+        page = await _fetch_page_at(access, offset)
+        ids = _read_ascending_ids(page)
+        if not list_end.row_count or (ids is not None and len(ids) and ids[0] <= list_end.last_id):
             return offset, page
         if not offset:
             break
     return 0, None
 
 
-def _shows_latest_sentinel(access: ListAccess, end: ListEnd, seen_ids: set[int]) -> bool:
+def _shows_latest_sentinel(access: ListAccess, list_end: ListEnd, seen_ids: set[int]) -> bool:
     """Return whether `seen_ids` has the latest sentinel that the list must show by now after the end. Return True if no
     sentinel must show there."""
     latest_confirmed_at = access.clock.monotonic() - access.expected_lag_s
     sentinel_ids = [
         sentinel.subscriber_id
         for sentinel in access.sentinels
-        if sentinel.confirmed_at < latest_confirmed_at and sentinel.subscriber_id > end.last_id
+        if sentinel.confirmed_at < latest_confirmed_at and sentinel.subscriber_id > list_end.last_id
     ]
     return not sentinel_ids or sentinel_ids[-1] in seen_ids
 
 
-async def _fetch_offset(access: ListAccess, offset: int) -> ListPage | None:
+async def _fetch_page_at(access: ListAccess, offset: int) -> ListPage | None:
     """Return the page at this offset, or None if the service refuses the offset, as some services do past the end."""
     query = ListQuery(offset=offset, base_id=access.state.base_id)
     try:
@@ -118,7 +122,7 @@ async def _fetch_offset(access: ListAccess, offset: int) -> ListPage | None:
         raise
 
 
-def _read_ascending(page: ListPage | None) -> IdArray | None:
+def _read_ascending_ids(page: ListPage | None) -> IdArray | None:
     """Return the ids of a page, or None if they do not ascend or are not whole numbers."""
     ids = [] if page is None else [row.get("Id") for row in page.subscribers]
     if not all(type(subscriber_id) is int for subscriber_id in ids):

@@ -77,8 +77,8 @@ class Loader:
     async def begin(self, *, refuses_misanswered_base: bool = True) -> None:
         """Verify the base and the account, and choose the earlier refusals that this run sends again.
 
-        Raises RunAborted (EmptiedError, ListFailed) if the run cannot continue. With `refuses_misanswered_base`, raises
-        ConfigurationError if the service answered a create in this base with another base.
+        Raises RunAborted (EmptiedListError, ListFailed) if the run cannot continue. With `refuses_misanswered_base`,
+        raises ConfigurationError if the service answered a create in this base with another base.
         """
         session = self._session
         if refuses_misanswered_base:

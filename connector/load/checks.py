@@ -17,7 +17,7 @@ from connector.fields import is_similar_base_name
 from connector.ledger.entries import ConfirmedEntry, Ledger
 from connector.ledger.store import Base
 from connector.listing.access import Sentinel, shows_identity
-from connector.listing.answered import find_ids
+from connector.listing.answered import find_ids_of_sentinel
 from connector.listing.base_list import list_account, wait_until_listed
 from connector.listing.base_reader import may_be_in_base
 from connector.listing.controls import ControlResult, try_sample
@@ -81,10 +81,10 @@ async def verify_account(session: Session) -> tuple[ConfirmedEntry, ...]:
     answer a create with a provisional Id.
 
     Return the subscribers whose look-up was inconclusive: the run's first complete sweep must show one of them. Return
-    an empty tuple if the account is verified. Raises EmptiedError if look-ups by Id and by identity show none of the
-    subscribers, and ListFailed if the service does not answer.
+    an empty tuple if the account is verified. Raises EmptiedListError if look-ups by Id and by identity show none of
+    the subscribers, and ListFailed if the service does not answer.
     """
-    journal, random_identity = session.journal, session.access.draw(IDENTITY_BYTES)
+    journal, random_identity = session.journal, session.access.draw_bytes(IDENTITY_BYTES)
     base, run_key = journal.base, journal.run_key
     shown_entries = await journal.execute(lambda ledger: ledger.find_shown_entries(base, random_identity, _GUARD_COUNT))
     max_entries = 1 if shown_entries else _GUARD_COUNT
@@ -122,7 +122,7 @@ async def verify_account(session: Session) -> tuple[ConfirmedEntry, ...]:
         is_listed = await _ask_for_any(session, known_entries)
         if is_listed is False:
             session.access.unverified_entries = tuple(known_entries)
-            await list_account([session.access])  # raises EmptiedError if the list has none of their identities
+            await list_account([session.access])  # raises EmptiedListError if the list has none of their identities
             return session.access.unverified_entries
     return () if is_listed else tuple(shown_entries)
 
@@ -134,7 +134,7 @@ async def record_shown_subscriber(session: Session) -> None:
     Call this function after a run has created subscribers. Only the first three bases of a run are looked up."""
     if session.canaries.shown_base_count == _MAX_SHOWN_BASES:
         return
-    journal, random_identity = session.journal, session.access.draw(IDENTITY_BYTES)
+    journal, random_identity = session.journal, session.access.draw_bytes(IDENTITY_BYTES)
     base = journal.base
 
     def find_known_entry(ledger: Ledger) -> Sequence[ConfirmedEntry]:
@@ -278,7 +278,7 @@ async def _look_up_sentinel(session: Session, sentinel: Sentinel, *, is_thorough
         queries.append(ListQuery(id=sentinel.subscriber_id, base_id=sentinel.base_id, is_active=sentinel.is_active))
     is_inconclusive = bool(session.access.state.hidden_classes)  # the list may hide several classes at once
     for query in queries:
-        ids, certain_ids = await find_ids(session.access, sentinel, query)
+        ids, certain_ids = await find_ids_of_sentinel(session.access, sentinel, query)
         session.tally.record_duplicates(certain_ids)
         if ids:
             return ids

@@ -9,7 +9,7 @@ from functools import partial
 from connector.ledger.entries import NOT_FINAL_STATUSES, Transition
 from connector.limiter import RequestLimiter
 from connector.listing.access import Sentinel, shows_identity
-from connector.listing.answered import KnownSubscriber, find_ids, find_known_subscriber, find_rows_by_id
+from connector.listing.answered import KnownSubscriber, find_ids_of_sentinel, find_known_subscriber, find_rows_by_id
 from connector.listing.requests import build_query
 from connector.load.candidates import RUN_ENDING_STATUSES, Candidate, describe_base
 from connector.load.create_answers import CreateAnswer, choose_recorded_transition, classify_answer
@@ -108,7 +108,7 @@ class Creator:
         if session.clock.monotonic() < first_sentinel.confirmed_at + delays_s[0]:
             return
         delays_s.pop(0)
-        ids, certain_ids = await find_ids(
+        ids, certain_ids = await find_ids_of_sentinel(
             session.access, first_sentinel, build_query(first_sentinel.field, first_sentinel.value)
         )
         if ids:

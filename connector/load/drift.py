@@ -35,7 +35,7 @@ from connector.tally import Change, OptOut, Tally
 
 # Largest number of rows that are looked up by Id. A listing is cheaper for more rows: a page has 1,000 subscribers.
 _MAX_ROWS_BY_ID = 100
-_COMMIT_ROWS = 2_000  # rows in one commit
+_ROWS_PER_COMMIT = 2_000  # rows in one commit
 
 _EQUAL, _DIFFERENT = 1, 2  # results of the comparison of a row; 0: not compared
 _ACTIVE, _INACTIVE, _OTHER_SUBSCRIBER, _GONE = 1, 2, 3, 4
@@ -391,7 +391,7 @@ class _Comparison:
 
 
 def _split_into_batches(indexes: Sequence[int]) -> Iterator[Sequence[int]]:
-    return (indexes[begin : begin + _COMMIT_ROWS] for begin in range(0, len(indexes), _COMMIT_ROWS))
+    return (indexes[begin : begin + _ROWS_PER_COMMIT] for begin in range(0, len(indexes), _ROWS_PER_COMMIT))
 
 
 def list_compared_fields(row_values: Mapping[str, object], identity: str) -> Iterator[str]:

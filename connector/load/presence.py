@@ -102,11 +102,11 @@ class BasePresence:
         }
         self.session.tally.record_duplicates(ids)
 
-    async def record_listing(self, listing: Listing, *, first_part: int = 0) -> None:
-        """Record the subscribers of the base that a listing shows. `first_part` is an earlier `part_count` of the rows:
-        record only the later parts."""
-        counts = await record_base(self.access, listing.rows, first_part=first_part)
-        if first_part:
+    async def record_listing(self, listing: Listing, *, first_part_index: int = 0) -> None:
+        """Record the subscribers of the base that a listing shows. `first_part_index` is an earlier `part_count` of the
+        rows: record only the later parts."""
+        counts = await record_base(self.access, listing.rows, first_part_index=first_part_index)
+        if first_part_index:
             return  # the pages of a renewal overlap, so its counts are wrong
         self.listing_rows = listing.rows
         if listing.is_complete:
@@ -241,14 +241,14 @@ class AccountPresence:
         listing, self._listing = self._listing, None
         if listing is None or listing.end is None or any(base.access.unverified_entries for base in self.bases):
             return
-        started_at, first_part = session.clock.monotonic(), listing.rows.part_count
+        started_at, first_part_index = session.clock.monotonic(), listing.rows.part_count
         end = await extend_listing(self._shown_accesses, listing.end, listing.rows)
         if end is None:
             return
         self._listing = replace(listing, end=end, started_at=started_at)
         for base in self.bases:
             if base.listing_rows is listing.rows:
-                await base.record_listing(listing, first_part=first_part)
+                await base.record_listing(listing, first_part_index=first_part_index)
                 base.cover_rows(None, started_at)
 
     async def _read_listing(self, tasks: Sequence[LookupTask]) -> list[LookupTask]:

@@ -69,7 +69,7 @@ class EarlierRefusals:
                 session.temporary_refusals.earlier_kinds.add(kind)
                 session.withheld_refusals.update((refusal.identity, refusal) for refusal in similar_refusals)
                 chosen_refusals = [
-                    similar_refusals[int.from_bytes(session.access.draw(8), "big") % len(similar_refusals)]
+                    similar_refusals[int.from_bytes(session.access.draw_bytes(8), "big") % len(similar_refusals)]
                 ]
             else:
                 chosen_refusals = [refusal for refusal in similar_refusals if refusal.status in NOT_FINAL_STATUSES]

@@ -224,7 +224,7 @@ class Settler:
 
         A create counts as visible after two sweeps in a row have shown it (`read_visibility`)."""
         unresolved_create, session = self._find_create(entry), self._session
-        if not unresolved_create.is_limited or self._last_result.is_by_filter:
+        if not unresolved_create.is_limited or self._last_result.is_filter_result:
             return False
         later_sentinels = {
             sentinel
@@ -297,7 +297,7 @@ class Settler:
             if not self._find_later_sentinels(entry):
                 if is_active not in visibility_by_activity:
                     request = is_class_shown(
-                        session.access, is_active=is_active, by_filter=self._last_result.is_by_filter
+                        session.access, is_active=is_active, uses_filters=self._last_result.is_filter_result
                     )
                     visibility_by_activity[is_active] = await session.stop.wait_until_stopped(request)
                 if visibility_by_activity[is_active] is None:

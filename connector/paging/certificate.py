@@ -196,7 +196,7 @@ class RoundCounts:
         )
 
 
-def decide_counts(rounds: Sequence[RoundCounts], is_quiet: bool, totals: Collection[int]) -> EvidenceResult | None:
+def decide_counts(rounds: Sequence[RoundCounts], is_list_quiet: bool, totals: Collection[int]) -> EvidenceResult | None:
     """Return whether the counts of several rounds contradict the size of the list, or None if another round is needed.
 
     The sum of the parts exceeds the whole list if a result window cuts off the list, because each part has its own
@@ -204,7 +204,7 @@ def decide_counts(rounds: Sequence[RoundCounts], is_quiet: bool, totals: Collect
     the list if, in every round, the sum of the parts exceeds every TotalCount by more than the TotalCounts differ from
     each other.
 
-    `totals` has TotalCounts from outside the rounds. `is_quiet`: no row appeared or vanished during the sweep.
+    `totals` has TotalCounts from outside the rounds. `is_list_quiet`: no row appeared or vanished during the sweep.
     """
     if not rounds:
         return EvidenceResult.NOTHING
@@ -219,7 +219,9 @@ def decide_counts(rounds: Sequence[RoundCounts], is_quiet: bool, totals: Collect
     least_sum = 2 * max(all_totals) - min(all_totals)
     if not all(sum(counts.part_counts) > least_sum for counts in rounds):
         return EvidenceResult.NOTHING
-    return EvidenceResult.CONTRADICTS if len(rounds) >= (_QUIET_ROUND_COUNT if is_quiet else _ROUND_COUNT) else None
+    return (
+        EvidenceResult.CONTRADICTS if len(rounds) >= (_QUIET_ROUND_COUNT if is_list_quiet else _ROUND_COUNT) else None
+    )
 
 
 def decide_cut_off(

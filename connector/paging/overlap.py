@@ -163,23 +163,23 @@ class PageOverlap:
 
 
 def decide_overlap(
-    previous_ids: IdArray, previous_offset: int, ids: IdArray, offset: int, new_mask: Mask
+    previous_ids: IdArray, previous_offset: int, ids: IdArray, offset: int, new_row_mask: Mask
 ) -> PageOverlap:
-    """Compare a page with the previous page. `new_mask` marks the ids that the sweep has not seen before."""
+    """Compare a page with the previous page. `new_row_mask` marks the ids that the sweep has not seen before."""
     indexes = _find_indexes(previous_ids, ids)  # in the previous page
     shared_indexes = np.flatnonzero(indexes >= 0)
     if not len(shared_indexes):
-        return PageOverlap(OverlapKind.BEHIND if 2 * np.count_nonzero(new_mask) < len(ids) else OverlapKind.GAP)
+        return PageOverlap(OverlapKind.BEHIND if 2 * np.count_nonzero(new_row_mask) < len(ids) else OverlapKind.GAP)
     first_index, last_index = int(shared_indexes[0]), int(shared_indexes[-1])
     previous_indexes = indexes[shared_indexes]
-    appeared_count = int(np.count_nonzero(new_mask[first_index : last_index + 1]))
+    appeared_count = int(np.count_nonzero(new_row_mask[first_index : last_index + 1]))
     # If a page ends within the previous page, rows after the end of this page have not vanished.
     compared_end = int(previous_indexes[-1]) + 1 if last_index == len(ids) - 1 else len(previous_ids)
     vanished_count = compared_end - int(previous_indexes[0]) - len(shared_indexes)
     overlap = PageOverlap(
         OverlapKind.MATCHED,
         rank_shift=(offset + first_index) - (previous_offset + int(previous_indexes[0])),
-        appeared_before_count=int(np.count_nonzero(new_mask[:first_index])),
+        appeared_before_count=int(np.count_nonzero(new_row_mask[:first_index])),
         appeared_count=appeared_count,
         vanished_count=vanished_count,
     )

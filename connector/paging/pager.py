@@ -105,10 +105,10 @@ class Pager:
         self._first_total = total_count if not self._page_count else self._first_total
         self._last_total = total_count
         self._page_count += 1
-        new_mask = self._sweep.add_page(PageAnswer(page.offset, ids, total_count, offset, limit))
+        new_row_mask = self._sweep.add_page(PageAnswer(page.offset, ids, total_count, offset, limit))
         if self._sweep.sweep_end is not None:
             self._end_sweep()
-        return new_mask
+        return new_row_mask
 
     def certify(
         self, started_at: datetime, finished_at: datetime, filters: Mapping[str, Any] | None = None

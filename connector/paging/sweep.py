@@ -190,19 +190,19 @@ class Sweep:
         self.totals.record(answer.total_count)
         has_echo = answer.limit is not None and 1 <= answer.limit <= self.requested_limit
         self._limit = answer.limit if has_echo and answer.limit else max(self._limit, len(answer.ids))
-        new_mask = np.zeros(len(answer.ids), dtype=np.bool_)
+        new_row_mask = np.zeros(len(answer.ids), dtype=np.bool_)
         if self._has_wrong_offset(answer):
             self.sweep_end = SweepEnd.MISPAGED if self.has_overlaps else SweepEnd.STUCK
         elif not len(answer.ids):
             self._add_empty_page(answer)
         else:
-            new_mask = self._add_rows(answer)
+            new_row_mask = self._add_rows(answer)
         # The sweep may have read more rows than the first TotalCount, because rows were added meanwhile.
         row_count = max(self.totals.first_total or 0, len(self.seen_ids))
         max_pages = min(_MAX_EXTRA_PAGES + _MAX_PAGES_FACTOR * (row_count // self._largest_step), _MAX_PAGES)
         if self.sweep_end is None and self.page_count > max_pages:
             self.sweep_end = SweepEnd.STUCK
-        return new_mask
+        return new_row_mask
 
     def _has_wrong_offset(self, answer: PageAnswer) -> bool:
         """Return whether the page begins at another offset than requested. An empty page past all rows may have any
@@ -213,19 +213,19 @@ class Sweep:
 
     def _add_rows(self, answer: PageAnswer) -> Mask:
         last_page, ids = self._last_page, answer.ids
-        new_mask = ~self.seen_ids.mark_contained_ids(ids) & mark_first_occurrences(ids)
+        new_row_mask = ~self.seen_ids.mark_contained_ids(ids) & mark_first_occurrences(ids)
         if last_page is not None and last_page.is_repeated_by(answer):
             self.sweep_end = SweepEnd.MISPAGED if self.has_overlaps else SweepEnd.STUCK
         elif not self.has_overlaps:
-            self.has_repeated_ids |= not new_mask.all()
+            self.has_repeated_ids |= not new_row_mask.all()
         elif last_page is not None:
-            overlap = decide_overlap(last_page.ids, last_page.offset, ids, answer.requested_offset, new_mask)
+            overlap = decide_overlap(last_page.ids, last_page.offset, ids, answer.requested_offset, new_row_mask)
             if self._phase is _Phase.PAST_END or (overlap.kind is OverlapKind.GAP and answer.requested_offset > 0):
                 self._step_back(last_page, answer.requested_offset)
                 return np.zeros(len(ids), dtype=np.bool_)
             self._record_overlap(overlap, last_page.total_count, answer.total_count)
-        self._accept_page(answer, new_mask)
-        return new_mask
+        self._accept_page(answer, new_row_mask)
+        return new_row_mask
 
     def _record_overlap(self, overlap: PageOverlap, previous_total: int | None, total_count: int | None) -> None:
         is_unchanged = overlap == PageOverlap(OverlapKind.MATCHED) and previous_total == total_count
@@ -244,7 +244,7 @@ class Sweep:
         else:  # MOVED, or a GAP at offset 0, which means that the head has no row that was read before
             self.broken_overlap_count += 1
 
-    def _accept_page(self, answer: PageAnswer, new_mask: Mask) -> None:
+    def _accept_page(self, answer: PageAnswer, new_row_mask: Mask) -> None:
         ids = answer.ids
         self._record_order(ids)
         self.has_repeated_ids |= not mark_first_occurrences(ids).all()
@@ -254,22 +254,22 @@ class Sweep:
         self._last_page = page = JoinedPage(answer.requested_offset, ids, answer.total_count, is_short)
         self._largest_page_rows = max(self._largest_page_rows, len(ids))
         self._largest_step = max(self._largest_step, page.rows_to_next_page)
-        self._is_last_page_known = not new_mask.any()
+        self._is_last_page_known = not new_row_mask.any()
         if self._phase is _Phase.HEAD:
-            self._accept_head_page(page, new_mask)
+            self._accept_head_page(page, new_row_mask)
         else:
             self._accepted_count += 1
             self._phase = _Phase.PAST_END if self._is_probably_last(page) else _Phase.READING
             self.next_offset = self._compute_next_offset(page)
             if self.has_overlaps and len(ids) == 1 and self._phase is _Phase.READING:
                 self.sweep_end = SweepEnd.MISPAGED  # pages of one row cannot overlap
-        self.seen_ids.add(ids[new_mask])
+        self.seen_ids.add(ids[new_row_mask])
 
-    def _accept_head_page(self, page: JoinedPage, new_mask: Mask) -> None:
+    def _accept_head_page(self, page: JoinedPage, new_row_mask: Mask) -> None:
         """Add a page of the second reading of the head. The head is known once a page has rows that the sweep has read
         before."""
-        known_mask = ~new_mask & ~self._inserted_ids.mark_contained_ids(page.ids)
-        self._inserted_ids.add(page.ids[new_mask])
+        known_mask = ~new_row_mask & ~self._inserted_ids.mark_contained_ids(page.ids)
+        self._inserted_ids.add(page.ids[new_row_mask])
         if known_mask.any():
             # If fewer rows are new at the head than were inserted before the read position, rows have moved. A list in
             # id order never moves rows.

@@ -41,8 +41,8 @@ _PLACE_COLUMNS = ("_run_id", "_file", "_row")  # the columns in a rejects file t
 @dataclass(frozen=True, slots=True)
 class ProblemScope:
     """The settings by which a load identifies its problems. `job` is "" for an import without a job, whose problems are
-    not stored. `is_whole`: the run reads the whole source of the job. `fails_on_new_only`: known problems do not make
-    the run partial."""
+    not stored. `is_whole`: the run reads the whole source of the job. `fails_only_on_new_problems`: known problems do
+    not make the run partial."""
 
     account: str
     job: str
@@ -50,7 +50,7 @@ class ProblemScope:
     identity: str
     base_column: str | None = None
     is_whole: bool = False
-    fails_on_new_only: bool = False
+    fails_only_on_new_problems: bool = False
 
 
 class ProblemLog:
@@ -72,9 +72,9 @@ class ProblemLog:
         """Digest and base of each valid row of a rejects file, by the place of the row in the original source."""
 
     @property
-    def fails_on_new_only(self) -> bool:
+    def fails_only_on_new_problems(self) -> bool:
         """Whether known problems do not make the run partial."""
-        return self._scope is not None and self._scope.fails_on_new_only
+        return self._scope is not None and self._scope.fails_only_on_new_problems
 
     def load_known_problems(self, ledger: Ledger) -> None:
         """Read the known problems of the job. Call this method inside a transaction."""

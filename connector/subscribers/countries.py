@@ -124,10 +124,10 @@ def find_country(text: str) -> str | None:
     code = names.get(simplify_name(text))
     if code is not None or not (parts := _NAME_IN_TWO_PARTS.match(text)):
         return code
-    first_part, second_part = parts.groups()
-    code = names.get(simplify_name(f"{second_part} {first_part}"))
-    if code is None and names.get(simplify_name(first_part)) == names.get(simplify_name(second_part)):
-        return names.get(simplify_name(first_part))
+    first_part_index, second_part = parts.groups()
+    code = names.get(simplify_name(f"{second_part} {first_part_index}"))
+    if code is None and names.get(simplify_name(first_part_index)) == names.get(simplify_name(second_part)):
+        return names.get(simplify_name(first_part_index))
     return code
 
 

@@ -405,13 +405,13 @@ def validate_command(target: Path | str, row_options: Mapping[str, Any], rejects
 
     if rejects is not None and (rejects.exists() or not rejects.absolute().parent.is_dir()):
         raise ConfigurationError(f"--rejects {rejects}: name a new file in a folder that exists")
-    is_own_source = is_job(target) and row_options["job_path"] is None
+    is_complete_job_source = is_job(target) and row_options["job_path"] is None
     job = (
         load_target(Path(target), row_options)
-        if is_own_source
+        if is_complete_job_source
         else build_file_job(target, row_options, needs_base=False)
     )
-    plan = plan_validation(job, row_options["limit"], is_own_source=is_own_source)
+    plan = plan_validation(job, row_options["limit"], is_complete_job_source=is_complete_job_source)
     validation = run_validation(plan, rejects, get_clock())
     is_shown = show_run_report(validation.report, output)
     if validation.findings and not output.is_json:

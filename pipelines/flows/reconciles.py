@@ -213,7 +213,7 @@ class _Reconciliation:
                 record_count += prepared_chunk.chunk.record_count
         if not self._source_rows.is_read:
             raise RunAborted("the run was stopped while its source was being read")
-        if not record_count and load.rows.is_empty_refused:
+        if not record_count and load.rows.refuses_empty_source:
             raise RunAborted(f"{load.rows.source.name} has a header and no rows, so nothing was compared")
 
 

@@ -13,7 +13,7 @@ from connector.clock import Clock
 from connector.errors import ConfigurationError, ConnectorError
 from connector.fields import FIELD_BY_NAME, FIELD_NAMES
 from connector.imports.plan import RowsPlan
-from connector.imports.remarks import Remarks, describe_unmapped
+from connector.imports.remarks import Remarks, describe_unmapped_columns
 from connector.imports.suppression import read_suppression
 from connector.load.candidates import read_rows
 from connector.outcomes import Fault
@@ -113,7 +113,7 @@ def run_validation(plan: RowsPlan, rejects: Path | None, clock: Clock) -> Valida
         report.rejects_file = file.path
         report.messages += [file.failure] if reason and file.failure else []
         reason = reason or file.failure
-    refusals = [*validation.remarks.explain_refusal(has_activity_rule=plan.has_activity_rule)]
+    refusals = [*validation.remarks.explain_refusals(has_activity_rule=plan.has_activity_rule)]
     report.messages += _list_messages(plan, validation, refusals)
     status: Status = "aborted" if reason else "partial" if counts["invalid"] or refusals else "ok"
     end_report(report, status, clock.now(), reason)
@@ -165,7 +165,7 @@ def _check_rows(
         raise
     except ConnectorError as error:
         return str(error)
-    if validation.report.rows["read"] == 0 and plan.is_empty_refused:
+    if validation.report.rows["read"] == 0 and plan.refuses_empty_source:
         return f"{plan.source.name} has a header and no rows, so nothing was validated"
     return None
 
@@ -211,4 +211,4 @@ def _list_messages(plan: RowsPlan, validation: Validation, refusals: Sequence[st
     yield from validation.remarks.messages
     yield from refusals
     yield from validation.remarks.describe_cells(plan.mapping)
-    yield from describe_unmapped(plan.mapping, plan.unmapped_columns)
+    yield from describe_unmapped_columns(plan.mapping, plan.unmapped_columns)

@@ -110,7 +110,7 @@ def build_session(
         journal,
         load_policy,
         name,
-        draw=random.Random(5).randbytes,
+        draw_bytes=random.Random(5).randbytes,
         state=LookupState() if state is None else state,
     )
     return Session(access, load_policy, Tally())

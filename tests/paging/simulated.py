@@ -318,12 +318,12 @@ def read_list(simulated_list: SimulatedList, limit: int = 1000, *, pages_ahead_c
         in_flight.update([page, *pager.decide_pages_ahead(pages_ahead_count)], is_unchanging=pager.is_unchanging)
         max_in_flight_count = max(max_in_flight_count, len(in_flight.pages))
         ids, total, offset, echoed_limit = in_flight.receive_first()
-        new_mask = pager.add_page(
+        new_row_mask = pager.add_page(
             np.array(ids, dtype=np.int64),
             total_count=total,
             offset=offset,
             limit=echoed_limit,
         )
-        new_ids = [subscriber_id for subscriber_id, is_new in zip(ids, new_mask, strict=True) if is_new]
+        new_ids = [subscriber_id for subscriber_id, is_new in zip(ids, new_row_mask, strict=True) if is_new]
         sweeps.setdefault(page.sweep_number, []).extend(new_ids)
     return ReadingResult(pager.certify(STARTED_AT, FINISHED_AT), sweeps, max_in_flight_count)

@@ -19,8 +19,8 @@ PREVIOUS_IDS = [10, 20, 30, 40, 50]  # ids of the page at offset 100, so the id 
 
 def compare(ids: list[int], offset: int, earlier_ids: list[int] | None = None) -> PageOverlap:
     known_ids = set(PREVIOUS_IDS) | set(earlier_ids or ())
-    new_mask = np.array([subscriber_id not in known_ids for subscriber_id in ids])
-    return decide_overlap(np.array(PREVIOUS_IDS), 100, np.array(ids), offset, new_mask)
+    new_row_mask = np.array([subscriber_id not in known_ids for subscriber_id in ids])
+    return decide_overlap(np.array(PREVIOUS_IDS), 100, np.array(ids), offset, new_row_mask)
 
 
 def test_the_overlap_of_a_page_shows_the_changes_after_the_previous_page() -> None:

@@ -27,10 +27,10 @@ def read_list(
             listed_ids.clear()
         pages.append(page)
         ids = rows[page.offset : page.offset + page.limit]
-        new_mask = pager.add_page(
+        new_row_mask = pager.add_page(
             np.array(ids, dtype=np.int64), total_count=len(rows), offset=page.offset, limit=page.limit
         )
-        listed_ids += [subscriber_id for subscriber_id, is_new in zip(ids, new_mask, strict=True) if is_new]
+        listed_ids += [subscriber_id for subscriber_id, is_new in zip(ids, new_row_mask, strict=True) if is_new]
     return pager.certify(STARTED_AT, FINISHED_AT), pages, listed_ids
 
 

@@ -76,7 +76,7 @@ class QueriedList:
                 reads_ahead=False,
                 find_unlisted_entries=find_unlisted_entries if known_ids else None,
                 unlisted_bases=[3],
-                draw=self.simulated_list.random.randbytes,
+                draw_bytes=self.simulated_list.random.randbytes,
                 monotonic=lambda: 0.0,
             )
         )

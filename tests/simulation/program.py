@@ -82,7 +82,7 @@ class _Run(Run):
 
     def open_session(self, base: Base, requested_name: str | None) -> Session:
         session = super().open_session(base, requested_name)
-        session.access.draw = self.random.randbytes
+        session.access.draw_bytes = self.random.randbytes
         return session
 
 
@@ -219,7 +219,7 @@ class Program:
             LedgerWriter(self.ledger_queue, base, run_key),
             policy,
             base_name if self.job_run.retry is None or base.service_id is None else None,
-            draw=self.random.randbytes,
+            draw_bytes=self.random.randbytes,
         )
         session = Session(access, policy, self.report.tally, job=JOB, suppression=suppression)
         session.temporary_refusals = client.temporary_refusals

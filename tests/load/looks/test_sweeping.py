@@ -11,7 +11,7 @@ import pytest
 from connector.errors import ConfigurationError, RunAborted
 from connector.ledger.entries import ConfirmedEntry
 from connector.listing.access import KeyGroup, LookupKey, LookupResult
-from connector.listing.base_list import EmptiedError, Listing, list_account, look_up_by_sweep, record_base
+from connector.listing.base_list import EmptiedListError, Listing, list_account, look_up_by_sweep, record_base
 from connector.listing.pages import ListFailed
 from connector.load.session import Session
 from connector.service.wire import Ambiguous, ListQuery
@@ -158,7 +158,7 @@ async def sweep_session(session: Session, keys: Sequence[LookupKey]) -> LookupRe
 
 async def list_base(session: Session) -> tuple[Listing, int]:
     listing = await list_account([session.access])
-    return listing, (await record_base(session.access, listing.rows, first_part=0)).duplicate_count
+    return listing, (await record_base(session.access, listing.rows, first_part_index=0)).duplicate_count
 
 
 def list_once(fake_list: FakeList, folder: Path, *texts: str, **options: Any) -> tuple[Listing, int, list[int | None]]:
@@ -190,7 +190,7 @@ def test_a_listing_without_any_unverified_entry_ends_the_run(tmp_path: Path, is_
 
     async def look_up_people(session: Session) -> list[int | None]:
         session.access.unverified_entries = (known_entry, ConfirmedEntry(b"n" * 16, 999, None))
-        with nullcontext() if is_listed else pytest.raises(EmptiedError):
+        with nullcontext() if is_listed else pytest.raises(EmptiedListError):
             await list_base(session)
         return read_recorded_ids(session.journal, "ann@x.org", "other@x.org")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from connector.listing.access import Sentinel, Visibility, read_visibility
-from connector.listing.base_list import describe_unreadable
+from connector.listing.base_list import describe_unreadable_list
 from connector.listing.lookup import FilterCheck, find_visible_sentinels
 from connector.paging.certificate import Certificate, CertificateReason, CertificateVerdict, Order
 from connector.subscribers.spellings import classify_spelling
@@ -193,7 +193,7 @@ def test_the_message_about_a_cut_off_list_shows_only_contradicting_evidence() ->
         "rows": "contradicts: another answer shows 2 unlisted ids between the listed ids",
     }
     certificate = replace(build_certificate(CertificateReason.CUT_OFF), distinct=1000, evidence=evidence)
-    assert describe_unreadable(certificate) == (
+    assert describe_unreadable_list(certificate) == (
         "the list shows 1,000 subscribers and leaves others out (3 of 4 subscribers that the list lacks exist; another "
         "answer shows 2 unlisted ids between the listed ids)"
     )
