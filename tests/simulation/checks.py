@@ -11,8 +11,8 @@ from itertools import pairwise
 from connector.pace.refusals import SERIES_LENGTH
 from connector.states import ENTRY_STATE_MACHINE, State
 from tests.simulation import report_checks
+from tests.simulation.facts import Facts
 from tests.simulation.simulation import EntryValues
-from tests.simulation.truth import Truth
 
 _MAX_ATTEMPTS = 5  # lost creates of one identity, each proved absent, before a person must decide about the entry
 
@@ -22,178 +22,189 @@ _ALLOWED_STATE_CHANGES = {
     (old_state, new_state) for (old_state, _), new_state in ENTRY_STATE_MACHINE.transitions.items()
 }
 
-Claim = Callable[[Truth], Iterator[str]]
+Claim = Callable[[Facts], Iterator[str]]
 
 
-def no_person_is_stored_twice_by_our_creates(truth: Truth) -> Iterator[str]:
+def no_person_is_stored_twice_by_our_creates(facts: Facts) -> Iterator[str]:
     """Check that at most one of our creates of a person was stored.
 
-    Exceptions: a first create that no rule can cover (`Truth.is_covered`), and a proxy that repeats a create.
+    Exceptions: a first create that no rule can cover (`Facts.is_covered`), and a proxy that repeats a create.
     """
-    for person in truth.persons:
+    for person_number in facts.person_numbers:
         stored_by_number = {
             subscriber.call.number: subscriber
-            for subscriber in truth.find_created_by_us(person)
+            for subscriber in facts.find_our_subscribers(person_number)
             if subscriber.call and not subscriber.is_update
         }
         for call_number in sorted(stored_by_number)[:-1]:
-            if truth.is_covered(stored_by_number[call_number]):
+            if facts.is_covered(stored_by_number[call_number]):
                 create_count = len(stored_by_number)
-                yield f"person {person} was stored by {create_count} creates: by {call_number} and later creates"
+                yield f"person {person_number} was stored by {create_count} creates: by {call_number} and later creates"
 
 
-def no_create_is_sent_for_a_person_whom_the_list_showed_before(truth: Truth) -> Iterator[str]:
+def no_create_is_sent_for_a_person_whom_the_list_showed_before(facts: Facts) -> Iterator[str]:
     """Check that no create is sent for a person whom the list showed at the start of the run (architecture 4.7).
 
     It does not matter which program created the subscriber. Exception: a run whose report warns that subscribers in
     other capitals may be created again.
     """
-    for run_result in truth.simulation.run_results:
-        for person in truth.persons:
+    for run_result in facts.simulation.run_results:
+        for person_number in facts.person_numbers:
             is_listed = any(
-                subscriber.shown_at <= run_result.started_at for subscriber in truth.find_stored_subscribers(person)
+                subscriber.shown_at <= run_result.started_at
+                for subscriber in facts.find_stored_subscribers(person_number)
             )
-            is_listed = is_listed and not truth.is_hidden_by_spelling(run_result, person)
-            for call in truth.find_calls(person, run_result.number) if is_listed else ():
+            is_listed = is_listed and not facts.is_hidden_by_spelling(run_result, person_number)
+            for call in facts.find_calls(person_number, run_result.number) if is_listed else ():
                 yield (
-                    f"the list showed person {person} at the start of run {run_result.number}, and request "
+                    f"the list showed person {person_number} at the start of run {run_result.number}, and request "
                     f"{call.number} created the person again"
                 )
 
 
-def no_create_is_sent_for_a_person_whom_the_list_has_shown_for_longer_than_fresh(truth: Truth) -> Iterator[str]:
+def no_create_is_sent_for_a_person_whom_the_list_has_shown_for_longer_than_fresh(facts: Facts) -> Iterator[str]:
     """Check that no create is sent for a person whom the list has shown for longer than `load.fresh` (architecture
     4.7).
 
     `no_create_is_sent_for_a_person_whom_the_list_showed_before` has the exception.
     """
-    fresh_s = truth.simulation.scenario.policy.fresh_s
-    for run_result in truth.simulation.run_results:
-        for person in truth.persons:
+    fresh_s = facts.simulation.scenario.policy.fresh_s
+    for run_result in facts.simulation.run_results:
+        for person_number in facts.person_numbers:
             shown_at = min(
-                (subscriber.shown_at for subscriber in truth.find_stored_subscribers(person)), default=float("inf")
+                (subscriber.shown_at for subscriber in facts.find_stored_subscribers(person_number)),
+                default=float("inf"),
             )
-            if truth.is_hidden_by_spelling(run_result, person):
+            if facts.is_hidden_by_spelling(run_result, person_number):
                 continue
-            for call in truth.find_calls(person, run_result.number):
-                listed_s = call.sent_at - shown_at
-                if listed_s > max(fresh_s, 1.0) + _RETRY_S:
-                    yield f"the list had shown person {person} for {listed_s:.0f} s when request {call.number} left"
+            for call in facts.find_calls(person_number, run_result.number):
+                listed_duration_s = call.sent_at - shown_at
+                if listed_duration_s > max(fresh_s, 1.0) + _RETRY_S:
+                    yield (
+                        f"the list had shown person {person_number} for {listed_duration_s:.0f} s when request "
+                        f"{call.number} left"
+                    )
 
 
-def no_create_is_repeated_before_two_quiet_periods_have_passed(truth: Truth) -> Iterator[str]:
+def no_create_is_repeated_before_two_quiet_periods_have_passed(facts: Facts) -> Iterator[str]:
     """Check that two quiet periods lie between two creates of a person. Exceptions: a definite refusal, and a ledger
     that was lost or restored."""
-    quiet_s = truth.simulation.scenario.quiet_s
-    for person in truth.persons:
-        calls = truth.find_calls(person)
+    quiet_period_s = facts.simulation.scenario.quiet_period_s
+    for person_number in facts.person_numbers:
+        calls = facts.find_calls(person_number)
         for first_call, second_call in pairwise(calls):
-            waited_s = second_call.sent_at - truth.find_quiet_start(first_call)
+            pause_s = second_call.sent_at - facts.find_quiet_start(first_call)
             if (
-                truth.is_in_doubt(first_call)
-                and waited_s < 2 * quiet_s
-                and not truth.is_forgotten(first_call, second_call)
+                facts.is_in_doubt(first_call)
+                and pause_s < 2 * quiet_period_s
+                and not facts.is_forgotten(first_call, second_call)
             ):
                 yield (
-                    f"request {first_call.number} sent person {person}, and request {second_call.number} sent the "
-                    f"person again {waited_s:.2f} s later"
+                    f"request {first_call.number} sent person {person_number}, and request {second_call.number} sent "
+                    f"the person again {pause_s:.2f} s later"
                 )
 
 
-def no_create_in_doubt_is_repeated_with_on_unknown_hold(truth: Truth) -> Iterator[str]:
+def no_create_in_doubt_is_repeated_with_on_unknown_hold(facts: Facts) -> Iterator[str]:
     """Check that a job with `on_unknown: hold` sends no unknown create again. Exceptions: a ledger that was lost or
     restored, and a retry that releases held entries."""
-    if truth.simulation.scenario.policy.on_unknown != "hold":
+    if facts.simulation.scenario.policy.on_unknown != "hold":
         return
-    for person in truth.persons:
-        calls = truth.find_calls(person)
+    for person_number in facts.person_numbers:
+        calls = facts.find_calls(person_number)
         for first_call, second_call in pairwise(calls):
-            is_excused = truth.is_forgotten(first_call, second_call) or truth.is_released(first_call, second_call)
-            if truth.is_in_doubt(first_call) and not is_excused:
+            is_excused = facts.is_forgotten(first_call, second_call) or facts.is_released(first_call, second_call)
+            if facts.is_in_doubt(first_call) and not is_excused:
                 yield (
-                    f"person {person} must be held after request {first_call.number}, and request {second_call.number} "
-                    "sent the person again"
+                    f"person {person_number} must be held after request {first_call.number}, and request "
+                    f"{second_call.number} sent the person again"
                 )
 
 
-def no_create_is_sent_for_a_suppressed_person(truth: Truth) -> Iterator[str]:
+def no_create_is_sent_for_a_suppressed_person(facts: Facts) -> Iterator[str]:
     """Check that a run sends no create for the persons on its suppression list, even for an unfinished entry."""
-    for run_result in truth.simulation.run_results:
-        for person in sorted(run_result.job_run.suppressed_persons):
-            for call in truth.find_calls(person, run_result.number):
+    for run_result in facts.simulation.run_results:
+        for person_number in sorted(run_result.job_run.suppressed_person_numbers):
+            for call in facts.find_calls(person_number, run_result.number):
                 yield (
-                    f"person {person} is on the suppression list of run {run_result.number}, and request {call.number} "
-                    "sent the person"
+                    f"person {person_number} is on the suppression list of run {run_result.number}, and request "
+                    f"{call.number} sent the person"
                 )
 
 
-def every_confirmed_person_is_stored_with_the_confirmed_id(truth: Truth) -> Iterator[str]:
+def every_confirmed_person_is_stored_with_the_confirmed_id(facts: Facts) -> Iterator[str]:
     """Check the confirmed ids after every run, even after a run that was killed.
 
     Exceptions: answers with a provisional Id, and a service that has stored nothing.
     """
-    for run_result in truth.simulation.run_results if not truth.has_provisional_ids else ():
-        for person, entry in run_result.entries_after.items():
+    for run_result in facts.simulation.run_results if not facts.has_provisional_ids else ():
+        for person_number, entry in run_result.entries_after.items():
             ids = {
                 subscriber.subscriber_id
-                for subscriber in truth.find_stored_subscribers(person)
+                for subscriber in facts.find_stored_subscribers(person_number)
                 if subscriber.stored_at <= run_result.ended_at
             }
-            if entry.state is State.CONFIRMED and entry.subscriber_id not in ids and not truth.is_discarded(person):
+            if (
+                entry.state is State.CONFIRMED
+                and entry.subscriber_id not in ids
+                and not facts.is_discarded(person_number)
+            ):
                 yield (
-                    f"after run {run_result.number} person {person} is confirmed as {entry.subscriber_id}, "
+                    f"after run {run_result.number} person {person_number} is confirmed as {entry.subscriber_id}, "
                     f"which is not one of {ids}"
                 )
 
 
-def every_create_is_sent_after_its_intent_is_durable(truth: Truth) -> Iterator[str]:
+def every_create_is_sent_after_its_intent_is_durable(facts: Facts) -> Iterator[str]:
     """Check that a commit with the intent precedes each create (architecture 4.1)."""
-    for person in truth.persons:
-        for call in truth.find_calls(person):
+    for person_number in facts.person_numbers:
+        for call in facts.find_calls(person_number):
             if not call.has_intent:
-                yield f"request {call.number} sent person {person}, and no commit had stored the intent"
+                yield f"request {call.number} sent person {person_number}, and no commit had stored the intent"
 
 
-def a_base_that_is_answered_as_another_gets_at_most_one_wrong_subscriber(truth: Truth) -> Iterator[str]:
+def a_base_that_is_answered_as_another_gets_at_most_one_wrong_subscriber(facts: Facts) -> Iterator[str]:
     """Check that the runs of a scenario together create at most one subscriber in the wrong base (architecture 4.9)."""
     our_subscribers = [
         subscriber
-        for subscriber in truth.simulation.record.stored_subscribers
-        if subscriber.call is not None and subscriber.person
+        for subscriber in facts.simulation.record.stored_subscribers
+        if subscriber.call is not None and subscriber.person_number
     ]
     wrong_subscribers = [
         subscriber
         for subscriber in our_subscribers
-        if subscriber.base_id != truth.simulation.find_base(subscriber.person)
+        if subscriber.base_id != facts.simulation.find_base_id(subscriber.person_number)
     ]
-    if "base_alias" in truth.simulation.scenario.settings and len(wrong_subscribers) > 1:
+    if "base_alias" in facts.simulation.scenario.settings and len(wrong_subscribers) > 1:
         yield f"{len(wrong_subscribers)} subscribers were stored in another base"
 
 
-def every_create_in_doubt_has_an_entry(truth: Truth) -> Iterator[str]:
+def every_create_in_doubt_has_an_entry(facts: Facts) -> Iterator[str]:
     """Check after every run that a create that may have had an effect has an entry, even if the process was killed."""
-    for run_result in truth.simulation.run_results:
-        for person in truth.persons:
-            doubtful_calls = [call for call in truth.find_calls(person, run_result.number) if truth.is_in_doubt(call)]
-            if doubtful_calls and person not in run_result.entries_after:
+    for run_result in facts.simulation.run_results:
+        for person_number in facts.person_numbers:
+            doubtful_calls = [
+                call for call in facts.find_calls(person_number, run_result.number) if facts.is_in_doubt(call)
+            ]
+            if doubtful_calls and person_number not in run_result.entries_after:
                 yield (
-                    f"after run {run_result.number} the ledger has no entry of person {person}, which request "
+                    f"after run {run_result.number} the ledger has no entry of person {person_number}, which request "
                     f"{doubtful_calls[-1].number} sent"
                 )
 
 
-def every_state_change_of_an_entry_is_allowed(truth: Truth) -> Iterator[str]:
+def every_state_change_of_an_entry_is_allowed(facts: Facts) -> Iterator[str]:
     """Check the changes of state against the table in `connector/states.py`."""
-    for run_result in truth.simulation.run_results:
-        for person, state_change in run_result.state_changes:
+    for run_result in facts.simulation.run_results:
+        for person_number, state_change in run_result.state_changes:
             if (state_change.earlier_state, state_change.later_state) not in _ALLOWED_STATE_CHANGES:
                 yield (
-                    f"run {run_result.number}: the entry of person {person} went from "
+                    f"run {run_result.number}: the entry of person {person_number} went from "
                     f"{state_change.earlier_state.name} to {state_change.later_state.name}"
                 )
 
 
-def the_last_run_finishes(truth: Truth) -> Iterator[str]:
+def the_last_run_finishes(facts: Facts) -> Iterator[str]:
     """Check that the last run, in which no fault is injected, finishes. Exceptions:
 
     - The list cannot be read whole, so no absence can be proved.
@@ -204,17 +215,17 @@ def the_last_run_finishes(truth: Truth) -> Iterator[str]:
     - Replicas contradict each other, or lack a shard of the list.
     - The list leaves out subscribers with old ids.
     """
-    last_run = truth.simulation.run_results[-1]
+    last_run = facts.simulation.run_results[-1]
     report_text = last_run.report.describe() if last_run.report is not None else ""
-    is_slow = "load.fresh" in report_text
+    is_look_up_slow = "load.fresh" in report_text
     is_list_incomplete = "leaves others out" in report_text or "could not be read whole" in report_text
-    replica_switches = truth.simulation.scenario.settings.keys() & {"replica_lags_ms", "lost_shard"}
-    is_contradictory = is_list_incomplete and (bool(replica_switches) or truth.hides_old_ids)
+    replica_switches = facts.simulation.scenario.settings.keys() & {"replica_lags_ms", "lost_shard"}
+    is_contradictory = is_list_incomplete and (bool(replica_switches) or facts.hides_old_ids)
     cannot_settle = (
-        truth.is_list_unreadable or truth.has_unclear_refusals or truth.simulation.scenario.has_wrong_answers
+        facts.is_list_unreadable or facts.has_unclear_refusals or facts.simulation.scenario.has_wrong_answers
     )
-    hides_created_subscribers = truth.shows_nobody_created and "has not shown yet" in report_text
-    is_excused = is_slow or is_contradictory or cannot_settle or hides_created_subscribers
+    hides_created_subscribers = facts.shows_nobody_created and "has not shown yet" in report_text
+    is_excused = is_look_up_slow or is_contradictory or cannot_settle or hides_created_subscribers
     if not (last_run.is_finished or is_excused):
         yield (
             f"run {last_run.number} had no injected faults and did not finish: "
@@ -222,7 +233,7 @@ def the_last_run_finishes(truth: Truth) -> Iterator[str]:
         )
 
 
-def no_person_is_lost(truth: Truth) -> Iterator[str]:
+def no_person_is_lost(facts: Facts) -> Iterator[str]:
     """Check that each person of the last run's rows is confirmed, rejected with a reason, or held with a reason.
 
     An entry is held with a reason if the job has `on_unknown: hold`, after five lost creates, or after an answer about
@@ -238,43 +249,47 @@ def no_person_is_lost(truth: Truth) -> Iterator[str]:
     - Fewer than 20 entries may stay rejected after temporary refusals. If the service requires a field, any number may
       stay rejected, because the messages of these refusals equal the messages about a row.
     """
-    last_run = truth.simulation.run_results[-1]
-    persons_in_rows = {row.person for prepared_chunk in last_run.job_run.prepared_chunks for row in prepared_chunk.rows}
-    holds_unknown_creates = truth.simulation.scenario.policy.on_unknown == "hold"
-    wrongly_rejected, has_sentinels = list[int](), not (truth.shows_nobody_created or truth.has_provisional_ids)
-    lacks_shards = "lost_shard" in truth.simulation.scenario.settings
-    has_discarded = any(map(truth.is_discarded, truth.persons))
-    proves_no_absence = truth.is_list_unreadable or lacks_shards or has_discarded or not has_sentinels
-    for person in sorted(persons_in_rows | last_run.entries_after.keys()) if last_run.is_finished else ():
-        entry = last_run.entries_after.get(person)
+    last_run = facts.simulation.run_results[-1]
+    persons_in_rows = {
+        row.person_number for prepared_chunk in last_run.job_run.prepared_chunks for row in prepared_chunk.rows
+    }
+    holds_unknown_creates = facts.simulation.scenario.policy.on_unknown == "hold"
+    wrongly_rejected_persons, has_sentinels = list[int](), not (facts.shows_nobody_created or facts.has_provisional_ids)
+    lacks_shards = "lost_shard" in facts.simulation.scenario.settings
+    has_discarded_creates = any(map(facts.is_discarded, facts.person_numbers))
+    proves_no_absence = facts.is_list_unreadable or lacks_shards or has_discarded_creates or not has_sentinels
+    for person_number in sorted(persons_in_rows | last_run.entries_after.keys()) if last_run.is_finished else ():
+        entry = last_run.entries_after.get(person_number)
         if entry is None:
-            yield f"person {person} has no entry after a finished run"
+            yield f"person {person_number} has no entry after a finished run"
         elif entry.state in (State.SENDING, State.UNKNOWN) and not proves_no_absence:
-            yield f"person {person} is still {entry.state.name}"
+            yield f"person {person_number} is still {entry.state.name}"
         elif entry.state is State.HELD and not (
             holds_unknown_creates
             or entry.attempt_count >= _MAX_ATTEMPTS
-            or truth.is_misdirected(person)
-            or truth.shows_nobody_created
+            or facts.is_misdirected(person_number)
+            or facts.shows_nobody_created
         ):
-            yield f"person {person} is held without a reason"
+            yield f"person {person_number} is held without a reason"
         elif (
             entry.state is State.REJECTED
-            and person in persons_in_rows
+            and person_number in persons_in_rows
             and has_sentinels
-            and _is_rejected_without_reason(truth, person, entry)
+            and _is_rejected_without_reason(facts, person_number, entry)
         ):
-            spellings = truth.simulation.scenario.people.person_by_number[person].spellings
-            is_plain = all(spelling.isascii() and spelling == spelling.lower() for spelling in spellings)
-            if is_plain or not truth.is_list_unreadable:
-                wrongly_rejected.append(person)
-    if not truth.has_temporary_refusals or (
-        len(wrongly_rejected) >= SERIES_LENGTH and not truth.simulation.scenario.settings.get("required")
+            spellings = facts.simulation.scenario.people.person_by_number[person_number].spellings
+            is_plain_spelling = all(spelling.isascii() and spelling == spelling.lower() for spelling in spellings)
+            if is_plain_spelling or not facts.is_list_unreadable:
+                wrongly_rejected_persons.append(person_number)
+    if not facts.has_temporary_refusals or (
+        len(wrongly_rejected_persons) >= SERIES_LENGTH and not facts.simulation.scenario.settings.get("required")
     ):
-        yield from (f"person {person} counts as rejected without a reason" for person in wrongly_rejected)
+        yield from (
+            f"person {person_number} counts as rejected without a reason" for person_number in wrongly_rejected_persons
+        )
 
 
-def _is_rejected_without_reason(truth: Truth, person: int, entry: EntryValues) -> bool:
+def _is_rejected_without_reason(facts: Facts, person_number: int, entry: EntryValues) -> bool:
     """Return whether a rejected entry has no reason.
 
     The reasons are: the row is wrong, the person is stored, five creates were lost, or a user has dropped the entry
@@ -282,9 +297,9 @@ def _is_rejected_without_reason(truth: Truth, person: int, entry: EntryValues) -
     """
     state_changes = [
         state_change
-        for run_result in truth.simulation.run_results
-        for commit_number, state_change in run_result.state_changes
-        if commit_number == person
+        for run_result in facts.simulation.run_results
+        for changed_person_number, state_change in run_result.state_changes
+        if changed_person_number == person_number
     ]
     if any(
         (state_change.earlier_state, state_change.later_state) == (State.HELD, State.REJECTED)
@@ -292,13 +307,13 @@ def _is_rejected_without_reason(truth: Truth, person: int, entry: EntryValues) -
     ):
         return False
     return (
-        truth.is_acceptable(person)
-        and not truth.find_stored_subscribers(person)
+        facts.is_acceptable(person_number)
+        and not facts.find_stored_subscribers(person_number)
         and entry.attempt_count < _MAX_ATTEMPTS
     )
 
 
-def no_person_whom_we_created_stays_rejected(truth: Truth) -> Iterator[str]:
+def no_person_whom_we_created_stays_rejected(facts: Facts) -> Iterator[str]:
     """Check that the look-up of refused rows has found each subscriber whose create took effect (architecture 4.8).
 
     Exceptions:
@@ -308,21 +323,27 @@ def no_person_whom_we_created_stays_rejected(truth: Truth) -> Iterator[str]:
     - A subscriber that the service stored after the run had sent the create again.
     - A person who is suppressed in the last run, because no row of a suppressed person is looked up.
     """
-    last_run = truth.simulation.run_results[-1]
-    if truth.simulation.scenario.lag_s:
+    last_run = facts.simulation.run_results[-1]
+    if facts.simulation.scenario.lag_s:
         return
-    for person, entry in last_run.entries_after.items() if last_run.is_finished else ():
-        if person in last_run.job_run.suppressed_persons:
+    for person_number, entry in last_run.entries_after.items() if last_run.is_finished else ():
+        if person_number in last_run.job_run.suppressed_person_numbers:
             continue
         listed_subscribers = [
-            subscriber for subscriber in truth.find_created_by_us(person) if subscriber.shown_at <= last_run.started_at
+            subscriber
+            for subscriber in facts.find_our_subscribers(person_number)
+            if subscriber.shown_at <= last_run.started_at
         ]
-        our_subscribers = [subscriber for subscriber in listed_subscribers if truth.is_covered(subscriber)]
-        if entry.state is State.REJECTED and our_subscribers and not truth.is_hidden_by_spelling(last_run, person):
-            yield f"person {person} counts as rejected, and is stored as {our_subscribers[0].subscriber_id}"
+        our_subscribers = [subscriber for subscriber in listed_subscribers if facts.is_covered(subscriber)]
+        if (
+            entry.state is State.REJECTED
+            and our_subscribers
+            and not facts.is_hidden_by_spelling(last_run, person_number)
+        ):
+            yield f"person {person_number} counts as rejected, and is stored as {our_subscribers[0].subscriber_id}"
 
 
-def the_run_after_a_finished_run_without_faults_sends_nothing(truth: Truth) -> Iterator[str]:
+def the_run_after_a_finished_run_without_faults_sends_nothing(facts: Facts) -> Iterator[str]:
     """Check that the last run sends no create if the previous run had no faults, finished, and left no unknown entry.
 
     Exceptions:
@@ -332,7 +353,7 @@ def the_run_after_a_finished_run_without_faults_sends_nothing(truth: Truth) -> I
       now.
     - Rejected entries if no request shows created subscribers. The service may have refused them as duplicates.
     """
-    *_, previous_run, last_run = truth.simulation.run_results
+    *_, previous_run, last_run = facts.simulation.run_results
     is_settled = all(entry.state is not State.UNKNOWN for entry in previous_run.entries_after.values())
     if (
         not (previous_run.is_finished and is_settled and previous_run.job_run.fault_period is None)
@@ -340,14 +361,16 @@ def the_run_after_a_finished_run_without_faults_sends_nothing(truth: Truth) -> I
     ):
         return
     if {
-        row.person for prepared_chunk in last_run.job_run.prepared_chunks for row in prepared_chunk.rows
+        row.person_number for prepared_chunk in last_run.job_run.prepared_chunks for row in prepared_chunk.rows
     } - previous_run.entries_after.keys():
         return
-    rejected_persons = {person for person, entry in previous_run.entries_after.items() if entry.state is State.REJECTED}
-    is_rejected_excused = truth.has_temporary_refusals or truth.shows_nobody_created
-    for person in set(truth.persons) - (rejected_persons if is_rejected_excused else set()):
-        for call in truth.find_calls(person, last_run.number) if truth.is_acceptable(person) else ():
-            yield f"person {person} had an outcome, and request {call.number} sent the create again"
+    rejected_persons = {
+        person_number for person_number, entry in previous_run.entries_after.items() if entry.state is State.REJECTED
+    }
+    is_rejected_excused = facts.has_temporary_refusals or facts.shows_nobody_created
+    for person_number in set(facts.person_numbers) - (rejected_persons if is_rejected_excused else set()):
+        for call in facts.find_calls(person_number, last_run.number) if facts.is_acceptable(person_number) else ():
+            yield f"person {person_number} had an outcome, and request {call.number} sent the create again"
 
 
 CLAIMS: tuple[Claim, ...] = (
@@ -370,6 +393,6 @@ CLAIMS: tuple[Claim, ...] = (
 )
 
 
-def find_contradictions(truth: Truth) -> list[str]:
+def find_contradictions(facts: Facts) -> list[str]:
     """Return the contradictions of all claims, each with the name of its claim."""
-    return [f"{claim.__name__}: {fault}" for claim in CLAIMS for fault in claim(truth)]
+    return [f"{claim.__name__}: {fault}" for claim in CLAIMS for fault in claim(facts)]

@@ -7,12 +7,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from connector.states import State
+from tests.simulation.facts import Facts
 from tests.simulation.network import MIXED_UP_ENDING
 from tests.simulation.random_scenarios import DUPLICATES, ERROR_SHAPES, FILTERS, ORDERS
 from tests.simulation.requests import Call
-from tests.simulation.truth import Truth
 
-Key = tuple[str, str]
+SituationKey = tuple[str, str]
 
 _FAULT_LABELS = {  # the label of each fault that the sandbox counts
     "drop_before": "connection lost before storing",
@@ -64,7 +64,7 @@ _STATE_CHANGE_LABELS = (
     "unknown after a refusal",
 )
 
-KEYS: tuple[Key, ...] = (
+SITUATION_KEYS: tuple[SituationKey, ...] = (
     *(("fault", name) for name in (*_FAULT_LABELS.values(), *_REQUEST_ENDINGS.values(), *_LATE_EVENTS)),
     *(("duplicates", name) for name in DUPLICATES),
     *(("filters", name) for name in FILTERS),
@@ -82,94 +82,98 @@ class Coverage:
     """The counts of all seeds: `seed_counts` has the number of seeds with at least one event of a key, and `hit_counts`
     has the number of events."""
 
-    seed_counts: Counter[Key] = field(default_factory=Counter)
-    hit_counts: Counter[Key] = field(default_factory=Counter)
+    seed_counts: Counter[SituationKey] = field(default_factory=Counter)
+    hit_counts: Counter[SituationKey] = field(default_factory=Counter)
 
-    def add(self, truth: Truth) -> None:
+    def add(self, facts: Facts) -> None:
         """Add the counts of one seed."""
-        counts = _count_situations(truth)
-        self.hit_counts.update(counts)
-        self.seed_counts.update(key for key, count in counts.items() if count)
+        event_counts = _count_situations(facts)
+        self.hit_counts.update(event_counts)
+        self.seed_counts.update(key for key, count in event_counts.items() if count)
 
-    def list_missing_keys(self) -> list[Key]:
+    def list_missing_keys(self) -> list[SituationKey]:
         """Return the keys without an event in any seed."""
-        return [key for key in KEYS if not self.seed_counts[key]]
+        return [key for key in SITUATION_KEYS if not self.seed_counts[key]]
 
     def list_rows(self) -> list[tuple[str, str, int, int]]:
         """Return a row for each key: group, name, number of seeds, number of events."""
-        return [(*key, self.seed_counts[key], self.hit_counts[key]) for key in KEYS]
+        return [(*key, self.seed_counts[key], self.hit_counts[key]) for key in SITUATION_KEYS]
 
 
-def _count_situations(truth: Truth) -> Counter[Key]:
-    simulation, calls = truth.simulation, truth.simulation.record.calls
+def _count_situations(facts: Facts) -> Counter[SituationKey]:
+    simulation, calls = facts.simulation, facts.simulation.record.calls
     settings, faults = simulation.scenario.settings, simulation.service.state.stats.faults
-    counts = _count_runs(truth)
-    counts.update({("fault", name): faults[fault] for fault, name in _FAULT_LABELS.items()})
-    counts.update(
+    event_counts = _count_runs(facts)
+    event_counts.update({("fault", name): faults[fault] for fault, name in _FAULT_LABELS.items()})
+    event_counts.update(
         {("fault", name): sum(call.ending == ending for call in calls) for ending, name in _REQUEST_ENDINGS.items()}
     )
-    counts.update({("fault", name): count for name, count in zip(_LATE_EVENTS, _count_late_events(truth), strict=True)})
-    counts["duplicates", str(settings["duplicates"])] += sum(_finds_person_stored(truth, call) for call in calls)
-    counts["filters", str(settings["filters"])] += sum(
+    event_counts.update(
+        {("fault", name): count for name, count in zip(_LATE_EVENTS, _count_late_events(facts), strict=True)}
+    )
+    event_counts["duplicates", str(settings["duplicates"])] += sum(_finds_person_stored(facts, call) for call in calls)
+    event_counts["filters", str(settings["filters"])] += sum(
         "Email=" in call.query or "UserId=" in call.query for call in calls
     )
-    counts["order", str(settings["order"])] += sum((call.operation, call.ending) == ("list", "200") for call in calls)
-    counts.update(
+    event_counts["order", str(settings["order"])] += sum(
+        (call.operation, call.ending) == ("list", "200") for call in calls
+    )
+    event_counts.update(
         {("setting", name): sum(call.was_sent for call in calls) for name in _RARE_SETTINGS if name in settings}
     )
-    counts["error shape", str(settings["error_shape"])] += sum(call.ending[:1] in ("4", "5") for call in calls)
-    return counts
+    event_counts["error shape", str(settings["error_shape"])] += sum(call.ending[:1] in ("4", "5") for call in calls)
+    return event_counts
 
 
-def _count_runs(truth: Truth) -> Counter[Key]:
-    counts = Counter[Key]()
-    for run_result in truth.simulation.run_results:
+def _count_runs(facts: Facts) -> Counter[SituationKey]:
+    event_counts = Counter[SituationKey]()
+    for run_result in facts.simulation.run_results:
         if run_result.report is None:
-            counts["end of run", "killed"] += 1
+            event_counts["end of run", "killed"] += 1
         elif run_result.report.is_stopped:
-            counts["end of run", "stopped by a signal"] += 1
+            event_counts["end of run", "stopped by a signal"] += 1
         else:
-            counts["end of run", "finished" if run_result.is_finished else "ended early"] += 1
-        counts["ledger", run_result.job_run.ledger_accident] += 1
+            event_counts["end of run", "finished" if run_result.is_finished else "ended early"] += 1
+        event_counts["ledger", run_result.job_run.ledger_accident] += 1
         state_changes = Counter(
             (state_change.earlier_state, state_change.later_state)
-            for person, state_change in run_result.state_changes
-            if person
+            for person_number, state_change in run_result.state_changes
+            if person_number
         )
-        counts["entries", "held"] += state_changes[State.UNKNOWN, State.HELD]
-        counts["entries", "answered with another base or identity"] += state_changes[State.SENDING, State.HELD]
-        counts["entries", "withdrawn because of the suppression list"] += state_changes[State.UNKNOWN, State.NONE]
-        counts["entries", "unknown after a refusal"] += state_changes[State.REJECTED, State.UNKNOWN]
-    return counts
+        event_counts["entries", "held"] += state_changes[State.UNKNOWN, State.HELD]
+        event_counts["entries", "answered with another base or identity"] += state_changes[State.SENDING, State.HELD]
+        event_counts["entries", "withdrawn because of the suppression list"] += state_changes[State.UNKNOWN, State.NONE]
+        event_counts["entries", "unknown after a refusal"] += state_changes[State.REJECTED, State.UNKNOWN]
+    return event_counts
 
 
-def _count_late_events(truth: Truth) -> tuple[int, int, int]:
+def _count_late_events(facts: Facts) -> tuple[int, int, int]:
     """Return three counts of the subscribers that our requests stored.
 
     The three counts: subscribers that a list request did not show because they were too new, subscribers that the
     service stored late but inside the quiet period, and subscribers that the service stored after the quiet period.
     """
-    hidden_count = inside_count = outside_count = 0
+    late_visible_count = late_inside_count = late_outside_count = 0
     read_times = [
-        call.arrived_at for call in truth.simulation.record.calls if call.operation == "list" and call.arrived_at
+        call.arrived_at for call in facts.simulation.record.calls if call.operation == "list" and call.arrived_at
     ]
-    for subscriber in truth.simulation.record.stored_subscribers:
-        if subscriber.call is None or not subscriber.person:
+    for subscriber in facts.simulation.record.stored_subscribers:
+        if subscriber.call is None or not subscriber.person_number:
             continue
-        hidden_count += subscriber.shown_at > subscriber.stored_at and any(
+        late_visible_count += subscriber.shown_at > subscriber.stored_at and any(
             subscriber.stored_at < read_at < subscriber.shown_at for read_at in read_times
         )
-        late_s = subscriber.stored_at - truth.find_quiet_start(subscriber.call)
-        inside_count += 0 < late_s <= truth.simulation.scenario.quiet_s
-        outside_count += late_s > truth.simulation.scenario.quiet_s
-    return hidden_count, inside_count, outside_count
+        lateness_s = subscriber.stored_at - facts.find_quiet_start(subscriber.call)
+        late_inside_count += 0 < lateness_s <= facts.simulation.scenario.quiet_period_s
+        late_outside_count += lateness_s > facts.simulation.scenario.quiet_period_s
+    return late_visible_count, late_inside_count, late_outside_count
 
 
-def _finds_person_stored(truth: Truth, call: Call) -> bool:
+def _finds_person_stored(facts: Facts, call: Call) -> bool:
     """Return whether a create reached the service when the service already had the person."""
     if call.operation != "create" or call.arrived_at is None:
         return False
     return any(
         subscriber.stored_at < call.arrived_at and subscriber.call is not call
-        for subscriber in truth.find_stored_subscribers(call.person)
+        for subscriber in facts.find_stored_subscribers(call.person_number)
     )

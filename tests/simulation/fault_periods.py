@@ -14,7 +14,7 @@ _OTHER_HOST_URL = "https://elsewhere.example"
 class JobTimes:
     """The times on which a fault may depend: the quiet period and the timeout of the job, and the lag of the list."""
 
-    quiet_s: float
+    quiet_period_s: float
     timeout_s: float
     lag_s: float
 
@@ -28,25 +28,25 @@ class Fault:
 
 
 def _build_switch(name: str) -> Callable[[Random, float, JobTimes], Fault]:
-    return lambda random, share, job_times: Fault({name: share})
+    return lambda rng, fault_share, job_times: Fault({name: fault_share})
 
 
 def _build_error_status(status: int) -> Callable[[Random, float, JobTimes], Fault]:
-    return lambda random, share, job_times: Fault(
-        {"error_before": share / 2, "error_after": share / 2}, NetworkFaults(error_status=status)
+    return lambda rng, fault_share, job_times: Fault(
+        {"error_before": fault_share / 2, "error_after": fault_share / 2}, NetworkFaults(error_status=status)
     )
 
 
 def _build_late_execution(min_periods: float, max_periods: float) -> Callable[[Random, float, JobTimes], Fault]:
     """Return a fault that cuts connections. The service executes the creates after a random number of quiet periods."""
-    return lambda random, share, job_times: Fault(
-        {"drop_before": share, "late_ms": 1000 * job_times.quiet_s * random.uniform(min_periods, max_periods)}
+    return lambda rng, fault_share, job_times: Fault(
+        {"drop_before": fault_share, "late_ms": 1000 * job_times.quiet_period_s * rng.uniform(min_periods, max_periods)}
     )
 
 
-def _build_delay(random: Random, share: float, job_times: JobTimes) -> Fault:
-    max_delay_s = job_times.timeout_s + job_times.quiet_s * random.choice((0.5, 1.0, 1.0, 2.5))
-    return Fault({}, NetworkFaults(delayed_share=share, delay_s=max_delay_s))
+def _build_delay(rng: Random, fault_share: float, job_times: JobTimes) -> Fault:
+    max_delay_s = job_times.timeout_s + job_times.quiet_period_s * rng.choice((0.5, 1.0, 1.0, 2.5))
+    return Fault({}, NetworkFaults(delayed_share=fault_share, delay_s=max_delay_s))
 
 
 # Each fault: name, group, function. All faults of a group set the same switch, so a run has at most one of them.
@@ -66,15 +66,15 @@ FAULTS: tuple[tuple[str, str, Callable[[Random, float, JobTimes], Fault]], ...] 
     ("refuse", "refuse", _build_switch("refuse")),
     ("created_429", "created_429", _build_switch("created_429")),
     ("wrong_answer", "wrong_answer", _build_switch("wrong_answer")),
-    ("refused", "refused", lambda random, share, job_times: Fault({}, NetworkFaults(refused_share=share))),
+    ("refused", "refused", lambda rng, fault_share, job_times: Fault({}, NetworkFaults(refused_share=fault_share))),
     ("delayed", "delayed", _build_delay),
-    ("mixed_up", "mixed_up", lambda random, share, job_times: Fault({}, NetworkFaults(mixed_up_share=share))),
+    ("mixed_up", "mixed_up", lambda rng, fault_share, job_times: Fault({}, NetworkFaults(mixed_up_share=fault_share))),
     ("list_error", "list_error", _build_switch("list_error")),
-    ("redirect", "redirect", lambda random, share, job_times: Fault({"redirect_to": _OTHER_HOST_URL})),
+    ("redirect", "redirect", lambda rng, fault_share, job_times: Fault({"redirect_to": _OTHER_HOST_URL})),
 )
 # The weights of faults that are drawn less or more often than others. Faults that end a run at once are drawn less.
 # Faults that test the rule of absence (architecture 4.5) are drawn more.
-_WEIGHTS = {
+_FAULT_WEIGHTS = {
     "redirect": 0.3,
     "wrong_answer": 0.4,
     "mixed_up": 1.0,
@@ -84,34 +84,34 @@ _WEIGHTS = {
 }
 
 
-def draw_fault_period(random: Random, job_times: JobTimes) -> FaultPeriod:
+def draw_fault_period(rng: Random, job_times: JobTimes) -> FaultPeriod:
     """Return a period with one to four faults, which together affect 2 % to 40 % of the requests."""
-    faults = _draw_faults(random, job_times)
+    faults = _draw_faults(rng, job_times)
     switches: dict[str, object] = {}
     network_faults = NetworkFaults()
     for fault in faults:
         switches |= fault.switches
         changed_values = {name: value for name, value in asdict(fault.network_faults).items() if value}
         network_faults = replace(network_faults, **changed_values)
-    if random.random() < 0.25:
+    if rng.random() < 0.25:
         switches["fault_operations"] = ["create", "list"]
     if "refuse" in switches:
-        switches["refuse_retry_after_s"] = random.choice((0, 1, 1, 5, 100))
-    after_s = random.choice((0.0, 0.0, 0.0, random.uniform(0.0, 2.0)))
-    duration_s = random.choice((float("inf"), float("inf"), random.uniform(0.5, 3.0), random.uniform(1.0, 60.0)))
+        switches["refuse_retry_after_s"] = rng.choice((0, 1, 1, 5, 100))
+    starts_after_s = rng.choice((0.0, 0.0, 0.0, rng.uniform(0.0, 2.0)))
+    duration_s = rng.choice((float("inf"), float("inf"), rng.uniform(0.5, 3.0), rng.uniform(1.0, 60.0)))
     if "redirect_to" in switches:
-        after_s, duration_s = random.uniform(0.0, 1.5), random.uniform(0.2, 2.0)
-    return FaultPeriod(switches, network_faults, after_s, after_s + duration_s)
+        starts_after_s, duration_s = rng.uniform(0.0, 1.5), rng.uniform(0.2, 2.0)
+    return FaultPeriod(switches, network_faults, starts_after_s, starts_after_s + duration_s)
 
 
-def _draw_faults(random: Random, job_times: JobTimes) -> list[Fault]:
+def _draw_faults(rng: Random, job_times: JobTimes) -> list[Fault]:
     shuffled_faults = sorted(
-        FAULTS, key=lambda fault: random.random() ** (1 / _WEIGHTS.get(fault[0], 1.0)), reverse=True
+        FAULTS, key=lambda fault: rng.random() ** (1 / _FAULT_WEIGHTS.get(fault[0], 1.0)), reverse=True
     )
-    count = random.choice((1, 2, 2, 3, 4))
-    total_share = random.uniform(0.02, 0.4)
+    fault_count = rng.choice((1, 2, 2, 3, 4))
+    total_share = rng.uniform(0.02, 0.4)
     faults_by_group: dict[str, Fault] = {}
-    for _, group, build in shuffled_faults:
-        if len(faults_by_group) < count and group not in faults_by_group:
-            faults_by_group[group] = build(random, total_share / count, job_times)
+    for _, group, build_fault in shuffled_faults:
+        if len(faults_by_group) < fault_count and group not in faults_by_group:
+            faults_by_group[group] = build_fault(rng, total_share / fault_count, job_times)
     return list(faults_by_group.values())

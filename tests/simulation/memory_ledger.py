@@ -44,7 +44,7 @@ class StateChange:
     later_state: State
 
 
-class Store:
+class LedgerDatabase:
     """One ledger's database."""
 
     def __init__(self, stored_bytes: bytes) -> None:
@@ -93,12 +93,12 @@ class ProcessConnection:
         if not database.in_transaction:  # the first queries of SQLAlchemy are outside of a transaction
             return
         try:
-            self._process_state.record_commit(is_done=False)
+            self._process_state.record_commit(is_committed=False)
         except KilledError:
             database.rollback()
             raise
         database.commit()
-        self._process_state.record_commit(is_done=True)
+        self._process_state.record_commit(is_committed=True)
 
     def rollback(self) -> None:
         """Roll back. The transaction of a killed process has been rolled back already."""
@@ -125,22 +125,24 @@ class Ledgers:
         self._engine = self._build_engine()
         self._empty_image = self._build_empty_image()
 
-    def create(self, stored_bytes: bytes | None = None) -> Store:
+    def create(self, stored_bytes: bytes | None = None) -> LedgerDatabase:
         """Return a ledger with the content of a backup, or an empty ledger."""
-        return Store(stored_bytes or self._empty_image)
+        return LedgerDatabase(stored_bytes or self._empty_image)
 
     @contextmanager
-    def open(self, store: Store, process_state: ProcessState, shard: Shard = WHOLE) -> Iterator[Ledger]:
+    def open(
+        self, ledger_database: LedgerDatabase, process_state: ProcessState, shard: Shard = WHOLE
+    ) -> Iterator[Ledger]:
         """Yield the ledger for one process. At the end of the process, its open transaction is rolled back."""
         try:
-            with self._connect(store, process_state) as connection:
+            with self._connect(ledger_database, process_state) as connection:
                 yield Ledger(LedgerStore(connection, "memory"), shard)
         finally:
             process_state.has_ended = True
-            store.database.rollback()
+            ledger_database.database.rollback()
 
-    def _connect(self, store: Store, process_state: ProcessState) -> Connection:
-        self._next_connection = ProcessConnection(store.database, process_state)
+    def _connect(self, ledger_database: LedgerDatabase, process_state: ProcessState) -> Connection:
+        self._next_connection = ProcessConnection(ledger_database.database, process_state)
         return self._engine.connect()
 
     def _build_engine(self) -> Engine:

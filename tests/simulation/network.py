@@ -25,9 +25,9 @@ _CUT_ANSWERS = {
     Delivery.CUT: Ambiguous(None, "the connection was cut before the answer"),
     Delivery.HALF: Ambiguous(None, "the connection was cut in the middle of the answer"),
 }
-_SERVER_ERRORS = range(500, 600)
+_SERVER_ERROR_STATUSES = range(500, 600)
 _CREATED_STATUSES = (200, 201)
-_UNCERTAIN_4XX = (408, 409)
+_UNCERTAIN_STATUSES = (408, 409)
 
 MIXED_UP_ENDING = "the answer to another create"
 """The ending of a request that got the answer to another create."""
@@ -43,7 +43,7 @@ class NetworkFaults:
     delay_s: float = 0.0  # may be longer than the timeout of the process
     mixed_up_share: float = 0.0  # share of the creates that get the answer to another create
     error_status: int = 0  # replaces the status of a 5xx answer, unless it is 0
-    lost_persons: frozenset[int] = (
+    lost_person_numbers: frozenset[int] = (
         frozenset()
     )  # the connection is cut before the service reads a create of these persons
 
@@ -101,7 +101,7 @@ class Network:
         service: SimulatedService,
         process_state: ProcessState,
         record_call: Callable[[Request], Call],
-        random: Random,
+        rng: Random,
         timeout_s: float,
     ) -> None:
         self.network_faults = NetworkFaults()
@@ -111,23 +111,25 @@ class Network:
             process_state,
             record_call,
         )
-        self._random, self._timeout_s = random, timeout_s
-        self._latest_answer: tuple[int, RawAnswer] | None = None  # the person and the answer of the latest create
+        self._rng, self._timeout_s = rng, timeout_s
+        self._latest_answer: tuple[int, RawAnswer] | None = (
+            None  # the person number and the answer of the latest create
+        )
 
     async def send(self, request: Request) -> RawAnswer | NotSent | Ambiguous:
         """Make one attempt, as `connector.service.transport.Transport.send` does."""
-        call, network_faults, random = self._record_call(request), self.network_faults, self._random
-        request_latency_s, return_latency_s = (random.uniform(0.1, 1.0) * network_faults.latency_s for _ in range(2))
-        if network_faults.refused_share and random.random() < network_faults.refused_share:
+        call, network_faults, rng = self._record_call(request), self.network_faults, self._rng
+        request_latency_s, return_latency_s = (rng.uniform(0.1, 1.0) * network_faults.latency_s for _ in range(2))
+        if network_faults.refused_share and rng.random() < network_faults.refused_share:
             call.end(self._timeline.now_s, "not sent")
             await asyncio.sleep(request_latency_s)
             return NotSent("no connection to the service: Connection refused")
-        if call.operation == "create" and call.person in network_faults.lost_persons:
+        if call.operation == "create" and call.person_number in network_faults.lost_person_numbers:
             await asyncio.sleep(request_latency_s)
             call.end(self._timeline.now_s, "cut")
             return _CUT_ANSWERS[Delivery.CUT]
-        if network_faults.delayed_share and random.random() < network_faults.delayed_share:
-            request_latency_s += random.uniform(0.3, 1.0) * network_faults.delay_s
+        if network_faults.delayed_share and rng.random() < network_faults.delayed_share:
+            request_latency_s += rng.uniform(0.3, 1.0) * network_faults.delay_s
         answer_future: asyncio.Future[RawAnswer | Ambiguous] = asyncio.get_running_loop().create_future()
         connection_to_service = Connection(
             self._timeline, self._process_state, call, answer_future, partial(self._alter_answer, call, network_faults)
@@ -140,15 +142,15 @@ class Network:
 
     def _alter_answer(self, call: Call, network_faults: NetworkFaults, raw_answer: RawAnswer) -> RawAnswer:
         """Return the answer as the faults of the network change it."""
-        if network_faults.error_status and raw_answer.status in _SERVER_ERRORS:
+        if network_faults.error_status and raw_answer.status in _SERVER_ERROR_STATUSES:
             return RawAnswer(network_faults.error_status, raw_answer.headers, raw_answer.body)
         if call.operation != "create" or raw_answer.status not in _CREATED_STATUSES:
             return raw_answer
-        other_answer, self._latest_answer = self._latest_answer, (call.person, raw_answer)
+        other_answer, self._latest_answer = self._latest_answer, (call.person_number, raw_answer)
         if (
             other_answer is None
-            or other_answer[0] == call.person
-            or self._random.random() >= network_faults.mixed_up_share
+            or other_answer[0] == call.person_number
+            or self._rng.random() >= network_faults.mixed_up_share
         ):
             return raw_answer
         call.end(self._timeline.now_s, MIXED_UP_ENDING)
@@ -180,7 +182,7 @@ def _is_refusal(raw_answer: RawAnswer) -> bool:
     except orjson.JSONDecodeError:
         answer = None
     is_failure_in_body = isinstance(answer, dict) and answer.get("success") is False and raw_answer.status < 500
-    is_definite_4xx = 400 <= raw_answer.status < 500 and raw_answer.status not in _UNCERTAIN_4XX
+    is_definite_4xx = 400 <= raw_answer.status < 500 and raw_answer.status not in _UNCERTAIN_STATUSES
     return (is_definite_4xx or is_failure_in_body) and not 300 <= raw_answer.status < 400
 
 

@@ -33,20 +33,18 @@ class People:
     person_by_number: dict[int, Person] = field(default_factory=dict)  # by number, from 1
     _number_by_client_user_id: dict[str, int] = field(default_factory=dict)
 
-    def add(self, random: Random, *, first_complete_run_number: int = 0, twin_person: Person | None = None) -> Person:
+    def add(self, rng: Random, *, first_complete_run_number: int = 0, twin_person: Person | None = None) -> Person:
         """Add and return a person. With `twin_person`, the ids of the two persons differ only in their case."""
         person_number = len(self.person_by_number) + 1
         client_user_id = f"u{person_number}"
         if twin_person is not None and twin_person.client_user_id.upper() not in self._number_by_client_user_id:
             client_user_id = twin_person.client_user_id.upper()
-        person = Person(
-            person_number, _draw_spellings(person_number, random), client_user_id, first_complete_run_number
-        )
+        person = Person(person_number, _draw_spellings(person_number, rng), client_user_id, first_complete_run_number)
         self.person_by_number[person_number] = person
         self._number_by_client_user_id[client_user_id] = person_number
         return person
 
-    def find_person(self, subscriber_object: Mapping[str, Any]) -> int:
+    def find_person_number(self, subscriber_object: Mapping[str, Any]) -> int:
         """Return the number of the person to whom a subscriber in the service's JSON belongs, or 0 for anybody else."""
         if self.identity == "client_user_id":
             return self._number_by_client_user_id.get(str(subscriber_object.get("ClientUserId") or "").strip(), 0)
@@ -55,9 +53,9 @@ class People:
         return int(match[0]) if match and int(match[0]) in self.person_by_number else 0
 
 
-def _draw_spellings(person_number: int, random: Random) -> tuple[str, ...]:
-    local_part = random.choice(_LOCAL_PARTS).format(n=person_number)
-    domain = random.choice(_DOMAINS)
+def _draw_spellings(person_number: int, rng: Random) -> tuple[str, ...]:
+    local_part = rng.choice(_LOCAL_PARTS).format(n=person_number)
+    domain = rng.choice(_DOMAINS)
     address = f"{local_part}@{domain}"
     spellings = [address, address.lower(), address.upper(), f" {address}"]
     if "ö" in address:

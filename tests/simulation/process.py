@@ -48,15 +48,15 @@ class ProcessState:
         if self.step_count == self.kill_at_step:
             self.has_ended = True
 
-    def record_commit(self, *, is_done: bool) -> None:
+    def record_commit(self, *, is_committed: bool) -> None:
         """Count a commit. The method is called before (`is_done` false) and after each commit.
 
         Raise KilledError at `kill_at_commit`.
         """
-        self.commit_count += not is_done
-        if is_done and self.on_commit is not None:
+        self.commit_count += not is_committed
+        if is_committed and self.on_commit is not None:
             self.on_commit(self.commit_count)
-        if self.commit_count == self.kill_at_commit and is_done == self.kills_after_commit:
+        if self.commit_count == self.kill_at_commit and is_committed == self.kills_after_commit:
             self.has_ended = True
             raise KilledError
 

@@ -78,11 +78,11 @@ class Report(RowRecorder):
 class _Run(Run):
     """A run whose look-ups draw from the simulation's random numbers."""
 
-    random: Random
+    rng: Random
 
     def open_session(self, base: Base, requested_name: str | None) -> Session:
         session = super().open_session(base, requested_name)
-        session.access.draw_bytes = self.random.randbytes
+        session.access.draw_bytes = self.rng.randbytes
         return session
 
 
@@ -97,7 +97,7 @@ class Program:
     timeline: Timeline
     policy: LoadPolicy
     job_run: JobRun
-    random: Random
+    rng: Random
     report: Report = field(default_factory=Report)
     stop_request: Stop = field(init=False)
     cancellable_task: "asyncio.Task[None] | None" = None  # the task that a second signal cancels
@@ -110,16 +110,16 @@ class Program:
         client = Client(self.sender, str, self._clock)
         session = self._open_session(client)
         retry = self.job_run.retry
-        load = Loader(session, retry.choose_mode(session.journal.base)) if retry else self._open_base_loads(session)
+        loader = Loader(session, retry.choose_mode(session.journal.base)) if retry else self._open_base_loads(session)
         self.cancellable_task = asyncio.current_task()
         try:
-            if isinstance(load, BaseLoads):
-                await self._load_chunks(load)
+            if isinstance(loader, BaseLoads):
+                await self._load_chunks(loader)
             elif retry is not None:
-                await load.begin(refuses_misanswered_base=retry.refuses_misanswered_base)
-                await retry_entries(session, load.settler, retry)
+                await loader.begin(refuses_misanswered_base=retry.refuses_misanswered_base)
+                await retry_entries(session, loader.settler, retry)
             if not self.stop_request.is_stopping:
-                sessions = load.sessions if isinstance(load, BaseLoads) else [session]
+                sessions = loader.sessions if isinstance(loader, BaseLoads) else [session]
                 await compare_waiting_rows(sessions, session.waiting_rows, is_full=False)
         except (ConfigurationError, RunAborted) as error:
             self.report.reason = str(error)
@@ -128,22 +128,22 @@ class Program:
             if self.cancellable_task is not None:
                 self.cancellable_task.uncancel()
         self.cancellable_task = None  # a second signal does not interrupt the recording
-        await load.close()
+        await loader.close()
         report_uncompared_rows(session.waiting_rows, self.report.tally, "the run ended before the comparison")
         if self.report.reason is not None or self.stop_request.is_stopping:
             self.report.tally.count_unsent()
-        counts = client.counts["create"]
-        self.report.attempt_count, self.report.limited_count = counts.sent, counts.limited
+        create_counts = client.counts["create"]
+        self.report.attempt_count, self.report.limited_count = create_counts.sent, create_counts.limited
         with self.ledger.transaction() as connection:
             status = (
                 "aborted" if self.report.reason is not None else "stopped" if self.stop_request.is_stopping else "ok"
             )
-            finish_run(connection, session.journal.run_key, status, self.timeline.read_wall())
+            finish_run(connection, session.journal.run_key, status, self.timeline.read_unix_s())
         return self.report
 
     @property
     def _clock(self) -> Clock:
-        return Clock(self.timeline.read, self.timeline.read_date, asyncio.sleep)
+        return Clock(self.timeline.read_monotonic_s, self.timeline.read_date, asyncio.sleep)
 
     def stop(self) -> None:
         """Stop as after the first signal."""
@@ -155,26 +155,26 @@ class Program:
         if self.cancellable_task is not None:
             self.cancellable_task.cancel()
 
-    async def _load_chunks(self, loads: BaseLoads) -> None:
-        await loads.begin()
+    async def _load_chunks(self, base_loads: BaseLoads) -> None:
+        await base_loads.begin()
         for prepared_chunk in self.job_run.prepared_chunks:
             self._count_chunk(prepared_chunk)
-            bases = self._choose_bases(prepared_chunk) if self.job_run.is_by_row else None
-            await loads.load(prepared_chunk.planned_chunk, bases)
+            bases = self._choose_bases(prepared_chunk) if self.job_run.has_base_column else None
+            await base_loads.load(prepared_chunk.planned_chunk, bases)
             if self.stop_request.is_stopping:
                 return
-        await loads.settle()
+        await base_loads.settle()
 
     def _choose_bases(self, prepared_chunk: PreparedChunk) -> RowBases:
-        bases = self.job_run.bases
-        base_indexes = [row.person % len(bases) for row in prepared_chunk.rows]
+        bases = self.job_run.base_ids
+        base_indexes = [row.person_number % len(bases) for row in prepared_chunk.rows]
         base_refs = tuple(BaseRef(service_id=base) for base in bases)
         return RowBases(np.array(base_indexes, dtype=np.int64), base_refs)
 
     def _open_base_loads(self, session: Session) -> BaseLoads:
         """Return the loads of all bases. They share the ledger, tally and commits of this session."""
-        policy, no_path = session.policy, Path(os.devnull)
-        settings = Settings(Service("http://localhost", Token("token")), _ACCOUNT, no_path, "sqlite://")
+        policy, null_path = session.policy, Path(os.devnull)
+        settings = Settings(Service("http://localhost", Token("token")), _ACCOUNT, null_path, "sqlite://")
         plan = RunPlan(command="sync", policy=policy, settings=settings, owner_job=JOB)
         frame = Frame(plan, JOB, (), lambda _ledger: [], None)
         run = _Run(
@@ -194,32 +194,32 @@ class Program:
             suppression=session.suppression,
         )
 
-        run.random = self.random
-        if self.job_run.is_by_row:
+        run.rng = self.rng
+        if self.job_run.has_base_column:
             return BaseLoads(run, BaseColumn("list"))
-        return BaseLoads(run, BaseRef(name=BASE_NAME) if self.job_run.is_by_name else BaseRef(service_id=BASE_ID))
+        return BaseLoads(run, BaseRef(name=BASE_NAME) if self.job_run.has_base_name else BaseRef(service_id=BASE_ID))
 
     def _open_session(self, client: Client) -> Session:
         policy, suppression = self._choose_policy(), self.job_run.suppression
-        base_id, base_name = (None, BASE_NAME) if self.job_run.is_by_name else (BASE_ID, None)
+        base_id, base_name = (None, BASE_NAME) if self.job_run.has_base_name else (BASE_ID, None)
         with self.ledger.transaction() as connection:
             self.ledger.mark_died()
-            end_dead_runs(connection, self.timeline.read_wall())
+            end_dead_runs(connection, self.timeline.read_unix_s())
             base = find_or_add_base(connection, _ACCOUNT, base_id, base_name)
             suppressing_job = None if suppression is None else suppression.job
-            now = self.timeline.read_wall()
+            unix_s = self.timeline.read_unix_s()
             is_holding = policy.on_unknown == "hold"
             run_key = start_run(
-                connection, f"run-{self.run_number}", JOB, "sync", now, suppressing_job, is_holding=is_holding
+                connection, f"run-{self.run_number}", JOB, "sync", unix_s, suppressing_job, is_holding=is_holding
             )
         access = ListAccess(
             self.stop_request,
             client,
-            Retrier(clock=self._clock, rng=self.random),
+            Retrier(clock=self._clock, rng=self.rng),
             LedgerWriter(self.ledger_queue, base, run_key),
             policy,
             base_name if self.job_run.retry is None or base.service_id is None else None,
-            draw_bytes=self.random.randbytes,
+            draw_bytes=self.rng.randbytes,
         )
         session = Session(access, policy, self.report.tally, job=JOB, suppression=suppression)
         session.temporary_refusals = client.temporary_refusals

@@ -22,7 +22,7 @@ ORDERS = ("id", "id_desc", "email", "shuffled")
 ERROR_SHAPES = ("plain", "nested", "html", "empty")
 
 _FINAL_RUN_COUNT = 2  # runs without faults: the first must finish the work, the second must find nothing to do
-_OTHER_BASE = 9
+_OTHER_BASE_ID = 9
 _LETTERS = "abcdefghijklm"
 
 
@@ -74,19 +74,19 @@ class _ScenarioBuilder:
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._random = random = Random(f"{seed} scenario")
-        identity = "email" if random.random() < 0.7 else "client_user_id"
+        self._rng = rng = Random(f"{seed} scenario")
+        identity = "email" if rng.random() < 0.7 else "client_user_id"
         self._people = People(identity)
         self._policy = self._draw_policy(identity)
-        self._timeout_s = random.choice((30.0, 30.0, 10.0))
+        self._timeout_s = rng.choice((30.0, 30.0, 10.0))
         self._lag_s = self._draw_lag()
-        self._has_refusals = random.random() < 0.4
+        self._has_refusals = rng.random() < 0.4
         self._settings = self._draw_settings(identity)
-        self._naming = random.choice(("id", "name", "name", "both"))
-        self._has_base = self._naming != "name" or random.random() < 0.5
-        self._faulty_run_count = random.choice((1, 1, 2, 3))
-        self._refusal_random = Random(f"{seed} refusals")
-        self._is_refusing = self._refusal_random.random() < 0.12
+        self._base_naming = rng.choice(("id", "name", "name", "both"))
+        self._has_base = self._base_naming != "name" or rng.random() < 0.5
+        self._faulty_run_count = rng.choice((1, 1, 2, 3))
+        self._refusal_rng = Random(f"{seed} refusals")
+        self._is_refusing = self._refusal_rng.random() < 0.12
         self._draw_people()
 
     def build_draft(self) -> _ScenarioDraft:
@@ -96,13 +96,13 @@ class _ScenarioBuilder:
             self._write_rows(self._choose_persons(run_number), run_number)
             for run_number in range(1, self._faulty_run_count + 1)
         ]
-        if self._naming != "both" and self._random.random() < 0.3:
+        if self._base_naming != "both" and self._rng.random() < 0.3:
             job_runs.append(replace(self._draw_run(), fault_period=None, foreign_creates=(), retry=self._draw_retry()))
             chunks.append([])
         for index in range(_FINAL_RUN_COUNT):
             # If the naming is "both", the first of these runs gives the name of the base, and the second gives the id.
-            is_by_name = self._naming == "name" or (self._naming == "both" and index == 0)
-            job_runs.append(JobRun((), max(self._draw_gap(), self._lag_s + 1.0), is_by_name))
+            has_base_name = self._base_naming == "name" or (self._base_naming == "both" and index == 0)
+            job_runs.append(JobRun((), max(self._draw_gap(), self._lag_s + 1.0), has_base_name))
             chunks.append(self._write_rows(list(self._people.person_by_number.values()), self._faulty_run_count + 1))
         scenario = Scenario(
             seed=self._seed,
@@ -111,11 +111,11 @@ class _ScenarioBuilder:
             policy=self._policy,
             job_runs=tuple(self._suppress_persons(self._change_ledger(job_runs))),
             timeout_s=self._timeout_s,
-            latency_s=self._random.choice((0.01, 0.05, 0.2)),
+            latency_s=self._rng.choice((0.01, 0.05, 0.2)),
             commit_s=Random(f"{self._seed} commit").choice((0.0, 0.003, 0.03, 0.3)),
             has_base=self._has_base,
             existing_subscribers=tuple(
-                self._draw_existing_subscriber() for _ in range(self._random.choice((0, 1, 1, 25, 45, 60, 200)))
+                self._draw_existing_subscriber() for _ in range(self._rng.choice((0, 1, 1, 25, 45, 60, 200)))
             ),
         )
         return _ScenarioDraft(
@@ -128,8 +128,8 @@ class _ScenarioBuilder:
 
         Only a service that stores duplicates is changed. Other services refuse, update, merge or hide a second create.
         """
-        random, settings = Random(f"{self._seed} proxy"), scenario.settings
-        random_value = random.random()
+        rng, settings = Random(f"{self._seed} proxy"), scenario.settings
+        random_value = rng.random()
         if (
             random_value >= 0.08
             or scenario.has_wrong_answers
@@ -137,7 +137,7 @@ class _ScenarioBuilder:
             or "hide" in settings
         ):
             return scenario
-        switches = {"repeat" if random_value < 0.04 else "discard": random.choice((0.1, 0.5, 1.0))}
+        switches = {"repeat" if random_value < 0.04 else "discard": rng.choice((0.1, 0.5, 1.0))}
         job_runs = tuple(
             job_run
             if job_run.fault_period is None
@@ -152,32 +152,32 @@ class _ScenarioBuilder:
 
         The cache obeys Cache-Control. A cache that ignores Cache-Control would repeat answers of an earlier run.
         """
-        random, settings = Random(f"{self._seed} habits"), dict(scenario.settings)
-        random_value = random.random()
+        rng, settings = Random(f"{self._seed} habits"), dict(scenario.settings)
+        random_value = rng.random()
         if random_value < 0.05:
             settings["filters_return"] = "first"
         elif random_value < 0.1:
-            settings["cached"] = random.choice((5.0, 60.0, 3600.0))
-        elif random_value < 0.15 and self._naming == "id":
+            settings["cached"] = rng.choice((5.0, 60.0, 3600.0))
+        elif random_value < 0.15 and self._base_naming == "id":
             settings["base_in_rows"] = "id"
         if scenario.has_wrong_answers or "hide" in settings or "result_window" in settings:
             return replace(scenario, settings=settings)
         has_filters, existing_subscriber_count = settings["filters"] != "ignored", len(scenario.existing_subscribers)
-        random_value = random.random()
+        random_value = rng.random()
         if random_value < 0.02:
             settings["provisional_ids"] = True
         elif random_value < 0.04 and all(job_run.ledger_accident == "none" for job_run in scenario.job_runs):
             settings["hide"] = ["unconfirmed"]  # without the ledger, nothing shows who was created
         elif random_value < 0.06:
-            settings["lost_shard"] = random.choice((0.05, 0.2, 0.5))
+            settings["lost_shard"] = rng.choice((0.05, 0.2, 0.5))
         # Without filters, no request shows the hidden subscribers.
         elif random_value < 0.1 and has_filters and existing_subscriber_count >= 25:
-            hidden_count = random.randint(1, existing_subscriber_count - 10)
+            hidden_count = rng.randint(1, existing_subscriber_count - 10)
             settings |= {"hide": ["old_ids"], "old_ids_below": 100_001 + hidden_count * int(str(settings["id_step"]))}
         elif random_value < 0.12 and has_filters:
-            settings["hide"] = ["inactive", random.choice(("unspecified", "male"))]
+            settings["hide"] = ["inactive", rng.choice(("unspecified", "male"))]
         elif random_value < 0.17:  # without filters, nothing shows that a small window cuts the list off
-            return self._add_result_window(scenario, random, (100, 500, 999) if has_filters else (999,))
+            return self._add_result_window(scenario, rng, (100, 500, 999) if has_filters else (999,))
         return replace(scenario, settings=settings)
 
     def _add_lasting_refusals(self, scenario: Scenario) -> Scenario:
@@ -185,8 +185,8 @@ class _ScenarioBuilder:
         quota, or single creates."""
         if not self._is_refusing or scenario.has_wrong_answers:
             return scenario
-        switches, shape = self._draw_refusals(), scenario.settings["error_shape"]
-        if shape not in ("plain", "nested"):  # without a JSON body, only the status shows a refusal
+        switches, error_shape = self._draw_refusals(), scenario.settings["error_shape"]
+        if error_shape not in ("plain", "nested"):  # without a JSON body, only the status shows a refusal
             switches |= {name: 400 for name in switches if name.endswith("_status") and switches[name] == 200}
         job_runs = tuple(
             job_run
@@ -197,21 +197,21 @@ class _ScenarioBuilder:
         return replace(scenario, job_runs=job_runs)
 
     def _draw_refusals(self) -> dict[str, object]:
-        random = self._refusal_random
-        status, random_value = random.choice((200, 400, 402, 403, 404)), random.random()
+        rng = self._refusal_rng
+        status, random_value = rng.choice((200, 400, 402, 403, 404)), rng.random()
         if random_value < 0.5:
-            durations: tuple[dict[str, object], ...] = (
-                {"blocked_creates": random.randint(1, 60)},
-                {"blocked_ms": 1000 * random.uniform(0.5, 50)},
+            duration_switches: tuple[dict[str, object], ...] = (
+                {"blocked_creates": rng.randint(1, 60)},
+                {"blocked_ms": 1000 * rng.uniform(0.5, 50)},
                 {},
             )
-            return {"blocked_from": random.randint(2, 30), "blocked_status": status, **random.choice(durations)}
+            return {"blocked_from": rng.randint(2, 30), "blocked_status": status, **rng.choice(duration_switches)}
         if random_value < 0.7:
-            retry_after = random.choice(("seconds", "none", "none"))
-            return {"rate": 20, "burst": 10, "limit_status": random.choice((200, 400)), "retry_after": retry_after}
+            retry_after = rng.choice(("seconds", "none", "none"))
+            return {"rate": 20, "burst": 10, "limit_status": rng.choice((200, 400)), "retry_after": retry_after}
         if random_value < 0.85:
-            return {"quota": random.randint(2, 60), "quota_status": random.choice((200, 402))}
-        return {"stray_refusal": random.uniform(0.02, 0.2), "stray_statuses": random.choice((["404"], ["402", "403"]))}
+            return {"quota": rng.randint(2, 60), "quota_status": rng.choice((200, 402))}
+        return {"stray_refusal": rng.uniform(0.02, 0.2), "stray_statuses": rng.choice((["404"], ["402", "403"]))}
 
     def _add_rare_behaviour(self, scenario: Scenario) -> Scenario:
         """Add a rare behaviour in some seeds. It has its own random generator, so that it does not change other seeds.
@@ -219,13 +219,13 @@ class _ScenarioBuilder:
         If the service answers with another base or identity than was sent, the runs have no faults: if an answer were
         lost, no client could find a subscriber that was stored with other values.
         """
-        random, settings = Random(f"{self._seed} astray"), dict(scenario.settings)
-        random_value, job_runs = random.random(), scenario.job_runs
+        rng, settings = Random(f"{self._seed} astray"), dict(scenario.settings)
+        random_value, job_runs = rng.random(), scenario.job_runs
         if random_value < 0.05:
-            settings["base_alias"] = f"{BASE_NAME}=Other,{BASE_ID}={_OTHER_BASE}"
-            held_choices: tuple[HeldDecision, ...] = ("leave", "drop")
+            settings["base_alias"] = f"{BASE_NAME}=Other,{BASE_ID}={_OTHER_BASE_ID}"
+            held_decisions: tuple[HeldDecision, ...] = ("leave", "drop")
             job_runs = tuple(
-                self._remove_faults(job_run, random.choice(held_choices), job_runs[0]) for job_run in job_runs
+                self._remove_faults(job_run, rng.choice(held_decisions), job_runs[0]) for job_run in job_runs
             )
         elif random_value < 0.1 and self._people.identity == "email":
             settings |= {
@@ -235,40 +235,40 @@ class _ScenarioBuilder:
             job_runs = tuple(self._remove_faults(job_run, "leave", job_runs[0]) for job_run in job_runs)
         elif random_value < 0.2 and self._has_base:
             spellings = (("folded", "NEWS"), ("folded", " news"), ("escaped", "Ne&#119;s"), ("accent_blind", "NEWS"))
-            settings["base_names"], base_name = random.choice(spellings)
+            settings["base_names"], base_name = rng.choice(spellings)
             return replace(scenario, settings=settings, base_name=base_name)
         elif random_value < 0.3 and not self._lag_s:
-            largest_lag_ms = 1000 * self._policy.quiet_period_s * random.uniform(0.05, 0.9)
+            largest_lag_ms = 1000 * self._policy.quiet_period_s * rng.uniform(0.05, 0.9)
             settings["replica_lags_ms"] = (0.0, largest_lag_ms)
         elif random_value < 0.5:
-            statuses = random.choice((["401"], ["403", "404"], ["405"], ["200"], ["401", "409"]))
-            share = random.uniform(0.02, 0.3)
+            statuses = rng.choice((["401"], ["403", "404"], ["405"], ["200"], ["401", "409"]))
+            share = rng.uniform(0.02, 0.3)
             job_runs = tuple(_add_false_refusals(job_run, share, statuses) for job_run in job_runs)
         elif random_value < 0.54:
-            sizes = (1000, 1023, 1024) if settings["filters"] == "ignored" else (1000, 1024, 1013, 1150)
-            return self._add_result_window(scenario, random, sizes)
+            window_sizes = (1000, 1023, 1024) if settings["filters"] == "ignored" else (1000, 1024, 1013, 1150)
+            return self._add_result_window(scenario, rng, window_sizes)
         elif random_value < 0.6:
-            return self._merge_bases(scenario, random)
+            return self._merge_bases(scenario, rng)
         elif random_value < 0.64 and settings["filters"] != "ignored":  # otherwise no request shows a hidden class
-            settings["hide"] = [random.choice(("inactive", "unspecified", "male"))]
+            settings["hide"] = [rng.choice(("inactive", "unspecified", "male"))]
         elif random_value > 0.97:
             settings["list_omits"] = ["TotalCount"]
             return replace(scenario, settings=settings, policy=replace(scenario.policy, ignores_total_count=True))
         return replace(scenario, settings=settings, job_runs=job_runs)
 
-    def _merge_bases(self, scenario: Scenario, random: Random) -> Scenario:
+    def _merge_bases(self, scenario: Scenario, rng: Random) -> Scenario:
         """Let the service merge subscribers with the same address, in the account or in a base.
 
         Many persons exist in another base before the first run. Other programs create nobody later, because a later
         create could move a person out of our base again."""
-        merge_scope = "account" if self._people.identity == "email" else random.choice(("base", "account"))
+        merge_scope = "account" if self._people.identity == "email" else rng.choice(("base", "account"))
         settings = {**scenario.settings, "duplicates": "accept", "merge_by": ["Email"], "merge_within": merge_scope}
         first_run, *later_runs = (replace(job_run, foreign_creates=()) for job_run in scenario.job_runs)
-        share, foreign_creates = random.choice((0.1, 0.5, 0.9)), list[ForeignCreate]()
+        share, foreign_creates = rng.choice((0.1, 0.5, 0.9)), list[ForeignCreate]()
         for person in self._people.person_by_number.values():
-            if random.random() < share:
+            if rng.random() < share:
                 subscriber_object = {
-                    "Base": {"Id": _OTHER_BASE},
+                    "Base": {"Id": _OTHER_BASE_ID},
                     "Email": person.spellings[0].strip(),
                     "LastName": "Customer",
                 }
@@ -278,30 +278,32 @@ class _ScenarioBuilder:
         )
         return replace(scenario, settings=settings, job_runs=(first_run, *later_runs))
 
-    def _add_result_window(self, scenario: Scenario, random: Random, sizes: Sequence[int]) -> Scenario:
+    def _add_result_window(self, scenario: Scenario, rng: Random, window_sizes: Sequence[int]) -> Scenario:
         """Let a result window cut the list off (architecture 7, rule 7), now or after some creates.
 
         Many persons exist before the first run, some of them beyond the window. If the size of the window is not
         typical, the service has filters, which show more subscribers than the window.
         """
-        window, is_homogeneous = random.choice(sizes), random.random() < 0.3
-        additional_count = window + random.choice((-20, -5, 0, 1, 20, 150)) - len(scenario.existing_subscribers)
-        more_subscribers = tuple(self._draw_subscriber_of_base(random, is_homogeneous) for _ in range(additional_count))
-        settings = {**scenario.settings, "result_window": window, "max_limit": 1000}
+        result_window, is_homogeneous = rng.choice(window_sizes), rng.random() < 0.3
+        additional_count = result_window + rng.choice((-20, -5, 0, 1, 20, 150)) - len(scenario.existing_subscribers)
+        additional_subscribers = tuple(
+            self._draw_subscriber_of_base(rng, is_homogeneous) for _ in range(additional_count)
+        )
+        settings = {**scenario.settings, "result_window": result_window, "max_limit": 1000}
         first_run, *later_runs = scenario.job_runs
         persons = list(self._people.person_by_number.values())
         first_run = replace(
             first_run,
             foreign_creates=(*first_run.foreign_creates, *self._draw_foreign_creates(persons, first_run.gap_s, 0.5)),
         )
-        existing_subscribers = (*scenario.existing_subscribers, *more_subscribers)
+        existing_subscribers = (*scenario.existing_subscribers, *additional_subscribers)
         return replace(
             scenario, settings=settings, existing_subscribers=existing_subscribers, job_runs=(first_run, *later_runs)
         )
 
-    def _draw_subscriber_of_base(self, random: Random, is_homogeneous: bool) -> Mapping[str, object]:
+    def _draw_subscriber_of_base(self, rng: Random, is_homogeneous: bool) -> Mapping[str, object]:
         """Return an existing subscriber of our base. Homogeneous subscribers are all active and have no gender."""
-        local_part = "".join(random.choices(_LETTERS, k=12))
+        local_part = "".join(rng.choices(_LETTERS, k=12))
         base = {"Id": BASE_ID} if self._has_base else {"Name": BASE_NAME}
         subscriber_object: dict[str, object] = {
             "Base": base,
@@ -310,7 +312,7 @@ class _ScenarioBuilder:
         }
         subscriber_object |= {"LastName": "Stranger", "IsActive": True}
         if not is_homogeneous:
-            subscriber_object |= {"IsActive": random.random() < 0.7, "Gender": random.choice(("male", "female", ""))}
+            subscriber_object |= {"IsActive": rng.random() < 0.7, "Gender": rng.choice(("male", "female", ""))}
         return subscriber_object
 
     def _remove_faults(self, job_run: JobRun, held_decision: HeldDecision, first_run: JobRun) -> JobRun:
@@ -322,133 +324,133 @@ class _ScenarioBuilder:
             foreign_creates=(),
             ledger_accident="none",
             retry=retry,
-            is_by_name=first_run.is_by_name,
+            has_base_name=first_run.has_base_name,
         )
 
     # the behaviour of the service
 
     def _draw_policy(self, identity: str) -> LoadPolicy:
-        random = self._random
+        rng = self._rng
         return LoadPolicy(
             identity=identity,
-            max_concurrency=random.randint(1, 8),
-            on_unknown="hold" if random.random() < 0.25 else "resend",
-            quiet_period_s=random.choice((30.0, 30.0, 5.0)),
-            fresh_s=random.choice((900.0, 900.0, 40 * random.uniform(0.5, 5.0))),
+            max_concurrency=rng.randint(1, 8),
+            on_unknown="hold" if rng.random() < 0.25 else "resend",
+            quiet_period_s=rng.choice((30.0, 30.0, 5.0)),
+            fresh_s=rng.choice((900.0, 900.0, 40 * rng.uniform(0.5, 5.0))),
         )
 
     def _draw_lag(self) -> float:
-        quiet_s = self._policy.quiet_period_s
-        least_share, largest_share = self._random.choice(
+        quiet_period_s = self._policy.quiet_period_s
+        min_share, max_share = self._rng.choice(
             ((0, 0), (0, 0), (0, 0), (0.01, 0.9), (0.5, 1.0), (0.9, 1.9), (1.9, 5.0))
         )
-        return self._random.uniform(least_share, largest_share) * quiet_s
+        return self._rng.uniform(min_share, max_share) * quiet_period_s
 
     def _draw_settings(self, identity: str) -> dict[str, object]:
-        random = self._random
+        rng = self._rng
         other_identity = "client_user_id" if identity == "email" else "email"
-        error_shape = random.choice(ERROR_SHAPES)
+        error_shape = rng.choice(ERROR_SHAPES)
         return {
-            "duplicates": random.choice(
+            "duplicates": rng.choice(
                 ("accept", "accept", *DUPLICATES)
             ),  # only "accept" stores a second create as a duplicate
-            "filters": random.choice(FILTERS),
-            "order": random.choice(ORDERS),
+            "filters": rng.choice(FILTERS),
+            "order": rng.choice(ORDERS),
             "error_shape": error_shape,
-            "identity": identity if random.random() < 0.8 else other_identity,
+            "identity": identity if rng.random() < 0.8 else other_identity,
             "required": ["LastName"] if self._has_refusals else [],
-            "error_status": random.choice((400, 400, 400, 400, 200)),
-            "server_error": random.choice((500, 502, 503)),
-            "created_status": random.choice((200, 201)),
-            "absent_fields": random.choice(("omit", "null", "empty")),
-            "alter_fields": ["LastName"] if random.random() < 0.1 else [],
-            "id_step": random.choice((1, 1, 7)),
-            "max_limit": random.choice((1000, 1000, 40, 7, 7)),
-            "retry_after": random.choice(("seconds", "date", "none")),
+            "error_status": rng.choice((400, 400, 400, 400, 200)),
+            "server_error": rng.choice((500, 502, 503)),
+            "created_status": rng.choice((200, 201)),
+            "absent_fields": rng.choice(("omit", "null", "empty")),
+            "alter_fields": ["LastName"] if rng.random() < 0.1 else [],
+            "id_step": rng.choice((1, 1, 7)),
+            "max_limit": rng.choice((1000, 1000, 40, 7, 7)),
+            "retry_after": rng.choice(("seconds", "date", "none")),
             "list_lag_ms": 1000 * self._lag_s,
-            "latency_ms": random.choice((0, 5, 5, 50, 1500)),
+            "latency_ms": rng.choice((0, 5, 5, 50, 1500)),
             **self._draw_rate(error_shape),
-            "jitter_ms": random.choice((0, 100)),
+            "jitter_ms": rng.choice((0, 100)),
         }
 
     def _draw_rate(self, error_shape: str) -> dict[str, object]:
         """Return a rate limit in some seeds, but not if errors have no text: then a 429 looks like any other error."""
-        is_limited = self._random.random() < 0.15 and error_shape != "empty"
-        return {"rate": self._random.choice((5, 40)), "burst": 10} if is_limited else {}
+        is_limited = self._rng.random() < 0.15 and error_shape != "empty"
+        return {"rate": self._rng.choice((5, 40)), "burst": 10} if is_limited else {}
 
     # the people
 
     def _draw_people(self) -> None:
-        random = self._random
+        rng = self._rng
         additional_count = 45 if self._is_refusing else 0  # a refusal counts as temporary only if many creates get it
-        for _ in range(random.randint(10, 24) + 6 * (self._faulty_run_count - 1) + additional_count):
+        for _ in range(rng.randint(10, 24) + 6 * (self._faulty_run_count - 1) + additional_count):
             first_complete_run_number = 0
-            if self._has_refusals and random.random() < 0.15:
-                first_complete_run_number = random.choice((99, 99, 2))
+            if self._has_refusals and rng.random() < 0.15:
+                first_complete_run_number = rng.choice((99, 99, 2))
             persons = list(self._people.person_by_number.values())
-            is_twin = self._people.identity == "client_user_id" and persons and random.random() < 0.08
-            twin_person = random.choice(persons) if is_twin else None
-            self._people.add(random, first_complete_run_number=first_complete_run_number, twin_person=twin_person)
+            is_twin = self._people.identity == "client_user_id" and persons and rng.random() < 0.08
+            twin_person = rng.choice(persons) if is_twin else None
+            self._people.add(rng, first_complete_run_number=first_complete_run_number, twin_person=twin_person)
 
     def _draw_existing_subscriber(self) -> Mapping[str, object]:
         """Return a subscriber who is not a person of the scenario. The address has no digits."""
-        local_part = "".join(self._random.choices(_LETTERS, k=9))
-        base = {"Id": _OTHER_BASE} if self._random.random() < 0.3 else self._build_base_reference()
+        local_part = "".join(self._rng.choices(_LETTERS, k=9))
+        base = {"Id": _OTHER_BASE_ID} if self._rng.random() < 0.3 else self._build_base_reference()
         return {"Base": base, "Email": f"{local_part}@x.org", "ClientUserId": f"c-{local_part}", "LastName": "Stranger"}
 
     def _build_base_reference(self) -> dict[str, object]:
-        return {"Id": BASE_ID} if self._has_base and self._random.random() < 0.5 else {"Name": BASE_NAME}
+        return {"Id": BASE_ID} if self._has_base and self._rng.random() < 0.5 else {"Name": BASE_NAME}
 
     def _draw_foreign_creates(self, persons: list[Person], gap_s: float, share: float) -> list[ForeignCreate]:
         """Return creates of other programs for a share of the persons. The list shows most of them before the run
         starts."""
-        random, foreign_creates = self._random, []
+        rng, foreign_creates = self._rng, []
         for person in persons:
-            if random.random() >= share:
+            if rng.random() >= share:
                 continue
-            created_at_s = random.uniform(0.0, 3.0)
-            if random.random() < 0.8:
-                created_at_s = -random.uniform(self._lag_s + 0.1, max(gap_s, self._lag_s + 0.2))
-            base = {"Id": _OTHER_BASE} if random.random() < 0.2 else self._build_base_reference()
+            created_at_s = rng.uniform(0.0, 3.0)
+            if rng.random() < 0.8:
+                created_at_s = -rng.uniform(self._lag_s + 0.1, max(gap_s, self._lag_s + 0.2))
+            base = {"Id": _OTHER_BASE_ID} if rng.random() < 0.2 else self._build_base_reference()
             subscriber_object: dict[str, object] = {"Base": base, "FirstName": "Other", "LastName": "Way"}
-            if self._people.identity == "email" or random.random() < 0.5:
-                subscriber_object["Email"] = random.choice(person.spellings).strip()
-            if self._people.identity == "client_user_id" or random.random() < 0.5:
+            if self._people.identity == "email" or rng.random() < 0.5:
+                subscriber_object["Email"] = rng.choice(person.spellings).strip()
+            if self._people.identity == "client_user_id" or rng.random() < 0.5:
                 subscriber_object["ClientUserId"] = person.client_user_id
-            foreign_creates += [ForeignCreate(created_at_s, subscriber_object)] * (2 if random.random() < 0.1 else 1)
+            foreign_creates += [ForeignCreate(created_at_s, subscriber_object)] * (2 if rng.random() < 0.1 else 1)
         return foreign_creates
 
     # the runs
 
     def _draw_run(self) -> JobRun:
-        random = self._random
-        gap_s = max(self._draw_gap(), self._lag_s + 1.0 if random.random() < 0.5 else 0.0)
+        rng = self._rng
+        gap_s = max(self._draw_gap(), self._lag_s + 1.0 if rng.random() < 0.5 else 0.0)
         persons = list(self._people.person_by_number.values())
         job_times = JobTimes(self._policy.quiet_period_s, self._timeout_s, self._lag_s)
         return JobRun(
             prepared_chunks=(),
             gap_s=gap_s,
-            is_by_name=self._naming == "name" or (self._naming == "both" and random.random() < 0.5),
-            fault_period=draw_fault_period(random, job_times) if random.random() < 0.9 else None,
+            has_base_name=self._base_naming == "name" or (self._base_naming == "both" and rng.random() < 0.5),
+            fault_period=draw_fault_period(rng, job_times) if rng.random() < 0.9 else None,
             ending=self._draw_ending(),
-            foreign_creates=tuple(self._draw_foreign_creates(persons, gap_s, random.choice((0.0, 0.05, 0.3)))),
+            foreign_creates=tuple(self._draw_foreign_creates(persons, gap_s, rng.choice((0.0, 0.05, 0.3)))),
         )
 
     def _draw_retry(self) -> RetrySelection:
-        held_decision: Literal["leave", "resend", "drop"] = self._random.choice(("leave", "leave", "resend", "drop"))
-        return RetrySelection(is_rejected=self._random.random() < 0.4, held_decision=held_decision)
+        held_decision: Literal["leave", "resend", "drop"] = self._rng.choice(("leave", "leave", "resend", "drop"))
+        return RetrySelection(is_rejected=self._rng.random() < 0.4, held_decision=held_decision)
 
     def _draw_gap(self) -> float:
-        return self._random.choice((0.5, 5.0, 60.0, 3600.0))
+        return self._rng.choice((0.5, 5.0, 60.0, 3600.0))
 
     def _draw_ending(self) -> RunEnding:
-        random, random_value = self._random, self._random.random()
+        rng, random_value = self._rng, self._rng.random()
         if random_value < 0.12:
-            return RunEnding(kill_at_step=int(10 ** random.uniform(0.7, 2.7)))
+            return RunEnding(kill_at_step=int(10 ** rng.uniform(0.7, 2.7)))
         if random_value < 0.2:
-            return RunEnding(kill_at_commit=random.randint(1, 14), kills_after_commit=random.random() < 0.5)
+            return RunEnding(kill_at_commit=rng.randint(1, 14), kills_after_commit=rng.random() < 0.5)
         created_at_s = (
-            0.02 * 5000 ** random.random()
+            0.02 * 5000 ** rng.random()
         )  # from 20 ms to 100 s, with early times more often: while creates are sent or unknown creates are resolved
         if random_value < 0.28:
             return RunEnding(kill_at_s=created_at_s)
@@ -456,39 +458,37 @@ class _ScenarioBuilder:
             return RunEnding(first_signal_at_s=created_at_s)
         if random_value < 0.42:
             return RunEnding(
-                first_signal_at_s=created_at_s, second_signal_at_s=created_at_s + random.choice((0.0, 0.01, 0.1, 3.0))
+                first_signal_at_s=created_at_s, second_signal_at_s=created_at_s + rng.choice((0.0, 0.01, 0.1, 3.0))
             )
         if random_value < 0.45:
-            return RunEnding(first_signal_at_s=created_at_s, kill_at_s=created_at_s + random.choice((0.01, 0.1, 3.0)))
+            return RunEnding(first_signal_at_s=created_at_s, kill_at_s=created_at_s + rng.choice((0.01, 0.1, 3.0)))
         return RunEnding()
 
     def _choose_persons(self, run_number: int) -> list[Person]:
         """Return most of the persons that the source has in this run. In each run, the source has new persons."""
-        share = self._random.choice((0.6, 0.9, 1.0))
+        share = self._rng.choice((0.6, 0.9, 1.0))
         persons = [
             person
             for person in self._people.person_by_number.values()
             if person.number % self._faulty_run_count < run_number
         ]
-        return [person for person in persons if self._random.random() < share]
+        return [person for person in persons if self._rng.random() < share]
 
     def _write_rows(self, persons: list[Person], run_number: int) -> list[list[Cells]]:
         """Return the rows in one or more chunks. Some persons have two rows, and some rows are invalid."""
-        random = self._random
+        rng = self._rng
         rows = [self._write_row(person, run_number) for person in persons]
-        rows += [
-            self._write_row(random.choice(persons), run_number) for _ in range(random.choice((0, 0, 2))) if persons
-        ]
-        rows += [Cells(0, "nobody", "", "No", "One") for _ in range(random.choice((0, 0, 0, 1)))]
-        random.shuffle(rows)
-        cut_indexes = sorted(random.randint(0, len(rows)) for _ in range(random.choice((0, 0, 1, 2, 6))))
+        rows += [self._write_row(rng.choice(persons), run_number) for _ in range(rng.choice((0, 0, 2))) if persons]
+        rows += [Cells(0, "nobody", "", "No", "One") for _ in range(rng.choice((0, 0, 0, 1)))]
+        rng.shuffle(rows)
+        cut_indexes = sorted(rng.randint(0, len(rows)) for _ in range(rng.choice((0, 0, 1, 2, 6))))
         return [rows[start:end] for start, end in zip([0, *cut_indexes], [*cut_indexes, len(rows)], strict=True)]
 
     def _write_row(self, person: Person, run_number: int) -> Cells:
-        random = self._random
+        rng = self._rng
         first_name = "Ann" if run_number < 2 or person.number % 3 else f"Ann {run_number}"
         last_name = "Lee" if run_number >= person.first_complete_run_number else ""
-        email = random.choice(person.spellings)
+        email = rng.choice(person.spellings)
         if self._people.identity == "client_user_id" and person.number % 4 == 0:
             email = ""
         client_user_id = person.client_user_id
@@ -502,10 +502,10 @@ class _ScenarioBuilder:
         By then, the service has executed all earlier creates and the list shows these creates. No client could know
         of other creates.
         """
-        if self._lag_s or len(job_runs) < 2 or self._random.random() >= 0.2:
+        if self._lag_s or len(job_runs) < 2 or self._rng.random() >= 0.2:
             return job_runs
-        run_index = self._random.randrange(1, len(job_runs))
-        ledger_accident: Literal["lost", "restored"] = self._random.choice(("lost", "restored"))
+        run_index = self._rng.randrange(1, len(job_runs))
+        ledger_accident: Literal["lost", "restored"] = self._rng.choice(("lost", "restored"))
         job_runs[run_index] = replace(
             job_runs[run_index], ledger_accident=ledger_accident, gap_s=max(job_runs[run_index].gap_s, 1000.0)
         )
@@ -513,17 +513,19 @@ class _ScenarioBuilder:
 
     def _suppress_persons(self, job_runs: list[JobRun]) -> list[JobRun]:
         """Add a suppression list to the job in some seeds. The list grows from run to run."""
-        if self._random.random() >= 0.4:
+        if self._rng.random() >= 0.4:
             return job_runs
-        field, suppressed_persons = self._people.identity, set[int]()
+        field, suppressed_person_numbers = self._people.identity, set[int]()
         for run_index, job_run in enumerate(job_runs):
-            suppressed_persons |= {
-                person_number for person_number in self._people.person_by_number if self._random.random() < 0.15
+            suppressed_person_numbers |= {
+                person_number for person_number in self._people.person_by_number if self._rng.random() < 0.15
             }
-            persons = [self._people.person_by_number[person_number] for person_number in sorted(suppressed_persons)]
+            persons = [
+                self._people.person_by_number[person_number] for person_number in sorted(suppressed_person_numbers)
+            ]
             texts = [person.spellings[0] if field == "email" else person.client_user_id for person in persons]
             suppression = Suppression(JOB, field, [digest_identity(field, text) for text in texts])
             job_runs[run_index] = replace(
-                job_run, suppressed_persons=frozenset(suppressed_persons), suppression=suppression
+                job_run, suppressed_person_numbers=frozenset(suppressed_person_numbers), suppression=suppression
             )
         return job_runs

@@ -5,33 +5,33 @@ from collections.abc import Callable, Iterator
 
 from connector.outcomes import Outcome
 from connector.states import State
+from tests.simulation.facts import Facts
 from tests.simulation.program import Report
 from tests.simulation.rows import ValidRow
 from tests.simulation.simulation import EntryValues, RunResult
-from tests.simulation.truth import Truth
 
 _UNKNOWN_STATES = (State.UNKNOWN, State.HELD)
 
 
-def the_outcomes_add_up_to_the_rows_read(truth: Truth) -> Iterator[str]:
+def the_outcomes_add_up_to_the_rows_read(facts: Facts) -> Iterator[str]:
     """Check that each row that was read has exactly one outcome."""
-    for run_result, report in _list_reports(truth):
+    for run_result, report in _list_reports(facts):
         row_count = sum(report.tally.outcomes.values())
         if row_count != report.tally.read_count:
             yield f"run {run_result.number} read {report.tally.read_count} rows, and {row_count} have an outcome"
 
 
-def the_created_count_is_the_number_of_new_subscribers(truth: Truth) -> Iterator[str]:
+def the_created_count_is_the_number_of_new_subscribers(facts: Facts) -> Iterator[str]:
     """Check the count of created rows.
 
     A row counts if a create of the run stored its person. A row may count if its create was lost and another program
     created the person meanwhile, because the connector cannot tell the two cases apart. A row never counts if the
     service merged or moved a subscriber that was listed before the run.
     """
-    for run_result, report in _list_reports(truth):
-        certain_count, possible_count = 0, 0
-        for row, entry in _list_confirmed(truth, run_result, report):
-            calls = truth.find_calls(row.person, run_result.number)
+    for run_result, report in _list_reports(facts):
+        certain_create_count, possible_create_count = 0, 0
+        for row, entry in _list_confirmed(facts, run_result, report):
+            calls = facts.find_calls(row.person_number, run_result.number)
             stored_subscribers = [
                 subscriber
                 for call in calls
@@ -47,17 +47,17 @@ def the_created_count_is_the_number_of_new_subscribers(truth: Truth) -> Iterator
                 continue
             is_stored = any(not subscriber.is_moved for subscriber in stored_subscribers)
             has_row_values = entry.fingerprint == row.fingerprint
-            certain_count += is_stored and has_row_values
-            possible_count += bool(calls) and not is_stored
+            certain_create_count += is_stored and has_row_values
+            possible_create_count += bool(calls) and not is_stored
         reported_count = report.tally.outcomes[Outcome.CREATED]
-        if not certain_count <= reported_count <= certain_count + possible_count:
+        if not certain_create_count <= reported_count <= certain_create_count + possible_create_count:
             yield (
-                f"run {run_result.number} reports {reported_count} created, but stored {certain_count} to "
-                f"{certain_count + possible_count}"
+                f"run {run_result.number} reports {reported_count} created, but stored {certain_create_count} to "
+                f"{certain_create_count + possible_create_count}"
             )
 
 
-def the_changed_count_is_the_number_of_different_rows(truth: Truth) -> Iterator[str]:
+def the_changed_count_is_the_number_of_different_rows(facts: Facts) -> Iterator[str]:
     """Check the count of changed rows against the fingerprints of the ledger, and the sum of created, exists and
     changed.
 
@@ -65,50 +65,50 @@ def the_changed_count_is_the_number_of_different_rows(truth: Truth) -> Iterator[
     UNKNOWN. A retry compares no values, and its found entries have no fingerprint if the entries were held or rejected.
     Exception: rows without a fingerprint in a run whose report says that some rows were not compared.
     """
-    for run_result, report in _list_reports(truth):
+    for run_result, report in _list_reports(facts):
         reopened_count = sum(
             (state_change.earlier_state, state_change.later_state) == (State.REJECTED, State.UNKNOWN)
             for _, state_change in run_result.state_changes
         )
         additional_count = reopened_count if run_result.job_run.retry is not None else 0
-        confirmed_rows = _list_confirmed(truth, run_result, report)
+        confirmed_rows = _list_confirmed(facts, run_result, report)
         is_retry = run_result.job_run.retry is not None
-        different_count = sum(
+        different_row_count = sum(
             entry.fingerprint != row.fingerprint and not (is_retry and entry.fingerprint is None)
             for row, entry in confirmed_rows
         )
-        is_uncompared = any("without a comparison" in message for message in report.tally.row_messages)
-        excused_count = sum(entry.fingerprint is None for _, entry in confirmed_rows) if is_uncompared else 0
+        has_uncompared_rows = any("without a comparison" in message for message in report.tally.row_messages)
+        excused_count = sum(entry.fingerprint is None for _, entry in confirmed_rows) if has_uncompared_rows else 0
         outcomes = report.tally.outcomes
         reported_count = outcomes[Outcome.CHANGED]
-        present_count = sum(outcomes[outcome] for outcome in (Outcome.CREATED, Outcome.EXISTS, Outcome.CHANGED))
-        if reported_count > different_count or (
-            run_result.is_finished and reported_count < different_count - excused_count
+        present_row_count = sum(outcomes[outcome] for outcome in (Outcome.CREATED, Outcome.EXISTS, Outcome.CHANGED))
+        if reported_count > different_row_count or (
+            run_result.is_finished and reported_count < different_row_count - excused_count
         ):
             yield (
-                f"run {run_result.number} reports {reported_count} changed, and {different_count} rows "
+                f"run {run_result.number} reports {reported_count} changed, and {different_row_count} rows "
                 "differ from what was sent"
             )
-        if present_count > len(confirmed_rows) + additional_count or (
-            run_result.is_finished and present_count < len(confirmed_rows)
+        if present_row_count > len(confirmed_rows) + additional_count or (
+            run_result.is_finished and present_row_count < len(confirmed_rows)
         ):
             yield (
-                f"run {run_result.number} reports {present_count} present rows, and {len(confirmed_rows)} "
+                f"run {run_result.number} reports {present_row_count} present rows, and {len(confirmed_rows)} "
                 "entries are confirmed"
             )
 
 
-def every_changed_row_is_reported_with_its_fields(truth: Truth) -> Iterator[str]:
+def every_changed_row_is_reported_with_its_fields(facts: Facts) -> Iterator[str]:
     """Check that each changed row is reported once, with only fields that differ and that can differ.
 
     The names can differ. If client_user_id is the identity, the spelling of the email can differ as well.
     """
-    may_change = {"first_name", "last_name"}
-    if truth.simulation.scenario.people.identity == "client_user_id":
-        may_change.add("email")
-    if any(job_run.foreign_creates for job_run in truth.simulation.scenario.job_runs):
-        may_change.add("client_user_id")  # subscribers of other programs may have no client_user_id
-    for run_result, report in _list_reports(truth):
+    changeable_fields = {"first_name", "last_name"}
+    if facts.simulation.scenario.people.identity == "client_user_id":
+        changeable_fields.add("email")
+    if any(job_run.foreign_creates for job_run in facts.simulation.scenario.job_runs):
+        changeable_fields.add("client_user_id")  # subscribers of other programs may have no client_user_id
+    for run_result, report in _list_reports(facts):
         if len(report.changes) != report.tally.outcomes[Outcome.CHANGED]:
             yield (
                 f"run {run_result.number} reports the fields of {len(report.changes)} changed rows, and "
@@ -116,7 +116,7 @@ def every_changed_row_is_reported_with_its_fields(truth: Truth) -> Iterator[str]
             )
         if len({(change.row.file, change.row.number) for change in report.changes}) != len(report.changes):
             yield f"run {run_result.number} reports a changed row twice"
-        impossible_fields = {name for change in report.changes for name, _, _ in change.fields} - may_change
+        impossible_fields = {name for change in report.changes for name, _, _ in change.fields} - changeable_fields
         equal_fields = [
             name for change in report.changes for name, old_value, new_value in change.fields if old_value == new_value
         ]
@@ -130,80 +130,84 @@ def every_changed_row_is_reported_with_its_fields(truth: Truth) -> Iterator[str]
             )
 
 
-def unknown_rows_are_those_of_unknown_and_held_entries(truth: Truth) -> Iterator[str]:
+def unknown_rows_are_those_of_unknown_and_held_entries(facts: Facts) -> Iterator[str]:
     """Check the rows reported as unknown. In an unfinished run, an unknown entry may be missing if nothing was
     sent."""
-    for run_result, report in _list_reports(truth):
-        reported_persons = _list_problems(truth, report, Outcome.UNKNOWN)
+    for run_result, report in _list_reports(facts):
+        reported_persons = _list_problems(facts, report, Outcome.UNKNOWN)
         for row in _list_loaded_rows(run_result, report):
-            entry = run_result.entries_after.get(row.person)
+            entry = run_result.entries_after.get(row.person_number)
             is_in_doubt = entry is not None and entry.state in _UNKNOWN_STATES
-            is_sent = any(truth.is_in_doubt(call) for call in truth.find_calls(row.person, run_result.number))
-            if row.person in reported_persons and not is_in_doubt:
-                yield f"run {run_result.number} reports person {row.person} as unknown: {entry}"
-            elif row.person not in reported_persons and is_in_doubt and (run_result.is_finished or is_sent):
-                yield f"run {run_result.number} does not report person {row.person} as unknown: {entry}"
+            is_sent = any(facts.is_in_doubt(call) for call in facts.find_calls(row.person_number, run_result.number))
+            if row.person_number in reported_persons and not is_in_doubt:
+                yield f"run {run_result.number} reports person {row.person_number} as unknown: {entry}"
+            elif row.person_number not in reported_persons and is_in_doubt and (run_result.is_finished or is_sent):
+                yield f"run {run_result.number} does not report person {row.person_number} as unknown: {entry}"
 
 
-def rejected_rows_are_those_of_rejected_entries(truth: Truth) -> Iterator[str]:
+def rejected_rows_are_those_of_rejected_entries(facts: Facts) -> Iterator[str]:
     """Check the rows reported as rejected.
 
     Exceptions: an unfinished run may not have reached the row, and a retry may report the row as suppressed.
     """
-    for run_result, report in _list_reports(truth):
-        reported_persons = _list_problems(truth, report, Outcome.REJECTED)
+    for run_result, report in _list_reports(facts):
+        reported_persons = _list_problems(facts, report, Outcome.REJECTED)
         for row in _list_loaded_rows(run_result, report):
-            entry = run_result.entries_after.get(row.person)
+            entry = run_result.entries_after.get(row.person_number)
             is_rejected = entry is not None and entry.state is State.REJECTED
-            if row.person in reported_persons and not is_rejected:
-                yield f"run {run_result.number} reports person {row.person} as rejected: {entry}"
+            if row.person_number in reported_persons and not is_rejected:
+                yield f"run {run_result.number} reports person {row.person_number} as rejected: {entry}"
             elif (
                 run_result.is_finished
                 and is_rejected
-                and row.person not in reported_persons | run_result.job_run.suppressed_persons
+                and row.person_number not in reported_persons | run_result.job_run.suppressed_person_numbers
             ):
-                yield f"run {run_result.number} does not report person {row.person} as rejected: {entry}"
+                yield f"run {run_result.number} does not report person {row.person_number} as rejected: {entry}"
 
 
-def no_person_reported_as_rejected_was_created_by_us(truth: Truth) -> Iterator[str]:
+def no_person_reported_as_rejected_was_created_by_us(facts: Facts) -> Iterator[str]:
     """Check, in finished runs and for lists that do not lag, that none of our creates of a rejected person was
     stored.
 
     If the list lags, the next run finds the subscriber. Exception: a held entry that the run dropped.
     """
-    if truth.simulation.scenario.lag_s:
+    if facts.simulation.scenario.lag_s:
         return
-    for run_result, report in _list_reports(truth):
+    for run_result, report in _list_reports(facts):
         state_changes = run_result.state_changes
         dropped_persons = {
-            person
-            for person, state_change in state_changes
+            person_number
+            for person_number, state_change in state_changes
             if (state_change.earlier_state, state_change.later_state) == (State.HELD, State.REJECTED)
         }
-        rejected_persons = _list_problems(truth, report, Outcome.REJECTED) - dropped_persons
-        visible_persons = {person for person in rejected_persons if not truth.is_hidden_by_spelling(run_result, person)}
-        for person in sorted(visible_persons) if run_result.is_finished else ():
+        rejected_persons = _list_problems(facts, report, Outcome.REJECTED) - dropped_persons
+        visible_persons = {
+            person_number
+            for person_number in rejected_persons
+            if not facts.is_hidden_by_spelling(run_result, person_number)
+        }
+        for person_number in sorted(visible_persons) if run_result.is_finished else ():
             our_subscribers = [
                 subscriber
-                for subscriber in truth.find_created_by_us(person)
-                if subscriber.stored_at <= run_result.ended_at and truth.is_covered(subscriber)
+                for subscriber in facts.find_our_subscribers(person_number)
+                if subscriber.stored_at <= run_result.ended_at and facts.is_covered(subscriber)
             ]
             if our_subscribers:
                 yield (
-                    f"run {run_result.number} reports person {person} as rejected: stored as "
+                    f"run {run_result.number} reports person {person_number} as rejected: stored as "
                     f"{our_subscribers[0].subscriber_id}"
                 )
 
 
-def no_unsent_row_was_sent(truth: Truth) -> Iterator[str]:
+def no_unsent_row_was_sent(facts: Facts) -> Iterator[str]:
     """Check that a row counts as unsent only if none of its creates was sent, apart from creates that were refused.
 
     In a finished run, only entries that were dropped count as unsent.
     """
-    for run_result, report in _list_reports(truth):
+    for run_result, report in _list_reports(facts):
         rows = _list_loaded_rows(run_result, report)
         unsent_row_count = sum(
-            not any(map(truth.is_in_doubt, truth.find_calls(row.person, run_result.number))) for row in rows
+            not any(map(facts.is_in_doubt, facts.find_calls(row.person_number, run_result.number))) for row in rows
         )
         reported_count = report.tally.outcomes[Outcome.UNSENT]
         if reported_count > unsent_row_count:
@@ -222,21 +226,21 @@ def no_unsent_row_was_sent(truth: Truth) -> Iterator[str]:
             )
 
 
-def created_subscribers_have_the_values_of_their_rows(truth: Truth) -> Iterator[str]:
+def created_subscribers_have_the_values_of_their_rows(facts: Facts) -> Iterator[str]:
     """Check the first names of the subscribers that a run has created. A retry has no rows."""
-    for run_result, report in _list_reports(truth):
-        for row, entry in _list_confirmed(truth, run_result, report):
+    for run_result, report in _list_reports(facts):
+        for row, entry in _list_confirmed(facts, run_result, report):
             has_row_values = row.first_name and entry.fingerprint == row.fingerprint
-            for call in truth.find_calls(row.person, run_result.number) if has_row_values else ():
+            for call in facts.find_calls(row.person_number, run_result.number) if has_row_values else ():
                 for subscriber in call.stored_subscribers:
                     if subscriber.subscriber_id == entry.subscriber_id and subscriber.first_name != row.first_name:
                         yield (
-                            f"person {row.person} was stored as {subscriber.first_name}, and "
+                            f"person {row.person_number} was stored as {subscriber.first_name}, and "
                             f"the row says {row.first_name}"
                         )
 
 
-def the_settled_counts_are_the_entries_that_left_unknown(truth: Truth) -> Iterator[str]:
+def the_settled_counts_are_the_entries_that_left_unknown(facts: Facts) -> Iterator[str]:
     """Check the counts of found and absent entries against the entries that left the state UNKNOWN.
 
     An entry that went to CONFIRMED was found. An entry that went to another state was absent. Exceptions:
@@ -248,7 +252,7 @@ def the_settled_counts_are_the_entries_that_left_unknown(truth: Truth) -> Iterat
     - If no request shows created subscribers, an entry that is held may be missing in the absent count, because nothing
       proves the subscriber absent.
     """
-    for run_result, report in _list_reports(truth):
+    for run_result, report in _list_reports(facts):
         state_changes = Counter(
             (state_change.earlier_state, state_change.later_state) for _, state_change in run_result.state_changes
         )
@@ -260,8 +264,8 @@ def the_settled_counts_are_the_entries_that_left_unknown(truth: Truth) -> Iterat
         absent_count = (
             sending_count + state_changes[State.UNKNOWN, State.HELD] + state_changes[State.UNKNOWN, State.REJECTED]
         )
-        excused_count = sending_count - _count_sent_again(truth, run_result) + _count_rejected_again(run_result)
-        if truth.shows_nobody_created:
+        excused_count = sending_count - _count_sent_again(facts, run_result) + _count_rejected_again(run_result)
+        if facts.shows_nobody_created:
             excused_count += state_changes[State.UNKNOWN, State.HELD]
         settled_counts = report.tally.settled_found_count, report.tally.settled_absent_count
         other_found_count = (
@@ -283,8 +287,8 @@ def _count_rejected_again(run_result: RunResult) -> int:
     """Return the number of entries that went from REJECTED to UNKNOWN and back."""
     reopened_persons, returned_persons = (
         {
-            person
-            for person, state_change in run_result.state_changes
+            person_number
+            for person_number, state_change in run_result.state_changes
             if (state_change.earlier_state, state_change.later_state) == state_pair
         }
         for state_pair in ((State.REJECTED, State.UNKNOWN), (State.UNKNOWN, State.REJECTED))
@@ -292,31 +296,32 @@ def _count_rejected_again(run_result: RunResult) -> int:
     return len(reopened_persons & returned_persons)
 
 
-def _count_sent_again(truth: Truth, run_result: RunResult) -> int:
+def _count_sent_again(facts: Facts, run_result: RunResult) -> int:
     """Return the smallest possible number of creates that the run sent again."""
-    sends = [
-        (person, state_change.earlier_state is State.UNKNOWN)
-        for person, state_change in run_result.state_changes
+    sending_changes = [
+        (person_number, state_change.earlier_state is State.UNKNOWN)
+        for person_number, state_change in run_result.state_changes
         if state_change.later_state is State.SENDING
     ]
-    repeated_sends, first_sends = (
-        Counter(person for person, is_repeated in sends if is_repeated is expected) for expected in (True, False)
+    repeated_send_counts, first_send_counts = (
+        Counter(person_number for person_number, is_repeated in sending_changes if is_repeated is is_repeat)
+        for is_repeat in (True, False)
     )
     calls = [
         call
-        for call in truth.simulation.record.calls
+        for call in facts.simulation.record.calls
         if (call.run_number, call.operation) == (run_result.number, "create")
     ]
-    sent_calls = Counter(call.person for call in calls if call.was_sent and call.ending != "429")
-    return sum(((sent_calls - first_sends) & repeated_sends).values())
+    sent_call_counts = Counter(call.person_number for call in calls if call.was_sent and call.ending != "429")
+    return sum(((sent_call_counts - first_send_counts) & repeated_send_counts).values())
 
 
-def the_report_counts_every_request(truth: Truth) -> Iterator[str]:
+def the_report_counts_every_request(facts: Facts) -> Iterator[str]:
     """Check the number of creates that were sent, and the number of creates that were answered 429."""
-    for run_result, report in _list_reports(truth):
+    for run_result, report in _list_reports(facts):
         calls = [
             call
-            for call in truth.simulation.record.calls
+            for call in facts.simulation.record.calls
             if (call.run_number, call.operation) == (run_result.number, "create")
         ]
         limited_count = sum(call.ending == "429" for call in calls)
@@ -327,7 +332,7 @@ def the_report_counts_every_request(truth: Truth) -> Iterator[str]:
             )
 
 
-CLAIMS: tuple[Callable[[Truth], Iterator[str]], ...] = (
+CLAIMS: tuple[Callable[[Facts], Iterator[str]], ...] = (
     the_outcomes_add_up_to_the_rows_read,
     the_created_count_is_the_number_of_new_subscribers,
     the_changed_count_is_the_number_of_different_rows,
@@ -342,10 +347,10 @@ CLAIMS: tuple[Callable[[Truth], Iterator[str]], ...] = (
 )
 
 
-def _list_reports(truth: Truth) -> list[tuple[RunResult, Report]]:
+def _list_reports(facts: Facts) -> list[tuple[RunResult, Report]]:
     """Return the runs whose process was not killed, with their reports."""
     return [
-        (run_result, run_result.report) for run_result in truth.simulation.run_results if run_result.report is not None
+        (run_result, run_result.report) for run_result in facts.simulation.run_results if run_result.report is not None
     ]
 
 
@@ -361,26 +366,26 @@ def _list_loaded_rows(run_result: RunResult, report: Report) -> list[ValidRow]:
         ]
     states = {*_UNKNOWN_STATES, State.SENDING, *((State.REJECTED,) if retry.is_rejected else ())}
     reopened_persons = {
-        person
-        for person, state_change in run_result.state_changes
+        person_number
+        for person_number, state_change in run_result.state_changes
         if (state_change.earlier_state, state_change.later_state) == (State.REJECTED, State.UNKNOWN)
     }
     entries = [
-        (person, entry)
-        for person, entry in run_result.entries_before.items()
-        if entry.state in states or person in reopened_persons
+        (person_number, entry)
+        for person_number, entry in run_result.entries_before.items()
+        if entry.state in states or person_number in reopened_persons
     ]
-    return [ValidRow(person, b"", entry.fingerprint or b"", "") for person, entry in entries]
+    return [ValidRow(person_number, b"", entry.fingerprint or b"", "") for person_number, entry in entries]
 
 
-def _list_confirmed(truth: Truth, run_result: RunResult, report: Report) -> list[tuple[ValidRow, EntryValues]]:
-    entries = ((row, run_result.entries_after.get(row.person)) for row in _list_loaded_rows(run_result, report))
+def _list_confirmed(facts: Facts, run_result: RunResult, report: Report) -> list[tuple[ValidRow, EntryValues]]:
+    entries = ((row, run_result.entries_after.get(row.person_number)) for row in _list_loaded_rows(run_result, report))
     return [(row, entry) for row, entry in entries if entry is not None and entry.state is State.CONFIRMED]
 
 
-def _list_problems(truth: Truth, report: Report, outcome: Outcome) -> set[int]:
+def _list_problems(facts: Facts, report: Report, outcome: Outcome) -> set[int]:
     """Return the persons of the rows that the report lists with this outcome."""
     rows = [problem.row for problem in report.problems if problem.outcome is outcome]
     cells = [dict(zip(row.columns, row.cells, strict=True)) for row in rows]
-    find_person = truth.simulation.scenario.people.find_person
-    return {find_person({"Email": cell["email"], "ClientUserId": cell["client_user_id"]}) for cell in cells}
+    find_person_number = facts.simulation.scenario.people.find_person_number
+    return {find_person_number({"Email": cell["email"], "ClientUserId": cell["client_user_id"]}) for cell in cells}

@@ -14,7 +14,7 @@ class StoredSubscriber:
     shown_at: float  # from this time on, the list shows the subscriber
     subscriber_id: int
     base_id: int
-    person: int
+    person_number: int
     first_name: str
     answer_kind: str
     is_update: bool
@@ -24,8 +24,8 @@ class StoredSubscriber:
     @property
     def is_moved(self) -> bool:
         """Whether this id belonged to another base or to another person before."""
-        previous = self.previous_version
-        return previous is not None and (previous.base_id, previous.person) != (self.base_id, self.person)
+        version = self.previous_version
+        return version is not None and (version.base_id, version.person_number) != (self.base_id, self.person_number)
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Call:
     number: int
     run_number: int
     operation: Operation
-    person: int  # the person of a create, or 0
+    person_number: int  # the person number of a create, or 0
     query: str  # the query of a list request: filters and page
     sent_at: float
     add_line: Callable[[float, str], None]
@@ -51,11 +51,11 @@ class Call:
         """Whether the request can reach the service."""
         return self.ending != "not sent"
 
-    def end(self, time: float, ending: str) -> None:
+    def end(self, time_s: float, ending: str) -> None:
         """Record how the request ended for the process. Only the first call counts."""
         if self.ended_at is None:
-            self.ended_at, self.ending = time, ending
-            self.add_line(time, f"request {self.number}: ends with {ending}")
+            self.ended_at, self.ending = time_s, ending
+            self.add_line(time_s, f"request {self.number}: ends with {ending}")
 
 
 @dataclass(slots=True)
@@ -66,6 +66,6 @@ class EventRecord:
     stored_subscribers: list[StoredSubscriber] = field(default_factory=list)
     trace_lines: list[tuple[float, str]] = field(default_factory=list)
 
-    def add_line(self, time: float, text: str) -> None:
+    def add_line(self, time_s: float, text: str) -> None:
         """Add a line to the trace."""
-        self.trace_lines.append((time, text))
+        self.trace_lines.append((time_s, text))

@@ -32,7 +32,7 @@ _TODAY = date(2026, 11, 1)
 class Cells:
     """The cells of a row in the source, and the number of its person."""
 
-    person: int
+    person_number: int
     email: str
     client_user_id: str
     first_name: str
@@ -40,14 +40,14 @@ class Cells:
 
 
 _COLUMNS = tuple(field.name for field in fields(Cells))
-_MAPPING = FieldMapping({name: ColumnRule(name) for name in _COLUMNS if name != "person"})
+_MAPPING = FieldMapping({name: ColumnRule(name) for name in _COLUMNS if name != "person_number"})
 
 
 @dataclass(frozen=True, slots=True)
 class ValidRow:
     """A valid row: the first row of its identity in the run."""
 
-    person: int
+    person_number: int
     identity: bytes
     fingerprint: bytes
     first_name: str
@@ -76,7 +76,7 @@ class Source:
 def prepare_runs(sources: Sequence[Source], identity: str) -> list[tuple[PreparedChunk, ...]]:
     """Return the prepared chunks of each run. `identity` is the identity field of the job."""
     cell_tuples = [astuple(cells) for source in sources for chunk in source.chunks for cells in chunk]
-    frame = pd.DataFrame(cell_tuples, columns=list(_COLUMNS)).astype({"person": "str"})
+    frame = pd.DataFrame(cell_tuples, columns=list(_COLUMNS)).astype({"person_number": "str"})
     valid_rows = validate_rows(
         apply_mapping(frame, _MAPPING).frame, ValidationRules(identity), today=_TODAY
     ).subscribers
@@ -85,7 +85,7 @@ def prepare_runs(sources: Sequence[Source], identity: str) -> list[tuple[Prepare
     row_indexes = valid_rows.index.to_numpy()
     job_runs, start = [], 0
     for source in sources:
-        seen_identities, first_number, prepared_chunks = SeenIdentities(), 1, []
+        seen_identities, first_row_number, prepared_chunks = SeenIdentities(), 1, []
         for chunk in source.chunks:
             rows = slice(start, start + len(chunk))
             valid_slice = slice(*np.searchsorted(row_indexes, (rows.start, rows.stop)))
@@ -96,19 +96,19 @@ def prepare_runs(sources: Sequence[Source], identity: str) -> list[tuple[Prepare
             loaded_mask = ~duplicate_mask & ~suppressed_mask
             subscribers = valid_rows.iloc[valid_slice]
             planned_chunk = PlannedChunk(
-                _build_chunk(frame.iloc[rows], first_number),
+                _build_chunk(frame.iloc[rows], first_row_number),
                 subscribers.set_axis(subscribers.index - rows.start)[loaded_mask],
                 identities[valid_slice][loaded_mask],
                 fingerprints[valid_slice][loaded_mask],
             )
-            counts = (
+            row_counts = (
                 len(chunk),
                 len(chunk) - len(duplicate_mask),
                 int(duplicate_mask.sum()),
                 int(suppressed_mask.sum()),
             )
-            prepared_chunks.append(PreparedChunk(planned_chunk, *counts, _list_rows(planned_chunk, chunk)))
-            start, first_number = rows.stop, first_number + len(chunk)
+            prepared_chunks.append(PreparedChunk(planned_chunk, *row_counts, _list_rows(planned_chunk, chunk)))
+            start, first_row_number = rows.stop, first_row_number + len(chunk)
         job_runs.append(tuple(prepared_chunks))
     return job_runs
 
@@ -117,15 +117,15 @@ def _find_suppressed_rows(suppression: Suppression | None, identities: Digests) 
     return np.zeros(len(identities), dtype=bool) if suppression is None else suppression.build_digest_mask(identities)
 
 
-def _build_chunk(rows: pd.DataFrame, first_number: int) -> Chunk:
-    numbers = np.arange(first_number, first_number + len(rows), dtype=np.int64)
-    return Chunk(rows.reset_index(drop=True), numbers, (), "people.csv")
+def _build_chunk(rows: pd.DataFrame, first_row_number: int) -> Chunk:
+    row_numbers = np.arange(first_row_number, first_row_number + len(rows), dtype=np.int64)
+    return Chunk(rows.reset_index(drop=True), row_numbers, (), "people.csv")
 
 
 def _list_rows(planned_chunk: PlannedChunk, chunk: Sequence[Cells]) -> tuple[ValidRow, ...]:
     identities, fingerprints = split_digests(planned_chunk.identities), split_digests(planned_chunk.fingerprints)
     rows = [chunk[position] for position in planned_chunk.subscribers.index]
     return tuple(
-        ValidRow(row.person, identity, fingerprint, row.first_name)
+        ValidRow(row.person_number, identity, fingerprint, row.first_name)
         for row, identity, fingerprint in zip(rows, identities, fingerprints, strict=True)
     )

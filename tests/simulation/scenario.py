@@ -18,12 +18,13 @@ BASE_NAME = "News"
 
 @dataclass(frozen=True, slots=True)
 class FaultPeriod:
-    """Faults from `after_s` to `until_s` seconds of a run: switches of the sandbox, and faults of the network."""
+    """Faults from `starts_after_s` to `ends_after_s` seconds of a run: switches of the sandbox, and faults of the
+    network."""
 
     switches: Mapping[str, object] = field(default_factory=dict)
     network_faults: NetworkFaults = field(default_factory=NetworkFaults)
-    after_s: float = 0.0
-    until_s: float = float("inf")
+    starts_after_s: float = 0.0
+    ends_after_s: float = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +55,16 @@ class JobRun:
 
     prepared_chunks: tuple[PreparedChunk, ...]
     gap_s: float = 60.0
-    is_by_name: bool = False  # the job gives the name of the base instead of its id
+    has_base_name: bool = False  # the job gives the name of the base instead of its id
     fault_period: FaultPeriod | None = None
     ending: RunEnding = field(default_factory=RunEnding)
     foreign_creates: tuple[ForeignCreate, ...] = ()
-    suppressed_persons: frozenset[int] = frozenset()  # the persons on the job's suppression list
+    suppressed_person_numbers: frozenset[int] = frozenset()  # the persons on the job's suppression list
     suppression: Suppression | None = None
     retry: RetrySelection | None = None
     ledger_accident: Literal["none", "lost", "restored"] = "none"  # restored: a copy from before the previous run
-    is_by_row: bool = False  # each row names its base
-    bases: tuple[int, ...] = ()  # the ids of the bases of the rows; each person has one of them
+    has_base_column: bool = False  # each row names its base
+    base_ids: tuple[int, ...] = ()  # the ids of the bases of the rows; each person has one of them
     shard: Shard = WHOLE  # the portions have only rows of this shard
 
 
@@ -84,7 +85,7 @@ class Scenario:
     existing_subscribers: tuple[Mapping[str, object], ...] = ()  # subscribers who exist before the first run
 
     @property
-    def quiet_s(self) -> float:
+    def quiet_period_s(self) -> float:
         """The quiet period of the job in seconds."""
         return self.policy.quiet_period_s
 

@@ -29,7 +29,7 @@ class SimulatedService:
         self._people = people
         self._record = record
         sandbox_settings = change_settings(SandboxSettings(), settings)
-        self.state = Sandbox(sandbox_settings, TOKEN, None, timeline.read, timeline.read_wall)
+        self.state = Sandbox(sandbox_settings, TOKEN, None, timeline.read_monotonic_s, timeline.read_unix_s)
         self._service = Service(self.state, cast("Any", self._call_later))
         lag_s = (sandbox_settings.list_lag_ms + max(sandbox_settings.replica_lags_ms, default=0.0)) / 1000
         self._lag_s = (
@@ -81,18 +81,18 @@ class SimulatedService:
             verb = "updated" if subscriber.is_update else "stored"
             self._record.add_line(
                 subscriber.stored_at,
-                f"service: {verb} {subscriber.subscriber_id} (person {subscriber.person}) {origin}, "
+                f"service: {verb} {subscriber.subscriber_id} (person {subscriber.person_number}) {origin}, "
                 f"{subscriber.answer_kind}",
             )
 
     def _build_stored(self, event: Mapping[str, Any], call: Call | None) -> StoredSubscriber:
-        now, subscriber_object = self._timeline.now_s, event["subscriber"]
+        now_s, subscriber_object = self._timeline.now_s, event["subscriber"]
         return StoredSubscriber(
-            stored_at=now,
-            shown_at=now + self._lag_s,
+            stored_at=now_s,
+            shown_at=now_s + self._lag_s,
             subscriber_id=event["id"],
             base_id=event["base_id"],
-            person=self._people.find_person(subscriber_object),
+            person_number=self._people.find_person_number(subscriber_object),
             first_name=subscriber_object.get("FirstName") or "",
             answer_kind=event["answered"],
             is_update=event["kind"] == "updated",

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tests.simulation.checks import find_contradictions
+from tests.simulation.facts import Facts
 from tests.simulation.memory_ledger import Ledgers
 from tests.simulation.random_scenarios import build_scenarios
 from tests.simulation.scenario import Scenario
 from tests.simulation.simulation import Simulation
-from tests.simulation.truth import Truth
 
 EXCEPTION_CLAIM = "the_program_ends_without_an_exception"
 """The claim that the program ends, and raises no unexpected exception."""
@@ -38,7 +38,7 @@ def simulate(scenario: Scenario, ledgers: Ledgers) -> Result:
         return Result(simulation, [f"{EXCEPTION_CLAIM}: {type(error).__name__}: {error}"])
     finally:
         simulation.close()
-    return Result(simulation, find_contradictions(Truth(simulation)))
+    return Result(simulation, find_contradictions(Facts(simulation)))
 
 
 def simulate_seeds(seeds: range, ledgers: Ledgers) -> Iterator[Result]:

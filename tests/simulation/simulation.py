@@ -21,7 +21,7 @@ from tests.simulation.slow_disk import SlowDisk
 from tests.simulation.timeline import Timeline, Timer
 
 _FINAL_WAIT_S = 100_000.0  # after the last run, until the service has executed all requests
-_PRIORITY = (State.REJECTED, State.SENDING, State.HELD, State.UNKNOWN, State.CONFIRMED)  # the last state wins
+_STATE_PRIORITY = (State.REJECTED, State.SENDING, State.HELD, State.UNKNOWN, State.CONFIRMED)  # the last state wins
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,11 @@ class RunResult:
     ended_at: float
     report: Report | None  # None: the process was killed
     process_state: ProcessState
-    entries_before: dict[int, EntryValues]  # the ledger at the start of the run, by person
-    entries_after: dict[int, EntryValues]  # the ledger at the end of the run, by person
+    entries_before: dict[int, EntryValues]  # the ledger at the start of the run, by person number
+    entries_after: dict[int, EntryValues]  # the ledger at the end of the run, by person number
     state_changes: list[
         tuple[int, StateChange]
-    ]  # the changes of entries, each with the person (0: not a person of the scenario)
+    ]  # the changes of entries, each with the person number (0: not a person of the scenario)
     largest_lag_s: float  # the largest lag that the ledger knew at the start of the run
 
     @property
@@ -70,8 +70,8 @@ class Simulation:
         self.service = SimulatedService(self.timeline, settings, scenario.people, self.record)
         self._settings = self.service.state.settings
         self._ledgers = ledgers
-        self._store = ledgers.create()
-        self._copy_before_run = self._store.copy()
+        self._ledger_database = ledgers.create()
+        self._copy_before_run = self._ledger_database.copy()
         self._state_changes: list[tuple[int, StateChange]] = []
         self._durable_states: dict[int, State] = {}
         rows = (
@@ -80,7 +80,7 @@ class Simulation:
             for prepared_chunk in job_run.prepared_chunks
             for rows in prepared_chunk.rows
         )
-        self._persons = {row.identity: row.person for row in rows}
+        self._number_by_identity = {row.identity: row.person_number for row in rows}
 
     def run_all(self) -> None:
         """Carry out every run, and wait until the service has executed all requests. Raise the exception of a
@@ -97,14 +97,14 @@ class Simulation:
         self.timeline.advance_to(self.timeline.now_s + _FINAL_WAIT_S)
         self.base_id = next((base_id for base_id, name in bases.items() if name == self.scenario.base_name), None)
 
-    def find_base(self, person: int) -> int | None:
+    def find_base_id(self, person_number: int) -> int | None:
         """Return the id of the base that the person's rows are for."""
-        bases = self.scenario.job_runs[0].bases
-        return bases[person % len(bases)] if bases else self.base_id
+        bases = self.scenario.job_runs[0].base_ids
+        return bases[person_number % len(bases)] if bases else self.base_id
 
     def close(self) -> None:
         """Close the ledger."""
-        self._store.close()
+        self._ledger_database.close()
 
     def _wait_before(self, job_run: JobRun) -> None:
         starts_at = self.timeline.now_s + job_run.gap_s
@@ -116,34 +116,34 @@ class Simulation:
         self.timeline.advance_to(starts_at)
 
     def _change_ledger(self, job_run: JobRun) -> None:
-        copy_before, self._copy_before_run = self._copy_before_run, self._store.copy()
+        older_copy, self._copy_before_run = self._copy_before_run, self._ledger_database.copy()
         if job_run.ledger_accident != "none":
-            self._store.close()
-            self._store = self._ledgers.create(copy_before if job_run.ledger_accident == "restored" else None)
-            self._copy_before_run = self._store.copy()
+            self._ledger_database.close()
+            self._ledger_database = self._ledgers.create(older_copy if job_run.ledger_accident == "restored" else None)
+            self._copy_before_run = self._ledger_database.copy()
             self.record.add_line(self.timeline.now_s, f"the ledger is {job_run.ledger_accident}")
 
     def _run_job(self, run_number: int, job_run: JobRun) -> None:
         started_at, ending, entries_before = self.timeline.now_s, job_run.ending, self._read_ledger()
-        largest_lag_s = self._store.read_largest_lag()
+        largest_lag_s = self._ledger_database.read_largest_lag()
         self.record.add_line(started_at, f"--- run {run_number} starts")
-        self._durable_states = {person: entry.state for person, entry in entries_before.items()}
+        self._durable_states = {person_number: entry.state for person_number, entry in entries_before.items()}
         process_state = ProcessState(ending.kill_at_step, ending.kill_at_commit, ending.kills_after_commit)
         process_state.on_commit = self._record_commit
         process = Process(self.timeline, process_state)
         network = Network(
             self.timeline, self.service, process_state, partial(self._begin_call, run_number),
-            self._create_random("way", run_number), self.scenario.timeout_s,
+            self._create_rng("way", run_number), self.scenario.timeout_s,
         )  # fmt: skip
         timers = self._start_faults(job_run, network)
-        with self._ledgers.open(self._store, process_state, job_run.shard) as ledger:
+        with self._ledgers.open(self._ledger_database, process_state, job_run.shard) as ledger:
             disk = SlowDisk(self.timeline, process_state, self.scenario.commit_s)
             ledger_queue = LedgerQueue(ledger, disk)
-            random = self._create_random("program", run_number)
+            rng = self._create_rng("program", run_number)
             program = Program(
-                run_number, ledger, ledger_queue, network, self.timeline, self.scenario.policy, job_run, random
+                run_number, ledger, ledger_queue, network, self.timeline, self.scenario.policy, job_run, rng
             )
-            timers += self._time_ending(ending, process_state, program)
+            timers += self._schedule_ending(ending, process_state, program)
             report = process.run(program.run())
         for timer in timers:
             timer.cancel()
@@ -157,17 +157,19 @@ class Simulation:
         if fault_period is None:
             return []
 
-        def begin() -> None:
+        def begin_faults() -> None:
             self._set_switches(fault_period.switches)
             network.network_faults = replace(fault_period.network_faults, latency_s=self.scenario.latency_s)
 
-        if fault_period.after_s > 0:
-            timers = [self.timeline.call_later(fault_period.after_s, begin)]
+        if fault_period.starts_after_s > 0:
+            timers = [self.timeline.call_later(fault_period.starts_after_s, begin_faults)]
         else:
-            begin()
+            begin_faults()
             timers = []
-        if fault_period.until_s != float("inf"):
-            timers.append(self.timeline.call_later(fault_period.until_s, partial(self._end_faults, job_run, network)))
+        if fault_period.ends_after_s != float("inf"):
+            timers.append(
+                self.timeline.call_later(fault_period.ends_after_s, partial(self._end_faults, job_run, network))
+            )
         return timers
 
     def _end_faults(self, job_run: JobRun, network: Network) -> None:
@@ -181,7 +183,7 @@ class Simulation:
             description = ", ".join(f"{name}={value}" for name, value in switches.items())
             self.record.add_line(self.timeline.now_s, f"service: {description}")
 
-    def _time_ending(self, ending: RunEnding, process_state: ProcessState, program: Program) -> list[Timer]:
+    def _schedule_ending(self, ending: RunEnding, process_state: ProcessState, program: Program) -> list[Timer]:
         def kill() -> None:
             process_state.has_ended = True
 
@@ -195,30 +197,32 @@ class Simulation:
         ]
 
     def _begin_call(self, run_number: int, request: Request) -> Call:
-        person = 0
+        person_number = 0
         if request.operation == "create" and request.body is not None:
-            person = self.scenario.people.find_person(orjson.loads(request.body)["Subscriber"])
+            person_number = self.scenario.people.find_person_number(orjson.loads(request.body)["Subscriber"])
         query = " ".join(f"{name}={value}" for name, value in request.query)
         calls = self.record.calls
-        now, call_number = self.timeline.now_s, len(calls) + 1
-        person_text = f" of person {person}" if person else ""
-        self.record.add_line(now, f"request {call_number}: {request.operation}{person_text} {query}")
-        call = Call(call_number, run_number, request.operation, person, query, now, self.record.add_line)
-        call.has_intent = request.operation != "create" or self._durable_states.get(person) is State.SENDING
+        now_s, call_number = self.timeline.now_s, len(calls) + 1
+        person_text = f" of person {person_number}" if person_number else ""
+        self.record.add_line(now_s, f"request {call_number}: {request.operation}{person_text} {query}")
+        call = Call(call_number, run_number, request.operation, person_number, query, now_s, self.record.add_line)
+        call.has_intent = request.operation != "create" or self._durable_states.get(person_number) is State.SENDING
         calls.append(call)
         return call
 
     def _record_commit(self, commit_number: int) -> None:
         """Record the changes of entries in this commit, with their persons."""
-        now = self.timeline.now_s
-        self.record.add_line(now, f"ledger: commit {commit_number}")
-        for state_change in self._store.pop_state_changes():
-            person = self._persons.get(state_change.identity, 0)
-            self._state_changes.append((person, state_change))
-            self._durable_states[person] = state_change.later_state
-            if person:
+        now_s = self.timeline.now_s
+        self.record.add_line(now_s, f"ledger: commit {commit_number}")
+        for state_change in self._ledger_database.pop_state_changes():
+            person_number = self._number_by_identity.get(state_change.identity, 0)
+            self._state_changes.append((person_number, state_change))
+            self._durable_states[person_number] = state_change.later_state
+            if person_number:
                 self.record.add_line(
-                    now, f"ledger: person {person} {state_change.earlier_state.name} -> {state_change.later_state.name}"
+                    now_s,
+                    f"ledger: person {person_number} {state_change.earlier_state.name} -> "
+                    f"{state_change.later_state.name}",
                 )
 
     def _record_run(
@@ -231,7 +235,7 @@ class Simulation:
         entries_before: dict[int, EntryValues],
         largest_lag_s: float,
     ) -> None:
-        now = self.timeline.now_s
+        now_s = self.timeline.now_s
         state_changes, self._state_changes = self._state_changes, []
         entries_after = self._read_ledger()
         self.run_results.append(
@@ -239,7 +243,7 @@ class Simulation:
                 run_number,
                 job_run,
                 started_at,
-                now,
+                now_s,
                 report,
                 process_state,
                 entries_before,
@@ -250,7 +254,7 @@ class Simulation:
         )
         description = "the process was killed" if report is None else report.describe()
         self.record.add_line(
-            now,
+            now_s,
             f"--- run {run_number} ends after {process_state.step_count} steps, {process_state.commit_count} commits: "
             f"{description}",
         )
@@ -258,17 +262,17 @@ class Simulation:
     def _read_ledger(self) -> dict[int, EntryValues]:
         """Return the entries of the people. If a person has two entries, return the entry whose state has priority."""
         entries: dict[int, EntryValues] = {}
-        for identity, state, subscriber_id, fingerprint, attempt_count in self._store.read_entries():
-            person = self._persons.get(identity)
-            if person is None:
+        for identity, state, subscriber_id, fingerprint, attempt_count in self._ledger_database.read_entries():
+            person_number = self._number_by_identity.get(identity)
+            if person_number is None:
                 continue
             entry = EntryValues(State(state), subscriber_id, fingerprint, attempt_count)
-            other_entry = entries.get(person)
-            if other_entry is None or _PRIORITY.index(entry.state) > _PRIORITY.index(other_entry.state):
-                entries[person] = entry
+            other_entry = entries.get(person_number)
+            if other_entry is None or _STATE_PRIORITY.index(entry.state) > _STATE_PRIORITY.index(other_entry.state):
+                entries[person_number] = entry
         return entries
 
-    def _create_random(self, purpose: str, run_number: int) -> Random:
+    def _create_rng(self, purpose: str, run_number: int) -> Random:
         """Return a random generator for a purpose and a run: random numbers for one purpose do not change the
         others."""
         return Random(f"{self.scenario.seed} {purpose} {run_number}")

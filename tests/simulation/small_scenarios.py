@@ -19,15 +19,15 @@ class SmallScenario:
 
     name: str
     scenario: Scenario
-    killed_index: int
+    killed_run_index: int
 
-    def build_killed(self, ending: RunEnding, *, is_source_kept: bool) -> Scenario:
+    def build_killed_scenario(self, ending: RunEnding, *, is_source_kept: bool) -> Scenario:
         """Return the scenario with this ending. Without the source, the next run is a retry (`connector retry`)."""
         job_runs = list(self.scenario.job_runs)
-        job_runs[self.killed_index] = replace(job_runs[self.killed_index], ending=ending)
+        job_runs[self.killed_run_index] = replace(job_runs[self.killed_run_index], ending=ending)
         if not is_source_kept:
-            job_runs[self.killed_index + 1] = replace(
-                job_runs[self.killed_index + 1], prepared_chunks=(), retry=RetrySelection()
+            job_runs[self.killed_run_index + 1] = replace(
+                job_runs[self.killed_run_index + 1], prepared_chunks=(), retry=RetrySelection()
             )
         return replace(self.scenario, job_runs=tuple(job_runs))
 
@@ -41,7 +41,7 @@ def build_small_scenarios() -> list[SmallScenario]:
     return [
         _build_small_scenario("lost answers", 3, (lost_answers,)),
         _build_small_scenario("unknown creates of an earlier run", 4, (lost_answers, None)),
-        _build_small_scenario("a base by its name", 5, (lost_answers,), is_by_name=True, has_base=False),
+        _build_small_scenario("a base by its name", 5, (lost_answers,), has_base_name=True, has_base=False),
         _build_small_scenario("creates answered with a refusal", 3, (false_refusals,), refused_count=2),
         _build_small_scenario(
             "refused but created, and listed before the next run",
@@ -66,7 +66,7 @@ def _build_small_scenario(
     seed: int,
     fault_periods: Sequence[FaultPeriod | None],
     *,
-    is_by_name: bool = False,
+    has_base_name: bool = False,
     has_base: bool = True,
     refused_count: int = 0,
     existing_subscriber_count: int = 1,
@@ -80,13 +80,11 @@ def _build_small_scenario(
     Earlier runs are killed while requests are under way. The first `refused_count` people have no last name, so
     that the service refuses them.
     """
-    people, random = People("email"), Random(seed)
+    people, rng = People("email"), Random(seed)
     for index in range(1, 8):
-        people.add(random, first_complete_run_number=99 if index <= refused_count else 0)
+        people.add(rng, first_complete_run_number=99 if index <= refused_count else 0)
     rows = [
-        Cells(
-            person.number, random.choice(person.spellings), "", "Ann", "" if person.first_complete_run_number else "Lee"
-        )
+        Cells(person.number, rng.choice(person.spellings), "", "Ann", "" if person.first_complete_run_number else "Lee")
         for person in people.person_by_number.values()
     ]
     endings = [*[RunEnding(kill_at_s=0.45)] * (len(fault_periods) - 1), *[RunEnding()] * 3]
@@ -98,20 +96,20 @@ def _build_small_scenario(
         people=people,
         policy=LoadPolicy(max_concurrency=3, on_unknown=on_unknown, quiet_period_s=10.0),
         job_runs=tuple(
-            JobRun(prepared_chunks, gap_s, is_by_name, fault_period, ending)
+            JobRun(prepared_chunks, gap_s, has_base_name, fault_period, ending)
             for prepared_chunks, fault_period, ending, gap_s in zip(
                 prepared_runs, (*fault_periods, None, None), endings, gaps_s, strict=True
             )
         ),
         has_base=has_base,
         existing_subscribers=tuple(
-            _build_existing_subscriber(index, is_by_name=is_by_name) for index in range(existing_subscriber_count)
+            _build_existing_subscriber(index, has_base_name=has_base_name) for index in range(existing_subscriber_count)
         ),
     )
     return SmallScenario(name, scenario, len(fault_periods) - 1)
 
 
-def _build_existing_subscriber(subscriber_number: int, *, is_by_name: bool) -> Mapping[str, object]:
+def _build_existing_subscriber(subscriber_number: int, *, has_base_name: bool) -> Mapping[str, object]:
     """Return a subscriber of the base, or of another base if the job must create its base."""
     letters = "".join(chr(ord("a") + int(digit)) for digit in str(subscriber_number))
-    return {"Base": {"Id": 9 if is_by_name else BASE_ID}, "Email": f"{letters}@y.org", "LastName": "Stranger"}
+    return {"Base": {"Id": 9 if has_base_name else BASE_ID}, "Email": f"{letters}@y.org", "LastName": "Stranger"}

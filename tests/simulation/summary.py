@@ -18,26 +18,26 @@ def print_summary(terminal: TerminalReporter) -> None:
         if name in _PRINTERS
     ]
     for property_name, print_values in _PRINTERS.items():
-        values = [value for name, value in recorded_properties if name == property_name]
-        if values:
-            print_values(terminal, values)
+        recorded_values = [value for name, value in recorded_properties if name == property_name]
+        if recorded_values:
+            print_values(terminal, recorded_values)
 
 
-def _print_coverage(terminal: TerminalReporter, values: list[Any]) -> None:
-    for seed_total, rows in values:
+def _print_coverage(terminal: TerminalReporter, recorded_values: list[Any]) -> None:
+    for seed_total, rows in recorded_values:
         terminal.section(f"faults, settings and ends of runs that the simulation reached in {seed_total} seeds")
         terminal.write_line(f"{'':14}{'':44}{'seeds':>8}{'events':>8}")
         for group, name, seed_count, hit_count in rows:
             terminal.write_line(f"{group:14}{name:44}{seed_count:8}{hit_count:8}")
 
 
-def _print_kills(terminal: TerminalReporter, values: list[Any]) -> None:
+def _print_kill_points(terminal: TerminalReporter, recorded_values: list[Any]) -> None:
     terminal.section("number of points at which a process was killed")
-    kill_texts: dict[str, list[str]] = defaultdict(list)
-    for name, ending_name, point_count in values:
-        kill_texts[name].append(f"{point_count} {ending_name}")
-    for name, point_texts in sorted(kill_texts.items()):
-        terminal.write_line(f"{name:44}{', '.join(point_texts)}")
+    texts_by_scenario: dict[str, list[str]] = defaultdict(list)
+    for name, ending_name, point_count in recorded_values:
+        texts_by_scenario[name].append(f"{point_count} {ending_name}")
+    for name, scenario_texts in sorted(texts_by_scenario.items()):
+        terminal.write_line(f"{name:44}{', '.join(scenario_texts)}")
 
 
-_PRINTERS = {"simulated": _print_coverage, "killed": _print_kills}
+_PRINTERS = {"simulated": _print_coverage, "killed": _print_kill_points}

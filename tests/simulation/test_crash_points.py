@@ -45,8 +45,10 @@ def kill_at_each_point(
     build_ending = ENDINGS[ending_name]
     for point in count(1, point_distance):
         is_source_kept = point % 2 == 1
-        result = simulate(small_scenario.build_killed(build_ending(point), is_source_kept=is_source_kept), ledgers)
-        if result.simulation.run_results[small_scenario.killed_index].report is not None:
+        result = simulate(
+            small_scenario.build_killed_scenario(build_ending(point), is_source_kept=is_source_kept), ledgers
+        )
+        if result.simulation.run_results[small_scenario.killed_run_index].report is not None:
             return
         yield [
             f"killed at point {point}{'' if is_source_kept else ', then without a source'}: {fault}"
@@ -66,10 +68,12 @@ def test_the_runs_after_a_kill_fulfil_every_claim(
     ways."""
     for ending_name in ENDINGS if _IS_LONG_RUN else [list(ENDINGS)[-scenario_number % len(ENDINGS)]]:
         point_distance = 1 if _IS_LONG_RUN else _POINT_DISTANCES[ending_name]
-        kills = list(kill_at_each_point(small_scenario, ending_name, point_distance, Ledgers()))
-        record_property("killed", json.dumps([small_scenario.name, ending_name, len(kills)]))
-        assert [fault for faults in kills for fault in faults] == []
-        assert len(kills) >= _MIN_POINT_COUNTS[ending_name] // point_distance, "the run has too few kill points"
+        faults_of_kills = list(kill_at_each_point(small_scenario, ending_name, point_distance, Ledgers()))
+        record_property("killed", json.dumps([small_scenario.name, ending_name, len(faults_of_kills)]))
+        assert [fault for faults in faults_of_kills for fault in faults] == []
+        assert len(faults_of_kills) >= _MIN_POINT_COUNTS[ending_name] // point_distance, (
+            "the run has too few kill points"
+        )
 
 
 def test_a_run_that_a_second_signal_ends_fulfils_every_claim() -> None:
@@ -77,5 +81,7 @@ def test_a_run_that_a_second_signal_ends_fulfils_every_claim() -> None:
     ledgers, small_scenario = Ledgers(), SMALL_SCENARIOS[0]
     moments_s = [0.02 * index for index in range(1, 50, 1 if _IS_LONG_RUN else 4)]
     endings = [RunEnding(first_signal_at_s=moment_s, second_signal_at_s=moment_s + 0.001) for moment_s in moments_s]
-    results = [simulate(small_scenario.build_killed(ending, is_source_kept=True), ledgers) for ending in endings]
+    results = [
+        simulate(small_scenario.build_killed_scenario(ending, is_source_kept=True), ledgers) for ending in endings
+    ]
     assert [fault for result in results for fault in result.contradictions] == []

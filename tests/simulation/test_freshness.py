@@ -10,13 +10,13 @@ from random import Random
 
 from connector.load.retry import RetrySelection
 from connector.load.session import LoadPolicy
+from tests.simulation.facts import Facts
 from tests.simulation.memory_ledger import Ledgers
 from tests.simulation.network import NetworkFaults
 from tests.simulation.people import People
 from tests.simulation.rows import Cells, Source, prepare_runs
 from tests.simulation.scenario import BASE_ID, FaultPeriod, ForeignCreate, JobRun, RunEnding, Scenario
 from tests.simulation.simulate import Result, simulate
-from tests.simulation.truth import Truth
 
 FRESH_S = 60.0
 FOREIGN_CREATES_AT_S = 150.0
@@ -60,13 +60,13 @@ def simulate_with_foreign_creates(
     assert first_result.contradictions == []
     started_at = first_result.simulation.run_results[run_index].started_at
     late_persons = {
-        subscriber.person
+        subscriber.person_number
         for subscriber in first_result.simulation.record.stored_subscribers
         if subscriber.call is not None and subscriber.stored_at > started_at + created_at_s + waiting_s
     }
     foreign_creates = tuple(
-        ForeignCreate(created_at_s, {"Base": {"Id": BASE_ID}, "Email": f"{person}@x.org", "LastName": "Self"})
-        for person in sorted(late_persons)
+        ForeignCreate(created_at_s, {"Base": {"Id": BASE_ID}, "Email": f"{person_number}@x.org", "LastName": "Self"})
+        for person_number in sorted(late_persons)
     )
     job_runs = list(scenario.job_runs)
     job_runs[run_index] = replace(job_runs[run_index], foreign_creates=foreign_creates)
@@ -75,21 +75,23 @@ def simulate_with_foreign_creates(
 
 def find_late_creates(result: Result, expiry_s: float) -> list[int]:
     """Return the persons that our creates stored more than `expiry_s` seconds after another program created them."""
-    truth, late_persons = Truth(result.simulation), []
-    for person in truth.persons:
-        foreign_times = [
-            subscriber.stored_at for subscriber in truth.find_stored_subscribers(person) if subscriber.call is None
+    facts, late_persons = Facts(result.simulation), []
+    for person_number in facts.person_numbers:
+        foreign_create_times = [
+            subscriber.stored_at
+            for subscriber in facts.find_stored_subscribers(person_number)
+            if subscriber.call is None
         ]
         late_persons += [
-            person
-            for subscriber in truth.find_created_by_us(person)
-            if foreign_times and subscriber.stored_at > min(foreign_times) + expiry_s
+            person_number
+            for subscriber in facts.find_our_subscribers(person_number)
+            if foreign_create_times and subscriber.stored_at > min(foreign_create_times) + expiry_s
         ]
     return late_persons
 
 
 def test_a_subscriber_is_looked_up_again_after_a_pause_that_the_service_asked_for() -> None:
-    fault_period = FaultPeriod({"refuse": 1.0, "refuse_retry_after_s": 400}, after_s=1.2, until_s=60.0)
+    fault_period = FaultPeriod({"refuse": 1.0, "refuse_retry_after_s": 400}, starts_after_s=1.2, ends_after_s=60.0)
     scenario = build_scenario(
         60, [JobRun((), 1.0, fault_period=fault_period), JobRun((), 100.0)], latency_ms=60, max_concurrency=4
     )
@@ -119,7 +121,7 @@ def test_an_absent_subscriber_is_looked_up_again_if_sending_takes_long() -> None
 
 
 def test_a_row_that_could_not_be_sent_is_looked_up_again_after_an_outage() -> None:
-    fault_period = FaultPeriod(network_faults=NetworkFaults(refused_share=1.0), after_s=1.2, until_s=45.0)
+    fault_period = FaultPeriod(network_faults=NetworkFaults(refused_share=1.0), starts_after_s=1.2, ends_after_s=45.0)
     job_runs = [JobRun((), 1.0, fault_period=fault_period), JobRun((), 100.0)]
     scenario = build_scenario(60, job_runs, latency_ms=60, max_concurrency=4, fresh_s=20.0)
     result, foreign_create_count = simulate_with_foreign_creates(scenario, 0, created_at_s=5.0, waiting_s=35.0)

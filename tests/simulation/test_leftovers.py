@@ -16,9 +16,9 @@ from tests.simulation.rows import Cells, Source, prepare_runs
 from tests.simulation.scenario import BASE_ID, FaultPeriod, JobRun, RunEnding, Scenario
 from tests.simulation.simulate import Result, simulate
 
-BASES = (BASE_ID, 9, 11)
+BASE_IDS = (BASE_ID, 9, 11)
 MAX_CREATES = 5  # lost creates of one entry in one run, each proved absent
-LOST_PERSONS = frozenset({2, 5})
+LOST_PERSON_NUMBERS = frozenset({2, 5})
 
 
 def simulate_runs(job_runs: Sequence[JobRun], person_count: int = 12) -> Result:
@@ -27,10 +27,12 @@ def simulate_runs(job_runs: Sequence[JobRun], person_count: int = 12) -> Result:
     for _ in range(person_count):
         people.add(Random(3))
     people.person_by_number = {
-        person: replace(person_details, spellings=(f"{person}@x.org",))
-        for person, person_details in people.person_by_number.items()
+        person_number: replace(person, spellings=(f"{person_number}@x.org",))
+        for person_number, person in people.person_by_number.items()
     }
-    rows = [Cells(person, f"{person}@x.org", "", "Ann", "Lee") for person in people.person_by_number]
+    rows = [
+        Cells(person_number, f"{person_number}@x.org", "", "Ann", "Lee") for person_number in people.person_by_number
+    ]
     prepared_runs = prepare_runs([Source([rows])] * len(job_runs), "email")
     scenario = Scenario(
         seed=3,
@@ -45,26 +47,29 @@ def simulate_runs(job_runs: Sequence[JobRun], person_count: int = 12) -> Result:
     return simulate(scenario, Ledgers())
 
 
-def count_creates(result: Result, run_number: int, persons: frozenset[int]) -> list[int]:
+def count_creates(result: Result, run_number: int, person_numbers: frozenset[int]) -> list[int]:
     """Return the number of creates that a run sent for each of these persons."""
     calls = [
         call for call in result.simulation.record.calls if (call.operation, call.run_number) == ("create", run_number)
     ]
-    return [sum(call.person == person for call in calls) for person in sorted(persons)]
+    return [sum(call.person_number == person_number for call in calls) for person_number in sorted(person_numbers)]
 
 
 @pytest.mark.parametrize("is_retry", [False, True], ids=["with the source", "as a retry"])
 def test_an_entry_of_a_dead_run_is_held_after_five_lost_creates_of_the_next_run(is_retry: bool) -> None:
-    fault_period = FaultPeriod(network_faults=NetworkFaults(lost_persons=LOST_PERSONS))
+    fault_period = FaultPeriod(network_faults=NetworkFaults(lost_person_numbers=LOST_PERSON_NUMBERS))
     killed_run = JobRun((), 1.0, fault_period=fault_period, ending=RunEnding(kill_at_s=5.0))
     second_run = JobRun((), 100.0, fault_period=fault_period, retry=RetrySelection() if is_retry else None)
     result = simulate_runs([killed_run, second_run, JobRun((), 100.0)])
     first_result, second_result, last_result = result.simulation.run_results
     assert first_result.report is None
-    assert {first_result.entries_after[person].state for person in LOST_PERSONS} <= {State.UNKNOWN, State.SENDING}
-    assert count_creates(result, 2, LOST_PERSONS) == [MAX_CREATES] * len(LOST_PERSONS)
-    assert {second_result.entries_after[person].state for person in LOST_PERSONS} == {State.HELD}
-    assert count_creates(result, 3, LOST_PERSONS) == [0] * len(LOST_PERSONS)
+    assert {first_result.entries_after[person_number].state for person_number in LOST_PERSON_NUMBERS} <= {
+        State.UNKNOWN,
+        State.SENDING,
+    }
+    assert count_creates(result, 2, LOST_PERSON_NUMBERS) == [MAX_CREATES] * len(LOST_PERSON_NUMBERS)
+    assert {second_result.entries_after[person_number].state for person_number in LOST_PERSON_NUMBERS} == {State.HELD}
+    assert count_creates(result, 3, LOST_PERSON_NUMBERS) == [0] * len(LOST_PERSON_NUMBERS)
     assert (last_result.is_finished, result.contradictions) == (True, [])
 
 
@@ -77,7 +82,7 @@ def test_bases_that_fail_from_the_start_share_the_limit_on_first_creates(
     switches: dict[str, object], person_count: int, expected_count: int
 ) -> None:
     """No base by itself has enough rows to reach the limit."""
-    job_runs = [JobRun((), gap_s, is_by_row=True, bases=BASES) for gap_s in (1.0, 100.0)]
+    job_runs = [JobRun((), gap_s, has_base_column=True, base_ids=BASE_IDS) for gap_s in (1.0, 100.0)]
     result = simulate_runs([replace(job_runs[0], fault_period=FaultPeriod(switches)), job_runs[1]], person_count)
     first_result, second_result = result.simulation.run_results
     assert first_result.report is not None
@@ -87,14 +92,14 @@ def test_bases_that_fail_from_the_start_share_the_limit_on_first_creates(
 
 
 def test_a_base_whose_creates_are_lost_does_not_stop_the_other_bases() -> None:
-    persons_of_base = frozenset(range(3, 13, 3))  # the base of a row is BASES[person % 3]
-    fault_period = FaultPeriod(network_faults=NetworkFaults(lost_persons=persons_of_base))
-    job_runs = [JobRun((), gap_s, is_by_row=True, bases=BASES) for gap_s in (1.0, 100.0)]
+    person_numbers_of_base = frozenset(range(3, 13, 3))  # the base of a row is BASE_IDS[person_number % 3]
+    fault_period = FaultPeriod(network_faults=NetworkFaults(lost_person_numbers=person_numbers_of_base))
+    job_runs = [JobRun((), gap_s, has_base_column=True, base_ids=BASE_IDS) for gap_s in (1.0, 100.0)]
     result = simulate_runs([replace(job_runs[0], fault_period=fault_period), job_runs[1]])
     first_result, second_result = result.simulation.run_results
     assert first_result.report is not None
     assert "base 7: the run's first creates got no usable answer" in (first_result.report.reason or "")
-    assert {person for person, entry in first_result.entries_after.items() if entry.state is State.CONFIRMED} == set(
-        range(1, 13)
-    ) - persons_of_base
+    assert {
+        person_number for person_number, entry in first_result.entries_after.items() if entry.state is State.CONFIRMED
+    } == set(range(1, 13)) - person_numbers_of_base
     assert (second_result.is_finished, result.contradictions) == (True, [])

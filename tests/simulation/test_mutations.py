@@ -44,8 +44,8 @@ class Mutation:
     first_seed: int = 0  # a later first seed saves the time of the seeds that do not notice the mutation
 
 
-_RESOLUTION = "load/resolution.py"
-_UNRESOLVED = "load/unresolved.py"
+_RESOLUTION_FILE = "load/resolution.py"
+_UNRESOLVED_FILE = "load/unresolved.py"
 MUTATIONS = (
     Mutation(
         "4.1 a request leaves before the commit of its intent",
@@ -72,20 +72,20 @@ MUTATIONS = (
     ),
     Mutation(
         "4.4 a create is sent again without a check of the suppression list",
-        (Edit(_RESOLUTION, "session.is_suppressed(entry.identity, self._read_newest_values(entry))", "False"),),
+        (Edit(_RESOLUTION_FILE, "session.is_suppressed(entry.identity, self._read_newest_values(entry))", "False"),),
         first_seed=352,
     ),
     Mutation(
         "4.5 the run does not wait for quiet periods",
         (
             Edit(
-                _UNRESOLVED,
+                _UNRESOLVED_FILE,
                 "started_at >= self.attempt_ended_at + quiet_period_s",
                 "started_at >= self.attempt_ended_at",
             ),
-            Edit(_RESOLUTION, "        quiet_s = self._session.policy.quiet_period_s", "        quiet_s = 0.0"),
+            Edit(_RESOLUTION_FILE, "        quiet_s = self._session.policy.quiet_period_s", "        quiet_s = 0.0"),
             Edit(
-                _RESOLUTION,
+                _RESOLUTION_FILE,
                 "unresolved_create.first_missed_at + session.policy.quiet_period_s",
                 "unresolved_create.first_missed_at",
             ),
@@ -96,7 +96,7 @@ MUTATIONS = (
         "4.5 one look-up proves absence",
         (
             Edit(
-                _RESOLUTION,
+                _RESOLUTION_FILE,
                 "result.started_at < unresolved_create.first_missed_at + session.policy.quiet_period_s",
                 "result.started_at < unresolved_create.first_missed_at",
             ),
@@ -107,7 +107,7 @@ MUTATIONS = (
         "4.5 absence needs no later sentinel",
         (
             Edit(
-                _RESOLUTION,
+                _RESOLUTION_FILE,
                 "return find_latest_time(sentinels) > unresolved_create.attempt_ended_at",
                 "return True",
             ),
@@ -116,7 +116,7 @@ MUTATIONS = (
     ),
     Mutation(
         "4.6 on_unknown: hold is ignored",
-        (Edit(_RESOLUTION, "if is_holding and not unresolved_create.is_refused:", "if False:"),),
+        (Edit(_RESOLUTION_FILE, "if is_holding and not unresolved_create.is_refused:", "if False:"),),
         first_seed=36,
     ),
     Mutation(
@@ -127,7 +127,7 @@ MUTATIONS = (
         "4.8 refused rows are not looked up at the end of the run",
         (
             Edit(
-                _RESOLUTION,
+                _RESOLUTION_FILE,
                 "            await self.refusals.look_up_rows(self.outcomes.list_unchecked_rows())\n",
                 "            pass\n",
             ),

@@ -65,9 +65,9 @@ def send_in_simulation(switches: dict[str, object], network_faults: NetworkFault
     network.network_faults = network_faults
 
     async def send() -> Answer:
-        return await Client(network, str, Clock(timeline.read, timeline.read_date, asyncio.sleep)).create_subscriber(
-            BODY
-        )
+        return await Client(
+            network, str, Clock(timeline.read_monotonic_s, timeline.read_date, asyncio.sleep)
+        ).create_subscriber(BODY)
 
     return Process(timeline, process_state).run(send())
 

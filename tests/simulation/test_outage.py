@@ -16,13 +16,15 @@ from tests.simulation.scenario import FaultPeriod, JobRun, Scenario
 from tests.simulation.simulate import Result, simulate
 
 PERSON_COUNT = 400
-OUTAGE_AFTER_S = 2.0
+OUTAGE_STARTS_AFTER_S = 2.0
 OUTAGES = {
-    "refuses connections": FaultPeriod(network_faults=NetworkFaults(refused_share=1.0), after_s=OUTAGE_AFTER_S),
-    "fails before it stores": FaultPeriod({"error_before": 1.0}, after_s=OUTAGE_AFTER_S),
-    "fails after it has stored": FaultPeriod({"error_after": 1.0}, after_s=OUTAGE_AFTER_S),
-    "hangs": FaultPeriod({"hang_after": 1.0}, after_s=OUTAGE_AFTER_S),
-    "cuts connections": FaultPeriod({"drop_before": 1.0}, after_s=OUTAGE_AFTER_S),
+    "refuses connections": FaultPeriod(
+        network_faults=NetworkFaults(refused_share=1.0), starts_after_s=OUTAGE_STARTS_AFTER_S
+    ),
+    "fails before it stores": FaultPeriod({"error_before": 1.0}, starts_after_s=OUTAGE_STARTS_AFTER_S),
+    "fails after it has stored": FaultPeriod({"error_after": 1.0}, starts_after_s=OUTAGE_STARTS_AFTER_S),
+    "hangs": FaultPeriod({"hang_after": 1.0}, starts_after_s=OUTAGE_STARTS_AFTER_S),
+    "cuts connections": FaultPeriod({"drop_before": 1.0}, starts_after_s=OUTAGE_STARTS_AFTER_S),
 }
 
 
@@ -55,7 +57,7 @@ def test_a_run_ends_within_two_minutes_of_an_outage_and_the_next_run_finishes(ou
     assert first_run.report is not None
     assert second_run.report is not None
     assert "run again" in (first_run.report.reason or "")
-    assert first_run.ended_at - first_run.started_at - OUTAGE_AFTER_S <= 120
+    assert first_run.ended_at - first_run.started_at - OUTAGE_STARTS_AFTER_S <= 120
     assert (
         0
         < sum(
@@ -67,7 +69,7 @@ def test_a_run_ends_within_two_minutes_of_an_outage_and_the_next_run_finishes(ou
 
 
 def test_an_outage_of_half_a_minute_does_not_end_the_run() -> None:
-    fault_period = replace(OUTAGES["refuses connections"], until_s=OUTAGE_AFTER_S + 30.0)
+    fault_period = replace(OUTAGES["refuses connections"], ends_after_s=OUTAGE_STARTS_AFTER_S + 30.0)
     result = simulate_runs(fault_period)
     first_run = result.simulation.run_results[0]
     assert first_run.report is not None
@@ -80,7 +82,8 @@ def test_only_single_probes_leave_during_an_outage() -> None:
     probes = [
         call
         for call in result.simulation.record.calls
-        if call.operation == "create" and first_run.started_at + OUTAGE_AFTER_S + 5 < call.sent_at < first_run.ended_at
+        if call.operation == "create"
+        and first_run.started_at + OUTAGE_STARTS_AFTER_S + 5 < call.sent_at < first_run.ended_at
     ]
     assert 3 <= len(probes) <= 12
     assert all(next_probe.sent_at - probe.sent_at > 0.9 for probe, next_probe in pairwise(probes))
@@ -88,7 +91,7 @@ def test_only_single_probes_leave_during_an_outage() -> None:
 
 @pytest.mark.parametrize("outage", OUTAGES)
 def test_a_run_that_may_send_one_create_in_five_seconds_ends_in_an_outage(outage: str) -> None:
-    fault_period = replace(OUTAGES[outage], after_s=15.0)
+    fault_period = replace(OUTAGES[outage], starts_after_s=15.0)
     result = simulate_runs(fault_period, 60, max_rate=0.2)
     first_run, second_run = result.simulation.run_results
     assert first_run.report is not None
@@ -100,7 +103,9 @@ def test_a_run_that_may_send_one_create_in_five_seconds_ends_in_an_outage(outage
 
 @pytest.mark.parametrize("outage", ["refuses connections", "hangs"])
 def test_a_service_that_is_down_from_the_start_ends_the_run_within_two_minutes(outage: str) -> None:
-    fault_period = replace(OUTAGES[outage], switches={**OUTAGES[outage].switches, "list_error": 1.0}, after_s=0.0)
+    fault_period = replace(
+        OUTAGES[outage], switches={**OUTAGES[outage].switches, "list_error": 1.0}, starts_after_s=0.0
+    )
     first_run, second_run = simulate_runs(fault_period).simulation.run_results
     assert first_run.report is not None
     assert second_run.report is not None

@@ -25,7 +25,9 @@ def simulate_runs(
     people = People("email")
     for _ in range(person_count):
         people.add(Random(3))
-    rows = [Cells(person, f"{person}@x.org", "", "Ann", "Lee") for person in people.person_by_number]
+    rows = [
+        Cells(person_number, f"{person_number}@x.org", "", "Ann", "Lee") for person_number in people.person_by_number
+    ]
     prepared_chunks = prepare_runs([Source([rows])] * len(fault_periods), "email")
     job_runs = [
         JobRun(prepared_chunk, 3600.0, fault_period=fault_period)
@@ -100,7 +102,9 @@ def test_a_run_that_is_killed_or_stopped_during_refusals_loses_no_row(ending: Ru
 
 
 def test_a_refused_create_that_took_effect_is_found_and_not_sent_again() -> None:
-    fault_period = FaultPeriod({"executed_status": 1.0, "executed_statuses": ["400"]}, after_s=1.2, until_s=5.0)
+    fault_period = FaultPeriod(
+        {"executed_status": 1.0, "executed_statuses": ["400"]}, starts_after_s=1.2, ends_after_s=5.0
+    )
     result = simulate_runs([fault_period, None])
     first_run, _ = result.simulation.run_results
     assert first_run.report is not None

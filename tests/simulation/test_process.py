@@ -9,15 +9,15 @@ import pytest
 
 from connector.ledger.entries import Ledger
 from connector.ledger.records import find_or_add_base, list_bases
-from tests.simulation.memory_ledger import Ledgers, Store
+from tests.simulation.memory_ledger import LedgerDatabase, Ledgers
 from tests.simulation.process import Process, ProcessState, StuckError
 from tests.simulation.timeline import Timeline
 
 ACCOUNT = "account"
-Main = Callable[[Ledger], Awaitable[None]]
+MainFunction = Callable[[Ledger], Awaitable[None]]
 
 
-def run_process(main: Main, process_state: ProcessState) -> tuple[list[str | None], float]:
+def run_process(main: MainFunction, process_state: ProcessState) -> tuple[list[str | None], float]:
     """Run a process until it ends or is killed. Return the names of the bases in its ledger, and the virtual
     seconds."""
     timeline, ledgers = Timeline(), Ledgers()
@@ -26,15 +26,15 @@ def run_process(main: Main, process_state: ProcessState) -> tuple[list[str | Non
     async def run(ledger: Ledger) -> None:
         await main(ledger)
 
-    with closing(ledgers.create()) as store:
-        with ledgers.open(store, process_state) as ledger:
+    with closing(ledgers.create()) as ledger_database:
+        with ledgers.open(ledger_database, process_state) as ledger:
             Process(timeline, process_state).run(run(ledger))
-        names = read_names(ledgers, store)
+        names = read_names(ledgers, ledger_database)
     return names, timeline.now_s - started_at
 
 
-def read_names(ledgers: Ledgers, store: Store) -> list[str | None]:
-    with ledgers.open(store, ProcessState()) as ledger, ledger.transaction() as connection:
+def read_names(ledgers: Ledgers, ledger_database: LedgerDatabase) -> list[str | None]:
+    with ledgers.open(ledger_database, ProcessState()) as ledger, ledger.transaction() as connection:
         return [base.name for base in list_bases(connection, ACCOUNT)]
 
 

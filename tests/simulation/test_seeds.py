@@ -11,10 +11,10 @@ from itertools import chain
 import pytest
 
 from tests.simulation.coverage import Coverage
+from tests.simulation.facts import Facts
 from tests.simulation.memory_ledger import Ledgers
 from tests.simulation.simulate import simulate_seeds
 from tests.simulation.trace import format_trace
-from tests.simulation.truth import Truth
 
 DEFAULT_SEED_COUNT = 50
 SEED_COUNT = int(os.environ.get("CONNECTOR_TEST_SEEDS", DEFAULT_SEED_COUNT))
@@ -37,7 +37,7 @@ def test_every_claim_holds_and_the_seeds_reach_every_phase_and_setting(
             f"python -m tests.simulation {result.simulation.scenario.seed}  # {fault}"
             for fault in result.contradictions
         ]
-        coverage.add(Truth(result.simulation))
+        coverage.add(Facts(result.simulation))
         if len(failure_texts) >= _MAX_FAILURES:
             break
     assert failure_texts == [], "\n".join(failure_texts)

@@ -17,13 +17,13 @@ from tests.simulation.scenario import BASE_ID, JobRun, Scenario
 from tests.simulation.simulate import simulate
 from tests.simulation.test_seeds import SEED_COUNT
 
-_BASES = (BASE_ID, 9, 11)
+_BASE_IDS = (BASE_ID, 9, 11)
 _SHARD_COUNTS = (2, 3, 1, 2)
 _GAP_S = 1.0
 _MAX_SHOWN_FAILURES = 10
 
 
-def build_with_bases_in_rows(seeds: range) -> Iterator[Scenario]:
+def build_scenarios_with_bases_in_rows(seeds: range) -> Iterator[Scenario]:
     """Yield the scenarios of these seeds with a base in each row.
 
     The function leaves out three kinds of scenarios:
@@ -33,26 +33,26 @@ def build_with_bases_in_rows(seeds: range) -> Iterator[Scenario]:
     - scenarios whose base is answered as another base, because a list can then show one person in two bases of the run.
     """
 
-    def change(job_run: JobRun) -> JobRun:
+    def add_base_column(job_run: JobRun) -> JobRun:
         # Other programs create nobody, because their creates belong to one base.
-        return replace(job_run, is_by_row=True, bases=_BASES, foreign_creates=())
+        return replace(job_run, has_base_column=True, base_ids=_BASE_IDS, foreign_creates=())
 
     for scenario in build_scenarios(seeds):
-        is_alias = "base_alias" in scenario.settings
-        if scenario.has_base and not is_alias and not any(job_run.retry for job_run in scenario.job_runs):
-            yield replace(scenario, job_runs=tuple(change(job_run) for job_run in scenario.job_runs))
+        has_base_alias = "base_alias" in scenario.settings
+        if scenario.has_base and not has_base_alias and not any(job_run.retry for job_run in scenario.job_runs):
+            yield replace(scenario, job_runs=tuple(add_base_column(job_run) for job_run in scenario.job_runs))
 
 
-def build_sharded(seeds: range) -> Iterator[Scenario]:
+def build_sharded_scenarios(seeds: range) -> Iterator[Scenario]:
     """Yield the scenarios of these seeds in shards, without scenarios whose base has no id yet and scenarios with
     retries."""
     for scenario in build_scenarios(seeds):
-        if scenario.has_base and not any(job_run.retry or job_run.is_by_name for job_run in scenario.job_runs):
-            counts = (_SHARD_COUNTS[index % len(_SHARD_COUNTS)] for index in range(len(scenario.job_runs)))
+        if scenario.has_base and not any(job_run.retry or job_run.has_base_name for job_run in scenario.job_runs):
+            shard_counts = (_SHARD_COUNTS[index % len(_SHARD_COUNTS)] for index in range(len(scenario.job_runs)))
             job_runs = [
-                run
-                for job_run, count in zip(scenario.job_runs, counts, strict=True)
-                for run in divide_into_shards(job_run, count)
+                shard_run
+                for job_run, count in zip(scenario.job_runs, shard_counts, strict=True)
+                for shard_run in divide_into_shards(job_run, count)
             ]
             yield replace(scenario, job_runs=tuple(job_runs))
 
@@ -83,22 +83,23 @@ def select_rows_of_shard(prepared_chunk: PreparedChunk, shard: Shard) -> Prepare
     shard_rows = tuple(row for row in prepared_chunk.rows if shard.holds(row.identity))
     if shard.index > 1:
         return PreparedChunk(planned_chunk, len(shard_rows), 0, 0, 0, shard_rows)
-    rows_of_other_shards = len(prepared_chunk.rows) - len(shard_rows)
+    other_row_count = len(prepared_chunk.rows) - len(shard_rows)
     return replace(
         prepared_chunk,
         planned_chunk=planned_chunk,
-        read_count=prepared_chunk.read_count - rows_of_other_shards,
+        read_count=prepared_chunk.read_count - other_row_count,
         rows=shard_rows,
     )
 
 
 @pytest.mark.parametrize(
-    ("build", "seeds"), [(build_with_bases_in_rows, SEED_COUNT // 10), (build_sharded, SEED_COUNT // 5)]
+    ("build_variants", "seed_count"),
+    [(build_scenarios_with_bases_in_rows, SEED_COUNT // 10), (build_sharded_scenarios, SEED_COUNT // 5)],
 )
-def test_every_claim_holds(build: Callable[[range], Iterator[Scenario]], seeds: int) -> None:
+def test_every_claim_holds(build_variants: Callable[[range], Iterator[Scenario]], seed_count: int) -> None:
     ledgers = Ledgers()
-    results = (simulate(scenario, ledgers) for scenario in build(range(seeds)))
-    failures = [
+    results = (simulate(scenario, ledgers) for scenario in build_variants(range(seed_count)))
+    failure_texts = [
         f"seed {result.simulation.scenario.seed}: {fault}" for result in results for fault in result.contradictions
     ]
-    assert failures == [], "\n".join([f"{len(failures)} failures:", *failures[:_MAX_SHOWN_FAILURES]])
+    assert failure_texts == [], "\n".join([f"{len(failure_texts)} failures:", *failure_texts[:_MAX_SHOWN_FAILURES]])

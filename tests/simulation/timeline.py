@@ -30,17 +30,17 @@ class Timeline:
         self._events: list[tuple[float, int, Timer]] = []
         self._call_count = 0
 
-    def read(self) -> float:
+    def read_monotonic_s(self) -> float:
         """Return the time in seconds. It never goes back."""
         return self.now_s
 
-    def read_wall(self) -> float:
+    def read_unix_s(self) -> float:
         """Return the time in Unix seconds."""
         return _EPOCH + self.now_s
 
     def read_date(self) -> datetime:
         """Return the time as a datetime with a time zone."""
-        return datetime.fromtimestamp(self.read_wall(), UTC)
+        return datetime.fromtimestamp(self.read_unix_s(), UTC)
 
     def call_at(self, due_at_s: float, callback: Callable[[], None]) -> Timer:
         """Call `callback` at this time, or next if the time is past."""
@@ -53,9 +53,9 @@ class Timeline:
         """Call `callback` after `delay_s` seconds."""
         return self.call_at(self.now_s + delay_s, callback)
 
-    def advance(self, until_s: float = float("inf")) -> bool:
-        """Let the next event happen. Return False if there is no event before `until_s`."""
-        while self._events and self._events[0][0] <= until_s:
+    def advance(self, end_s: float = float("inf")) -> bool:
+        """Let the next event happen. Return False if there is no event before `end_s`."""
+        while self._events and self._events[0][0] <= end_s:
             due_at_s, _, timer = heapq.heappop(self._events)
             if not timer.is_cancelled:
                 self.now_s = due_at_s
@@ -63,8 +63,8 @@ class Timeline:
                 return True
         return False
 
-    def advance_to(self, until_s: float) -> None:
-        """Let all events until `until_s` happen, and set the clock to `until_s`."""
-        while self.advance(until_s):
+    def advance_to(self, end_s: float) -> None:
+        """Let all events until `end_s` happen, and set the clock to `end_s`."""
+        while self.advance(end_s):
             pass
-        self.now_s = max(self.now_s, until_s)
+        self.now_s = max(self.now_s, end_s)

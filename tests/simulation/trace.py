@@ -8,7 +8,7 @@ def format_trace(result: Result) -> str:
     """Return the trace, with one line for each event."""
     simulation = result.simulation
     lines = [*_describe_scenario(simulation.scenario), ""]
-    lines += [f"{time:12.3f}  {text}" for time, text in simulation.record.trace_lines]
+    lines += [f"{time_s:12.3f}  {text}" for time_s, text in simulation.record.trace_lines]
     lines += ["", *(result.contradictions or ["every claim holds"])]
     return "\n".join(lines)
 
@@ -28,8 +28,8 @@ def _describe_scenario(scenario: Scenario) -> list[str]:
 
 def _describe_run(job_run: JobRun) -> str:
     rows = " | ".join(
-        " ".join(str(row.person) for row in prepared_chunk.rows) for prepared_chunk in job_run.prepared_chunks
+        " ".join(str(row.person_number) for row in prepared_chunk.rows) for prepared_chunk in job_run.prepared_chunks
     )
-    base_naming = "name" if job_run.is_by_name else "id"
+    base_naming = "name" if job_run.has_base_name else "id"
     faults = (f"gap {job_run.gap_s:.1f} s", f"by {base_naming}", job_run.ending, job_run.fault_period, f"people {rows}")
-    return f"{', '.join(map(str, faults))}, suppressed {sorted(job_run.suppressed_persons)}"
+    return f"{', '.join(map(str, faults))}, suppressed {sorted(job_run.suppressed_person_numbers)}"

@@ -7,41 +7,43 @@ from tests.simulation.network import MIXED_UP_ENDING
 from tests.simulation.requests import Call, StoredSubscriber
 from tests.simulation.simulation import RunResult, Simulation
 
-_STATUSES = ("blocked_status", "limit_status", "quota_status")
+_STATUS_SWITCHES = ("blocked_status", "limit_status", "quota_status")
 
 
 @dataclass(slots=True)
-class Truth:
+class Facts:
     """The facts of a finished simulation by person. Only subscribers in the base of the person's rows count."""
 
     simulation: Simulation
-    _stored: dict[int, list[StoredSubscriber]] = field(default_factory=dict)
-    _calls: dict[int, list[Call]] = field(default_factory=dict)
+    _subscribers_by_person: dict[int, list[StoredSubscriber]] = field(default_factory=dict)
+    _creates_by_person: dict[int, list[Call]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for subscriber in self.simulation.record.stored_subscribers:
-            if subscriber.person and subscriber.base_id == self.simulation.find_base(subscriber.person):
-                self._stored.setdefault(subscriber.person, []).append(subscriber)
+            if subscriber.person_number and subscriber.base_id == self.simulation.find_base_id(
+                subscriber.person_number
+            ):
+                self._subscribers_by_person.setdefault(subscriber.person_number, []).append(subscriber)
         for call in self.simulation.record.calls:
             if call.operation == "create":
-                self._calls.setdefault(call.person, []).append(call)
+                self._creates_by_person.setdefault(call.person_number, []).append(call)
 
     @property
-    def persons(self) -> list[int]:
+    def person_numbers(self) -> list[int]:
         """The numbers of all people of the scenario, with or without rows."""
         return list(self.simulation.scenario.people.person_by_number)
 
-    def find_stored_subscribers(self, person: int) -> list[StoredSubscriber]:
+    def find_stored_subscribers(self, person_number: int) -> list[StoredSubscriber]:
         """Return each subscriber that the service stored for a person, whoever created the subscriber."""
-        return self._stored.get(person, [])
+        return self._subscribers_by_person.get(person_number, [])
 
-    def find_created_by_us(self, person: int) -> list[StoredSubscriber]:
+    def find_our_subscribers(self, person_number: int) -> list[StoredSubscriber]:
         """Return each subscriber that our creates stored for a person."""
-        return [subscriber for subscriber in self.find_stored_subscribers(person) if subscriber.call is not None]
+        return [subscriber for subscriber in self.find_stored_subscribers(person_number) if subscriber.call is not None]
 
-    def find_calls(self, person: int, run_number: int | None = None) -> list[Call]:
+    def find_calls(self, person_number: int, run_number: int | None = None) -> list[Call]:
         """Return the creates that were sent for a person, in their order, in all runs or in one run."""
-        calls = self._calls.get(person, [])
+        calls = self._creates_by_person.get(person_number, [])
         return [call for call in calls if call.was_sent and run_number in (None, call.run_number)]
 
     def is_in_doubt(self, call: Call) -> bool:
@@ -69,31 +71,39 @@ class Truth:
         ]
         return any(retry is not None and retry.held_decision != "leave" for retry in retries_between)
 
-    def is_misdirected(self, person: int) -> bool:
+    def is_misdirected(self, person_number: int) -> bool:
         """Return whether one of the person's creates was answered with another person, or may have been."""
-        calls = self.find_calls(person)
-        spellings = self.simulation.scenario.people.person_by_number[person].spellings
+        calls = self.find_calls(person_number)
+        spellings = self.simulation.scenario.people.person_by_number[person_number].spellings
         if "alter_identity" in self.simulation.scenario.settings and any("+" in spelling for spelling in spellings):
             return True
         subscribers = [subscriber for call in calls for subscriber in call.stored_subscribers]
-        is_wrong = any(subscriber.is_moved or subscriber.answer_kind == "wrong_answer" for subscriber in subscribers)
-        return is_wrong or any(call.ending == MIXED_UP_ENDING for call in calls)
+        is_answer_wrong = any(
+            subscriber.is_moved or subscriber.answer_kind == "wrong_answer" for subscriber in subscribers
+        )
+        return is_answer_wrong or any(call.ending == MIXED_UP_ENDING for call in calls)
 
-    def is_discarded(self, person: int) -> bool:
+    def is_discarded(self, person_number: int) -> bool:
         """Return whether the service answered one of the person's creates with success and stored nothing."""
-        return any(call.ending in ("200", "201") and not call.stored_subscribers for call in self.find_calls(person))
+        return any(
+            call.ending in ("200", "201") and not call.stored_subscribers for call in self.find_calls(person_number)
+        )
 
-    def is_acceptable(self, person: int) -> bool:
+    def is_acceptable(self, person_number: int) -> bool:
         """Return whether the service accepts the rows of the person in the last two runs, which have equal rows."""
         source_run_count = sum(run_result.job_run.retry is None for run_result in self.simulation.run_results)
-        return self.simulation.scenario.people.person_by_number[person].first_complete_run_number < source_run_count
+        return (
+            self.simulation.scenario.people.person_by_number[person_number].first_complete_run_number < source_run_count
+        )
 
     @property
     def is_list_unreadable(self) -> bool:
         """Whether the list can prove no absence: it is shuffled and has several pages, or it is cut off."""
         settings = self.simulation.scenario.settings
-        is_in_pages = settings.get("max_limit") != 1000 or len(self.simulation.scenario.existing_subscribers) >= 900
-        return (settings.get("order") == "shuffled" and is_in_pages) or "result_window" in settings
+        has_several_pages = (
+            settings.get("max_limit") != 1000 or len(self.simulation.scenario.existing_subscribers) >= 900
+        )
+        return (settings.get("order") == "shuffled" and has_several_pages) or "result_window" in settings
 
     @property
     def shows_nobody_created(self) -> bool:
@@ -119,22 +129,22 @@ class Truth:
         """Whether the answer to a refused row shows neither by its status nor by its text that the row was refused."""
         settings = self.simulation.scenario.settings
         has_no_message = settings.get("error_status") == 200 and settings.get("error_shape") in ("html", "empty")
-        return has_no_message and not all(map(self.is_acceptable, self.persons))
+        return has_no_message and not all(map(self.is_acceptable, self.person_numbers))
 
     @property
     def has_temporary_refusals(self) -> bool:
         """Whether the service refuses all creates for a while in one of the runs."""
-        fault_periods = [
+        switches_of_runs = [
             job_run.fault_period.switches
             for job_run in self.simulation.scenario.job_runs
             if job_run.fault_period is not None
         ]
-        return any(name in switches for switches in fault_periods for name in _STATUSES)
+        return any(name in switches for switches in switches_of_runs for name in _STATUS_SWITCHES)
 
-    def is_hidden_by_spelling(self, run_result: RunResult, person: int) -> bool:
+    def is_hidden_by_spelling(self, run_result: RunResult, person_number: int) -> bool:
         """Return whether the report warns about subscribers in other capitals, and the person has several spellings."""
         has_warning = run_result.report is not None and LOOKED_UP_AS_SENT_MESSAGE in run_result.report.tally.messages
-        spellings = self.simulation.scenario.people.person_by_number[person].spellings
+        spellings = self.simulation.scenario.people.person_by_number[person_number].spellings
         return has_warning and len({spelling.strip() for spelling in spellings}) > 1
 
     def find_quiet_start(self, call: Call) -> float:
@@ -160,26 +170,38 @@ class Truth:
         """
         if subscriber.call is None:
             return False
-        end, quiet_s = self.find_quiet_start(subscriber.call), self.simulation.scenario.quiet_s
-        if subscriber.stored_at <= end:
-            covered_s = max(2 * quiet_s, 2 * self._read_lag_on_record(subscriber.call, end))
-            return subscriber.shown_at <= end + covered_s or self._has_sentinel(subscriber.call, end)
-        return subscriber.stored_at <= end + quiet_s and subscriber.shown_at <= end + 2 * quiet_s
+        attempt_ended_at, quiet_period_s = (
+            self.find_quiet_start(subscriber.call),
+            self.simulation.scenario.quiet_period_s,
+        )
+        if subscriber.stored_at <= attempt_ended_at:
+            covered_duration_s = max(
+                2 * quiet_period_s, 2 * self._read_lag_on_record(subscriber.call, attempt_ended_at)
+            )
+            return subscriber.shown_at <= attempt_ended_at + covered_duration_s or self._has_sentinel(
+                subscriber.call, attempt_ended_at
+            )
+        return (
+            subscriber.stored_at <= attempt_ended_at + quiet_period_s
+            and subscriber.shown_at <= attempt_ended_at + 2 * quiet_period_s
+        )
 
-    def _read_lag_on_record(self, call: Call, end: float) -> float:
+    def _read_lag_on_record(self, call: Call, attempt_ended_at: float) -> float:
         """Return the largest recorded lag at the start of the run that sent the person's next create."""
-        run_numbers = [create.run_number for create in self.find_calls(call.person) if create.sent_at > end]
+        run_numbers = [
+            create.run_number for create in self.find_calls(call.person_number) if create.sent_at > attempt_ended_at
+        ]
         return self.simulation.run_results[run_numbers[0] - 1].largest_lag_s if run_numbers else 0.0
 
-    def _has_sentinel(self, call: Call, end: float) -> bool:
+    def _has_sentinel(self, call: Call, attempt_ended_at: float) -> bool:
         """Return whether the run that sent the next create had confirmed another create after the end of the
         attempt."""
-        later_creates = [create for create in self.find_calls(call.person) if create.sent_at > end]
+        later_creates = [create for create in self.find_calls(call.person_number) if create.sent_at > attempt_ended_at]
         return bool(later_creates) and any(
             other_call.operation == "create"
             and other_call.run_number == later_creates[0].run_number
             and other_call.ending in ("200", "201")
             and other_call.ended_at is not None
-            and end < other_call.ended_at < later_creates[0].sent_at
+            and attempt_ended_at < other_call.ended_at < later_creates[0].sent_at
             for other_call in self.simulation.record.calls
         )
