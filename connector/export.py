@@ -46,7 +46,7 @@ from connector.service.retry import Retrier
 from connector.service.wire import ListQuery
 from connector.settings import Settings, build_service
 from connector.warehouse.columns import add_run_columns, narrow_table, select_columns
-from connector.warehouse.destination import MAX_SHRINK, Destination
+from connector.warehouse.destination import DEFAULT_MAX_SHRINK, Destination
 from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import CommitUnknown, ExportRun, ExportStart, Mode, Writer
 
@@ -213,7 +213,7 @@ class ExportPlan:
     allow_incomplete: bool = False  # accept a list that is not certified
     ignore_total_count: bool = False  # accept a list if only TotalCount disagrees
     allow_truncated: bool = False  # accept a list that may be cut off
-    max_shrink: float = MAX_SHRINK  # share by which the list may be smaller than the last list
+    max_shrink: float = DEFAULT_MAX_SHRINK  # share by which the list may be smaller than the last list
     max_rate: float = inf  # list requests/s
     job_path: Path | None = None  # the job file, or None without a job file
 
@@ -289,7 +289,7 @@ async def _export_list(plan: ExportPlan, report: Report, client: Client, progres
     known_bases = await asyncio.to_thread(_list_bases, plan)
     destination, filters = plan.destination, list_filters(plan.query)
     writer = open_writer(destination)
-    schema = select_columns(destination.columns, has_run=destination.has_run_columns)
+    schema = select_columns(destination.columns, has_run_columns=destination.has_run_columns)
     staged_sweep = _StagedSweep(writer, schema, report.run_id, clock.now())
     try:
         export_start = ExportStart(report.run_id, plan.job, filters, staged_sweep.exported_at)

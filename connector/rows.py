@@ -147,7 +147,7 @@ class Source(CloseableResource, Protocol):
     def columns(self) -> tuple[str, ...]:
         """The names of the columns in their order, without duplicates."""
 
-    def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
+    def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """Yield all records in order. Each call begins with the first record.
 
         A record is malformed if a column of `used_columns` (None: any column) has a cell that is not text. In other

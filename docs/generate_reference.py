@@ -35,8 +35,8 @@ from connector.sandbox.switches import list_switches
 from connector.warehouse.columns import RUN_COLUMN_DESCRIPTIONS, SCHEMA
 from connector.warehouse.database import ColumnKind
 from connector.warehouse.duckdb import DuckdbDatabase
-from connector.warehouse.receipts import COLUMNS as RECEIPT_COLUMNS
-from connector.warehouse.runs import RUNS, Mode
+from connector.warehouse.receipts import RECEIPT_COLUMNS
+from connector.warehouse.runs import RUNS_TABLE, Mode
 from connector.warehouse.servers import MysqlDatabase, PostgresDatabase
 from connector.warehouse.sqlite import SqliteDatabase
 from connector.warehouse.statements import MODE_COLUMNS, RUN_COLUMNS, Column, read_kinds
@@ -166,7 +166,7 @@ def _describe_tables() -> Iterator[str]:
     column_titles = ("column", "PostgreSQL", "MySQL, MariaDB", "SQLite", "DuckDB")
 
     def format_row(name: str, kind: ColumnKind) -> list[str]:
-        return [f"`{name}`", *(dialect.types[kind].partition(" CHARACTER SET")[0] for dialect in dialects)]
+        return [f"`{name}`", *(dialect.type_by_kind[kind].partition(" CHARACTER SET")[0] for dialect in dialects)]
 
     kinds = {name: kind for name, kind in read_kinds(SCHEMA).items() if name not in RUN_COLUMN_DESCRIPTIONS}
     yield "## Fields\n"
@@ -191,7 +191,7 @@ def _describe_tables() -> Iterator[str]:
     for mode in (Mode.UPSERT, Mode.HISTORY):
         yield f"## Further columns with `--mode {mode}`\n"
         yield _describe_columns(column_titles, MODE_COLUMNS[mode], format_row)
-    yield f"## {RUNS}\n"
+    yield f"## {RUNS_TABLE}\n"
     yield "The table has one row for each export, in the schema of the exported table.\n"
     yield _describe_columns(column_titles, RUN_COLUMNS, format_row)
     yield "## Receipts\n"

@@ -142,5 +142,5 @@ DATABASE_OPENERS: dict[str, Callable[[], AbstractContextManager[Database]]] = {
 def read_all_rows(source: Any) -> list[dict[str, str | None]]:
     """Return every row of a source, with a text for each column."""
     with source:
-        frames = [chunk.frame for chunk in source.chunks()]
+        frames = [chunk.frame for chunk in source.read_chunks()]
     return [row for frame in frames for row in frame.astype(object).where(frame.notna(), None).to_dict("records")]

@@ -12,7 +12,7 @@ from connector.ledger.entries import Ledger
 from connector.ledger.records import move_cursor, read_cursor
 from connector.sources.cursor import (
     CursorValue,
-    find_latest_allowed_unix,
+    find_latest_allowed_unix_time,
     find_latest_allowed_value,
     format_cursor,
     is_larger,
@@ -62,7 +62,9 @@ class IncrementRun:
         self._default_start_value = find_start_value(increment, saved_value)
         requested_value = increment.start if increment.is_full else increment.since
         self._start_value = self._default_start_value if requested_value is None else requested_value
-        latest_value = find_latest_allowed_value(increment.start, now) or find_latest_allowed_unix(saved_value, now)
+        latest_value = find_latest_allowed_value(increment.start, now) or find_latest_allowed_unix_time(
+            saved_value, now
+        )
         increment.source.set_start(self._start_value, now=now, latest=latest_value)
 
     def describe_start(self) -> str:

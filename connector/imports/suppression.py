@@ -59,7 +59,7 @@ def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> t
     list_contents = _ListContents()
     with open_suppression(plan) as source:
         try:
-            for chunk in source.chunks([plan.column]):
+            for chunk in source.read_chunks([plan.column]):
                 if is_stopped():
                     raise RunAborted("the run was stopped while its suppression list was being read")
                 _read_chunk(list_contents, chunk, plan)

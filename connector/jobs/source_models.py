@@ -48,9 +48,9 @@ class Cursor(BaseModel):
     @property
     def kind(self) -> "CursorKind":
         """The kind of the cursor's values. `start` decides it."""
-        from connector.sources.cursor import find_kind
+        from connector.sources.cursor import find_cursor_kind
 
-        return find_kind(self.start)
+        return find_cursor_kind(self.start)
 
     @property
     def first_value(self) -> "CursorValue":
@@ -62,9 +62,9 @@ class Cursor(BaseModel):
     @field_validator("start")
     @classmethod
     def _check_start(cls, value: str) -> str:
-        from connector.sources.cursor import find_kind, parse_cursor
+        from connector.sources.cursor import find_cursor_kind, parse_cursor
 
-        parse_cursor(value, find_kind(value))
+        parse_cursor(value, find_cursor_kind(value))
         return value
 
     @model_validator(mode="after")

@@ -166,7 +166,7 @@ class Connector:
         True
         """
         refuse_unknown_options(options, SyncOptions)
-        with self._job_start("sync", job, is_planned=dry_run):
+        with self._record_failed_start("sync", job, is_planned=dry_run):
             loaded_job = override_receipts(_load_job(job), options.get("receipts"), spell_argument=str)
             plan = replace(self._plan_sync(loaded_job, options, is_writing=not dry_run), is_planned=dry_run)
             return _run_job(loaded_job, plan.settings, lambda stop, progress: run_load(plan, stop, progress))
@@ -180,7 +180,7 @@ class Connector:
         >>> report.status, report.rows["written"]
         ('ok', 2)
         """
-        with self._job_start("export", job):
+        with self._record_failed_start("export", job):
             loaded_job = _load_job(job)
             settings = self._read_settings(loaded_job, time_limit_s)
             plan = plan_export_job(loaded_job, settings)
@@ -198,7 +198,7 @@ class Connector:
         >>> report.command, report.rows["sent"]
         ('mail', 1)
         """
-        with self._job_start("mail", job):
+        with self._record_failed_start("mail", job):
             loaded_job = _load_job(job)
             settings = self._read_settings(loaded_job, time_limit_s)
             plan = plan_mail(loaded_job, settings, limit=_check_number("limit", limit), wait_s=_check_wait(wait_s))
@@ -280,14 +280,14 @@ class Connector:
         if time_limit_s is not None and not time_limit_s > 0:  # nan compares false
             raise ConfigurationError(f"time_limit_s must be more than 0 seconds, not {time_limit_s}")
         options = self._options
-        service = {name: options.get(name) for name in ("account", "authorization", "timeout_s", "proxy")}
+        service_options = {name: options.get(name) for name in ("account", "authorization", "timeout_s", "proxy")}
         return read_settings(
             self._build_environ(),
             job,
             token=make_token(options.get("token")),
             time_limit_s=time_limit_s,
             is_writing=is_writing,
-            service={name: value for name, value in service.items() if value is not None},
+            service={name: value for name, value in service_options.items() if value is not None},
         )
 
     def _build_environ(self) -> Mapping[str, str]:
@@ -295,17 +295,17 @@ class Connector:
         return override_environ(options.get("base_url"), options.get("state_dir"), options.get("ledger"))
 
     @contextmanager
-    def _job_start(self, command: str, job: _JobFile, *, is_planned: bool = False) -> Iterator[None]:
+    def _record_failed_start(self, command: str, job: _JobFile, *, is_planned: bool = False) -> Iterator[None]:
         """If the context ends with an error, record for the command `status` that the job did not run, and send the
         job's alert."""
         try:
             yield
         except ConnectorError as error:
             if not is_planned:
-                known_job = job if isinstance(job, Job) else Path(job).absolute()
+                job_or_path = job if isinstance(job, Job) else Path(job).absolute()
                 start_error, environ = error, self._build_environ()
                 error.run_id, messages = run_in_thread(
-                    lambda stop: end_failed_start(command, known_job, start_error, environ, stop)
+                    lambda stop: end_failed_start(command, job_or_path, start_error, environ, stop)
                 )
                 for message in messages:
                     error.add_note(message)
@@ -335,9 +335,9 @@ class Connector:
         job_file = arguments.pop("job", None)
         for name in ("base_id", "limit"):
             arguments[name] = _check_number(name, arguments.get(name))
-        for name, kind in (("base_name", str), ("active", bool)):
-            if not isinstance(arguments.get(name), kind | None):
-                raise ConfigurationError(f"{name} must be a {kind.__name__}, not {arguments[name]!r}")
+        for name, argument_type in (("base_name", str), ("active", bool)):
+            if not isinstance(arguments.get(name), argument_type | None):
+                raise ConfigurationError(f"{name} must be a {argument_type.__name__}, not {arguments[name]!r}")
         request = RunRequest(arguments["limit"], _check_wait(arguments.get("wait_s", 0.0)))
         job = None if job_file is None else _load_job(job_file)
         if isinstance(rows, str | PathLike):
@@ -364,11 +364,11 @@ def _load_job(job: _JobFile) -> Job:
     return job if isinstance(job, Job) else load_job(Path(job), os.environ)
 
 
-def _check_number(name: str, value: Any) -> int | None:
+def _check_number(name: str, number: Any) -> int | None:
     """Return the number as an int. NumPy's whole numbers are allowed. Raises ConfigurationError for other values."""
-    if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or value < 1):
-        raise ConfigurationError(f"{name} must be a whole number from 1, not {value!r}")
-    return None if value is None else int(value)
+    if number is not None and (isinstance(number, bool) or not isinstance(number, Integral) or number < 1):
+        raise ConfigurationError(f"{name} must be a whole number from 1, not {number!r}")
+    return None if number is None else int(number)
 
 
 def _check_wait(wait_s: float) -> float:

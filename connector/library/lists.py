@@ -152,7 +152,7 @@ def build_frame(table: pa.Table) -> pd.DataFrame:
         pa.bool_(): pd.BooleanDtype(),
         pa.string(): pd.StringDtype(na_value=float("nan")),
     }
-    frame = table.to_pandas(types_mapper=lambda kind: column_types.get(kind, pd.ArrowDtype(kind)))
+    frame = table.to_pandas(types_mapper=lambda arrow_type: column_types.get(arrow_type, pd.ArrowDtype(arrow_type)))
     schema = build_listed_schema()
     checked_frame: pd.DataFrame = schema.remove_columns(
         [name for name in schema.columns if name not in frame]

@@ -113,8 +113,12 @@ def override_environ(
     base_url: str | None, state_dir: str | PathLike[str] | None = None, ledger: str | None = None
 ) -> Mapping[str, str]:
     """Return the environment. The arguments replace its values. An argument that is None or "" replaces nothing."""
-    overrides = {"CONNECTOR_BASE_URL": base_url, "CONNECTOR_STATE_DIR": state_dir, "CONNECTOR_LEDGER": ledger}
-    return {**os.environ, **{name: os.fspath(value) for name, value in overrides.items() if value}}
+    overriding_variables = {
+        "CONNECTOR_BASE_URL": base_url,
+        "CONNECTOR_STATE_DIR": state_dir,
+        "CONNECTOR_LEDGER": ledger,
+    }
+    return {**os.environ, **{name: os.fspath(value) for name, value in overriding_variables.items() if value}}
 
 
 def make_token(token: str | Token | None) -> Token | None:
@@ -122,9 +126,10 @@ def make_token(token: str | Token | None) -> Token | None:
     return Token(token) if isinstance(token, str) else token
 
 
-def refuse_unknown_options(options: Mapping[str, object], kind: type) -> None:
-    """Raise TypeError for an argument that the TypedDict `kind` does not have, because Python does not check this."""
-    if unknown_names := options.keys() - kind.__annotations__.keys():
+def refuse_unknown_options(options: Mapping[str, object], options_type: type) -> None:
+    """Raise TypeError for an argument that the TypedDict `options_type` does not have, because Python does not check
+    this."""
+    if unknown_names := options.keys() - options_type.__annotations__.keys():
         raise TypeError(
-            f"no such argument: {', '.join(sorted(unknown_names))}; known: {', '.join(kind.__annotations__)}"
+            f"no such argument: {', '.join(sorted(unknown_names))}; known: {', '.join(options_type.__annotations__)}"
         )

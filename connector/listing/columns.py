@@ -25,7 +25,7 @@ from connector.fields import FIELDS, LARGEST_ID, Field, FieldKind
 from connector.paging.overlap import IdArray, Mask
 from connector.service.answers import PAGE_NUMBERS, parse_list_answer, read_whole_number
 from connector.service.wire import Ambiguous, ListPage, MaskMessage, Refused
-from connector.warehouse.columns import EMPTY_TEXT, PAGE_SCHEMA, build_null, find_type
+from connector.warehouse.columns import EMPTY_TEXT, PAGE_SCHEMA, build_null, find_arrow_type
 from connector.warehouse.runs import INVALID
 
 _DECODER_COUNT = 2  # threads: more threads would only wait for the service, or for each other
@@ -52,7 +52,7 @@ def _build_row_type() -> pa.StructType:
     children: dict[str, list[pa.Field]] = {}
     for field in FIELDS:
         parsed_type = (
-            pa.string() if field.kind is FieldKind.DATE else find_type(field.kind)
+            pa.string() if field.kind is FieldKind.DATE else find_arrow_type(field.kind)
         )  # dates are parsed as texts
         children.setdefault(field.path[0], []).append(pa.field(field.path[-1], parsed_type))
     parents = {field.path[0] for field in FIELDS if len(field.path) > 1}
@@ -276,18 +276,18 @@ def _build_column(
         typed_values.append(typed_value)
         if typed_value is None and value is not None and not (field.kind is FieldKind.DATE and value == ""):
             invalid_values_by_row.setdefault(row_index, {})[field.name] = value
-    return pa.array(typed_values, find_type(field.kind))
+    return pa.array(typed_values, find_arrow_type(field.kind))
 
 
 def _read_column(kind: FieldKind, values: list[Any]) -> pa.Array | None:
     """Return the whole column if every value fits its type, else None. Reading the whole column at once is ten times
     faster than reading value by value."""
-    if not set(map(type, values)) <= {_PYTHON_TYPES[find_type(kind)], type(None)}:
+    if not set(map(type, values)) <= {_PYTHON_TYPES[find_arrow_type(kind)], type(None)}:
         return None
     try:
         if kind is FieldKind.DATE:
             return read_dates(pa.array([value or None for value in values], pa.string()))
-        column = pa.array(values, find_type(kind))
+        column = pa.array(values, find_arrow_type(kind))
     except _ARROW_ERRORS:
         return None
     return None if kind is FieldKind.TAGS and column.flatten().null_count else column

@@ -28,7 +28,7 @@ from connector.ledger.receipts import (
 )
 from connector.warehouse.database import open_stage
 from connector.warehouse.destination import Destination
-from connector.warehouse.receipts import ROW_SCHEMA, write_receipts
+from connector.warehouse.receipts import RECEIPT_ROW_SCHEMA, write_receipts
 
 _RECEIPTS_READ_TOGETHER = 5_000
 
@@ -76,7 +76,7 @@ async def _deliver_run(
 ) -> int:
     """Write the receipts of one run, and delete them from the outbox. Return the number of receipts."""
     receipt_count = 0
-    stage = open_stage(ROW_SCHEMA)
+    stage = open_stage(RECEIPT_ROW_SCHEMA)
     try:
         receipts, next_position = await ledger_queue.execute(partial(_read_receipts, run.run_key, FIRST_POSITION))
         while next_position is not None:
@@ -98,5 +98,7 @@ def _read_receipts(
 
 
 def _build_table(receipts: list[Receipt]) -> pa.Table:
-    columns = [pa.array([getattr(receipt, field.name) for receipt in receipts], field.type) for field in ROW_SCHEMA]
-    return pa.table(columns, schema=ROW_SCHEMA)
+    columns = [
+        pa.array([getattr(receipt, field.name) for receipt in receipts], field.type) for field in RECEIPT_ROW_SCHEMA
+    ]
+    return pa.table(columns, schema=RECEIPT_ROW_SCHEMA)

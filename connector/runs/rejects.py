@@ -28,9 +28,9 @@ class CorrectedRejects(CloseableResource):
         self._is_guarded = not is_workbook_name(source.name)
         self.name, self.columns = source.name, source.columns
 
-    def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
+    def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`."""
-        for chunk in self._source.chunks(used_columns):
+        for chunk in self._source.read_chunks(used_columns):
             frame = chunk.frame.replace(GUARDED, r"\1", regex=True) if self._is_guarded else chunk.frame
             source_columns = list(select_source_columns([str(name) for name in frame.columns]))
             uncorrected_mask = ((frame[source_columns] == "").all(axis=1) & (frame["_raw"] != "")).to_numpy()

@@ -127,7 +127,7 @@ def build_frame(table: pa.Table) -> pd.DataFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class NoText:
+class UnreadableValue:
     """A value that cannot be sent as text. `display_text` stands for it in the rejects file."""
 
     display_text: str
@@ -138,7 +138,7 @@ class NoText:
 
 def read_scalar(value: pa.Scalar) -> object:
     """Return an Arrow value as a Python value. Bytes that are not UTF-8 stay bytes. A date that Python cannot represent
-    is returned as text, or as `NoText` if Arrow has no text for it (infinity)."""
+    is returned as text, or as `UnreadableValue` if Arrow has no text for it (infinity)."""
     try:
         return value.as_py()
     except UnicodeDecodeError as error:
@@ -147,13 +147,13 @@ def read_scalar(value: pa.Scalar) -> object:
         try:
             text = value.cast(pa.string()).as_py()
         except pa.ArrowNotImplementedError:
-            return NoText(f"<{value.type}>")  # a list with a date that Python cannot represent
-        return NoText(text) if text.startswith("<") else text  # Arrow writes <value out of range: 2147483647>
+            return UnreadableValue(f"<{value.type}>")  # a list with a date that Python cannot represent
+        return UnreadableValue(text) if text.startswith("<") else text  # Arrow writes <value out of range: 2147483647>
 
 
-def is_text_type(kind: pa.DataType) -> bool:
+def is_text_type(arrow_type: pa.DataType) -> bool:
     """Return whether this Arrow type is a text type."""
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    return bool(pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type))
 
 
 def read_values(column: pa.Array | pa.ChunkedArray) -> list[object]:
@@ -188,7 +188,7 @@ def format_value(value: object) -> str:
     Raises ValueError for a value of an unknown type, and UnicodeError for bytes and texts that cannot be UTF-8.
     """
     formatter = _VALUE_FORMATTERS.get(type(value)) or next(
-        (formatter for kind, formatter in _VALUE_FORMATTERS.items() if isinstance(value, kind)), None
+        (formatter for value_type, formatter in _VALUE_FORMATTERS.items() if isinstance(value, value_type)), None
     )
     if formatter is None:
         raise ValueError(f"holds a value of the type {type(value).__name__}")

@@ -44,7 +44,7 @@ class ParquetSource(CloseableResource):
         except (pa.ArrowException, OSError, ValueError) as error:
             raise SourceError(f"{self.name}: is not a Parquet file that can be read: {describe_error(error)}") from None
 
-    def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
+    def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`."""
         metadata, first_row_number = self._file.metadata, 1
         table_bytes = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
@@ -87,7 +87,7 @@ def _build_table_chunk(
 def _flatten_structs(table: pa.Table) -> pa.Table:
     """Return the table with a column for each field of its structs, at any depth. The fields of a null struct are
     null."""
-    while any(pa.types.is_struct(kind) for kind in table.schema.types):
+    while any(pa.types.is_struct(arrow_type) for arrow_type in table.schema.types):
         table = table.flatten()
     return table
 
@@ -144,7 +144,7 @@ class FrameSource(CloseableResource):
         self.name, self._frame = name, frame
         self.columns = name_columns([str(column) for column in frame.columns])
 
-    def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
+    def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`."""
         for first_index in range(0, len(self._frame), CHUNK_ROWS):
             yield self._build_chunk(
@@ -207,7 +207,7 @@ class ArrowSource(CloseableResource):
         self._reader: pa.RecordBatchReader | None = self._open_reader()
         self.columns = name_columns(_flatten_structs(self._reader.schema.empty_table()).column_names)
 
-    def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
+    def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`. Raises SourceError if the data is a reader that was already read."""
         reader, self._reader = self._reader or self._open_reader(), None
         first_row_number, batches, row_count = 1, list[pa.RecordBatch](), 0

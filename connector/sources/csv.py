@@ -107,26 +107,27 @@ class CsvSource(CloseableResource):
         refuse_binary_file(self.name, first_bytes)
         byte_count_above, hinted_delimiter = 0, None
         first_line, line_end, _ = first_bytes.partition(b"\n")
-        hint = first_line.strip(b'\r"')
-        if len(hint) == 5 and hint.lower().startswith(b"sep="):
+        delimiter_hint = first_line.strip(b'\r"')
+        if len(delimiter_hint) == 5 and delimiter_hint.lower().startswith(b"sep="):
             # This is a line such as `sep=;`, which Excel reads above the header.
-            byte_count_above, hinted_delimiter = len(first_line + line_end), parse_delimiter(chr(hint[4]))
+            byte_count_above, hinted_delimiter = len(first_line + line_end), parse_delimiter(chr(delimiter_hint[4]))
         text = first_bytes[byte_count_above:].decode("utf-8", "replace")
-        lines_above = count_lines(first_bytes[:byte_count_above])
-        if (quoted_line := find_single_quotes(text)) is not None:
+        line_count_above = count_lines(first_bytes[:byte_count_above])
+        if (quoted_line_number := find_single_quotes(text)) is not None:
             raise SourceError(
-                f"{self.name}: line {lines_above + quoted_line}: the header's cells stand in single quotes. "
-                f"{_HOW_TO_SAVE}"
+                f"{self.name}: line {line_count_above + quoted_line_number}: the header's cells stand in single "
+                "quotes. "
+                f"{_SAVE_ADVICE}"
             )
         chosen_delimiter = delimiter or hinted_delimiter or decide_delimiter(text, is_whole_file=is_whole_file)
         title_count = count_titles(text, chosen_delimiter)
-        self.columns, header_size, self._header_number = self._read_header(
-            first_bytes[byte_count_above:], chosen_delimiter, title_count, lines_above, is_whole_file=is_whole_file
+        self.columns, header_byte_count, self._header_number = self._read_header(
+            first_bytes[byte_count_above:], chosen_delimiter, title_count, line_count_above, is_whole_file=is_whole_file
         )
         self._bytes_above_rows = first_bytes[
-            : byte_count_above + header_size
+            : byte_count_above + header_byte_count
         ]  # the header and the lines above the header
-        first_rows = first_bytes[byte_count_above + header_size :]
+        first_rows = first_bytes[byte_count_above + header_byte_count :]
         rows_have_trailing_delimiters = has_trailing_delimiters(
             first_rows.decode("utf-8", "replace"), len(self.columns), chosen_delimiter, is_whole_file=is_whole_file
         )
@@ -150,29 +151,29 @@ class CsvSource(CloseableResource):
                 f"{self.name}: its rows end with a delimiter that the header does not have; it was left out"
             )
 
-    def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
+    def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`."""
-        messages, previous_number = tuple(self._messages), self._header_number
+        messages, previous_row_number = tuple(self._messages), self._header_number
         used_indices = [
             index for index, column in enumerate(self.columns) if used_columns is None or column in used_columns
         ]
         file_size, previous_read_share = max(os.fstat(self._input.file.fileno()).st_size, 1), 0.0
-        for line, block, records in self._read_blocks():
-            refusal = find_refusal(block, records, self._dialect)
-            if refusal is not None:
-                index, problem = refusal
-                first_line = line + count_lines(block[: int(records.starts[index])])
+        for line_number, block, records in self._read_blocks():
+            file_problem = find_file_problem(block, records, self._dialect)
+            if file_problem is not None:
+                index, problem = file_problem
+                first_line_number = line_number + count_lines(block[: int(records.starts[index])])
                 raise ContentError(
-                    f"{self.name}: the record that begins on line {first_line} {problem}. {_HOW_TO_SAVE}"
+                    f"{self.name}: the record that begins on line {first_line_number} {problem}. {_SAVE_ADVICE}"
                 )
             try:
                 parsed_block = parse_block(block, records, self._dialect, used_indices)
             except (SourceError, pa.ArrowInvalid) as error:
-                raise ContentError(f"{self.name}: cannot be read from line {line} on: {error}") from error
+                raise ContentError(f"{self.name}: cannot be read from line {line_number} on: {error}") from error
             read_share = self._input.file.tell() / file_size
             row_count = 0
             block_row_count = max(len(parsed_block.indices) + len(parsed_block.failures), 1)
-            for chunk in self._build_chunks(block, records, parsed_block, line, previous_number):
+            for chunk in self._build_chunks(block, records, parsed_block, line_number, previous_row_number):
                 row_count += len(chunk.numbers) + len(chunk.malformed)
                 yield replace(
                     chunk,
@@ -180,14 +181,14 @@ class CsvSource(CloseableResource):
                     read_share=previous_read_share + (read_share - previous_read_share) * row_count / block_row_count,
                 )
                 messages = ()
-            previous_read_share, previous_number = read_share, previous_number + len(records)
+            previous_read_share, previous_row_number = read_share, previous_row_number + len(records)
 
     def close(self) -> None:
         """Release the file. A second call does nothing."""
         self._input.close()
 
     def _read_header(
-        self, first_bytes: bytes, delimiter: str, title_count: int, lines_above: int, *, is_whole_file: bool
+        self, first_bytes: bytes, delimiter: str, title_count: int, line_count_above: int, *, is_whole_file: bool
     ) -> tuple[tuple[str, ...], int, int]:
         """Return the names of the columns, the offset at which the first row begins, and the number of the header in a
         spreadsheet program. Such a program counts titles and blank lines, and does not show a `sep=` line."""
@@ -197,11 +198,11 @@ class CsvSource(CloseableResource):
             raise SourceError(f"{self.name}: no header: its first line does not end within {_HEAD_BYTES} bytes")
         index = int(filled_indices[title_count])
         if records.is_unclosed and index == len(records) - 1:
-            raise SourceError(f"{self.name}: a quote in its header is never closed. {_HOW_TO_SAVE}")
+            raise SourceError(f"{self.name}: a quote in its header is never closed. {_SAVE_ADVICE}")
         indented_positions = records.indented_quotes[records.indented_quotes < records.next_starts[index]]
         if len(indented_positions):
-            line = lines_above + 1 + count_lines(first_bytes[: indented_positions[0]])
-            raise SourceError(f"{self.name}: line {line} of its header {_INDENTED_PROBLEM}. {_HOW_TO_SAVE}")
+            line_number = line_count_above + 1 + count_lines(first_bytes[: indented_positions[0]])
+            raise SourceError(f"{self.name}: line {line_number} of its header {_INDENTED_PROBLEM}. {_SAVE_ADVICE}")
         record = first_bytes[records.starts[index] : records.stops[index]]
         if b"\0" in record:
             raise SourceError(f"{self.name}: its header holds a NUL byte; is it a text file?")
@@ -221,52 +222,56 @@ class CsvSource(CloseableResource):
         first_bytes = self._stream.read(_HEAD_BYTES)
         if not first_bytes.startswith(self._bytes_above_rows):
             raise SourceError(f"{self.name}: its columns have changed since the run began; run again")
-        unread_head, line = BytesIO(first_bytes[len(self._bytes_above_rows) :]), 1 + count_lines(self._bytes_above_rows)
-        block, requested_size, is_ended = b"", self._block_bytes, False
-        while block or not is_ended:
-            while len(block) < requested_size and not is_ended:
+        unread_head, line_number = (
+            BytesIO(first_bytes[len(self._bytes_above_rows) :]),
+            1 + count_lines(self._bytes_above_rows),
+        )
+        block, requested_size, is_at_end = b"", self._block_bytes, False
+        while block or not is_at_end:
+            while len(block) < requested_size and not is_at_end:
                 new_bytes = unread_head.read(requested_size - len(block)) or self._stream.read(
                     requested_size - len(block)
                 )
-                is_ended = not new_bytes
+                is_at_end = not new_bytes
                 block += new_bytes
-            records = find_records(block, self._dialect.delimiter, is_last=is_ended)
+            records = find_records(block, self._dialect.delimiter, is_last=is_at_end)
             if len(records):
-                end = int(records.next_starts[-1])
-                yield line, block[:end], records
-                line += count_lines(block[:end])
-                block, requested_size = block[end:], self._block_bytes
+                block_end = int(records.next_starts[-1])
+                yield line_number, block[:block_end], records
+                line_number += count_lines(block[:block_end])
+                block, requested_size = block[block_end:], self._block_bytes
             elif len(block) >= _MAX_HELD_BYTES:
                 raise ContentError(
-                    f"{self.name}: the record that begins on line {line} is longer than {_MAX_HELD_BYTES >> 20} MiB; "
-                    f"look there for a quote that is never closed. {_HOW_TO_SAVE}"
+                    f"{self.name}: the record that begins on line {line_number} is longer than "
+                    f"{_MAX_HELD_BYTES >> 20} MiB; "
+                    f"look there for a quote that is never closed. {_SAVE_ADVICE}"
                 )
             else:
                 requested_size = min(2 * len(block), _MAX_HELD_BYTES)
 
     def _build_chunks(
-        self, block: bytes, records: Records, parsed_block: ParsedBlock, line: int, previous_number: int
+        self, block: bytes, records: Records, parsed_block: ParsedBlock, line_number: int, previous_row_number: int
     ) -> Iterator[Chunk]:
-        """Yield the records of a block in chunks of at most `_MAX_CHUNK_ROWS` rows. `previous_number` is the number of
-        the last record before the block. Blank lines have numbers, too."""
-        first_row_number = previous_number + 1
+        """Yield the records of a block in chunks of at most `_MAX_CHUNK_ROWS` rows. `previous_row_number` is the number
+        of the last record before the block. Blank lines have numbers, too."""
+        first_row_number = previous_row_number + 1
         row_numbers = first_row_number + parsed_block.indices
         malformed_rows, previous_start = [], 0
         for index, (code, message) in sorted(parsed_block.failures.items()):
             start, stop = int(records.starts[index]), int(records.stops[index])
-            line, previous_start = line + count_lines(block[previous_start:start]), start
+            line_number, previous_start = line_number + count_lines(block[previous_start:start]), start
             record = block[start:stop]
             inner_line_count = count_lines(record.rstrip(b"\r\n"))
             if inner_line_count and code in _FAULTS_WITH_OTHER_LINES:
                 verb = agree(inner_line_count, "was", "were")
                 message += f"; the row includes {count(inner_line_count, 'more line')}, which {verb} not read as a row"
             raw_text = format_bytes(record[:_MAX_SHOWN_BYTES]) + ("…" if len(record) > _MAX_SHOWN_BYTES else "")
-            malformed_rows.append(MalformedRow(first_row_number + index, line, raw_text, code, message))
+            malformed_rows.append(MalformedRow(first_row_number + index, line_number, raw_text, code, message))
         table = parsed_block.table.rename_columns(list(self.columns))
-        starts = range(0, max(1, table.num_rows), _MAX_CHUNK_ROWS)
-        for start in starts:
+        chunk_starts = range(0, max(1, table.num_rows), _MAX_CHUNK_ROWS)
+        for start in chunk_starts:
             chunk_table = table.slice(start, _MAX_CHUNK_ROWS)
-            is_last = start == starts[-1]
+            is_last = start == chunk_starts[-1]
             chunk_malformed_rows = tuple(
                 row for row in malformed_rows if is_last or row.number <= row_numbers[start + _MAX_CHUNK_ROWS - 1]
             )
@@ -331,14 +336,14 @@ _MESSAGE_BY_CODE = {
 """Messages of malformed records by code. The messages of the codes `ragged` and `encoding` are not here, because they
 contain facts of the file."""
 
-_HOW_TO_SAVE = (
+_SAVE_ADVICE = (
     "Correct it there, or save the file again as CSV from a spreadsheet: a cell begins with its double quote, and a "
     "quote within it is written twice"
 )
 _INDENTED_PROBLEM = "has spaces between the beginning of a cell and its quote"
 
 
-def find_refusal(block: bytes, records: Records, dialect: CsvDialect) -> tuple[int, str] | None:
+def find_file_problem(block: bytes, records: Records, dialect: CsvDialect) -> tuple[int, str] | None:
     """Return the index and the problem of the first record for which the file must be refused, or None.
 
     Such a record has one of three faults: spaces before a quote, a quote that stays open up to the end of the file and
@@ -373,11 +378,11 @@ def parse_block(block: bytes, records: Records, dialect: CsvDialect, used_indice
     `used_indices`. Raises SourceError if pyarrow finds another number of records."""
     lengths = records.stops - records.starts
     blank_mask = find_blank_records(block, records, dialect.delimiter)
-    only_delimiters = dialect.delimiter.encode() * (
+    delimiters_only_record = dialect.delimiter.encode() * (
         dialect.cell_count - 1
     )  # spreadsheets write thousands of such lines
     for index in np.flatnonzero(lengths == dialect.cell_count - 1).tolist():
-        blank_mask[index] |= block[records.starts[index] : records.stops[index]] == only_delimiters
+        blank_mask[index] |= block[records.starts[index] : records.stops[index]] == delimiters_only_record
     code_by_index = dict.fromkeys(_find_record_indices(records, records.ambiguous_quotes), "ambiguous_quote")
     code_by_index |= dict.fromkeys(_find_record_indices(records, records.stray_quotes), "stray_quote")
     failures = {index: (code, _MESSAGE_BY_CODE[code]) for index, code in code_by_index.items()}
@@ -389,7 +394,9 @@ def parse_block(block: bytes, records: Records, dialect: CsvDialect, used_indice
     parsed_mask = ~blank_mask
     parsed_mask[list(failures)] = False
     parsed_indices = np.flatnonzero(parsed_mask)
-    table, width_by_row = _read_table(_select_parseable(block, records, parsed_mask, undecodable_failures), dialect)
+    table, width_by_row = _read_table(
+        _select_parseable_records(block, records, parsed_mask, undecodable_failures), dialect
+    )
     expected_width_text = f"the header has {dialect.width}"
     if dialect.has_trailing_delimiters:
         regular_row_indices = np.delete(np.arange(table.num_rows + len(width_by_row)), list(width_by_row))
@@ -399,9 +406,9 @@ def parse_block(block: bytes, records: Records, dialect: CsvDialect, used_indice
         )
         table = table.filter(empty_mask).select(range(dialect.width))
         expected_width_text = f"other rows have {dialect.cell_count}, the last of them empty"
-    for row, width in width_by_row.items():
+    for row_index, width in width_by_row.items():
         message = f"has {width} cells where {expected_width_text}; look for a missing or a stray delimiter or quote"
-        failures[int(parsed_indices[row])] = ("ragged", message)
+        failures[int(parsed_indices[row_index])] = ("ragged", message)
     if table.num_rows + len(width_by_row) != len(parsed_indices):
         raise SourceError("unbalanced quotes: cannot find where this row ends; save the file again as CSV")
     indices = np.delete(parsed_indices, list(width_by_row))
@@ -411,7 +418,7 @@ def parse_block(block: bytes, records: Records, dialect: CsvDialect, used_indice
     return ParsedBlock(table.filter(pa.array(row_mask)), indices[row_mask], failures)
 
 
-def _select_parseable(
+def _select_parseable_records(
     block: bytes, records: Records, parsed_mask: npt.NDArray[np.bool_], undecodable_indices: Collection[int]
 ) -> bytes:
     """Return the records of a block that pyarrow can parse. In the records `undecodable_indices`, replace undecodable

@@ -41,8 +41,8 @@ def find_records(block: bytes, delimiter: str, *, is_last: bool) -> Records:
     quotes = _find_quotes(block, octets, delimiter)
     if len(quotes.opening_quotes):
         quoted_cell_indices = np.searchsorted(quotes.opening_quotes, stops) - 1
-        outside_mask = (quoted_cell_indices < 0) | (stops > quotes.closing_quotes[quoted_cell_indices])
-        stops, next_starts = stops[outside_mask], next_starts[outside_mask]
+        outside_quotes_mask = (quoted_cell_indices < 0) | (stops > quotes.closing_quotes[quoted_cell_indices])
+        stops, next_starts = stops[outside_quotes_mask], next_starts[outside_quotes_mask]
     if is_last and len(block) > (next_starts[-1] if len(next_starts) else 0):
         stops, next_starts = np.append(stops, len(block)), np.append(next_starts, len(block))
     starts = np.concatenate([np.zeros(min(1, len(next_starts)), dtype=np.int64), next_starts[:-1]])
@@ -57,10 +57,10 @@ def find_records(block: bytes, delimiter: str, *, is_last: bool) -> Records:
 def find_blank_records(block: bytes, records: Records, delimiter: str) -> npt.NDArray[np.bool_]:
     """Return the mask of the records that are empty or have only blanks. A delimiter is not a blank."""
     blank_mask: npt.NDArray[np.bool_] = records.stops == records.starts
-    blanks = bytes(octet for octet in b" \t" if octet != ord(delimiter))
+    blank_bytes = bytes(octet for octet in b" \t" if octet != ord(delimiter))
     octets = np.frombuffer(block, dtype=np.uint8)
     blank_byte_mask = np.zeros(256, dtype=bool)
-    blank_byte_mask[list(blanks)] = True
+    blank_byte_mask[list(blank_bytes)] = True
     # Only records that begin and end with a blank are compared byte by byte. Few records do.
     filled_indices = np.flatnonzero(~blank_mask)
     suspect_indices = filled_indices[
@@ -68,7 +68,7 @@ def find_blank_records(block: bytes, records: Records, delimiter: str) -> npt.ND
         & blank_byte_mask[octets[records.stops[filled_indices] - 1]]
     ]
     for index in suspect_indices.tolist():
-        blank_mask[index] = not block[records.starts[index] : records.stops[index]].strip(blanks)
+        blank_mask[index] = not block[records.starts[index] : records.stops[index]].strip(blank_bytes)
     return blank_mask
 
 
@@ -81,13 +81,13 @@ def _find_line_ends(block: bytes, octets: npt.NDArray[np.uint8], *, is_last: boo
     if len(carriage_returns) and carriage_returns[-1] == len(block) - 1 and not is_last:
         carriage_returns = carriage_returns[:-1]  # the LF of this CR may be the first byte of the next block
     following_bytes = octets[np.minimum(carriage_returns + 1, len(block) - 1)]
-    paired_returns = carriage_returns[following_bytes == _LF]
-    single_returns = carriage_returns[following_bytes != _LF]
-    single_feeds = np.setdiff1d(line_feeds, paired_returns + 1, assume_unique=True)
-    stops = np.concatenate([paired_returns, single_returns, single_feeds])
-    next_starts = np.concatenate([paired_returns + 2, single_returns + 1, single_feeds + 1])
-    order = np.argsort(stops, kind="stable")
-    return stops[order], next_starts[order]
+    paired_carriage_returns = carriage_returns[following_bytes == _LF]
+    single_carriage_returns = carriage_returns[following_bytes != _LF]
+    single_line_feeds = np.setdiff1d(line_feeds, paired_carriage_returns + 1, assume_unique=True)
+    stops = np.concatenate([paired_carriage_returns, single_carriage_returns, single_line_feeds])
+    next_starts = np.concatenate([paired_carriage_returns + 2, single_carriage_returns + 1, single_line_feeds + 1])
+    stop_order = np.argsort(stops, kind="stable")
+    return stops[stop_order], next_starts[stop_order]
 
 
 def _find_ambiguous_quotes(block: bytes, quotes: "_Quotes", next_starts: Positions, delimiter: str) -> Positions:
@@ -99,8 +99,10 @@ def _find_ambiguous_quotes(block: bytes, quotes: "_Quotes", next_starts: Positio
     if len(inner_quotes) < 2:
         return inner_quotes[:0]
     record_indices = np.searchsorted(next_starts, inner_quotes, side="right")
-    first_mask = np.append(True, record_indices[1:] != record_indices[:-1])
-    index_in_record = np.arange(len(inner_quotes)) - np.flatnonzero(first_mask)[np.cumsum(first_mask) - 1]
+    first_in_record_mask = np.append(True, record_indices[1:] != record_indices[:-1])
+    index_in_record = (
+        np.arange(len(inner_quotes)) - np.flatnonzero(first_in_record_mask)[np.cumsum(first_in_record_mask) - 1]
+    )
     pair_indices = np.flatnonzero((index_in_record[:-1] % 2 == 0) & (record_indices[:-1] == record_indices[1:]))
     delimiter_byte = delimiter.encode()
     ambiguous_quotes = [
@@ -141,7 +143,7 @@ def _find_quotes(block: bytes, octets: npt.NDArray[np.uint8], delimiter: str) ->
     opening_quotes, closing_quotes = _match_quotes_in_loop(quotes, cell_start_mask, doubled_mask)
     stray_quotes = np.intersect1d(closing_quotes, quotes[~cell_end_mask], assume_unique=True)
     quoted_cell_indices = np.searchsorted(opening_quotes, quotes, side="right") - 1
-    outside_mask = (
+    outside_quotes_mask = (
         (quoted_cell_indices < 0) | (quotes > closing_quotes[quoted_cell_indices])
         if len(closing_quotes)
         else np.ones_like(quotes, dtype=bool)
@@ -149,10 +151,10 @@ def _find_quotes(block: bytes, octets: npt.NDArray[np.uint8], delimiter: str) ->
     indented_pattern = re.compile(rb"(?:\A|(?<=[\r\n%b])) +\"" % re.escape(delimiter.encode()))
     quote_positions = [] if delimiter == " " else [match.end() - 1 for match in indented_pattern.finditer(block)]
     indented_quotes = np.intersect1d(
-        quotes[outside_mask], np.array(quote_positions, dtype=np.int64), assume_unique=True
+        quotes[outside_quotes_mask], np.array(quote_positions, dtype=np.int64), assume_unique=True
     )
     return _Quotes(
-        opening_quotes, closing_quotes, stray_quotes, indented_quotes, quotes[outside_mask & ~after_quote_mask]
+        opening_quotes, closing_quotes, stray_quotes, indented_quotes, quotes[outside_quotes_mask & ~after_quote_mask]
     )
 
 

@@ -76,7 +76,7 @@ _KIND_DETAILS: dict[CursorKind, tuple[type, sa.types.TypeEngine[Any], str]] = {
 }  # fmt: skip
 
 
-def find_kind(text: str) -> CursorKind:
+def find_cursor_kind(text: str) -> CursorKind:
     """Return the kind of a job's `start`, such as `7`, `2026-11-21` or `2026-11-21T10:00:00`. Raises ValueError for
     another text."""
     text = text.strip()
@@ -100,7 +100,7 @@ def parse_cursor(text: str, kind: CursorKind) -> CursorValue:
             case CursorKind.DATE:
                 value = date.fromisoformat(text.strip())
             case CursorKind.INTEGER:
-                value = read_value(int(text), kind)
+                value = read_cursor_value(int(text), kind)
     except ValueError:
         value = None
     if value is None:
@@ -113,7 +113,7 @@ def format_cursor(value: CursorValue) -> str:
     return value.isoformat() if isinstance(value, date) else str(value)
 
 
-def read_value(value: object, kind: CursorKind) -> CursorValue | None:
+def read_cursor_value(value: object, kind: CursorKind) -> CursorValue | None:
     """Return a database's value as this kind. Round down a value that is more precise than the kind. Return None for
     NULL and for a value of another kind."""
     try:
@@ -129,19 +129,21 @@ def read_value(value: object, kind: CursorKind) -> CursorValue | None:
                 return None
             return whole_number if abs(whole_number) <= _LARGEST_INTEGER else None
         if isinstance(decoded_value, datetime):  # pandas has a subclass of datetime with nanoseconds
-            is_plain = type(decoded_value) is datetime
-            moment = (
-                decoded_value if is_plain else datetime.fromisoformat(decoded_value.isoformat(timespec="microseconds"))
+            is_standard_datetime = type(decoded_value) is datetime
+            timestamp = (
+                decoded_value
+                if is_standard_datetime
+                else datetime.fromisoformat(decoded_value.isoformat(timespec="microseconds"))
             )
         elif isinstance(decoded_value, date):
-            moment = datetime.combine(decoded_value, time.min)
+            timestamp = datetime.combine(decoded_value, time.min)
         elif isinstance(decoded_value, str) and _DAY_PATTERN.match(decoded_value.strip()):
-            moment = datetime.fromisoformat(decoded_value.strip())
+            timestamp = datetime.fromisoformat(decoded_value.strip())
         else:
             return None
     except (ValueError, OverflowError):
         return None
-    return moment if kind is CursorKind.TIMESTAMP else moment.date()
+    return timestamp if kind is CursorKind.TIMESTAMP else timestamp.date()
 
 
 def subtract_lookback(value: CursorValue, lookback_s: float) -> CursorValue:
@@ -167,7 +169,7 @@ def find_latest_allowed_value(value: CursorValue, now: datetime) -> CursorValue 
     A cursor must not move beyond this limit. The limit is not the end of today, because a timestamp without a zone may
     be a day ahead.
 
-    A whole number is a time if it reads as a Unix time (`find_latest_allowed_unix`), as `20261121` or as
+    A whole number is a time if it reads as a Unix time (`find_latest_allowed_unix_time`), as `20261121` or as
     `20261121100000`.
     """
     end_of_tomorrow = _find_end_of_tomorrow(now)
@@ -179,10 +181,10 @@ def find_latest_allowed_value(value: CursorValue, now: datetime) -> CursorValue 
         with suppress(ValueError):
             if datetime.strptime(str(value), date_format).strftime(date_format) == str(value):  # noqa: DTZ007 - only digits are compared
                 return int(end_of_tomorrow.strftime(date_format))
-    return find_latest_allowed_unix(value, now)
+    return find_latest_allowed_unix_time(value, now)
 
 
-def find_latest_allowed_unix(value: CursorValue | None, now: datetime) -> int | None:
+def find_latest_allowed_unix_time(value: CursorValue | None, now: datetime) -> int | None:
     """Return the end of tomorrow as a Unix time in the unit of this whole number (seconds to nanoseconds). Return None
     if the number is not a time between the year 2000 and the end of tomorrow.
     """
@@ -238,7 +240,7 @@ class CursorWatch:
             self.latest = self._find_unix_limit(values, self.now)
         exceeds_bigint = isinstance(largest_value, int) and largest_value > _LARGEST_INTEGER
         if largest_value is None or exceeds_bigint or self._is_in_future(largest_value):  # slow: read each value
-            parsed_values = [read_value(value, self.kind) for value in values]
+            parsed_values = [read_cursor_value(value, self.kind) for value in values]
             wrong_kind_indices = [
                 index for index, value in enumerate(values) if value is not None and parsed_values[index] is None
             ]
@@ -265,10 +267,10 @@ class CursorWatch:
 
     def _find_unix_limit(self, values: Sequence[object], now: datetime) -> int | None:
         """Return the limit as a Unix time if most of the first values are Unix times of one unit, else None."""
-        sample = [read_value(value, self.kind) for value in values[:_SAMPLE_SIZE]]
-        limits = Counter(find_latest_allowed_unix(value, now) for value in sample if value is not None)
-        limit, limit_count = limits.most_common(1)[0] if limits else (None, 0)
-        return limit if limit_count * 2 > limits.total() else None
+        sample_values = [read_cursor_value(value, self.kind) for value in values[:_SAMPLE_SIZE]]
+        limits = Counter(find_latest_allowed_unix_time(value, now) for value in sample_values if value is not None)
+        unix_limit, limit_count = limits.most_common(1)[0] if limits else (None, 0)
+        return unix_limit if limit_count * 2 > limits.total() else None
 
 
 def _convert_to_comparable(value: CursorValue) -> Any:
@@ -277,7 +279,7 @@ def _convert_to_comparable(value: CursorValue) -> Any:
 
 def uses_cursor(query: str, database: str) -> bool:
     """Return whether a query has a `:cursor` outside texts and comments. `database` is SQLAlchemy's name."""
-    return any(token["name"] == CURSOR for token in _choose_tokens(database).finditer(query))
+    return any(token["name"] == CURSOR for token in _choose_token_pattern(database).finditer(query))
 
 
 def build_query(query: str, cursor_bound: CursorBound | None, database: str) -> sa.TextClause:
@@ -287,32 +289,34 @@ def build_query(query: str, cursor_bound: CursorBound | None, database: str) -> 
     def escape_token(token: re.Match[str]) -> str:
         if cursor_bound is not None and token["name"] == CURSOR:
             return f":{CURSOR}" + (r"\:\:" if token["cast"] else "")
-        return _ANY_NAME.sub(r"\\\g<0>", token[0])
+        return _COLON_NAME_REGEX.sub(r"\\\g<0>", token[0])
 
-    clause = sa.text(_choose_tokens(database).sub(escape_token, query))
-    return clause if cursor_bound is None else clause.bindparams(_build_bind(cursor_bound, database))
+    text_clause = sa.text(_choose_token_pattern(database).sub(escape_token, query))
+    return text_clause if cursor_bound is None else text_clause.bindparams(_build_bind(cursor_bound, database))
 
 
-def mark_cursor(query: str, database: str, replacement: str) -> str:
+def replace_cursor(query: str, database: str, replacement: str) -> str:
     """Return the query with `replacement` in place of `:cursor`, for example `$cursor`."""
 
     def replace_name(token: re.Match[str]) -> str:
         return f"{replacement}{token['cast'] or ''}" if token["name"] == CURSOR else token[0]
 
-    return _choose_tokens(database).sub(replace_name, query)
+    return _choose_token_pattern(database).sub(replace_name, query)
 
 
 def build_select(table: str, cursor_bound: CursorBound | None, database: str) -> sa.Select[tuple[object]]:
     """Return the SELECT of a table (`name` or `schema.name`). A bound selects the rows whose cursor is at least the
     bound, and the rows without a cursor value. A bound without a value selects no rows."""
     schema, _, table_name = table.rpartition(".")
-    select: sa.Select[tuple[object]] = sa.select(sa.text("*")).select_from(sa.table(table_name, schema=schema or None))
+    select_statement: sa.Select[tuple[object]] = sa.select(sa.text("*")).select_from(
+        sa.table(table_name, schema=schema or None)
+    )
     if cursor_bound is None:
-        return select
+        return select_statement
     if cursor_bound.value is None:
-        return select.where(sa.text("1 = 0"))
+        return select_statement.where(sa.text("1 = 0"))
     column: sa.ColumnClause[object] = sa.column(cursor_bound.column)
-    return select.where(sa.or_(column >= _build_bind(cursor_bound, database), column.is_(None)))
+    return select_statement.where(sa.or_(column >= _build_bind(cursor_bound, database), column.is_(None)))
 
 
 def _build_bind(cursor_bound: CursorBound, database: str) -> sa.BindParameter[Any]:
@@ -324,37 +328,46 @@ def _build_bind(cursor_bound: CursorBound, database: str) -> sa.BindParameter[An
 
 
 # A text or comment that is never closed is not skipped.
-_TEXT_OR_COMMENT = r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|--[^\n]*|/\*.*?\*/|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$"
-_MYSQL_TEXT_OR_COMMENT = r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`[^`]*`|--\s[^\n]*|#[^\n]*|/\*.*?\*/"
-_COLON_NAME = r"(?<![:\w\\]):(?P<name>\w+)(?!\w)(?:(?P<cast>::)|(?!:))"
-_TOKENS = re.compile(f"{_TEXT_OR_COMMENT}|{_COLON_NAME}", re.DOTALL)
-_MYSQL_TOKENS = re.compile(f"{_MYSQL_TEXT_OR_COMMENT}|{_COLON_NAME}", re.DOTALL)
-_ANY_NAME = re.compile(_COLON_NAME)
+_TEXT_OR_COMMENT_PATTERN = (
+    r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|--[^\n]*|/\*.*?\*/|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$"
+)
+_MYSQL_TEXT_OR_COMMENT_PATTERN = r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`[^`]*`|--\s[^\n]*|#[^\n]*|/\*.*?\*/"
+_COLON_NAME_PATTERN = r"(?<![:\w\\]):(?P<name>\w+)(?!\w)(?:(?P<cast>::)|(?!:))"
+_TOKEN_PATTERN = re.compile(f"{_TEXT_OR_COMMENT_PATTERN}|{_COLON_NAME_PATTERN}", re.DOTALL)
+_MYSQL_TOKEN_PATTERN = re.compile(f"{_MYSQL_TEXT_OR_COMMENT_PATTERN}|{_COLON_NAME_PATTERN}", re.DOTALL)
+_COLON_NAME_REGEX = re.compile(_COLON_NAME_PATTERN)
 
 
-def _choose_tokens(database: str) -> re.Pattern[str]:
-    return _MYSQL_TOKENS if database in MYSQL else _TOKENS
+def _choose_token_pattern(database: str) -> re.Pattern[str]:
+    return _MYSQL_TOKEN_PATTERN if database in MYSQL else _TOKEN_PATTERN
 
 
 _READING_KEYWORDS = frozenset({"select", "with", "values", "table"})
 _WRITING_KEYWORDS = frozenset({"insert", "update", "delete", "merge", "into"})
 _WORD_PATTERN = r"(?P<word>\w+|;)"
-_WORD_TOKENS, _MYSQL_WORD_TOKENS = (
-    re.compile(f"{texts}|{_WORD_PATTERN}", re.DOTALL) for texts in (_TEXT_OR_COMMENT, _MYSQL_TEXT_OR_COMMENT)
+_WORD_TOKEN_PATTERN, _MYSQL_WORD_TOKEN_PATTERN = (
+    re.compile(f"{texts}|{_WORD_PATTERN}", re.DOTALL)
+    for texts in (_TEXT_OR_COMMENT_PATTERN, _MYSQL_TEXT_OR_COMMENT_PATTERN)
 )
 # SQL Server quotes names in brackets.
-_OTHER_WORD_TOKENS = re.compile(rf"{_TEXT_OR_COMMENT}|\[[^\]]*\]|{_WORD_PATTERN}", re.DOTALL)
+_OTHER_WORD_TOKEN_PATTERN = re.compile(rf"{_TEXT_OR_COMMENT_PATTERN}|\[[^\]]*\]|{_WORD_PATTERN}", re.DOTALL)
 _DATABASES_WITH_READ_ONLY_SESSION = ("postgresql", "sqlite", *MYSQL)
 
 
-def explain_write(query: str, database: str) -> str:
+def explain_writing_query(query: str, database: str) -> str:
     """Return a message that explains why a query may write, or "" if the query only reads.
 
     If the database has no read-only session, the words of writing statements are also refused, such as the `into` of
     SELECT … INTO, or a `delete` in a WITH.
     """
     is_read_only = database in _DATABASES_WITH_READ_ONLY_SESSION
-    pattern = _MYSQL_WORD_TOKENS if database in MYSQL else _WORD_TOKENS if is_read_only else _OTHER_WORD_TOKENS
+    pattern = (
+        _MYSQL_WORD_TOKEN_PATTERN
+        if database in MYSQL
+        else _WORD_TOKEN_PATTERN
+        if is_read_only
+        else _OTHER_WORD_TOKEN_PATTERN
+    )
     words = [token["word"].lower() for token in pattern.finditer(query) if token["word"]]
     while words and words[-1] == ";":
         words.pop()

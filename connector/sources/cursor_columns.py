@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta, timezone
 
-from connector.sources.cursor import MYSQL, ColumnType, CursorKind, CursorValue, read_value
+from connector.sources.cursor import MYSQL, ColumnType, CursorKind, CursorValue, read_cursor_value
 from connector.texts import make_line
 
 _TIME_TYPES = frozenset({ColumnType.DATE, ColumnType.TIMESTAMP, ColumnType.MOMENT})
@@ -200,7 +200,7 @@ def read_offset(text_bytes: bytes) -> int | None:
     """Return the offset from UTC of a text, in quarters of an hour, rounded down. Return None if the text is not a
     time."""
     text = text_bytes.decode(errors="replace")
-    moment = read_value(text, CursorKind.TIMESTAMP) if _DATE_AND_CLOCK.match(text) else None
+    moment = read_cursor_value(text, CursorKind.TIMESTAMP) if _DATE_AND_CLOCK.match(text) else None
     if not isinstance(moment, datetime):
         return None
     offset = moment.utcoffset() or timedelta()

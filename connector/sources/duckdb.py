@@ -11,8 +11,16 @@ import sqlalchemy as sa
 from connector.driver_errors import describe_error
 from connector.errors import ConfigurationError, ContentError, SourceError
 from connector.rows import Chunk, CloseableResource, closed_on_error
-from connector.sources.cell_text import CHUNK_ROWS, NoText, build_row_chunk, read_values
-from connector.sources.cursor import CURSOR, ColumnType, CursorBound, CursorKind, CursorWatch, mark_cursor, uses_cursor
+from connector.sources.cell_text import CHUNK_ROWS, UnreadableValue, build_row_chunk, read_values
+from connector.sources.cursor import (
+    CURSOR,
+    ColumnType,
+    CursorBound,
+    CursorKind,
+    CursorWatch,
+    replace_cursor,
+    uses_cursor,
+)
 from connector.sources.header_row import name_columns
 
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
@@ -30,7 +38,7 @@ _COLUMN_TYPES: tuple[tuple[Callable[[pa.DataType], bool], ColumnType], ...] = (
 )  # fmt: skip
 
 
-_TYPES_ARROW_CHANGES = frozenset({"time with time zone", "time", "bit", "interval", "uhugeint", "bignum"})
+_TYPES_CHANGED_BY_ARROW = frozenset({"time with time zone", "time", "bit", "interval", "uhugeint", "bignum"})
 """Types with values that Arrow changes (24:00, a time zone, the largest numbers) or cannot write as text. DuckDB casts
 such values to texts."""
 
@@ -59,7 +67,7 @@ class DuckdbSource(CloseableResource):
                 raise SourceError(f"{self.name}: {describe_error(error)}") from None
         self._is_unread = True
 
-    def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
+    def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`."""
         first_row_number = 1
         try:
@@ -71,7 +79,7 @@ class DuckdbSource(CloseableResource):
             for batch in self._reader:
                 values = [read_values(column) for column in batch.columns]
                 for index in self._lossy_indices:
-                    values[index] = [None if value is None else NoText(str(value)) for value in values[index]]
+                    values[index] = [None if value is None else UnreadableValue(str(value)) for value in values[index]]
                 if batch.num_rows and self._watch is not None:
                     self._watch.record(values[self.columns.index(self._watch.column)], first_row_number)
                 if batch.num_rows:
@@ -104,14 +112,14 @@ class DuckdbSource(CloseableResource):
         self.columns = name_columns(relation.columns)
         cursor = None if self._watch is None else self._watch.column
         column_sqls = [
-            f"#{column_number}" if name == cursor else _build_column_sql(column_number, kind)
-            for column_number, (name, kind) in enumerate(zip(self.columns, relation.types, strict=True), 1)
+            f"#{column_number}" if name == cursor else _build_column_sql(column_number, duckdb_type)
+            for column_number, (name, duckdb_type) in enumerate(zip(self.columns, relation.types, strict=True), 1)
         ]
         self._cast_indices = [index for index, column in enumerate(column_sqls) if not column.startswith("#")]
         self._lossy_indices = [
             index
-            for index, kind in enumerate(relation.types)
-            if index not in self._cast_indices and _is_changed_by_arrow(kind)
+            for index, duckdb_type in enumerate(relation.types)
+            if index not in self._cast_indices and _is_changed_by_arrow(duckdb_type)
         ]
         if self._cast_indices:
             relation = relation.project(", ".join(column_sqls))
@@ -120,20 +128,20 @@ class DuckdbSource(CloseableResource):
         return open_reader(CHUNK_ROWS)
 
 
-def _build_column_sql(column_number: int, kind: Any) -> str:
+def _build_column_sql(column_number: int, duckdb_type: Any) -> str:
     """Return the SQL of the column with this number (from 1). Cast the column to text if Arrow would change its
     values."""
-    if kind.id in _TYPES_ARROW_CHANGES:
+    if duckdb_type.id in _TYPES_CHANGED_BY_ARROW:
         return f"cast(#{column_number} as varchar)"
-    if kind.id == "list" and kind.children[0][1].id in _TYPES_ARROW_CHANGES:
+    if duckdb_type.id == "list" and duckdb_type.children[0][1].id in _TYPES_CHANGED_BY_ARROW:
         return f"cast(#{column_number} as varchar[])"
     return f"#{column_number}"
 
 
-def _is_changed_by_arrow(kind: Any) -> bool:
+def _is_changed_by_arrow(duckdb_type: Any) -> bool:
     """Return whether Arrow would change values of this type, or of a type inside it."""
-    inner_types = kind.children if kind.id in ("list", "array", "struct", "map", "union") else ()
-    return kind.id in _TYPES_ARROW_CHANGES or any(
+    inner_types = duckdb_type.children if duckdb_type.id in ("list", "array", "struct", "map", "union") else ()
+    return duckdb_type.id in _TYPES_CHANGED_BY_ARROW or any(
         _is_changed_by_arrow(part) for _, part in inner_types if not isinstance(part, int)
     )
 
@@ -168,7 +176,7 @@ def open_duckdb(
     cursor_sql = f"${CURSOR}"
     if cursor_bound.value is None:
         cursor_sql = f"CAST({cursor_sql} AS {_SQL_TYPE_BY_KIND[cursor_bound.kind]})"
-    query_sql = mark_cursor(query, "duckdb", cursor_sql)
+    query_sql = replace_cursor(query, "duckdb", cursor_sql)
     return DuckdbSource(
         path, query_sql, {CURSOR: cursor_bound.value} if uses_cursor(query, "duckdb") else {}, cursor_watch
     )

@@ -68,9 +68,9 @@ class CheckedFile(CloseableResource):
         self.name, self.columns, self.state = source.name, source.columns, source_input.state
         self._source, self._input = source, source_input
 
-    def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
+    def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`. Raises SourceError also if the file has changed since it was opened."""
-        chunks = self._source.chunks(used_columns)
+        chunks = self._source.read_chunks(used_columns)
         while True:
             chunk = None
             try:
@@ -168,14 +168,14 @@ class MatchedFiles(CloseableResource):
         self.columns = tuple(dict.fromkeys(name for columns in self.columns_by_file.values() for name in columns))
         self._open: Source | None = None
 
-    def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
+    def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`. Raises SourceError also if a file has changed since the run began."""
         for index, (path, columns) in enumerate(self.columns_by_file.items()):
             with self._opener(path) as source:
                 self._open = source
                 if source.columns != columns or getattr(source, "state", None) != self._states[path]:
                     raise SourceError(f"{path}: has changed since the run began. Wait until it is complete; run again")
-                for chunk in source.chunks(used_columns):
+                for chunk in source.read_chunks(used_columns):
                     read_share = (
                         None if chunk.read_share is None else (index + chunk.read_share) / len(self.columns_by_file)
                     )

@@ -52,8 +52,8 @@ class JsonLinesSource(CloseableResource):
             if (inner_keys := [path for path in nested_keys if path.startswith(f"{key}.")])
         }
 
-    def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
-        """Yield all records, as `Source.chunks` does. The number of a row is the number of its line."""
+    def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
+        """Yield all records, as `Source.read_chunks` does. The number of a row is the number of its line."""
         size = max(os.fstat(self._input.file.fileno()).st_size, 1)
         for lines in self._read_lines():
             yield replace(self._build_chunk(lines, used_columns), read_share=self._input.file.tell() / size)

@@ -20,7 +20,7 @@ from connector import databases
 from connector.databases import explain, format_url, parse_url
 from connector.errors import ConfigurationError, ContentError, SourceError, UnreachableError
 from connector.rows import Chunk, CloseableResource, Source
-from connector.sources.cell_text import CHUNK_ROWS, NoText, build_row_chunk
+from connector.sources.cell_text import CHUNK_ROWS, UnreadableValue, build_row_chunk
 from connector.sources.cursor import (
     CURSOR,
     MYSQL,
@@ -31,8 +31,8 @@ from connector.sources.cursor import (
     CursorWatch,
     build_query,
     build_select,
-    explain_write,
-    mark_cursor,
+    explain_writing_query,
+    replace_cursor,
 )
 from connector.sources.cursor_columns import (
     OFFSET_FUNCTION,
@@ -83,7 +83,7 @@ class QuerySource(CloseableResource):
         self.columns = self._execute_query()
         self._is_unread = True
 
-    def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
+    def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`."""
         if not self._is_unread and self._execute_query() != self.columns:
             raise SourceError(f"{self.name}: its columns have changed since the run began; run again")
@@ -181,7 +181,7 @@ def open_sql(
         from connector.sources.duckdb import open_duckdb  # imported here, because other databases do not need DuckDB
 
         return open_duckdb(parsed_url, query, table, cursor_bound, cursor_watch)
-    if query is not None and (reason := explain_write(query, database)):
+    if query is not None and (reason := explain_writing_query(query, database)):
         raise ConfigurationError(
             f"{format_url(parsed_url)}: {reason}, and a source only reads; write one SELECT, or one WITH that writes "
             "nothing"
@@ -245,7 +245,7 @@ class IncrementalSource(CloseableResource):
             return convert_session_time(value)
         return value
 
-    def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
+    def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`. Each call resets the recorded values of the cursor.
 
         After the last chunk, raises ConfigurationError if any value cannot be compared with the cursor.
@@ -264,7 +264,7 @@ class IncrementalSource(CloseableResource):
         self._source = self._open_query()
         if self._source.columns != self.columns:
             raise SourceError(f"{self.name}: its columns have changed since the run began; run again")
-        yield from self._source.chunks(used_columns)
+        yield from self._source.read_chunks(used_columns)
         if self.watch.wrong_kind_example is not None:
             row_number, value = self.watch.wrong_kind_example
             self._refuse_incomparable_values(self.watch.wrong_kind_count, value, f"row {row_number}: ")
@@ -306,7 +306,7 @@ class IncrementalSource(CloseableResource):
             columns, rows_sql = self.columns, self._query.rstrip().rstrip(";")
             if self._database == "sqlite":
                 # Without the cast, SQLite would compare a number as text with a column of texts.
-                rows_sql = mark_cursor(rows_sql, self._database, f"CAST(:{CURSOR} AS REAL)")
+                rows_sql = replace_cursor(rows_sql, self._database, f"CAST(:{CURSOR} AS REAL)")
         check_sql = build_check_sql(self._database, kind, self._type, rows_sql, columns, column)
         if check_sql is None:
             return timedelta()
@@ -360,16 +360,16 @@ def _build_engine(url: sa.URL, *, is_in_utc: bool = False) -> sa.Engine:
     Raises ConfigurationError for a missing driver. The message names the extra with the driver. Raises SourceError for
     a missing SQLite file, because SQLite would create the file.
     """
-    kind, database = url.get_backend_name(), url.database or ":memory:"
-    if kind == "sqlite" and database != ":memory:" and not database.startswith("file:"):
+    backend, database = url.get_backend_name(), url.database or ":memory:"
+    if backend == "sqlite" and database != ":memory:" and not database.startswith("file:"):
         if Path(database).is_dir():
             raise SourceError(f"{database}: is a folder, not a SQLite database")
         if not Path(database).exists():
             raise SourceError(f"{database}: there is no such SQLite database; check the path")
     engine = databases.build_engine(url)
-    if kind == "sqlite":
+    if backend == "sqlite":
         sa.event.listen(engine, "connect", _prepare_sqlite)
-    elif kind in ("mysql", "mariadb"):
+    elif backend in ("mysql", "mariadb"):
         sa.event.listen(engine, "connect", partial(_prepare_mysql, is_in_utc=is_in_utc))
     elif engine.driver == "psycopg":
         sa.event.listen(engine, "connect", _prepare_psycopg)
@@ -386,15 +386,15 @@ def _prepare_sqlite(connection: Any, _: object) -> None:
 
 def _prepare_psycopg(connection: Any, _: object) -> None:
     """Set how psycopg loads values. Arrays of user-defined types (enums, domains, types of extensions) are loaded as
-    lists, and composite values as `NoText`. Values that Python cannot represent are loaded as texts: intervals, whose
-    months have no fixed length, and dates and times beyond Python's range."""
+    lists, and composite values as `UnreadableValue`. Values that Python cannot represent are loaded as texts:
+    intervals, whose months have no fixed length, and dates and times beyond Python's range."""
     import psycopg
     from psycopg.adapt import Loader
     from psycopg.types import TypeInfo, datetime as types
 
     class CompositeLoader(Loader):
         def load(self, data: Any) -> object:
-            return NoText(bytes(data).decode("utf-8", "replace"))
+            return UnreadableValue(bytes(data).decode("utf-8", "replace"))
 
     for name, base in (
         ("date", types.DateLoader),

@@ -109,7 +109,7 @@ class WorkbookSource(CloseableResource):
             )
         self.columns = name_columns(names)
 
-    def chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
+    def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`. A cell with an error (#N/A) is not text."""
         rows_below = (row for row in _read_rows(self._sheet) if row[0] > self._header)
         filled_rows = (row for row in rows_below if row[0] in self._errors or _is_filled(row))

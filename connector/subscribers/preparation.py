@@ -397,7 +397,7 @@ def mark_suppressed_rows(
 def _read_at_most(source: Source, limit: int | None, used_columns: Collection[str]) -> Iterator[Chunk]:
     """Yield the chunks of the source with at most `limit` records."""
     remaining_count = limit
-    for chunk in source.chunks(used_columns):
+    for chunk in source.read_chunks(used_columns):
         if remaining_count is None:
             yield chunk
             continue

@@ -25,9 +25,9 @@ TAG_SEPARATOR: Final = "|"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def find_type(kind: FieldKind) -> pa.DataType:
+def find_arrow_type(field_kind: FieldKind) -> pa.DataType:
     """Return the type of a column of this kind. The service returns a zip as a string (service-api.md 2.1)."""
-    match kind:
+    match field_kind:
         case FieldKind.NUMBER:
             return pa.int64()
         case FieldKind.FLAG:
@@ -46,11 +46,11 @@ def find_type(kind: FieldKind) -> pa.DataType:
         ):
             return pa.string()
         case _:
-            assert_never(kind)
+            assert_never(field_kind)
 
 
 SCHEMA = pa.schema(
-    [pa.field(field.name, find_type(field.kind)) for field in FIELDS]
+    [pa.field(field.name, find_arrow_type(field.kind)) for field in FIELDS]
     + [pa.field(RUN_ID, pa.string()), pa.field(EXPORTED_AT, pa.timestamp("us", "UTC")), pa.field(INVALID, pa.string())]
 )
 """The columns of every export: all fields, the id of the run, the time of the run (UTC), and a JSON object with the
@@ -68,12 +68,16 @@ PAGE_SCHEMA = pa.schema([field for field in SCHEMA if field.name not in COLUMNS_
 """The columns of a page: the columns of an export without the columns of the run."""
 
 
-def select_columns(names: Collection[str] | None, *, has_run: bool = True) -> pa.Schema:
-    """Return the schema of an export with these fields (None: all fields). If `has_run`, the schema also has the
-    columns of the run."""
-    if names is None and has_run:
+def select_columns(names: Collection[str] | None, *, has_run_columns: bool = True) -> pa.Schema:
+    """Return the schema of an export with these fields (None: all fields). If `has_run_columns`, the schema also has
+    the columns of the run."""
+    if names is None and has_run_columns:
         return SCHEMA
-    chosen_names = {*(PAGE_SCHEMA.names if names is None else names), INVALID, *(COLUMNS_OF_RUN if has_run else ())}
+    chosen_names = {
+        *(PAGE_SCHEMA.names if names is None else names),
+        INVALID,
+        *(COLUMNS_OF_RUN if has_run_columns else ()),
+    }
     return pa.schema([field for field in SCHEMA if field.name in chosen_names])
 
 
@@ -109,8 +113,8 @@ def _build_run_columns(run_id: str, exported_at: datetime, row_count: int) -> di
 
 def build_text(value: str) -> pa.StringScalar:
     """Return a text as an Arrow scalar."""
-    data = value.encode()
-    return _build_scalar(pa.string(), struct.pack("=ii", 0, len(data)), data)
+    encoded_text = value.encode()
+    return _build_scalar(pa.string(), struct.pack("=ii", 0, len(encoded_text)), encoded_text)
 
 
 def build_time(value: datetime) -> pa.TimestampScalar:
@@ -118,20 +122,20 @@ def build_time(value: datetime) -> pa.TimestampScalar:
     return _build_scalar(pa.timestamp("us", "UTC"), struct.pack("=q", (value - _EPOCH) // timedelta(microseconds=1)))
 
 
-def build_null(kind: pa.DataType) -> pa.Scalar:
+def build_null(arrow_type: pa.DataType) -> pa.Scalar:
     """Return the null of this Arrow type."""
-    return pa.nulls(1, kind)[0]
+    return pa.nulls(1, arrow_type)[0]
 
 
 def build_numbers(*values: int) -> pa.Int32Array:
     """Return an Arrow array of whole numbers of up to 32 bits."""
-    data = struct.pack(f"={len(values)}i", *values)
-    return pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(data)])
+    packed_numbers = struct.pack(f"={len(values)}i", *values)
+    return pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(packed_numbers)])
 
 
-def _build_scalar(kind: pa.DataType, *data: bytes) -> pa.Scalar:
+def _build_scalar(arrow_type: pa.DataType, *buffers: bytes) -> pa.Scalar:
     """Return the first value of the array with these buffers."""
-    return pa.Array.from_buffers(kind, 1, [None, *map(pa.py_buffer, data)])[0]
+    return pa.Array.from_buffers(arrow_type, 1, [None, *map(pa.py_buffer, buffers)])[0]
 
 
 EMPTY_TEXT: Final = build_text("")
@@ -139,7 +143,7 @@ EMPTY_TEXT: Final = build_text("")
 
 _QUOTE, _COMMA = build_text('"'), build_text(",")
 _NULL_TEXT, _ZERO_NUMBER = build_null(pa.string()), build_numbers(0)[0]
-_BLANK = ord(" ")  # JSON must escape every character with a smaller number than the blank
+_SPACE_CODE = ord(" ")  # JSON must escape every character with a smaller number than the blank
 
 
 def format_lists_as_json(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -147,7 +151,7 @@ def format_lists_as_json(column: pa.ChunkedArray) -> pa.ChunkedArray:
     chunks = []
     for lists in column.chunks:
         data = lists.flatten().buffers()[2]
-        if data is not None and bool((np.frombuffer(data, np.uint8) < _BLANK).any()):
+        if data is not None and bool((np.frombuffer(data, np.uint8) < _SPACE_CODE).any()):
             texts = [None if tags is None else orjson.dumps(tags).decode() for tags in lists.to_pylist()]
             chunks.append(pa.array(texts, pa.string()))
         else:
@@ -171,7 +175,7 @@ def quote_lists(lists: pa.ListArray, opening_quote: str, closing_quote: str) -> 
 
 
 _UTC_SUFFIX = build_text("+00:00")
-_ISO_TIME = "%Y-%m-%dT%H:%M:%S"  # Arrow's %S includes the fraction: here microseconds
+_ISO_TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"  # Arrow's %S includes the fraction: here microseconds
 
 
 def join_tags(tags: list[str] | None) -> str | None:
@@ -198,29 +202,29 @@ def flatten_table(
         if pa.types.is_list(column.type) and format_lists is not None:
             column = format_lists(column)
         elif pa.types.is_timestamp(column.type):
-            column = pc.binary_join_element_wise(pc.strftime(column, _ISO_TIME), _UTC_SUFFIX, EMPTY_TEXT)
+            column = pc.binary_join_element_wise(pc.strftime(column, _ISO_TIME_FORMAT), _UTC_SUFFIX, EMPTY_TEXT)
         columns.append(column)
     return pa.Table.from_arrays(columns, names=table.column_names)
 
 
-def move_nuls(batch: pa.RecordBatch) -> pa.RecordBatch:
+def move_nuls_to_invalid(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the batch without U+0000, which some databases refuse. A value with U+0000 is replaced by null, and
     `_invalid` gets the value as JSON. A batch without U+0000 is returned unchanged."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     nul_values_by_row: dict[int, dict[str, object]] = {}
     for name in [name for name, column in columns.items() if _may_have_nul(column)]:
         values = columns[name].to_pylist()
-        rows = [row for row, value in enumerate(values) if value is not None and _has_nul(value)]
-        for row in rows:
-            nul_values_by_row.setdefault(row, {})[name] = values[row]
-            values[row] = None
+        row_indices = [row_index for row_index, value in enumerate(values) if value is not None and _has_nul(value)]
+        for row_index in row_indices:
+            nul_values_by_row.setdefault(row_index, {})[name] = values[row_index]
+            values[row_index] = None
         columns[name] = pa.array(values, columns[name].type)
     if not nul_values_by_row:
         return batch
-    texts = columns[INVALID].to_pylist()
-    for row, nul_values in nul_values_by_row.items():
-        texts[row] = json.dumps(json.loads(texts[row] or "{}") | nul_values)
-    columns[INVALID] = pa.array(texts, pa.string())
+    invalid_texts = columns[INVALID].to_pylist()
+    for row_index, nul_values in nul_values_by_row.items():
+        invalid_texts[row_index] = json.dumps(json.loads(invalid_texts[row_index] or "{}") | nul_values)
+    columns[INVALID] = pa.array(invalid_texts, pa.string())
     return pa.record_batch(list(columns.values()), schema=batch.schema)
 
 
@@ -228,8 +232,8 @@ def _may_have_nul(column: pa.Array) -> bool:
     texts = column.values if pa.types.is_list(column.type) else column
     if not pa.types.is_string(texts.type):
         return False
-    data = texts.buffers()[2]
-    return data is not None and b"\0" in data.to_pybytes()
+    text_buffer = texts.buffers()[2]
+    return text_buffer is not None and b"\0" in text_buffer.to_pybytes()
 
 
 def _has_nul(value: str | list[str]) -> bool:

@@ -49,10 +49,11 @@ class TableName:
 class Dialect:
     """The SQL of one kind of database, and the abilities of this kind.
 
-    `types` has the SQL type of each kind of column. `quotes` open and close a name. `parameter_prefix` begins the name
-    of a parameter. `catalog` and `default_schema` are written before the name of a table, and `temporary_prefix` before
-    the name of a temporary table. Three fields are templates: `differs_template` (the condition that two values differ,
-    even if one is null), `bytes_template` (the bytes of a text) and `first_row_template` (a query for one row).
+    `type_by_kind` has the SQL type of each kind of column. `quotes` open and close a name. `parameter_prefix` begins
+    the name of a parameter. `catalog` and `default_schema` are written before the name of a table, and
+    `temporary_prefix` before the name of a temporary table. Three fields are templates: `difference_template` (the
+    condition that two values differ, even if one is null), `bytes_template` (the bytes of a text) and
+    `first_row_template` (a query for one row).
 
     - `can_undo_tables`: a rollback also undoes the creation of tables.
     - `can_cast_null`: null can be cast to the type of a column, so that wrong types show without rows.
@@ -63,7 +64,7 @@ class Dialect:
     - `is_columnar`: joins need no index, and an UPDATE of a list is slow (see connector.warehouse.duckdb).
     """
 
-    types: Mapping[ColumnKind, str]
+    type_by_kind: Mapping[ColumnKind, str]
     quotes: tuple[str, str] = ('"', '"')
     parameter_prefix: str = ":"
     catalog: str | None = None
@@ -71,7 +72,7 @@ class Dialect:
     temporary_prefix: str = ""
     table_options: str = ""
     stage_options: str = ""
-    differs_template: str = "{} IS DISTINCT FROM {}"
+    difference_template: str = "{} IS DISTINCT FROM {}"
     bytes_template: str = "{}"
     first_row_template: str = "SELECT 1 FROM {} LIMIT 1"
     can_undo_tables: bool = True
@@ -88,21 +89,21 @@ class Dialect:
 
     def format_name(self, name: TableName) -> str:
         """Return a table's quoted name, with its catalog and schema."""
-        parts = (self.catalog, name.schema or self.default_schema, name.table)
-        return ".".join(self.quote(part) for part in parts if part is not None)
+        name_parts = (self.catalog, name.schema or self.default_schema, name.table)
+        return ".".join(self.quote(part) for part in name_parts if part is not None)
 
     def format_names(self, names: Sequence[str]) -> str:
         """Return the quoted names, separated by commas."""
         return ", ".join(map(self.quote, names))
 
-    def format_differs_condition(self, left_sql: str, right_sql: str, kind: ColumnKind) -> str:
+    def format_difference_condition(self, left_sql: str, right_sql: str, kind: ColumnKind) -> str:
         """Return the condition that two values differ. Texts are compared by bytes, and null is equal to null."""
         if kind in (ColumnKind.TEXT, ColumnKind.TAGS):
             left_sql, right_sql = self.bytes_template.format(left_sql), self.bytes_template.format(right_sql)
-        return self.differs_template.format(left_sql, right_sql)
+        return self.difference_template.format(left_sql, right_sql)
 
 
-Values = Mapping[str, object]
+ParameterValues = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +112,10 @@ class Statement:
     mark."""
 
     text: str
-    values: Values = field(default_factory=dict)
+    values: ParameterValues = field(default_factory=dict)
 
 
-class Interrupted(Exception):  # noqa: N818 - a requested stop, not an error
+class ExportInterrupted(Exception):  # noqa: N818 - a requested stop, not an error
     """The error of an export that was interrupted before its commit. Nothing was written."""
 
 
@@ -135,22 +136,22 @@ class Interruption:
         if cancel is not None:
             cancel()
 
-    def check(self) -> None:
-        """Raise Interrupted if `interrupt` was called."""
+    def raise_if_interrupted(self) -> None:
+        """Raise ExportInterrupted if `interrupt` was called."""
         if self._is_interrupted:
-            raise Interrupted
+            raise ExportInterrupted
 
     def begin_commit(self) -> None:
-        """Record that the commit begins. Raises Interrupted if `interrupt` was called."""
+        """Record that the commit begins. Raises ExportInterrupted if `interrupt` was called."""
         with self._lock:
-            self.check()
+            self.raise_if_interrupted()
             self.is_committing = True
 
     @contextmanager
-    def cancel_by(self, cancel: Callable[[], None]) -> Iterator[None]:
+    def register_cancel(self, cancel: Callable[[], None]) -> Iterator[None]:
         """Within the context, make `interrupt` call `cancel`."""
         with self._lock:
-            self.check()
+            self.raise_if_interrupted()
             self._cancel = cancel
         try:
             yield
@@ -172,9 +173,9 @@ class StagedRows:
     schema: pa.Schema
     read: Callable[[], Iterator[pa.RecordBatch]]
 
-    def map(self, convert: Callable[[pa.RecordBatch], pa.RecordBatch]) -> "StagedRows":
-        """Return rows with the function `convert` applied to each batch when the batch is read."""
-        return StagedRows(self.schema, lambda: map(convert, self.read()))
+    def map(self, convert_batch: Callable[[pa.RecordBatch], pa.RecordBatch]) -> "StagedRows":
+        """Return rows with the function `convert_batch` applied to each batch when the batch is read."""
+        return StagedRows(self.schema, lambda: map(convert_batch, self.read()))
 
 
 class Stage:
@@ -223,7 +224,7 @@ def open_stage(schema: pa.Schema, folder: Path | None = None) -> Stage:
 
 class Database(Protocol):
     """One database. `connect` opens a transaction, and the other methods work in this transaction. The methods raise
-    the classes in `errors`, and Interrupted. `str()` returns a name for messages, without secrets."""
+    the classes in `errors`, and ExportInterrupted. `str()` returns a name for messages, without secrets."""
 
     dialect: Dialect
 
@@ -236,7 +237,7 @@ class Database(Protocol):
         database is a file and the file is missing, create the file."""
 
     def commit(self, interruption: Interruption) -> None:
-        """Commit the transaction. Raises Interrupted if the interruption was requested before the commit."""
+        """Commit the transaction. Raises ExportInterrupted if the interruption was requested before the commit."""
 
     def run(self, statement: Statement) -> int:
         """Execute a statement, and return the number of rows that the statement has changed."""
@@ -282,8 +283,8 @@ MAX_LOCK_WAIT_S = 30.0
 _LOCK_PAUSE_S = 0.05
 
 
-def make_file(path: Path, create: Callable[[Path], None]) -> None:
-    """Create a missing database file by calling `create`. `create` may raise OSError.
+def make_file(path: Path, create_file: Callable[[Path], None]) -> None:
+    """Create a missing database file by calling `create_file`. `create_file` may raise OSError.
 
     Raises ConfigurationError for a path that is not a writable file. Also raises ConfigurationError if the journal of a
     deleted database is there, because the journal would damage a new database.
@@ -304,7 +305,7 @@ def make_file(path: Path, create: Callable[[Path], None]) -> None:
                 "away, or name another path."
             )
     try:
-        create(path)
+        create_file(path)
     except FileExistsError:  # another export has created the file
         pass
     except OSError as error:
@@ -323,7 +324,7 @@ def wait_for_lock(
     seconds, raise the error of the last attempt."""
     deadline = time.monotonic() + max_lock_wait_s
     while True:
-        interruption.check()
+        interruption.raise_if_interrupted()
         try:
             return attempt()
         except Exception as error:

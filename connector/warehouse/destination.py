@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from connector.databases import DatabaseUrl
 
 
-MAX_SHRINK = 0.5
+DEFAULT_MAX_SHRINK = 0.5
 """The default share of subscribers that the list may lose between two exports. If the list lost half of its
 subscribers, the cause is most often a wrong token or filter."""
 
@@ -102,29 +102,30 @@ _UNSUPPORTED_WAREHOUSES = {
     "databricks": "Databricks",
 }
 _MYSQL_BACKENDS = ("mysql", "mariadb")
-_DESTINATIONS = (
+_DESTINATIONS_MESSAGE = (
     f"a file (for receipts, a folder) ending in {', '.join(_FORMAT_BY_SUFFIX)}, .csv.gz or .jsonl.gz, such an object "
     "in a store (s3://bucket/x.parquet), - (standard output), or a database as postgresql://user@host/database, "
     "mysql://user@host/database, duckdb:///warehouse.duckdb or sqlite:///warehouse.db (four slashes for an absolute "
     "path), or the URL of another one whose SQLAlchemy dialect is installed; or a Delta table, as delta://folder or "
     "delta://s3://bucket/folder"
 )
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://(.*)", re.DOTALL)
+_URL_PATTERN = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://(.*)", re.DOTALL)
 _RESERVED_PREFIX = "_connector_"
-_CREDENTIALS = re.compile(r"(?<=://).*@", re.DOTALL)  # up to the last @, because a password may contain a slash or an @
+_CREDENTIALS_PATTERN = re.compile(r"(?<=://).*@", re.DOTALL)
+"""The credentials of a URL, up to the last @, because a password may contain a slash or an @."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
     """The options of a file. Only CSV uses them.
 
-    `is_for_excel`: write a byte order mark, by which Excel recognises UTF-8, and tags as `a|b`. `is_guarded`: write an
-    apostrophe before each text that a spreadsheet would run as a formula.
+    `is_for_excel`: write a byte order mark, by which Excel recognises UTF-8, and tags as `a|b`. `has_guarded_formulas`:
+    write an apostrophe before each text that a spreadsheet would run as a formula.
     """
 
     delimiter: str = ","
     is_for_excel: bool = False
-    is_guarded: bool = False
+    has_guarded_formulas: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +217,7 @@ def parse_destination(
     Raises ConfigurationError for a destination that cannot be written: its suffix is unknown, its driver or folder is
     missing, or it does not have an option. The message shows no password of a URL.
     """
-    url_match = _URL.fullmatch(text)
+    url_match = _URL_PATTERN.fullmatch(text)
     scheme = url_match[1].lower() if url_match else ""
     if (warehouse := _UNSUPPORTED_WAREHOUSES.get(scheme.partition("+")[0])) is not None:
         raise ConfigurationError(
@@ -238,7 +239,9 @@ def parse_destination(
         destination_format = _FORMAT_BY_DRIVER.get(url.drivername, Format.SQL)
         path = Path(url.database or url.host or "database")
     file_options = FileOptions(
-        "\t" if delimiter == "tab" else delimiter or ",", is_for_excel=csv_dialect == "excel", is_guarded=guard_formulas
+        "\t" if delimiter == "tab" else delimiter or ",",
+        is_for_excel=csv_dialect == "excel",
+        has_guarded_formulas=guard_formulas,
     )
     destination = Destination(
         destination_format, path, table, schema, Mode(mode), url, check_columns(columns), overwrite,
@@ -265,15 +268,15 @@ def parse_destination(
     return destination
 
 
-RECEIPTS = "subscriber_receipts"
+RECEIPTS_TABLE = "subscriber_receipts"
 """The default name of a table of receipts."""
 
 
-def parse_receipts(text: str, *, table: str = RECEIPTS, schema: str | None = None) -> Destination:
+def parse_receipts(text: str, *, table: str = RECEIPTS_TABLE, schema: str | None = None) -> Destination:
     """Return the destination of receipts: a table, or a folder that has one file for each run. The suffix of the folder
     decides the format of the files. Raises ConfigurationError."""
-    is_url, path = _URL.fullmatch(text) is not None, Path(text)
-    if text.lower().startswith(f"{Format.DELTA}://") and table == RECEIPTS:
+    is_url, path = _URL_PATTERN.fullmatch(text) is not None, Path(text)
+    if text.lower().startswith(f"{Format.DELTA}://") and table == RECEIPTS_TABLE:
         table = "subscribers"
     try:
         if is_url:
@@ -327,26 +330,26 @@ def check_partition(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _find_file_format(text: str, option: str | None) -> Format:
+def _find_file_format(text: str, format_option: str | None) -> Format:
     """Return the format of a file. The suffix decides, or else the option. Raises ConfigurationError."""
-    name = Path(text)
-    is_packed = name.suffix.lower() == _GZIP_SUFFIX
-    file_format = _FORMAT_BY_SUFFIX.get((Path(name.stem) if is_packed else name).suffix.lower())
-    if text == STANDARD_OUTPUT and option is None:
+    path = Path(text)
+    is_packed = path.suffix.lower() == _GZIP_SUFFIX
+    file_format = _FORMAT_BY_SUFFIX.get((Path(path.stem) if is_packed else path).suffix.lower())
+    if text == STANDARD_OUTPUT and format_option is None:
         file_format = Format.CSV
-    elif file_format is None and option is not None:
-        file_format = Format(option)
+    elif file_format is None and format_option is not None:
+        file_format = Format(format_option)
     if file_format is None or (is_packed and find_format_traits(file_format).is_compressed):
-        suffix = name.suffix  # not the whole text, because it may be a mistyped URL with a password
-        is_secret = not is_store_url(text) and any(character in text for character in "@:=")
-        is_plain = suffix[1:].isalnum() and len(suffix) < 9 and not is_secret
+        suffix = path.suffix  # not the whole text, because it may be a mistyped URL with a password
+        may_have_password = not is_store_url(text) and any(character in text for character in "@:=")
+        is_plain_suffix = suffix[1:].isalnum() and len(suffix) < 9 and not may_have_password
         shown_text = (
-            f"a file ending in {suffix!r}" if is_plain else "this text, which is neither a file's name nor a URL"
+            f"a file ending in {suffix!r}" if is_plain_suffix else "this text, which is neither a file's name nor a URL"
         )
-        raise ConfigurationError(f"Cannot write to {shown_text}. Name {_DESTINATIONS}.")
-    if option is not None and file_format != option:
+        raise ConfigurationError(f"Cannot write to {shown_text}. Name {_DESTINATIONS_MESSAGE}.")
+    if format_option is not None and file_format != format_option:
         raise ConfigurationError(
-            f"{text} is written as {file_format}: leave out the format {option}, or name another place."
+            f"{text} is written as {file_format}: leave out the format {format_option}, or name another place."
         )
     return file_format
 
@@ -377,7 +380,7 @@ def _parse_server(text: str) -> "DatabaseUrl":
     try:
         build_engine(url)
     except ConfigurationError as error:
-        raise ConfigurationError(f"Cannot write to {error}. Or name {_DESTINATIONS}.") from None
+        raise ConfigurationError(f"Cannot write to {error}. Or name {_DESTINATIONS_MESSAGE}.") from None
     return url
 
 
@@ -385,19 +388,21 @@ def _read_database_path(text: str, url_tail: str) -> str:
     """Return the path of a database URL after decoding: `%20` is a blank, and `%25` a percent sign."""
     path = unquote(url_tail.removeprefix("/"))
     if not url_tail.startswith("/") or path in ("", ":memory:") or "?" in url_tail:
-        shown_url = _CREDENTIALS.sub("***@", text.split("?", 1)[0])
-        raise ConfigurationError(f"{shown_url!r} names no database file that stays. Name {_DESTINATIONS}.")
+        shown_url = _CREDENTIALS_PATTERN.sub("***@", text.split("?", 1)[0])
+        raise ConfigurationError(f"{shown_url!r} names no database file that stays. Name {_DESTINATIONS_MESSAGE}.")
     return path
 
 
 def _check_names(destination_format: Format, table: str, schema: str | None) -> None:
-    for noun, name in (("table", table), ("schema", schema)):
+    for name_kind, name in (("table", table), ("schema", schema)):
         if name is not None and (not name.strip() or not name.isprintable() or ":" in name):
-            raise ConfigurationError(f"The {noun} cannot be called {name!r}: choose a readable name without a colon.")
+            raise ConfigurationError(
+                f"The {name_kind} cannot be called {name!r}: choose a readable name without a colon."
+            )
         if name is not None and name.lower().startswith(
             (_RESERVED_PREFIX, "sqlite_") if destination_format is Format.SQLITE else _RESERVED_PREFIX
         ):
-            raise ConfigurationError(f"Names like {name!r} are reserved: choose another {noun}.")
+            raise ConfigurationError(f"Names like {name!r} are reserved: choose another {name_kind}.")
     if destination_format is Format.SQLITE and schema is not None:
         raise ConfigurationError("SQLite has no schemas: leave `schema` out, or use DuckDB.")
 
@@ -405,16 +410,16 @@ def _check_names(destination_format: Format, table: str, schema: str | None) -> 
 def _refuse_useless_options(destination: Destination, file_format: str | None, *, has_delimiter: bool) -> None:
     """Raise ConfigurationError for an option that this kind of destination does not have."""
     is_table, is_csv = destination.is_database, destination.format is Format.CSV
-    is_delta, is_output = destination.format is Format.DELTA, destination.is_standard_output
-    has_permissions = destination.object_url is None and not is_output and (is_delta or not is_table)
+    is_delta, is_standard_output = destination.format is Format.DELTA, destination.is_standard_output
+    has_permissions = destination.object_url is None and not is_standard_output and (is_delta or not is_table)
     is_refused_by_key = {
-        "guard_formulas": destination.file_options.is_guarded and not is_csv,
+        "guard_formulas": destination.file_options.has_guarded_formulas and not is_csv,
         "csv_dialect": destination.file_options.is_for_excel and not is_csv,
         "delimiter": has_delimiter and not is_csv,
         "run_columns": is_table and not destination.has_run_columns,
         "format": is_table and file_format is not None,
         "group_readable": destination.is_group_readable and not has_permissions,
-        "overwrite": destination.overwrite and is_output,
+        "overwrite": destination.overwrite and is_standard_output,
         "partition_by": bool(destination.partition_by) and not is_delta,
         "table": is_delta and destination.table != "subscribers",
         "schema": is_delta and destination.schema is not None,
@@ -437,11 +442,11 @@ def _refuse_useless_options(destination: Destination, file_format: str | None, *
 
 def _check_file_path(path: Path) -> None:
     try:
-        kind = read_target_kind(path)
+        target_kind = read_target_kind(path)
     except (OSError, ValueError) as error:
         # The cause may be a link to itself, a name that is too long, or a NUL in the name.
         raise ConfigurationError(f"{str(path)!r} cannot be written ({error}): name another place.") from None
-    if kind is TargetKind.FOLDER:
+    if target_kind is TargetKind.FOLDER:
         raise ConfigurationError(f"{path} is a directory: name a file in it.")
     if not path.parent.is_dir():
         raise ConfigurationError(f"The directory {path.parent} does not exist: create it, or name another place.")

@@ -42,7 +42,7 @@ _ROWS_NAME = "_connector_rows"
 """The name by which a statement reads the rows to load."""
 
 _DIALECT = Dialect(
-    types={
+    type_by_kind={
         ColumnKind.TEXT: "VARCHAR",
         ColumnKind.NAME: "VARCHAR",
         ColumnKind.WHOLE_NUMBER: "BIGINT",
@@ -114,7 +114,7 @@ class DuckdbDatabase:
         attach_sql = f"ATTACH '{path}' AS {_CATALOG_NAME} (TYPE duckdb, ROW_GROUP_SIZE {_ROW_GROUP_SIZE})"
         try:
             wait_for_lock(partial(connection.execute, attach_sql), _is_locked, self._max_lock_wait_s, interruption)
-            with _open_empty_folder(self._spill_folder), interruption.cancel_by(connection.interrupt):
+            with _open_empty_folder(self._spill_folder), interruption.register_cancel(connection.interrupt):
                 connection.begin()
                 self._is_in_transaction = True
                 yield
@@ -167,8 +167,8 @@ class DuckdbDatabase:
     def load(self, table: str, rows: StagedRows, shared_values: Mapping[str, object]) -> int:
         """Load the rows as an Arrow stream."""
         columns = _DIALECT.format_names([*rows.schema.names, *shared_values])
-        parameter_marks = (f"${name}" for name in shared_values)
-        selected_sql = ", ".join([_DIALECT.format_names(rows.schema.names), *parameter_marks])
+        parameter_placeholders = (f"${name}" for name in shared_values)
+        selected_sql = ", ".join([_DIALECT.format_names(rows.schema.names), *parameter_placeholders])
         insert_sql = f"INSERT INTO {table} ({columns}) SELECT {selected_sql} FROM {_ROWS_NAME}"  # noqa: S608 - names, quoted
         self.connection.register(_ROWS_NAME, pa.RecordBatchReader.from_batches(rows.schema, rows.read()))
         row_count = self.run(Statement(insert_sql, shared_values))

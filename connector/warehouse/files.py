@@ -82,11 +82,11 @@ class DiskTarget:
 
     @property
     def is_free(self) -> bool:
-        kind = read_target_kind(self._path)
-        if kind not in (TargetKind.FREE, TargetKind.FILE):
+        target_kind = read_target_kind(self._path)
+        if target_kind not in (TargetKind.FREE, TargetKind.FILE):
             # Only a file is allowed, because opening a pipe would wait for a reader.
-            raise ConfigurationError(f"{self} is {kind.value}: export to a file, or to - (standard output).")
-        return kind is TargetKind.FREE
+            raise ConfigurationError(f"{self} is {target_kind.value}: export to a file, or to - (standard output).")
+        return target_kind is TargetKind.FREE
 
     def open_old_file(self) -> BinaryIO:
         return self._path.open("rb")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def open_writer(destination: Destination) -> Writer:
     """Return the writer of a destination. Raises ConfigurationError for a missing driver."""
-    schema = select_columns(destination.columns, has_run=destination.has_run_columns)
+    schema = select_columns(destination.columns, has_run_columns=destination.has_run_columns)
     if destination.format is Format.DELTA:
         from connector.warehouse.delta import DeltaWriter
 

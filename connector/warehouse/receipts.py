@@ -18,7 +18,7 @@ from connector.warehouse.destination import Destination, Format, split_suffix
 from connector.warehouse.opening import find_format, open_database, open_target
 from connector.warehouse.statements import Column
 
-ROW_SCHEMA = pa.schema(
+RECEIPT_ROW_SCHEMA = pa.schema(
     [
         pa.field("identity", pa.string()),
         pa.field("outcome", pa.string()),
@@ -29,7 +29,7 @@ ROW_SCHEMA = pa.schema(
 )
 """The columns that differ between the receipts of a run."""
 
-COLUMNS: Mapping[str, Column] = {
+RECEIPT_COLUMNS: Mapping[str, Column] = {
     "run_id": Column(ColumnKind.NAME, "Id of the run."),
     "job": Column(ColumnKind.TEXT, "Name of the job."),
     "identity": Column(ColumnKind.TEXT, "Email or client_user_id of the subscriber."),
@@ -51,8 +51,8 @@ COLUMNS: Mapping[str, Column] = {
 
 
 def write_receipts(destination: Destination, run_id: str, job: str, read_at: datetime, rows: StagedRows) -> None:
-    """Write the receipts of a run. `rows` have the columns of ROW_SCHEMA. `read_at` is the time when the rows were read
-    from the ledger.
+    """Write the receipts of a run. `rows` have the columns of RECEIPT_ROW_SCHEMA. `read_at` is the time when the rows
+    were read from the ledger.
 
     Raises ConfigurationError for a destination that cannot store receipts, and RunAborted if the destination fails.
     """
@@ -80,14 +80,15 @@ def _write_table(destination: Destination, run_id: str, job: str, read_at: datet
             stored_name, columns = database.find_table(name)
             if stored_name is None:
                 column_sqls = (
-                    f"{dialect.quote(column)} {dialect.types[kind]}" for column, (kind, _) in COLUMNS.items()
+                    f"{dialect.quote(column)} {dialect.type_by_kind[kind]}"
+                    for column, (kind, _) in RECEIPT_COLUMNS.items()
                 )
                 database.run(
                     Statement(f"CREATE TABLE {target} ({', '.join(column_sqls)}) {dialect.table_options}".rstrip())
                 )
-            elif {column.lower() for column in columns} != set(COLUMNS):
+            elif {column.lower() for column in columns} != set(RECEIPT_COLUMNS):
                 raise ConfigurationError(
-                    f"{destination} has other columns than receipts ({', '.join(COLUMNS)}): name another table"
+                    f"{destination} has other columns than receipts ({', '.join(RECEIPT_COLUMNS)}): name another table"
                 )
             condition = f"{dialect.quote('run_id')} = {dialect.parameter_prefix}run_id"
             database.run(Statement(f"DELETE FROM {target} WHERE {condition}", {"run_id": run_id}))  # noqa: S608 - quoted
@@ -124,5 +125,7 @@ def _read_table(rows: StagedRows, run_id: str, job: str, read_at: datetime) -> p
     """Return the rows with all columns of a receipt."""
     table = pa.Table.from_batches(rows.read(), rows.schema)
     shared_values = {"run_id": run_id, "job": job, "at": pa.scalar(read_at, pa.timestamp("us", "UTC"))}
-    columns = [pa.repeat(shared_values[name], len(table)) if name in shared_values else table[name] for name in COLUMNS]
-    return pa.table(columns, names=list(COLUMNS))
+    columns = [
+        pa.repeat(shared_values[name], len(table)) if name in shared_values else table[name] for name in RECEIPT_COLUMNS
+    ]
+    return pa.table(columns, names=list(RECEIPT_COLUMNS))

@@ -25,7 +25,7 @@ COLUMNS_OF_RUN = (RUN_ID, EXPORTED_AT)
 ID = "id"
 DELETED_AT = "deleted_at"
 VALID_FROM, VALID_TO, IS_CURRENT = "valid_from", "valid_to", "is_current"
-RUNS = "_connector_runs"
+RUNS_TABLE = "_connector_runs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class FinishedRun:
     row_count: int
 
 
-FINISHED_COLUMNS = ("number", "run_id", "mode", "verdict", "filters", "rows_written")
+FINISHED_RUN_COLUMNS = ("number", "run_id", "mode", "verdict", "filters", "rows_written")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,20 +187,24 @@ def check_target(
             f"{target_name} is kept in the mode {target_state.runs[0].mode}, not {mode}. Export to another table, or "
             "drop this one."
         )
-    existing_names = {name.lower() for name in target_state.columns}
-    missing_names = [name for name in columns if name.lower() not in existing_names]
-    if missing_names:
+    existing_column_names = {name.lower() for name in target_state.columns}
+    missing_column_names = [name for name in columns if name.lower() not in existing_column_names]
+    if missing_column_names:
         raise ConfigurationError(
-            f"{target_name} lacks {', '.join(missing_names)}, which this export has. Leave these columns out with "
+            f"{target_name} lacks {', '.join(missing_column_names)}, which this export has. Leave these columns out "
+            "with "
             "--columns (in a job columns:), export to another table, or drop this table."
         )
-    written_names = {name.lower() for name in columns}
-    needed_names = [
-        name for name, is_needed in target_state.columns.items() if is_needed and name.lower() not in written_names
+    written_column_names = {name.lower() for name in columns}
+    needed_column_names = [
+        name
+        for name, is_needed in target_state.columns.items()
+        if is_needed and name.lower() not in written_column_names
     ]
-    if needed_names:
+    if needed_column_names:
         raise ConfigurationError(
-            f"{target_name} needs a value in {', '.join(needed_names)} for each row, and this export has no values "
+            f"{target_name} needs a value in {', '.join(needed_column_names)} for each row, and this export has no "
+            "values "
             "for it. Allow NULL in the column, set a default for the column, or export to another table."
         )
     if target_state.referrers:
@@ -213,10 +217,11 @@ def check_target(
 def check_filters(filters: Mapping[str, object], mode: Mode, columns: Sequence[str]) -> None:
     """Raise ConfigurationError if the export lacks a column of its filters and the mode needs the column to find
     subscribers who have left the list."""
-    missing_names = [name for name in filters if name not in columns]
-    if missing_names and mode.is_by_id:
+    missing_column_names = [name for name in filters if name not in columns]
+    if missing_column_names and mode.is_by_id:
         raise ConfigurationError(
-            f"The export is filtered by {', '.join(missing_names)}, which its columns lack. The mode {mode} needs "
+            f"The export is filtered by {', '.join(missing_column_names)}, which its columns lack. The mode {mode} "
+            "needs "
             "these columns to find subscribers who have left the list. Add the columns to --columns."
         )
 
@@ -233,14 +238,14 @@ def refuse_if_superseded(
         )
     if mode is Mode.APPEND:
         return
-    newer_numbers = [
+    newer_run_numbers = [
         finished_run.number
         for finished_run in target_state.runs
         if finished_run.number > own_run_number and _may_overlap(mode, finished_run.filters, run.filters)
     ]
-    if newer_numbers:
+    if newer_run_numbers:
         raise RunAborted(
-            f"Another export to {target_name} began later (number {newer_numbers[0]}; this export has the number "
+            f"Another export to {target_name} began later (number {newer_run_numbers[0]}; this export has the number "
             f"{own_run_number}) and was written earlier. This export has older rows, so it was not written. Run again."
         )
 

@@ -55,9 +55,9 @@ class SqlalchemyDatabase:
 
     dialect: Dialect
 
-    def __init__(self, url: DatabaseUrl, defaults: Mapping[str, object] | None = None, **options: Any) -> None:
-        """Create the engine. `defaults` are arguments for the driver. The URL may override them."""
-        arguments = {name: value for name, value in (defaults or {}).items() if name not in url.query}
+    def __init__(self, url: DatabaseUrl, default_arguments: Mapping[str, object] | None = None, **options: Any) -> None:
+        """Create the engine. `default_arguments` are arguments for the driver. The URL may override them."""
+        arguments = {name: value for name, value in (default_arguments or {}).items() if name not in url.query}
         arguments |= options.pop("connect_args", {})
         self.engine = build_engine(url, hide_parameters=True, connect_args=arguments, **options)
         self._connection: sa.Connection | None = None
@@ -79,7 +79,7 @@ class SqlalchemyDatabase:
 
     @contextmanager
     def connect(self, interruption: Interruption) -> Iterator[None]:
-        with self.engine.connect() as connection, interruption.cancel_by(self.build_cancel(connection)):
+        with self.engine.connect() as connection, interruption.register_cancel(self.build_cancel(connection)):
             self._connection = connection
             try:
                 self.begin(connection)
@@ -99,20 +99,24 @@ class SqlalchemyDatabase:
         self.connection.commit()
 
     def run(self, statement: Statement) -> int:
-        result = self.connection.execute(self.build_text(statement), execution_options={"preserve_rowcount": True})
+        result = self.connection.execute(
+            self.build_text_clause(statement), execution_options={"preserve_rowcount": True}
+        )
         return max(0, result.rowcount)
 
     def fetch(self, statement: Statement, max_rows: int) -> Sequence[Sequence[Any]]:
-        with self.connection.execute(self.build_text(statement)) as result:
+        with self.connection.execute(self.build_text_clause(statement)) as result:
             return result.fetchmany(max_rows)
 
     def load(self, table: str, rows: StagedRows, shared_values: Mapping[str, object]) -> int:
-        types = {name: _TYPE_BY_KIND[kind] for name, kind in read_kinds(rows.schema).items()}
-        types |= {name: _TYPE_BY_VALUE[type(value)] for name, value in shared_values.items()}
-        marks_sql = ", ".join(f":{name}" for name in types)
-        insert_sql = f"INSERT INTO {table} ({self.dialect.format_names(list(types))}) VALUES ({marks_sql})"  # noqa: S608 - names, quoted
+        type_by_column = {name: _TYPE_BY_KIND[column_type] for name, column_type in read_kinds(rows.schema).items()}
+        type_by_column |= {name: _TYPE_BY_VALUE[type(value)] for name, value in shared_values.items()}
+        placeholders_sql = ", ".join(f":{name}" for name in type_by_column)
+        insert_sql = (
+            f"INSERT INTO {table} ({self.dialect.format_names(list(type_by_column))}) VALUES ({placeholders_sql})"  # noqa: S608 - names, quoted
+        )
         insert_statement = sa.text(insert_sql).bindparams(
-            *(sa.bindparam(name, type_=kind) for name, kind in types.items())
+            *(sa.bindparam(name, type_=column_type) for name, column_type in type_by_column.items())
         )
         row_count = 0
         for batch in rows.read():
@@ -126,7 +130,7 @@ class SqlalchemyDatabase:
             row_count += batch.num_rows
         return row_count
 
-    def build_text(self, statement: Statement) -> sa.TextClause:
+    def build_text_clause(self, statement: Statement) -> sa.TextClause:
         """Return the statement with its values and the types of the values."""
         cell_values = [
             sa.bindparam(name, value, _TYPE_BY_VALUE.get(type(value))) for name, value in statement.values.items()
@@ -206,7 +210,7 @@ def _build_dialect(dialect: sa.Dialect) -> Dialect:
     preparer = dialect.identifier_preparer
     first_row_template: sa.Select[Any] = sa.select(sa.literal_column("1")).select_from(sa.text("{}")).limit(1)
     return Dialect(
-        types={kind: str(column_type.compile(dialect)) for kind, column_type in _TYPE_BY_KIND.items()},
+        type_by_kind={kind: str(column_type.compile(dialect)) for kind, column_type in _TYPE_BY_KIND.items()},
         quotes=(preparer.initial_quote, preparer.final_quote),
         first_row_template=str(first_row_template.compile(dialect=dialect, compile_kwargs={"literal_binds": True})),
         can_undo_tables=False,
@@ -254,7 +258,7 @@ class PostgresDatabase(SqlalchemyDatabase):
     _CSV_OPTIONS = arrow_csv.WriteOptions(include_header=False, quoting_style="needed")
 
     dialect = Dialect(
-        types={
+        type_by_kind={
             ColumnKind.TEXT: "TEXT",
             ColumnKind.NAME: "TEXT",
             ColumnKind.WHOLE_NUMBER: "BIGINT",
@@ -336,7 +340,7 @@ class PostgresDatabase(SqlalchemyDatabase):
 
 
 _APOSTROPHE, _COMMA = build_text("'"), build_text(",")
-_UTF8 = "CHARACTER SET utf8mb4"
+_UTF8_SQL = "CHARACTER SET utf8mb4"
 
 
 class MysqlDatabase(SqlalchemyDatabase):
@@ -368,9 +372,9 @@ class MysqlDatabase(SqlalchemyDatabase):
     )
 
     dialect = Dialect(
-        types={
-            ColumnKind.TEXT: f"LONGTEXT {_UTF8}",
-            ColumnKind.NAME: f"VARCHAR(64) {_UTF8} COLLATE utf8mb4_bin",
+        type_by_kind={
+            ColumnKind.TEXT: f"LONGTEXT {_UTF8_SQL}",
+            ColumnKind.NAME: f"VARCHAR(64) {_UTF8_SQL} COLLATE utf8mb4_bin",
             ColumnKind.WHOLE_NUMBER: "BIGINT",
             ColumnKind.FLAG: "BOOL",
             ColumnKind.DATE: "DATE",
@@ -379,7 +383,7 @@ class MysqlDatabase(SqlalchemyDatabase):
         },
         quotes=("`", "`"),
         table_options="ENGINE=InnoDB DEFAULT CHARSET=utf8mb4",
-        differs_template="NOT ({} <=> {})",
+        difference_template="NOT ({} <=> {})",
         bytes_template="CAST(CONVERT({} USING utf8mb4) AS BINARY)",  # collations ignore case, accents and final blanks
         can_undo_tables=False,
         can_cast_null=False,
@@ -426,14 +430,14 @@ class MysqlDatabase(SqlalchemyDatabase):
     def is_refusal(self, error: Exception) -> bool:
         return _read_error_number(error) in self._REFUSAL_CODES
 
-    def build_text(self, statement: Statement) -> sa.TextClause:
+    def build_text_clause(self, statement: Statement) -> sa.TextClause:
         """Return the statement. A text with a backslash is written in hexadecimal digits, as in `format_inserts`."""
         text, values = statement.text, dict(statement.values)
         for name, value in statement.values.items():
             if isinstance(value, str) and "\\" in value:
                 text = re.sub(rf":{name}\b", _format_hex(value), text)
                 del values[name]
-        return super().build_text(Statement(text, values))
+        return super().build_text_clause(Statement(text, values))
 
 
 def _read_error_number(error: Exception) -> object:

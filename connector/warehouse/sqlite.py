@@ -47,7 +47,7 @@ _COLUMNS_SQL = (
 )
 
 _DIALECT = Dialect(
-    types={
+    type_by_kind={
         ColumnKind.TEXT: "TEXT",
         ColumnKind.NAME: "TEXT",
         ColumnKind.WHOLE_NUMBER: "INTEGER",
@@ -57,7 +57,7 @@ _DIALECT = Dialect(
         ColumnKind.TAGS: "TEXT",
     },
     temporary_prefix="temp.",
-    differs_template="{} IS NOT {}",
+    difference_template="{} IS NOT {}",
     can_cast_null=False,
 )
 
@@ -88,7 +88,7 @@ class SqliteDatabase:
         make_file(self._path, create_empty_file)
         with closing(sqlite3.connect(self._path, timeout=_SQLITE_WAIT_S, isolation_level=None)) as connection:
             connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
-            with interruption.cancel_by(connection.interrupt):
+            with interruption.register_cancel(connection.interrupt):
                 wait_for_lock(
                     partial(connection.execute, "BEGIN IMMEDIATE"), _is_busy, self._max_lock_wait_s, interruption
                 )

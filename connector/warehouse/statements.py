@@ -12,16 +12,16 @@ from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
-from connector.warehouse.database import ColumnKind, Dialect, Statement, TableName, Values
+from connector.warehouse.database import ColumnKind, Dialect, ParameterValues, Statement, TableName
 from connector.warehouse.runs import (
     COLUMNS_OF_RUN,
     DELETED_AT,
     EXPORTED_AT,
-    FINISHED_COLUMNS,
+    FINISHED_RUN_COLUMNS,
     ID,
     IS_CURRENT,
     RUN_ID,
-    RUNS,
+    RUNS_TABLE,
     VALID_FROM,
     VALID_TO,
     ExportRun,
@@ -30,7 +30,7 @@ from connector.warehouse.runs import (
 
 _STAGE_NAME, _CHANGED_ROWS_NAME = "_connector_stage", "_connector_changed"
 
-_NO_ROW_CONDITION = "1 = 0"
+_NO_ROW_CONDITION_SQL = "1 = 0"
 
 
 _PRIMARY_KEY_BY_MODE: Mapping[Mode, tuple[str, ...]] = {
@@ -135,7 +135,7 @@ class TableStatements:
         self.columns = [*kinds, *MODE_COLUMNS[mode]]
         self._stage_kinds = {column: kind for column, kind in kinds.items() if column not in COLUMNS_OF_RUN}
         self.target = dialect.format_name(name)
-        self.runs = dialect.format_name(TableName(RUNS, name.schema))
+        self.runs = dialect.format_name(TableName(RUNS_TABLE, name.schema))
         self.stage = dialect.temporary_prefix + dialect.quote(_STAGE_NAME)
         self._changed_rows = dialect.temporary_prefix + dialect.quote(_CHANGED_ROWS_NAME)
 
@@ -164,76 +164,77 @@ class TableStatements:
     def create_stage(self) -> Statement:
         """Return the statement that creates the stage. The end of the transaction or of the connection drops the
         stage."""
-        key = () if self._dialect.is_columnar else (ID,)
+        key_columns = () if self._dialect.is_columnar else (ID,)
         options = self._dialect.stage_options or self._dialect.table_options
-        return self._create_table("TEMPORARY TABLE", self.stage, self._stage_kinds, key, options)
+        return self._create_table("TEMPORARY TABLE", self.stage, self._stage_kinds, key_columns, options)
 
     def _create_table(
-        self, table_kind: str, name: str, kinds: Mapping[str, ColumnKind], key: Sequence[str], options: str
+        self, table_kind: str, name: str, kinds: Mapping[str, ColumnKind], key_columns: Sequence[str], options: str
     ) -> Statement:
-        quote, types = self._dialect.quote, self._dialect.types
-        definitions = [
-            f"{quote(column)} {types[kind]}{' NOT NULL' if column in key else ''}" for column, kind in kinds.items()
+        quote, type_by_kind = self._dialect.quote, self._dialect.type_by_kind
+        column_definitions = [
+            f"{quote(column)} {type_by_kind[kind]}{' NOT NULL' if column in key_columns else ''}"
+            for column, kind in kinds.items()
         ]
-        if key:
-            definitions.append(f"PRIMARY KEY ({self._dialect.format_names(key)})")
-        return Statement(f"CREATE {table_kind} {name} ({', '.join(definitions)}) {options}".rstrip())
+        if key_columns:
+            column_definitions.append(f"PRIMARY KEY ({self._dialect.format_names(key_columns)})")
+        return Statement(f"CREATE {table_kind} {name} ({', '.join(column_definitions)}) {options}".rstrip())
 
     def select_first_row(self) -> Statement:
         """Return the query that returns a row if the table has rows."""
         return Statement(self._dialect.first_row_template.format(self.target))
 
-    def select_last_number(self) -> Statement:
+    def select_last_run_number(self) -> Statement:
         """Return the query for the highest number of a run of this table, or 0."""
         return self._select_runs(f"coalesce(max({self._dialect.quote('number')}), 0)")
 
-    def select_lowest_number(self) -> Statement:
+    def select_lowest_run_number(self) -> Statement:
         """Return the query for the lowest number of a run of this table, or null."""
         return self._select_runs(f"min({self._dialect.quote('number')})")
 
     def select_finished_runs(self) -> Statement:
         """Return the query for the finished runs of this table, the latest first."""
         quote = self._dialect.quote
-        select = self._select_runs(self._dialect.format_names(FINISHED_COLUMNS))
-        condition_sql = f"AND {quote('finished_at')} IS NOT NULL ORDER BY {quote('number')} DESC"
-        return Statement(f"{select.text} {condition_sql}", select.values)
+        query = self._select_runs(self._dialect.format_names(FINISHED_RUN_COLUMNS))
+        finished_condition_sql = f"AND {quote('finished_at')} IS NOT NULL ORDER BY {quote('number')} DESC"
+        return Statement(f"{query.text} {finished_condition_sql}", query.values)
 
-    def select_finish(self, run_number: int) -> Statement:
+    def select_finished_run(self, run_number: int) -> Statement:
         """Return the query that returns a row if the run with this number has finished."""
-        condition = f"{self._format_line_condition()} AND {self._dialect.quote('finished_at')} IS NOT NULL"
-        return Statement(f"SELECT 1 FROM {self.runs} WHERE {condition}", self._list_line_values(run_number))
+        condition = f"{self._format_run_row_condition()} AND {self._dialect.quote('finished_at')} IS NOT NULL"
+        return Statement(f"SELECT 1 FROM {self.runs} WHERE {condition}", self._list_run_row_values(run_number))
 
     def _select_runs(self, columns_sql: str) -> Statement:
         condition = f"{self._dialect.quote('table_name')} = {self._dialect.parameter_prefix}table_name"
         return Statement(f"SELECT {columns_sql} FROM {self.runs} WHERE {condition}", {"table_name": self._name.table})
 
-    def insert_line(self, values: Values) -> Statement:
+    def insert_run_row(self, values: ParameterValues) -> Statement:
         """Return the statement that adds a row to `_connector_runs`."""
         parameters_sql = ", ".join(f"{self._dialect.parameter_prefix}{name}" for name in values)
         return Statement(
             f"INSERT INTO {self.runs} ({self._dialect.format_names(list(values))}) VALUES ({parameters_sql})", values
         )
 
-    def update_line(self, run_number: int, values: Values) -> Statement:
+    def update_run_row(self, run_number: int, values: ParameterValues) -> Statement:
         """Return the statement that sets these values in the row of the run with this number."""
         assignments_sql = ", ".join(
             f"{self._dialect.quote(name)} = {self._dialect.parameter_prefix}{name}" for name in values
         )
-        values = {**values, **self._list_line_values(run_number)}
-        return Statement(f"UPDATE {self.runs} SET {assignments_sql} WHERE {self._format_line_condition()}", values)
+        values = {**values, **self._list_run_row_values(run_number)}
+        return Statement(f"UPDATE {self.runs} SET {assignments_sql} WHERE {self._format_run_row_condition()}", values)
 
-    def lock_line(self, run_number: int) -> Statement:
+    def lock_run_row(self, run_number: int) -> Statement:
         """Return the statement that locks the row of the run with this number and changes nothing."""
         return Statement(
-            self._format_empty_update(self.runs, "job", self._format_line_condition()),
-            self._list_line_values(run_number),
+            self._format_empty_update(self.runs, "job", self._format_run_row_condition()),
+            self._list_run_row_values(run_number),
         )
 
-    def _format_line_condition(self) -> str:
+    def _format_run_row_condition(self) -> str:
         quote, parameter_prefix = self._dialect.quote, self._dialect.parameter_prefix
         return f"{quote('table_name')} = {parameter_prefix}table_name AND {quote('number')} = {parameter_prefix}number"
 
-    def _list_line_values(self, run_number: int) -> Values:
+    def _list_run_row_values(self, run_number: int) -> ParameterValues:
         return {"table_name": self._name.table, "number": run_number}
 
     def _format_empty_update(self, table: str, column: str, condition: str) -> str:
@@ -244,43 +245,47 @@ class TableStatements:
         """Return the statement that deletes every row of the table."""
         return Statement(f"DELETE FROM {self.target}")
 
-    def rehearse(self) -> list[Statement]:
+    def list_rehearsal_statements(self) -> list[Statement]:
         """Return each kind of statement that `publish` needs, but without rows. Executing these statements before the
         list is read shows missing rights, missing columns and wrong types."""
         target, changed_column = self.target, {Mode.UPSERT: DELETED_AT, Mode.HISTORY: VALID_TO}.get(self._mode)
-        names_sql, sample_sql = self._dialect.format_names(list(self._kinds)), self._format_sample()
+        names_sql, sample_sql = self._dialect.format_names(list(self._kinds)), self._format_sample_sql()
         if self._mode is Mode.HISTORY:  # VALID_FROM is a column of the primary key
             names_sql, sample_sql = (
                 f"{self._dialect.quote(VALID_FROM)}, {names_sql}",
                 f"CURRENT_TIMESTAMP, {sample_sql}",
             )
-        insert_sql = f"INSERT INTO {target} ({names_sql}) SELECT {sample_sql} WHERE {_NO_ROW_CONDITION}"
-        update_runs_sql = self._format_empty_update(self.runs, "job", _NO_ROW_CONDITION)
+        insert_sql = f"INSERT INTO {target} ({names_sql}) SELECT {sample_sql} WHERE {_NO_ROW_CONDITION_SQL}"
+        update_runs_sql = self._format_empty_update(self.runs, "job", _NO_ROW_CONDITION_SQL)
         if changed_column is not None:
-            texts = [insert_sql, self._format_empty_update(target, changed_column, _NO_ROW_CONDITION), update_runs_sql]
+            statement_texts = [
+                insert_sql,
+                self._format_empty_update(target, changed_column, _NO_ROW_CONDITION_SQL),
+                update_runs_sql,
+            ]
         elif self._mode is Mode.APPEND:
-            texts = [insert_sql, update_runs_sql]
+            statement_texts = [insert_sql, update_runs_sql]
         else:
-            texts = [f"DELETE FROM {target} WHERE {_NO_ROW_CONDITION}", insert_sql, update_runs_sql]
-        return [Statement(text) for text in texts]
+            statement_texts = [f"DELETE FROM {target} WHERE {_NO_ROW_CONDITION_SQL}", insert_sql, update_runs_sql]
+        return [Statement(statement_text) for statement_text in statement_texts]
 
-    def _format_sample(self) -> str:
+    def _format_sample_sql(self) -> str:
         """Return a SELECT list with the types of the export's columns, and its FROM clause."""
         quote = self._dialect.quote
         if self._mode.is_by_id:
             values = [quote(column) if column in self._stage_kinds else "NULL" for column in self._kinds]
             return f"{', '.join(values)} FROM {self.stage}"
         if self._dialect.can_cast_null:
-            values = [f"CAST(NULL AS {self._dialect.types[kind]})" for kind in self._kinds.values()]
+            values = [f"CAST(NULL AS {self._dialect.type_by_kind[kind]})" for kind in self._kinds.values()]
             return f"{', '.join(values)} FROM {self.target}"
         return f"{self._dialect.format_names(list(self._kinds))} FROM {self.target}"
 
-    def merge(self, run: ExportRun, exported_at: object) -> list[MergeStep]:
+    def build_merge_steps(self, run: ExportRun, exported_at: object) -> list[MergeStep]:
         """Return the steps that merge the staged rows into the table, in their order. `exported_at` is a value for the
         database. A subscriber has left the list if the stage lacks the row, the run proves departures, and the row
         matches the run's filters."""
         merge = _Merge(self._dialect, self.target, self.stage, self._changed_rows, self._kinds, run, exported_at)
-        return merge.upsert() if self._mode is Mode.UPSERT else merge.keep_history()
+        return merge.build_upsert_steps() if self._mode is Mode.UPSERT else merge.build_history_steps()
 
 
 class _Merge:
@@ -291,53 +296,56 @@ class _Merge:
         dialect: Dialect,
         target: str,
         stage: str,
-        changed_table: str,
+        changed_rows_table: str,
         kinds: Mapping[str, ColumnKind],
         run: ExportRun,
         exported_at: object,
     ) -> None:
-        self._dialect, self._target, self._stage, self._changed_rows = dialect, target, stage, changed_table
+        self._dialect, self._target, self._stage, self._changed_rows = dialect, target, stage, changed_rows_table
         self._kinds, self._run = kinds, run
         self._exported_at_parameter = f"{dialect.parameter_prefix}exported_at"
         self._run_columns = {RUN_ID: f"{dialect.parameter_prefix}run_id", EXPORTED_AT: self._exported_at_parameter}
-        self._run_values: Values = {"run_id": run.run_id, "exported_at": exported_at}
+        self._run_values: ParameterValues = {"run_id": run.run_id, "exported_at": exported_at}
         self._values = {
             name: f"s.{dialect.quote(name)}" for name in kinds if name not in COLUMNS_OF_RUN
         } | self._run_columns
         self._same_id_sql = f"t.{dialect.quote(ID)} = s.{dialect.quote(ID)}"
 
-    def upsert(self) -> list[MergeStep]:
-        deleted_at = f"t.{self._dialect.quote(DELETED_AT)}"
+    def build_upsert_steps(self) -> list[MergeStep]:
+        deleted_at_sql = f"t.{self._dialect.quote(DELETED_AT)}"
         new_values = {name: value for name, value in self._values.items() if name != ID} | {DELETED_AT: "NULL"}
-        change_condition = f"{self._format_change_condition()} OR {deleted_at} IS NOT NULL"
+        change_condition = f"{self._format_change_condition()} OR {deleted_at_sql} IS NOT NULL"
         departure_values = {DELETED_AT: self._exported_at_parameter, **self._run_columns}
         return [
             *(
-                self._delete_and_insert(new_values, change_condition)
+                self._delete_and_insert_rows(new_values, change_condition)
                 if self._dialect.is_columnar
                 else self._update_rows(new_values, change_condition)
             ),
             ("inserted", self._insert_rows(self._values, "1 = 1")),
-            *self._close_departed(departure_values, f"{deleted_at} IS NULL"),
+            *self._close_departed_rows(departure_values, f"{deleted_at_sql} IS NULL"),
         ]
 
-    def keep_history(self) -> list[MergeStep]:
+    def build_history_steps(self) -> list[MergeStep]:
         current_condition = f"t.{self._dialect.quote(IS_CURRENT)} = true"
         closing_values = {VALID_TO: self._exported_at_parameter, IS_CURRENT: "false", **self._run_columns}
-        new_version = {**self._values, VALID_FROM: self._exported_at_parameter, IS_CURRENT: "true"}
+        new_version_values = {**self._values, VALID_FROM: self._exported_at_parameter, IS_CURRENT: "true"}
         closing_steps = self._update_rows(
             closing_values, f"{current_condition} AND ({self._format_change_condition()})", count_name="closed"
         )
         return [
             *closing_steps,
-            *self._close_departed(closing_values, current_condition),
-            ("inserted", self._insert_rows(new_version, current_condition)),
+            *self._close_departed_rows(closing_values, current_condition),
+            ("inserted", self._insert_rows(new_version_values, current_condition)),
         ]
 
     def _format_change_condition(self) -> str:
         quote, compared_names = self._dialect.quote, (name for name in self._kinds if name not in (ID, *COLUMNS_OF_RUN))
-        pairs = ((f"s.{quote(name)}", f"t.{quote(name)}", self._kinds[name]) for name in compared_names)
-        return " OR ".join(self._dialect.format_differs_condition(*pair) for pair in pairs) or _NO_ROW_CONDITION
+        comparisons = ((f"s.{quote(name)}", f"t.{quote(name)}", self._kinds[name]) for name in compared_names)
+        return (
+            " OR ".join(self._dialect.format_difference_condition(*comparison) for comparison in comparisons)
+            or _NO_ROW_CONDITION_SQL
+        )
 
     def _update_rows(
         self, values: Mapping[str, str], condition: str, *, count_name: Literal["updated", "closed"] = "updated"
@@ -355,7 +363,7 @@ class _Merge:
             )
         return [(count_name, Statement(update_sql, self._run_values))]
 
-    def _delete_and_insert(self, values: Mapping[str, str], condition: str) -> list[MergeStep]:
+    def _delete_and_insert_rows(self, values: Mapping[str, str], condition: str) -> list[MergeStep]:
         """Return the statements that update the same rows as `_update_rows`, but delete and insert them. Columns that
         the user has added keep their values."""
         changes_sql = ", ".join(f"{value} AS {self._dialect.quote(name)}" for name, value in values.items())
@@ -374,10 +382,10 @@ class _Merge:
         that fulfils the condition."""
         exists_sql = f"EXISTS (SELECT 1 FROM {self._target} t WHERE {self._same_id_sql} AND {condition})"
         rows_sql = f"SELECT {', '.join(values.values())} FROM {self._stage} s WHERE NOT {exists_sql}"
-        columns = self._dialect.format_names(list(values))
-        return Statement(f"INSERT INTO {self._target} ({columns}) {rows_sql}", self._run_values)
+        columns_sql = self._dialect.format_names(list(values))
+        return Statement(f"INSERT INTO {self._target} ({columns_sql}) {rows_sql}", self._run_values)
 
-    def _close_departed(self, values: Mapping[str, str], condition: str) -> list[MergeStep]:
+    def _close_departed_rows(self, values: Mapping[str, str], condition: str) -> list[MergeStep]:
         """Return the statement that updates the rows of subscribers who have left the list, if the rows fulfil the
         condition. Return no statement if the run does not prove departures."""
         if not self._run.proves_departures:
@@ -389,7 +397,7 @@ class _Merge:
                 f"{self._dialect.parameter_prefix}asked_{name}",
                 self._kinds[name],
             )
-            conditions.append(f"NOT ({self._dialect.format_differs_condition(*values_to_compare)})")
+            conditions.append(f"NOT ({self._dialect.format_difference_condition(*values_to_compare)})")
         conditions.append(f"NOT EXISTS (SELECT 1 FROM {self._stage} s WHERE {self._same_id_sql})")
         update_sql = (
             f"UPDATE {self._target} AS t SET {self._format_assignments(values)} WHERE {' AND '.join(conditions)}"

@@ -15,13 +15,13 @@ import pyarrow as pa
 
 from connector.atomic_file import build_write_error
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
-from connector.warehouse.columns import move_nuls
+from connector.warehouse.columns import move_nuls_to_invalid
 from connector.warehouse.database import Database, Interruption, Stage, StagedRows, TableName, open_stage
 from connector.warehouse.runs import (
     COLUMNS_OF_RUN,
     EXPORTED_AT,
     RUN_ID,
-    RUNS,
+    RUNS_TABLE,
     CommitUnknown,
     ExportRun,
     ExportStart,
@@ -90,7 +90,7 @@ class TableWriter:
         error_classes: tuple[type[Exception], ...] = (OSError, *database.errors)
         try:
             self._target_state = self._retry_after_races(self._rehearse_merge)
-            self._retry_after_races(lambda: self._insert_line(export_start))
+            self._retry_after_races(lambda: self._insert_run_row(export_start))
         except ConnectorError:
             raise
         except error_classes as error:
@@ -179,22 +179,22 @@ class TableWriter:
             if self._mode.is_by_id:
                 database.run(statements.create_stage())
                 database.load(statements.stage, StagedRows(self._schema, lambda: iter(())), {})
-            for statement in statements.rehearse():
+            for statement in statements.list_rehearsal_statements():
                 database.run(statement)
             if not database.dialect.can_undo_tables:
                 # This commit does not refuse later interruptions, because it commits no rows.
                 database.commit(Interruption())
         return target_state
 
-    def _insert_line(self, export_start: ExportStart) -> None:
+    def _insert_run_row(self, export_start: ExportStart) -> None:
         """Insert the row of this run, with the table's next number."""
         database = self._database
         with database.connect(self._interruption):
             self._make_tables(includes_target=False)
-            ((last_number,),) = database.fetch(self._statements.select_last_number(), 1)
-            self._run_number = int(last_number) + 1
+            ((last_run_number,),) = database.fetch(self._statements.select_last_run_number(), 1)
+            self._run_number = int(last_run_number) + 1
             values = describe_beginning(self._name.table, self._run_number, export_start, self._mode)
-            database.run(self._statements.insert_line(self._convert_times(values)))
+            database.run(self._statements.insert_run_row(self._convert_times(values)))
             database.commit(Interruption())
 
     def _make_tables(self, *, includes_target: bool = True) -> None:
@@ -202,7 +202,7 @@ class TableWriter:
         database, schema = self._database, self._name.schema
         if schema is not None and not database.has_schema(schema):
             database.run(self._statements.create_schema(schema))
-        if not self._has_table(RUNS):
+        if not self._has_table(RUNS_TABLE):
             database.run(self._statements.create_runs())
         if includes_target and not self._has_table(self._name.table):
             database.run(self._statements.create_target())
@@ -214,18 +214,20 @@ class TableWriter:
         """Return the state of the target. Raises ConfigurationError if the export must not write to the target."""
         database, statements = self._database, self._statements
         stored_name, columns = database.find_table(self._name)
-        exists = stored_name is not None
+        has_table = stored_name is not None
         target_state = TargetState(
             stored_name,
             columns,
-            has_rows=exists and bool(database.fetch(statements.select_first_row(), 1)),
+            has_rows=has_table and bool(database.fetch(statements.select_first_row(), 1)),
             runs=[
-                FinishedRun(*line)
-                for line in (
-                    database.fetch(statements.select_finished_runs(), _MAX_RUNS_READ) if self._has_table(RUNS) else ()
+                FinishedRun(*row)
+                for row in (
+                    database.fetch(statements.select_finished_runs(), _MAX_RUNS_READ)
+                    if self._has_table(RUNS_TABLE)
+                    else ()
                 )
             ],
-            referrers=sorted(database.find_referrers(self._name)) if exists and statements.deletes_rows else (),
+            referrers=sorted(database.find_referrers(self._name)) if has_table and statements.deletes_rows else (),
         )
         check_target(
             target_state, self._name.table, statements.columns, self._mode, str(self), overwrite=self._overwrite
@@ -236,36 +238,36 @@ class TableWriter:
         """Wait until no other export publishes to this table. Each export locks the first row of the table in
         `_connector_runs`.
         """
-        if self._database.run(self._statements.lock_line(1)) == 0:  # a user has deleted the first row
-            ((lowest_number,),) = self._database.fetch(self._statements.select_lowest_number(), 1)
-            if lowest_number is not None:
-                self._database.run(self._statements.lock_line(int(lowest_number)))
+        if self._database.run(self._statements.lock_run_row(1)) == 0:  # a user has deleted the first row
+            ((lowest_run_number,),) = self._database.fetch(self._statements.select_lowest_run_number(), 1)
+            if lowest_run_number is not None:
+                self._database.run(self._statements.lock_run_row(int(lowest_run_number)))
 
     def _publish_rows(self, rows: StagedRows, run: ExportRun) -> RowChanges:
         database, interruption = self._database, self._interruption
 
-        def check(batch: pa.RecordBatch) -> pa.RecordBatch:
-            interruption.check()
-            return batch if database.dialect.can_store_nul else move_nuls(batch)
+        def check_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+            interruption.raise_if_interrupted()
+            return batch if database.dialect.can_store_nul else move_nuls_to_invalid(batch)
 
         with database.connect(interruption):
             self._lock_runs()
             refuse_if_superseded(self._read_target(), self._run_number, run, self._mode, str(self))
             if database.dialect.can_undo_tables:
                 self._make_tables()
-            changes = self._write_rows(rows.map(check), run)
-            update_line = self._statements.update_line(
+            changes = self._write_rows(rows.map(check_batch), run)
+            update_statement = self._statements.update_run_row(
                 self._run_number, self._convert_times(describe_end(run, changes))
             )
-            if database.run(update_line) == 0:
-                raise RunAborted(f"The row of this run in {RUNS} was deleted. Nothing was written. Run again.")
-            failure: Exception | None = None
+            if database.run(update_statement) == 0:
+                raise RunAborted(f"The row of this run in {RUNS_TABLE} was deleted. Nothing was written. Run again.")
+            commit_error: Exception | None = None
             try:
                 database.commit(interruption)
             except database.errors as error:
-                failure = error
-        if failure is not None and not self._is_published(run):
-            raise failure
+                commit_error = error
+        if commit_error is not None and not self._is_published(run):
+            raise commit_error
         return changes
 
     def _write_rows(self, rows: StagedRows, run: ExportRun) -> RowChanges:
@@ -277,12 +279,12 @@ class TableWriter:
             return RowChanges(database.load(statements.target, rows, shared_values), 0, closed_count)
         database.run(statements.create_stage())
         database.load(statements.stage, rows, {})
-        counts: Counter[str] = Counter()
-        for count_name, statement in statements.merge(run, exported_at):
+        row_counts: Counter[str] = Counter()
+        for count_name, statement in statements.build_merge_steps(run, exported_at):
             changed_count = database.run(statement)
             if count_name is not None:
-                counts[count_name] += changed_count
-        return RowChanges(counts["inserted"], counts["updated"], counts["closed"])
+                row_counts[count_name] += changed_count
+        return RowChanges(row_counts["inserted"], row_counts["updated"], row_counts["closed"])
 
     def _is_published(self, run: ExportRun) -> bool:
         """Return whether the transaction of this run was committed before the connection was lost. Wait while the lost
@@ -291,7 +293,7 @@ class TableWriter:
         try:
             with database.connect(Interruption()):
                 self._lock_runs()
-                return bool(database.fetch(self._statements.select_finish(self._run_number), 1))
+                return bool(database.fetch(self._statements.select_finished_run(self._run_number), 1))
         except database.errors as error:
             raise CommitUnknown(
                 f"The connection was lost while {self} was being committed ({database.explain(error)}). The table has "

@@ -255,7 +255,7 @@ def export_command(
     """
     from connector.service.wire import ListQuery
     from connector.settings import read_settings
-    from connector.warehouse.destination import MAX_SHRINK, parse_destination
+    from connector.warehouse.destination import DEFAULT_MAX_SHRINK, parse_destination
 
     table, schema = options.pop("table"), options.pop("schema")
     accepted: dict[str, Any] = {
@@ -292,7 +292,7 @@ def export_command(
         raise ConfigurationError(f"{destination} is a file: --table and --schema are for databases")
     from connector.export import ExportPlan, run_export  # a refused destination does not need pyarrow
 
-    shrink = MAX_SHRINK if max_shrink is None else max_shrink
+    shrink = DEFAULT_MAX_SHRINK if max_shrink is None else max_shrink
     plan = ExportPlan(destination.path.name, query, destination, settings, **accepted, max_shrink=shrink)
     _refuse_clash(plan, output)
     output = replace(output, is_data_on_stdout=destination.is_standard_output)

@@ -168,7 +168,7 @@ def _open_table(source: str, table: str | None) -> Source:
 
 def _read_beginning(source: Source) -> pd.DataFrame:
     """Return up to 1,000 rows, without records that cannot be read as rows. Show the messages of the source."""
-    for chunk in source.chunks():
+    for chunk in source.read_chunks():
         for message in chunk.messages:
             show_message(message)
         if len(chunk.frame):

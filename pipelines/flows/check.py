@@ -134,7 +134,7 @@ def _describe_failure(name: str, error: ConnectorError) -> CheckResult:
 def _read_source(job: Job, settings: Settings, job_path: Path | None) -> str:
     if job.mail is not None:
         with plan_mail(job, settings, limit=_MAX_ROWS).source as source:
-            rows = next((len(chunk.frame) for chunk in source.chunks()), 0)
+            rows = next((len(chunk.frame) for chunk in source.read_chunks()), 0)
         return f"{source.name}: {count(len(source.columns), 'column')}, {count(rows, 'row')} or more"
     report = run_validation(plan_validation(job, _MAX_ROWS), None, system_clock()).report
     if report.status == "aborted":

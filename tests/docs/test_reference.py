@@ -19,7 +19,7 @@ from connector.runs.row_files import DRIFT_COLUMNS
 from connector.sandbox import SandboxProcess
 from connector.states import State
 from connector.warehouse.columns import RUN_COLUMN_DESCRIPTIONS, SCHEMA
-from connector.warehouse.receipts import COLUMNS as RECEIPT_COLUMNS
+from connector.warehouse.receipts import RECEIPT_COLUMNS
 from connector.warehouse.statements import MODE_COLUMNS, RUN_COLUMNS
 from pipelines.report.differences import DIFFERENCE_COLUMNS, DifferencesReport
 from tests.pipelines.conftest import Connector, write_csv

@@ -18,7 +18,7 @@ import pytest
 from connector.errors import RunAborted
 from connector.paging.certificate import CertificateVerdict
 from connector.warehouse.columns import SCHEMA
-from connector.warehouse.database import Database, Interrupted, StagedRows, TableName
+from connector.warehouse.database import Database, ExportInterrupted, StagedRows, TableName
 from connector.warehouse.destination import Destination, Format, parse_destination
 from connector.warehouse.duckdb import DuckdbDatabase
 from connector.warehouse.opening import open_writer
@@ -255,7 +255,7 @@ def test_an_interruption_while_rows_are_loaded_leaves_the_table_unchanged(
         rows = people.take(pa.array([0] * len(ids)))
         writer.add(rows.set_column(0, people.schema.field("id"), ids))
     monkeypatch.setattr(database, "load", load_and_interrupt)
-    with pytest.raises((Interrupted, RunAborted)):
+    with pytest.raises((ExportInterrupted, RunAborted)):
         writer.publish(run)
     writer.discard()
     assert next(batch_numbers) < 3, "the interruption came after the rows were loaded"

@@ -16,7 +16,7 @@ from hypothesis import given, strategies as st
 from connector.databases import build_engine
 from connector.fields import FIELD_BY_NAME, FIELD_NAMES
 from connector.texts import GUARDED, guard_formula
-from connector.warehouse.columns import SCHEMA, format_lists_as_json, move_nuls
+from connector.warehouse.columns import SCHEMA, format_lists_as_json, move_nuls_to_invalid
 from connector.warehouse.database import Interruption, Statement
 from connector.warehouse.destination import FileOptions
 from connector.warehouse.file_formats import CsvFormat
@@ -182,7 +182,7 @@ def test_a_formula_is_written_as_a_text() -> None:
     ]  # fmt: skip
     for text, guarded_text in cases:
         table, file = pa.table({"a": [text, None], "n": [-1, 2]}), io.BytesIO()
-        csv_format = CsvFormat(file, table.schema, FileOptions(is_guarded=True))
+        csv_format = CsvFormat(file, table.schema, FileOptions(has_guarded_formulas=True))
         csv_format.write(table)
         csv_format.close(None)
 
@@ -234,6 +234,6 @@ def test_a_text_with_a_nul_is_null_and_is_in_the_invalid_values() -> None:
     batch = build_test_table(
         {"Id": 1, "FirstName": "a\0", "LastName": "b", "Email": 5, "Tags": ["\0", "c"]}
     ).combine_chunks()
-    (row,) = move_nuls(batch.to_batches()[0]).to_pylist()
+    (row,) = move_nuls_to_invalid(batch.to_batches()[0]).to_pylist()
     assert (row["first_name"], row["last_name"], row["tags"]) == (None, "b", None)
     assert json.loads(row["_invalid"]) == {"email": 5, "first_name": "a\0", "tags": ["\0", "c"]}

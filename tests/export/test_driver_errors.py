@@ -250,7 +250,7 @@ def test_the_error_of_a_source_shows_no_value(kind: str, request: pytest.Fixture
         pytest.raises(SourceError, match="'…'") as error_info,
         open_sql(url, query=f"select '{SECRET_EMAIL}'::int") as source,
     ):
-        list(source.chunks())
+        list(source.read_chunks())
     check_no_value(str(error_info.value).removeprefix(f"{url}: "))
 
 

@@ -32,7 +32,7 @@ def read_rows(source: Source, mapping: FieldMapping, rules: ValidationRules) -> 
     """Return the first valid row of each identity as an import sends the row."""
     rows: dict[str, dict[str, object]] = {}
     with source:
-        for chunk in source.chunks():
+        for chunk in source.read_chunks():
             validated_rows = validate_rows(apply_mapping(chunk.frame, mapping).frame, rules, today=date(2026, 11, 21))
             for row in (
                 validated_rows.subscribers.astype(object)

@@ -77,7 +77,7 @@ def test_a_file_that_changes_between_its_opening_and_its_last_row_is_refused(
     with open_file(file_path) as source:
         change(file_path)
         with pytest.raises(SourceError, match="has changed since it was opened"):
-            list(source.chunks())
+            list(source.read_chunks())
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
@@ -88,9 +88,9 @@ def test_a_file_that_is_replaced_or_deleted_is_read_to_its_end(tmp_path: Path, n
     append_row(other_file)
     with open_file(file_path) as source:
         other_file.replace(file_path)
-        row_count = sum(len(chunk.frame) for chunk in source.chunks())
+        row_count = sum(len(chunk.frame) for chunk in source.read_chunks())
         file_path.unlink()
-        assert sum(len(chunk.frame) for chunk in source.chunks()) == row_count > 0
+        assert sum(len(chunk.frame) for chunk in source.read_chunks()) == row_count > 0
 
 
 def test_one_of_several_files_that_grows_is_refused(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_one_of_several_files_that_grows_is_refused(tmp_path: Path) -> None:
     with open_files(tmp_path / "*.csv", open_file) as source:
         append_row(tmp_path / "b.csv")  # before the run opens the file again
         with pytest.raises(SourceError, match=r"b\.csv: has changed"):
-            list(source.chunks())
+            list(source.read_chunks())
 
 
 def test_an_object_of_a_store_that_is_overwritten_is_refused(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,10 +107,10 @@ def test_an_object_of_a_store_that_is_overwritten_is_refused(bucket: Bucket, mon
         monkeypatch.setenv(name, value)
     bucket.put("people.csv", (CSV_HEADER + CSV_ROWS).encode())
     with open_file(bucket.url("people.csv")) as source:
-        assert sum(len(chunk.frame) for chunk in source.chunks()) == 50
+        assert sum(len(chunk.frame) for chunk in source.read_chunks()) == 50
         bucket.put("people.csv", (CSV_HEADER + CSV_ROWS + "ann@example.co").encode())
         with pytest.raises(SourceError, match="has changed since it was opened"):
-            list(source.chunks())
+            list(source.read_chunks())
 
 
 @contextmanager

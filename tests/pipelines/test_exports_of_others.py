@@ -48,7 +48,7 @@ def read_people(path: Path) -> list[dict[str, object]]:
     people: list[dict[str, object]] = []
     with open_file(path) as source:
         mapping = guess_mapping(source.columns)
-        for chunk in source.chunks():
+        for chunk in source.read_chunks():
             mapped_chunk = apply_mapping(chunk.frame, mapping)
             validated_rows = validate_rows(
                 mapped_chunk.frame, ValidationRules(), today=TODAY, known_faults=mapped_chunk.faults
@@ -73,7 +73,7 @@ def test_a_file_of_another_program_is_read_correctly(path: Path) -> None:
 def test_a_draft_maps_the_columns_like_an_import_does(path: Path) -> None:
     with open_file(path) as source:
         rules_by_header = guess_mapping(source.columns).rules
-        frame = pd.concat([chunk.frame for chunk in source.chunks()])
+        frame = pd.concat([chunk.frame for chunk in source.read_chunks()])
     drafted_rules = {
         guessed_field.name: guessed_field.rule
         for guessed_field in guess_fields(frame, TODAY)

@@ -28,7 +28,7 @@ CONTENTS: dict[str, Callable[[], bytes]] = {
 
 
 def read_emails(source: Source) -> list[str]:
-    return [str(cell) for chunk in source.chunks() for cell in chunk.frame["email"]]
+    return [str(cell) for chunk in source.read_chunks() for cell in chunk.frame["email"]]
 
 
 @pytest.mark.parametrize("kind", CONTENTS)
@@ -51,7 +51,7 @@ def test_a_query_can_be_read_again_before_and_after_its_last_row(kind: str) -> N
     with DATABASE_OPENERS[kind]() as database:
         database.run("create table people (email varchar(20))", "insert into people values ('a@x.org'), ('b@x.org')")
         with open_sql(database.url, query="select email from people order by email") as source:
-            next(source.chunks())
+            next(source.read_chunks())
             assert [read_emails(source), read_emails(source)] == [["a@x.org", "b@x.org"]] * 2
 
 
@@ -76,5 +76,5 @@ def test_an_incremental_source_that_is_read_again_starts_at_its_first_row(tmp_pa
         assert (source.is_read_to_end, source.watch.largest_value) == (True, 2)
         with closing(sqlite3.connect(tmp_path / "crm.db")) as crm, crm:
             crm.execute("delete from people where number = 2")
-        next(source.chunks())
+        next(source.read_chunks())
         assert (source.is_read_to_end, source.watch.largest_value) == (False, 1)

@@ -73,17 +73,17 @@ def test_a_cell_that_cannot_be_read_as_text_rejects_its_row_only_in_a_used_colum
 ) -> None:
     with open_source(tmp_path) as source:
         for used_columns in (None, ["junk"], ["email", "junk"]):
-            (chunk,) = source.chunks(used_columns)
+            (chunk,) = source.read_chunks(used_columns)
             assert chunk.frame["email"].tolist() == EMAILS[1:]
             assert [row.number for row in chunk.malformed] == [int(chunk.numbers[0]) - 1]
             assert "junk" in chunk.malformed[0].message or "B2" in chunk.malformed[0].message
         for other_columns in ([], ["email"]):
-            (chunk,) = source.chunks(other_columns)
+            (chunk,) = source.read_chunks(other_columns)
             assert (chunk.frame["email"].tolist(), chunk.malformed) == (EMAILS, ())
 
 
 def test_nan_is_a_missing_value_in_json_lines(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"email":"a@example.com","score":NaN}\n{"email":"b@example.com","score":0.5}\n')
     with open_file(tmp_path / "a.jsonl") as source:
-        (chunk,) = source.chunks()
+        (chunk,) = source.read_chunks()
     assert chunk.frame["score"].fillna("").tolist() == ["", "0.5"]

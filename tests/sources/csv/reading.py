@@ -28,7 +28,7 @@ def read_chunks(
     path: Path, *, delimiter: str = "auto", encoding: str = "auto", chunk_bytes: int | None = None
 ) -> list[Chunk]:
     with open_csv(path, delimiter=delimiter, encoding=encoding, chunk_bytes=chunk_bytes) as source:
-        return list(source.chunks())
+        return list(source.read_chunks())
 
 
 def read_rows(path: Path, *, delimiter: str = "auto", encoding: str = "auto") -> list[list[str]]:

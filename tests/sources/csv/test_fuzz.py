@@ -10,7 +10,7 @@ from typing import Literal
 from hypothesis import assume, given, strategies as st
 
 from connector.errors import SourceError
-from connector.sources.csv import CsvDialect, find_refusal, parse_block
+from connector.sources.csv import CsvDialect, find_file_problem, parse_block
 from connector.sources.csv_records import find_records
 from tests.sources.csv.reading import open_csv
 
@@ -72,7 +72,7 @@ def test_a_table_that_the_csv_module_writes_is_read_back_unchanged(
         path = Path(folder) / "people.csv"
         path.write_bytes(write_table(rows, delimiter, ending, quoting, encoding))
         with open_csv(path, delimiter=delimiter, encoding=encoding_setting, chunk_bytes=chunk_bytes) as source:
-            chunks = list(source.chunks())
+            chunks = list(source.read_chunks())
     assert [row for chunk in chunks for row in chunk.malformed] == []
     read_rows = [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()]
     assert [row for row in read_rows if is_record(row, delimiter)] == [row for row in rows if is_record(row, delimiter)]
@@ -113,7 +113,7 @@ def read_all(path: Path, chunk_bytes: int | None) -> list[tuple[int, object]] | 
     the file is refused, return the error."""
     try:
         with open_csv(path, delimiter=",", chunk_bytes=chunk_bytes) as source:
-            chunks = list(source.chunks())
+            chunks = list(source.read_chunks())
     except SourceError as error:
         return str(error)
     rows = [
@@ -129,7 +129,7 @@ RANDOM_TEXTS = st.text(alphabet='ab",\n\r ', max_size=40)
 def test_the_cells_of_a_record_are_the_cells_that_the_csv_module_finds(text: str, width: int) -> None:
     block = text.encode()
     records, dialect = find_records(block, ",", is_last=True), CsvDialect(",", width, "utf-8")
-    assume(find_refusal(block, records, dialect) is None)
+    assume(find_file_problem(block, records, dialect) is None)
     parsed_block = parse_block(block, records, dialect, range(width))
     for row, index in zip(parsed_block.table.to_pylist(), parsed_block.indices.tolist(), strict=True):
         record = block[records.starts[index] : records.stops[index]].decode()

@@ -55,7 +55,7 @@ def test_a_byte_that_is_not_text_rejects_its_row_only_in_a_used_column(
             (None, "bd"),
             ([], "abcd"),
         ):
-            chunks = list(source.chunks(columns))
+            chunks = list(source.read_chunks(columns))
             emails = [row for chunk in chunks for row in chunk.frame["email"].tolist()]
             numbers = [record_number for chunk in chunks for record_number in chunk.numbers.tolist()]
             assert emails == [f"{letter}@x.org" for letter in people]
@@ -70,7 +70,7 @@ def test_a_fault_that_may_shift_cells_rejects_its_row_even_in_an_unused_column(t
         tmp_path, b'email,junk,name\na@x.org,"a"b\xff,Ann\nb@x.org,\xff,x,Bob\nc@x.org,"\x00"d,C\nd@x.org,,D\n'
     )
     with open_csv(path) as source:
-        (chunk,) = source.chunks(["email"])
+        (chunk,) = source.read_chunks(["email"])
     assert chunk.frame["email"].tolist() == ["d@x.org"]
     assert [row.number for row in chunk.malformed] == [2, 3, 4]
 
@@ -96,7 +96,7 @@ def test_a_file_with_a_quote_that_encloses_other_rows_is_refused_with_the_line(
 ) -> None:
     path = write_file(tmp_path, content.replace("\n", ending))
     with open_csv(path, chunk_bytes=chunk_bytes) as source, pytest.raises(SourceError) as error_info:
-        list(source.chunks())
+        list(source.read_chunks())
     assert f"{path}: the record that begins on line 4 has a quote that is " in str(error_info.value)
     assert "or save the file again as CSV" in str(error_info.value)
     assert "Ann" not in str(error_info.value)
@@ -110,7 +110,7 @@ def test_a_file_with_spaces_before_a_quote_is_refused_with_the_line(
 ) -> None:
     path = write_file(tmp_path, f'a,b\n1,2\n"x, ""y"" ",2\n{row}\n5, 6\n')
     with open_csv(path, chunk_bytes=chunk_bytes) as source, pytest.raises(SourceError) as error_info:
-        list(source.chunks())
+        list(source.read_chunks())
     assert "line 4 has spaces between the beginning of a cell and its quote" in str(error_info.value)
     with pytest.raises(SourceError, match="line 2 of its header has spaces"):
         open_csv(write_file(tmp_path, '\n"a", "b"\n1,2\n'))
@@ -127,7 +127,7 @@ def test_a_quote_that_is_open_at_the_end_of_the_last_line_rejects_this_row(tmp_p
 def test_a_file_with_a_quote_that_is_not_closed_within_16_mebibytes_is_refused(tmp_path: Path) -> None:
     path = write_file(tmp_path, 'a,b\n1,2\n3,"' + "no row\n" * 2_500_000)
     with open_csv(path) as source, pytest.raises(SourceError, match="begins on line 3 is longer than 16 MiB"):
-        list(source.chunks())
+        list(source.read_chunks())
 
 
 @pytest.mark.parametrize("row", ['3,"as I said\nyesterday"s mail', '3,"one\ntwo" x', '"3\n"x,y'])

@@ -14,7 +14,7 @@ def test_each_row_of_a_polluted_file_is_read_or_rejected_with_its_line(tmp_path:
     assert case.reason or not case.rejected_rows
     for chunk_bytes in (None, 16):
         with open_csv(write_file(tmp_path, case.content), chunk_bytes=chunk_bytes) as source:
-            columns, chunks = source.columns, list(source.chunks())
+            columns, chunks = source.columns, list(source.read_chunks())
         assert columns == case.columns
         assert [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()] == case.rows
         malformed_rows = [row for chunk in chunks for row in chunk.malformed]
@@ -45,14 +45,14 @@ def test_a_small_file_that_hides_rows_is_refused_before_its_first_row(
     tmp_path: Path, kind: str, content: str, expected_text: str
 ) -> None:
     with open_csv(write_file(tmp_path, content)) as source, pytest.raises(SourceError, match=expected_text):
-        next(source.chunks())
+        next(source.read_chunks())
 
 
 def test_a_file_may_have_17000_columns(tmp_path: Path) -> None:
     names, cells = [f"c{index}" for index in range(17_000)], [str(index) for index in range(17_000)]
     with open_csv(write_file(tmp_path, f"{','.join(names)}\n{','.join(cells)}\n")) as source:
         assert source.columns == tuple(names)
-        assert [chunk.frame.to_numpy().tolist() for chunk in source.chunks()] == [[cells]]
+        assert [chunk.frame.to_numpy().tolist() for chunk in source.read_chunks()] == [[cells]]
 
 
 GOOD_ROWS = "a@x.org,Ann,Lee,\n" * 9

@@ -18,7 +18,7 @@ def write_file(folder: Path, name: str, content: bytes | str) -> Path:
 
 def read_chunks(path: Path, **options: Any) -> list[Chunk]:
     with open_file(path, **options) as source:
-        return list(source.chunks())
+        return list(source.read_chunks())
 
 
 def read_frame(path: Path, **options: Any) -> pd.DataFrame:
@@ -39,7 +39,7 @@ def read_until_error(path: Path) -> tuple[list[Chunk], str]:
     chunks: list[Chunk] = []
     with open_file(path) as source:
         try:
-            chunks.extend(source.chunks())
+            chunks.extend(source.read_chunks())
         except SourceError as error:
             return chunks, str(error)
     raise AssertionError(f"{path} was read without an error")

@@ -65,11 +65,11 @@ def test_an_object_in_a_column_of_values_rejects_its_row_if_the_column_is_used(t
         '{"email": "c", "tags": null, "tags.x": 1}',
     )
     with open_file(str(write_file(tmp_path, "a.jsonl", "\n".join(lines) + "\n"))) as source:
-        (chunk,) = source.chunks(["email", "tags"])
+        (chunk,) = source.read_chunks(["email", "tags"])
         assert [(row.number, "column tags holds an object" in row.message) for row in chunk.malformed] == [(2, True)]
         assert chunk.frame["email"].tolist() == ["a", "c"]
         for columns in (["email"], ["email", "tags", "tags.vip"]):
-            (chunk,) = source.chunks(columns)
+            (chunk,) = source.read_chunks(columns)
             assert (chunk.malformed, len(chunk.frame)) == ((), 3)
 
 
@@ -117,7 +117,7 @@ def test_a_line_that_is_not_an_object_is_rejected_with_its_number(
 def test_a_repeated_key_rejects_its_row_if_the_key_is_used(tmp_path: Path, line: str, key: str | None) -> None:
     complete_line = '{"email": "a", "address": {"city": "c", "zip": 1}, "tags": "t"}'
     with open_file(str(write_file(tmp_path, "a.jsonl", f"{complete_line}\n{line}\n"))) as source:
-        (chunk,) = source.chunks(["email", "address.city", "tags"])
+        (chunk,) = source.read_chunks(["email", "address.city", "tags"])
         messages = [row.message.partition(":")[0] for row in chunk.malformed]
         assert messages == ([] if key is None else [f"has the key {key} more than once"])
         assert len(chunk.frame) == (2 if key is None else 1)

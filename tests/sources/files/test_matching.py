@@ -23,7 +23,7 @@ def test_the_files_of_a_pattern_are_read_in_the_order_of_their_names(tmp_path: P
     (tmp_path / "d.csv").mkdir()
     with open_pattern(tmp_path / "*.csv") as source:
         assert source.name == str(tmp_path / "*.csv")
-        first_chunk, second_chunk = source.chunks()
+        first_chunk, second_chunk = source.read_chunks()
     assert (first_chunk.name, first_chunk.numbers.tolist(), first_chunk.frame["email"].tolist()) == (
         str(tmp_path / "a.csv"),
         [2],
@@ -39,7 +39,7 @@ def test_the_columns_of_several_files_are_matched_by_name(tmp_path: Path) -> Non
     write_file(tmp_path, "b.csv.gz", pack_gzip(b"phone;email\n+31;b@x.org\n"))
     with open_pattern(tmp_path / "*") as source:
         assert source.columns == ("email", "name", "phone")
-        frames = [chunk.frame for chunk in source.chunks()]
+        frames = [chunk.frame for chunk in source.read_chunks()]
     assert [frame.astype(object).where(frame.notna(), None).to_numpy().tolist() for frame in frames] == [
         [["a@x.org", "Ann", None]],
         [["b@x.org", None, "+31"]],
@@ -72,7 +72,7 @@ def test_brackets_in_the_name_of_an_existing_file_are_not_a_pattern(tmp_path: Pa
     path = write_file(folder, "people [1].csv", "email\na@x.org\n")
     for pattern in (path, tmp_path / "crm [[]old]" / "*.csv"):
         with open_pattern(pattern) as source:
-            assert [chunk.name for chunk in source.chunks()] == [str(path)]
+            assert [chunk.name for chunk in source.read_chunks()] == [str(path)]
     with pytest.raises(SourceError, match=r"no file matches; check the pattern \(\[ in a folder's name is written"):
         open_pattern(folder / "*.csv")
 
@@ -83,7 +83,7 @@ def test_a_file_whose_columns_change_during_the_run_ends_the_run(tmp_path: Path)
     with open_pattern(tmp_path / "*.csv") as source:
         write_file(tmp_path, "b.csv", "name,email\nBob,b@x.org\n")
         with pytest.raises(SourceError, match=r"b\.csv: has changed since the run began"):
-            list(source.chunks())
+            list(source.read_chunks())
 
 
 def test_a_faulty_file_of_a_pattern_is_refused_before_any_file_is_read(tmp_path: Path) -> None:

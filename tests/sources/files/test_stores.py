@@ -31,7 +31,7 @@ def open_pattern(url: str) -> Source:
 
 def read_rows(url: str) -> list[tuple[str, list[str]]]:
     with open_pattern(url) as source:
-        return [(chunk.name, row) for chunk in source.chunks() for row in chunk.frame.to_numpy().tolist()]
+        return [(chunk.name, row) for chunk in source.read_chunks() for row in chunk.frame.to_numpy().tolist()]
 
 
 def put_in_memory(key: str, content: bytes | str) -> str:

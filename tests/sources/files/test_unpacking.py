@@ -119,7 +119,7 @@ def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 before, rows, error = peak(), 0, ""
 try:
     with open_file(sys.argv[1]) as source:
-        rows = sum(len(chunk.frame) for chunk in source.chunks())
+        rows = sum(len(chunk.frame) for chunk in source.read_chunks())
 except SourceError as raised:
     error = raised
 print(rows, peak() - before, error)

@@ -263,7 +263,7 @@ def test_a_formula_that_was_never_computed_has_no_value(tmp_path: Path) -> None:
     messages = [row.message for row in chunk.malformed]
     assert ["the cell B3 holds a formula that was never computed" in messages[0], "B4" in messages[1]] == [True, True]
     with open_file(path) as source:
-        (chunk,) = source.chunks(["email"])
+        (chunk,) = source.read_chunks(["email"])
     assert (len(chunk.frame), chunk.malformed) == (3, ())
 
 
@@ -322,7 +322,7 @@ def test_hidden_rows_are_read_and_reported(tmp_path: Path) -> None:
     sheet.set_row(9, options={"hidden": True})
     workbook.close()
     with open_file(str(tmp_path / "people.xlsx")) as source:
-        (chunk,) = source.chunks()
+        (chunk,) = source.read_chunks()
     assert chunk.frame["email"].tolist() == ["a@x.org", "b@x.org", "c@x.org"]
     (message,) = chunk.messages
     assert "1 hidden row is used like the others. To leave hidden rows out, copy" in message

@@ -10,11 +10,11 @@ from connector.sources.cursor import (
     CursorKind,
     CursorValue,
     CursorWatch,
-    find_kind,
+    find_cursor_kind,
     format_cursor,
     is_larger,
     parse_cursor,
-    read_value,
+    read_cursor_value,
     subtract_lookback,
     uses_cursor,
 )
@@ -36,13 +36,13 @@ def test_the_start_decides_the_kind_of_the_cursor() -> None:
         ("20261121", CursorKind.INTEGER),
     ]
     for text, kind in cases:
-        assert find_kind(text) is kind
+        assert find_cursor_kind(text) is kind
 
 
 def test_a_start_that_is_not_a_valid_value_of_its_kind_is_refused() -> None:
     for text in ["2026-13-01", "2026-02-30T10:00:00", "2026-11-21T25:00", "9" * 30, "", "A-1", "1.5"]:
         with pytest.raises(ValueError, match="must be"):
-            parse_cursor(text, find_kind(text))
+            parse_cursor(text, find_cursor_kind(text))
 
 
 VALUES: dict[CursorKind, st.SearchStrategy[CursorValue]] = {
@@ -65,7 +65,7 @@ def test_a_cursor_watch_finds_the_largest_value_in_any_order_of_rows(
     kind_and_value: tuple[CursorKind, list[CursorValue]],
 ) -> None:
     kind, values = kind_and_value
-    values = [value for value in values if read_value(value, kind) is not None]
+    values = [value for value in values if read_cursor_value(value, kind) is not None]
     cursor_watch = CursorWatch("c", kind)
     for start in range(0, len(values), 3):
         cursor_watch.record([*values[start : start + 3], None], start + 1)
@@ -100,7 +100,7 @@ def test_a_value_of_a_database_is_converted_to_the_kind_of_the_cursor() -> None:
         (None, CursorKind.INTEGER, None),
     ]
     for value, kind, expected in cases:
-        assert read_value(value, kind) == expected
+        assert read_cursor_value(value, kind) == expected
 
 
 def test_values_are_compared_as_their_kind_and_not_as_text() -> None:

@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from connector.errors import ConfigurationError, SourceError
-from connector.sources.cursor import ColumnType, CursorKind, find_kind, parse_cursor
+from connector.sources.cursor import ColumnType, CursorKind, find_cursor_kind, parse_cursor
 from connector.sources.cursor_columns import COMPARABLE_TYPES, explain_type
 from connector.sources.sql import IncrementalSource
 from tests.databases import DATABASE_OPENERS, Database
@@ -81,11 +81,11 @@ def fill_table(database: Database, sql_type: str, values: Sequence[str]) -> None
 
 def read_ids(database: Database, start: str, *, is_table: bool = True) -> list[str]:
     """Read the rows from `start` on, and return their ids."""
-    kind = find_kind(start)
+    kind = find_cursor_kind(start)
     source_options = {"table": "t"} if is_table else {"query": "select * from t where v >= :cursor"}
     with IncrementalSource(database.url, column="v", kind=kind, **source_options) as source:
         source.set_start(parse_cursor(start, kind))
-        ids = [str(row_id) for chunk in source.chunks() for row_id in chunk.frame["id"]]
+        ids = [str(row_id) for chunk in source.read_chunks() for row_id in chunk.frame["id"]]
         assert source.watch.largest_value is not None
     return ids
 

@@ -60,7 +60,7 @@ def read_rows_from(
     source_options = {"table": "t"} if is_table else {"query": f"select * from t where {column} >= :cursor"}
     with IncrementalSource(database.url, column=column, kind=CursorKind.TIMESTAMP, **source_options) as source:
         source.set_start(parse_cursor(start, CursorKind.TIMESTAMP))
-        return sorted(int(row_id) for chunk in source.chunks() for row_id in chunk.frame["id"]), source
+        return sorted(int(row_id) for chunk in source.read_chunks() for row_id in chunk.frame["id"]), source
 
 
 def test_a_cursor_is_the_same_moment_for_both_columns_in_a_session_of_another_zone(database: Database) -> None:

@@ -141,7 +141,7 @@ from connector.sources.cursor import CursorKind; from connector.sources.sql impo
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))  # a process that buffers the whole result ends here
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 with open_sql(sys.argv[1], query=sys.argv[2]) as source:
-    chunks = source.chunks()
+    chunks = source.read_chunks()
     rows = len(next(chunks).frame)
     before = peak()
     for _ in range(9):
@@ -261,7 +261,7 @@ def test_arrays_of_user_defined_types_in_postgresql_are_read_as_tags() -> None:
             "insert into t values (array['vip', 'news, weekly']::seg[], array['x', null, 'a'], '{}')",
         )
         with open_sql(database.url, table="t") as source:
-            (chunk,) = source.chunks()
+            (chunk,) = source.read_chunks()
     fields = {column: apply_mapping(chunk.frame, FieldMapping({"tags": ColumnRule(column=column)})) for column in "abc"}
     assert [list(mapped_chunk.frame["tags"].iloc[0]) for mapped_chunk in fields.values()] == [
         ["vip", "news, weekly"],
@@ -326,7 +326,7 @@ def test_a_connection_that_is_lost_in_the_middle_of_a_result_raises_one_error(
 ) -> None:
     with DATABASE_OPENERS[kind]() as database:
         source = open_sql(database.url, query=ENDLESS_QUERIES[kind])
-        chunks = source.chunks()
+        chunks = source.read_chunks()
         assert len(next(chunks).frame) == 20_000
         database.run(KILL_SQL[kind].replace("%", "%%"))
         with pytest.raises(SourceError, match="reading stopped after row"):

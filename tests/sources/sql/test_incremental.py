@@ -7,7 +7,7 @@ import duckdb
 import pytest
 
 from connector.errors import ConfigurationError, SourceError
-from connector.sources.cursor import CursorKind, CursorValue, find_kind, parse_cursor
+from connector.sources.cursor import CursorKind, CursorValue, find_cursor_kind, parse_cursor
 from connector.sources.sql import IncrementalSource
 from tests.databases import DATABASE_OPENERS, Database
 
@@ -47,12 +47,12 @@ CASES: list[tuple[str, str, list[str], CursorValue]] = [
 
 def test_rows_from_the_cursor_on_are_read_and_the_source_knows_the_largest_value(database: Database) -> None:
     for column, start, expected_ids, largest_value in CASES:
-        kind = find_kind(start)
+        kind = find_cursor_kind(start)
         query = f"select people.* from people where {column} >= :cursor or {column} is null"
         for source_options in ({"table": "people"}, {"query": query}):
             with IncrementalSource(database.url, column=column, kind=kind, **source_options) as source:
                 source.set_start(parse_cursor(start, kind))
-                ids = [row_id for chunk in source.chunks() for row_id in chunk.frame["id"]]
+                ids = [row_id for chunk in source.read_chunks() for row_id in chunk.frame["id"]]
             assert sorted(ids) == expected_ids, (source_options, start)
             assert (source.watch.largest_value, source.watch.wrong_kind_count, source.is_read_to_end) == (
                 largest_value,
@@ -83,12 +83,12 @@ def test_timestamps_with_a_zone_are_compared_as_moments_in_postgresql_and_duckdb
             source = IncrementalSource(database.url, table="t", column="moment", kind=CursorKind.TIMESTAMP)
             source.set_start(datetime(2026, 11, 21, 9, 30, tzinfo=UTC))
             with source:
-                assert [chunk.frame["id"].tolist() for chunk in source.chunks()] == [["1"]]
+                assert [chunk.frame["id"].tolist() for chunk in source.read_chunks()] == [["1"]]
             assert source.watch.largest_value == datetime(2026, 11, 21, 10, tzinfo=UTC)
             source = IncrementalSource(database.url, table="t", column="moment", kind=CursorKind.TIMESTAMP)
             source.set_start(datetime(2026, 11, 21, 8, 0, tzinfo=UTC).astimezone(ZONE_TWO_HOURS_EAST))
             with source:
-                assert [chunk.frame["id"].tolist() for chunk in source.chunks()] == [["1", "2"]]
+                assert [chunk.frame["id"].tolist() for chunk in source.read_chunks()] == [["1", "2"]]
 
 
 def test_all_spellings_of_a_moment_are_equal_in_sqlite() -> None:
@@ -100,5 +100,5 @@ def test_all_spellings_of_a_moment_are_equal_in_sqlite() -> None:
         database.run("create table t (moment text)", *(f"insert into t values ('{moment}')" for moment in spellings))
         with IncrementalSource(database.url, table="t", column="moment", kind=CursorKind.TIMESTAMP) as source:
             source.set_start(datetime(2026, 11, 21, 10))  # noqa: DTZ001
-            assert sum(len(chunk.frame) for chunk in source.chunks()) == len(spellings)
+            assert sum(len(chunk.frame) for chunk in source.read_chunks()) == len(spellings)
             assert source.watch.largest_value is not None

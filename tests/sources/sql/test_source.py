@@ -38,7 +38,7 @@ def test_bytes_that_are_not_utf8_reject_their_row(crm_url: str) -> None:
         connection.execute("insert into people values (4, cast(x'4dfc' as text), x'ff00', 'y'), (5, 'b@x.com', 1, 'z')")
     connection.close()
     with open_sql(crm_url, query="select * from people where id > 2") as source:
-        (chunk,) = source.chunks()
+        (chunk,) = source.read_chunks()
     assert chunk.frame["id"].tolist() == ["3", "5"]
     assert chunk.numbers.tolist() == [1, 3]
     (row,) = chunk.malformed
@@ -50,7 +50,7 @@ def test_bytes_that_are_not_utf8_reject_their_row(crm_url: str) -> None:
 def test_an_empty_result_has_no_chunk(crm_url: str) -> None:
     with open_sql(crm_url, query="select * from people where 0") as source:
         assert source.columns == ("id", "email", "note", "Group")
-        assert list(source.chunks()) == []
+        assert list(source.read_chunks()) == []
 
 
 def test_a_missing_database_is_refused_and_not_created(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_the_names_of_a_schema_and_a_table_in_postgresql_are_quoted(postgres: st
         connection.execute(sa.text('create table "Sales"."People" as select 1 as id'))
     engine.dispose()
     with open_sql(postgres, table="Sales.People") as source:
-        assert [chunk.frame.to_dict("list") for chunk in source.chunks()] == [{"id": ["1"]}]
+        assert [chunk.frame.to_dict("list") for chunk in source.read_chunks()] == [{"id": ["1"]}]
 
 
 def test_a_session_in_postgresql_is_read_only(postgres: str) -> None:
@@ -128,7 +128,7 @@ def test_a_session_in_postgresql_is_read_only(postgres: str) -> None:
         connection.execute(sa.text("create sequence numbers"))
     engine.dispose()
     with pytest.raises(SourceError, match="read-only"), open_sql(postgres, query="select nextval('numbers')") as source:
-        list(source.chunks())
+        list(source.read_chunks())
 
 
 def test_a_password_in_the_error_of_a_driver_is_masked() -> None:

@@ -62,7 +62,7 @@ def test_a_value_that_cannot_be_read_rejects_its_row_only_if_its_column_is_used(
         database.run("create type pair as (a integer, b text)")
     for value in UNREADABLE_VALUES[database.kind]:
         with open_sql(database.url, query=f"select 'a@x.org' as email, {value} as v") as source:
-            (chunk,) = source.chunks(["v"])
+            (chunk,) = source.read_chunks(["v"])
             assert [row.message.split(" holds")[0] for row in chunk.malformed] == ["column v"], value
-            (chunk,) = source.chunks(["email"])
+            (chunk,) = source.read_chunks(["email"])
             assert chunk.frame["email"].tolist() == ["a@x.org"]
