@@ -244,10 +244,12 @@ def _run_checks(
 
     emails = sorted(normalise_email(event["email"]) for event in create_events)
     has_each_once = emails == sorted({normalise_email(person.email) for person in data.crm_people})
-    lost_count = sum(event["answered"] != "answered" for event in create_events)
+    lost_create_count = sum(event["answered"] != "answered" for event in create_events)
     claim = "the service has every subscriber once, although answers were lost"
     yield Check(
-        claim, has_each_once and lost_count > 0, f"{len(create_events):,} creates, {lost_count} of their answers lost"
+        claim,
+        has_each_once and lost_create_count > 0,
+        f"{len(create_events):,} creates, {lost_create_count} of their answers lost",
     )
 
     drifted_emails = set[str]()

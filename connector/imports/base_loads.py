@@ -304,7 +304,7 @@ class BaseLoads:
                 with self._attribute_to_base(base_load):
                     await base_load.loader.settler.end_look_up()
             stop.check()
-            if not any(base_load.loader.settler.has_unsettled for base_load in self._base_loads):
+            if not any(base_load.loader.settler.has_unsettled_entries for base_load in self._base_loads):
                 return
 
     async def _close_base_load(self, base_load: _BaseLoad) -> None:

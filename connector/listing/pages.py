@@ -211,7 +211,7 @@ async def read_pages(
     the pages. Raises ListFailed.
     """
     await fetcher.request_pages(_choose_pages(pager, concurrency_limit), is_unchanging=pager.is_unchanging)
-    while (page := pager.decide_next()) is not None:
+    while (page := pager.decide_next_page()) is not None:
         try:
             list_page = await fetcher.receive_next_page()
         except ListFailed as failure:
@@ -230,7 +230,7 @@ async def read_pages(
 
 
 def _choose_pages(pager: Pager, concurrency_limit: ConcurrencyLimit) -> list[PageRequest]:
-    page = pager.decide_next()
+    page = pager.decide_next_page()
     return [] if page is None else [page, *pager.decide_pages_ahead(concurrency_limit.allowed_count - 1)]
 
 

@@ -109,16 +109,16 @@ class Loader:
         case, even after an error.
         """
         row_count = len(planned_chunk.identities)
-        is_in_order = row_count <= _LARGEST_SMALL_CHUNK
-        indexes = list(range(row_count)) if is_in_order else np.argsort(planned_chunk.identities).tolist()
+        is_small_chunk = row_count <= _LARGEST_SMALL_CHUNK
+        indexes = list(range(row_count)) if is_small_chunk else np.argsort(planned_chunk.identities).tolist()
         return SortedChunk(planned_chunk, *await self._sort_rows(planned_chunk, indexes))
 
     def plan_lookup(self, chunk: SortedChunk) -> LookupTask | None:
         """Return the look-up that the new rows of the chunk need, or None if no look-up is needed."""
-        if not chunk.create_states or self.presence.covers(chunk.planned_chunk):
+        if not chunk.create_states or self.presence.covers_chunk(chunk.planned_chunk):
             return None
         chunk.is_outdated = True
-        return LookupTask(self.presence, chunk.planned_chunk, self._list_keys(chunk))
+        return LookupTask(self.presence, chunk.planned_chunk, self._build_lookup_keys(chunk))
 
     async def create_new_rows(self, chunk: SortedChunk) -> None:
         """Look up the subscribers of the chunk's new rows, and create the absent ones.
@@ -127,21 +127,24 @@ class Loader:
         """
         session, planned_chunk = self._session, chunk.planned_chunk
         while chunk.create_states and not session.stop.is_stopping:
-            if chunk.is_outdated or not (self._is_free_of_conflicts and self.presence.covers(planned_chunk)):
-                await self.presence.look_up(planned_chunk, self._list_keys(chunk))
+            if chunk.is_outdated or not (self._is_free_of_conflicts and self.presence.covers_chunk(planned_chunk)):
+                await self.presence.look_up(planned_chunk, self._build_lookup_keys(chunk))
                 await self._settle_conflicts()
                 await self._sort_rows_again(chunk)
             await self._refuse_rows(chunk)
             if chunk.create_states and session.policy.looks_up_first:
                 refuse_similar_base(session)
-            stream = CandidateStream(
+            candidate_stream = CandidateStream(
                 planned_chunk, list(chunk.create_states), chunk.create_states, session.policy.identity
             )
             base = session.journal.base
-            await self._send_candidates(self._fetch_while_known(planned_chunk, stream, base))
-            if stream.unfetched_indexes and not session.limits.compute_sendable_row_count(1):
+            await self._send_candidates(self._build_fetch(planned_chunk, candidate_stream, base))
+            if candidate_stream.unfetched_indexes and not session.limits.compute_sendable_row_count(1):
                 session.stop.request_stop(session.limits.describe_creates())
-            unsent_indexes = [*self._find_expired_rows(planned_chunk, chunk.create_states), *stream.unfetched_indexes]
+            unsent_indexes = [
+                *self._find_expired_rows(planned_chunk, chunk.create_states),
+                *candidate_stream.unfetched_indexes,
+            ]
             chunk.create_states = {index: chunk.create_states[index] for index in unsent_indexes}
             # If an answer has shown the Id of the base, the entries of that base are read.
             if session.journal.base.key != base.key:
@@ -171,7 +174,7 @@ class Loader:
 
     # Rows and their entries
 
-    def _list_keys(self, chunk: SortedChunk) -> list[LookupKey]:
+    def _build_lookup_keys(self, chunk: SortedChunk) -> list[LookupKey]:
         return build_row_keys(
             chunk.planned_chunk, [*chunk.create_states, *chunk.held_entries], self._session.policy.identity
         )
@@ -192,14 +195,18 @@ class Loader:
         """
         identities = split_digests(planned_chunk.identities[indexes])
         fingerprints = split_digests(planned_chunk.fingerprints[indexes])
-        digests = list(zip(identities, fingerprints, strict=True))
+        digest_pairs = list(zip(identities, fingerprints, strict=True))
         base, journal = self._session.journal.base, self._session.journal
         entry_existence_by_identity = await journal.execute(
-            lambda ledger: ledger.find_changed_identities(base, digests)
+            lambda ledger: ledger.find_changed_identities(base, digest_pairs)
         )
         # If no identity was found, no row has changed.
-        pairs = zip(indexes, digests, strict=True) if entry_existence_by_identity else ()
-        changed_rows = [(index, *digest) for index, digest in pairs if digest[0] in entry_existence_by_identity]
+        indexed_digest_pairs = zip(indexes, digest_pairs, strict=True) if entry_existence_by_identity else ()
+        changed_rows = [
+            (index, *digest_pair)
+            for index, digest_pair in indexed_digest_pairs
+            if digest_pair[0] in entry_existence_by_identity
+        ]
         self._count_rows(
             Outcome.EXISTS, planned_chunk, _exclude_indexes(indexes, [index for index, _, _ in changed_rows])
         )
@@ -222,7 +229,7 @@ class Loader:
                     held_entries[index] = entry
                 case State.REJECTED if is_unchanged:
                     held_entries[index] = entry
-                case State.REJECTED if self._refusals.may_not_show_yet(entry):
+                case State.REJECTED if self._refusals.may_not_be_listed_yet(entry):
                     recently_refused_entries[index] = entry
                 case State.REJECTED | State.NONE:  # the row has changed after its refusal
                     create_states[index] = entry.state
@@ -310,7 +317,7 @@ class Loader:
         """Add rows whose entries are unknown. The run settles all of them before it sends one of them again."""
         session = self._session
         session.tally.add_started_rows(len(entries))
-        changed_rows: dict[int, UnresolvedCreate] = {}
+        unresolved_create_by_index: dict[int, UnresolvedCreate] = {}
         for (index, entry), row in zip(entries.items(), self._read_rows(planned_chunk, entries), strict=True):
             unresolved_create = UnresolvedCreate(
                 session.clock.monotonic(),
@@ -318,22 +325,24 @@ class Loader:
                 attempt_count=entry.attempt_count,
                 is_refused=entry.state is State.REJECTED,
             )
-            unresolved_create = self._outcomes.add_unresolved(row.identity, unresolved_create)
+            unresolved_create = self._outcomes.add_unresolved_create(row.identity, unresolved_create)
             if entry.fingerprint != row.fingerprint:
-                changed_rows[index] = unresolved_create
-        if not changed_rows:
+                unresolved_create_by_index[index] = unresolved_create
+        if not unresolved_create_by_index:
             return
-        states = dict.fromkeys(changed_rows, State.UNKNOWN)
-        stream = CandidateStream(planned_chunk, list(changed_rows), states, session.policy.identity)
-        candidates = stream.fetch(len(changed_rows), session.journal.base)
-        for unresolved_create, candidate in zip(changed_rows.values(), candidates, strict=True):
+        entry_states = dict.fromkeys(unresolved_create_by_index, State.UNKNOWN)
+        candidate_stream = CandidateStream(
+            planned_chunk, list(unresolved_create_by_index), entry_states, session.policy.identity
+        )
+        candidates = candidate_stream.fetch(len(unresolved_create_by_index), session.journal.base)
+        for unresolved_create, candidate in zip(unresolved_create_by_index.values(), candidates, strict=True):
             unresolved_create.newer_intent, unresolved_create.newer_values = candidate.intent, candidate.sent_values
 
     def _read_rows(self, planned_chunk: PlannedChunk, indexes: Iterable[int]) -> list[LoadRow]:
         return read_rows(planned_chunk, list(indexes), self._session.policy.identity)
 
-    def _fetch_while_known(
-        self, planned_chunk: PlannedChunk, stream: CandidateStream, base: Base
+    def _build_fetch(
+        self, planned_chunk: PlannedChunk, candidate_stream: CandidateStream, base: Base
     ) -> FetchItems[Candidate]:
         """Return a function that returns the next candidates, and none after the look-up has expired or an answer has
         changed the base.
@@ -341,9 +350,9 @@ class Loader:
 
         async def fetch(max_count: int) -> list[Candidate]:
             limits, current_base = self._session.limits, self._session.journal.base
-            if not self.presence.covers(planned_chunk) or current_base.key != base.key:
+            if not self.presence.covers_chunk(planned_chunk) or current_base.key != base.key:
                 return []
-            candidates = stream.fetch(
+            candidates = candidate_stream.fetch(
                 limits.compute_sendable_row_count(max_count), current_base, self.presence.valid_until
             )
             limits.sent_count += len(candidates)
@@ -362,10 +371,10 @@ class Loader:
         session = self._session
         if self._is_free_of_conflicts:
             return
-        if await self._has_unresolved_of_another_kind():
+        if await self._has_unresolved_creates_of_another_field():
             await self.settler.settle()
             self.presence.forget_look_up()  # the look-up did not show creates that were sent again after it
-            if await self._has_unresolved_of_another_kind():
+            if await self._has_unresolved_creates_of_another_field():
                 if self._mode is RunMode.LOAD:
                     raise RunAborted(
                         "an earlier run with another identity field left unresolved creates, and this run could not "
@@ -389,7 +398,7 @@ class Loader:
             )
         self._is_free_of_conflicts = True
 
-    async def _has_unresolved_of_another_kind(self) -> bool:
+    async def _has_unresolved_creates_of_another_field(self) -> bool:
         base, identity = self._session.journal.base, self._session.policy.identity
         return await self._session.journal.execute(
             lambda ledger: ledger.has_unknown_entry_of_another_field(base, identity)
@@ -400,8 +409,8 @@ def _exclude_indexes(indexes: list[int], excluded_indexes: Collection[int]) -> l
     """Return the indexes without the excluded ones."""
     if not excluded_indexes:
         return indexes
-    excluded_set = set(excluded_indexes)
-    return [index for index in indexes if index not in excluded_set]
+    excluded_index_set = set(excluded_indexes)
+    return [index for index in indexes if index not in excluded_index_set]
 
 
 def _build_problem(row: LoadRow, entry: Entry) -> Problem:

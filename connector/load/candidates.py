@@ -64,12 +64,10 @@ def extract_rows(chunk: Chunk, positions: Sequence[int]) -> list[Row]:
     """Return many rows of a chunk, read column by column."""
     frame = chunk.frame.iloc[list(positions)]
     columns = tuple(frame.columns)
-    cells = [pa.array(frame[name], pa.string(), from_pandas=True).to_pylist() for name in columns]
-    rows_of_cells = zip(*cells, strict=True) if columns else [()] * len(positions)
+    cells_by_column = [pa.array(frame[name], pa.string(), from_pandas=True).to_pylist() for name in columns]
+    cell_rows = zip(*cells_by_column, strict=True) if columns else [()] * len(positions)
     row_numbers = chunk.numbers[list(positions)].tolist()
-    return [
-        Row(row_number, chunk.name, columns, row) for row_number, row in zip(row_numbers, rows_of_cells, strict=True)
-    ]
+    return [Row(row_number, chunk.name, columns, row) for row_number, row in zip(row_numbers, cell_rows, strict=True)]
 
 
 def find_omissions(planned_chunk: PlannedChunk, indexes: Sequence[int], identity: str) -> list[Omission | None]:
@@ -77,16 +75,18 @@ def find_omissions(planned_chunk: PlannedChunk, indexes: Sequence[int], identity
     if planned_chunk.omitted_zips is None:
         return [None] * len(indexes)
     identity_texts = planned_chunk.subscribers[identity].iloc[list(indexes)]
-    zips = planned_chunk.omitted_zips.reindex(identity_texts.index)
+    omitted_zips = planned_chunk.omitted_zips.reindex(identity_texts.index)
     row_numbers, name = planned_chunk.chunk.numbers[identity_texts.index.to_numpy()].tolist(), planned_chunk.chunk.name
     return [
         None if pd.isna(zip_text) else Omission(Row(row_number, name, (), ()), str(identity_text), str(zip_text))
-        for zip_text, identity_text, row_number in zip(zips.tolist(), identity_texts.tolist(), row_numbers, strict=True)
+        for zip_text, identity_text, row_number in zip(
+            omitted_zips.tolist(), identity_texts.tolist(), row_numbers, strict=True
+        )
     ]
 
 
 @dataclass(frozen=True, slots=True)
-class _Cells:
+class _RowCells:
     """Some rows of a chunk. Each row is a tuple in the order of `columns`. The other lists have one item per row."""
 
     columns: list[str]
@@ -126,23 +126,25 @@ class CandidateStream:
     def fetch(self, max_count: int, base: Base, valid_until: float = inf) -> list[Candidate]:
         """Return the next candidates, at most `max_count`, or an empty list at the end. They may be sent until
         `valid_until` (monotonic)."""
-        begin = self._fetched_count
-        end = min(begin + max_count, len(self._indexes))
-        if end > self._first_cells_index + len(self._cells.rows):
-            self._first_cells_index = begin
-            self._cells = self._read_cells(begin, max(end, begin + _READ_BATCH_ROWS))
-        self._fetched_count = end
-        name, value = ("base_id", base.service_id) if base.service_id is not None else ("base_name", base.name)
-        base_reference: dict[str, object] = {name: value}
-        return [self._build_candidate(index, base_reference, valid_until) for index in range(begin, end)]
+        first_index = self._fetched_count
+        end_index = min(first_index + max_count, len(self._indexes))
+        if end_index > self._first_cells_index + len(self._cells.rows):
+            self._first_cells_index = first_index
+            self._cells = self._read_cells(first_index, max(end_index, first_index + _READ_BATCH_ROWS))
+        self._fetched_count = end_index
+        base_field, base_value = (
+            ("base_id", base.service_id) if base.service_id is not None else ("base_name", base.name)
+        )
+        base_reference: dict[str, object] = {base_field: base_value}
+        return [self._build_candidate(index, base_reference, valid_until) for index in range(first_index, end_index)]
 
-    def _read_cells(self, begin: int, end: int) -> _Cells:
-        planned_chunk, indexes = self._planned_chunk, list(self._indexes[begin:end])
+    def _read_cells(self, first_index: int, end_index: int) -> _RowCells:
+        planned_chunk, indexes = self._planned_chunk, list(self._indexes[first_index:end_index])
         subscribers = planned_chunk.subscribers.iloc[indexes]
         columns = [name for name in subscribers.columns if name in FIELD_BY_NAME]
-        values = [pa.array(subscribers[name], from_pandas=True).to_pylist() for name in columns]
-        rows = list(zip(*values, strict=True))
-        return _Cells(
+        cells_by_column = [pa.array(subscribers[name], from_pandas=True).to_pylist() for name in columns]
+        rows = list(zip(*cells_by_column, strict=True))
+        return _RowCells(
             columns,
             rows,
             subscribers.index.tolist(),
@@ -202,9 +204,11 @@ def build_row_keys(planned_chunk: PlannedChunk, indexes: list[int], field: str) 
     """Return the keys to look up the rows at these indexes of a chunk, in any spelling. `field` is the field of the
     identity."""
     identities = split_digests(planned_chunk.identities[indexes])
-    values = planned_chunk.subscribers[field].iloc[indexes].tolist()
-    pairs = zip(identities, values, strict=True)
-    return [LookupKey(identity, field, str(value), ignores_case=True) for identity, value in pairs]
+    identity_texts = planned_chunk.subscribers[field].iloc[indexes].tolist()
+    identity_pairs = zip(identities, identity_texts, strict=True)
+    return [
+        LookupKey(identity, field, str(identity_text), ignores_case=True) for identity, identity_text in identity_pairs
+    ]
 
 
 def read_rows(planned_chunk: PlannedChunk, indexes: Sequence[int], identity: str) -> list[LoadRow]:
@@ -213,16 +217,16 @@ def read_rows(planned_chunk: PlannedChunk, indexes: Sequence[int], identity: str
         return []
     indexes = list(indexes)
     subscribers = planned_chunk.subscribers.iloc[indexes]
-    names = [name for name in subscribers.columns if name in FIELD_BY_NAME]
-    columns = [pa.array(subscribers[name], from_pandas=True).to_pylist() for name in names]
+    field_names = [name for name in subscribers.columns if name in FIELD_BY_NAME]
+    cells_by_column = [pa.array(subscribers[name], from_pandas=True).to_pylist() for name in field_names]
     return [
-        LoadRow(row, digest, str(name), fingerprint, dict(zip(names, cells, strict=True)), omission)
-        for row, digest, name, fingerprint, cells, omission in zip(
+        LoadRow(row, digest, str(identity_text), fingerprint, dict(zip(field_names, cells, strict=True)), omission)
+        for row, digest, identity_text, fingerprint, cells, omission in zip(
             extract_rows(planned_chunk.chunk, subscribers.index.tolist()),
             split_digests(planned_chunk.identities[indexes]),
             subscribers[identity].tolist(),
             split_digests(planned_chunk.fingerprints[indexes]),
-            zip(*columns, strict=True),
+            zip(*cells_by_column, strict=True),
             find_omissions(planned_chunk, indexes, identity),
             strict=True,
         )

@@ -30,7 +30,7 @@ from connector.service.wire import ListPage, ListQuery
 from connector.subscribers.identity import IDENTITY_BYTES, digest_identity
 from connector.texts import agree, count
 
-_GUARD_COUNT = 4  # known subscribers that are looked up to verify the account
+_VERIFIED_ENTRY_COUNT = 4  # known subscribers that are looked up to verify the account
 _MAX_SHOWN_BASES = 3  # bases of a run in which a created subscriber is looked up at the end
 _MAX_SHOWN_DUPLICATES = 20  # subscribers in the message about subscribers that exist twice
 _LOOK_UP_TIME_SHARES = (0.0, 0.1, 1.0)
@@ -44,14 +44,14 @@ def refuse_misanswered_base(base: Base) -> None:
     4.9)."""
     if not base.has_wrong_answer:
         return
-    references = [f"its id {base.answered_id}"] if base.answered_id is not None else []
-    references += [f"its name {base.answered_name}"] if base.answered_name is not None else []
+    base_references = [f"its id {base.answered_id}"] if base.answered_id is not None else []
+    base_references += [f"its name {base.answered_name}"] if base.answered_name is not None else []
     requested_base_text = base.name if base.service_id is None else f"id {base.service_id}"
     raise ConfigurationError(
         f"the service answered a create for the base {requested_base_text} with another base "
         f"({describe_base(base.answered_id, base.answered_name)}), so nothing is sent to the base "
         f"{requested_base_text}. If "
-        f"you mean the other base, give it by {' or '.join(references) or 'its id'}. If the service was repaired, "
+        f"you mean the other base, give it by {' or '.join(base_references) or 'its id'}. If the service was repaired, "
         "run connector retry "
         "--held resend"
     )
@@ -86,18 +86,20 @@ async def verify_account(session: Session) -> tuple[ConfirmedEntry, ...]:
     """
     journal, random_identity = session.journal, session.access.draw_bytes(IDENTITY_BYTES)
     base, run_key = journal.base, journal.run_key
-    shown_entries = await journal.execute(lambda ledger: ledger.find_shown_entries(base, random_identity, _GUARD_COUNT))
-    max_entries = 1 if shown_entries else _GUARD_COUNT
+    shown_entries = await journal.execute(
+        lambda ledger: ledger.find_shown_entries(base, random_identity, _VERIFIED_ENTRY_COUNT)
+    )
+    max_entries = 1 if shown_entries else _VERIFIED_ENTRY_COUNT
     known_entries = await journal.execute(
         lambda ledger: ledger.find_confirmed_entries(base, random_identity, max_entries, before_run_key=run_key)
     )
     session.stop.activity = "looking up known subscribers"
     shows_identities = False
     for known_entry in known_entries:
-        rows = await _list_by_id(session, known_entry)
-        is_listed = _find_in_rows(session, known_entry, rows)
+        rows = await _request_rows_by_id(session, known_entry)
+        is_listed = _is_in_rows(session, known_entry, rows)
         shows_identities |= not rows or any(shows_identity(row, session.policy.identity) for row in rows)
-        if is_listed and len(shown_entries) < _GUARD_COUNT:
+        if is_listed and len(shown_entries) < _VERIFIED_ENTRY_COUNT:
             await journal.execute(partial(Ledger.record_shown_identities, base=base, identities=[known_entry.identity]))
         if is_listed is not False:
             return () if is_listed else tuple(shown_entries)
@@ -110,16 +112,18 @@ async def verify_account(session: Session) -> tuple[ConfirmedEntry, ...]:
     if not shown_entries:
         _report_unshown_entries(session, known_entries)
         return ()
-    more_entries = await journal.execute(
-        lambda ledger: ledger.find_confirmed_entries(base, random_identity, _GUARD_COUNT, before_run_key=run_key)
+    additional_entries = await journal.execute(
+        lambda ledger: ledger.find_confirmed_entries(
+            base, random_identity, _VERIFIED_ENTRY_COUNT, before_run_key=run_key
+        )
     )
-    known_entries = list(dict.fromkeys([*shown_entries, *more_entries]))
-    is_listed = await _ask_for_any(session, known_entries)
+    known_entries = list(dict.fromkeys([*shown_entries, *additional_entries]))
+    is_listed = await _is_any_listed(session, known_entries)
     if is_listed is False and await find_hidden_base(session.access):
         return tuple(shown_entries)  # if the list hides the base, the filter Id also hides its subscribers
     if is_listed is False and await _is_id_filter_working(session):
         await wait_until_listed(session.access, shown_entries)
-        is_listed = await _ask_for_any(session, known_entries)
+        is_listed = await _is_any_listed(session, known_entries)
         if is_listed is False:
             session.access.unverified_entries = tuple(known_entries)
             await list_account([session.access])  # raises EmptiedListError if the list has none of their identities
@@ -137,12 +141,12 @@ async def record_shown_subscriber(session: Session) -> None:
     journal, random_identity = session.journal, session.access.draw_bytes(IDENTITY_BYTES)
     base = journal.base
 
-    def find_known_entry(ledger: Ledger) -> Sequence[ConfirmedEntry]:
+    def find_entry_to_look_up(ledger: Ledger) -> Sequence[ConfirmedEntry]:
         return (
             () if ledger.find_shown_entries(base, b"", 1) else ledger.find_confirmed_entries(base, random_identity, 1)
         )
 
-    for known_entry in await journal.execute(find_known_entry):
+    for known_entry in await journal.execute(find_entry_to_look_up):
         session.canaries.shown_base_count += 1
         with suppress(ListFailed):
             if await _is_listed(session, known_entry):
@@ -162,7 +166,7 @@ def _report_unshown_entries(session: Session, known_entries: Sequence[ConfirmedE
         )
 
 
-async def _ask_for_any(session: Session, known_entries: Sequence[ConfirmedEntry]) -> bool | None:
+async def _is_any_listed(session: Session, known_entries: Sequence[ConfirmedEntry]) -> bool | None:
     """Return whether one of `known_entries` exists, or None if the filter by Id is inconclusive. Return True if
     `known_entries` is empty."""
     for known_entry in known_entries:
@@ -174,15 +178,15 @@ async def _ask_for_any(session: Session, known_entries: Sequence[ConfirmedEntry]
 
 async def _is_listed(session: Session, known_entry: ConfirmedEntry) -> bool | None:
     """Return whether the list shows the id in the base with this identity, or None if the answer is inconclusive."""
-    return _find_in_rows(session, known_entry, await _list_by_id(session, known_entry))
+    return _is_in_rows(session, known_entry, await _request_rows_by_id(session, known_entry))
 
 
-async def _list_by_id(session: Session, known_entry: ConfirmedEntry) -> Sequence[dict[str, Any]]:
+async def _request_rows_by_id(session: Session, known_entry: ConfirmedEntry) -> Sequence[dict[str, Any]]:
     """Return the rows that the filter Id (service-api.md 4.3) shows for this subscriber."""
     return (await _fetch_page(session, ListQuery(id=known_entry.subscriber_id))).subscribers
 
 
-def _find_in_rows(session: Session, known_entry: ConfirmedEntry, rows: Sequence[dict[str, Any]]) -> bool | None:
+def _is_in_rows(session: Session, known_entry: ConfirmedEntry, rows: Sequence[dict[str, Any]]) -> bool | None:
     """Return whether these rows show the id in the base with this identity, or None if the rows are inconclusive."""
     matching_rows = [row for row in rows if row.get("Id") == known_entry.subscriber_id]
     if not matching_rows:
@@ -235,7 +239,7 @@ async def find_unlisted_create(session: Session) -> Sentinel | None:
         wait_s = last_sentinel.confirmed_at + time_share * session.policy.quiet_period_s - session.clock.monotonic()
         if time_share and not await session.stop.wait(wait_s, "until the list should show the last new subscriber"):
             return None
-        ids = await _look_up_sentinel(session, last_sentinel, is_thorough=time_share == _LOOK_UP_TIME_SHARES[-1])
+        ids = await _look_up_sentinel(session, last_sentinel, asks_for_class=time_share == _LOOK_UP_TIME_SHARES[-1])
         if ids:
             identities = [digest_identity(last_sentinel.field, last_sentinel.value)]
             await access.journal.execute(
@@ -267,14 +271,15 @@ def describe_unlisted_create(session: Session, last_sentinel: Sentinel, created_
     return message, True
 
 
-async def _look_up_sentinel(session: Session, sentinel: Sentinel, *, is_thorough: bool) -> set[int] | None:
+async def _look_up_sentinel(session: Session, sentinel: Sentinel, *, asks_for_class: bool) -> set[int] | None:
     """Look the subscriber up by the identity, then by the Id. Return the ids under which the list shows the subscriber,
     or None if the look-ups are inconclusive.
 
-    With `is_thorough`, also ask with the Id, the base and the activity together, because the list may hide a class."""
+    With `asks_for_class`, also ask with the Id, the base and the activity together, because the list may hide a
+    class."""
     base_id = session.access.state.base_id
     queries = [build_query(sentinel.field, sentinel.value), ListQuery(id=sentinel.subscriber_id, base_id=base_id)]
-    if is_thorough:
+    if asks_for_class:
         queries.append(ListQuery(id=sentinel.subscriber_id, base_id=sentinel.base_id, is_active=sentinel.is_active))
     is_inconclusive = bool(session.access.state.hidden_classes)  # the list may hide several classes at once
     for query in queries:

@@ -25,19 +25,19 @@ from connector.texts import agree, count
 
 _MAX_UNKNOWN_CANARIES = 3  # the run ends if this number of its first creates got no usable answer
 _MAX_REFUSED_CANARIES = 20  # the run ends if this number of its first creates got refusals of one kind
-_MAX_EXISTING = 3  # the run ends after this number of answers with existing subscribers
+_MAX_EXISTING_SUBSCRIBERS = 3  # the run ends after this number of answers with existing subscribers
 # The number of first creates that are sent in small rounds. The first round has one create. Each later round has a
 # quarter of the number of earlier creates, but at least one.
 _CAREFUL_CREATE_COUNT = 512
 _PLAN_BATCH_SIZE = 1024  # candidates of a plan between two checks for signals
-_MAX_LOST_IN_A_ROW = 100  # creates in a row without a readable answer; a short fault of a server causes fewer
+_MAX_LOST_CREATES_IN_A_ROW = 100  # creates in a row without a readable answer; a short fault of a server causes fewer
 _TRANSITION_BY_REASON = {
     GiveUpReason.STOPPED: Transition(Event.NOT_SENT, message=GiveUpReason.STOPPED.value),
     GiveUpReason.STALE: Transition(Event.NOT_SENT, message=GiveUpReason.STALE.value, is_stale=True),
     GiveUpReason.CUT_OFF: Transition(Event.LOST, message=GiveUpReason.CUT_OFF.value),
 }
 
-_NEXT_STEP = "Nothing more was sent. Look at that subscriber, then decide about the held row by connector retry"
+_NEXT_STEP_TEXT = "Nothing more was sent. Look at that subscriber, then decide about the held row by connector retry"
 
 
 class Creator:
@@ -153,20 +153,22 @@ class Creator:
         `may_be_temporary`, and does not end a series of refusals.
         """
         temporary_refusals, sent_at = self._session.temporary_refusals, candidate.sent_at
-        previous_kind = "" if candidate.earlier_refusal is None else build_refusal_kind(*candidate.earlier_refusal)
+        earlier_refusal_kind = (
+            "" if candidate.earlier_refusal is None else build_refusal_kind(*candidate.earlier_refusal)
+        )
         if isinstance(answer, Created):
-            temporary_refusals.record_accepted(sent_at, previous_kind)
+            temporary_refusals.record_accepted(sent_at, earlier_refusal_kind)
         elif is_about_row(answer.status, answer.message, candidate.normal_identity):
             temporary_refusals.end_series()
         elif answer.status != TOO_MANY_REQUESTS:
-            kind = build_refusal_kind(answer.status, answer.message)
+            refusal_kind = build_refusal_kind(answer.status, answer.message)
             if answer.retry_after_s is not None:
-                temporary_refusals.mark_temporary(kind)
+                temporary_refusals.mark_temporary(refusal_kind)
             now = self._session.clock.monotonic()
             return replace(
                 answer,
                 may_be_temporary=temporary_refusals.record_refused(
-                    kind, sent_at, now, is_repeated=kind == previous_kind
+                    refusal_kind, sent_at, now, is_repeated=refusal_kind == earlier_refusal_kind
                 ),
             )
         return answer
@@ -244,7 +246,7 @@ class Creator:
             await self._stop_if_unreadable(answer.subscriber_id)
         if known_subscriber is None or transition.event is not Event.ANSWERED:
             return transition
-        subscriber_id, description = known_subscriber.subscriber_id, _describe_known(known_subscriber)
+        subscriber_id, description = known_subscriber.subscriber_id, _describe_known_subscriber(known_subscriber)
         message = f"the service answered with subscriber {subscriber_id}, {description}"
         return Transition(Event.MISANSWERED, subscriber_id, answer.status, message, is_known=True)
 
@@ -288,29 +290,29 @@ class Creator:
         """
         stop, canaries = self._session.stop, self._session.canaries
         if transition.is_known:
-            self._stop_on_existing(transition)
+            self._stop_on_existing_subscribers(transition)
         if transition.answered_base is not None:
-            stop.request_stop(f"{transition.message}. {_NEXT_STEP}")
+            stop.request_stop(f"{transition.message}. {_NEXT_STEP_TEXT}")
         if transition.event in (Event.ANSWERED, Event.REFUSED, Event.MISANSWERED):
-            canaries.lost_count = 0
+            canaries.lost_create_count = 0
             return
         if transition.status is None or transition.status >= 500:
             return  # the limiter reacts to these answers
-        canaries.lost_count += 1
+        canaries.lost_create_count += 1
         if 300 <= transition.status < 400:
             stop.request_stop(f"the service redirects (status {transition.status}): correct the base URL and run again")
-        elif canaries.lost_count >= max(_MAX_LOST_IN_A_ROW, 2 * self._limiter.max_in_flight):
+        elif canaries.lost_create_count >= max(_MAX_LOST_CREATES_IN_A_ROW, 2 * self._limiter.max_in_flight):
             stop.request_stop(
-                f"{canaries.lost_count} creates in a row had no readable answer (last: {transition.message}): "
+                f"{canaries.lost_create_count} creates in a row had no readable answer (last: {transition.message}): "
                 "nothing more was sent. Run again when the service works. The next run first looks up the creates that "
                 "were sent"
             )
 
-    def _stop_on_existing(self, transition: Transition) -> None:
+    def _stop_on_existing_subscribers(self, transition: Transition) -> None:
         """End the run after three answers with existing subscribers, or after one if no create was accepted before."""
         existing_ids = self._session.canaries.existing_ids
         existing_ids.append(transition.subscriber_id or 0)
-        if len(existing_ids) >= _MAX_EXISTING or not self.is_proved:
+        if len(existing_ids) >= _MAX_EXISTING_SUBSCRIBERS or not self.is_proved:
             ids, create_count = ", ".join(map(str, existing_ids)), len(existing_ids)
             self._session.stop.request_stop(
                 f"the service answered {count(create_count, 'create')} with "
@@ -337,18 +339,18 @@ class Creator:
                 "Check the token, its prefix (service.authorization) and the base URL, then run again"
             )
         elif transition.event is Event.REFUSED:
-            kind = build_refusal_kind(transition.status or 0, transition.message)
-            canaries.refusal_counts[kind] += 1
-            if canaries.refusal_counts[kind] >= _MAX_REFUSED_CANARIES:
+            refusal_kind = build_refusal_kind(transition.status or 0, transition.message)
+            canaries.refusal_counts[refusal_kind] += 1
+            if canaries.refusal_counts[refusal_kind] >= _MAX_REFUSED_CANARIES:
                 next_step = "run again when the service accepts creates"
                 if transition.status not in NOT_FINAL_STATUSES:
                     next_step = f"correct the mapping or the base, or {next_step}"
                 session.stop.request_stop(
                     f"the service refused each of the run's first {_MAX_REFUSED_CANARIES} creates in the same way "
-                    f"({kind}): {next_step}"
+                    f"({refusal_kind}): {next_step}"
                 )
         elif transition.event is Event.MISANSWERED:
-            session.stop.request_stop(f"{transition.message}. {_NEXT_STEP}")
+            session.stop.request_stop(f"{transition.message}. {_NEXT_STEP_TEXT}")
         elif isinstance(answer, Ambiguous) and answer.is_without_id:
             session.stop.request_stop(
                 f"{transition.message} (such as a UUID), and the connector needs whole numbers. Nothing more was sent. "
@@ -373,7 +375,7 @@ async def plan_creates(session: Session, outcomes: Outcomes, fetch: FetchItems[C
         await asyncio.sleep(0)
 
 
-def _describe_known(known_subscriber: KnownSubscriber) -> str:
+def _describe_known_subscriber(known_subscriber: KnownSubscriber) -> str:
     """Return a text about a subscriber that existed before a create. The text may contain an email address."""
     text = "" if known_subscriber.text is None else f" as {known_subscriber.text!r}"
     base_text = "" if known_subscriber.base == (None, None) else f" in the base {describe_base(*known_subscriber.base)}"

@@ -87,11 +87,11 @@ async def _add_opt_outs(session: Session, waiting_rows: WaitingRows) -> None:
 def report_uncompared_rows(waiting_rows: WaitingRows, tally: Tally, reason: str) -> None:
     """Report the rows that still wait. `reason` is the reason why they were not compared."""
     for index in range(waiting_rows.reported_count, len(waiting_rows)):
-        _report_uncompared(waiting_rows.read(index), tally, reason)
+        _report_uncompared_row(waiting_rows.read(index), tally, reason)
     waiting_rows.clear()
 
 
-def _report_uncompared(waiting_row: WaitingRow, tally: Tally, reason: str) -> None:
+def _report_uncompared_row(waiting_row: WaitingRow, tally: Tally, reason: str) -> None:
     """Report a row that was not compared, although its subscriber exists. The row counts as changed, unless no earlier
     row of the subscriber was sent.
     """
@@ -181,10 +181,10 @@ class _Comparison:
                     indexes_with_id.append(index)
                     if entry.altered_fields:
                         self._altered_fields[index] = frozenset(entry.altered_fields.split())
-        order = np.argsort(np.array(ids, dtype=np.int64), kind="stable")
+        sorted_indexes = np.argsort(np.array(ids, dtype=np.int64), kind="stable")
         self._ids, self._row_indexes = (
-            np.array(ids, dtype=np.int64)[order],
-            np.array(indexes_with_id, dtype=np.int64)[order],
+            np.array(ids, dtype=np.int64)[sorted_indexes],
+            np.array(indexes_with_id, dtype=np.int64)[sorted_indexes],
         )
 
     async def _find_entries(self, rows: Sequence[WaitingRow]) -> list[Entry | None]:
@@ -201,8 +201,8 @@ class _Comparison:
         indexes_by_owner: dict[int, list[int]] = defaultdict(list)
         for index, row in enumerate(rows):
             indexes_by_owner[id(row.owner)].append(index)
-        for owner, indexes in indexes_by_owner.items():
-            yield self._sessions[owner], indexes
+        for owner_id, indexes in indexes_by_owner.items():
+            yield self._sessions[owner_id], indexes
 
     def _compare_shown_subscribers(self) -> None:
         """Compare each row whose subscriber was shown by an earlier look-up of this run. Keep only the other rows."""
@@ -210,8 +210,8 @@ class _Comparison:
         for batch in _split_into_batches(self._ids.tolist()):
             wire_objects = [shown_subscribers.read(subscriber_id) for subscriber_id in batch]
             self.receive_rows([wire_object for wire_object in wire_objects if wire_object is not None])
-        open_mask = self._comparison_results[self._row_indexes] == 0
-        self._ids, self._row_indexes = self._ids[open_mask], self._row_indexes[open_mask]
+        uncompared_mask = self._comparison_results[self._row_indexes] == 0
+        self._ids, self._row_indexes = self._ids[uncompared_mask], self._row_indexes[uncompared_mask]
 
     async def _compare_by_id(self) -> bool:
         """Look each subscriber up by Id, the first one alone. Return False if the service ignores this filter."""
@@ -232,14 +232,14 @@ class _Comparison:
         """Return whether look-ups by Id did not show the subscribers of some inactive rows. Then the list must be read:
         the list may show such a subscriber as active, or prove that an opt-out is over.
         """
-        unseen_indexes = [
+        unseen_row_indexes = [
             index
             for index in self._row_indexes.tolist()
             if not self._activities[index] and self._waiting_rows.read(index).row.values.get("is_active") is False
         ]
-        if any(index in self._opt_out_jobs for index in unseen_indexes):
+        if any(index in self._opt_out_jobs for index in unseen_row_indexes):
             return True
-        return bool(unseen_indexes) and bool(await record_hidden_classes(self._session.access))
+        return bool(unseen_row_indexes) and bool(await record_hidden_classes(self._session.access))
 
     async def _compare_by_listing(self) -> None:
         session = self._session
@@ -299,11 +299,11 @@ class _Comparison:
         different_indexes = find_differing_fields(field_names, row_values, listed_values)
         self._comparison_results[index] = _DIFFERENT if different_indexes else _EQUAL
         if different_indexes:
-            difference = [
+            row_differences = [
                 [field_names[field_index], listed_values[field_index], row_values[field_index]]
                 for field_index in different_indexes
             ]
-            self._difference_indexes[index] = self._differences.add([difference])
+            self._difference_indexes[index] = self._differences.add([row_differences])
 
     async def record_and_report(self) -> None:
         """Record the results in the ledger, and then report the outcomes, a few thousand rows at a time."""
@@ -320,16 +320,16 @@ class _Comparison:
     async def _record_rows(self, session: Session, rows: Sequence[tuple[int, LoadRow]]) -> None:
         """Record the results for these rows of one base, each with its index."""
         base, job, reported_at = session.journal.base, session.source_job, session.clock.now().timestamp()
-        digests = [(row.identity, row.fingerprint) for _, row in rows]
+        digest_pairs = [(row.identity, row.fingerprint) for _, row in rows]
         comparison_results = [self._comparison_results[index] for index, _ in rows]
         equal_digests = [
-            digest
-            for digest, comparison_result in zip(digests, comparison_results, strict=True)
+            digest_pair
+            for digest_pair, comparison_result in zip(digest_pairs, comparison_results, strict=True)
             if comparison_result == _EQUAL
         ]
         different_digests = [
-            digest
-            for digest, comparison_result in zip(digests, comparison_results, strict=True)
+            digest_pair
+            for digest_pair, comparison_result in zip(digest_pairs, comparison_results, strict=True)
             if comparison_result == _DIFFERENT
         ]
         opt_out_identities = [row.identity for index, row in rows if self._is_opt_out(index, row)]
@@ -372,9 +372,9 @@ class _Comparison:
             tally.count_row(Outcome.EXISTS, lambda: waiting_row.row.source)
         elif comparison_result == _DIFFERENT:
             differences = self._differences.read(int(self._difference_indexes[index]))
-            evidence = "sweep" if self._is_compared_with_list else "lookup"
+            evidence_name = "sweep" if self._is_compared_with_list else "lookup"
             record_receipt(
-                ReceiptKind.CHANGED, evidence, "differs in " + ", ".join(field for field, _, _ in differences)
+                ReceiptKind.CHANGED, evidence_name, "differs in " + ", ".join(field for field, _, _ in differences)
             )
             fields = tuple((field, listed_value, value) for field, listed_value, value in differences)
             tally.report_change(Change(row.source, row.identity_text, fields))
@@ -384,14 +384,17 @@ class _Comparison:
                     ReceiptKind.EXISTED if waiting_row.reason is CompareReason.LIMITED else ReceiptKind.CHANGED
                 )
                 record_receipt(receipt_kind, "ledger", self._reason)
-            _report_uncompared(waiting_row, tally, self._reason)
+            _report_uncompared_row(waiting_row, tally, self._reason)
         else:
             record_receipt(ReceiptKind.CHANGED, "ledger", "as an earlier run reported")
             tally.report_change(Change(row.source, row.identity_text, is_reported_before=True))
 
 
 def _split_into_batches(indexes: Sequence[int]) -> Iterator[Sequence[int]]:
-    return (indexes[begin : begin + _ROWS_PER_COMMIT] for begin in range(0, len(indexes), _ROWS_PER_COMMIT))
+    return (
+        indexes[batch_start : batch_start + _ROWS_PER_COMMIT]
+        for batch_start in range(0, len(indexes), _ROWS_PER_COMMIT)
+    )
 
 
 def list_compared_fields(row_values: Mapping[str, object], identity: str) -> Iterator[str]:

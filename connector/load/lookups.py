@@ -72,7 +72,7 @@ class LookupChoice:
     reason: str
 
 
-def decide_lookup(sweep_cost: SweepCost, keys_cost: KeysCost, progress: LookupProgress) -> LookupChoice:
+def choose_lookup(sweep_cost: SweepCost, keys_cost: KeysCost, progress: LookupProgress) -> LookupChoice:
     """Return the method for the next look-up of the keys, or `LookupMethod.NONE` if every method was inconclusive."""
     is_sweep_untried = LookupMethod.SWEEP not in progress.tried_methods
     is_filter_untried = not progress.tried_methods & {LookupMethod.FILTER, LookupMethod.FILTER_AS_SENT}
@@ -102,19 +102,21 @@ def _choose_first_method(sweep_cost: SweepCost, keys_cost: KeysCost, progress: L
         )
     if sweep_cost.request_count is None:
         return LookupChoice(LookupMethod.SWEEP, "the list has no TotalCount")
-    filter_count = progress.request_count + keys_cost.request_count
-    reason = f"{filter_count:,} requests by filter, {sweep_cost.request_count:,} by a sweep"
-    return LookupChoice(LookupMethod.FILTER if filter_count < sweep_cost.request_count else LookupMethod.SWEEP, reason)
+    filter_request_count = progress.request_count + keys_cost.request_count
+    reason = f"{filter_request_count:,} requests by filter, {sweep_cost.request_count:,} by a sweep"
+    return LookupChoice(
+        LookupMethod.FILTER if filter_request_count < sweep_cost.request_count else LookupMethod.SWEEP, reason
+    )
 
 
-async def estimate_sweep(access: ListAccess) -> SweepCost:
+async def estimate_sweep_cost(access: ListAccess) -> SweepCost:
     """Return the cost of a sweep. Read one page of the list unless its stats are fresh. Raises ListFailed, and
     RunAborted if the run must stop."""
     stats = await read_stats(access)
     return SweepCost(stats.request_count, access.state.is_list_unreadable)
 
 
-def estimate_keys(groups: Sequence[KeyGroup], sweep_cost: SweepCost) -> KeysCost:
+def estimate_keys_cost(groups: Sequence[KeyGroup], sweep_cost: SweepCost) -> KeysCost:
     """Return the cost of look-ups by filter for the keys of these bases.
 
     If there are more keys than a sweep has requests, the result is one request for each key: the exact cost does not
@@ -131,13 +133,13 @@ async def choose_lookup_method(
     groups: Sequence[KeyGroup], progress: LookupProgress, *, is_sweep_too_slow: bool = False
 ) -> LookupMethod:
     """Return the method for the next look-up of these keys, and log the method with its reason. Raises as
-    `estimate_sweep` does."""
-    sweep_cost = await estimate_sweep(groups[0].access)
+    `estimate_sweep_cost` does."""
+    sweep_cost = await estimate_sweep_cost(groups[0].access)
     sweep_cost = replace(sweep_cost, is_unusable=sweep_cost.is_unusable or is_sweep_too_slow)
-    choice = decide_lookup(sweep_cost, estimate_keys(groups, sweep_cost), progress)
-    log_values = {"keys": sum(len(group.keys) for group in groups), "bases": len(groups), **asdict(choice)}
+    lookup_choice = choose_lookup(sweep_cost, estimate_keys_cost(groups, sweep_cost), progress)
+    log_values = {"keys": sum(len(group.keys) for group in groups), "bases": len(groups), **asdict(lookup_choice)}
     logger.info("look-up: %(keys)d keys in %(bases)d bases, %(method)s: %(reason)s", log_values)
-    return choice.method
+    return lookup_choice.method
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +211,7 @@ async def _look_up_next_groups(
         if method is LookupMethod.SWEEP:
             results = await look_up_by_sweep(groups_of_list)
         else:
-            results = [build_inconclusive(group.access) for group in groups_of_list]
+            results = [build_inconclusive_result(group.access) for group in groups_of_list]
         pairs = zip(groups_of_list, results, strict=True)
         return [LookupPart(group.access, group.keys, result) for group, result in pairs], remaining_groups
     remaining_count, keys = sum(len(group.keys) for group in groups), access_keys[:BATCH_SIZE]
@@ -233,7 +235,7 @@ async def look_up_all(access: ListAccess, keys: Sequence[LookupKey]) -> LookupRe
     result: LookupResult | None = None
     async for lookup_part in look_up_keys([KeyGroup(access, keys)]):
         result = lookup_part.result if result is None else _join_results(result, lookup_part.result)
-    return build_inconclusive(access) if result is None else result
+    return build_inconclusive_result(access) if result is None else result
 
 
 async def try_look_up_by_filters(access: ListAccess, keys: Sequence[LookupKey], remaining_count: int) -> LookupResult:
@@ -260,7 +262,7 @@ def split_keys(keys: Sequence[LookupKey], result: LookupResult) -> tuple[list[Lo
     ]
 
 
-def build_inconclusive(access: ListAccess) -> LookupResult:
+def build_inconclusive_result(access: ListAccess) -> LookupResult:
     """Return an inconclusive result."""
     return LookupResult({}, frozenset(), frozenset(), 0.0, access.clock.monotonic())
 

@@ -18,8 +18,8 @@ from connector.states import find_traits
 from connector.subscribers.checks import DECIMAL_ID_PATTERN, NEEDLESS_DECIMALS_MESSAGE
 from connector.subscribers.identity import digest_identity, split_digests
 
-_FIELD = "client_user_id"
-_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}(\.0*)?|[0-9](\.[0-9]{1,18})?[eE]\+?[0-9]{1,2}", re.ASCII)
+_CLIENT_USER_ID = "client_user_id"
+_WHOLE_NUMBER_PATTERN = re.compile(r"[+-]?[0-9]{1,18}(\.0*)?|[0-9](\.[0-9]{1,18})?[eE]\+?[0-9]{1,2}", re.ASCII)
 _MAX_DIGITS = 12  # the largest number of digits of an id that may have lost its leading zeros
 
 
@@ -28,13 +28,15 @@ def list_other_spellings(text: str) -> list[str]:
     zeros. Return an empty list for any other id."""
     text = text.strip()
     if (
-        _WHOLE_NUMBER.fullmatch(text) is None
+        _WHOLE_NUMBER_PATTERN.fullmatch(text) is None
         or (decimal_value := Decimal(text)) != decimal_value.to_integral_value()
         or decimal_value < 0
     ):
         return []
     plain_spelling = str(int(decimal_value))
-    padded_spellings = [plain_spelling.zfill(width) for width in range(len(plain_spelling) + 1, _MAX_DIGITS + 1)]
+    padded_spellings = [
+        plain_spelling.zfill(digit_count) for digit_count in range(len(plain_spelling) + 1, _MAX_DIGITS + 1)
+    ]
     return [spelling for spelling in (plain_spelling, f"{plain_spelling}.0", *padded_spellings) if spelling != text]
 
 
@@ -72,9 +74,11 @@ class MistakenIds:
         `listing_rows` is the listing whose subscribers were recorded, or None if filters have looked the rows up.
         """
         policy = self._session.policy
-        if policy.identity != _FIELD or not policy.looks_up_first:
+        if policy.identity != _CLIENT_USER_ID or not policy.looks_up_first:
             return {}
-        texts = dict(zip(new_indexes, planned_chunk.subscribers[_FIELD].iloc[list(new_indexes)].tolist(), strict=True))
+        texts = dict(
+            zip(new_indexes, planned_chunk.subscribers[_CLIENT_USER_ID].iloc[list(new_indexes)].tolist(), strict=True)
+        )
         known_ids = await self._find_spellings(list(texts.values()), is_listed=listing_rows is not None)
         problems = dict[int, tuple[str, str]]()
         for index, text in texts.items():
@@ -181,7 +185,7 @@ class MistakenIds:
             self._had_subscribers = bool(known_entries)
         if not self._had_subscribers:
             return set()
-        text_by_identity = {digest_identity(_FIELD, text): text for text in texts}
+        text_by_identity = {digest_identity(_CLIENT_USER_ID, text): text for text in texts}
         entries = await journal.find_entries(list(text_by_identity))
         return {
             text_by_identity[identity]
@@ -191,9 +195,9 @@ class MistakenIds:
 
     async def _find_on_list(self, texts: set[str]) -> set[str]:
         """Return the ids among `texts` that a look-up shows."""
-        text_by_identity = {digest_identity(_FIELD, text): text for text in texts}
+        text_by_identity = {digest_identity(_CLIENT_USER_ID, text): text for text in texts}
         if not text_by_identity:
             return set()
-        keys = [LookupKey(identity, _FIELD, text) for identity, text in text_by_identity.items()]
+        keys = [LookupKey(identity, _CLIENT_USER_ID, text) for identity, text in text_by_identity.items()]
         result = await look_up_all(self._session.access, keys)
         return {text_by_identity[identity] for identity in result.found_ids}

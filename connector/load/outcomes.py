@@ -42,7 +42,7 @@ class _HeldRow:
     valid_until: float = -inf
 
     @property
-    def kind(self) -> str:
+    def refusal_kind(self) -> str:
         """The kind of the refusal of this run's create, or "" if the refusal is about the row."""
         status, message = self.problem.http_status or 0, self.problem.message
         if not self.is_of_this_run or self.refused_at is None or is_about_row(status, message, self.row.identity_text):
@@ -64,12 +64,12 @@ class Outcomes:
 
     # Unresolved entries
 
-    def add_unresolved(self, identity: bytes, unresolved_create: UnresolvedCreate) -> UnresolvedCreate:
+    def add_unresolved_create(self, identity: bytes, unresolved_create: UnresolvedCreate) -> UnresolvedCreate:
         """Add an unresolved entry, and return it. If the entry was added before, replace only its row."""
-        known_create = self.unresolved_creates.setdefault(identity, unresolved_create)
+        existing_create = self.unresolved_creates.setdefault(identity, unresolved_create)
         if unresolved_create.row is not None:
-            known_create.row = unresolved_create.row
-        return known_create
+            existing_create.row = unresolved_create.row
+        return existing_create
 
     def add_earlier_refusals(self, refusals: Mapping[bytes, Refusal], recent_identities: Collection[bytes]) -> None:
         """Add entries that earlier runs left REJECTED and that are UNKNOWN now, with their held rows. The list may not
@@ -96,11 +96,11 @@ class Outcomes:
         """Make held rows unresolved if their refusal may be temporary. The run then settles them like rows that got a
         429."""
         temporary_refusals, held_rows, self._held_rows = self._session.temporary_refusals, self._held_rows, []
-        for kind, count in Counter(held_row.kind for held_row in held_rows).items():
-            if kind and count >= SERIES_LENGTH:
-                temporary_refusals.mark_temporary(kind)
+        for refusal_kind, refusal_count in Counter(held_row.refusal_kind for held_row in held_rows).items():
+            if refusal_kind and refusal_count >= SERIES_LENGTH:
+                temporary_refusals.mark_temporary(refusal_kind)
         for held_row in held_rows:
-            if held_row.refused_at is None or not temporary_refusals.may_be_temporary(held_row.kind):
+            if held_row.refused_at is None or not temporary_refusals.may_be_temporary(held_row.refusal_kind):
                 self._held_rows.append(held_row)
                 continue
             self._session.limits.remove_rejection()
@@ -123,7 +123,7 @@ class Outcomes:
             if (
                 unresolved_create.is_rejected_in_ledger
                 and row is not None
-                and self._session.temporary_refusals.is_final_kind(unresolved_create.kind)
+                and self._session.temporary_refusals.is_final_kind(unresolved_create.refusal_kind)
             ):
                 del self.unresolved_creates[identity]
                 attempt_count = unresolved_create.attempt_count or 1
@@ -152,11 +152,11 @@ class Outcomes:
             tally.settled_absent_count += 1
         match transition.event:
             case Event.ANSWERED:
-                self._report_answered(candidate)
+                self._report_answered_create(candidate)
             case Event.REFUSED if transition.is_limited:
                 self._leave_unresolved(candidate, transition)
             case Event.REFUSED | Event.MISANSWERED:
-                self._hold_result(candidate, transition)
+                self._hold_row_of_create(candidate, transition)
             case Event.LOST:
                 self._leave_unresolved(candidate, transition)
             case Event.NOT_SENT if is_sent_again:
@@ -169,7 +169,7 @@ class Outcomes:
             case _:
                 assert_never(transition.event)
 
-    def _report_answered(self, candidate: Candidate) -> None:
+    def _report_answered_create(self, candidate: Candidate) -> None:
         tally, identity = self._session.tally, candidate.intent.identity
         if candidate.entry_state is not State.UNKNOWN:
             omission = candidate.omission if self._mode is RunMode.LOAD else None  # a plan sends and omits nothing
@@ -189,7 +189,7 @@ class Outcomes:
             transition, now, candidate.valid_until, is_after_look_up=is_after_look_up
         )
 
-    def _hold_result(self, candidate: Candidate, transition: Transition) -> None:
+    def _hold_row_of_create(self, candidate: Candidate, transition: Transition) -> None:
         """Hold the row of a create that was refused, or answered with another subscriber. If this run has no row for
         the create, count the create as a leftover."""
         session, is_refused, attempt_count = self._session, transition.event is Event.REFUSED, 1
@@ -248,7 +248,7 @@ class Outcomes:
     async def report_resolved_rows(self) -> None:
         """Give the held rows, and the rows that are no longer unresolved, the outcome that follows from the ledger."""
         await self._report_held_rows()
-        await self._report_resolved()
+        await self._report_resolved_creates()
 
     async def _report_held_rows(self) -> None:
         """Report all held rows. If a listing has shown the subscriber, the entry of the row decides the outcome. All
@@ -280,13 +280,13 @@ class Outcomes:
                 if held_row.is_of_this_run and problem.outcome is Outcome.REJECTED:
                     session.limits.remove_rejection()
                 self._report_found_row(
-                    held_row.row, _find_reason(entry, held_row.row), is_of_this_run=held_row.is_of_this_run
+                    held_row.row, _find_compare_reason(entry, held_row.row), is_of_this_run=held_row.is_of_this_run
                 )
             else:
                 attempt_count = entry.attempt_count if entry is not None else problem.attempt_count
                 session.tally.report_problem(replace(problem, attempt_count=attempt_count))
 
-    async def _report_resolved(self) -> None:
+    async def _report_resolved_creates(self) -> None:
         """Report the unresolved entries that are no longer UNKNOWN. If the ledger has joined two records of one base, a
         listing of the other record or its creates may have changed the entries.
         """
@@ -295,8 +295,8 @@ class Outcomes:
                 case State.CONFIRMED:
                     unresolved_create = self.unresolved_creates.pop(identity)
                     if unresolved_create.row is not None:
-                        self._report_settled(
-                            unresolved_create.row, unresolved_create, _find_reason(entry, unresolved_create.row)
+                        self._report_settled_row(
+                            unresolved_create.row, unresolved_create, _find_compare_reason(entry, unresolved_create.row)
                         )
                 case State.REJECTED:
                     unresolved_create = self.unresolved_creates.pop(identity)
@@ -368,8 +368,8 @@ class Outcomes:
             )
         tally.settled_found_count += 1
         if unresolved_create.row is not None:
-            reason = None if unresolved_create.newer_intent is None else CompareReason.CHANGED
-            self._report_settled(unresolved_create.row, unresolved_create, reason)
+            compare_reason = None if unresolved_create.newer_intent is None else CompareReason.CHANGED
+            self._report_settled_row(unresolved_create.row, unresolved_create, compare_reason)
 
     def record_final_absence(self, identity: bytes, event: FinalAbsenceEvent, attempt_count: int) -> None:
         """Record that this run does not send the create of an unresolved entry again, although no look-up found the
@@ -419,7 +419,9 @@ class Outcomes:
                 Problem(unresolved_create.row.source, outcome, "", leftover.value, message, status, attempt_count)
             )
 
-    def _report_settled(self, row: LoadRow, unresolved_create: UnresolvedCreate, reason: CompareReason | None) -> None:
+    def _report_settled_row(
+        self, row: LoadRow, unresolved_create: UnresolvedCreate, compare_reason: CompareReason | None
+    ) -> None:
         """Report a row whose unresolved create was found. After a 429 the row is compared, because a create with a 429
         rarely takes effect. If the subscriber existed before the create, the row counts as existing or changed."""
         if unresolved_create.has_existed_before:
@@ -428,16 +430,16 @@ class Outcomes:
         elif unresolved_create.is_limited:
             self._report_found_row(row, CompareReason.LIMITED, is_of_this_run=False)
         else:
-            self._report_found_row(row, reason, is_of_this_run=unresolved_create.is_of_this_run)
+            self._report_found_row(row, compare_reason, is_of_this_run=unresolved_create.is_of_this_run)
 
-    def _report_found_row(self, row: LoadRow, reason: CompareReason | None, *, is_of_this_run: bool) -> None:
+    def _report_found_row(self, row: LoadRow, compare_reason: CompareReason | None, *, is_of_this_run: bool) -> None:
         """Report a row whose subscriber exists. With `is_of_this_run`, the row is created. Otherwise the row waits for
         a comparison for this reason; without a reason, it exists."""
         if is_of_this_run:
             self._session.journal.record_receipt(row.identity, row.identity_text, ReceiptKind.CREATED)
             self._report_created_row(row)
-        elif reason is not None:
-            self._session.waiting_rows.add(self._session.journal, [(row, reason)])
+        elif compare_reason is not None:
+            self._session.waiting_rows.add(self._session.journal, [(row, compare_reason)])
         else:
             self._session.tally.count_row(Outcome.EXISTS, lambda: row.source)
 
@@ -451,7 +453,7 @@ def _build_rejected_problem(source: Row, status: int | None, message: str, attem
     return Problem(source, Outcome.REJECTED, "", "rejected", message, status, attempt_count)
 
 
-def _find_reason(entry: Entry, row: LoadRow) -> CompareReason | None:
+def _find_compare_reason(entry: Entry, row: LoadRow) -> CompareReason | None:
     """Return the reason to compare the row of a CONFIRMED entry with the service. Return None if the row is as it was
     sent."""
     if row.fingerprint in (b"", entry.fingerprint):

@@ -38,8 +38,8 @@ from connector.states import State
 from connector.subscribers.identity import digest_identity
 
 _NEVER, _ALWAYS = float("-inf"), float("inf")
-_ABSENT_LOOK_UPS = 5  # number of identities that a listing lacks and that are looked up; 5 more if one exists
-_ABSENT_SAMPLE_ROWS = 400  # rows of a chunk from which the identities for these look-ups are chosen
+_ABSENT_LOOK_UP_COUNT = 5  # number of identities that a listing lacks and that are looked up; 5 more if one exists
+_ABSENT_SAMPLE_ROW_COUNT = 400  # rows of a chunk from which the identities for these look-ups are chosen
 
 
 class BasePresence:
@@ -66,13 +66,13 @@ class BasePresence:
         """Whether the base's Id is unknown or the account is not verified. Only a listing can settle both."""
         return self.session.journal.base.service_id is None or bool(self.access.unverified_entries)
 
-    def covers(self, planned_chunk: PlannedChunk) -> bool:
+    def covers_chunk(self, planned_chunk: PlannedChunk) -> bool:
         """Return whether a fresh look-up covers every row of this chunk.
 
         The list may hide a base whose Id only the answer to a create has shown. So no look-up covers a row until the
         run has asked the list for this Id."""
-        is_undecided = self._may_be_hidden and not self.is_hidden
-        if is_undecided and self.session.journal.base.service_id is not None:
+        is_visibility_undecided = self._may_be_hidden and not self.is_hidden
+        if is_visibility_undecided and self.session.journal.base.service_id is not None:
             return False
         return self.session.clock.monotonic() < self.valid_until and (
             self._chunk is None or self._chunk is planned_chunk
@@ -81,7 +81,7 @@ class BasePresence:
     def cover_rows(self, planned_chunk: PlannedChunk | None, started_at: float) -> None:
         """Record that a look-up which started at `started_at` (monotonic) covers this chunk (None: all rows). Raises
         RunAborted if the look-up is too old for a create."""
-        self.valid_until = self.session.policy.find_valid_until(started_at, self.session.clock.monotonic())
+        self.valid_until = self.session.policy.compute_valid_until(started_at, self.session.clock.monotonic())
         self._chunk = planned_chunk
 
     def forget_look_up(self) -> None:
@@ -163,7 +163,7 @@ class AccountPresence:
 
         Raises RunAborted (ListFailed included) if a key stays inconclusive, or the result comes too late.
         """
-        tasks = [task for task in tasks if not task.base.covers(task.planned_chunk)]
+        tasks = [task for task in tasks if not task.base.covers_chunk(task.planned_chunk)]
         for task in tasks:
             if task.base.is_hidden:
                 await self._read_hidden_base(task)
@@ -182,7 +182,7 @@ class AccountPresence:
                 groups, progress, is_sweep_too_slow=self._listing_duration_s is not None
             )
             if method is LookupMethod.NONE:
-                raise RunAborted(self._explain_inconclusive(tasks))
+                raise RunAborted(self._explain_inconclusive_look_up(tasks))
             tasks = await (
                 self._read_listing(tasks) if method is LookupMethod.SWEEP else self._look_up_by_filter(tasks, method)
             )
@@ -234,7 +234,7 @@ class AccountPresence:
         listing = self._listing
         if listing is None or any(task.base.listing_rows is listing.rows for task in tasks):
             return False
-        return not _is_too_old(tasks[0].base.session, listing.started_at)
+        return not _is_look_up_too_old(tasks[0].base.session, listing.started_at)
 
     async def _renew_listing(self, session: Session) -> None:
         """Renew the listing: read on from its end. Drop the listing if it cannot be renewed."""
@@ -242,7 +242,7 @@ class AccountPresence:
         if listing is None or listing.end is None or any(base.access.unverified_entries for base in self.bases):
             return
         started_at, first_part_index = session.clock.monotonic(), listing.rows.part_count
-        end = await extend_listing(self._shown_accesses, listing.end, listing.rows)
+        end = await extend_listing(self._accesses_of_shown_bases, listing.end, listing.rows)
         if end is None:
             return
         self._listing = replace(listing, end=end, started_at=started_at)
@@ -255,7 +255,7 @@ class AccountPresence:
         """Read the list for all bases. Return the tasks that the listing does not cover."""
         session = tasks[0].base.session
         keys = [key for task in tasks for key in task.keys]
-        listing = await list_account(self._shown_accesses, keys, keeps_other_bases=self._has_many_bases)
+        listing = await list_account(self._accesses_of_shown_bases, keys, keeps_other_bases=self._has_many_bases)
         if listing.certificate.hidden:
             session.tally.add_message(describe_hidden_classes(listing.certificate))
         for task in tasks:
@@ -264,7 +264,7 @@ class AccountPresence:
         if not listing.is_complete or await self._contradicts_absence(tasks, listing.certificate.distinct):
             return list(tasks)
         self._listing = listing
-        if _is_too_old(session, listing.started_at):
+        if _is_look_up_too_old(session, listing.started_at):
             self._listing_duration_s = session.clock.monotonic() - listing.started_at
             await self._renew_listing(session)
         return await self._cover_by_listing(tasks)
@@ -315,7 +315,7 @@ class AccountPresence:
     # Bases that the list hides
 
     @property
-    def _shown_accesses(self) -> list[ListAccess]:
+    def _accesses_of_shown_bases(self) -> list[ListAccess]:
         return [base.access for base in self.bases if not base.is_hidden]
 
     async def _read_hidden_base(self, task: LookupTask) -> None:
@@ -324,7 +324,7 @@ class AccountPresence:
         listing = await list_account([base.access], task.keys)
         await base.record_listing(listing)
         if not listing.is_complete:
-            raise RunAborted(self._explain_inconclusive([task]))
+            raise RunAborted(self._explain_inconclusive_look_up([task]))
         base.session.tally.add_message(
             f"The list showed no subscriber of the base {base.access.state.base_id} until a request had its BaseId. "
             "The base was read separately."
@@ -336,7 +336,10 @@ class AccountPresence:
     async def _contradicts_absence(self, tasks: Sequence[LookupTask], listed_count: int) -> bool:
         """Return whether look-ups find at least two subscribers that the listing lacks."""
         absent_keys, found_count = await self._choose_absent_keys(tasks), 0
-        for batch in (absent_keys[:_ABSENT_LOOK_UPS], absent_keys[_ABSENT_LOOK_UPS : 2 * _ABSENT_LOOK_UPS]):
+        for batch in (
+            absent_keys[:_ABSENT_LOOK_UP_COUNT],
+            absent_keys[_ABSENT_LOOK_UP_COUNT : 2 * _ABSENT_LOOK_UP_COUNT],
+        ):
             found_count += await self._record_subscribers_shown_by_filters(batch)
             if found_count != 1:  # a single subscriber may be a newcomer
                 break
@@ -352,14 +355,14 @@ class AccountPresence:
     async def _choose_absent_keys(self, tasks: Sequence[LookupTask]) -> list[tuple[BasePresence, LookupKey]]:
         """Return some keys, evenly spread over the chunk, whose subscribers the listing did not show."""
         keys = [(task.base, key) for task in tasks for key in task.keys]
-        sample_keys = keys[:: max(1, len(keys) // _ABSENT_SAMPLE_ROWS)]
+        sample_keys = keys[:: max(1, len(keys) // _ABSENT_SAMPLE_ROW_COUNT)]
         absent_keys = list[tuple[BasePresence, LookupKey]]()
         for base in {id(base): base for base, _ in sample_keys}.values():
             base_keys = [key for sample_base, key in sample_keys if sample_base is base]
             entries = await base.session.journal.find_entries([key.identity for key in base_keys])
             confirmed_identities = {identity for identity, entry in entries.items() if entry.state is State.CONFIRMED}
             absent_keys += [(base, key) for key in base_keys if key.identity not in confirmed_identities]
-        return absent_keys[:: max(1, len(absent_keys) // (2 * _ABSENT_LOOK_UPS))]
+        return absent_keys[:: max(1, len(absent_keys) // (2 * _ABSENT_LOOK_UP_COUNT))]
 
     async def _record_subscribers_shown_by_filters(self, keys: Sequence[tuple[BasePresence, LookupKey]]) -> int:
         """Look the keys up by filters, record the subscribers that the filters show, and return their number. Return 0
@@ -379,7 +382,7 @@ class AccountPresence:
             shown_count += len(shown_ids)
         return shown_count
 
-    def _explain_inconclusive(self, tasks: Sequence[LookupTask]) -> str:
+    def _explain_inconclusive_look_up(self, tasks: Sequence[LookupTask]) -> str:
         """Return the reason to end the run if neither the list nor its filters show which subscribers exist."""
         session, key_count = tasks[0].base.session, sum(len(task.keys) for task in tasks)
         subscribers_text = "one subscriber exists" if key_count == 1 else f"{key_count:,} subscribers exist"
@@ -396,9 +399,9 @@ class AccountPresence:
         )
 
 
-def _is_too_old(session: Session, started_at: float) -> bool:
+def _is_look_up_too_old(session: Session, started_at: float) -> bool:
     """Return whether a look-up that started at `started_at` (monotonic) is too old for a create."""
-    return session.policy.find_expiry(started_at) <= session.clock.monotonic()
+    return session.policy.compute_expiry(started_at) <= session.clock.monotonic()
 
 
 def _find_answered_ids(base: Base, ids: Sequence[int], ledger: Ledger) -> set[int]:

@@ -41,7 +41,7 @@ class EarlierRefusals:
         self._recent_after = session.clock.now().timestamp() - 2 * session.access.expected_lag_s
 
         def update_ledger(ledger: Ledger) -> list[RefusingRun]:
-            runs, refusals = find_refusing_runs(ledger.connection, base), ledger.find_refusals(base)
+            refusing_runs, refusals = find_refusing_runs(ledger.connection, base), ledger.find_refusals(base)
             if session.retried_refusals:
                 identities = {refusal.identity for refusal in refusals}
                 session.retried_refusals = {
@@ -52,7 +52,7 @@ class EarlierRefusals:
             else:
                 self._choose_refusals(refusals)
             ledger.mark_unresolved(base, list(session.retried_refusals))
-            return runs
+            return refusing_runs
 
         self._refusing_runs |= {run.run_key: run for run in await session.journal.execute(update_ledger)}
 
@@ -61,12 +61,12 @@ class EarlierRefusals:
         session, refusals_by_kind = self._session, defaultdict[str, list[Refusal]](list)
         for refusal in refusals:
             refusals_by_kind[build_refusal_kind(refusal.status, refusal.message)].append(refusal)
-        for kind, similar_refusals in refusals_by_kind.items():
-            is_shared = len(similar_refusals) >= SERIES_LENGTH and not is_about_row(
+        for refusal_kind, similar_refusals in refusals_by_kind.items():
+            is_cause_shared = len(similar_refusals) >= SERIES_LENGTH and not is_about_row(
                 similar_refusals[0].status, similar_refusals[0].message
             )
-            if is_shared:
-                session.temporary_refusals.earlier_kinds.add(kind)
+            if is_cause_shared:
+                session.temporary_refusals.earlier_kinds.add(refusal_kind)
                 session.withheld_refusals.update((refusal.identity, refusal) for refusal in similar_refusals)
                 chosen_refusals = [
                     similar_refusals[int.from_bytes(session.access.draw_bytes(8), "big") % len(similar_refusals)]
@@ -110,9 +110,9 @@ class EarlierRefusals:
 
     def find_recent_identities(self, refusals: Iterable[Refusal]) -> set[bytes]:
         """Return the identities of the refusals that are so recent that the list may not show their subscribers yet."""
-        return {refusal.identity for refusal in refusals if self.may_not_show_yet(refusal)}
+        return {refusal.identity for refusal in refusals if self.may_not_be_listed_yet(refusal)}
 
-    def may_not_show_yet(self, entry: Entry | UnfinishedEntry | Refusal) -> bool:
+    def may_not_be_listed_yet(self, entry: Entry | UnfinishedEntry | Refusal) -> bool:
         """Return whether the list may not show the subscriber yet, if the refused create has taken effect.
 
         Such an entry is resolved by architecture 4.5 before a newer row is sent.
@@ -127,7 +127,7 @@ class EarlierRefusals:
         run = self._find_run(entry)
         if run is None or (run.has_finished and entry.reported_fingerprint is not None):
             return False
-        if self.may_not_show_yet(entry):
+        if self.may_not_be_listed_yet(entry):
             self._recent_identities.add(identity)
         return True
 

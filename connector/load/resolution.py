@@ -34,8 +34,8 @@ from connector.service.wire import encode_subscriber
 from connector.states import Event, FinalAbsenceEvent, State
 
 # The message about a rejected entry begins with this text, and ends with the message of the refusal.
-_PROVED_MESSAGE = "look-ups showed that no attempt took effect"
-_PAUSE_S = 1.0  # seconds to wait after a create was refused again
+_PROVED_ABSENT_MESSAGE = "look-ups showed that no attempt took effect"
+_PAUSE_AFTER_REFUSAL_S = 1.0  # seconds to wait after a create was refused again
 _MAX_FRUITLESS_LOOK_UPS = 20  # after this number of look-ups in a row that settle no entry, the entries stay unknown
 _MAX_INCONCLUSIVE_LOOK_UPS = 5  # after this number of inconclusive look-ups in a row, the entries stay unknown
 
@@ -84,26 +84,27 @@ class Settler:
         self._selected_identities, self._is_resending_held = identities, is_resending_held
 
     @property
-    def has_unsettled(self) -> bool:
+    def has_unsettled_entries(self) -> bool:
         """Whether unresolved entries remain that this run may settle."""
         return any(
             unresolved_create.owner_job is None for unresolved_create in self.outcomes.unresolved_creates.values()
         )
 
-    async def settle(self, *, is_releasing: bool = True) -> None:
+    async def settle(self, *, releases_refusals: bool = True) -> None:
         """Settle the unknown entries of this run and of earlier runs, and then look the refused rows up. With
-        `is_releasing`, also settle refusals of earlier runs if the service meanwhile accepts a create of their kind.
+        `releases_refusals`, also settle refusals of earlier runs if the service meanwhile accepts a create of their
+        kind.
 
         Raises ListFailed if the service does not return its list, and RunAborted if the run must end.
         """
         stop, is_loading = self._session.stop, self._mode is RunMode.LOAD
         if not is_loading and not stop.is_stopping:
             await self._look_up_once()
-        has_more = is_loading
-        while has_more and not stop.is_stopping:
+        has_more_entries = is_loading
+        while has_more_entries and not stop.is_stopping:
             self.outcomes.reopen_temporary_refusals()
-            await self._settle_unknown()
-            has_more = is_releasing and await self.release_refusals()
+            await self._settle_unknown_entries()
+            has_more_entries = releases_refusals and await self.release_refusals()
         self.outcomes.hold_final_refusals()
         if is_loading and not stop.is_stopping:
             await self.refusals.look_up_rows(self.outcomes.list_unchecked_rows())
@@ -122,23 +123,28 @@ class Settler:
         )
         return bool(released_refusals)
 
-    async def _settle_unknown(self) -> None:
+    async def _settle_unknown_entries(self) -> None:
         """Look up and settle entries until no entry remains, or until look-ups settle no entry. The remaining entries
         stay UNKNOWN."""
-        fruitless_count = inconclusive_count = 0
-        is_due = True
-        while fruitless_count < _MAX_FRUITLESS_LOOK_UPS and inconclusive_count < _MAX_INCONCLUSIVE_LOOK_UPS:
+        fruitless_look_up_count = inconclusive_look_up_count = 0
+        is_look_up_due = True
+        while (
+            fruitless_look_up_count < _MAX_FRUITLESS_LOOK_UPS
+            and inconclusive_look_up_count < _MAX_INCONCLUSIVE_LOOK_UPS
+        ):
             unknown_entries = await self._read_unknown_entries()
-            if not unknown_entries or not (is_due or await self._wait_for_next_look_up(unknown_entries)):
+            if not unknown_entries or not (is_look_up_due or await self._wait_for_next_look_up(unknown_entries)):
                 return
             await self._look_up_once()
             await self.end_look_up()
             if self._session.stop.is_stopping:
                 return
             look_up = self._look_up
-            inconclusive_count = 0 if look_up.is_conclusive else inconclusive_count + 1
-            fruitless_count = 0 if look_up.absent_entries or look_up.found_count else fruitless_count + 1
-            is_due = bool(
+            inconclusive_look_up_count = 0 if look_up.is_conclusive else inconclusive_look_up_count + 1
+            fruitless_look_up_count = (
+                0 if look_up.absent_entries or look_up.found_count else fruitless_look_up_count + 1
+            )
+            is_look_up_due = bool(
                 look_up.absent_entries
             )  # look up again without a wait, because the list may already show these creates
 
@@ -147,12 +153,12 @@ class Settler:
         async for lookup_part in look_up_keys([await self.begin_look_up()]):
             await self.record_look_up(lookup_part)
 
-    def _find_create(self, entry: UnfinishedEntry) -> UnresolvedCreate:
+    def _find_unresolved_create(self, entry: UnfinishedEntry) -> UnresolvedCreate:
         return self.outcomes.unresolved_creates[entry.identity]
 
     def _find_later_sentinels(self, entry: UnfinishedEntry) -> set[Sentinel]:
         """Return the sentinels of the entry's class that were confirmed after the attempt of the entry."""
-        attempt_ended_at = self._find_create(entry).attempt_ended_at
+        attempt_ended_at = self._find_unresolved_create(entry).attempt_ended_at
         return self._session.find_sentinels(attempt_ended_at, is_active=is_sent_active(entry))
 
     # One look-up
@@ -165,10 +171,10 @@ class Settler:
         self._look_up = _LookUp({entry.identity: entry for entry in unknown_entries}, now)
         keys = list[LookupKey]()
         for entry in unknown_entries:
-            unresolved_create = self._find_create(entry)
-            is_fresh = unresolved_create.is_of_this_run and now <= unresolved_create.valid_until
+            unresolved_create = self._find_unresolved_create(entry)
+            is_look_up_fresh = unresolved_create.is_of_this_run and now <= unresolved_create.valid_until
             # After `valid_until`, another program may have created the subscriber in another spelling.
-            keys.append(build_entry_key(entry, ignores_case=policy.looks_up_first and not is_fresh))
+            keys.append(build_entry_key(entry, ignores_case=policy.looks_up_first and not is_look_up_fresh))
         return KeyGroup(self._session.access, keys)
 
     async def _read_unknown_entries(self) -> list[UnfinishedEntry]:
@@ -179,7 +185,7 @@ class Settler:
             identity
             for identity, unresolved_create in unresolved_by_identity.items()
             if unresolved_create.is_rejected_in_ledger
-            and not self._session.temporary_refusals.is_final_kind(unresolved_create.kind)
+            and not self._session.temporary_refusals.is_final_kind(unresolved_create.refusal_kind)
         ]
 
         def read_entries(ledger: Ledger) -> list[UnfinishedEntry]:
@@ -198,7 +204,7 @@ class Settler:
             is_selected = self._selected_identities is None or entry.identity in self._selected_identities
             if is_of_another_job or not is_selected:
                 continue
-            unresolved_create = self.outcomes.add_unresolved(entry.identity, UnresolvedCreate(found_at))
+            unresolved_create = self.outcomes.add_unresolved_create(entry.identity, UnresolvedCreate(found_at))
             unresolved_create.begin_look_up(entry.attempt_count, found_at)
             unknown_entries.append(entry)
         return unknown_entries
@@ -208,22 +214,24 @@ class Settler:
         not find the subscriber. Do not wait if a second sweep can prove an entry absent at once."""
         wait_s = 0.0
         if not any(self._needs_second_sweep(entry) for entry in unknown_entries):
-            quiet_s = self._session.policy.quiet_period_s
-            unresolved_creates = [self._find_create(entry) for entry in unknown_entries]
+            quiet_period_s = self._session.policy.quiet_period_s
+            unresolved_creates = [self._find_unresolved_create(entry) for entry in unknown_entries]
             latest_wait_start = max(
                 unresolved_create.attempt_ended_at
                 if unresolved_create.first_missed_at is None
                 else unresolved_create.first_missed_at
                 for unresolved_create in unresolved_creates
             )
-            wait_s = max(latest_wait_start, self._last_result.started_at) + quiet_s - self._session.clock.monotonic()
+            wait_s = (
+                max(latest_wait_start, self._last_result.started_at) + quiet_period_s - self._session.clock.monotonic()
+            )
         return await self._session.stop.wait(wait_s, f"then {len(unknown_entries):,} unknown rows are looked up again")
 
     def _needs_second_sweep(self, entry: UnfinishedEntry) -> bool:
         """Return whether the entry got a 429, and only the last sweep showed a later create.
 
         A create counts as visible after two sweeps in a row have shown it (`read_visibility`)."""
-        unresolved_create, session = self._find_create(entry), self._session
+        unresolved_create, session = self._find_unresolved_create(entry), self._session
         if not unresolved_create.is_limited or self._last_result.is_filter_result:
             return False
         later_sentinels = {
@@ -245,10 +253,10 @@ class Settler:
         missed_entries = list[UnfinishedEntry]()
         for entry in [look_up.entries[key.identity] for key in lookup_part.keys]:
             if entry.identity in result.found_ids:
-                ids = result.found_ids[entry.identity]
-                self.outcomes.record_found_subscriber(entry.identity, ids)
+                found_ids = result.found_ids[entry.identity]
+                self.outcomes.record_found_subscriber(entry.identity, found_ids)
                 continue
-            self._find_create(entry).record_missed(
+            self._find_unresolved_create(entry).record_missed_look_up(
                 result.started_at,
                 self._session.policy.quiet_period_s,
                 is_conclusive=entry.identity in result.absent_identities,
@@ -293,13 +301,13 @@ class Settler:
         for entry in missed_entries:
             if not self._is_absent(entry):
                 continue
-            unresolved_create, is_active = self._find_create(entry), is_sent_active(entry)
+            unresolved_create, is_active = self._find_unresolved_create(entry), is_sent_active(entry)
             if not self._find_later_sentinels(entry):
                 if is_active not in visibility_by_activity:
-                    request = is_class_shown(
+                    class_look_up = is_class_shown(
                         session.access, is_active=is_active, uses_filters=self._last_result.is_filter_result
                     )
-                    visibility_by_activity[is_active] = await session.stop.wait_until_stopped(request)
+                    visibility_by_activity[is_active] = await session.stop.wait_until_stopped(class_look_up)
                 if visibility_by_activity[is_active] is None:
                     continue
                 unresolved_create.unprovable_reason = (
@@ -313,7 +321,7 @@ class Settler:
 
         The look-ups must show a sentinel of the class: the same base and the same `is_active`. If this run has no such
         sentinel, the look-ups must show any later sentinel."""
-        unresolved_create, result, session = self._find_create(entry), self._last_result, self._session
+        unresolved_create, result, session = self._find_unresolved_create(entry), self._last_result, self._session
         class_sentinels = self._find_later_sentinels(entry)
         is_limited = unresolved_create.is_limited and entry.identity in result.absent_identities
         if is_limited and any(
@@ -343,7 +351,7 @@ class Settler:
         withheld_pairs, refusals = list[tuple[bytes, str | None]](), list[tuple[bytes, int, str]]()
         final_events = list[tuple[UnfinishedEntry, FinalAbsenceEvent]]()
         for entry in absent_entries:
-            unresolved_create = self._find_create(entry)
+            unresolved_create = self._find_unresolved_create(entry)
             match event := self._choose_event(entry):
                 case None:
                     unresolved_create.owner_job = entry.suppressing_job or ""
@@ -356,9 +364,9 @@ class Settler:
                 case Event.WITHHELD:
                     withheld_pairs.append((entry.identity, unresolved_create.unprovable_reason or None))
                 case Event.REFUSED:
-                    if not self._session.temporary_refusals.is_final_kind(unresolved_create.kind):
+                    if not self._session.temporary_refusals.is_final_kind(unresolved_create.refusal_kind):
                         # The new message also gives the refusal another kind.
-                        messages = [_PROVED_MESSAGE, unresolved_create.message]
+                        messages = [_PROVED_ABSENT_MESSAGE, unresolved_create.message]
                         unresolved_create.message = ": ".join(filter(None, messages))
                     refusals.append(self._read_refusal(entry))
                 case _:
@@ -370,30 +378,30 @@ class Settler:
             ledger.mark_withheld(base, withheld_pairs)
             ledger.mark_refused(base, State.UNKNOWN, refusals)
 
-        def record(_: None) -> None:
+        def record_final_absences(_: None) -> None:
             for entry, event in final_events:
                 outcomes.record_final_absence(entry.identity, event, entry.attempt_count)
 
-        await self._session.journal.execute(update_ledger, record)
+        await self._session.journal.execute(update_ledger, record_final_absences)
         await self._send_entries_again(entries_to_send, base)
         await self._reject_final_refusals(entries_to_send, base)
 
     def _choose_event(self, entry: UnfinishedEntry) -> FinalAbsenceEvent | Literal[Event.ABSENT] | None:
         """Return the event for an absent entry, or None if only the job with the suppression list may choose it."""
-        session, unresolved_create = self._session, self._find_create(entry)
+        session, unresolved_create = self._session, self._find_unresolved_create(entry)
         if entry.suppressing_job not in (None, session.job):
             return None
         if unresolved_create.unprovable_reason:
             return Event.WITHHELD
         if session.is_suppressed(entry.identity, self._read_newest_values(entry)):
             return Event.SUPPRESSED
-        if session.temporary_refusals.is_final_kind(unresolved_create.kind):
+        if session.temporary_refusals.is_final_kind(unresolved_create.refusal_kind):
             return Event.REFUSED
         # The policy of the run that left the entry also counts, unless a person wants held entries sent again.
         is_holding = session.policy.on_unknown == "hold" or (bool(entry.is_holding) and not self._is_resending_held)
         if is_holding and not unresolved_create.is_refused:
             return Event.WITHHELD
-        if unresolved_create.has_no_attempt_left:
+        if unresolved_create.has_no_remaining_attempt:
             return Event.WITHHELD if unresolved_create.status is None else Event.REFUSED
         return Event.ABSENT
 
@@ -412,15 +420,20 @@ class Settler:
             self._look_up.started_at,
             self._session.temporary_refusals,
         )
-        refusal_kinds = {entry.identity: self._find_create(entry).kind for entry in absent_entries}
+        refusal_kinds = {entry.identity: self._find_unresolved_create(entry).refusal_kind for entry in absent_entries}
         entries_with_sentinel = [entry for entry in absent_entries if self._find_later_sentinels(entry)]
         identities_with_sentinel = {entry.identity for entry in entries_with_sentinel}
         entries_to_send = list[UnfinishedEntry]()
         for entry in entries_with_sentinel:
-            kind = refusal_kinds[entry.identity]
-            if temporary_refusals.may_be_temporary(kind) and kind not in temporary_refusals.accepted_kinds:
+            refusal_kind = refusal_kinds[entry.identity]
+            if (
+                temporary_refusals.may_be_temporary(refusal_kind)
+                and refusal_kind not in temporary_refusals.accepted_kinds
+            ):
                 await self._send_creates_again([entry], base)
-                if kind not in temporary_refusals.accepted_kinds and not await session.stop.sleep(_PAUSE_S):
+                if refusal_kind not in temporary_refusals.accepted_kinds and not await session.stop.sleep(
+                    _PAUSE_AFTER_REFUSAL_S
+                ):
                     return
             else:
                 entries_to_send.append(entry)
@@ -441,7 +454,7 @@ class Settler:
     async def _send_creates_again(self, entries: Sequence[UnfinishedEntry], base: Base) -> None:
         session, candidates = self._session, list[Candidate]()
         for entry in entries:
-            unresolved_create = self._find_create(entry)
+            unresolved_create = self._find_unresolved_create(entry)
             intent = unresolved_create.newer_intent or read_intent(entry)
             is_same_create = (
                 unresolved_create.is_refused
@@ -451,7 +464,7 @@ class Settler:
             candidates.append(
                 replace(
                     rebuild_candidate(intent, self._read_newest_values(entry), base, State.UNKNOWN),
-                    valid_until=session.policy.find_valid_until(self._look_up.started_at, self._look_up.ended_at),
+                    valid_until=session.policy.compute_valid_until(self._look_up.started_at, self._look_up.ended_at),
                     earlier_refusal=(unresolved_create.status or 0, unresolved_create.message)
                     if is_same_create
                     else None,
@@ -468,7 +481,7 @@ class Settler:
             if (
                 unresolved_create is not None
                 and is_unsent
-                and self._session.temporary_refusals.is_final_kind(unresolved_create.kind)
+                and self._session.temporary_refusals.is_final_kind(unresolved_create.refusal_kind)
             ):
                 final_entries.append(entry)
         refusals = [self._read_refusal(entry) for entry in final_entries]
@@ -478,12 +491,12 @@ class Settler:
 
     def _read_refusal(self, entry: UnfinishedEntry) -> tuple[bytes, int, str]:
         """Return the identity, status and message of the entry's refusal, for `Ledger.mark_refused`."""
-        unresolved_create = self._find_create(entry)
+        unresolved_create = self._find_unresolved_create(entry)
         return entry.identity, unresolved_create.status or 0, unresolved_create.message
 
     def _read_newest_values(self, entry: UnfinishedEntry) -> dict[str, object]:
         """Return the values of the changed row, or the values in the ledger if the row has not changed."""
-        unresolved_create = self._find_create(entry)
+        unresolved_create = self._find_unresolved_create(entry)
         sent_values = read_body(entry) if unresolved_create.newer_intent is None else unresolved_create.newer_values
         return {name: value for name, value in sent_values.items() if value is not None}
 

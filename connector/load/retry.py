@@ -45,8 +45,8 @@ class RetrySelection:
     def choose_mode(self, base: Base) -> RunMode:
         """Return LOAD if the retry sends creates. Return PLAN if it only looks up, because a create in the base was
         answered with another base."""
-        is_sending = self.held_decision == "resend" or self.is_rejected or not base.has_wrong_answer
-        return RunMode.LOAD if is_sending else RunMode.PLAN
+        sends_creates = self.held_decision == "resend" or self.is_rejected or not base.has_wrong_answer
+        return RunMode.LOAD if sends_creates else RunMode.PLAN
 
     def is_selected(self, entry: UnfinishedEntry) -> bool:
         """Return whether the entry is of the selected run."""
@@ -58,22 +58,22 @@ async def retry_entries(session: Session, settler: Settler, selection: RetrySele
 
     Raises RunAborted (or ListFailed) if the run cannot continue.
     """
-    retry = _Retry(session, settler, selection)
+    entry_retry = _EntryRetry(session, settler, selection)
     await settler.release_refusals(is_resending_all=True)
     if selection.is_rejected:
         session.withheld_refusals.clear()  # the retry sends these creates itself
     for state in State:
-        await retry.prepare_entries(state)
-    await settler.settle(is_releasing=False)
+        await entry_retry.prepare_entries(state)
+    await settler.settle(releases_refusals=False)
     while not session.stop.is_stopping and await settler.release_refusals():
-        await retry.add_unknown_entries()  # the released refusals are also rows of this retry
-        await settler.settle(is_releasing=False)
+        await entry_retry.add_unknown_entries()  # the released refusals are also rows of this retry
+        await settler.settle(releases_refusals=False)
     if selection.is_rejected and not session.stop.is_stopping:
-        await retry.send_rejected_rows()
+        await entry_retry.send_rejected_rows()
         await settler.settle()
 
 
-class _Retry:
+class _EntryRetry:
     """The retry of one base's entries, state by state."""
 
     def __init__(self, session: Session, settler: Settler, selection: RetrySelection) -> None:
@@ -168,7 +168,7 @@ class _Retry:
         rejected_entries, journal = await self._find_selected_entries(State.REJECTED), self._session.journal
         recent_entries, unsent_entries = list[UnfinishedEntry](), list[UnfinishedEntry]()
         for entry in rejected_entries:
-            is_recent = self._settler.refusals.may_not_show_yet(entry)
+            is_recent = self._settler.refusals.may_not_be_listed_yet(entry)
             (recent_entries if is_recent else unsent_entries).append(entry)
         identities = [entry.identity for entry in recent_entries]
         await journal.execute(lambda ledger: ledger.mark_unresolved(journal.base, identities))
@@ -177,7 +177,7 @@ class _Retry:
         while unsent_entries and not self._session.stop.is_stopping:
             started_at = self._session.clock.monotonic()
             absent_entries = await self._confirm_listed_entries(unsent_entries, State.REJECTED, needs_proof=True)
-            valid_until = self._session.policy.find_valid_until(started_at, self._session.clock.monotonic())
+            valid_until = self._session.policy.compute_valid_until(started_at, self._session.clock.monotonic())
             built_candidates = [self._build_candidate(entry, valid_until) for entry in absent_entries]
             candidates = CandidateList(
                 [candidate for candidate in built_candidates if candidate is not None], self._session.clock.monotonic
@@ -258,7 +258,7 @@ class _Retry:
         sent_values = {name: value for name, value in read_body(entry).items() if value is not None}
         row = LoadRow(self._build_row(entry), entry.identity, "", b"", sent_values)
         unresolved_create = UnresolvedCreate(self._session.clock.monotonic(), row, is_refused=entry.status is not None)
-        self._settler.outcomes.add_unresolved(entry.identity, unresolved_create)
+        self._settler.outcomes.add_unresolved_create(entry.identity, unresolved_create)
 
     def _record_receipt(self, entry: UnfinishedEntry) -> None:
         name = str(read_body(entry)[entry.field])
@@ -269,11 +269,11 @@ class _Retry:
         self._report_entry(entry, Outcome.REJECTED, "rejected", message, entry.status)
 
     def _report_entry(
-        self, entry: UnfinishedEntry, outcome: Outcome, code: str, message: str, status: int | None
+        self, entry: UnfinishedEntry, outcome: Outcome, problem_code: str, message: str, status: int | None
     ) -> None:
         self._session.tally.add_started_rows()
         self._session.tally.report_problem(
-            Problem(self._build_row(entry), outcome, "", code, message, status, entry.attempt_count)
+            Problem(self._build_row(entry), outcome, "", problem_code, message, status, entry.attempt_count)
         )
 
     def _build_row(self, entry: UnfinishedEntry) -> Row:

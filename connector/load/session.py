@@ -74,9 +74,9 @@ class WaitingRows:
 
     def find_identities(self, owner: object) -> set[bytes]:
         """Return the identities of the rows that were added with this owner."""
-        digests_length = IDENTITY_BYTES + FINGERPRINT_BYTES
+        digest_pair_length = IDENTITY_BYTES + FINGERPRINT_BYTES
         return {
-            bytes(self._digests[index * digests_length : index * digests_length + IDENTITY_BYTES])
+            bytes(self._digests[index * digest_pair_length : index * digest_pair_length + IDENTITY_BYTES])
             for index, owner_index in enumerate(self._owner_indexes)
             if self._owners[owner_index] is owner
         }
@@ -94,11 +94,13 @@ class WaitingRows:
 
     def read(self, index: int) -> WaitingRow:
         """Return the waiting row with this index (0 = first)."""
-        row_number, file, name, values = self._values.read(index)
-        begin = index * (IDENTITY_BYTES + FINGERPRINT_BYTES)
-        identity = bytes(self._digests[begin : begin + IDENTITY_BYTES])
-        fingerprint = bytes(self._digests[begin + IDENTITY_BYTES : begin + IDENTITY_BYTES + FINGERPRINT_BYTES])
-        row = LoadRow(Row(row_number, file, (), ()), identity, name, fingerprint, values)
+        row_number, file_name, identity_text, values = self._values.read(index)
+        start_offset = index * (IDENTITY_BYTES + FINGERPRINT_BYTES)
+        identity = bytes(self._digests[start_offset : start_offset + IDENTITY_BYTES])
+        fingerprint = bytes(
+            self._digests[start_offset + IDENTITY_BYTES : start_offset + IDENTITY_BYTES + FINGERPRINT_BYTES]
+        )
+        row = LoadRow(Row(row_number, file_name, (), ()), identity, identity_text, fingerprint, values)
         return WaitingRow(self._owners[self._owner_indexes[index]], row, CompareReason(self._reasons[index]))
 
     def clear(self) -> None:
@@ -117,17 +119,17 @@ class LoadPolicy(ListPolicy):
     grace_s: float = 8.0  # for requests in flight when a run is stopped; `docker stop` kills after 10 s
     looks_up_first: bool = True  # whether creates need a look-up (architecture 4.7); False: `load.look: none`
 
-    def find_expiry(self, started_at: float) -> float:
+    def compute_expiry(self, started_at: float) -> float:
         """Return the time (monotonic) until which a create may rely on a look-up that started at `started_at`."""
         return started_at + max(self.fresh_s, _SHORTEST_FRESH_S) if self.looks_up_first else inf
 
-    def find_valid_until(self, started_at: float, ended_at: float) -> float:
+    def compute_valid_until(self, started_at: float, ended_at: float) -> float:
         """Return the time (monotonic) until which a row may be created after a look-up that did not find its
         subscriber.
 
         `started_at` and `ended_at` are the times of the look-up. Raises RunAborted if the returned time would be before
         `ended_at`, because every look-up would then take too long."""
-        expires_at = self.find_expiry(started_at)
+        expires_at = self.compute_expiry(started_at)
         if expires_at <= ended_at:
             raise RunAborted(
                 f"a look-up of all subscribers took {ended_at - started_at:,.0f} s, longer than load.fresh "
@@ -173,7 +175,7 @@ class Limits:
         self.answered_count += 1
         self.rejected_count += is_rejected
         # With fewer answers, `check_rejected_share` decides after all rows have been sent.
-        return self._find_excess(undecided_count) if self.answered_count >= MIN_ROWS_FOR_SHARE else None
+        return self._describe_excess(undecided_count) if self.answered_count >= MIN_ROWS_FOR_SHARE else None
 
     def remove_rejection(self) -> None:
         """Remove a rejection, because a look-up has shown that the row was created, or because the refusal may be
@@ -182,7 +184,7 @@ class Limits:
 
     def check_rejected_share(self) -> None:
         """Check the share of rejected rows after all rows have been sent. Raises RunAborted."""
-        if reason := self._find_excess():
+        if reason := self._describe_excess():
             raise RunAborted(reason)
 
     def describe_creates(self) -> str:
@@ -194,7 +196,7 @@ class Limits:
             "service, or raise the guard"
         )
 
-    def _find_excess(self, undecided_count: int = 0) -> str | None:
+    def _describe_excess(self, undecided_count: int = 0) -> str | None:
         rejected_count = self.rejected_count - undecided_count
         if self.max_rejected is None or not exceeds_share(rejected_count, self.max_rejected, self.answered_count):
             return None
@@ -213,7 +215,7 @@ class Canaries:
 
     unknown_entries: set[tuple[int, bytes]] = field(default_factory=set)  # key of the base, and identity
     refusal_counts: Counter[str] = field(default_factory=Counter)  # the number of refusals of each kind
-    lost_count: int = 0  # requests in a row without a usable answer
+    lost_create_count: int = 0  # requests in a row without a usable answer
     is_answered: bool = False  # whether a create was accepted
     existing_ids: list[int] = field(default_factory=list)  # ids in answers whose subscribers existed before
     shown_base_count: int = 0  # bases in which a created subscriber was looked up at the end of the load

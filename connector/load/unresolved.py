@@ -53,12 +53,12 @@ class UnresolvedCreate:
         return self.has_existed_before or self.is_limited
 
     @property
-    def kind(self) -> str:
+    def refusal_kind(self) -> str:
         """The kind of the refusal, or "" if the last attempt was not refused."""
         return build_refusal_kind(self.status or 0, self.message) if self.is_refused else ""
 
     @property
-    def has_no_attempt_left(self) -> bool:
+    def has_no_remaining_attempt(self) -> bool:
         """Whether this run has used all attempts to send the create."""
         return self.is_of_this_run and (self.attempt_count or 0) - self.uncounted_attempt_count >= _MAX_ATTEMPTS
 
@@ -88,7 +88,7 @@ class UnresolvedCreate:
         if not self.is_of_this_run:  # attempts of earlier runs do not count
             self.uncounted_attempt_count = attempt_count
 
-    def record_missed(self, started_at: float, quiet_period_s: float, *, is_conclusive: bool) -> None:
+    def record_missed_look_up(self, started_at: float, quiet_period_s: float, *, is_conclusive: bool) -> None:
         """Record that a look-up which began at `started_at` (monotonic) did not find the subscriber. Absence needs
         two conclusive look-ups in a row."""
         if not is_conclusive:

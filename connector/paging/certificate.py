@@ -209,15 +209,19 @@ def decide_counts(rounds: Sequence[RoundCounts], is_list_quiet: bool, totals: Co
     if not rounds:
         return EvidenceResult.NOTHING
     last_round = rounds[-1]
-    if sum(1 for part in last_round.part_counts if part) < 2 and sum(last_round.part_counts) <= max(
+    if sum(1 for part_count in last_round.part_counts if part_count) < 2 and sum(last_round.part_counts) <= max(
         last_round.total_before, last_round.total_after, *totals
     ):
         return EvidenceResult.NOTHING  # a result window cuts a single part off at the size of the whole list
-    if all(counts.is_consistent for counts in rounds):
+    if all(round_counts.is_consistent for round_counts in rounds):
         return EvidenceResult.AGREES
-    all_totals = [*totals, *(counts.total_before for counts in rounds), *(counts.total_after for counts in rounds)]
-    least_sum = 2 * max(all_totals) - min(all_totals)
-    if not all(sum(counts.part_counts) > least_sum for counts in rounds):
+    all_totals = [
+        *totals,
+        *(round_counts.total_before for round_counts in rounds),
+        *(round_counts.total_after for round_counts in rounds),
+    ]
+    largest_expected_sum = 2 * max(all_totals) - min(all_totals)
+    if not all(sum(round_counts.part_counts) > largest_expected_sum for round_counts in rounds):
         return EvidenceResult.NOTHING
     return (
         EvidenceResult.CONTRADICTS if len(rounds) >= (_QUIET_ROUND_COUNT if is_list_quiet else _ROUND_COUNT) else None

@@ -82,9 +82,9 @@ def mark_contained_ids(sorted_ids: IdArray, ids: IdArray) -> Mask:
 
 def mark_first_occurrences(ids: IdArray) -> Mask:
     """Return a mask of the first occurrence of each id in the array."""
-    first_mask = np.zeros(len(ids), dtype=np.bool_)
-    first_mask[np.unique(ids, return_index=True)[1]] = True
-    return first_mask
+    first_occurrence_mask = np.zeros(len(ids), dtype=np.bool_)
+    first_occurrence_mask[np.unique(ids, return_index=True)[1]] = True
+    return first_occurrence_mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +134,10 @@ class JoinedPage:
     @property
     def rows_to_next_page(self) -> int:
         """The number of rows from the beginning of this page to the beginning of the next page."""
-        return max(1, len(self.ids) - count_overlap(len(self.ids)))
+        return max(1, len(self.ids) - compute_overlap_rows(len(self.ids)))
 
 
-def count_overlap(page_size: int) -> int:
+def compute_overlap_rows(page_size: int) -> int:
     """Return the number of rows that the next page repeats from a page of `page_size` rows."""
     return max(1, page_size // _OVERLAP_DIVISOR)
 
@@ -166,16 +166,16 @@ def decide_overlap(
     previous_ids: IdArray, previous_offset: int, ids: IdArray, offset: int, new_row_mask: Mask
 ) -> PageOverlap:
     """Compare a page with the previous page. `new_row_mask` marks the ids that the sweep has not seen before."""
-    indexes = _find_indexes(previous_ids, ids)  # in the previous page
-    shared_indexes = np.flatnonzero(indexes >= 0)
+    previous_page_indexes = _find_indexes(previous_ids, ids)  # in the previous page
+    shared_indexes = np.flatnonzero(previous_page_indexes >= 0)
     if not len(shared_indexes):
         return PageOverlap(OverlapKind.BEHIND if 2 * np.count_nonzero(new_row_mask) < len(ids) else OverlapKind.GAP)
     first_index, last_index = int(shared_indexes[0]), int(shared_indexes[-1])
-    previous_indexes = indexes[shared_indexes]
+    previous_indexes = previous_page_indexes[shared_indexes]
     appeared_count = int(np.count_nonzero(new_row_mask[first_index : last_index + 1]))
     # If a page ends within the previous page, rows after the end of this page have not vanished.
-    compared_end = int(previous_indexes[-1]) + 1 if last_index == len(ids) - 1 else len(previous_ids)
-    vanished_count = compared_end - int(previous_indexes[0]) - len(shared_indexes)
+    compared_end_index = int(previous_indexes[-1]) + 1 if last_index == len(ids) - 1 else len(previous_ids)
+    vanished_count = compared_end_index - int(previous_indexes[0]) - len(shared_indexes)
     overlap = PageOverlap(
         OverlapKind.MATCHED,
         rank_shift=(offset + first_index) - (previous_offset + int(previous_indexes[0])),
@@ -191,9 +191,9 @@ def decide_overlap(
 
 def _find_indexes(previous_ids: IdArray, ids: IdArray) -> IdArray:
     """Return the index of each id in `previous_ids`, or -1."""
-    sorter = np.argsort(previous_ids, kind="stable")
-    sorted_indexes = np.minimum(np.searchsorted(previous_ids, ids, sorter=sorter), len(previous_ids) - 1)
-    candidate_indexes = sorter[sorted_indexes]
+    sorting_indexes = np.argsort(previous_ids, kind="stable")
+    sorted_indexes = np.minimum(np.searchsorted(previous_ids, ids, sorter=sorting_indexes), len(previous_ids) - 1)
+    candidate_indexes = sorting_indexes[sorted_indexes]
     indexes: IdArray = np.where(previous_ids[candidate_indexes] == ids, candidate_indexes, -1)
     return indexes
 
@@ -207,18 +207,19 @@ def decide_direction(ids: IdArray) -> int:
 
 @dataclass(slots=True)
 class Totals:
-    """The first, last, smallest and largest TotalCount of one sweep. `is_missing`: an answer had no TotalCount."""
+    """The first, last, smallest and largest TotalCount of one sweep. `is_total_missing`: an answer had no
+    TotalCount."""
 
     first_total: int | None = None
     last_total: int | None = None
     smallest_total: int | None = None
     largest_total: int | None = None
-    is_missing: bool = False
+    is_total_missing: bool = False
 
     def record(self, total_count: int | None) -> None:
         """Record the TotalCount of another answer."""
         if total_count is None:
-            self.is_missing = True
+            self.is_total_missing = True
             return
         self.first_total = total_count if self.first_total is None else self.first_total
         self.last_total = total_count
@@ -227,7 +228,7 @@ class Totals:
 
     def are_all_equal_to(self, count: int) -> bool:
         """Return whether every answer had a TotalCount, and each TotalCount is `count`."""
-        return not self.is_missing and self.smallest_total == self.largest_total == count
+        return not self.is_total_missing and self.smallest_total == self.largest_total == count
 
     @property
     def are_constant(self) -> bool:
@@ -255,8 +256,8 @@ class ListChanges:
         if total_count is None or previous_total is None:
             self.is_exact = False
         else:
-            change_after = total_count - previous_total - overlap.rank_shift
-            self._add_net_change(change_after - overlap.appeared_count + overlap.vanished_count)
+            change_after_overlap = total_count - previous_total - overlap.rank_shift
+            self._add_net_change(change_after_overlap - overlap.appeared_count + overlap.vanished_count)
 
     def record_end(self, previous_total: int | None, total_count: int | None) -> None:
         """Record the TotalCounts of the last page and of the empty page past the end. If subscribers appear or

@@ -31,7 +31,7 @@ MAX_SWEEPS = 5
 
 
 class Pager:
-    """Decides which page to ask for (`decide_next`), receives the ids of the page (`add_page`), and returns a
+    """Decides which page to ask for (`decide_next_page`), receives the ids of the page (`add_page`), and returns a
     certificate."""
 
     def __init__(self, limit: int = 1000, *, ignores_total_count: bool = False, reads_ahead: bool = True) -> None:
@@ -70,7 +70,7 @@ class Pager:
         """The latest TotalCount of the whole list."""
         return self._last_total
 
-    def decide_next(self) -> PageRequest | None:
+    def decide_next_page(self) -> PageRequest | None:
         """Return the next page to ask for, or None once the reading has ended."""
         if self._reason is not None:
             return None
@@ -87,7 +87,7 @@ class Pager:
         """Return at most `max_pages` pages after the next page that may be fetched ahead: the pages of a list that
         does not change.
 
-        Add the answers in this order. Use an answer only if `decide_next` returns its page at that time.
+        Add the answers in this order. Use an answer only if `decide_next_page` returns its page at that time.
         """
         if self._reason is not None or not self._reads_ahead:
             return []
@@ -95,11 +95,12 @@ class Pager:
         return [PageRequest(self._sweep_count, offset, self._limit, expected_end) for offset, expected_end in pages]
 
     def add_page(self, ids: IdArray, *, total_count: int | None, offset: int | None, limit: int | None) -> Mask:
-        """Add the page that `decide_next` returned, with its echoes TotalCount, Offset and Limit (service-api.md 4.3).
+        """Add the page that `decide_next_page` returned, with its echoes TotalCount, Offset and Limit
+        (service-api.md 4.3).
 
         Return a mask of the rows that no earlier page of the sweep had.
         """
-        page = self.decide_next()
+        page = self.decide_next_page()
         if page is None:
             raise ValueError("The reading has ended, so no page can be added.")
         self._first_total = total_count if not self._page_count else self._first_total
@@ -159,7 +160,7 @@ class Pager:
             return (
                 CertificateReason.ID_ORDER
                 if sweep.is_count_right
-                else self._decide_wrong_count(CertificateReason.ID_ORDER)
+                else self._choose_reason_for_wrong_count(CertificateReason.ID_ORDER)
             )
         if (
             previous_sweep is not None
@@ -170,7 +171,7 @@ class Pager:
             if sweep.totals.are_all_equal_to(len(ids)) and previous_sweep.totals.are_all_equal_to(len(ids)):
                 return CertificateReason.TWO_SWEEPS
             if sweep.totals.are_constant and previous_sweep.totals.are_constant:
-                return self._decide_wrong_count(CertificateReason.TWO_SWEEPS)
+                return self._choose_reason_for_wrong_count(CertificateReason.TWO_SWEEPS)
         if sweep.sweep_end is SweepEnd.STUCK:
             if not sweep.totals.are_constant:
                 return CertificateReason.CHANGING
@@ -185,7 +186,7 @@ class Pager:
         has_wrong_count = sweep.totals.are_constant and not sweep.totals.are_all_equal_to(len(ids))
         return CertificateReason.TOTAL_COUNT if has_wrong_count else CertificateReason.CHANGING
 
-    def _decide_wrong_count(self, proving_reason: CertificateReason) -> CertificateReason:
+    def _choose_reason_for_wrong_count(self, proving_reason: CertificateReason) -> CertificateReason:
         """Return the reason for the verdict if only TotalCount contradicts this proof."""
         if not self._ignores_total_count:
             return CertificateReason.TOTAL_COUNT
@@ -193,8 +194,8 @@ class Pager:
         return proving_reason
 
     def _record_newcomers(self, ids: IdArray) -> None:
-        new_ids = ids[~mark_contained_ids(self._previous_ids, ids) & ~self._vanished_ids.mark_contained_ids(ids)]
-        self._newcomer_ids.add(new_ids[~self._newcomer_ids.mark_contained_ids(new_ids)])
+        unknown_ids = ids[~mark_contained_ids(self._previous_ids, ids) & ~self._vanished_ids.mark_contained_ids(ids)]
+        self._newcomer_ids.add(unknown_ids[~self._newcomer_ids.mark_contained_ids(unknown_ids)])
 
     def _record_vanished(self, ids: IdArray) -> None:
         """Keep the ids of earlier sweeps that this sweep lacks."""
@@ -211,14 +212,14 @@ class Pager:
         if sweep.sweep_end is not SweepEnd.AT_END:
             return 0, 0
         appeared_count = int(np.count_nonzero(mark_contained_ids(ids, self._newcomer_ids.to_array())))
-        earlier_arrays = (self._previous_ids, self._vanished_ids.to_array())
+        earlier_id_arrays = (self._previous_ids, self._vanished_ids.to_array())
         vanished_count = sum(
-            int(np.count_nonzero(~mark_contained_ids(ids, earlier_ids))) for earlier_ids in earlier_arrays
+            int(np.count_nonzero(~mark_contained_ids(ids, earlier_ids))) for earlier_ids in earlier_id_arrays
         )
         if sweep.broken_overlap_count:  # ranks show changes only if the order is stable
             return appeared_count, vanished_count
-        changes = sweep.changes
-        return max(appeared_count, changes.appeared_count), max(vanished_count, changes.vanished_count)
+        list_changes = sweep.changes
+        return max(appeared_count, list_changes.appeared_count), max(vanished_count, list_changes.vanished_count)
 
 
 def _decide_order(sweep: Sweep) -> Order:

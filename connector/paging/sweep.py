@@ -19,20 +19,20 @@ from connector.paging.overlap import (
     PageAnswer,
     PageOverlap,
     Totals,
-    count_overlap,
+    compute_overlap_rows,
     decide_direction,
     decide_overlap,
     mark_first_occurrences,
 )
 
-CONVINCING_ROWS = 16
+CONVINCING_ROW_COUNT = 16
 """A page needs this many rows to be evidence of id order. By chance, 16 rows are in id order once in 16! = 2 *
 10**13."""
 
-_LAST_PAGE_ROWS = 2 * CONVINCING_ROWS
+_LAST_PAGE_ROW_COUNT = 2 * CONVINCING_ROW_COUNT
 """The planned number of rows of the last page of the list, so that half of the rows may vanish meanwhile."""
 
-_UNCHANGED_OVERLAPS = 8
+_MIN_UNCHANGED_OVERLAPS = 8
 """After a change, this many overlaps without a change are needed before pages are fetched ahead again. Each change may
 waste the pages in flight, so a list that changes all the time is read one page at a time."""
 
@@ -106,9 +106,9 @@ class Sweep:
     def is_in_id_order(self) -> bool:
         """Whether rule 1 holds: the ids of every page only rise or only fall, every overlap matched, and the head shows
         no row in another order."""
-        is_joined = self.has_overlaps and not self.broken_overlap_count and not self.has_repeated_ids
-        is_monotone = bool(self.direction) and self.are_pages_long_enough and self._is_head_known
-        return self.sweep_end is SweepEnd.AT_END and is_joined and is_monotone
+        are_pages_joined = self.has_overlaps and not self.broken_overlap_count and not self.has_repeated_ids
+        are_ids_monotone = bool(self.direction) and self.are_pages_long_enough and self._is_head_known
+        return self.sweep_end is SweepEnd.AT_END and are_pages_joined and are_ids_monotone
 
     @property
     def is_whole(self) -> bool:
@@ -135,7 +135,7 @@ class Sweep:
         )
         return (
             is_end_right
-            and not self.totals.is_missing
+            and not self.totals.is_total_missing
             and self.changes.is_count_possible(self._row_count_at_end, self.totals)
         )
 
@@ -169,8 +169,13 @@ class Sweep:
         The last page is the empty page at TotalCount. After a broken overlap, return no page.
         """
         last_page, pages = self._last_page, list[tuple[int, int | None]]()
-        is_reading = self._phase is _Phase.READING and self._unchanged_overlap_count >= 0
-        if last_page is None or last_page.total_count is None or not is_reading or self.broken_overlap_count:
+        is_reading_unchanged_list = self._phase is _Phase.READING and self._unchanged_overlap_count >= 0
+        if (
+            last_page is None
+            or last_page.total_count is None
+            or not is_reading_unchanged_list
+            or self.broken_overlap_count
+        ):
             return pages
         page = replace(last_page, offset=self.next_offset)
         while len(pages) < max_pages and page.end_offset < last_page.total_count:
@@ -188,8 +193,8 @@ class Sweep:
         """
         self.page_count += 1
         self.totals.record(answer.total_count)
-        has_echo = answer.limit is not None and 1 <= answer.limit <= self.requested_limit
-        self._limit = answer.limit if has_echo and answer.limit else max(self._limit, len(answer.ids))
+        has_limit_echo = answer.limit is not None and 1 <= answer.limit <= self.requested_limit
+        self._limit = answer.limit if has_limit_echo and answer.limit else max(self._limit, len(answer.ids))
         new_row_mask = np.zeros(len(answer.ids), dtype=np.bool_)
         if self._has_wrong_offset(answer):
             self.sweep_end = SweepEnd.MISPAGED if self.has_overlaps else SweepEnd.STUCK
@@ -228,8 +233,10 @@ class Sweep:
         return new_row_mask
 
     def _record_overlap(self, overlap: PageOverlap, previous_total: int | None, total_count: int | None) -> None:
-        is_unchanged = overlap == PageOverlap(OverlapKind.MATCHED) and previous_total == total_count
-        self._unchanged_overlap_count = self._unchanged_overlap_count + 1 if is_unchanged else -_UNCHANGED_OVERLAPS
+        is_list_unchanged = overlap == PageOverlap(OverlapKind.MATCHED) and previous_total == total_count
+        self._unchanged_overlap_count = (
+            self._unchanged_overlap_count + 1 if is_list_unchanged else -_MIN_UNCHANGED_OVERLAPS
+        )
         if overlap.kind is OverlapKind.MATCHED:
             self.matched_overlap_count += 1
             if self._phase is not _Phase.HEAD:
@@ -268,15 +275,15 @@ class Sweep:
     def _accept_head_page(self, page: JoinedPage, new_row_mask: Mask) -> None:
         """Add a page of the second reading of the head. The head is known once a page has rows that the sweep has read
         before."""
-        known_mask = ~new_row_mask & ~self._inserted_ids.mark_contained_ids(page.ids)
+        known_row_mask = ~new_row_mask & ~self._inserted_ids.mark_contained_ids(page.ids)
         self._inserted_ids.add(page.ids[new_row_mask])
-        if known_mask.any():
+        if known_row_mask.any():
             # If fewer rows are new at the head than were inserted before the read position, rows have moved. A list in
             # id order never moves rows.
             has_all_insertions = len(self._inserted_ids) >= self._inserted_count
             # In id order, this page has every known row between its smallest and largest id, except vanished rows.
-            known_between_count = self.seen_ids.count_between(int(page.ids.min()), int(page.ids.max()))
-            has_most_known_rows = 2 * int(np.count_nonzero(known_mask)) > known_between_count
+            known_row_count = self.seen_ids.count_between(int(page.ids.min()), int(page.ids.max()))
+            has_most_known_rows = 2 * int(np.count_nonzero(known_row_mask)) > known_row_count
             self._is_head_known = (
                 bool(self.direction) and not self.broken_overlap_count and has_all_insertions and has_most_known_rows
             )
@@ -285,7 +292,7 @@ class Sweep:
         self.next_offset = self._compute_next_offset(page)
 
     def _record_order(self, ids: IdArray) -> None:
-        self.are_pages_long_enough &= len(ids) >= CONVINCING_ROWS
+        self.are_pages_long_enough &= len(ids) >= CONVINCING_ROW_COUNT
         if not self.has_overlaps and self._last_page is not None:
             ids = np.concatenate([self._last_page.ids[-1:], ids])
         if len(ids) > 1:
@@ -311,9 +318,13 @@ class Sweep:
         if self._phase is _Phase.PAST_END:
             return page.end_offset + min((1 << self._missed_end_count) - 1, self._limit // 2)
         offset = page.offset + page.rows_to_next_page
-        if page.total_count is not None and page.total_count >= page.end_offset and len(page.ids) > _LAST_PAGE_ROWS:
+        if (
+            page.total_count is not None
+            and page.total_count >= page.end_offset
+            and len(page.ids) > _LAST_PAGE_ROW_COUNT
+        ):
             offset = min(
-                offset, page.total_count - _LAST_PAGE_ROWS
+                offset, page.total_count - _LAST_PAGE_ROW_COUNT
             )  # the last page gets enough rows to be evidence of the order
         return max(offset, page.offset + 1)
 
@@ -324,9 +335,9 @@ class Sweep:
         the list did not end where expected.
         """
         self._missed_end_count += self._phase is _Phase.PAST_END
-        self._unchanged_overlap_count = -_UNCHANGED_OVERLAPS
+        self._unchanged_overlap_count = -_MIN_UNCHANGED_OVERLAPS
         self._phase = self._phase if self._phase is _Phase.HEAD else _Phase.READING
-        min_overlap_rows = max(count_overlap(len(last_page.ids)), min(_LAST_PAGE_ROWS, self._limit // 2))
+        min_overlap_rows = max(compute_overlap_rows(len(last_page.ids)), min(_LAST_PAGE_ROW_COUNT, self._limit // 2))
         self.next_offset = max(
             0, last_page.end_offset - max(2 * (last_page.end_offset - requested_offset), min_overlap_rows)
         )
@@ -356,10 +367,10 @@ class Sweep:
             return
         self._end_page = self._last_page
         self._row_count_at_end = len(self.seen_ids)
-        may_be_in_id_order = (
+        are_ids_possibly_in_order = (
             self.direction and self.are_pages_long_enough and not (self.broken_overlap_count or self.has_repeated_ids)
         )
-        if self._is_head_known or not may_be_in_id_order:
+        if self._is_head_known or not are_ids_possibly_in_order:
             self.sweep_end = SweepEnd.AT_END
             return
         self._phase, self._last_page, self.next_offset = _Phase.HEAD, None, 0

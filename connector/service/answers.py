@@ -67,14 +67,14 @@ def parse_list_answer(
     whole."""
     page, success = _read_success(status, body, "SubscribersList")
     if page is not None:
-        total, offset, limit = (read_whole_number(page.get(name)) for name in PAGE_NUMBERS)
+        total_count, offset, limit = (read_whole_number(page.get(name)) for name in PAGE_NUMBERS)
         subscribers = page.get("Subscribers")
-        if subscribers is None and "Subscribers" in page and total is not None and total <= (offset or 0):
+        if subscribers is None and "Subscribers" in page and total_count is not None and total_count <= (offset or 0):
             subscribers = []  # null is an empty page if the offset is TotalCount or more; otherwise null is a fault
         if isinstance(subscribers, list) and all(type(subscriber) is dict for subscriber in subscribers):
             for subscriber in subscribers:
                 _convert_types(subscriber)
-            return ListPage(subscribers, total, offset, limit)
+            return ListPage(subscribers, total_count, offset, limit)
     return _classify_failure(status, headers, body, now, mask_message, success)
 
 
@@ -107,17 +107,17 @@ def _read_success(status: int, body: bytes, key: str) -> tuple[dict[str, Any] | 
         answer = orjson.loads(body.removeprefix(_BOM))
     except orjson.JSONDecodeError:
         try:  # orjson refuses an escaped lone surrogate and a number beyond a double, which JSON allows
-            answer = json.loads(body, parse_constant=_refuse_constant)
+            answer = json.loads(body, parse_constant=_refuse_json_constant)
         except (ValueError, RecursionError):
             answer = None
     if not isinstance(answer, dict):
         return None, None
-    success, result = answer.get("success"), answer.get(key)
-    is_success = success is True and 200 <= status < 300 and isinstance(result, dict)
-    return (result if is_success else None), success
+    success, result_object = answer.get("success"), answer.get(key)
+    is_success = success is True and 200 <= status < 300 and isinstance(result_object, dict)
+    return (result_object if is_success else None), success
 
 
-def _refuse_constant(name: str) -> object:
+def _refuse_json_constant(name: str) -> object:
     raise ValueError(f"{name} is not JSON")
 
 
@@ -136,8 +136,8 @@ def _convert_types(subscriber: dict[str, Any]) -> None:
     float, a ClientUserId that is a number, and an IsActive that is 0, 1 or a text."""
     for json_object in (subscriber, subscriber.get("Base")):
         if type(json_object) is dict and type(json_object.get("Id")) is float:
-            whole_id = read_whole_number(json_object["Id"])
-            json_object["Id"] = json_object["Id"] if whole_id is None else whole_id
+            integer_id = read_whole_number(json_object["Id"])
+            json_object["Id"] = json_object["Id"] if integer_id is None else integer_id
     if type(subscriber.get("ClientUserId")) is int:
         subscriber["ClientUserId"] = str(subscriber["ClientUserId"])
     is_active = subscriber.get("IsActive")
@@ -150,15 +150,15 @@ def _classify_failure(
 ) -> Refused | Ambiguous:
     message = mask_message(extract_message(status, headers, body))[:MESSAGE_LENGTH]
     retry_after_s = parse_retry_after(headers, now)
-    is_definite = 400 <= status < 500 and status not in _UNCERTAIN_4XX
+    is_status_definite = 400 <= status < 500 and status not in _UNCERTAIN_4XX
     # A 4xx with `success: true` contradicts itself, so it is ambiguous.
-    is_refused_by_status = is_definite and success is not True
+    is_refused_by_status = is_status_definite and success is not True
     # A redirect does not refuse the row.
     is_refused_in_body = success is False and status < 500 and not 300 <= status < 400
     # A 403 with a Retry-After refuses the pace and not the row, so the row is looked up and sent again.
     is_pace_refusal = status != TOO_MANY_REQUESTS and is_rate_limit(status, retry_after_s)
-    is_refusal = (is_refused_by_status or is_refused_in_body) and not is_pace_refusal
-    return (Refused if is_refusal else Ambiguous)(status, message, retry_after_s)
+    is_row_refusal = (is_refused_by_status or is_refused_in_body) and not is_pace_refusal
+    return (Refused if is_row_refusal else Ambiguous)(status, message, retry_after_s)
 
 
 # Retry-After
@@ -240,9 +240,9 @@ def extract_message(status: int, headers: Mapping[str, str], body: bytes) -> str
     if message is None:
         content_type = find_header(headers, "content-type") or ""
         message = _read_visible_text(body[:_MAX_TEXT_BYTES].decode(errors="replace"), content_type)
-    target = find_header(headers, "location") if 300 <= status < 400 else None
-    if target is not None:
-        message = f"redirect to {target}; {message}" if message else f"redirect to {target}"
+    redirect_target = find_header(headers, "location") if 300 <= status < 400 else None
+    if redirect_target is not None:
+        message = f"redirect to {redirect_target}; {message}" if message else f"redirect to {redirect_target}"
     return _WHITE_SPACE_PATTERN.sub(" ", message).strip()
 
 
@@ -255,10 +255,13 @@ def _read_json_messages(body: bytes) -> str | None:
         return None
     if not isinstance(answer, dict | list):
         return answer if isinstance(answer, str) else "" if answer is None else str(answer)
-    leaves = list(islice(_list_leaves(answer, ()), _MAX_LEAVES))
-    messages = [text for path, leaf in leaves if (text := _read_message(path, leaf))]
+    leaves_with_paths = list(islice(_list_leaves(answer, ()), _MAX_LEAVES))
+    messages = [text for path, leaf_value in leaves_with_paths if (text := _read_message(path, leaf_value))]
     if not messages:  # if no text looks like a message, show all values without the quotes and braces of JSON
-        messages = [".".join((*path, "")).rstrip(".") + f": {leaf}" if path else str(leaf) for path, leaf in leaves]
+        messages = [
+            ".".join((*path, "")).rstrip(".") + f": {leaf_value}" if path else str(leaf_value)
+            for path, leaf_value in leaves_with_paths
+        ]
     return "; ".join(dict.fromkeys(messages))
 
 
@@ -277,15 +280,15 @@ def _list_leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[s
         yield path, value
 
 
-def _read_message(path: tuple[str, ...], leaf: object) -> str:
+def _read_message(path: tuple[str, ...], leaf_value: object) -> str:
     """Return the text of the leaf if the keys in its path show a message, else ""."""
     keys = tuple(key.lower().replace("_", "") for key in path)
-    if not isinstance(leaf, str):
+    if not isinstance(leaf_value, str):
         return ""
     if not keys or keys[-1] in _MESSAGE_KEYS:
-        return leaf
+        return leaf_value
     if keys[-1] not in _KEYS_WITHOUT_MESSAGE and any(key in _KEYS_OF_FIELD_ERRORS for key in keys[:-1]):
-        return f"{path[-1]}: {leaf}"
+        return f"{path[-1]}: {leaf_value}"
     return ""
 
 
@@ -360,7 +363,7 @@ _MAX_ESCAPES = 3
 _BACKSLASH_ESCAPE = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|(.?))", re.DOTALL)
 
 
-def build_mask(secret: str) -> MaskMessage:
+def build_message_mask(secret: str) -> MaskMessage:
     """Return a function that replaces `secret` by `MASKED`, even if it is escaped for a URL, JSON or HTML.
 
     A message with an escaped secret is returned without any escapes.
@@ -371,21 +374,21 @@ def build_mask(secret: str) -> MaskMessage:
     for _ in range(_MAX_ESCAPES):
         token_forms.append(_unescape_text(token_forms[-1], unquote))
     long_token_forms = [re.escape(token_form) for token_form in token_forms if len(token_form) >= _MIN_MASKED_LENGTH]
-    pattern = re.compile("|".join(long_token_forms), re.IGNORECASE)  # a proxy may write a URL in small letters
+    token_pattern = re.compile("|".join(long_token_forms), re.IGNORECASE)  # a proxy may write a URL in small letters
 
     def mask_message(message: str) -> str:
-        masked_message = pattern.sub(MASKED, message)
-        for decode in (unquote, unquote_plus):  # in a form, + is a blank
+        masked_message = token_pattern.sub(MASKED, message)
+        for decode_url_text in (unquote, unquote_plus):  # in a form, + is a blank
             text = masked_message
             for _ in range(_MAX_ESCAPES):
-                text = _unescape_text(text, decode)
-                if pattern.search(text):
-                    masked_message = text = pattern.sub(MASKED, text)
+                text = _unescape_text(text, decode_url_text)
+                if token_pattern.search(text):
+                    masked_message = text = token_pattern.sub(MASKED, text)
         return masked_message
 
     return mask_message
 
 
-def _unescape_text(text: str, decode: Callable[[str], str]) -> str:
+def _unescape_text(text: str, decode_url_text: Callable[[str], str]) -> str:
     unescaped_text = _BACKSLASH_ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else match[2], text)
-    return html.unescape(decode(unescaped_text))
+    return html.unescape(decode_url_text(unescaped_text))

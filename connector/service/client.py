@@ -17,7 +17,7 @@ from connector.clock import Clock, system_clock
 from connector.pace.rate import RateController
 from connector.pace.refusals import TemporaryRefusals
 from connector.service.answers import (
-    build_mask,
+    build_message_mask,
     build_refusal_kind,
     parse_create_answer,
     parse_send_answer,
@@ -174,17 +174,17 @@ class Client:
         self._count_answer(operation, answer)
         return answer
 
-    async def _send_request(self, counts: RequestCounts, request: Request) -> RawAnswer | NotSent | Ambiguous:
+    async def _send_request(self, request_counts: RequestCounts, request: Request) -> RawAnswer | NotSent | Ambiguous:
         if (not_sent := await self._wait_for_pause()) is not None:
             return not_sent
-        counts.sent += 1
+        request_counts.sent += 1
         sent_at = self._clock.monotonic()
         raw_answer = await self._transport.send(request)
         answered_at = self._clock.monotonic()
         if logger.isEnabledFor(logging.DEBUG):
             _log_request(request, raw_answer, answered_at - sent_at)
         if not isinstance(raw_answer, RawAnswer):
-            counts.failed += 1
+            request_counts.failed += 1
         return raw_answer
 
     async def _wait_for_pause(self) -> NotSent | None:
@@ -196,16 +196,16 @@ class Client:
         return None
 
     def _count_answer(self, operation: Operation, answer: object) -> None:
-        counts = self.counts[operation]
+        request_counts = self.counts[operation]
         if not isinstance(answer, Refused | Ambiguous):
             return
         result_name = "refused" if isinstance(answer, Refused) else "unclear"
         log_values = {"operation": operation, "status": answer.status, "result": result_name}
         logger.info("refusal: %(operation)s %(result)s, status %(status)s", log_values)
         if is_rate_limit(answer.status, answer.retry_after_s):
-            counts.limited += 1
+            request_counts.limited += 1
         elif isinstance(answer, Ambiguous):
-            counts.failed += 1
+            request_counts.failed += 1
         if answer.retry_after_s:
             logger.info("pause: the service sent Retry-After: %(seconds)g s", {"seconds": answer.retry_after_s})
             self.quiet_until = max(self.quiet_until, self._clock.monotonic() + answer.retry_after_s)
@@ -232,6 +232,6 @@ async def open_client(
 
     Messages of the service are kept without the token.
     """
-    clock, mask_message = clock or system_clock(), build_mask(service.token.reveal())
+    clock, mask_message = clock or system_clock(), build_message_mask(service.token.reveal())
     async with open_transport(service) as transport:
         yield Client(transport, mask_message, clock, rate)

@@ -66,7 +66,7 @@ class Retrier:
         self._random = rng or random.Random()  # noqa: S311 - the waits are not secret
 
     async def send(
-        self, attempt: Callable[[], Awaitable[_Answer]], counts: RequestCounts, sleep: Sleep | None = None
+        self, attempt: Callable[[], Awaitable[_Answer]], request_counts: RequestCounts, sleep: Sleep | None = None
     ) -> _Answer:
         """Call `attempt`, which creates a subscriber or sends an email, until the answer is not NotSent (architecture
         4.6). `sleep` replaces the clock's sleep.
@@ -76,10 +76,10 @@ class Retrier:
         if type(answer) is not NotSent:
             return answer
         return await self._retry_attempts(
-            answer, attempt, lambda last_answer: isinstance(last_answer, NotSent), counts, sleep
+            answer, attempt, lambda last_answer: isinstance(last_answer, NotSent), request_counts, sleep
         )
 
-    async def read(self, attempt: Callable[[], Awaitable[_Answer]], counts: RequestCounts) -> _Answer:
+    async def read(self, attempt: Callable[[], Awaitable[_Answer]], request_counts: RequestCounts) -> _Answer:
         """Call `attempt`, which reads one page. Call it again until a page is returned. Do not call it again after a
         refusal or a redirect.
 
@@ -88,7 +88,7 @@ class Retrier:
         self._budget.record_request(self._clock.monotonic())
         answer = await attempt()
         if not self._has_given_up:
-            answer = await self._retry_attempts(answer, attempt, _is_unread, counts)
+            answer = await self._retry_attempts(answer, attempt, _is_unread, request_counts)
         self._has_given_up = _is_unread(answer)
         return answer
 
@@ -97,7 +97,7 @@ class Retrier:
         first_answer: _Answer,
         make_attempt: Callable[[], Awaitable[_Answer]],
         may_retry: Callable[[object], bool],
-        counts: RequestCounts,
+        request_counts: RequestCounts,
         sleep: Sleep | None = None,
     ) -> _Answer:
         """Return the last answer. `first_answer` is used as the answer of tenacity's first attempt. `make_attempt`
@@ -112,12 +112,12 @@ class Retrier:
         async def attempt() -> _Answer:
             nonlocal latest_answer
             if retry_loop.statistics["attempt_number"] > 1 and may_continue:
-                counts.retried += 1
+                request_counts.retried += 1
                 self._budget.record_request(self._clock.monotonic())
                 latest_answer = await make_attempt()
             return latest_answer
 
-        async def wait(seconds: float) -> None:
+        async def wait_before_retry(seconds: float) -> None:
             nonlocal may_continue
             if sleep is None:
                 await self._clock.sleep(seconds)
@@ -128,7 +128,7 @@ class Retrier:
             retry=retry_if_result(lambda answer: may_continue and may_retry(answer)),
             stop=lambda state: stop_condition(state) or self._is_budget_spent(state),
             wait=self._choose_wait,
-            sleep=wait,
+            sleep=wait_before_retry,
             retry_error_callback=_read_answer,
         )
         answer: _Answer = await retry_loop(attempt)
@@ -145,7 +145,7 @@ class Retrier:
         a refusal because of the rate is always allowed, and is not counted."""
         if is_rate_limited(_read_answer(state)):
             return False
-        return not self._budget.try_spend(self._clock.monotonic())
+        return not self._budget.spend_retry(self._clock.monotonic())
 
 
 def _is_unread(answer: object) -> bool:
@@ -183,18 +183,18 @@ class RetryBudget:
 
     def record_request(self, now: float) -> None:
         """Record a request that leaves, whether it is new or a retry."""
-        self._find_second(now)[1] += 1
+        self._find_counts_of_second(now)[1] += 1
 
-    def try_spend(self, now: float) -> bool:
+    def spend_retry(self, now: float) -> bool:
         """Return whether a request may be retried. If a retry is allowed, count the retry."""
-        second_counts = self._find_second(now)
+        second_counts = self._find_counts_of_second(now)
         request_count, retry_count = (sum(counts[index] for counts in self._seconds) for index in (1, 2))
         if retry_count >= max(_MIN_RETRIES, _RETRY_SHARE * request_count):
             return False
         second_counts[2] += 1
         return True
 
-    def _find_second(self, now: float) -> list[int]:
+    def _find_counts_of_second(self, now: float) -> list[int]:
         if not self._seconds or self._seconds[-1][0] != int(now):
             self._seconds.append([int(now), 0, 0])
             while self._seconds[0][0] < int(now) - _BUDGET_SPAN_S:

@@ -32,7 +32,7 @@ _CONNECT_SHARE: Final = 0.5
 time-out while connecting and for a time-out of the answer."""
 
 
-class _CutError(aiohttp.ClientError):
+class _ConnectionCutError(aiohttp.ClientError):
     """The error of a connection that was cut after the request left. aiohttp does not send the request again after an
     error of this type."""
 
@@ -69,10 +69,14 @@ class Transport:
                 allow_redirects=False,
                 middlewares=(_send_once,) if request.method == "GET" else None,
             ) as response:
-                length = response.content_length
-                if length is not None and length <= MAX_ANSWER_BYTES and "Content-Encoding" not in response.headers:
+                content_length = response.content_length
+                if (
+                    content_length is not None
+                    and content_length <= MAX_ANSWER_BYTES
+                    and "Content-Encoding" not in response.headers
+                ):
                     return RawAnswer(response.status, response.headers, await response.read())
-                return await _read_bounded(response, length or 0)
+                return await _read_body_up_to_limit(response, content_length or 0)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             return _translate_error(error, self._timeout_s)
 
@@ -121,10 +125,10 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
     except aiohttp.ClientConnectorError:
         raise
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-        raise _CutError from error
+        raise _ConnectionCutError from error
 
 
-async def _read_bounded(response: aiohttp.ClientResponse, announced_bytes: int) -> RawAnswer | Ambiguous:
+async def _read_body_up_to_limit(response: aiohttp.ClientResponse, announced_bytes: int) -> RawAnswer | Ambiguous:
     """Return an answer of unknown length (chunked or compressed). Return Ambiguous if the answer exceeds
     MAX_ANSWER_BYTES."""
     chunks: list[bytes] = []

@@ -152,9 +152,9 @@ def _read_text(name: str, value: object) -> str:
     return text
 
 
-def _build_type_error(name: str, expected: str, value: object) -> ConfigurationError:
+def _build_type_error(name: str, expected_text: str, value: object) -> ConfigurationError:
     """Return an error that names only the type of the value, because the value may be personal data."""
-    return ConfigurationError(f"The list's {name} must be {expected}, not of the type {type(value).__name__}.")
+    return ConfigurationError(f"The list's {name} must be {expected_text}, not of the type {type(value).__name__}.")
 
 
 _READER_BY_NAME: dict[str, Callable[[str, object], object]] = {
@@ -290,18 +290,18 @@ EncodingPlan = tuple[tuple[str, str, str, type], ...]
 in this object, and its type."""
 
 _PATH_BY_NAME: Final = {field.name: (field.path[0] if len(field.path) > 1 else "", field.path[-1]) for field in FIELDS}
-_FULL_PLAN: Final[EncodingPlan] = tuple(
+_FULL_ENCODING_PLAN: Final[EncodingPlan] = tuple(
     (field.name, *_PATH_BY_NAME[field.name], _find_sent_type(field.kind)) for field in _SENT_FIELDS
 )
 
 
-def plan_encoding(names: Iterable[str]) -> EncodingPlan:
-    """Return the plan of `encode_subscriber` for subscribers that have only the fields `names`."""
-    requested_names = frozenset(names)
-    return tuple(item for item in _FULL_PLAN if item[0] in requested_names)
+def plan_encoding(field_names: Iterable[str]) -> EncodingPlan:
+    """Return the plan of `encode_subscriber` for subscribers that have only the fields `field_names`."""
+    requested_names = frozenset(field_names)
+    return tuple(item for item in _FULL_ENCODING_PLAN if item[0] in requested_names)
 
 
-def encode_subscriber(values: Mapping[str, object], plan: EncodingPlan = _FULL_PLAN) -> bytes:
+def encode_subscriber(values: Mapping[str, object], encoding_plan: EncodingPlan = _FULL_ENCODING_PLAN) -> bytes:
     """Return the whole body of a create (service-api.md 4.2). Equal `values` (by field name) give equal bytes.
 
     Missing values, None, `id` and unknown names are left out. numpy's numbers are converted. Raises TypeError for a
@@ -309,7 +309,7 @@ def encode_subscriber(values: Mapping[str, object], plan: EncodingPlan = _FULL_P
     value.
     """
     subscriber: dict[str, object] = {}
-    for name, parent, key, expected_type in plan:
+    for name, parent, key, expected_type in encoding_plan:
         value = values.get(name)
         if value is None:
             continue
@@ -326,7 +326,7 @@ def encode_subscriber(values: Mapping[str, object], plan: EncodingPlan = _FULL_P
     try:
         return orjson.dumps({"Subscriber": subscriber})
     except orjson.JSONEncodeError as error:
-        for name, *_ in plan:
+        for name, *_ in encoding_plan:
             try:
                 orjson.dumps(values.get(name), option=orjson.OPT_SERIALIZE_NUMPY)
             except orjson.JSONEncodeError:

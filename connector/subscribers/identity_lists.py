@@ -71,7 +71,7 @@ class Suppression:
             return False
         return bool(self.build_digest_mask(join_digests([digest_identity(self.field, value)], IDENTITY_BYTES))[0])
 
-    def build_mask(self, subscribers: "pd.DataFrame") -> Mask:
+    def build_message_mask(self, subscribers: "pd.DataFrame") -> Mask:
         """Return the mask of the rows of a typed frame that are on the list."""
         mask = np.zeros(len(subscribers), dtype=bool)
         if self.field in subscribers:

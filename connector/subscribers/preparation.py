@@ -390,7 +390,7 @@ def mark_suppressed_rows(
     return (
         suppression.build_digest_mask(identities)
         if suppression.field == identity
-        else suppression.build_mask(valid_rows)
+        else suppression.build_message_mask(valid_rows)
     )
 
 

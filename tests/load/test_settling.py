@@ -98,7 +98,7 @@ class ObservedSettler:
         access.state.swept_activity_values.add(False)  # the list shows inactive subscribers
         self.tally, self.outcomes = session.tally, Outcomes(session, RunMode.LOAD)
         if unresolved_create is not None:
-            self.outcomes.add_unresolved(ANN_IDENTITY, unresolved_create)
+            self.outcomes.add_unresolved_create(ANN_IDENTITY, unresolved_create)
         settler = Settler(session, RunMode.LOAD, self.outcomes, EarlierRefusals(session), self._create_candidates)
         await settler.read_lag()
         # `look_up` ends the run after the last look-up.

@@ -313,7 +313,7 @@ def read_list(simulated_list: SimulatedList, limit: int = 1000, *, pages_ahead_c
         PagesInFlight(simulated_list),
         1,
     )
-    while (page := pager.decide_next()) is not None:
+    while (page := pager.decide_next_page()) is not None:
         assert simulated_list.request_count < 20_000, "reading the list does not end"
         in_flight.update([page, *pager.decide_pages_ahead(pages_ahead_count)], is_unchanging=pager.is_unchanging)
         max_in_flight_count = max(max_in_flight_count, len(in_flight.pages))

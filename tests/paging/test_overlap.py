@@ -129,7 +129,7 @@ def test_changes_without_a_total_count_are_not_exact() -> None:
     changes.record_overlap(PageOverlap(OverlapKind.MATCHED), None, 100)
 
     assert not changes.is_exact
-    assert build_totals(None, 5).is_missing
+    assert build_totals(None, 5).is_total_missing
     assert not build_totals(5, None).are_all_equal_to(5)
 
 

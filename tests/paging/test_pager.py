@@ -20,7 +20,7 @@ def read_list(
     """Read a list in the order of `rows` from a service that answers correctly. `changes` has the changes of the
     list by the index of the request that follows the change."""
     pager, pages, listed_ids = Pager(limit), list[PageRequest](), Rows()
-    while (page := pager.decide_next()) is not None:
+    while (page := pager.decide_next_page()) is not None:
         if changes and len(pages) in changes:
             changes[len(pages)](rows)
         if pages and page.sweep_number != pages[-1].sweep_number:
@@ -168,7 +168,7 @@ def test_an_id_that_is_twice_in_an_answer_counts_once_and_prevents_the_proof() -
 def test_the_end_is_read_again_if_its_total_count_is_wrong() -> None:
     rows = list(range(1, 251))
     pager, request_count = Pager(100), 0
-    while (page := pager.decide_next()) is not None:
+    while (page := pager.decide_next_page()) is not None:
         request_count += 1
         total = 249 if request_count == 3 else 250  # the third page ends the list
         ids = np.array(rows[page.offset : page.offset + 100], dtype=np.int64)
@@ -183,7 +183,7 @@ def test_a_row_on_two_aligned_pages_prevents_the_proof() -> None:
     another row is never listed."""
     rows = [*range(40, 60), 59, *range(20, 39), *range(20)]
     pager = Pager(20, ignores_total_count=True)
-    while (page := pager.decide_next()) is not None:
+    while (page := pager.decide_next_page()) is not None:
         offset = page.offset - page.offset % 20
         ids = np.array(rows[offset : offset + 20], dtype=np.int64)
         pager.add_page(ids, total_count=len(rows) + 1, offset=offset, limit=20)
@@ -193,7 +193,7 @@ def test_a_row_on_two_aligned_pages_prevents_the_proof() -> None:
 def test_the_reading_uses_a_smaller_limit_that_the_service_echoes() -> None:
     rows = list(range(1, 500))
     pager, offsets = Pager(1000), list[int]()
-    while (page := pager.decide_next()) is not None:
+    while (page := pager.decide_next_page()) is not None:
         offsets.append(page.offset)
         ids = np.array(rows[page.offset : page.offset + 200], dtype=np.int64)
         pager.add_page(ids, total_count=499, offset=page.offset, limit=200)
@@ -204,7 +204,7 @@ def test_the_reading_uses_a_smaller_limit_that_the_service_echoes() -> None:
 
 def read_pages(pager: Pager, rows: Rows, page_count: int, *, total: int | None = None) -> None:
     for _ in range(page_count):
-        page = pager.decide_next()
+        page = pager.decide_next_page()
         assert page is not None
         ids = np.array(rows[page.offset : page.offset + page.limit], dtype=np.int64)
         pager.add_page(ids, total_count=len(rows) if total is None else total, offset=page.offset, limit=page.limit)
@@ -218,12 +218,12 @@ def test_pages_are_fetched_ahead_from_the_second_page_on() -> None:
 
     assert pages_ahead_counts == [0, 4, 4, 4, 4, 4, 4, 4]
     assert [page.offset for page in pager.decide_pages_ahead(4)] == [855, 950, 1045, 1140]
-    assert pager.decide_next() == PageRequest(1, 760, 100)
+    assert pager.decide_next_page() == PageRequest(1, 760, 100)
 
 
 def test_the_pages_fetched_ahead_are_the_next_pages_of_a_list_that_does_not_change() -> None:
     pager, rows, pages_ahead = Pager(100), list(range(1234)), list[PageRequest]()
-    while (page := pager.decide_next()) is not None:
+    while (page := pager.decide_next_page()) is not None:
         assert not pages_ahead or page == pages_ahead[0]
         pages_ahead = pager.decide_pages_ahead(4)
         assert all(request.offset < 1234 or request.expected_end == 1234 for request in pages_ahead)

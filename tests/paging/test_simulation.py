@@ -114,7 +114,7 @@ def read_quiet_list(count: int, order: str) -> tuple[Certificate, int]:
     if order == "email":
         np.random.default_rng(1).shuffle(rows)
     rows = rows[::-1] if order == "id_desc" else rows
-    while (page := pager.decide_next()) is not None:
+    while (page := pager.decide_next_page()) is not None:
         pages = [page, *pager.decide_pages_ahead(PAGES_AHEAD_COUNT)]
         same_pages = [page for page, earlier_page in zip(pages, pages_ahead, strict=False) if page == earlier_page]
         request_count += len(pages) - (len(same_pages) if pager.is_unchanging else 0)

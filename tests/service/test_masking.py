@@ -8,7 +8,7 @@ from urllib.parse import quote, quote_plus, unquote
 import pytest
 from hypothesis import given, strategies as st
 
-from connector.service.answers import MASKED, build_mask
+from connector.service.answers import MASKED, build_message_mask
 from connector.service.client import open_client
 from connector.service.settings import Service, Token
 from connector.service.wire import Ambiguous, ListQuery, Refused
@@ -42,7 +42,7 @@ ENCODINGS: dict[str, Callable[[str], str]] = {
 
 def test_the_token_is_masked_in_every_encoding() -> None:
     for encode in ENCODINGS.values():
-        assert build_mask(SECRET)(f"the token {encode(SECRET)} is old") == f"the token {MASKED} is old"
+        assert build_message_mask(SECRET)(f"the token {encode(SECRET)} is old") == f"the token {MASKED} is old"
 
 
 ANSWERS_WITH_TOKEN = {
@@ -100,19 +100,19 @@ def test_any_token_is_masked_plain_and_escaped(secret: str, spelling: str) -> No
         "twice" in spelling or spelling == "JSON in JSON"
     ):  # services encode a text twice only if the text has no backslash
         spelling = "plain"
-    masked_text = build_mask(secret)(f"<{ENCODINGS[spelling](secret)}>")
+    masked_text = build_message_mask(secret)(f"<{ENCODINGS[spelling](secret)}>")
     assert secret[:4] not in html.unescape(unquote(masked_text)).replace(MASKED, ""), "a part of the token is readable"
 
 
 def test_a_text_without_the_token_stays_unchanged() -> None:
     text = 'The token is old: ask for "another" one at https://example.com/?a=%2B&amp;b=\\u002b'
-    assert build_mask(SECRET)(text) == text
-    assert build_mask("abc")("abc") == "abc", "a token of three characters is not masked"
+    assert build_message_mask(SECRET)(text) == text
+    assert build_message_mask("abc")("abc") == "abc", "a token of three characters is not masked"
 
 
 def test_the_token_is_masked_in_long_texts() -> None:
     for secret in [SECRET, "\\" * 60, "%25" * 20, "&amp;" * 20, "\\u005c" * 10, " " * 3 + "a" * 9]:
-        mask = build_mask(secret)
+        mask = build_message_mask(secret)
         for text in (
             "\\" * 20_000 + "x",
             "%25" * 7_000,

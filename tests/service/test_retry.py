@@ -215,8 +215,8 @@ def test_a_tenth_of_the_requests_may_be_sent_again() -> None:
         budget = RetryBudget()
         for _ in range(request_count):
             budget.record_request(1.0)
-        assert [budget.try_spend(2.0) for _ in range(retry_count + 3)] == [True] * retry_count + [False] * 3
-        assert budget.try_spend(13.0), "the budget is not restored after ten seconds"
+        assert [budget.spend_retry(2.0) for _ in range(retry_count + 3)] == [True] * retry_count + [False] * 3
+        assert budget.spend_retry(13.0), "the budget is not restored after ten seconds"
 
 
 @given(st.lists(st.tuples(st.floats(0, 3), st.booleans()), max_size=300))
@@ -229,7 +229,7 @@ def test_retries_of_any_ten_seconds_stay_within_the_budget(steps: list[tuple[flo
         if not is_retry:
             budget.record_request(now)
             request_times.append(now)
-        elif budget.try_spend(now):
+        elif budget.spend_retry(now):
             retry_times.append(now)
             recent_count = sum(now - 10 < request for request in retry_times)
             assert recent_count <= max(10, 0.1 * sum(now - 11 <= requested_at for requested_at in request_times) + 1)

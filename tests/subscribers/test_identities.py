@@ -222,7 +222,7 @@ def test_a_suppression_list_contains_an_identity_in_any_spelling_of_its_field() 
         assert suppression.has_subscriber(values) is is_held
         frame = pd.DataFrame({name: pd.Series([value], dtype="str") for name, value in values.items() if value != 7})
         if len(frame):
-            assert suppression.build_mask(frame).tolist() == [is_held]
+            assert suppression.build_message_mask(frame).tolist() == [is_held]
 
 
 VALUES = st.sampled_from([f"person{index}@example.com" for index in range(12)])
@@ -234,7 +234,7 @@ def test_the_mask_of_a_frame_equals_the_results_for_single_rows(
 ) -> None:
     suppression = build_suppression("email", *listed_identities)
     frame = pd.DataFrame({"email": pd.Series(column, dtype="str", index=range(5, 5 + len(column)))})
-    assert suppression.build_mask(frame).tolist() == [value in listed_identities for value in column]
+    assert suppression.build_message_mask(frame).tolist() == [value in listed_identities for value in column]
     assert [suppression.has_subscriber({"email": value}) for value in column] == [
         value in listed_identities for value in column
     ]

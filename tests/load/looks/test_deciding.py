@@ -1,6 +1,6 @@
-"""The decisions of `decide_lookup`: the next method to look subscribers up."""
+"""The decisions of `choose_lookup`: the next method to look subscribers up."""
 
-from connector.load.lookups import KeysCost, LookupMethod, LookupProgress, SweepCost, decide_lookup
+from connector.load.lookups import KeysCost, LookupMethod, LookupProgress, SweepCost, choose_lookup
 
 FILTER, SWEEP, FILTER_AS_SENT, NO_METHOD = (
     LookupMethod.FILTER,
@@ -51,6 +51,6 @@ def test_decide_lookup_returns_the_next_method_for_each_cost_and_progress() -> N
         (UNUSABLE_LIST, KEYS_IN_CAPITALS, LookupProgress(frozenset({SWEEP, FILTER, FILTER_AS_SENT})), NO_METHOD),
     ]
     for sweep_cost, keys_cost, progress, method in cases:
-        lookup = decide_lookup(sweep_cost, keys_cost, progress)
+        lookup = choose_lookup(sweep_cost, keys_cost, progress)
         assert lookup.method is method
         assert lookup.reason

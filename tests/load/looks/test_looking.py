@@ -11,7 +11,14 @@ import pytest
 from connector.listing.access import KeyGroup, LookupKey, LookupResult
 from connector.listing.base_list import list_account
 from connector.listing.pages import ListFailed
-from connector.load.lookups import KeysCost, SweepCost, estimate_keys, estimate_sweep, look_up_all, look_up_keys
+from connector.load.lookups import (
+    KeysCost,
+    SweepCost,
+    estimate_keys_cost,
+    estimate_sweep_cost,
+    look_up_all,
+    look_up_keys,
+)
 from connector.load.session import Session
 from connector.service.wire import Ambiguous, ListQuery, Refused
 from tests.load.looks.fake_list import FakeList, build_other_people, matches_everything
@@ -213,13 +220,15 @@ def build_groups(session: Session, *groups: Sequence[LookupKey]) -> list[KeyGrou
 
 def test_the_first_estimate_reads_one_page_unless_a_listing_came_before(tmp_path: Path) -> None:
     async def check_estimate(session: Session) -> None:
-        sweep_cost = await estimate_sweep(session.access)
+        sweep_cost = await estimate_sweep_cost(session.access)
         assert sweep_cost == SweepCost(23)
         for key_count, request_count in ((10, 10 + 2 * 1 + 1 + 1), (19, 19 + 2 * 1 + 1 + 1), (40, 40)):
-            assert estimate_keys(build_groups(session, build_keys(key_count)), sweep_cost) == KeysCost(request_count)
+            assert estimate_keys_cost(build_groups(session, build_keys(key_count)), sweep_cost) == KeysCost(
+                request_count
+            )
         key_halves = build_keys(10)[:5], build_keys(10)[5:]
-        assert estimate_keys(build_groups(session, *key_halves), sweep_cost) == KeysCost(10 + 2 * (2 * 1 + 1 + 1))
-        assert await estimate_sweep(session.access) == sweep_cost
+        assert estimate_keys_cost(build_groups(session, *key_halves), sweep_cost) == KeysCost(10 + 2 * (2 * 1 + 1 + 1))
+        assert await estimate_sweep_cost(session.access) == sweep_cost
         assert len(fake_list.queries) == 1
 
     fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
@@ -228,7 +237,7 @@ def test_the_first_estimate_reads_one_page_unless_a_listing_came_before(tmp_path
     async def list_account_first(session: Session) -> None:
         await list_account([session.access])
         query_count = len(fake_list.queries)
-        assert await estimate_sweep(session.access) == SweepCost(query_count)
+        assert await estimate_sweep_cost(session.access) == SweepCost(query_count)
         assert len(fake_list.queries) == query_count
 
     fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
@@ -240,7 +249,7 @@ def test_the_estimate_of_a_sweep_in_id_order_is_wrong_by_at_most_one_request(tmp
         fake_list = FakeList(build_other_people(subscriber_count))
 
         async def check_estimate(session: Session) -> tuple[int | None, int]:
-            estimated_count = (await estimate_sweep(session.access)).request_count
+            estimated_count = (await estimate_sweep_cost(session.access)).request_count
             fake_list.queries.clear()  # noqa: B023 - called at once
             await list_account([session.access])
             return estimated_count, len(fake_list.queries)  # noqa: B023
@@ -252,10 +261,10 @@ def test_the_estimate_of_a_sweep_in_id_order_is_wrong_by_at_most_one_request(tmp
 
 def test_the_estimate_counts_the_keys_for_which_no_filter_is_known_to_work(tmp_path: Path) -> None:
     async def check_estimate(session: Session) -> None:
-        sweep_cost = await estimate_sweep(session.access)
+        sweep_cost = await estimate_sweep_cost(session.access)
 
         def count_unprovable_keys(*keys: LookupKey) -> int:
-            return estimate_keys(build_groups(session, keys), sweep_cost).unprovable_count
+            return estimate_keys_cost(build_groups(session, keys), sweep_cost).unprovable_count
 
         assert count_unprovable_keys(*build_keys(1), build_key("a+b@x.org")) == 1
         session.access.state.is_case_insensitive = False
@@ -267,7 +276,7 @@ def test_the_estimate_counts_the_keys_for_which_no_filter_is_known_to_work(tmp_p
 
 def test_a_list_without_a_total_count_has_no_estimate(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(LONG_LIST_COUNT), choose_total_count=lambda match_count: None)
-    assert run_with_fake(fake_list, tmp_path, lambda session: estimate_sweep(session.access)) == SweepCost(None)
+    assert run_with_fake(fake_list, tmp_path, lambda session: estimate_sweep_cost(session.access)) == SweepCost(None)
 
 
 def test_simultaneous_look_ups_have_separate_results(tmp_path: Path) -> None:

@@ -48,13 +48,13 @@ def test_one_sweep_serves_the_bases_of_a_chunk_and_of_later_chunks(tmp_path: Pat
             build_task(shop_presence, *pad_texts("ann2@x.org")),
         ]
         await news_presence.account.look_up(tasks)
-        assert all(task.base.covers(task.planned_chunk) for task in tasks)
+        assert all(task.base.covers_chunk(task.planned_chunk) for task in tasks)
         query_count = len(fake_list.queries)
         assert fake_list.page_count == 1 + 5  # the first page of the list, and one sweep
         club_presence = BasePresence(open_other_base(session, CLUB_BASE_ID), news_presence.account)
         later_tasks = [build_task(club_presence, *pad_texts("ann3@x.org")), build_task(shop_presence, "ann2@x.org")]
         await news_presence.account.look_up(later_tasks)
-        assert all(task.base.covers(task.planned_chunk) for task in later_tasks)
+        assert all(task.base.covers_chunk(task.planned_chunk) for task in later_tasks)
         assert len(fake_list.queries) == query_count
         for presence, recorded_ids in ((news_presence, [50_001, None]), (shop_presence, [None, 50_002])):
             assert read_recorded_ids(presence.session.journal, "ann1@x.org", "ann2@x.org") == recorded_ids
@@ -89,7 +89,7 @@ def test_a_base_that_the_list_hides_is_read_separately(tmp_path: Path) -> None:
         news_presence, shop_presence = build_presences(session, SHOP_BASE_ID)
         tasks = [build_task(news_presence, "ann1@x.org"), build_task(shop_presence, "ann2@x.org", "bob@x.org")]
         await news_presence.account.look_up(tasks)
-        assert all(task.base.covers(task.planned_chunk) for task in tasks)
+        assert all(task.base.covers_chunk(task.planned_chunk) for task in tasks)
         assert read_recorded_ids(shop_presence.session.journal, "ann2@x.org", "bob@x.org") == [50_002, None]
         assert "shows no subscribers of the base 8 unless a request asks for them" in session.tally.messages[0]
 
@@ -138,11 +138,11 @@ def test_the_renewal_of_an_expired_listing_serves_all_bases(tmp_path: Path) -> N
         tasks = [build_task(presence, *pad_texts()) for presence in (news_presence, shop_presence)]
         await news_presence.account.look_up(tasks)
         virtual_time.now_s += 100
-        assert not any(task.base.covers(task.planned_chunk) for task in tasks)
+        assert not any(task.base.covers_chunk(task.planned_chunk) for task in tasks)
         fake_list.add(60_000, "new1@x.org", base={"Id": SHOP_BASE_ID, "Name": "Base 8"})
         query_count = len(fake_list.queries)
         await news_presence.account.look_up(tasks)
-        assert all(task.base.covers(task.planned_chunk) for task in tasks)
+        assert all(task.base.covers_chunk(task.planned_chunk) for task in tasks)
         assert len(fake_list.queries) == query_count + 2
         assert read_recorded_ids(shop_presence.session.journal, "new1@x.org") == [60_000]
         assert read_recorded_ids(news_presence.session.journal, "new1@x.org") == [None]
@@ -164,7 +164,7 @@ def test_a_list_that_has_grown_before_its_end_is_read_again_in_full(tmp_path: Pa
             0, {"Id": 5, "Base": {"Id": 7, "Name": "News"}, "Email": "new2@x.org", "ClientUserId": ""}
         )
         await news_presence.account.look_up([task])
-        assert news_presence.covers(task.planned_chunk)
+        assert news_presence.covers_chunk(task.planned_chunk)
         assert read_recorded_ids(news_presence.session.journal, "new1@x.org", "new2@x.org") == [60_000, 5]
 
     run_with_fake(fake_list, tmp_path, check_look_ups, virtual_time=virtual_time, fresh_s=60.0)
@@ -182,7 +182,7 @@ def test_a_list_whose_total_count_is_larger_than_its_rows_is_read_again_in_full(
         query_count = len(fake_list.queries)
         fake_list.choose_total_count = lambda count: count + 5 if len(fake_list.queries) < query_count + 3 else count
         await news_presence.account.look_up([task])
-        assert news_presence.covers(task.planned_chunk)
+        assert news_presence.covers_chunk(task.planned_chunk)
         assert len(fake_list.queries) > query_count + 4
 
     run_with_fake(fake_list, tmp_path, check_look_ups, virtual_time=virtual_time, fresh_s=60.0)
@@ -196,7 +196,7 @@ def test_a_base_whose_subscribers_have_no_email_is_not_classified_as_hidden(tmp_
         (shop_presence,) = build_presences(open_other_base(session, SHOP_BASE_ID))
         task = build_task(shop_presence, "bob@x.org")
         await shop_presence.account.look_up([task])
-        assert shop_presence.covers(task.planned_chunk)
+        assert shop_presence.covers_chunk(task.planned_chunk)
 
     run_with_fake(fake_list, tmp_path, check_look_ups)
     assert all(query.base_id is None for query in fake_list.queries)
@@ -212,7 +212,7 @@ def test_a_base_that_is_filled_during_the_run_is_not_classified_as_hidden(tmp_pa
         fake_list.add(60_000, "new1@x.org", base={"Id": SHOP_BASE_ID, "Name": "Base 8"})
         virtual_time.now_s += 100
         await news_presence.account.look_up(tasks)
-        assert all(task.base.covers(task.planned_chunk) for task in tasks)
+        assert all(task.base.covers_chunk(task.planned_chunk) for task in tasks)
         assert session.tally.messages == []
 
     run_with_fake(fake_list, tmp_path, check_look_ups, virtual_time=virtual_time, fresh_s=60.0)
@@ -236,6 +236,6 @@ def test_an_incomplete_listing_is_recorded_only_if_the_account_is_verified(tmp_p
 
 def test_the_freshness_of_a_look_up_counts_from_its_beginning() -> None:
     policy = LoadPolicy(fresh_s=60.0)
-    assert policy.find_valid_until(100.0, 159.0) == 160.0
+    assert policy.compute_valid_until(100.0, 159.0) == 160.0
     with pytest.raises(RunAborted, match=r"longer than load\.fresh"):
-        policy.find_valid_until(100.0, 160.0)
+        policy.compute_valid_until(100.0, 160.0)
