@@ -307,7 +307,7 @@ async def _export_list(plan: ExportPlan, report: Report, client: Client, progres
                 ignore_total_count=plan.ignore_total_count,
                 allow_truncated=plan.allow_truncated,
                 find_unlisted_entries=partial(_find_unlisted_entries, plan, started_at),
-                unlisted_bases=known_bases,
+                unlisted_base_ids=known_bases,
             )
         logger.info(
             "certificate: %(verdict)s (%(reason)s)", {"verdict": certificate.verdict, "reason": certificate.reason}

@@ -65,7 +65,7 @@ class RequestLimiter:
 
     def cancel_slot(self) -> None:
         """Release the slot of a request that was not sent."""
-        self._breaker.record_inconclusive(self._stop.clock.monotonic())
+        self._breaker.record_inconclusive_attempt(self._stop.clock.monotonic())
         self.release_slot()
 
     def wake_waiting(self) -> None:
@@ -91,7 +91,7 @@ class RequestLimiter:
     def record_no_answer(self, sent_at: float) -> None:
         """Record that an attempt at `sent_at` (monotonic) was given up. Such an attempt shows nothing about the
         service."""
-        self._breaker.record_inconclusive(sent_at)
+        self._breaker.record_inconclusive_attempt(sent_at)
 
     def is_pausing(self, now: float) -> bool:
         """Return whether the service has asked for a pause that has not ended at `now` (monotonic)."""
@@ -163,7 +163,7 @@ class RequestLimiter:
             # Many failures in a row open the breaker, so that only single probes leave.
             self._breaker.record_failure(sent_at, now)
         else:
-            self._breaker.record_inconclusive(sent_at)
+            self._breaker.record_inconclusive_attempt(sent_at)
         # A refused probe only shows that the service still refuses all requests.
         if not (is_probe and may_be_temporary):
             self._rate.record_refused(sent_at, now, answer.retry_after_s)

@@ -60,20 +60,20 @@ _FINISHED_EXIT_CODES = (0, 1)  # exit codes ok and partial: all problems are in 
 
 
 def _explain_guards(
-    guard: LoadGuard, tally: Tally, source_row_count: int, *, last_row_count: int | None, may_be_empty: bool
+    guard: LoadGuard, tally: Tally, source_row_count: int, *, previous_row_count: int | None, may_be_empty: bool
 ) -> str | None:
     """Return a message with all guards that stop the run, or None if the run may continue.
 
-    `source_row_count` includes the rows of other shards. `last_row_count` is the row count of the last run that read
-    the whole source, or None if both counts are not comparable. `may_be_empty`: the source may be empty, because the
-    run reads only new rows.
+    `source_row_count` includes the rows of other shards. `previous_row_count` is the row count of the last run that
+    read the whole source, or None if both counts are not comparable. `may_be_empty`: the source may be empty, because
+    the run reads only new rows.
     """
-    guard_messages = list(_check_guards(guard, tally, source_row_count, last_row_count, may_be_empty))
+    guard_messages = list(_check_guards(guard, tally, source_row_count, previous_row_count, may_be_empty))
     return f"{'; '.join(guard_messages)}. {_NOTHING_CHANGED_TEXT}" if guard_messages else None
 
 
 def _check_guards(
-    guard: LoadGuard, tally: Tally, source_row_count: int, last_row_count: int | None, may_be_empty: bool
+    guard: LoadGuard, tally: Tally, source_row_count: int, previous_row_count: int | None, may_be_empty: bool
 ) -> Iterator[str]:
     read_count = tally.read_count
     invalid_count = tally.outcomes[Outcome.INVALID]
@@ -94,13 +94,13 @@ def _check_guards(
             "allowed; check "
             "whether this is the right source, or raise the guard"
         )
-    if last_row_count is not None and exceeds_share(
-        last_row_count - source_row_count, guard.max_shrink, last_row_count
+    if previous_row_count is not None and exceeds_share(
+        previous_row_count - source_row_count, guard.max_shrink, previous_row_count
     ):
         yield (
             f"guard.max_shrink: {count(source_row_count, 'row')} {agree(source_row_count, 'was', 'were')} read, "
-            f"{format_share(1 - source_row_count / last_row_count)} fewer than by the last run "
-            f"({last_row_count:,}), and {format_share(guard.max_shrink)} are allowed; check whether the source is "
+            f"{format_share(1 - source_row_count / previous_row_count)} fewer than by the last run "
+            f"({previous_row_count:,}), and {format_share(guard.max_shrink)} are allowed; check whether the source is "
             "complete, or raise the guard"
         )
 
@@ -234,17 +234,17 @@ class _LoadRun:
         plan, run = self._plan, self._run
         if plan.guard is None or not run.is_running:
             return
-        last_row_count = None
+        previous_row_count = None
         if plan.is_whole:
             account = plan.settings.account
-            last_row_count = await run.ledger_queue.execute(
+            previous_row_count = await run.ledger_queue.execute(
                 lambda ledger: find_source_row_count(ledger.connection, account, plan.rows.job, "sync")
             )
         run.reason = _explain_guards(
             plan.guard,
             run.tally,
             self._source_rows.source_row_count,
-            last_row_count=last_row_count,
+            previous_row_count=previous_row_count,
             may_be_empty=plan.increment is not None,
         )
 
@@ -383,5 +383,5 @@ class _LoadRun:
         yield from self._remarks.describe_cells(self._plan.rows.mapping)
         yield from self._run.rows.list_messages()
         yield from describe_unmapped_columns(self._plan.rows.mapping, self._plan.rows.unmapped_columns)
-        for name, altered_count in sorted(tally.altered_fields.items()):
-            yield f"the service altered {name} of {count(altered_count, 'subscriber')} created"
+        for name, altered_subscriber_count in sorted(tally.altered_fields.items()):
+            yield f"the service altered {name} of {count(altered_subscriber_count, 'subscriber')} created"

@@ -73,7 +73,7 @@ class Listing:
         return self.certificate.is_complete
 
 
-async def list_account(
+async def read_account_list(
     accesses: Sequence[ListAccess],
     keys: Sequence[LookupKey] = (),
     *,
@@ -117,7 +117,7 @@ async def record_base(access: ListAccess, rows: SweptRows, *, first_part_index: 
     `part_count` of `rows`: the older parts are recorded already. The id of the base is recorded first, because another
     base may have the same name.
     """
-    journal, identity, reader = access.journal, access.policy.identity, build_reader(access, ())
+    journal, identity_field, reader = access.journal, access.policy.identity, build_reader(access, ())
     matching_bases = [
         listed_base for listed_base in rows.bases if reader.is_of_base({"Id": listed_base[0], "Name": listed_base[1]})
     ]
@@ -141,7 +141,7 @@ async def record_base(access: ListAccess, rows: SweptRows, *, first_part_index: 
     if not first_part_index:
         latest_confirmed_at = rows.started_at - access.expected_lag_s
         identities, confirmed_ids = await journal.execute(
-            lambda ledger: ledger.list_confirmed_ids(base, identity, journal.run_key, latest_confirmed_at)
+            lambda ledger: ledger.list_confirmed_ids(base, identity_field, journal.run_key, latest_confirmed_at)
         )
         confirmed_digests = np.frombuffer(identities, dtype=np.uint64).reshape(-1, IDENTITY_BYTES // _DIGEST_BYTES)
         unlisted_mask = ~np.isin(confirmed_digests[:, 0], listed_digests)
@@ -151,8 +151,8 @@ async def record_base(access: ListAccess, rows: SweptRows, *, first_part_index: 
 
 
 async def _record_listed_subscribers(access: ListAccess, pairs: Sequence[tuple[bytes, int]]) -> None:
-    journal, identity = access.journal, access.policy.identity
-    await journal.execute(lambda ledger: ledger.record_listed_subscribers(journal.base, identity, pairs))
+    journal, identity_field = access.journal, access.policy.identity
+    await journal.execute(lambda ledger: ledger.record_listed_subscribers(journal.base, identity_field, pairs))
 
 
 def _count_duplicates(digests: npt.NDArray[np.uint64], ids: npt.NDArray[np.int64]) -> int:
@@ -167,7 +167,7 @@ def _count_duplicates(digests: npt.NDArray[np.uint64], ids: npt.NDArray[np.int64
 async def look_up_by_sweep(groups: Sequence[KeyGroup]) -> list[LookupResult]:
     """Look the keys of each base up by reading the whole list once, and return a result for each base.
 
-    Only a complete sweep proves an identity absent. Raises as `list_account` does.
+    Only a complete sweep proves an identity absent. Raises as `read_account_list` does.
     """
     access = groups[0].access
     access.stop.activity = f"looking for {count(sum(len(group.keys) for group in groups), 'subscriber')} on the list"

@@ -112,16 +112,16 @@ class Columns:
         id_array = cast(IdArray, np.from_dlpack(ids))  # `to_numpy` imports pandas
         return None if (id_array < -LARGEST_ID).any() else id_array
 
-    def select_rows(self, rows: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
+    def select_rows(self, rows: pa.RecordBatch, row_mask: Mask) -> pa.RecordBatch:
         """See `RowForm`. Adjacent rows, such as the new rows of a page, are not copied."""
-        indexes = np.flatnonzero(mask)
+        indexes = np.flatnonzero(row_mask)
         if len(indexes) and indexes[-1] - indexes[0] == len(indexes) - 1:
             return rows.slice(indexes[0], len(indexes))
-        return rows.filter(pa.array(mask))
+        return rows.filter(pa.array(row_mask))
 
-    def read_values(self, rows: pa.RecordBatch, name: str) -> Sequence[Any]:
+    def read_values(self, rows: pa.RecordBatch, field_name: str) -> Sequence[Any]:
         """See `RowForm`."""
-        values: list[Any] = rows.column(name).to_pylist()
+        values: list[Any] = rows.column(field_name).to_pylist()
         invalid_column = rows.column(INVALID)
         for row_index in (
             np.flatnonzero(pc.is_valid(invalid_column)).tolist()
@@ -129,13 +129,15 @@ class Columns:
             else ()
         ):
             invalid_values = json.loads(invalid_column[row_index].as_py())
-            if name in invalid_values:
-                values[row_index] = _TOO_LARGE_VALUE if invalid_values[name] is None else invalid_values[name]
+            if field_name in invalid_values:
+                values[row_index] = (
+                    _TOO_LARGE_VALUE if invalid_values[field_name] is None else invalid_values[field_name]
+                )
         return values
 
-    def count_values(self, rows: pa.RecordBatch, name: str) -> Mapping[Any, int]:
+    def count_values(self, rows: pa.RecordBatch, field_name: str) -> Mapping[Any, int]:
         """See `RowForm`. A value that does not fit the type of its field counts as None."""
-        return {group["values"]: group["counts"] for group in rows.column(name).value_counts().to_pylist()}
+        return {group["values"]: group["counts"] for group in rows.column(field_name).value_counts().to_pylist()}
 
 
 @contextmanager

@@ -186,8 +186,8 @@ def _choose_bases(reading: ListReading) -> list[int]:
         return []
     listed_bases = sorted(reading.base_counts, key=lambda base_id: -reading.base_counts[base_id])
     bases = sorted(listed_bases, key=lambda base_id: base_id not in (reading.base_ids or ()))[:_MAX_LISTED_BASES]
-    unlisted_bases = [base_id for base_id in reading.unlisted_bases if base_id not in reading.base_counts]
-    bases += unlisted_bases[:_MAX_UNLISTED_BASES]
+    unlisted_base_ids = [base_id for base_id in reading.unlisted_base_ids if base_id not in reading.base_counts]
+    bases += unlisted_base_ids[:_MAX_UNLISTED_BASES]
     return bases if len(bases) > 1 or not listed_bases else []
 
 

@@ -93,7 +93,7 @@ class ListReading:
     class_counts: Mapping[str, Mapping[object, int]] = field(default_factory=dict)
     """The number of listed rows of each class: by field name, then by value."""
     base_ids: Sequence[int] | None = None  # the known Ids of a load's bases; None: the reading is for every base
-    unlisted_bases: Sequence[int] = ()  # bases that are counted even if no row shows them
+    unlisted_base_ids: Sequence[int] = ()  # bases that are counted even if no row shows them
     hidden_classes: tuple[HiddenClass, ...] = ()
     """Classes that were read separately. Their rows are among `ids` and `class_counts`."""
     skipped_partitions: Collection[str] = ()  # partitions that are not counted

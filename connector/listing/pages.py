@@ -21,7 +21,7 @@ from connector.pace.concurrency import ConcurrencyLimit
 from connector.paging.overlap import NO_IDS, IdArray, Mask, PageRequest
 from connector.paging.pager import Pager
 from connector.service.answers import parse_wire_page
-from connector.service.client import Client, ParseListed
+from connector.service.client import Client, ListAnswerParser
 from connector.service.retry import Retrier
 from connector.service.wire import (
     TOO_MANY_REQUESTS,
@@ -59,13 +59,13 @@ class RowForm(Protocol[Rows]):
     def read_ids(self, rows: Rows) -> IdArray | None:
         """Return the id of each row, or None if an Id is not a whole number of 64 bits."""
 
-    def select_rows(self, rows: Rows, mask: Mask) -> Rows:
+    def select_rows(self, rows: Rows, row_mask: Mask) -> Rows:
         """Return the rows that the mask selects."""
 
-    def read_values(self, rows: Rows, name: str) -> Sequence[Any]:
+    def read_values(self, rows: Rows, field_name: str) -> Sequence[Any]:
         """Return the value of one field in each row: the value as received, or None for an absent or null value."""
 
-    def count_values(self, rows: Rows, name: str) -> Mapping[Any, int]:
+    def count_values(self, rows: Rows, field_name: str) -> Mapping[Any, int]:
         """Return the number of rows with each value of one field. The key None has the number of rows without a
         value."""
 
@@ -82,17 +82,17 @@ class _WireRowForm:
             return None
         return np.array(ids, dtype=np.int64)
 
-    def select_rows(self, rows: WireRows, mask: Mask) -> WireRows:
+    def select_rows(self, rows: WireRows, row_mask: Mask) -> WireRows:
         """See `RowForm`."""
-        return [row for row, is_selected in zip(rows, mask.tolist(), strict=True) if is_selected]
+        return [row for row, is_selected in zip(rows, row_mask.tolist(), strict=True) if is_selected]
 
-    def read_values(self, rows: WireRows, name: str) -> Sequence[Any]:
+    def read_values(self, rows: WireRows, field_name: str) -> Sequence[Any]:
         """See `RowForm`."""
-        return [read_field(row, name) for row in rows]
+        return [read_field(row, field_name) for row in rows]
 
-    def count_values(self, rows: WireRows, name: str) -> Mapping[Any, int]:
+    def count_values(self, rows: WireRows, field_name: str) -> Mapping[Any, int]:
         """See `RowForm`."""
-        values = (read_field(row, name) for row in rows)
+        values = (read_field(row, field_name) for row in rows)
         return Counter(value if isinstance(value, str | int) else None for value in values)
 
 
@@ -157,7 +157,7 @@ async def fetch_page(
     retrier: Retrier,
     query: ListQuery,
     *,
-    parse: ParseListed[Rows] = WIRE_FORM.parse,  # type: ignore[assignment] # as in Client.list_subscribers
+    parse: ListAnswerParser[Rows] = WIRE_FORM.parse,  # type: ignore[assignment] # as in Client.list_subscribers
 ) -> ListPage[Rows]:
     """Return one page of the list (service-api.md 4.3), with retries. Raises ListFailed."""
     answer = await retrier.read(lambda: client.list_subscribers(query, parse), client.counts["list"])

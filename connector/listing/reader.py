@@ -101,7 +101,7 @@ async def read_list(
     allow_truncated: bool = False,
     find_unlisted_entries: FindUnlistedEntries | None = None,
     base_ids: Sequence[int] | None = None,
-    unlisted_bases: Sequence[int] = (),
+    unlisted_base_ids: Sequence[int] = (),
     known_hidden_classes: Sequence[HiddenClass] = (),
     earlier_total: int | None = None,
     draw_bytes: Callable[[int], bytes] = os.urandom,
@@ -126,7 +126,7 @@ async def read_list(
     - `allow_truncated`: accept a list that may be cut off as complete if no evidence contradicts the list.
     - `find_unlisted_entries` returns ids of ledger entries that the list should show and lacks.
     - `base_ids` are the known Ids of a load's bases; None: every base.
-    - `unlisted_bases` are bases that are counted even if no row shows them.
+    - `unlisted_base_ids` are bases that are counted even if no row shows them.
     - `known_hidden_classes`: classes that are known to be hidden.
     - `earlier_total`: TotalCount shortly before the reading.
     - `draw_bytes` returns random bytes.
@@ -179,7 +179,7 @@ async def read_list(
         page_size=pager.page_size,
         class_counts=dispatcher.class_counts,
         base_ids=base_ids,
-        unlisted_bases=unlisted_bases,
+        unlisted_base_ids=unlisted_base_ids,
         earlier_total=earlier_total,
         unlisted_entry_ids=[] if find_unlisted_entries is None else await find_unlisted_entries(pager.ids),
         seed=draw_bytes(_SEED_BYTES),

@@ -67,12 +67,12 @@ async def request_rows(access: ListAccess, query: ListQuery) -> AnswerRows:
     return AnswerRows(page.subscribers, is_whole(page))
 
 
-async def look_up(access: ListAccess, name: str, text: str) -> AnswerRows:
+async def look_up(access: ListAccess, field_name: str, text: str) -> AnswerRows:
     """Look up `text` by the filter of one field: email or client_user_id. Raises ListFailed."""
-    answer = await request_rows(access, build_query(name, text))
+    answer = await request_rows(access, build_query(field_name, text))
     access.state.filtered_activity_values |= read_activity(answer.rows)
     if len({row["Id"] for row in answer.rows}) > 1:
-        access.state.multiple_match_fields.add(name)
+        access.state.multiple_match_fields.add(field_name)
     return answer
 
 
@@ -82,7 +82,7 @@ async def find_rows_by_filters(access: ListAccess, identities: Sequence[tuple[st
 
     Make the first look-up alone: if its filter lists many rows, return no rows. Raises ListFailed.
     """
-    queries = [replace(build_query(name, text), limit=_UNFILTERED_ROWS) for name, text in identities]
+    queries = [replace(build_query(field_name, text), limit=_UNFILTERED_ROWS) for field_name, text in identities]
     if not queries:
         return []
     first_rows = (await request_rows(access, queries[0])).rows
@@ -133,9 +133,9 @@ async def try_unlisted_ids(access: ListAccess, unlisted_ids: Sequence[int]) -> N
                 state.usable_fields.discard(name)
 
 
-def build_query(name: str, text: str) -> ListQuery:
+def build_query(field_name: str, text: str) -> ListQuery:
     """Return the query that filters by this field (email or client_user_id) alone."""
-    return ListQuery(email=text) if name == "email" else ListQuery(client_user_id=text)
+    return ListQuery(email=text) if field_name == "email" else ListQuery(client_user_id=text)
 
 
 async def _run_round(

@@ -399,9 +399,9 @@ class Loader:
         self._is_free_of_conflicts = True
 
     async def _has_unresolved_creates_of_another_field(self) -> bool:
-        base, identity = self._session.journal.base, self._session.policy.identity
+        base, identity_field = self._session.journal.base, self._session.policy.identity
         return await self._session.journal.execute(
-            lambda ledger: ledger.has_unknown_entry_of_another_field(base, identity)
+            lambda ledger: ledger.has_unknown_entry_of_another_field(base, identity_field)
         )
 
 

@@ -70,11 +70,11 @@ def extract_rows(chunk: Chunk, positions: Sequence[int]) -> list[Row]:
     return [Row(row_number, chunk.name, columns, row) for row_number, row in zip(row_numbers, cell_rows, strict=True)]
 
 
-def find_omissions(planned_chunk: PlannedChunk, indexes: Sequence[int], identity: str) -> list[Omission | None]:
+def find_omissions(planned_chunk: PlannedChunk, indexes: Sequence[int], identity_field: str) -> list[Omission | None]:
     """Return the zip code that the create omits, or None, for each of these indexes of `planned_chunk.subscribers`."""
     if planned_chunk.omitted_zips is None:
         return [None] * len(indexes)
-    identity_texts = planned_chunk.subscribers[identity].iloc[list(indexes)]
+    identity_texts = planned_chunk.subscribers[identity_field].iloc[list(indexes)]
     omitted_zips = planned_chunk.omitted_zips.reindex(identity_texts.index)
     row_numbers, name = planned_chunk.chunk.numbers[identity_texts.index.to_numpy()].tolist(), planned_chunk.chunk.name
     return [
@@ -107,11 +107,11 @@ class CandidateStream:
         planned_chunk: PlannedChunk,
         indexes: Sequence[int],
         entry_states: Mapping[int, State],
-        identity: str,
+        identity_field: str,
     ) -> None:
         """`indexes` are the indexes of the chosen rows in `planned_chunk.subscribers`. `entry_states` are the states of
-        their entries by index. `identity` is the field of the identity."""
-        self._planned_chunk, self._indexes, self._identity = planned_chunk, indexes, identity
+        their entries by index. `identity_field` is the field of the identity."""
+        self._planned_chunk, self._indexes, self._identity_field = planned_chunk, indexes, identity_field
         self._entry_states = entry_states
         self._fetched_count = 0
         self._cells = self._read_cells(0, 0)
@@ -150,7 +150,7 @@ class CandidateStream:
             subscribers.index.tolist(),
             split_digests(planned_chunk.identities[indexes]),
             split_digests(planned_chunk.fingerprints[indexes]),
-            find_omissions(planned_chunk, indexes, self._identity),
+            find_omissions(planned_chunk, indexes, self._identity_field),
         )
 
     def _build_candidate(self, chosen_index: int, base_reference: dict[str, object], valid_until: float) -> Candidate:
@@ -161,7 +161,7 @@ class CandidateStream:
             if cell is not None:
                 sent_values[name] = cell
         body = encode_subscriber(sent_values, self._encoding_plan)
-        intent = Intent(cells.identities[row_index], cells.fingerprints[row_index], body, self._identity)
+        intent = Intent(cells.identities[row_index], cells.fingerprints[row_index], body, self._identity_field)
         read_source = partial(extract_row, self._planned_chunk.chunk, cells.positions[row_index])
         entry_state, omission = self._entry_states[self._indexes[chosen_index]], cells.omissions[row_index]
         return Candidate(intent, sent_values, read_source, entry_state, valid_until=valid_until, omission=omission)
@@ -211,8 +211,9 @@ def build_row_keys(planned_chunk: PlannedChunk, indexes: list[int], field: str) 
     ]
 
 
-def read_rows(planned_chunk: PlannedChunk, indexes: Sequence[int], identity: str) -> list[LoadRow]:
-    """Return the rows at these indexes of `planned_chunk.subscribers`. `identity` is the field of the identity."""
+def read_rows(planned_chunk: PlannedChunk, indexes: Sequence[int], identity_field: str) -> list[LoadRow]:
+    """Return the rows at these indexes of `planned_chunk.subscribers`. `identity_field` is the name of the identity's
+    field."""
     if not indexes:
         return []
     indexes = list(indexes)
@@ -224,10 +225,10 @@ def read_rows(planned_chunk: PlannedChunk, indexes: Sequence[int], identity: str
         for row, digest, identity_text, fingerprint, cells, omission in zip(
             extract_rows(planned_chunk.chunk, subscribers.index.tolist()),
             split_digests(planned_chunk.identities[indexes]),
-            subscribers[identity].tolist(),
+            subscribers[identity_field].tolist(),
             split_digests(planned_chunk.fingerprints[indexes]),
             zip(*cells_by_column, strict=True),
-            find_omissions(planned_chunk, indexes, identity),
+            find_omissions(planned_chunk, indexes, identity_field),
             strict=True,
         )
     ]

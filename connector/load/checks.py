@@ -18,7 +18,7 @@ from connector.ledger.entries import ConfirmedEntry, Ledger
 from connector.ledger.store import Base
 from connector.listing.access import Sentinel, shows_identity
 from connector.listing.answered import find_ids_of_sentinel
-from connector.listing.base_list import list_account, wait_until_listed
+from connector.listing.base_list import read_account_list, wait_until_listed
 from connector.listing.base_reader import may_be_in_base
 from connector.listing.controls import ControlResult, try_sample
 from connector.listing.hidden import find_hidden_base
@@ -126,7 +126,8 @@ async def verify_account(session: Session) -> tuple[ConfirmedEntry, ...]:
         is_listed = await _is_any_listed(session, known_entries)
         if is_listed is False:
             session.access.unverified_entries = tuple(known_entries)
-            await list_account([session.access])  # raises EmptiedListError if the list has none of their identities
+            # Raises EmptiedListError if the list has none of their identities.
+            await read_account_list([session.access])
             return session.access.unverified_entries
     return () if is_listed else tuple(shown_entries)
 

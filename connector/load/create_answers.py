@@ -66,8 +66,8 @@ def _has_same_base(answer: Created, base: Base, requested_base_name: str | None)
         is_same_name = isinstance(name, str) and fold_base_name(name) == fold_base_name(requested_base_name)
     if False in (is_same_id, is_same_name):
         return False
-    is_compared = base.service_id is not None or requested_base_name is not None
-    return True if True in (is_same_id, is_same_name) or not is_compared else None
+    is_base_comparable = base.service_id is not None or requested_base_name is not None
+    return True if True in (is_same_id, is_same_name) or not is_base_comparable else None
 
 
 def _has_same_identity(answer: Created, candidate: Candidate) -> bool | None:

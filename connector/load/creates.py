@@ -351,7 +351,7 @@ class Creator:
                 )
         elif transition.event is Event.MISANSWERED:
             session.stop.request_stop(f"{transition.message}. {_NEXT_STEP_TEXT}")
-        elif isinstance(answer, Ambiguous) and answer.is_without_id:
+        elif isinstance(answer, Ambiguous) and answer.has_unusable_id:
             session.stop.request_stop(
                 f"{transition.message} (such as a UUID), and the connector needs whole numbers. Nothing more was sent. "
                 "The service may have created the subscriber: look for it in the service. Ask the service's operator "

@@ -397,6 +397,6 @@ def _split_into_batches(indexes: Sequence[int]) -> Iterator[Sequence[int]]:
     )
 
 
-def list_compared_fields(row_values: Mapping[str, object], identity: str) -> Iterator[str]:
+def list_compared_fields(row_values: Mapping[str, object], identity_field: str) -> Iterator[str]:
     """Yield the fields of a row that are compared: all mapped fields except the base and the identity."""
-    return (name for name in row_values if name not in _NEVER_COMPARED_FIELDS and name != identity)
+    return (name for name in row_values if name not in _NEVER_COMPARED_FIELDS and name != identity_field)

@@ -15,7 +15,7 @@ from connector.errors import RunAborted
 from connector.ledger.entries import Ledger
 from connector.ledger.store import Base
 from connector.listing.access import KeyGroup, ListAccess, LookupKey, store_shown_subscribers
-from connector.listing.base_list import MAX_SHOWN_RECORDS, Listing, list_account, record_base
+from connector.listing.base_list import MAX_SHOWN_RECORDS, Listing, read_account_list, record_base
 from connector.listing.base_reader import SweptRows, build_reader
 from connector.listing.hidden import find_hidden_base, record_hidden_classes
 from connector.listing.lookup import count_requests
@@ -255,7 +255,7 @@ class AccountPresence:
         """Read the list for all bases. Return the tasks that the listing does not cover."""
         session = tasks[0].base.session
         keys = [key for task in tasks for key in task.keys]
-        listing = await list_account(self._accesses_of_shown_bases, keys, keeps_other_bases=self._has_many_bases)
+        listing = await read_account_list(self._accesses_of_shown_bases, keys, keeps_other_bases=self._has_many_bases)
         if listing.certificate.hidden:
             session.tally.add_message(describe_hidden_classes(listing.certificate))
         for task in tasks:
@@ -321,7 +321,7 @@ class AccountPresence:
     async def _read_hidden_base(self, task: LookupTask) -> None:
         """Read a hidden base separately, and cover the base. Raises RunAborted if the reading is incomplete."""
         base = task.base
-        listing = await list_account([base.access], task.keys)
+        listing = await read_account_list([base.access], task.keys)
         await base.record_listing(listing)
         if not listing.is_complete:
             raise RunAborted(self._explain_inconclusive_look_up([task]))

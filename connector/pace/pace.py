@@ -73,7 +73,7 @@ class Breaker:
             self._wait_s = min(2 * self._wait_s, _LONGEST_WAIT_S)
             self._probe_at, self._probe_sent_at = now + self._wait_s, None
 
-    def record_inconclusive(self, sent_at: float) -> None:
+    def record_inconclusive_attempt(self, sent_at: float) -> None:
         """Record that an attempt does not show whether the service works: the attempt was given up, or refused for its
         rate."""
         if self._probe_sent_at is not None and sent_at >= self._probe_sent_at:

@@ -142,13 +142,13 @@ class TemporaryRefusals:
             self._reduced_pace_counts.setdefault(kind, _ReducedPaceCounts(now + _SETTLING_S))
         if kind in self._reduced_pace_counts:
             self._reduced_pace_counts[kind].refused_count += sent_at > self._reduced_pace_counts[kind].counted_from
-        if kind not in self.accepted_kinds and self._has_failed(kind, now, is_repeated=is_repeated):
+        if kind not in self.accepted_kinds and self._is_kind_final_now(kind, now, is_repeated=is_repeated):
             self._suspect_kinds.discard(kind)
             self._final_kinds.add(kind)
             self.end_series()
         return self.may_be_temporary(kind)
 
-    def _has_failed(self, kind: str, now: float, *, is_repeated: bool) -> bool:
+    def _is_kind_final_now(self, kind: str, now: float, *, is_repeated: bool) -> bool:
         if self._series_length >= SERIES_LENGTH:
             return self.has_series_lasted(now) and (is_repeated or kind in self.earlier_kinds)
         counts = self._reduced_pace_counts.get(kind)

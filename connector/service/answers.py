@@ -56,7 +56,7 @@ def parse_create_answer(
             return Created(subscriber_id, subscriber, status)
         # A wrong Id shows that the service uses other ids than documented. A missing Id may be an accident.
         has_other_id = subscriber.get("Id") not in (None, "")
-        return Ambiguous(status, "the answer has no whole number as Subscriber.Id", is_without_id=has_other_id)
+        return Ambiguous(status, "the answer has no whole number as Subscriber.Id", has_unusable_id=has_other_id)
     return _classify_failure(status, headers, body, now, mask_message, success)
 
 

@@ -41,9 +41,9 @@ from connector.service.wire import (
     Refused,
     Request,
     Rows,
-    build_create,
-    build_list,
-    build_send,
+    build_create_request,
+    build_list_request,
+    build_send_request,
     is_rate_limit,
     is_rate_limited,
 )
@@ -62,7 +62,7 @@ MAX_PAUSE_S = 600.0
 """The longest pause (Retry-After) for which a run waits. If the pause is longer, the run ends."""
 
 
-class ParseListed(Protocol[Rows]):
+class ListAnswerParser(Protocol[Rows]):
     """A parser of pages of the list. It returns the rows in one form, like `RowForm.parse`."""
 
     async def __call__(
@@ -108,12 +108,12 @@ class Client:
 
     async def create_subscriber(self, body: bytes) -> Created | Refused | Ambiguous | NotSent:
         """Create one subscriber (service-api.md 4.2). `body` is a result of `encode_subscriber`."""
-        return await self._send_and_parse("create", build_create(body), parse_create_answer)
+        return await self._send_and_parse("create", build_create_request(body), parse_create_answer)
 
     async def list_subscribers(
         self,
         query: ListQuery,
-        parse: ParseListed[Rows] = parse_wire_page,  # type: ignore[assignment] # the only form with a default
+        parse: ListAnswerParser[Rows] = parse_wire_page,  # type: ignore[assignment] # the only form with a default
     ) -> ListPage[Rows] | Refused | Ambiguous | NotSent:
         """Read one page of the list (service-api.md 4.3), with its subscribers in the form that `parse` returns.
 
@@ -125,7 +125,7 @@ class Client:
             if (not_sent := await self._wait_for_pause()) is not None:  # a pause may have begun meanwhile
                 return not_sent
         sent_at = self._clock.monotonic()
-        raw_answer = await self._send_request(self.counts["list"], build_list(self._vary_limit(query)))
+        raw_answer = await self._send_request(self.counts["list"], build_list_request(self._vary_limit(query)))
         if isinstance(raw_answer, RawAnswer):
             answered_at = self._clock.monotonic()
             answer = await parse(
@@ -160,7 +160,7 @@ class Client:
 
     async def send_email(self, body: bytes) -> Accepted | Refused | Ambiguous | NotSent:
         """Send one email (service-api.md 4.1). `body` is a result of `connector.mail.message.encode_email`."""
-        return await self._send_and_parse("send", build_send(body), parse_send_answer)
+        return await self._send_and_parse("send", build_send_request(body), parse_send_answer)
 
     async def _send_and_parse(
         self, operation: Operation, request: Request, parse: Callable[..., T]

@@ -27,7 +27,7 @@ must not leave on a connection that the service is closing, because its result w
 MAX_ANSWER_BYTES: Final = 64 * 2**20
 """The largest answer that is read, after decompression. A thousand subscribers with all fields have about 1 MB."""
 
-_CONNECT_SHARE: Final = 0.5
+_CONNECT_TIMEOUT_SHARE: Final = 0.5
 """The part of the time-out that connecting may take. If the part is below 1, aiohttp raises different exceptions for a
 time-out while connecting and for a time-out of the answer."""
 
@@ -95,7 +95,7 @@ async def open_transport(service: Service, *, idle_s: float = MAX_IDLE_S) -> Asy
     """Yield a pool of connections to the service. TLS certificates are verified, cookies are not stored, and the only
     proxy is `service.proxy`."""
     connector = aiohttp.TCPConnector(limit=service.max_connections, keepalive_timeout=idle_s)
-    timeout = aiohttp.ClientTimeout(total=service.timeout_s, connect=service.timeout_s * _CONNECT_SHARE)
+    timeout = aiohttp.ClientTimeout(total=service.timeout_s, connect=service.timeout_s * _CONNECT_TIMEOUT_SHARE)
     async with aiohttp.ClientSession(
         connector=connector,
         timeout=timeout,
@@ -152,7 +152,7 @@ def _translate_error(error: aiohttp.ClientError | TimeoutError | OSError, timeou
     match error:
         # 1. before the first byte was written
         case aiohttp.ConnectionTimeoutError():
-            return NotSent(f"no connection within {timeout_s * _CONNECT_SHARE:g} s")
+            return NotSent(f"no connection within {timeout_s * _CONNECT_TIMEOUT_SHARE:g} s")
         case aiohttp.ClientConnectorDNSError():
             return NotSent(f"the host name {error.host} could not be resolved")
         case aiohttp.ClientConnectorCertificateError():

@@ -94,13 +94,13 @@ class ListQuery:
             raise ConfigurationError("The list's gender must be male, female, or empty for not specified.")
 
 
-def build_create(body: bytes) -> Request:
+def build_create_request(body: bytes) -> Request:
     """Return the request that creates one subscriber (service-api.md 4.2). `body` is a result of
     `encode_subscriber`."""
     return Request("create", "POST", _CREATE_PATH, (), body)
 
 
-def build_list(query: ListQuery) -> Request:
+def build_list_request(query: ListQuery) -> Request:
     """Return the request for one page of the list (service-api.md 4.3). The request always has an offset and a
     limit."""
     parameters: tuple[tuple[str, object], ...] = (
@@ -119,7 +119,7 @@ def build_list(query: ListQuery) -> Request:
     return Request("list", "GET", _LIST_PATH, query_values)
 
 
-def build_send(body: bytes) -> Request:
+def build_send_request(body: bytes) -> Request:
     """Return the request that sends one email (service-api.md 4.1). `body` is a result of
     `connector.mail.message.encode_email`."""
     return Request("send", "POST", _SEND_PATH, (), body)
@@ -221,12 +221,12 @@ class Refused:
 @dataclass(frozen=True, slots=True)
 class Ambiguous:
     """The result of a request that may or may not have had an effect. `status` is None if no answer could be read. If
-    `is_without_id`, the answer reports success, but its Id is not a whole number."""
+    `has_unusable_id`, the answer reports success, but its Id is not a whole number."""
 
     status: int | None
     message: str = field(repr=False)
     retry_after_s: float | None = None
-    is_without_id: bool = False
+    has_unusable_id: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,13 +241,15 @@ MaskMessage = Callable[[str], str]
 """A function that removes secrets from a message of the service, before the message is cut to length."""
 
 
-_LIMITS_BY_RETRY_AFTER = frozenset({403, 503})
+_RATE_LIMIT_STATUSES_WITH_RETRY_AFTER = frozenset({403, 503})
 
 
 def is_rate_limit(status: int | None, retry_after_s: float | None) -> bool:
     """Return whether an answer means that requests come too fast (architecture 2). Such an answer has the status 429,
     or 503 or 403 with a Retry-After."""
-    return status == TOO_MANY_REQUESTS or (status in _LIMITS_BY_RETRY_AFTER and retry_after_s is not None)
+    return status == TOO_MANY_REQUESTS or (
+        status in _RATE_LIMIT_STATUSES_WITH_RETRY_AFTER and retry_after_s is not None
+    )
 
 
 def is_rate_limited(answer: object) -> TypeGuard[Refused | Ambiguous]:

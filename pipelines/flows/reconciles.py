@@ -198,7 +198,7 @@ class _Reconciliation:
             comparison,
             now=self._clock.now,
             on_progress=show_list_progress,
-            unlisted_bases=[base.service_id for base in bases if base.service_id is not None],
+            unlisted_base_ids=[base.service_id for base in bases if base.service_id is not None],
             ignore_total_count=self._plan.is_total_count_ignored,
             allow_truncated=self._plan.allow_truncated,
         )

@@ -69,7 +69,7 @@ def test_a_failure_of_a_request_before_the_opening_does_not_count_for_the_probe(
 def test_an_inconclusive_probe_is_followed_by_another_probe() -> None:
     breaker = break_open()
     breaker.record_departure(1.0)
-    breaker.record_inconclusive(1.0)
+    breaker.record_inconclusive_attempt(1.0)
     assert (breaker.is_open, breaker.wait(1.0)) == (True, 0.0)
 
 

@@ -75,7 +75,7 @@ class QueriedList:
                 now=lambda: STARTED_AT,
                 reads_ahead=False,
                 find_unlisted_entries=find_unlisted_entries if known_ids else None,
-                unlisted_bases=[3],
+                unlisted_base_ids=[3],
                 draw_bytes=self.simulated_list.random.randbytes,
                 monotonic=lambda: 0.0,
             )

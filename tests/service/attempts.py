@@ -4,11 +4,19 @@ import pytest
 
 from connector.service.settings import Service, Token
 from connector.service.transport import open_transport
-from connector.service.wire import Ambiguous, ListQuery, NotSent, RawAnswer, Request, build_create, build_list
+from connector.service.wire import (
+    Ambiguous,
+    ListQuery,
+    NotSent,
+    RawAnswer,
+    Request,
+    build_create_request,
+    build_list_request,
+)
 from tests.service.faults import build_response
 
-CREATE_REQUEST = build_create(b'{"Subscriber":{}}')
-LIST_REQUEST = build_list(ListQuery(email="ann@example.com"))
+CREATE_REQUEST = build_create_request(b'{"Subscriber":{}}')
+LIST_REQUEST = build_list_request(ListQuery(email="ann@example.com"))
 REQUESTS = pytest.mark.parametrize("request_", [CREATE_REQUEST, LIST_REQUEST], ids=["POST", "GET"])
 OK = build_response(b'{"success": true}')
 

@@ -103,7 +103,7 @@ def test_a_uuid_or_a_fraction_is_recognised_as_an_id_of_another_type() -> None:
         body = orjson.dumps({"success": True, "Subscriber": {"Id": subscriber_id}})
         answer = parse_create_answer(200, {}, body, NOW)
         assert isinstance(answer, Ambiguous), subscriber_id
-        assert answer.is_without_id is has_other_ids, subscriber_id
+        assert answer.has_unusable_id is has_other_ids, subscriber_id
 
 
 def test_a_page_without_a_whole_list_is_ambiguous() -> None:

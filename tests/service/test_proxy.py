@@ -7,11 +7,11 @@ import pytest
 from connector.errors import ConfigurationError
 from connector.service.settings import Service, Token
 from connector.service.transport import open_transport
-from connector.service.wire import NotSent, RawAnswer, build_create
+from connector.service.wire import NotSent, RawAnswer, build_create_request
 from tests.service import faults
 from tests.service.faults import build_response, find_unused_port, serve
 
-CREATE_REQUEST = build_create(b"{}")
+CREATE_REQUEST = build_create_request(b"{}")
 OK = build_response(b"{}")
 PROXY_REFUSAL = build_response(b"", "407 Proxy Authentication Required")
 

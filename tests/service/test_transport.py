@@ -9,7 +9,7 @@ import time
 import pytest
 
 from connector.service.transport import MAX_ANSWER_BYTES, open_transport
-from connector.service.wire import Ambiguous, NotSent, RawAnswer, Request, build_create
+from connector.service.wire import Ambiguous, NotSent, RawAnswer, Request, build_create_request
 from tests.service import faults
 from tests.service.attempts import CREATE_REQUEST, LIST_REQUEST, OK, REQUESTS, build_service, make_attempt
 from tests.service.faults import Connection, Fault, build_response, find_unused_port, serve
@@ -126,7 +126,7 @@ async def test_a_request_whose_connection_is_cut_at_accept_is_ambiguous(request_
 
 async def test_a_request_whose_body_is_cut_off_is_ambiguous() -> None:
     async with serve(faults.cut_while_reading) as server:
-        assert isinstance(await make_attempt(server.base_url, build_create(b"x" * 5_000_000)), Ambiguous)
+        assert isinstance(await make_attempt(server.base_url, build_create_request(b"x" * 5_000_000)), Ambiguous)
         assert server.connection_count == 1
 
 

@@ -12,8 +12,8 @@ from connector.errors import ConfigurationError
 from connector.fields import FIELD_BY_NAME, FIELD_NAMES, FIELDS, FieldKind
 from connector.service.wire import (
     ListQuery,
-    build_create,
-    build_list,
+    build_create_request,
+    build_list_request,
     decode_subscriber,
     encode_subscriber,
     find_altered_fields,
@@ -198,7 +198,7 @@ def test_query_parameters_have_the_names_and_formats_of_service_api_md() -> None
         last_name="Lee",
         gender="female",
     )
-    assert build_list(query).query == (
+    assert build_list_request(query).query == (
         ("offset", "5"),
         ("limit", "50"),
         ("Id", "3"),
@@ -213,7 +213,7 @@ def test_query_parameters_have_the_names_and_formats_of_service_api_md() -> None
 
 
 def test_false_zero_and_empty_values_are_sent_as_parameters_and_none_is_left_out() -> None:
-    query = build_list(ListQuery(id=0, is_active=False, gender="")).query
+    query = build_list_request(ListQuery(id=0, is_active=False, gender="")).query
     assert query[2:] == (("Id", "0"), ("IsActive", "0"), ("Gender", ""))
 
 
@@ -277,7 +277,7 @@ def test_a_numpy_scalar_in_a_query_is_converted_to_a_python_value() -> None:
 
 def test_the_repr_of_a_request_shows_no_data_of_a_person() -> None:
     query = ListQuery(email="ann@example.com", client_user_id="ann-1", first_name="Ann", last_name="Ann")
-    text = f"{query!r} {build_list(query)!r} {build_create(b'Ann')!r}"
+    text = f"{query!r} {build_list_request(query)!r} {build_create_request(b'Ann')!r}"
     assert "ann" not in text.lower()
 
 

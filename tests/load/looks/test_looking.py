@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from connector.listing.access import KeyGroup, LookupKey, LookupResult
-from connector.listing.base_list import list_account
+from connector.listing.base_list import read_account_list
 from connector.listing.pages import ListFailed
 from connector.load.lookups import (
     KeysCost,
@@ -235,7 +235,7 @@ def test_the_first_estimate_reads_one_page_unless_a_listing_came_before(tmp_path
     run_with_fake(fake_list, tmp_path, check_estimate)
 
     async def list_account_first(session: Session) -> None:
-        await list_account([session.access])
+        await read_account_list([session.access])
         query_count = len(fake_list.queries)
         assert await estimate_sweep_cost(session.access) == SweepCost(query_count)
         assert len(fake_list.queries) == query_count
@@ -251,7 +251,7 @@ def test_the_estimate_of_a_sweep_in_id_order_is_wrong_by_at_most_one_request(tmp
         async def check_estimate(session: Session) -> tuple[int | None, int]:
             estimated_count = (await estimate_sweep_cost(session.access)).request_count
             fake_list.queries.clear()  # noqa: B023 - called at once
-            await list_account([session.access])
+            await read_account_list([session.access])
             return estimated_count, len(fake_list.queries)  # noqa: B023
 
         estimated_count, request_count = run_with_fake(fake_list, tmp_path / str(subscriber_count), check_estimate)

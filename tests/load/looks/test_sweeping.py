@@ -11,7 +11,7 @@ import pytest
 from connector.errors import ConfigurationError, RunAborted
 from connector.ledger.entries import ConfirmedEntry
 from connector.listing.access import KeyGroup, LookupKey, LookupResult
-from connector.listing.base_list import EmptiedListError, Listing, list_account, look_up_by_sweep, record_base
+from connector.listing.base_list import EmptiedListError, Listing, look_up_by_sweep, read_account_list, record_base
 from connector.listing.pages import ListFailed
 from connector.load.session import Session
 from connector.service.wire import Ambiguous, ListQuery
@@ -46,7 +46,7 @@ def test_a_listing_keeps_the_values_of_the_subscribers_that_are_looked_up(tmp_pa
     fake_list.add(5001, "ann@x.org")
 
     async def look_up_people(session: Session) -> list[object]:
-        await list_account([session.access], [build_key("ann@x.org")])
+        await read_account_list([session.access], [build_key("ann@x.org")])
         rows = [session.access.state.shown_subscribers.read(subscriber_id) for subscriber_id in (5001, 7)]
         return [row and row["Email"] for row in rows]
 
@@ -157,7 +157,7 @@ async def sweep_session(session: Session, keys: Sequence[LookupKey]) -> LookupRe
 
 
 async def list_base(session: Session) -> tuple[Listing, int]:
-    listing = await list_account([session.access])
+    listing = await read_account_list([session.access])
     return listing, (await record_base(session.access, listing.rows, first_part_index=0)).duplicate_count
 
 
