@@ -84,8 +84,10 @@ def test_the_kind_of_a_file_is_read_without_opening_the_file(tmp_path: Path) -> 
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to(tmp_path / "file")
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
-    kinds = {name: read_target_kind(tmp_path / name) for name in ("no", "empty", "dangling", "file", "link", "pipe")}
-    assert kinds == {
+    kind_by_name = {
+        name: read_target_kind(tmp_path / name) for name in ("no", "empty", "dangling", "file", "link", "pipe")
+    }
+    assert kind_by_name == {
         "no": TargetKind.FREE, "empty": TargetKind.FREE, "dangling": TargetKind.FREE, "file": TargetKind.FILE,
         "link": TargetKind.FILE, "pipe": TargetKind.PIPE,
     }  # fmt: skip

@@ -58,8 +58,8 @@ def test_every_function_that_architecture_cites_is_in_its_file() -> None:
 
 def test_every_name_of_the_code_that_architecture_cites_is_in_the_code() -> None:
     page = PAGES["architecture"].read_text(encoding="utf-8")
-    names = set(re.findall(r"`(?:[A-Z]\w*\.)?(_?[a-z]\w*_\w+)`", page))
-    assert len(names) > 20, "the names are not found"
+    cited_names = set(re.findall(r"`(?:[A-Z]\w*\.)?(_?[a-z]\w*_\w+)`", page))
+    assert len(cited_names) > 20, "the names are not found"
     modules = [path for top_folder in ("connector", "pipelines") for path in (ROOT / top_folder).rglob("*.py")]
     words = {word for path in modules for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
-    assert names - words == set()
+    assert cited_names - words == set()

@@ -12,7 +12,7 @@ from connector.errors import LedgerError, RunAborted
 async def test_work_that_loses_a_cancellation_is_cancelled_again() -> None:
     cancellation_count = 0
 
-    async def work() -> None:
+    async def do_work() -> None:
         nonlocal cancellation_count
         while True:
             with suppress(LedgerError):
@@ -24,33 +24,33 @@ async def test_work_that_loses_a_cancellation_is_cancelled_again() -> None:
                         raise LedgerError("the connection was lost") from None
                     raise
 
-    async with asyncio.timeout(30), run_in_background(work()):
+    async with asyncio.timeout(30), run_in_background(do_work()):
         await asyncio.sleep(0)
     assert cancellation_count == 2
 
 
 async def test_an_error_of_the_work_is_raised_after_the_end_of_the_block() -> None:
-    async def work() -> None:
+    async def do_work() -> None:
         raise LedgerError("the connection was lost")
 
     has_block_ended = False
 
-    async def block() -> None:
+    async def run_block() -> None:
         nonlocal has_block_ended
-        async with run_in_background(work()):
+        async with run_in_background(do_work()):
             await asyncio.sleep(0.01)
             has_block_ended = True
 
     with pytest.raises(LedgerError, match="was lost"):
-        await block()
+        await run_block()
     assert has_block_ended
 
 
 async def test_work_that_ends_before_a_stop_gives_its_result() -> None:
-    async def work() -> int:
+    async def do_work() -> int:
         return 7
 
-    assert await Stop().wait_until_stopped(work()) == 7
+    assert await Stop().wait_until_stopped(do_work()) == 7
 
 
 async def test_work_is_cancelled_by_a_stop_and_the_first_reason_is_raised() -> None:
@@ -79,16 +79,16 @@ async def test_the_result_of_work_that_completes_after_its_cancellation_is_retur
 
 async def test_work_that_cleans_up_is_cancelled_once_and_other_work_is_cancelled_repeatedly() -> None:
     async def clean_up() -> int:
-        cancellations = 0
+        cancellation_count = 0
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
-            cancellations += 1
+            cancellation_count += 1
         try:
             await asyncio.sleep(1.5)  # longer than the time after which other work is cancelled again
         except asyncio.CancelledError:
-            cancellations += 1
-        return cancellations
+            cancellation_count += 1
+        return cancellation_count
 
     stop = Stop()
     stop.event.set()
@@ -109,15 +109,15 @@ async def test_a_time_limit_ends_a_run_unless_the_run_is_ending_already() -> Non
 
 async def test_a_second_signal_does_not_cancel_a_clean_up() -> None:
     stop = Stop()
-    recording_flags = []
+    is_recording_values = []
 
-    async def work() -> None:
+    async def do_work() -> None:
         try:
             await asyncio.sleep(60)
         finally:
-            recording_flags.append(stop.is_recording)
+            is_recording_values.append(stop.is_recording)
 
     stop.event.set()
     with pytest.raises(RunAborted):
-        await stop.wait_until_stopped(work())
-    assert (recording_flags, stop.is_recording) == ([True], False)
+        await stop.wait_until_stopped(do_work())
+    assert (is_recording_values, stop.is_recording) == ([True], False)

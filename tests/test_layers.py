@@ -87,14 +87,14 @@ def parse_module(path: Path) -> ast.Module:
 @cache
 def read_imports(path: Path) -> list[str]:
     """Return the dotted names that a module imports. The cache lets all tests share one reading."""
-    names = []
+    imported_names = []
     for node in ast.walk(parse_module(path)):
         if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
+            imported_names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} has a relative import: write the full name of the module"
-            names += [f"{node.module}.{alias.name}" for alias in node.names]
-    return names
+            imported_names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return imported_names
 
 
 def is_inside(name: str, package: str) -> bool:
@@ -103,13 +103,13 @@ def is_inside(name: str, package: str) -> bool:
 
 def find_layer(name: str) -> tuple[int, str] | None:
     """Return the layer (0 = lowest) and the package in LAYERS of a dotted name. The longest matching package counts."""
-    matches = [
+    matching_layers = [
         (len(package), layer_number, package)
         for layer_number, layer in enumerate(LAYERS)
         for package in layer
         if is_inside(name, package)
     ]
-    return max(matches)[1:] if matches else None
+    return max(matching_layers)[1:] if matching_layers else None
 
 
 def find_import_fault(importer: str, imported_name: str) -> str | None:
@@ -136,12 +136,12 @@ def test_a_module_imports_only_modules_of_lower_layers() -> None:
 
 
 def test_every_module_has_a_layer() -> None:
-    layers = {
+    layer_by_module = {
         name: find_layer(name)
         for name, _ in read_modules()
         if not is_inside(name, SANDBOX_PACKAGE) and name != "connector"
     }
-    assert [name for name, layer in layers.items() if layer is None] == []
+    assert [name for name, layer in layer_by_module.items() if layer is None] == []
 
 
 def test_only_the_listed_modules_import_each_library() -> None:

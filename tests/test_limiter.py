@@ -15,7 +15,7 @@ from tests.load.sessions import VirtualTime
 
 RATE_REFUSAL = Refused(429, "slow down")
 RATE_REFUSAL_503 = Ambiguous(503, "slow down", 0.5)
-CREATED = Created(1, {"Id": 1}, 200)
+CREATED_ANSWER = Created(1, {"Id": 1}, 200)
 ANSWER_INTERVAL_S = 200.0  # longer than a run continues when every answer is a refusal
 
 
@@ -49,7 +49,7 @@ def simulate_answers(*answers: tuple[int, Answer]) -> list[str | None]:
 
 
 def test_a_create_in_another_base_between_two_refusals_keeps_the_run_alive() -> None:
-    assert simulate_answers((0, RATE_REFUSAL), (1, CREATED), (0, RATE_REFUSAL)) == [None, None]
+    assert simulate_answers((0, RATE_REFUSAL), (1, CREATED_ANSWER), (0, RATE_REFUSAL)) == [None, None]
 
 
 @pytest.mark.parametrize("refusal", [RATE_REFUSAL, RATE_REFUSAL_503])

@@ -18,8 +18,8 @@ SHARD_COUNTS = (1, 2, 3, 4, 7, 64, 1000)
 
 
 @given(st.lists(st.binary(min_size=16, max_size=16), max_size=20), st.sampled_from(SHARD_COUNTS))
-def test_a_digest_is_in_exactly_one_shard(digests: list[bytes], count: int) -> None:
-    shards = [Shard(index, count) for index in range(1, count + 1)]
+def test_a_digest_is_in_exactly_one_shard(digests: list[bytes], shard_count: int) -> None:
+    shards = [Shard(index, shard_count) for index in range(1, shard_count + 1)]
     digest_array = join_digests([*digests, b"\0" * 16, b"\xff" * 16], 16)
     contained_mask = np.array([shard.contains(digest_array) for shard in shards])
     assert contained_mask.sum(axis=0).tolist() == [1] * (len(digests) + 2)
@@ -29,14 +29,16 @@ def test_a_digest_is_in_exactly_one_shard(digests: list[bytes], count: int) -> N
 
 
 @given(st.binary(min_size=16, max_size=16), st.sampled_from(SHARD_COUNTS))
-def test_a_digest_that_is_moved_into_a_shard_is_in_the_shard(digest: bytes, count: int) -> None:
-    assert all(Shard(index, count).holds(Shard(index, count).scale_digest(digest)) for index in (1, count))
+def test_a_digest_that_is_moved_into_a_shard_is_in_the_shard(digest: bytes, shard_count: int) -> None:
+    assert all(
+        Shard(index, shard_count).holds(Shard(index, shard_count).scale_digest(digest)) for index in (1, shard_count)
+    )
     assert WHOLE.scale_digest(digest) == digest
 
 
 def test_shards_follow_each_other_without_a_gap() -> None:
-    for count in SHARD_COUNTS:
-        shards = [Shard(index, count) for index in range(1, count + 1)]
+    for shard_count in SHARD_COUNTS:
+        shards = [Shard(index, shard_count) for index in range(1, shard_count + 1)]
         assert shards[0].start == b"\0" * 16
         assert [shard.end for shard in shards[:-1]] == [shard.start for shard in shards[1:]]
         assert shards[-1].end > b"\xff" * 16
@@ -50,8 +52,8 @@ def test_two_shards_are_disjoint_only_if_they_differ_and_have_the_same_count() -
 
 
 def test_the_parts_of_a_limit_add_up_to_the_limit() -> None:
-    limits_by_total = {limit: [Shard(index, 4).divide(limit) for index in range(1, 5)] for limit in (0, 1, 4, 11)}
-    assert limits_by_total == {0: [0, 0, 0, 0], 1: [1, 0, 0, 0], 4: [1, 1, 1, 1], 11: [3, 3, 3, 2]}
+    parts_by_limit = {limit: [Shard(index, 4).divide(limit) for index in range(1, 5)] for limit in (0, 1, 4, 11)}
+    assert parts_by_limit == {0: [0, 0, 0, 0], 1: [1, 0, 0, 0], 4: [1, 1, 1, 1], 11: [3, 3, 3, 2]}
 
 
 def test_the_text_of_a_shard_is_read_as_the_same_shard() -> None:

@@ -31,9 +31,9 @@ def test_each_reading_of_a_spool_returns_all_objects_in_their_order() -> None:
 def test_each_json_value_is_read_by_its_index() -> None:
     cases: list[object] = ["\ud800", {"a": [None, True, 1.5]}, "日本", "x" * 100_000]
     for value in cases:
-        with SpooledValues() as values:
-            values.add([["first"], [value], ["last"]])
-            assert [values.read(index) for index in (1, 2, 0)] == [[value], ["last"], ["first"]]
+        with SpooledValues() as spooled_values:
+            spooled_values.add([["first"], [value], ["last"]])
+            assert [spooled_values.read(index) for index in (1, 2, 0)] == [[value], ["last"], ["first"]]
 
 
 @pytest.mark.usefixtures("small_files")
@@ -44,5 +44,5 @@ def test_a_full_disk_ends_a_run_that_spools_the_rows_of_its_source() -> None:
 
 @pytest.mark.usefixtures("small_files")
 def test_a_full_disk_ends_a_run_that_spools_json_values() -> None:
-    with SpooledValues() as values, pytest.raises(RunAborted, match="TMPDIR"):
-        values.add([["x" * 100_000]])
+    with SpooledValues() as spooled_values, pytest.raises(RunAborted, match="TMPDIR"):
+        spooled_values.add([["x" * 100_000]])

@@ -51,7 +51,9 @@ def test_every_transition_of_an_entry_is_in_the_table_or_raises() -> None:
 
 
 def test_only_an_answer_the_list_or_a_person_confirms_an_entry() -> None:
-    assert {event for (_, event), state in ENTRY_STATE_MACHINE.transitions.items() if state is State.CONFIRMED} == {
+    assert {
+        event for (_, event), next_state in ENTRY_STATE_MACHINE.transitions.items() if next_state is State.CONFIRMED
+    } == {
         Event.ANSWERED,
         Event.FOUND,
         Event.ACCEPTED,

@@ -10,7 +10,7 @@ import pytest
 
 from tests.browser.chromium import CHROMIUM, PageView, open_tab, start_chromium
 from tests.pipelines.conftest import Connector, write_csv
-from tests.sandbox.client import SEND, SandboxClient
+from tests.sandbox.client import SEND_PATH, SandboxClient
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 
@@ -80,7 +80,7 @@ def test_the_page_of_the_sandbox_fits_every_screen(client: SandboxClient, tmp_pa
         "Subject": LONG_NAME,
         "Html": f"<h1>{LONG_NAME}",
     }
-    assert client.request("POST", SEND, json.dumps({"SendEmail": {"Email": email}}).encode()).status == 200
+    assert client.request("POST", SEND_PATH, json.dumps({"SendEmail": {"Email": email}}).encode()).status == 200
     views = view_page(f"http://any:{client.sandbox.token}@127.0.0.1:{client.port}/", chromium, tmp_path / "shots")
     check_views(views, LONG_NAME, "Outbox", "not at its default")
     check_backgrounds(views)

@@ -19,10 +19,10 @@ from connector.subscribers.rules import FieldMapping, ValidationRules
 from connector.subscribers.validation import validate_rows
 from pipelines.demo import draw_data, write_crm, write_people
 
-CONFIGS = Path(__file__).parents[2] / "configs"
+CONFIGS_FOLDER = Path(__file__).parents[2] / "configs"
 
 
-@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(CONFIGS_FOLDER.glob("*.yaml")), ids=lambda path: path.name)
 def test_every_job_file_can_be_loaded(path: Path) -> None:
     environ = {"CRM_URL": "sqlite:////srv/crm.db", "WAREHOUSE_URL": "duckdb:////srv/w.duckdb"}
     assert load_job(path, environ).name == path.stem
@@ -30,7 +30,7 @@ def test_every_job_file_can_be_loaded(path: Path) -> None:
 
 def read_rows(source: Source, mapping: FieldMapping, rules: ValidationRules) -> dict[str, dict[str, object]]:
     """Return the first valid row of each identity as an import sends the row."""
-    rows: dict[str, dict[str, object]] = {}
+    row_by_email: dict[str, dict[str, object]] = {}
     with source:
         for chunk in source.read_chunks():
             validated_rows = validate_rows(apply_mapping(chunk.frame, mapping).frame, rules, today=date(2026, 11, 21))
@@ -42,29 +42,29 @@ def read_rows(source: Source, mapping: FieldMapping, rules: ValidationRules) -> 
                 plain_row = {
                     str(key): list(cell) if key == "tags" and cell is not None else cell for key, cell in row.items()
                 }
-                rows.setdefault(normalise_email(str(row["email"])), plain_row)
-    return rows
+                row_by_email.setdefault(normalise_email(str(row["email"])), plain_row)
+    return row_by_email
 
 
 def test_the_crm_job_reads_the_people_of_the_file_and_the_changes(tmp_path: Path) -> None:
-    data = draw_data(row_count=1000, seed=5)
-    write_people(tmp_path / "people.csv", data)
-    write_crm(tmp_path / "crm.db", data.crm_people)
-    job = load_job(CONFIGS / "crm.yaml", {"CRM_URL": f"sqlite:///{tmp_path}/crm.db"})
+    demo_data = draw_data(row_count=1000, seed=5)
+    write_people(tmp_path / "people.csv", demo_data)
+    write_crm(tmp_path / "crm.db", demo_data.crm_people)
+    job = load_job(CONFIGS_FOLDER / "crm.yaml", {"CRM_URL": f"sqlite:///{tmp_path}/crm.db"})
     assert job.source is not None
     assert job.subscriber is not None
     mapping, rules = build_mapping(job.subscriber), build_rules(job.subscriber)
     assert mapping is not None
-    file = open_file(tmp_path / "people.csv")
-    rows_of_file = read_rows(file, guess_mapping(file.columns), ValidationRules())
+    file_source = open_file(tmp_path / "people.csv")
+    rows_of_file = read_rows(file_source, guess_mapping(file_source.columns), ValidationRules())
     crm_source = open_source(job.source)
     check_mapping(mapping, rules, crm_source.columns, source_name="crm")
     rows_of_crm = read_rows(crm_source, mapping, rules)
-    assert len(rows_of_file) == len(data.file_people)
-    assert len(rows_of_crm) == len(data.crm_people)
-    assert set(rows_of_crm) - set(rows_of_file) == {normalise_email(person.email) for person in data.added_people}
+    assert len(rows_of_file) == len(demo_data.file_people)
+    assert len(rows_of_crm) == len(demo_data.crm_people)
+    assert set(rows_of_crm) - set(rows_of_file) == {normalise_email(person.email) for person in demo_data.added_people}
     different_emails = {email for email, row in rows_of_file.items() if row | {"is_active": True} != rows_of_crm[email]}
-    assert different_emails == {normalise_email(person.email) for person in data.moved_people}
+    assert different_emails == {normalise_email(person.email) for person in demo_data.moved_people}
 
 
 def test_the_reference_lists_every_key_of_the_job_file_once() -> None:

@@ -62,7 +62,9 @@ def test_the_message_about_a_fault_of_a_cursor_names_the_key(
 
 
 def test_a_table_can_have_a_cursor_and_a_suppression_list_cannot(tmp_path: Path) -> None:
-    table = JOB.replace('query: "select * from t where updated_at >= :cursor"', "table: t")
-    assert read_job(tmp_path, table).source is not None
-    suppress = "suppress: {sql: {url: 'sqlite:///crm.db', table: gone, column: mail, cursor: {column: a, start: 0}}}\n"
-    assert "suppress.sql.cursor: there is no such key" in read_faulty_job(tmp_path, JOB + suppress)
+    job_with_table = JOB.replace('query: "select * from t where updated_at >= :cursor"', "table: t")
+    assert read_job(tmp_path, job_with_table).source is not None
+    suppress_yaml = (
+        "suppress: {sql: {url: 'sqlite:///crm.db', table: gone, column: mail, cursor: {column: a, start: 0}}}\n"
+    )
+    assert "suppress.sql.cursor: there is no such key" in read_faulty_job(tmp_path, JOB + suppress_yaml)

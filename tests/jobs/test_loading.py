@@ -83,23 +83,23 @@ def test_a_missing_key_has_its_default(tmp_path: Path) -> None:
 
 def test_a_suppression_list_has_the_keys_of_a_source_and_a_column(tmp_path: Path) -> None:
     suppress_yaml = "suppress: {file: {path: gone.csv, column: mail, delimiter: tab}, field: client_user_id}\n"
-    suppress = read_job(tmp_path, SMALL_JOB + suppress_yaml).suppress
-    assert suppress is not None
-    assert suppress.file is not None
-    assert (suppress.file.path, suppress.file.delimiter) == (tmp_path / "gone.csv", "\t")
-    assert (suppress.file.column, suppress.field) == ("mail", "client_user_id")
-    suppress_with_sql = read_job(
+    suppression = read_job(tmp_path, SMALL_JOB + suppress_yaml).suppress
+    assert suppression is not None
+    assert suppression.file is not None
+    assert (suppression.file.path, suppression.file.delimiter) == (tmp_path / "gone.csv", "\t")
+    assert (suppression.file.column, suppression.field) == ("mail", "client_user_id")
+    suppression_with_sql = read_job(
         tmp_path, SMALL_JOB + 'suppress: {sql: {url: "${CRM_URL}", table: gone, column: mail}}\n'
     ).suppress
-    assert suppress_with_sql is not None
-    assert suppress_with_sql.sql is not None
-    assert (suppress_with_sql.sql.url, suppress_with_sql.sql.table, suppress_with_sql.sql.column) == (
+    assert suppression_with_sql is not None
+    assert suppression_with_sql.sql is not None
+    assert (suppression_with_sql.sql.url, suppression_with_sql.sql.table, suppression_with_sql.sql.column) == (
         ENVIRON["CRM_URL"],
         "gone",
         "mail",
     )
-    assert suppress_with_sql.field is None
-    assert "hunter2" not in repr(suppress_with_sql)
+    assert suppression_with_sql.field is None
+    assert "hunter2" not in repr(suppression_with_sql)
 
 
 def test_an_export_has_a_destination_a_table_and_filters(tmp_path: Path) -> None:

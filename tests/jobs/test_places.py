@@ -8,11 +8,11 @@ from sqlalchemy import create_engine, text
 
 from connector.units import resolve_destination, resolve_path, resolve_url
 
-FOLDER = Path("/srv/jobs")
+JOB_FOLDER = Path("/srv/jobs")
 
 
 @pytest.mark.parametrize(
-    ("path", "expected"),
+    ("path", "expected_path"),
     [
         ("a.csv", "/srv/jobs/a.csv"),
         ("in/a.csv", "/srv/jobs/in/a.csv"),
@@ -21,15 +21,15 @@ FOLDER = Path("/srv/jobs")
         ("~/a.csv", str(Path.home() / "a.csv")),
     ],
 )
-def test_a_relative_path_starts_at_the_folder_of_the_job_file(path: str, expected: str) -> None:
-    assert str(resolve_path(path, FOLDER)) == expected
-    assert resolve_destination(path, FOLDER) == expected
+def test_a_relative_path_starts_at_the_folder_of_the_job_file(path: str, expected_path: str) -> None:
+    assert str(resolve_path(path, JOB_FOLDER)) == expected_path
+    assert resolve_destination(path, JOB_FOLDER) == expected_path
 
 
 @pytest.mark.parametrize("path", ["", "  ", "a\0b", "~no-such-user-here/a.csv"])
 def test_an_invalid_path_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match=r"must be a path|a user who is not known"):
-        resolve_path(path, FOLDER)
+        resolve_path(path, JOB_FOLDER)
 
 
 URLS = [
@@ -47,10 +47,10 @@ URLS = [
 ]
 
 
-@pytest.mark.parametrize(("url", "expected"), URLS)
-def test_a_relative_file_in_a_database_url_starts_at_the_folder_of_the_job_file(url: str, expected: str) -> None:
-    assert resolve_url(url, FOLDER) == expected
-    assert resolve_destination(url, FOLDER) == expected
+@pytest.mark.parametrize(("url", "expected_url"), URLS)
+def test_a_relative_file_in_a_database_url_starts_at_the_folder_of_the_job_file(url: str, expected_url: str) -> None:
+    assert resolve_url(url, JOB_FOLDER) == expected_url
+    assert resolve_destination(url, JOB_FOLDER) == expected_url
 
 
 def test_a_resolved_url_opens_the_file_in_a_folder_with_any_name(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from connector.jobs.schema import build_schema, list_keys
 from tests.jobs.test_field_rules import JOB, RULE_FAULTS
 from tests.jobs.test_loading import CRM_JOB, ENVIRON, EXPORT_JOB, SMALL_JOB
 
-CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
+CONFIG_PATHS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 VALID_RULES = [
     "name", "{column: a, case: title, trim: false}", "{column: a, case: lower, default: 7}",
     "{template: '{{ a }}'}", "{value: 007}", "{column: a, values: {1: x, y: }}"
@@ -71,7 +71,7 @@ def test_a_job_that_can_be_loaded_is_valid(validator: Draft202012Validator, tmp_
     assert list(validator.iter_errors(parse_yaml(text))) == []
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", CONFIG_PATHS, ids=lambda path: path.name)
 def test_the_job_files_of_configs_are_valid(validator: Draft202012Validator, path: Path) -> None:
     assert list(validator.iter_errors(parse_yaml(path.read_text(encoding="utf-8")))) == []
 

@@ -68,9 +68,9 @@ def prepare_folder(sandbox: SandboxProcess, folder: Path) -> None:
 
 @pytest.mark.parametrize("name", PUBLIC_FUNCTIONS)
 def test_each_function_has_an_example_that_runs_as_printed(name: str, folder: Path) -> None:
-    tests = [test for test in doctest.DocTestFinder().find(PUBLIC_FUNCTIONS[name], name) if test.examples]
+    doctests = [test for test in doctest.DocTestFinder().find(PUBLIC_FUNCTIONS[name], name) if test.examples]
     output = list[str]()
-    results = [doctest.DocTestRunner().run(test, out=output.append) for test in tests]
+    results = [doctest.DocTestRunner().run(test, out=output.append) for test in doctests]
     assert sum(result.attempted for result in results) >= 3, f"{name} has no example"
     assert not any(result.failed for result in results), "".join(output)
 
@@ -174,14 +174,17 @@ def test_a_frame_is_read_like_the_same_rows_in_a_file(folder: Path) -> None:
         "batch": (arrow_table.to_batches()[0], 3, 1),
         "file": ("mixed.jsonl", 4, 2),
     }
-    for base, (name, (source, read_count, invalid_count)) in enumerate(sources.items(), start=20):
-        report = Library().import_file(source, base_id=base)
+    for base_id, (name, (source, read_count, invalid_count)) in enumerate(sources.items(), start=20):
+        report = Library().import_file(source, base_id=base_id)
         expected_counts = {"read": read_count, "invalid": invalid_count, "created": 2}
         assert report.rows == dict.fromkeys(report.rows, 0) | expected_counts, name
-        subscribers = read_subscribers(base_id=base)
-        ann = subscribers.iloc[0]
-        assert (ann["first_name"], ann["address_zip"], ann["tags"]) == ("Ann", "1234", ("x", "y")), name
-        assert (ann["birthday"], subscribers["is_active"].tolist()) == (pd.Timestamp("1990-05-01"), [True, False]), name
+        subscribers = read_subscribers(base_id=base_id)
+        ann_row = subscribers.iloc[0]
+        assert (ann_row["first_name"], ann_row["address_zip"], ann_row["tags"]) == ("Ann", "1234", ("x", "y")), name
+        assert (ann_row["birthday"], subscribers["is_active"].tolist()) == (
+            pd.Timestamp("1990-05-01"),
+            [True, False],
+        ), name
     second_report = Library().import_file(reader, base_id=30, active=True)  # the reader has no more rows
     assert (second_report.status, second_report.messages[0]) == (
         "aborted", "frame has a header and no rows: there is nothing to import",
@@ -206,9 +209,9 @@ def test_cells_of_mixed_kinds_and_pandas_types_are_read_as_displayed(folder: Pat
 def test_a_rejects_file_corrected_in_pandas_is_imported(folder: Path) -> None:
     report = Library().import_file("signups.csv", base_id=7, active=True)
     assert report.rejects_file is not None
-    rejects = pd.read_csv(report.rejects_file)
-    rejects["email"] = "corrected@example.com"
-    second_report = Library().import_file(rejects, base_id=7, active=True)
+    rejected_rows = pd.read_csv(report.rejects_file)
+    rejected_rows["email"] = "corrected@example.com"
+    second_report = Library().import_file(rejected_rows, base_id=7, active=True)
     assert (second_report.status, second_report.rows["created"], second_report.unmapped_columns) == ("ok", 1, [])
 
 
@@ -286,7 +289,7 @@ def test_a_report_raises_for_a_run_that_ended_early(status: Any, error_type: typ
 
 def test_imports_in_an_event_loop_and_in_threads_change_nothing_in_the_process(folder: Path) -> None:
     handlers = {signal_number: signal.getsignal(signal_number) for signal_number in (signal.SIGINT, signal.SIGTERM)}
-    policy, thread_count = asyncio.get_event_loop_policy(), threading.active_count()
+    loop_policy, thread_count = asyncio.get_event_loop_policy(), threading.active_count()
     frame = pd.DataFrame({"email": [f"person{index}@example.com" for index in range(20)]})
 
     async def run_notebook_cell() -> Report:
@@ -303,7 +306,7 @@ def test_imports_in_an_event_loop_and_in_threads_change_nothing_in_the_process(f
         thread.join()
     assert [report.rows["created"] for report in reports] == [20, 0, 0]
     assert {signal_number: signal.getsignal(signal_number) for signal_number in handlers} == handlers
-    assert (asyncio.get_event_loop_policy(), threading.active_count()) == (policy, thread_count)
+    assert (asyncio.get_event_loop_policy(), threading.active_count()) == (loop_policy, thread_count)
 
 
 IMPORT_SCRIPT = """

@@ -31,8 +31,8 @@ def write_message(**changes: Any) -> bytes:
     return format_eml(build_message(**changes))
 
 
-def parse_email(data: bytes) -> EmailMessage:
-    parsed_email = message_from_bytes(data, policy=python_policy)
+def parse_email(message_bytes: bytes) -> EmailMessage:
+    parsed_email = message_from_bytes(message_bytes, policy=python_policy)
     assert isinstance(parsed_email, EmailMessage)
     assert [part.defects for part in parsed_email.walk() if part.defects] == []
     return parsed_email
@@ -49,9 +49,11 @@ def parse_email(data: bytes) -> EmailMessage:
 )
 def test_a_parser_reads_each_recipient_and_each_header(people: list[Recipient]) -> None:
     headers = [Header("X-Campaign", "Frühling  <1>"), Header("Date", "Sun, 22 Nov 2026 08:00:00 +0000")]
-    data = write_message(to=people, cc=people, bcc=people, reply_to=people, subject=LONG_SUBJECT, headers=headers)
+    message_bytes = write_message(
+        to=people, cc=people, bcc=people, reply_to=people, subject=LONG_SUBJECT, headers=headers
+    )
     # Python's parser of bytes does not decode headers in UTF-8.
-    parsed_email = message_from_string(data.decode(), policy=python_policy)
+    parsed_email = message_from_string(message_bytes.decode(), policy=python_policy)
     for name in ("To", "Cc", "Bcc", "Reply-To"):
         parsed_people = [(address.addr_spec, address.display_name or None) for address in parsed_email[name].addresses]
         assert parsed_people == [(person.email, person.name) for person in people]
@@ -60,9 +62,9 @@ def test_a_parser_reads_each_recipient_and_each_header(people: list[Recipient]) 
         "Frühling  <1>",
         headers[1].value,
     )
-    header_lines = data.partition(b"\r\n\r\n")[0].split(b"\r\n")
+    header_lines = message_bytes.partition(b"\r\n\r\n")[0].split(b"\r\n")
     assert [line for line in header_lines if line.startswith(b" ")] == []
-    assert data.isascii() == all(person.email.isascii() for person in people)
+    assert message_bytes.isascii() == all(person.email.isascii() for person in people)
 
 
 @pytest.mark.parametrize("text", ["From \n.\n..\n", "x" * 2000, " \n \n ", "é" * 600, "\ufeffx", "a\tb \r\nc = d"])
@@ -85,14 +87,16 @@ def test_a_parser_reads_each_file_with_its_name_and_type(name: str, content: byt
     assert (part.get_content_type(), part.get_param("charset")) == ("text/html", "koi8-r")
 
 
-def list_types(part: Part) -> Any:
+def list_content_types(part: Part) -> Any:
     payload = part.get_payload()
     mime_type = part.get_content_type()
-    return (mime_type, *(list_types(inner_part) for inner_part in payload)) if isinstance(payload, list) else mime_type  # type: ignore[arg-type]
+    if not isinstance(payload, list):
+        return mime_type
+    return (mime_type, *(list_content_types(inner_part) for inner_part in payload))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("changes", "shape"),
+    ("changes", "expected_types"),
     [
         ({}, "text/plain"),
         ({"plain_text": None, "html": "<p>"}, "text/html"),
@@ -110,8 +114,8 @@ def list_types(part: Part) -> Any:
         ),
     ],
 )  # fmt: skip
-def test_the_mime_parts_of_an_email_have_the_standard_structure(changes: dict[str, Any], shape: Any) -> None:
-    assert list_types(message_from_bytes(write_message(**changes))) == shape
+def test_the_mime_parts_of_an_email_have_the_standard_structure(changes: dict[str, Any], expected_types: Any) -> None:
+    assert list_content_types(message_from_bytes(write_message(**changes))) == expected_types
 
 
 @pytest.mark.parametrize(

@@ -128,13 +128,13 @@ FORBIDDEN_PARTS: list[tuple[str, Callable[[], object]]] = [
 
 
 @pytest.mark.parametrize(
-    ("field", "compose"), FORBIDDEN_PARTS, ids=[f"{i}-{field}" for i, (field, _) in enumerate(FORBIDDEN_PARTS)]
+    ("field", "build_part"), FORBIDDEN_PARTS, ids=[f"{i}-{field}" for i, (field, _) in enumerate(FORBIDDEN_PARTS)]
 )
 def test_the_error_for_a_part_that_the_document_forbids_shows_its_field(
-    field: str, compose: Callable[[], object]
+    field: str, build_part: Callable[[], object]
 ) -> None:
     with pytest.raises(MessageError) as error_info:
-        compose()
+        build_part()
     assert error_info.value.field == field
     assert str(error_info.value).startswith(f"{field}: ")
     assert "example.com\n" not in str(error_info.value)

@@ -73,13 +73,12 @@ def format_other_controllers(cells: Sequence[Cell]) -> str:
         ("AIMD", AimdController),
         ("botocore, adaptive", CubicController),
     ):
-        goodputs = [
+        goodputs_by_pause = [
             [measure(cell, play(cell, build_controller())).goodput for cell in cells if cell.pause_s == pause]
             for pause in PAUSES
         ]
-        lines.append(
-            f"| {name} | {' | '.join(f'{sum(values) / len(values):.2f}, {min(values):.2f}' for values in goodputs)} |"
-        )
+        texts = [f"{sum(goodputs) / len(goodputs):.2f}, {min(goodputs):.2f}" for goodputs in goodputs_by_pause]
+        lines.append(f"| {name} | {' | '.join(texts)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -101,16 +100,16 @@ def format_table(results: Sequence[CellResult]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for (limiter, pause), group in groupby(results, key=lambda result: (format_limiter(result[0]), result[0].pause_s)):
-        cells = list(group)
-        steady_goodputs = [measurements.goodput for cell, measurements in cells if cell.scene == ALONE]
+        results_of_group = list(group)
+        steady_goodputs = [measurements.goodput for cell, measurements in results_of_group if cell.scene == ALONE]
         goodputs_beside_client = [
-            measurements.goodput_beside_other_client for cell, measurements in cells if cell.scene == SHARED
+            measurements.goodput_beside_other_client for cell, measurements in results_of_group if cell.scene == SHARED
         ]
         refused_shares = [
-            measurements.refused_share_after_halving for cell, measurements in cells if cell.scene == CHANGED
+            measurements.refused_share_after_halving for cell, measurements in results_of_group if cell.scene == CHANGED
         ]
         doubled_limit_used_times_s = [
-            measurements.doubled_limit_used_after_s for cell, measurements in cells if cell.scene == CHANGED
+            measurements.doubled_limit_used_after_s for cell, measurements in results_of_group if cell.scene == CHANGED
         ]
         lines.append(
             f"| {limiter} | {format_pause(pause)} | {min(steady_goodputs):.3f} to {max(steady_goodputs):.3f} | "
@@ -180,31 +179,32 @@ def draw_picture(results: Sequence[CellResult]) -> str:
     limiters = list(dict.fromkeys(format_limiter(cell) for cell, _ in steady_results))
     column_count = len({(cell.rate, cell.round_trip_s) for cell, _ in steady_results})
     group_width = column_count * _SQUARE_WIDTH + 10
-    elements = []
+    svg_elements = []
     for pause_index, pause in enumerate(PAUSES):
-        elements.append(
+        svg_elements.append(
             f'<text x="{_LEFT_MARGIN + pause_index * group_width}" y="30">Retry-After {format_pause(pause)}</text>'
         )
     for limiter_index, limiter in enumerate(limiters):
         y = _TOP_MARGIN + limiter_index * _SQUARE_HEIGHT
-        elements.append(f'<text x="4" y="{y + 15}">{limiter}</text>')
+        svg_elements.append(f'<text x="4" y="{y + 15}">{limiter}</text>')
         for pause_index, pause in enumerate(PAUSES):
-            cells = [
+            measurements_of_squares = [
                 measurements
                 for cell, measurements in steady_results
                 if format_limiter(cell) == limiter and cell.pause_s == pause
             ]
-            for column_index, measurements in enumerate(cells):
+            for column_index, measurements in enumerate(measurements_of_squares):
                 x = _LEFT_MARGIN + pause_index * group_width + column_index * _SQUARE_WIDTH
                 share = min(max((measurements.goodput - 0.7) / 0.3, 0.0), 1.0)
-                fill = f"hsl({120 * share:.0f},55%,65%)"
-                elements.append(
-                    f'<rect x="{x}" y="{y}" width="{_SQUARE_WIDTH - 2}" height="{_SQUARE_HEIGHT - 2}" fill="{fill}"/>'
+                fill_colour = f"hsl({120 * share:.0f},55%,65%)"
+                svg_elements.append(
+                    f'<rect x="{x}" y="{y}" width="{_SQUARE_WIDTH - 2}" height="{_SQUARE_HEIGHT - 2}" '
+                    f'fill="{fill_colour}"/>'
                 )
-                elements.append(f'<text x="{x + 4}" y="{y + 14}">{100 * measurements.goodput:.0f}</text>')
+                svg_elements.append(f'<text x="{x + 4}" y="{y + 14}">{100 * measurements.goodput:.0f}</text>')
     width, height = _LEFT_MARGIN + len(PAUSES) * group_width, _TOP_MARGIN + len(limiters) * _SQUARE_HEIGHT + 4
     svg_head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
-    return svg_head + 'font-size="11">\n' + "\n".join(elements) + "\n</svg>\n"
+    return svg_head + 'font-size="11">\n' + "\n".join(svg_elements) + "\n</svg>\n"
 
 
 def main() -> None:
@@ -239,9 +239,9 @@ def main() -> None:
         chance_results = list(pool.map(play_chance_cell, list_chance_cells()))
         rules_table = RULES_TABLE_HEAD + "\n".join(pool.map(format_rule_row, range(len(RULES)))) + "\n"
     results.sort(key=lambda result: row_order.index((format_limiter(result[0]), result[0].pause_s)))
-    play_counts = options.plays or ", ".join(str(_PLAY_COUNT_BY_RATE[rate]) for rate in options.rates)
+    play_counts_text = options.plays or ", ".join(str(_PLAY_COUNT_BY_RATE[rate]) for rate in options.rates)
     rates_text = ", ".join(f"{rate:g}" for rate in options.rates)
-    page_head = _PAGE_HEAD.format(rates=rates_text, plays=play_counts, chance_plays=_CHANCE_PLAY_COUNT)
+    page_head = _PAGE_HEAD.format(rates=rates_text, plays=play_counts_text, chance_plays=_CHANCE_PLAY_COUNT)
     if options.fastest_alone:
         page_head += _FASTEST_ALONE_NOTE.format(fastest=highest_rate)
     page_text = (

@@ -108,16 +108,20 @@ def format_rule_row(index: int) -> str:
 
     The sample: the cells at 5 and 50 requests/s with 20 ms latency, six cells at 500/s, eleven cells at 50/s with
     300 ms, the cells at 50/s with 300 ms beside another client, and chance cells."""
-    name, build_controller, constant_name, value = RULES[index]
+    rule_name, build_controller, constant_name, value = RULES[index]
     steady_cells = [
         cell for cell in list_cells() if cell.scene == ALONE and cell.round_trip_s == 0.02 and cell.rate <= 50
     ]
-    steady_cells += [Cell(kind, span_s, 5.0, 500.0, 0.3) for kind, span_s in (LIMITERS[0], LIMITERS[5], LIMITERS[8])]
+    steady_cells += [
+        Cell(limiter_kind, span_s, 5.0, 500.0, 0.3) for limiter_kind, span_s in (LIMITERS[0], LIMITERS[5], LIMITERS[8])
+    ]
     steady_cells += [Cell("sliding window", 1.0, None, 500.0, 0.02)]
     steady_cells += [Cell("fixed window", 10.0, 1.0, 500.0, 0.3), Cell("sliding window", 60.0, DATE_PAUSE, 500.0, 0.3)]
-    steady_cells += [Cell(kind, span_s, None, 50.0, 0.3) for kind, span_s in LIMITERS]
+    steady_cells += [Cell(limiter_kind, span_s, None, 50.0, 0.3) for limiter_kind, span_s in LIMITERS]
     shared_cells = [
-        Cell(kind, span_s, pause_s, 50.0, 0.3, SHARED) for kind, span_s in LIMITERS for pause_s in (5.0, 30.0)
+        Cell(limiter_kind, span_s, pause_s, 50.0, 0.3, SHARED)
+        for limiter_kind, span_s in LIMITERS
+        for pause_s in (5.0, 30.0)
     ]
     chance_cells = [cell for cell in list_chance_cells() if cell.status == 429]
     with _set_constant(constant_name, value):
@@ -126,7 +130,7 @@ def format_rule_row(index: int) -> str:
             for cell in shared_cells
         )
         return (
-            f"| {name} | {_format_results(steady_cells, build_controller)} | {lowest_shared_goodput:.2f} | "
+            f"| {rule_name} | {_format_results(steady_cells, build_controller)} | {lowest_shared_goodput:.2f} | "
             f"{_format_chance_results(chance_cells, build_controller)} |"
         )
 

@@ -47,5 +47,5 @@ def measure_chance(
     )
 
 
-def _compute_share(play_counts: PlayCounts, informed_counts: PlayCounts, seconds: int) -> float:
-    return sum(play_counts.served_counts[:seconds]) / sum(informed_counts.served_counts[:seconds])
+def _compute_share(play_counts: PlayCounts, informed_counts: PlayCounts, length_s: int) -> float:
+    return sum(play_counts.served_counts[:length_s]) / sum(informed_counts.served_counts[:length_s])

@@ -14,9 +14,9 @@ from typing import Protocol
 
 from connector.sandbox.faults import Bucket, FixedWindow, NoLimit, RateLimiter, SlidingWindow
 
-TWO_TOKENS = 0.0
+TWO_TOKENS_SPAN_S = 0.0
 LIMITERS = (
-    *(("bucket", depth_s) for depth_s in (TWO_TOKENS, 0.2, 1.0, 10.0, 60.0)),
+    *(("bucket", depth_s) for depth_s in (TWO_TOKENS_SPAN_S, 0.2, 1.0, 10.0, 60.0)),
     *(("fixed window", window_s) for window_s in (1.0, 10.0, 60.0)),
     *(("sliding window", window_s) for window_s in (1.0, 10.0, 60.0)),
 )
@@ -81,7 +81,7 @@ class Cell:
             ""
             if self.limiter_kind == NO_LIMIT
             else " two tokens"
-            if self.span_s == TWO_TOKENS
+            if self.span_s == TWO_TOKENS_SPAN_S
             else f" {self.span_s:g} s"
         )
         pause_text = {None: "none", DATE_PAUSE: "date"}.get(self.pause_s, f"{self.pause_s} s")
@@ -152,27 +152,35 @@ def play(
 ) -> PlayCounts:
     """Send all requests that the controller allows in `length_s` seconds. One request in a thousand leaves up to
     `stall_s` seconds late."""
-    random = Random(seed).random
-    half_s, back_s, jitter_s = cell.round_trip_s / 2, cell.round_trip_s / 2, _JITTER_SHARE * cell.round_trip_s / 2
+    draw_random = Random(seed).random
+    request_travel_s, answer_travel_s, max_jitter_s = (
+        cell.round_trip_s / 2,
+        cell.round_trip_s / 2,
+        _JITTER_SHARE * cell.round_trip_s / 2,
+    )
     served_counts, refused_counts, other_served_counts = (
         [0] * (length_s + 1),
         [0] * (length_s + 1),
         [0] * (length_s + 1),
     )
     longest_pauses_s = [0.0] * (length_s + 1)
-    arrivals: deque[float] = deque()
-    answers: list[tuple[float, float, float]] = []  # heap of (time of the answer, time of sending, pause or mark)
+    travelling_sent_times: deque[float] = deque()
+    pending_answers: list[
+        tuple[float, float, float]
+    ] = []  # heap of (time of the answer, time of sending, pause or mark)
     served_mark, failed_mark = -2.0, -3.0
     gap_s = 1 / MAX_CLIENT_RATE if cell.random_refusal_share else 0.0
-    offset = 100.0 * random()  # seconds that the clock of the limiter is ahead, because windows began before the play
+    offset = (
+        100.0 * draw_random()
+    )  # seconds that the clock of the limiter is ahead, because windows began before the play
     limiter = cell.build_limiter(cell.rate)
-    change_at = float(CHANGE_BEGIN_S) if cell.scene == CHANGED else inf
-    other_client_at = float(CHANGE_BEGIN_S) if cell.scene == SHARED else inf
+    limit_change_at = float(CHANGE_BEGIN_S) if cell.scene == CHANGED else inf
+    other_client_sends_at = float(CHANGE_BEGIN_S) if cell.scene == SHARED else inf
     send_at, paused_until, sent_in_pause_count = 0.0, -1.0, 0
     while True:
-        arrive_at = arrivals[0] + half_s if arrivals else inf
-        answer_at = answers[0][0] if answers else inf
-        now = min(send_at, arrive_at, answer_at, other_client_at)
+        arrive_at = travelling_sent_times[0] + request_travel_s if travelling_sent_times else inf
+        answer_at = pending_answers[0][0] if pending_answers else inf
+        now = min(send_at, arrive_at, answer_at, other_client_sends_at)
         if now > length_s:
             return PlayCounts(
                 served_counts[:-1],
@@ -181,11 +189,11 @@ def play(
                 other_served_counts[:-1],
                 sent_in_pause_count,
             )
-        if now >= change_at:
-            limiter = cell.build_limiter(cell.rate / 2 if change_at == CHANGE_BEGIN_S else cell.rate)
-            change_at = CHANGE_END_S[CHANGED] if change_at == CHANGE_BEGIN_S else inf
+        if now >= limit_change_at:
+            limiter = cell.build_limiter(cell.rate / 2 if limit_change_at == CHANGE_BEGIN_S else cell.rate)
+            limit_change_at = CHANGE_END_S[CHANGED] if limit_change_at == CHANGE_BEGIN_S else inf
         if now == answer_at:
-            _, sent_at, pause_s = heappop(answers)
+            _, sent_at, pause_s = heappop(pending_answers)
             if pause_s == served_mark:
                 controller.record_served(sent_at, now)
                 served_counts[int(sent_at)] += 1
@@ -200,35 +208,38 @@ def play(
                     longest_pauses_s[int(sent_at)] = max(longest_pauses_s[int(sent_at)], pause_s)
                     controller.record_refused(sent_at, now, pause_s)
         elif now == arrive_at:
-            sent_at = arrivals.popleft()
-            limiter_now = now + offset
-            is_chance = cell.random_refusal_share > 0 and random() < cell.random_refusal_share
-            wait_s = 0.0 if is_chance else limiter.admit(limiter_now)
-            back_at, pause_s = now + back_s + jitter_s * random(), -1.0  # answers may overtake each other
-            if is_chance:
+            sent_at = travelling_sent_times.popleft()
+            limiter_time = now + offset
+            is_random_refusal = cell.random_refusal_share > 0 and draw_random() < cell.random_refusal_share
+            wait_s = 0.0 if is_random_refusal else limiter.admit(limiter_time)
+            answered_at, pause_s = (
+                now + answer_travel_s + max_jitter_s * draw_random(),
+                -1.0,
+            )  # answers may overtake each other
+            if is_random_refusal:
                 pause_s = cell.pause_s if cell.pause_s is not None else failed_mark if cell.status == 503 else -1.0
             elif wait_s <= 0:
                 pause_s = served_mark
             elif cell.pause_s == DATE_PAUSE:
-                pause_s = max(ceil(limiter_now + wait_s) - offset - back_at, 0.0)
+                pause_s = max(ceil(limiter_time + wait_s) - offset - answered_at, 0.0)
             elif cell.pause_s is not None:
                 pause_s = cell.pause_s
-            heappush(answers, (back_at, sent_at, pause_s))
+            heappush(pending_answers, (answered_at, sent_at, pause_s))
         elif now == send_at:
             wait_s = controller.admit(now)
             if wait_s > 0:
-                send_at = now + wait_s + _MAX_TIMER_DELAY_S * random()
-                if stall_s and random() < _STALL_SHARE:
-                    send_at += stall_s * random()
+                send_at = now + wait_s + _MAX_TIMER_DELAY_S * draw_random()
+                if stall_s and draw_random() < _STALL_SHARE:
+                    send_at += stall_s * draw_random()
             else:
-                arrivals.append(now)
+                travelling_sent_times.append(now)
                 send_at = now + gap_s
                 sent_in_pause_count += now < paused_until - 1e-6
         else:
             other_served_counts[int(now)] += limiter.admit(now + offset) <= 0
-            other_client_at = now + (0.5 + random()) / (cell.rate * _OTHER_CLIENT_SHARE)
-            if other_client_at >= CHANGE_END_S[SHARED]:
-                other_client_at = inf
+            other_client_sends_at = now + (0.5 + draw_random()) / (cell.rate * _OTHER_CLIENT_SHARE)
+            if other_client_sends_at >= CHANGE_END_S[SHARED]:
+                other_client_sends_at = inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +284,7 @@ def measure(cell: Cell, play_counts: PlayCounts) -> Measurements:
             _find_refused_share_after_halving(play_counts, cell),
             _find_doubled_limit_used_after_s(play_counts, cell),
         )
-    first_refusal_s = min(
+    first_minute_goodput = min(
         sum(play_counts.served_counts[:FIRST_MINUTE_S]) / (cell.rate * FIRST_MINUTE_S) / find_first_minute_bound(cell),
         1.0,
     )
@@ -283,7 +294,7 @@ def measure(cell: Cell, play_counts: PlayCounts) -> Measurements:
         goodput_beside_other_client,
         refused_share_after_halving,
         doubled_limit_used_after_s,
-        first_refusal_s,
+        first_minute_goodput,
         play_counts.sent_in_pause_count,
     )
 
@@ -297,32 +308,34 @@ def find_first_minute_bound(cell: Cell) -> float:
     the limiter was fresh. The limiter allows a burst at the start and after each pause.
     """
     span_s = cell.span_s if cell.limiter_kind != "bucket" else max(cell.span_s, 2 / cell.rate)
-    saved_s = min(span_s, cell.expected_pause_s)
-    factor = max(
+    saved_burst_s = min(span_s, cell.expected_pause_s)
+    rate_factor = max(
         _MAX_RATE_FACTOR, 1 + cell.expected_pause_s / max(span_s, _SEARCH_S)
     )  # after n requests in t s, and with a pause of p s, the limit is at least n / (t + p)
-    after_one_pause_s, after_three_pauses_s = (
+    time_after_one_pause_s, time_after_three_pauses_s = (
         FIRST_MINUTE_S - cell.expected_pause_s,
         max(FIRST_MINUTE_S - 3 * cell.expected_pause_s, 0.0),
     )  # seconds of the first minute without its pauses
-    if after_three_pauses_s:
-        after_three_pauses_s += saved_s
+    if time_after_three_pauses_s:
+        time_after_three_pauses_s += saved_burst_s
     return min(
-        (span_s + saved_s + max(after_one_pause_s / (1 + log(factor)), after_three_pauses_s)) / FIRST_MINUTE_S, 1.0
+        (span_s + saved_burst_s + max(time_after_one_pause_s / (1 + log(rate_factor)), time_after_three_pauses_s))
+        / FIRST_MINUTE_S,
+        1.0,
     )
 
 
 def compute_means(measurements: Sequence[Measurements]) -> Measurements:
     """Return the mean of several plays. If a doubled limit is never used in a play, the length of the play
     counts."""
-    means = {
-        measurement.name: sum(
-            min(getattr(play_measurements, measurement.name), PLAY_LENGTH_S) for play_measurements in measurements
+    mean_by_name = {
+        measurement_field.name: sum(
+            min(getattr(play_measurements, measurement_field.name), PLAY_LENGTH_S) for play_measurements in measurements
         )
         / len(measurements)
-        for measurement in fields(Measurements)
+        for measurement_field in fields(Measurements)
     }
-    return Measurements(**means)
+    return Measurements(**mean_by_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,11 +351,11 @@ class Promise:
     def list_misses(self, cell: Cell, measurements: Measurements) -> list[str]:
         """Return a text for each bound that the measurements of the cell break."""
         misses = []
-        if cell.scene == ALONE and measurements.goodput < self.min_goodput - _ROUNDING:
+        if cell.scene == ALONE and measurements.goodput < self.min_goodput - _ROUNDING_TOLERANCE:
             misses.append(f"goodput {measurements.goodput:.1%} of {self.min_goodput:.0%}")
-        if cell.scene == ALONE and measurements.refused_share > self.max_refused_share + _ROUNDING:
+        if cell.scene == ALONE and measurements.refused_share > self.max_refused_share + _ROUNDING_TOLERANCE:
             misses.append(f"refused {measurements.refused_share:.1%}, {self.max_refused_share:.0%} promised")
-        if measurements.refused_share_after_halving > self.max_refused_share_after_halving + _ROUNDING:
+        if measurements.refused_share_after_halving > self.max_refused_share_after_halving + _ROUNDING_TOLERANCE:
             misses.append(
                 f"refused after a halving {measurements.refused_share_after_halving:.1%}, "
                 f"{self.max_refused_share_after_halving:.0%} promised"
@@ -358,7 +371,7 @@ class Promise:
         return misses
 
 
-_ROUNDING = 0.0005
+_ROUNDING_TOLERANCE = 0.0005
 
 
 def read_promise(cell: Cell) -> Promise:
@@ -380,8 +393,10 @@ def _find_refused_share_after_halving(play_counts: PlayCounts, cell: Cell) -> fl
     first_refusal_s = next(
         (second for second in range(CHANGE_BEGIN_S, end_s) if play_counts.refused_counts[second]), end_s
     )
-    windows_s = 2 * cell.span_s if cell.limiter_kind != "bucket" else 0.0
-    since_s = min(int(first_refusal_s + max(30, windows_s) + 2 * play_counts.longest_pauses_s[first_refusal_s]), end_s)
+    two_windows_s = 2 * cell.span_s if cell.limiter_kind != "bucket" else 0.0
+    since_s = min(
+        int(first_refusal_s + max(30, two_windows_s) + 2 * play_counts.longest_pauses_s[first_refusal_s]), end_s
+    )
     refused_count = sum(play_counts.refused_counts[since_s:end_s])
     return refused_count / max(refused_count + sum(play_counts.served_counts[since_s:end_s]), 1)
 

@@ -27,14 +27,16 @@ class PeriodCounts:
 
 def count_requests(requests: Iterable[AnsweredRequest], rate: float, since_s: float, until_s: float) -> PeriodCounts:
     """Return the count of the requests that were sent from `since_s` to before `until_s` (s). `rate` is the limit."""
-    answers = [request.is_served for request in requests if since_s <= request.sent_at < until_s]
-    return PeriodCounts(sum(answers), len(answers) - sum(answers), rate * (until_s - since_s))
+    is_served_values = [request.is_served for request in requests if since_s <= request.sent_at < until_s]
+    return PeriodCounts(
+        sum(is_served_values), len(is_served_values) - sum(is_served_values), rate * (until_s - since_s)
+    )
 
 
-def add_counts(counts: Sequence[PeriodCounts]) -> PeriodCounts:
+def add_counts(counts_of_periods: Sequence[PeriodCounts]) -> PeriodCounts:
     """Return the sum of several counts."""
     return PeriodCounts(
-        sum(period_counts.served_count for period_counts in counts),
-        sum(x.refused_count for x in counts),
-        sum(x.allowed_count for x in counts),
+        sum(period_counts.served_count for period_counts in counts_of_periods),
+        sum(period_counts.refused_count for period_counts in counts_of_periods),
+        sum(period_counts.allowed_count for period_counts in counts_of_periods),
     )

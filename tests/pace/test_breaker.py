@@ -7,17 +7,17 @@ import pytest
 from connector.pace.pace import Breaker
 
 
-def break_open(failed_at: float = 0.0) -> Breaker:
+def build_open_breaker(failed_at: float = 0.0) -> Breaker:
     breaker = Breaker()
     for _ in range(10):
         breaker.record_failure(failed_at, failed_at)
     return breaker
 
 
-@pytest.mark.parametrize(("failures", "is_open"), [(0, False), (9, False), (10, True)])
-def test_the_breaker_opens_after_ten_failures_in_a_row(failures: int, is_open: bool) -> None:
+@pytest.mark.parametrize(("failure_count", "is_open"), [(0, False), (9, False), (10, True)])
+def test_the_breaker_opens_after_ten_failures_in_a_row(failure_count: int, is_open: bool) -> None:
     breaker = Breaker()
-    for _ in range(failures):
+    for _ in range(failure_count):
         breaker.record_failure(0.0, 1.0)
     assert breaker.is_open is is_open
     assert (breaker.wait(1.0) == 0) is not is_open
@@ -33,7 +33,7 @@ def test_one_answer_among_failures_keeps_the_breaker_closed() -> None:
 
 
 def test_an_open_breaker_allows_one_probe_at_a_time() -> None:
-    breaker = break_open()
+    breaker = build_open_breaker()
     assert breaker.wait(0.5) == 0.5
     assert breaker.wait(1.0) == 0.0
     breaker.record_departure(1.0)
@@ -43,12 +43,12 @@ def test_an_open_breaker_allows_one_probe_at_a_time() -> None:
 
 
 def test_asking_for_the_waiting_time_does_not_use_the_probe() -> None:
-    breaker = break_open()
+    breaker = build_open_breaker()
     assert [breaker.wait(2.0), breaker.wait(3.0)] == [0.0, 0.0]
 
 
 def test_each_probe_that_fails_is_followed_by_a_longer_wait() -> None:
-    breaker, now, waits_s = break_open(), 0.0, []
+    breaker, now, waits_s = build_open_breaker(), 0.0, []
     for _ in range(7):
         waits_s.append(breaker.wait(now))
         now += waits_s[-1]
@@ -58,7 +58,7 @@ def test_each_probe_that_fails_is_followed_by_a_longer_wait() -> None:
 
 
 def test_a_failure_of_a_request_before_the_opening_does_not_count_for_the_probe() -> None:
-    breaker = break_open(failed_at=5.0)
+    breaker = build_open_breaker(failed_at=5.0)
     breaker.record_departure(6.0)
     breaker.record_failure(4.0, 6.5)
     assert breaker.wait(7.0) == inf
@@ -67,14 +67,14 @@ def test_a_failure_of_a_request_before_the_opening_does_not_count_for_the_probe(
 
 
 def test_an_inconclusive_probe_is_followed_by_another_probe() -> None:
-    breaker = break_open()
+    breaker = build_open_breaker()
     breaker.record_departure(1.0)
     breaker.record_inconclusive_attempt(1.0)
     assert (breaker.is_open, breaker.wait(1.0)) == (True, 0.0)
 
 
 @pytest.mark.parametrize(
-    ("failures", "has_given_up"),
+    ("failure_times", "has_given_up"),
     [
         ([0.0, 59.0], False),
         ([0.0, 60.0], False),  # no request was sent between the two failures
@@ -83,11 +83,11 @@ def test_an_inconclusive_probe_is_followed_by_another_probe() -> None:
         ([0.0, 20.0, 40.0, 70.0, 90.0], False),
     ],
 )
-def test_the_breaker_gives_up_after_a_minute_without_an_answer(failures: list[float], has_given_up: bool) -> None:
+def test_the_breaker_gives_up_after_a_minute_without_an_answer(failure_times: list[float], has_given_up: bool) -> None:
     breaker = Breaker()
-    for failed_at in failures:
+    for failed_at in failure_times:
         breaker.record_failure(failed_at, failed_at)
-    assert breaker.has_given_up(failures[-1]) is has_given_up
+    assert breaker.has_given_up(failure_times[-1]) is has_given_up
 
 
 def test_the_minute_without_an_answer_starts_again_after_an_answer() -> None:

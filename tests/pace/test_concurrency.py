@@ -21,9 +21,9 @@ def record_answers(
     return now
 
 
-@pytest.mark.parametrize(("ceiling", "expected"), [(0, 1), (1, 1), (10, 10), (64, 16), (512, 16)])
-def test_the_limit_begins_at_the_ceiling_or_at_16(ceiling: int, expected: int) -> None:
-    assert ConcurrencyLimit(ceiling).allowed_count == expected
+@pytest.mark.parametrize(("ceiling", "expected_limit"), [(0, 1), (1, 1), (10, 10), (64, 16), (512, 16)])
+def test_the_limit_begins_at_the_ceiling_or_at_16(ceiling: int, expected_limit: int) -> None:
+    assert ConcurrencyLimit(ceiling).allowed_count == expected_limit
 
 
 @pytest.mark.parametrize("ceiling", [1, 5, 100, 512])
@@ -58,17 +58,17 @@ def test_the_limit_does_not_grow_while_half_of_it_is_unused() -> None:
     assert limit.allowed_count == 16
 
 
-@pytest.mark.parametrize("factor", [1.5, 4, 100, 10_000])
-def test_the_limit_falls_while_round_trips_are_slow_and_stays_at_one_or_more(factor: float) -> None:
+@pytest.mark.parametrize("slowdown_factor", [1.5, 4, 100, 10_000])
+def test_the_limit_falls_while_round_trips_are_slow_and_stays_at_one_or_more(slowdown_factor: float) -> None:
     limit, lowest_limit = ConcurrencyLimit(512), 512
     now = record_answers(limit, 0.1, 1000)
     limit_before = limit.allowed_count
 
     for _ in range(200):
-        now = record_answers(limit, 0.1 * factor, 50, start_time=now, used_share=0.5)
+        now = record_answers(limit, 0.1 * slowdown_factor, 50, start_time=now, used_share=0.5)
         lowest_limit = min(lowest_limit, limit.allowed_count)
 
-    assert 1 <= lowest_limit <= limit_before / min(factor, 1.2)
+    assert 1 <= lowest_limit <= limit_before / min(slowdown_factor, 1.2)
 
 
 @pytest.mark.parametrize("noise_s", [0.0, 0.002])
@@ -109,27 +109,27 @@ def build_page_limit() -> ConcurrencyLimit:
 @dataclass(slots=True)
 class PageService:
     """A service that makes a page in `latency_s`, and at most `capacity` pages at a time. It refuses a request if
-    `refuses_above` requests are in flight."""
+    `refusal_threshold` requests are in flight."""
 
     latency_s: float
     capacity: int = 1000
-    refuses_above: int = 1000
+    refusal_threshold: int = 1000
 
-    def fetch(self, limit: ConcurrencyLimit, page_count: int) -> tuple[float, int]:
+    def fetch_pages(self, limit: ConcurrencyLimit, page_count: int) -> tuple[float, int]:
         """Fetch pages in virtual time within the limit. Return the seconds, and the number of refused requests."""
         now, refused_count, answered_count = 0.0, 0, 0
         in_flight: list[tuple[float, float, bool]] = []  # (time of the answer, time of sending, whether refused)
         free_times = [0.0] * self.capacity
         while answered_count < page_count:
             while len(in_flight) < limit.allowed_count:
-                if len(in_flight) >= self.refuses_above:
+                if len(in_flight) >= self.refusal_threshold:
                     heapq.heappush(in_flight, (now + 0.01, now, True))
                     continue
-                done_at = max(now, heapq.heappop(free_times)) + self.latency_s
-                heapq.heappush(free_times, done_at)
-                heapq.heappush(in_flight, (done_at, now, False))
-            event_at, sent_at, is_refused = in_flight[0]
-            now = event_at
+                ready_at = max(now, heapq.heappop(free_times)) + self.latency_s
+                heapq.heappush(free_times, ready_at)
+                heapq.heappush(in_flight, (ready_at, now, False))
+            answered_at, sent_at, is_refused = in_flight[0]
+            now = answered_at
             if is_refused:
                 refused_count += 1
                 limit.record_refused(sent_at, now)
@@ -143,7 +143,7 @@ class PageService:
 def test_many_pages_of_a_slow_service_are_soon_in_flight_together() -> None:
     limit = build_page_limit()
 
-    duration_s, _ = PageService(latency_s=0.3).fetch(limit, 200)
+    duration_s, _ = PageService(latency_s=0.3).fetch_pages(limit, 200)
 
     assert limit.allowed_count == 32
     assert duration_s < 200 * 0.3 / 20
@@ -153,21 +153,21 @@ def test_many_pages_of_a_slow_service_are_soon_in_flight_together() -> None:
 def test_pages_do_not_wait_in_a_queue_of_a_service_with_a_small_capacity(capacity: int) -> None:
     limit = build_page_limit()
 
-    duration_s, _ = PageService(0.1, capacity=capacity).fetch(limit, 400)
+    duration_s, _ = PageService(0.1, capacity=capacity).fetch_pages(limit, 400)
 
     assert duration_s < 1.05 * 400 * 0.1 / capacity
     assert 5 <= limit.allowed_count <= max(5, 2 * capacity)
 
 
-@pytest.mark.parametrize("refuses_above", [1, 2, 3, 10])
-def test_a_service_that_refuses_pages_is_kept_busy_and_seldom_refuses(refuses_above: int) -> None:
+@pytest.mark.parametrize("refusal_threshold", [1, 2, 3, 10])
+def test_a_service_that_refuses_pages_is_kept_busy_and_seldom_refuses(refusal_threshold: int) -> None:
     limit = build_page_limit()
 
-    duration_s, refused_count = PageService(0.1, refuses_above=refuses_above).fetch(limit, 400)
+    duration_s, refused_count = PageService(0.1, refusal_threshold=refusal_threshold).fetch_pages(limit, 400)
 
-    assert limit.allowed_count <= refuses_above + 1
+    assert limit.allowed_count <= refusal_threshold + 1
     assert refused_count < 40
-    assert duration_s < 2 * 400 * 0.1 / refuses_above
+    assert duration_s < 2 * 400 * 0.1 / refusal_threshold
 
 
 def test_a_refusal_of_a_request_from_before_the_last_fall_does_not_count() -> None:

@@ -22,45 +22,55 @@ CHANGE_CASES = [(0.02, 20, 10.0), (0.05, 50, 10.0), (0.1, 20, 15.0), (0.5, 20, 5
 
 def read_capacity(service: LimitedService) -> float:
     """Return the capacity in requests/s. The service works on a request for half of its round trip."""
-    return service.capacity / (service.rtt_s / 2)
+    return service.capacity / (service.round_trip_s / 2)
 
 
-def select_answered(requests: list[AnsweredRequest], since_s: float, until_s: float) -> list[AnsweredRequest]:
+def select_answered_requests(requests: list[AnsweredRequest], since_s: float, until_s: float) -> list[AnsweredRequest]:
     return [request for request in requests if since_s <= request.answered_at < until_s]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(("rtt_s", "capacity"), [(0.02, 4), (0.02, 20), (0.1, 20), (0.1, 100), (0.5, 4), (0.5, 20)])
-def test_a_service_is_kept_busy_without_a_queue(rtt_s: float, capacity: int, seed: int) -> None:
-    service = LimitedService("bucket", [(0, inf)], rtt_s, capacity=capacity)
-    found_s, max_round_trip_factor = TIMES_FOR_CAPACITY_FOUR[rtt_s] if capacity == 4 else PROMISED_TIMES
-    length_s = max(4.0, 20 * rtt_s)
+@pytest.mark.parametrize(
+    ("round_trip_s", "capacity"), [(0.02, 4), (0.02, 20), (0.1, 20), (0.1, 100), (0.5, 4), (0.5, 20)]
+)
+def test_a_service_is_kept_busy_without_a_queue(round_trip_s: float, capacity: int, seed: int) -> None:
+    service = LimitedService("bucket", [(0, inf)], round_trip_s, capacity=capacity)
+    search_s, max_round_trip_factor = TIMES_FOR_CAPACITY_FOUR[round_trip_s] if capacity == 4 else PROMISED_TIMES
+    length_s = max(4.0, 20 * round_trip_s)
 
-    requests = select_answered(run(LoadClient(), service, found_s + length_s, seed), found_s, found_s + length_s)
+    requests = select_answered_requests(
+        run(LoadClient(), service, search_s + length_s, seed), search_s, search_s + length_s
+    )
 
     assert len(requests) >= 0.95 * read_capacity(service) * length_s
-    assert median(request.answered_at - request.sent_at for request in requests) <= max_round_trip_factor * rtt_s
+    assert median(request.answered_at - request.sent_at for request in requests) <= max_round_trip_factor * round_trip_s
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(("rtt_s", "capacity", "change_limit_s"), CHANGE_CASES)
+@pytest.mark.parametrize(("round_trip_s", "capacity", "change_limit_s"), CHANGE_CASES)
 def test_a_service_that_becomes_four_times_slower_and_fast_again_is_kept_busy(
-    rtt_s: float, capacity: int, change_limit_s: float, seed: int
+    round_trip_s: float, capacity: int, change_limit_s: float, seed: int
 ) -> None:
     slow_from_s, fast_from_s, end_s = (period_number * 2 * change_limit_s for period_number in (1, 2, 3))
     service = LimitedService(
-        "bucket", [(0, inf)], rtt_s, capacity=capacity, rtt_steps=[(slow_from_s, 4 * rtt_s), (fast_from_s, rtt_s)]
+        "bucket",
+        [(0, inf)],
+        round_trip_s,
+        capacity=capacity,
+        round_trip_steps=[(slow_from_s, 4 * round_trip_s), (fast_from_s, round_trip_s)],
     )
 
     requests = run(LoadClient(), service, end_s, seed)
 
-    for since_s, factor in ((0, 1), (slow_from_s, 4), (fast_from_s, 1)):
-        requests_after_change = select_answered(requests, since_s + change_limit_s, since_s + 2 * change_limit_s)
-        assert len(requests_after_change) >= 0.9 * read_capacity(service) / factor * change_limit_s
+    for since_s, slowdown_factor in ((0, 1), (slow_from_s, 4), (fast_from_s, 1)):
+        requests_after_change = select_answered_requests(
+            requests, since_s + change_limit_s, since_s + 2 * change_limit_s
+        )
+        assert len(requests_after_change) >= 0.9 * read_capacity(service) / slowdown_factor * change_limit_s
 
 
 def test_a_limit_of_a_thousand_requests_a_second_is_used_with_round_trips_of_half_a_second() -> None:
-    service = LimitedService("bucket", [(0, 1000)], rtt_s=0.5)
+    service = LimitedService("bucket", [(0, 1000)], round_trip_s=0.5)
 
     steady_counts = add_counts([count_requests(run(LoadClient(), service, 91, seed), 1000, 70, 90) for seed in SEEDS])
     assert steady_counts.goodput >= 0.93  # measured with 32 seeds: 0.96

@@ -14,7 +14,7 @@ from tests.pace.matrix import (
     DATE_PAUSE,
     FIRST_MINUTE_S,
     SHARED,
-    TWO_TOKENS,
+    TWO_TOKENS_SPAN_S,
     Cell,
     compute_means,
     list_cells,
@@ -114,7 +114,7 @@ def test_a_later_run_begins_at_the_limit_of_an_earlier_run(pause_s: float | None
 
 
 def test_a_fast_client_beside_another_client_uses_a_third_of_its_share_despite_long_pauses() -> None:
-    cell = Cell("bucket", TWO_TOKENS, 30.0, 500.0, 0.3, SHARED)
+    cell = Cell("bucket", TWO_TOKENS_SPAN_S, 30.0, 500.0, 0.3, SHARED)
     assert (
         measure(cell, play(cell, RateController(), length_s=CHANGE_END_S[SHARED])).goodput_beside_other_client >= 0.33
     )
@@ -129,7 +129,7 @@ def test_a_limit_that_falls_early_is_doubted_only_once(
     """The requests before the fall contradict the lower limit until the controller forgets these requests."""
     monkeypatch.setattr(matrix, "CHANGE_BEGIN_S", 40)
     monkeypatch.setattr(matrix, "CHANGE_END_S", {SHARED: 1000, CHANGED: 1000})
-    cell = Cell("bucket", TWO_TOKENS, pause_s, rate, 0.02, scene)
+    cell = Cell("bucket", TWO_TOKENS_SPAN_S, pause_s, rate, 0.02, scene)
     play_counts = play(cell, RateController(), length_s=400)
     served_count, refused_count = sum(play_counts.served_counts[100:400]), sum(play_counts.refused_counts[100:400])
     allowed_count = (

@@ -86,14 +86,14 @@ def test_the_rate_does_not_grow_beyond_a_known_limit_while_few_requests_are_sent
 
 
 def test_refusals_of_requests_from_before_a_cut_do_not_cut_the_rate_again() -> None:
-    cut_times = list[float]()
+    rate_cut_times = list[float]()
 
     class RecordingClient(RateOnlyClient):
         def admit(self, now: float) -> float:
             previous_rate = self.rate_controller.rate
             wait_s = super().admit(now)
             if self.rate_controller.rate < previous_rate:
-                cut_times.append(now)
+                rate_cut_times.append(now)
             return wait_s
 
     round_trip_s = 1.0
@@ -102,10 +102,10 @@ def test_refusals_of_requests_from_before_a_cut_do_not_cut_the_rate_again() -> N
     late_refusals = [
         request
         for request in requests
-        if request.sent_at < cut_times[0] < request.answered_at and not request.is_served
+        if request.sent_at < rate_cut_times[0] < request.answered_at and not request.is_served
     ]
     assert len(late_refusals) > 50, "the refusals of half a second arrive after the cut"
-    assert all(next_cut_at - cut_at >= 0.9 * round_trip_s for cut_at, next_cut_at in pairwise(cut_times))
+    assert all(next_cut_at - cut_at >= 0.9 * round_trip_s for cut_at, next_cut_at in pairwise(rate_cut_times))
 
 
 @pytest.mark.parametrize("seed", range(1, 4))
@@ -193,11 +193,13 @@ def test_a_run_that_begins_during_an_outage_continues_at_the_limit_of_the_last_r
 
 
 @pytest.mark.parametrize("pause_s", [0.0, 1.0, 30.0])
-@pytest.mark.parametrize("days", [7, 30, 3650])
+@pytest.mark.parametrize("day_count", [7, 30, 3650])
 @pytest.mark.parametrize("rate", [2.0, 100.0])
-def test_a_limit_that_was_found_long_ago_slows_a_run_only_for_seconds(rate: float, days: int, pause_s: float) -> None:
+def test_a_limit_that_was_found_long_ago_slows_a_run_only_for_seconds(
+    rate: float, day_count: int, pause_s: float
+) -> None:
     found_limit = FoundLimit(0.95 * rate, 1.05 * rate, pause_s, 0)
-    client = RateOnlyClient(RateController(found_limit=found_limit, found_limit_age_s=days * 86_400.0))
+    client = RateOnlyClient(RateController(found_limit=found_limit, found_limit_age_s=day_count * 86_400.0))
 
     requests = run(
         client, LimitedService("bucket", [(0, rate)], ROUND_TRIP_S, retry_after_s=pause_s or None), 30, seed=1
@@ -232,22 +234,22 @@ def test_pages_before_the_first_refusal_allow_at_most_twice_their_own_rate() -> 
 def test_a_random_refusal_does_not_raise_the_lower_bound_of_a_limit() -> None:
     controller = RateController(ceiling=50)
 
-    def send(now: float) -> float:
+    def send_when_admitted(now: float) -> float:
         while (wait_s := controller.admit(now)) > 0:
             now += wait_s
         return now
 
-    sent_at = [send(0.0)]
+    sent_at = [send_when_admitted(0.0)]
     for _ in range(3):
-        sent_at.append(send(sent_at[-1]))
+        sent_at.append(send_when_admitted(sent_at[-1]))
     controller.record_refused(sent_at[0], sent_at[-1] + 0.1, retry_after_s=1.0)
     for served_sent_at in sent_at[1:]:
         controller.record_served(served_sent_at, sent_at[-1] + 0.15)  # so the refusal was random
     now = sent_at[-1] + 1.2
     for _ in range(150):
-        now = send(now)
+        now = send_when_admitted(now)
         controller.record_served(now, now + ROUND_TRIP_S)
-    controller.record_refused(send(now), now + ROUND_TRIP_S, retry_after_s=2.5)
+    controller.record_refused(send_when_admitted(now), now + ROUND_TRIP_S, retry_after_s=2.5)
 
     assert controller.found_limit is not None
     assert controller.found_limit.low_rate == pytest.approx((150 / 5.5 * 50) ** 0.5, rel=0.1)  # the mean of the bounds

@@ -30,13 +30,13 @@ class PlayedController:
     sent_times: list[float] = field(default_factory=list)
 
     def apply_event(self, event: Event) -> None:
-        kind, delay_s, index, pause_s = event
+        event_kind, delay_s, index, pause_s = event
         self.now += delay_s
-        if kind == "admit":
+        if event_kind == "admit":
             self._admit()
         elif self.sent_times:
             sent_at = self.sent_times.pop(index % len(self.sent_times))
-            if kind == "served":
+            if event_kind == "served":
                 self.controller.record_served(sent_at, self.now)
             else:
                 self.controller.record_refused(sent_at, self.now, pause_s)

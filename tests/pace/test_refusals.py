@@ -4,7 +4,7 @@ import pytest
 
 from connector.pace.refusals import SERIES_LENGTH, TemporaryRefusals
 
-KIND = "200 Too many requests"
+REFUSAL_KIND = "200 Too many requests"
 
 
 @pytest.mark.parametrize(("sent_at", "is_final"), [(1.0, False), (3.0, True)])
@@ -15,10 +15,10 @@ def test_a_kind_is_final_if_most_creates_are_refused_after_the_pace_has_found_a_
     refusals = TemporaryRefusals()
     refusals.record_accepted(0.0)
     for _ in range(SERIES_LENGTH):
-        refusals.record_refused(KIND, 0.0, 0.1)
+        refusals.record_refused(REFUSAL_KIND, 0.0, 0.1)
     for _ in range(19):
         refusals.record_accepted(sent_at)
-        refusals.record_refused(KIND, sent_at, sent_at + 0.1)
+        refusals.record_refused(REFUSAL_KIND, sent_at, sent_at + 0.1)
     for _ in range(4):
-        refusals.record_refused(KIND, sent_at, sent_at + 0.1)
-    assert (refusals.is_final_kind(KIND), refusals.may_be_temporary(KIND)) == (is_final, not is_final)
+        refusals.record_refused(REFUSAL_KIND, sent_at, sent_at + 0.1)
+    assert (refusals.is_final_kind(REFUSAL_KIND), refusals.may_be_temporary(REFUSAL_KIND)) == (is_final, not is_final)

@@ -45,22 +45,23 @@ class LimitedService:
     """A service with a limit of `kind`. `rate_steps` has the times and rates of the limit ((s, requests/s), the first
     at 0).
 
-    `rtt_s` is the round trip of a request that does not wait, and `rtt_steps` has later values ((s, s)). The service
-    works on at most `capacity` requests at once, for the second half of their round trip. Other requests wait.
+    `round_trip_s` is the round trip of a request that does not wait, and `round_trip_steps` has later values ((s, s)).
+    The service works on at most `capacity` requests at once, for the second half of their round trip. Other requests
+    wait.
     `random_refusal_share` is the share of requests that is refused at random. At each time of `list_request_times`, the
-    client also sends a request of another kind, which the same limit counts if `limits_list_requests`.
+    client also sends a request of another kind, which the same limit counts if `are_list_requests_limited`.
     """
 
     kind: str
     rate_steps: Sequence[tuple[float, float]]
-    rtt_s: float
+    round_trip_s: float
     window_s: float = 1.0
     retry_after_s: float | None = None
     capacity: float = inf
     random_refusal_share: float = 0.0
-    rtt_steps: Sequence[tuple[float, float]] = ()
+    round_trip_steps: Sequence[tuple[float, float]] = ()
     list_request_times: Sequence[float] = ()
-    limits_list_requests: bool = True
+    are_list_requests_limited: bool = True
 
     def build_limiter_at(self, rate: float) -> RateLimiter:
         """Return the limiter with this rate."""
@@ -89,8 +90,8 @@ class _Simulation:
     def __init__(self, client: Client, service: LimitedService, length_s: float, rng: random.Random) -> None:
         self._client, self._service, self._length_s, self._random = client, service, length_s, rng
         self._offset = rng.uniform(0, _MAX_WINDOW_OFFSET_S)
-        self._rate_steps, self._rtt_steps = deque(service.rate_steps), deque(service.rtt_steps)
-        self._rtt_s = service.rtt_s
+        self._rate_steps, self._round_trip_steps = deque(service.rate_steps), deque(service.round_trip_steps)
+        self._round_trip_s = service.round_trip_s
         self._events: list[tuple[float, int, _HandleEvent, float]] = []
         self._event_numbers = count()
         self._in_flight_count = 0
@@ -112,8 +113,8 @@ class _Simulation:
                 break
             while self._rate_steps and now >= self._rate_steps[0][0]:
                 self._apply_rate_step()
-            while self._rtt_steps and now >= self._rtt_steps[0][0]:
-                _, self._rtt_s = self._rtt_steps.popleft()
+            while self._round_trip_steps and now >= self._round_trip_steps[0][0]:
+                _, self._round_trip_s = self._round_trip_steps.popleft()
             handle_event(now, sent_at)
         return self._answered_requests
 
@@ -132,7 +133,7 @@ class _Simulation:
                 self._schedule_sending(now, now + wait_s)
                 return
             self._in_flight_count += 1
-            self._schedule(now + self._rtt_s / 2, self._on_arrival, now)
+            self._schedule(now + self._round_trip_s / 2, self._on_arrival, now)
 
     def _schedule_sending(self, now: float, due_at: float) -> None:
         """Plan to send at the time `due_at`, unless a plan for this time exists."""
@@ -145,10 +146,10 @@ class _Simulation:
             self._send(now)
 
     def _on_arrival(self, now: float, sent_at: float) -> None:
-        is_faulty = (
+        is_random_refusal = (
             self._service.random_refusal_share > 0 and self._random.random() < self._service.random_refusal_share
         )
-        if is_faulty or self._limiter.admit(now + self._offset) > 0:
+        if is_random_refusal or self._limiter.admit(now + self._offset) > 0:
             self._schedule(now + self._draw_return_time(), self._on_refused, sent_at)
         elif self._worked_on_count < self._service.capacity:
             self._begin_work(now, sent_at)
@@ -160,7 +161,7 @@ class _Simulation:
         self._schedule(now + self._draw_return_time(), self._on_served, sent_at)
 
     def _draw_return_time(self) -> float:
-        return self._rtt_s / 2 * self._random.uniform(1 - _JITTER_SHARE, 1 + _JITTER_SHARE)
+        return self._round_trip_s / 2 * self._random.uniform(1 - _JITTER_SHARE, 1 + _JITTER_SHARE)
 
     def _on_served(self, now: float, sent_at: float) -> None:
         self._worked_on_count -= 1
@@ -182,7 +183,7 @@ class _Simulation:
 
     def _on_list_request(self, now: float, _sent_at: float) -> None:
         self._client.record_list_request(now)
-        if self._service.limits_list_requests:
+        if self._service.are_list_requests_limited:
             self._limiter.admit(now + self._offset)
 
     def _end_request(self, request: AnsweredRequest) -> None:

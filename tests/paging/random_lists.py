@@ -80,6 +80,6 @@ def build_long_list(seed: int) -> SimulatedList:
         touch_chance=change_rate * random.choice((0, 0, 0.5, 1)),
         max_changes_per_request=random.choice((1, 1, 3, limit // 12)),
         middle_insert_share=random.choice((0, 0, 0.5)),
-        change_place=random.choice(("anywhere", "head", "middle", "end")),
+        change_position=random.choice(("anywhere", "head", "middle", "end")),
         filter_mode=random.choice(("work", "work", "ignored", "incomplete")),
     )

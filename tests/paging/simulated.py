@@ -45,7 +45,7 @@ class SimulatedList:
     does not change and is answered correctly."""
 
     random: Random
-    count: int  # number of subscribers before the first request
+    subscriber_count: int  # number of subscribers before the first request
     order: str = "id"  # see `_sort_ids`
     limit: int = 20  # the largest limit that the service accepts
     insert_chance: float = 0.0
@@ -53,7 +53,7 @@ class SimulatedList:
     touch_chance: float = 0.0  # the chance that the `is_active` of a subscriber changes
     max_changes_per_request: int = 1  # the largest number of changes of each kind between two requests
     middle_insert_share: float = 0.0  # share of inserts with an id among the existing ids
-    change_place: str = "anywhere"  # anywhere (inserts at the end), or head, middle or end of the ids
+    change_position: str = "anywhere"  # anywhere (inserts at the end), or head, middle or end of the ids
     total_mode: str = "correct"  # TotalCount: correct, cap, page_cap, wrong, sometimes_wrong, none
     paging_mode: str = "correct"
     """`correct`; `offset_rounded_down`: the offset is rounded down to a multiple of the limit; `offset_ignored`;
@@ -63,7 +63,7 @@ class SimulatedList:
     filter_mode: str = "work"
     """How filters work. `work`: correctly. `ignored`: the list ignores them. `incomplete`: they leave some subscribers
     out. `small`: they work only for limits below a page."""
-    window: int = 0  # the size of a result window; 0: no window
+    window_size: int = 0  # the size of a result window; 0: no window
     replica_lags: tuple[int, ...] = ()  # lags in requests; one of the replicas answers each request
     id_steps: tuple[int, ...] = (10,)  # the possible differences between an id and the next id
     is_homogeneous: bool = False  # all subscribers are active, in one base, and without a gender
@@ -86,7 +86,7 @@ class SimulatedList:
 
     def __post_init__(self) -> None:
         new_id = 1
-        for _ in range(self.count):
+        for _ in range(self.subscriber_count):
             self._insert_row(new_id)
             new_id += self.random.choice(self.id_steps)
         self.always_listed_ids = set(self.ids)
@@ -103,11 +103,11 @@ class SimulatedList:
         applied_offset = self._choose_offset(offset, applied_limit)
         ids = self._read_replica(self.random.choice(self.replica_lags)) if self.replica_lags else self.ids
         if self.hidden_classes:
-            hidden_classes = [class_ for class_ in self.hidden_classes if class_ not in filters]
+            hidden_classes = [hidden_class for hidden_class in self.hidden_classes if hidden_class not in filters]
             ids = [
                 subscriber_id
                 for subscriber_id in ids
-                if not any(self.matches(subscriber_id, (class_,)) for class_ in hidden_classes)
+                if not any(self.matches(subscriber_id, (hidden_class,)) for hidden_class in hidden_classes)
             ]
         if self.lost_shard_chance and self.random.random() < self.lost_shard_chance:
             shard = self.random.randrange(5)
@@ -122,28 +122,28 @@ class SimulatedList:
                 subscriber_id for subscriber_id in result_ids if subscriber_id % 1000 < 1000 * self.duplicate_share
             ]
             result_ids = sorted([*result_ids, *duplicate_ids])
-        result_ids = result_ids[: self.window] if self.window else result_ids
+        result_ids = result_ids[: self.window_size] if self.window_size else result_ids
         row_count = applied_limit // 2 or 1 if self.paging_mode == "half_pages" else applied_limit
         page_ids = result_ids[applied_offset : applied_offset + row_count]
         if self.order == "page_sorted":
             page_ids = sorted(page_ids)
-        total = self._choose_total(len(result_ids))
+        total_count = self._choose_total(len(result_ids))
         if not self.has_echoes:
-            return page_ids, total, None, None
-        return page_ids, total, applied_offset if self.paging_mode == "offset_limited" else offset, applied_limit
+            return page_ids, total_count, None, None
+        return page_ids, total_count, applied_offset if self.paging_mode == "offset_limited" else offset, applied_limit
 
     def _read_replica(self, lag: int) -> list[int]:
         """Return the ids that were listed `lag` requests ago."""
-        time = self.request_count - lag
+        request_number = self.request_count - lag
         existing_ids = [
             subscriber_id
             for subscriber_id in self.ids
-            if self.inserted_at[subscriber_id] <= time or not self.inserted_at[subscriber_id]
+            if self.inserted_at[subscriber_id] <= request_number or not self.inserted_at[subscriber_id]
         ]
         return existing_ids + [
             subscriber_id
             for subscriber_id, deleted_at in self.deleted_at.items()
-            if deleted_at > time and self.inserted_at[subscriber_id] <= time
+            if deleted_at > request_number and self.inserted_at[subscriber_id] <= request_number
         ]
 
     def _choose_offset(self, offset: int, limit: int) -> int:
@@ -168,13 +168,13 @@ class SimulatedList:
             return True
         return all(value not in (False, "") for name, value in filters if name != "base_id")
 
-    def _choose_total(self, count: int) -> int | None:
+    def _choose_total(self, subscriber_count: int) -> int | None:
         return {
-            "correct": count,
-            "cap": min(count, 2 * self.limit),
-            "page_cap": min(count, self.limit),
-            "wrong": count + 3,
-            "sometimes_wrong": count + self.random.choice((-1, 0, 0, 1)),
+            "correct": subscriber_count,
+            "cap": min(subscriber_count, 2 * self.limit),
+            "page_cap": min(subscriber_count, self.limit),
+            "wrong": subscriber_count + 3,
+            "sometimes_wrong": subscriber_count + self.random.choice((-1, 0, 0, 1)),
             "none": None,
         }[self.total_mode]
 
@@ -206,7 +206,9 @@ class SimulatedList:
         for _ in range(self.max_changes_per_request):
             if self.random.random() < self.insert_chance:
                 is_in_middle = self.random.random() < self.middle_insert_share
-                self._insert_row(self.random.randrange(10 * self.count + 10) if is_in_middle else self._choose_new_id())
+                self._insert_row(
+                    self.random.randrange(10 * self.subscriber_count + 10) if is_in_middle else self._choose_new_id()
+                )
             if self.ids and self.random.random() < self.delete_chance:
                 deleted_id = self._choose_old_id()
                 self.ids.remove(deleted_id)
@@ -220,16 +222,16 @@ class SimulatedList:
                 self.people[touched_id]["is_active"] = not self.people[touched_id]["is_active"]
 
     def _choose_new_id(self) -> int:
-        if self.change_place == "head":
+        if self.change_position == "head":
             return min(self.ids, default=0) - 1
-        if self.change_place == "middle":
+        if self.change_position == "middle":
             return 1 + sorted(self.ids)[len(self.ids) // 2] if self.ids else 1
         return max(self.ids, default=0) + self.random.choice(self.id_steps)
 
     def _choose_old_id(self) -> int:
-        if self.change_place == "anywhere":
+        if self.change_position == "anywhere":
             return self.random.choice(self.ids)
-        return sorted(self.ids)[{"head": 0, "middle": len(self.ids) // 2, "end": -1}[self.change_place]]
+        return sorted(self.ids)[{"head": 0, "middle": len(self.ids) // 2, "end": -1}[self.change_position]]
 
     def _insert_row(self, new_id: int) -> None:
         if new_id in self.ever_listed_ids:
@@ -253,12 +255,12 @@ class ReadingResult:
     """The certificate and the ids that a reading of the simulated list returned."""
 
     certificate: Certificate
-    sweeps: dict[int, list[int]]  # the new ids of each sweep, in the order of the answers
+    new_ids_by_sweep: dict[int, list[int]]  # the new ids of each sweep, in the order of the answers
     max_in_flight_count: int = 1  # the largest number of pages in flight
 
     @property
     def listed_ids(self) -> list[int]:
-        return self.sweeps[max(self.sweeps)] if self.sweeps else []
+        return self.new_ids_by_sweep[max(self.new_ids_by_sweep)] if self.new_ids_by_sweep else []
 
     def is_false(self, simulated_list: SimulatedList) -> bool:
         """Return whether the certificate is false: it says that the reading is complete, although the reading lacks a
@@ -307,7 +309,7 @@ class PagesInFlight:
 
 def read_list(simulated_list: SimulatedList, limit: int = 1000, *, pages_ahead_count: int = 0) -> ReadingResult:
     """Read the whole simulated list. Request up to `pages_ahead_count` pages beyond the next page in advance."""
-    pager, sweeps, in_flight, max_in_flight_count = (
+    pager, new_ids_by_sweep, pages_in_flight, max_in_flight_count = (
         Pager(limit),
         dict[int, list[int]](),
         PagesInFlight(simulated_list),
@@ -315,15 +317,15 @@ def read_list(simulated_list: SimulatedList, limit: int = 1000, *, pages_ahead_c
     )
     while (page := pager.decide_next_page()) is not None:
         assert simulated_list.request_count < 20_000, "reading the list does not end"
-        in_flight.update([page, *pager.decide_pages_ahead(pages_ahead_count)], is_unchanging=pager.is_unchanging)
-        max_in_flight_count = max(max_in_flight_count, len(in_flight.pages))
-        ids, total, offset, echoed_limit = in_flight.receive_first()
+        pages_in_flight.update([page, *pager.decide_pages_ahead(pages_ahead_count)], is_unchanging=pager.is_unchanging)
+        max_in_flight_count = max(max_in_flight_count, len(pages_in_flight.pages))
+        ids, total_count, offset, echoed_limit = pages_in_flight.receive_first()
         new_row_mask = pager.add_page(
             np.array(ids, dtype=np.int64),
-            total_count=total,
+            total_count=total_count,
             offset=offset,
             limit=echoed_limit,
         )
         new_ids = [subscriber_id for subscriber_id, is_new in zip(ids, new_row_mask, strict=True) if is_new]
-        sweeps.setdefault(page.sweep_number, []).extend(new_ids)
-    return ReadingResult(pager.certify(STARTED_AT, FINISHED_AT), sweeps, max_in_flight_count)
+        new_ids_by_sweep.setdefault(page.sweep_number, []).extend(new_ids)
+    return ReadingResult(pager.certify(STARTED_AT, FINISHED_AT), new_ids_by_sweep, max_in_flight_count)

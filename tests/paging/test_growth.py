@@ -11,7 +11,7 @@ from connector.listing.findings import Answer, ListReading, decide_evidence, fin
 from connector.paging.certificate import Certificate, CertificateReason, CertificateVerdict, EvidenceResult, Order
 from connector.service.wire import ListPage, ListQuery
 
-AT = datetime(2026, 11, 26, tzinfo=UTC)
+READ_AT = datetime(2026, 11, 26, tzinfo=UTC)
 
 
 def build_reading(ids: list[int], order: Order, load_base_id: int = 7) -> ListReading:
@@ -27,8 +27,8 @@ def build_reading(ids: list[int], order: Order, load_base_id: int = 7) -> ListRe
         0,
         0,
         {},
-        AT,
-        AT,
+        READ_AT,
+        READ_AT,
     )
     class_counts: dict[str, dict[object, int]] = {
         "gender": {"": len(ids)},
@@ -49,44 +49,60 @@ def answer_all(
     reading: ListReading,
     listed_ids: list[int],
     *,
-    shows_newcomers: bool = True,
+    has_working_id_filter: bool = True,
     base_8_ids: Collection[int] = (),
-    hides_base_8: bool = False,
-    added_per_answer: int = 0,
+    is_base_8_hidden: bool = False,
+    added_count_per_answer: int = 0,
 ) -> list[Answer]:
-    """Answer every request for evidence as a service that lists these ids. `shows_newcomers`: the filter Id works. The
-    subscribers of `base_8_ids` are in base 8, the others in base 7. With `hides_base_8`, only a request with the BaseId
-    8 shows base 8. `added_per_answer`: the number of subscribers that are added to base 8 before each answer."""
+    """Answer every request for evidence as a service that lists these ids. The subscribers of `base_8_ids` are in base
+    8, the others in base 7. If `is_base_8_hidden`, only a request with the BaseId 8 shows base 8.
+    `added_count_per_answer` is the number of subscribers that are added to base 8 before each answer."""
     answers: list[Answer] = []
     listed_ids, base_8_ids = list(listed_ids), set(base_8_ids)
     while questions := plan_questions(reading, answers):
         for question in questions:
             query = question.query
-            added_ids = range(len(listed_ids) + 1, len(listed_ids) + added_per_answer + 1)
+            added_ids = range(len(listed_ids) + 1, len(listed_ids) + added_count_per_answer + 1)
             is_descending = reading.certificate.order is Order.ID_DESC
             listed_ids = [*added_ids[::-1], *listed_ids] if is_descending else [*listed_ids, *added_ids]
             base_8_ids |= set(added_ids)
-            ids = [
-                listed_id for listed_id in listed_ids if query.id is None or (query.id == listed_id and shows_newcomers)
+            shown_ids = [
+                listed_id
+                for listed_id in listed_ids
+                if query.id is None or (query.id == listed_id and has_working_id_filter)
             ]
-            ids = ids if query.gender in (None, "") and query.is_active is not False else []
-            bases = {subscriber_id: 8 if subscriber_id in base_8_ids else 7 for subscriber_id in ids}
+            shown_ids = shown_ids if query.gender in (None, "") and query.is_active is not False else []
+            base_id_by_subscriber = {
+                subscriber_id: 8 if subscriber_id in base_8_ids else 7 for subscriber_id in shown_ids
+            }
             if query.base_id is not None:
-                ids = [subscriber_id for subscriber_id in ids if bases[subscriber_id] == query.base_id]
-            elif hides_base_8:
-                ids = [subscriber_id for subscriber_id in ids if bases[subscriber_id] == 7]
+                shown_ids = [
+                    subscriber_id
+                    for subscriber_id in shown_ids
+                    if base_id_by_subscriber[subscriber_id] == query.base_id
+                ]
+            elif is_base_8_hidden:
+                shown_ids = [subscriber_id for subscriber_id in shown_ids if base_id_by_subscriber[subscriber_id] == 7]
             rows = [
-                {"Id": subscriber_id, "Gender": "", "IsActive": True, "Base": {"Id": bases[subscriber_id]}}
-                for subscriber_id in ids[query.offset : query.offset + query.limit]
+                {
+                    "Id": subscriber_id,
+                    "Gender": "",
+                    "IsActive": True,
+                    "Base": {"Id": base_id_by_subscriber[subscriber_id]},
+                }
+                for subscriber_id in shown_ids[query.offset : query.offset + query.limit]
             ]
-            answers.append(Answer(question, ListPage(rows, len(ids), query.offset, query.limit)))
+            answers.append(Answer(question, ListPage(rows, len(shown_ids), query.offset, query.limit)))
     return answers
 
 
 @pytest.mark.parametrize("order", [Order.ID, Order.ID_DESC])
-@pytest.mark.parametrize("size", [1, 10, 2500])
-def test_new_subscribers_beyond_the_largest_id_do_not_contradict_a_list(size: int, order: Order) -> None:
-    listed_ids, existing_ids = list(range(1, size + 1)), list(range(1, size + size // 10 + 20))
+@pytest.mark.parametrize("subscriber_count", [1, 10, 2500])
+def test_new_subscribers_beyond_the_largest_id_do_not_contradict_a_list(subscriber_count: int, order: Order) -> None:
+    listed_ids, existing_ids = (
+        list(range(1, subscriber_count + 1)),
+        list(range(1, subscriber_count + subscriber_count // 10 + 20)),
+    )
     if order is Order.ID_DESC:
         listed_ids, existing_ids = listed_ids[::-1], existing_ids[::-1]
     reading = build_reading(listed_ids, order)
@@ -95,50 +111,56 @@ def test_new_subscribers_beyond_the_largest_id_do_not_contradict_a_list(size: in
 
 
 @pytest.mark.parametrize("order", [Order.ID, Order.ID_DESC])
-@pytest.mark.parametrize("size", [0, 1, 10, 2500])
+@pytest.mark.parametrize("subscriber_count", [0, 1, 10, 2500])
 @pytest.mark.parametrize("added_count", [1, 2, 40])
 def test_a_base_that_gets_its_first_subscribers_is_hidden_only_if_the_list_hides_the_base(
-    added_count: int, size: int, order: Order
+    added_count: int, subscriber_count: int, order: Order
 ) -> None:
-    added_ids = list(range(size + 1, size + added_count + 1))
-    listed_ids, existing_ids = list(range(1, size + 1)), list(range(1, size + added_count + 1))
+    added_ids = list(range(subscriber_count + 1, subscriber_count + added_count + 1))
+    listed_ids, existing_ids = list(range(1, subscriber_count + 1)), list(range(1, subscriber_count + added_count + 1))
     if order is Order.ID_DESC:
         listed_ids, existing_ids = listed_ids[::-1], existing_ids[::-1]
     reading = build_reading(listed_ids, order, load_base_id=8)
-    for hides_base_8 in (False, True):
-        answers = answer_all(reading, existing_ids, base_8_ids=added_ids, hides_base_8=hides_base_8)
-        assert (("base_id", 8) in find_hidden_classes(reading, answers)) is hides_base_8
+    for is_base_8_hidden in (False, True):
+        answers = answer_all(reading, existing_ids, base_8_ids=added_ids, is_base_8_hidden=is_base_8_hidden)
+        assert (("base_id", 8) in find_hidden_classes(reading, answers)) is is_base_8_hidden
         findings = decide_evidence(reading, answers)
-        if size:  # if an empty list gets subscribers before the evidence is complete, the list is read again
-            assert any(finding.evidence_result is EvidenceResult.CONTRADICTS for finding in findings) is hides_base_8
+        if (
+            subscriber_count
+        ):  # if an empty list gets subscribers before the evidence is complete, the list is read again
+            assert (
+                any(finding.evidence_result is EvidenceResult.CONTRADICTS for finding in findings) is is_base_8_hidden
+            )
 
 
 @pytest.mark.parametrize("order", [Order.ID, Order.ID_DESC])
-@pytest.mark.parametrize("size", [0, 1, 10, 2500])
-@pytest.mark.parametrize("added_per_answer", [1, 2, 5])
+@pytest.mark.parametrize("subscriber_count", [0, 1, 10, 2500])
+@pytest.mark.parametrize("added_count_per_answer", [1, 2, 5])
 def test_a_base_that_grows_while_evidence_is_gathered_is_hidden_only_if_the_list_hides_it(
-    added_per_answer: int, size: int, order: Order
+    added_count_per_answer: int, subscriber_count: int, order: Order
 ) -> None:
-    ids = list(range(1, size + 1))
+    ids = list(range(1, subscriber_count + 1))
     reading = build_reading(ids[::-1] if order is Order.ID_DESC else ids, order, load_base_id=8)
     listed_ids = ids[::-1] if order is Order.ID_DESC else ids
-    for hides_base_8 in (False, True):
-        answers = answer_all(reading, listed_ids, hides_base_8=hides_base_8, added_per_answer=added_per_answer)
-        assert (("base_id", 8) in find_hidden_classes(reading, answers)) is hides_base_8
+    for is_base_8_hidden in (False, True):
+        answers = answer_all(
+            reading, listed_ids, is_base_8_hidden=is_base_8_hidden, added_count_per_answer=added_count_per_answer
+        )
+        assert (("base_id", 8) in find_hidden_classes(reading, answers)) is is_base_8_hidden
 
 
 def test_look_ups_by_id_prove_the_end_of_a_list_only_if_the_filter_id_works() -> None:
     ids = list(range(1, 2501))
-    for shows_newcomers, expected_meaning in ((True, EvidenceResult.AGREES), (False, EvidenceResult.NOTHING)):
+    for has_working_id_filter, expected_result in ((True, EvidenceResult.AGREES), (False, EvidenceResult.NOTHING)):
         reading = build_reading(ids, Order.ID)
-        findings = decide_evidence(reading, answer_all(reading, ids, shows_newcomers=shows_newcomers))
-        assert [finding.evidence_result for finding in findings if finding.topic == "ids"] == [expected_meaning]
+        findings = decide_evidence(reading, answer_all(reading, ids, has_working_id_filter=has_working_id_filter))
+        assert [finding.evidence_result for finding in findings if finding.topic == "ids"] == [expected_result]
 
 
 @pytest.mark.parametrize("order", [Order.ID, Order.ID_DESC])
-@pytest.mark.parametrize("size", [10, 2500])
-def test_unlisted_subscribers_between_listed_subscribers_contradict_a_list(size: int, order: Order) -> None:
-    listed_ids, existing_ids = list(range(2, 2 * size + 1, 2)), list(range(1, 2 * size + 20))
+@pytest.mark.parametrize("subscriber_count", [10, 2500])
+def test_unlisted_subscribers_between_listed_subscribers_contradict_a_list(subscriber_count: int, order: Order) -> None:
+    listed_ids, existing_ids = list(range(2, 2 * subscriber_count + 1, 2)), list(range(1, 2 * subscriber_count + 20))
     if order is Order.ID_DESC:
         listed_ids, existing_ids = listed_ids[::-1], existing_ids[::-1]
     reading = build_reading(listed_ids, order)

@@ -30,11 +30,11 @@ def test_a_filter_matches_rows_with_the_requested_values() -> None:
         ({"first_name": "Ann", "last_name": "Lee"}, {"FirstName": "Ann", "LastName": "Lee"}, True),
         ({"first_name": "Ann", "last_name": "Lee"}, {"FirstName": "Ann", "LastName": "Li"}, False),
     ]
-    for filters, wire, is_match in cases:
-        match = build_row_matcher(filters)
+    for filters, subscriber_object, is_match in cases:
+        match_rows = build_row_matcher(filters)
 
-        assert match is not None
-        assert match(lambda name: [read_field(wire, name)]).tolist() == [is_match]  # noqa: B023 - called at once
+        assert match_rows is not None
+        assert match_rows(lambda name: [read_field(subscriber_object, name)]).tolist() == [is_match]  # noqa: B023 - called at once
 
 
 def test_a_query_without_filters_has_no_match_function() -> None:

@@ -17,7 +17,7 @@ from connector.paging.overlap import (
 PREVIOUS_IDS = [10, 20, 30, 40, 50]  # ids of the page at offset 100, so the id 50 has the rank 104
 
 
-def compare(ids: list[int], offset: int, earlier_ids: list[int] | None = None) -> PageOverlap:
+def decide_overlap_with_previous_page(ids: list[int], offset: int, earlier_ids: list[int] | None = None) -> PageOverlap:
     known_ids = set(PREVIOUS_IDS) | set(earlier_ids or ())
     new_row_mask = np.array([subscriber_id not in known_ids for subscriber_id in ids])
     return decide_overlap(np.array(PREVIOUS_IDS), 100, np.array(ids), offset, new_row_mask)
@@ -47,7 +47,7 @@ def test_the_overlap_of_a_page_shows_the_changes_after_the_previous_page() -> No
         ([40, 41, 42, 50], 103, PageOverlap(OverlapKind.MOVED)),  # the page has as many new rows as shared rows
     ]
     for ids, offset, overlap in cases:
-        assert compare(ids, offset, earlier_ids=[1, 2, 3]) == overlap
+        assert decide_overlap_with_previous_page(ids, offset, earlier_ids=[1, 2, 3]) == overlap
 
 
 def test_the_direction_is_1_for_rising_ids_minus_1_for_falling_ids_and_otherwise_0() -> None:
@@ -76,9 +76,9 @@ def test_a_set_of_ids_holds_exactly_the_added_ids(pages: list[list[int]], tested
 # The number of ids fits the TotalCounts if the changes that the ranks show explain the difference.
 
 
-def build_totals(*counts: int | None) -> Totals:
+def build_totals(*total_counts: int | None) -> Totals:
     totals = Totals()
-    for count in counts:
+    for count in total_counts:
         totals.record(count)
     return totals
 
@@ -94,9 +94,9 @@ def test_the_number_of_ids_fits_the_total_counts_and_the_changes() -> None:
         ([100, 102], 2, 0, 105, False),
         ([], 0, 0, 0, False),
     ]
-    for counts, appeared_count, vanished_count, id_count, is_allowed in cases:
+    for total_counts, appeared_count, vanished_count, id_count, is_allowed in cases:
         changes = ListChanges(appeared_count, vanished_count)
-        assert changes.is_count_possible(id_count, build_totals(*counts)) is is_allowed
+        assert changes.is_count_possible(id_count, build_totals(*total_counts)) is is_allowed
 
 
 def test_ranks_and_total_counts_show_the_changes_around_an_overlap() -> None:
@@ -116,12 +116,12 @@ def test_ranks_and_total_counts_show_the_changes_around_an_overlap() -> None:
         (PageOverlap(OverlapKind.MATCHED, appeared_count=1), 100, 100, 1, 1),
         (PageOverlap(OverlapKind.MATCHED, rank_shift=0, appeared_before_count=1), 100, 100, 1, 1),
     ]
-    for overlap, previous_total, total, appeared_count, vanished_count in cases:
+    for overlap, previous_total, total_count, appeared_count, vanished_count in cases:
         changes = ListChanges()
-        changes.record_overlap(overlap, previous_total, total)
+        changes.record_overlap(overlap, previous_total, total_count)
 
-        expected = (appeared_count, vanished_count, True)
-        assert (changes.appeared_count, changes.vanished_count, changes.is_exact) == expected
+        expected_changes = (appeared_count, vanished_count, True)
+        assert (changes.appeared_count, changes.vanished_count, changes.is_exact) == expected_changes
 
 
 def test_changes_without_a_total_count_are_not_exact() -> None:

@@ -11,11 +11,11 @@ from connector.paging.pager import Pager
 from tests.paging.simulated import FINISHED_AT, STARTED_AT
 
 Rows = list[int]
-Change = Callable[[Rows], None]
+ListChange = Callable[[Rows], None]
 
 
 def read_list(
-    rows: Rows, changes: dict[int, Change] | None = None, limit: int = 100
+    rows: Rows, changes: dict[int, ListChange] | None = None, limit: int = 100
 ) -> tuple[Certificate, list[PageRequest], Rows]:
     """Read a list in the order of `rows` from a service that answers correctly. `changes` has the changes of the
     list by the index of the request that follows the change."""
@@ -38,11 +38,11 @@ def list_offsets(pages: Sequence[PageRequest]) -> list[int]:
     return [page.offset for page in pages]
 
 
-def insert(index: int, *ids: int) -> Change:
+def build_insertion(index: int, *ids: int) -> ListChange:
     return lambda rows: rows.__setitem__(slice(index, index), ids)
 
 
-def delete(start: int, stop: int) -> Change:
+def build_deletion(start: int, stop: int) -> ListChange:
     return lambda rows: rows.__delitem__(slice(start, stop))
 
 
@@ -83,7 +83,7 @@ def test_the_last_page_is_long_enough_to_prove_its_order() -> None:
 def test_many_deletions_move_the_reading_back_until_the_pages_join() -> None:
     rows = list(range(1, 501))
 
-    certificate, pages, listed_ids = read_list(rows, {1: delete(0, 30)})
+    certificate, pages, listed_ids = read_list(rows, {1: build_deletion(0, 30)})
 
     assert list_offsets(pages)[:3] == [0, 95, 68]  # 30 rows vanished: 5 rows of overlap are too few, and 32 are enough
     assert certificate.reason is CertificateReason.ID_ORDER
@@ -95,7 +95,7 @@ def test_the_reading_continues_from_known_rows_after_a_large_insertion() -> None
     rows = list(range(1000, 500, -1))
     added_ids = range(1250, 1000, -1)
 
-    certificate, _, listed_ids = read_list(rows, {2: insert(0, *added_ids)})
+    certificate, _, listed_ids = read_list(rows, {2: build_insertion(0, *added_ids)})
 
     assert certificate.reason is CertificateReason.ID_ORDER
     assert set(range(501, 1001)) <= set(listed_ids)
@@ -103,7 +103,7 @@ def test_the_reading_continues_from_known_rows_after_a_large_insertion() -> None
 
 
 def test_rows_at_the_head_of_a_descending_list_are_read_and_counted() -> None:
-    certificate, pages, listed_ids = read_list(list(range(500, 0, -1)), {2: insert(0, 503, 502, 501)})
+    certificate, pages, listed_ids = read_list(list(range(500, 0, -1)), {2: build_insertion(0, 503, 502, 501)})
 
     assert list_offsets(pages)[-1] == 0
     assert certificate.reason is CertificateReason.ID_ORDER
@@ -151,7 +151,7 @@ def test_a_row_of_only_early_sweeps_counts_as_vanished_and_a_row_of_only_late_sw
 def test_a_list_that_changes_in_every_sweep_is_incomplete_after_five_sweeps() -> None:
     rows = list(range(300))
     np.random.default_rng(1).shuffle(rows)
-    changes = {index: insert(299, 1000 + index) for index in range(3, 100, 4)}
+    changes = {index: build_insertion(299, 1000 + index) for index in range(3, 100, 4)}
 
     certificate, _, _ = read_list(rows, changes)
 
@@ -170,9 +170,9 @@ def test_the_end_is_read_again_if_its_total_count_is_wrong() -> None:
     pager, request_count = Pager(100), 0
     while (page := pager.decide_next_page()) is not None:
         request_count += 1
-        total = 249 if request_count == 3 else 250  # the third page ends the list
+        total_count = 249 if request_count == 3 else 250  # the third page ends the list
         ids = np.array(rows[page.offset : page.offset + 100], dtype=np.int64)
-        pager.add_page(ids, total_count=total, offset=page.offset, limit=100)
+        pager.add_page(ids, total_count=total_count, offset=page.offset, limit=100)
 
     certificate = pager.certify(STARTED_AT, FINISHED_AT)
     assert (certificate.reason, certificate.sweeps) == (CertificateReason.ID_ORDER, 1)
@@ -202,12 +202,14 @@ def test_the_reading_uses_a_smaller_limit_that_the_service_echoes() -> None:
     assert pager.certify(STARTED_AT, FINISHED_AT).reason is CertificateReason.ID_ORDER
 
 
-def read_pages(pager: Pager, rows: Rows, page_count: int, *, total: int | None = None) -> None:
+def read_pages(pager: Pager, rows: Rows, page_count: int, *, total_count: int | None = None) -> None:
     for _ in range(page_count):
         page = pager.decide_next_page()
         assert page is not None
         ids = np.array(rows[page.offset : page.offset + page.limit], dtype=np.int64)
-        pager.add_page(ids, total_count=len(rows) if total is None else total, offset=page.offset, limit=page.limit)
+        pager.add_page(
+            ids, total_count=len(rows) if total_count is None else total_count, offset=page.offset, limit=page.limit
+        )
 
 
 def test_pages_are_fetched_ahead_from_the_second_page_on() -> None:
@@ -232,7 +234,12 @@ def test_the_pages_fetched_ahead_are_the_next_pages_of_a_list_that_does_not_chan
 
 
 def test_pages_are_fetched_ahead_again_after_eight_overlaps_without_a_change() -> None:
-    cases: list[Change] = [insert(0, -1), insert(2000, 2000), delete(0, 1), delete(1999, 2000)]
+    cases: list[ListChange] = [
+        build_insertion(0, -1),
+        build_insertion(2000, 2000),
+        build_deletion(0, 1),
+        build_deletion(1999, 2000),
+    ]
     for change in cases:
         pager, rows = Pager(100), list(range(2000))
         read_pages(pager, rows, 8)

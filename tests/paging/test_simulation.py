@@ -21,39 +21,39 @@ LIST_COUNT = int(os.environ.get("CONNECTOR_TEST_LISTS", "60"))
 
 
 def test_no_certificate_of_a_small_random_list_is_false() -> None:
-    reasons = Counter[CertificateReason]()
+    reason_counts = Counter[CertificateReason]()
     for seed in range(3 * LIST_COUNT):
         simulated_list = build_small_list(seed)
         result = read_list(simulated_list, pages_ahead_count=PAGES_AHEAD_COUNT * (seed % 2))
         assert not result.is_false(simulated_list), f"seed {seed}: {result.certificate}"
-        reasons[result.certificate.reason] += 1
-    assert set(reasons) >= set(CertificateReason) - REASONS_OF_OTHER_TESTS, (
+        reason_counts[result.certificate.reason] += 1
+    assert set(reason_counts) >= set(CertificateReason) - REASONS_OF_OTHER_TESTS, (
         "the random lists do not lead to every reason of a certificate"
     )
 
 
 def test_no_certificate_of_a_large_random_list_is_false() -> None:
-    reasons = Counter[CertificateReason]()
+    reason_counts = Counter[CertificateReason]()
     for seed in range(LIST_COUNT):
         simulated_list = build_large_list(seed)
         result = read_list(simulated_list, pages_ahead_count=PAGES_AHEAD_COUNT * (seed % 2))
         assert not result.is_false(simulated_list), f"seed {seed}: {result.certificate}"
-        reasons[result.certificate.reason] += 1
-    assert reasons[CertificateReason.ID_ORDER] > LIST_COUNT // 10
+        reason_counts[result.certificate.reason] += 1
+    assert reason_counts[CertificateReason.ID_ORDER] > LIST_COUNT // 10
 
 
 @pytest.mark.parametrize("pages_ahead_count", [0, PAGES_AHEAD_COUNT])
 def test_no_certificate_of_a_list_of_many_pages_is_false(pages_ahead_count: int) -> None:
-    reasons, in_flight_counts = Counter[CertificateReason](), Counter[int]()
+    reason_counts, in_flight_counts = Counter[CertificateReason](), Counter[int]()
     for seed in range(LIST_COUNT // 2):
         simulated_list = build_long_list(seed)
         result = read_list(simulated_list, pages_ahead_count=pages_ahead_count)
         assert not result.is_false(simulated_list), f"seed {seed}: {result.certificate}"
-        reasons[result.certificate.reason] += 1
+        reason_counts[result.certificate.reason] += 1
         in_flight_counts[result.max_in_flight_count] += 1
     assert (
         min(
-            reasons[reason]
+            reason_counts[reason]
             for reason in (CertificateReason.ID_ORDER, CertificateReason.TWO_SWEEPS, CertificateReason.UNSTABLE_ORDER)
         )
         > 0
@@ -86,9 +86,9 @@ def test_a_list_in_id_order_that_changes_is_certified_by_its_order(order: str) -
         assert certificate.appeared + certificate.vanished > 0
 
 
-@pytest.mark.parametrize("change_place", ["head", "end"])
+@pytest.mark.parametrize("change_position", ["head", "end"])
 @pytest.mark.parametrize("order", ["id", "id_desc"])
-def test_a_list_in_id_order_with_inserts_at_one_end_is_certified_by_one_sweep(order: str, change_place: str) -> None:
+def test_a_list_in_id_order_with_inserts_at_one_end_is_certified_by_one_sweep(order: str, change_position: str) -> None:
     for seed, insert_chance in enumerate((0.05, 0.3, 1.0) * (LIST_COUNT // 20)):
         simulated_list = SimulatedList(
             Random(seed),
@@ -96,7 +96,7 @@ def test_a_list_in_id_order_with_inserts_at_one_end_is_certified_by_one_sweep(or
             order,
             limit=60,
             insert_chance=insert_chance,
-            change_place=change_place,
+            change_position=change_position,
             max_changes_per_request=3,
         )
         result = read_list(simulated_list, pages_ahead_count=PAGES_AHEAD_COUNT)
@@ -107,10 +107,15 @@ def test_a_list_in_id_order_with_inserts_at_one_end_is_certified_by_one_sweep(or
         assert len(result.listed_ids) == len(set(result.listed_ids))
 
 
-def read_quiet_list(count: int, order: str) -> tuple[Certificate, int]:
-    """Read `count` ids in full pages, some of them in advance. Return the certificate and the number of requests,
-    including requests for pages that were not used."""
-    rows, pager, pages_ahead, request_count = np.arange(count, dtype=np.int64), Pager(1000), list[PageRequest](), 0
+def read_quiet_list(subscriber_count: int, order: str) -> tuple[Certificate, int]:
+    """Read `subscriber_count` ids in full pages, some of them in advance. Return the certificate and the number of
+    requests, including requests for pages that were not used."""
+    rows, pager, pages_ahead, request_count = (
+        np.arange(subscriber_count, dtype=np.int64),
+        Pager(1000),
+        list[PageRequest](),
+        0,
+    )
     if order == "email":
         np.random.default_rng(1).shuffle(rows)
     rows = rows[::-1] if order == "id_desc" else rows
@@ -119,7 +124,9 @@ def read_quiet_list(count: int, order: str) -> tuple[Certificate, int]:
         same_pages = [page for page, earlier_page in zip(pages, pages_ahead, strict=False) if page == earlier_page]
         request_count += len(pages) - (len(same_pages) if pager.is_unchanging else 0)
         pages_ahead = pages[1:]
-        pager.add_page(rows[page.offset :][: page.limit], total_count=count, offset=page.offset, limit=page.limit)
+        pager.add_page(
+            rows[page.offset :][: page.limit], total_count=subscriber_count, offset=page.offset, limit=page.limit
+        )
     return pager.certify(STARTED_AT, FINISHED_AT), request_count
 
 
@@ -146,28 +153,30 @@ def test_a_list_that_is_shuffled_at_each_request_is_never_certified() -> None:
 
 def test_a_list_that_does_not_change_and_is_answered_correctly_is_certified() -> None:
     for order in STABLE_ORDERS:
-        for count in (0, 1, 2, 15, 99, 100, 101, 195, 196, 290):
-            result = read_list(SimulatedList(Random(count), count, order, limit=100))
+        for subscriber_count in (0, 1, 2, 15, 99, 100, 101, 195, 196, 290):
+            result = read_list(SimulatedList(Random(subscriber_count), subscriber_count, order, limit=100))
             assert result.certificate.is_complete
-            assert result.certificate.distinct == len(result.listed_ids) == count
-        for paging in ("offset_rounded_down", "half_pages"):
-            result = read_list(SimulatedList(Random(1), 750, order, limit=100, paging_mode=paging))
-            assert (result.certificate.is_complete, len(result.listed_ids)) == (True, 750), paging
+            assert result.certificate.distinct == len(result.listed_ids) == subscriber_count
+        for paging_mode in ("offset_rounded_down", "half_pages"):
+            result = read_list(SimulatedList(Random(1), 750, order, limit=100, paging_mode=paging_mode))
+            assert (result.certificate.is_complete, len(result.listed_ids)) == (True, 750), paging_mode
 
 
 @pytest.mark.parametrize(
-    "fault",
+    "faulty_settings",
     [
         {"paging_mode": "offset_ignored"},
         {"paging_mode": "offset_limited"},
         *({"total_mode": switch} for switch in WRONG_TOTAL_MODES),
     ],
 )
-def test_a_list_that_always_contradicts_its_total_count_is_incomplete(fault: dict[str, Any]) -> None:
+def test_a_list_that_always_contradicts_its_total_count_is_incomplete(faulty_settings: dict[str, Any]) -> None:
     for order in STABLE_ORDERS:
-        result = read_list(SimulatedList(Random(1), 750, order, limit=100, **fault))
+        result = read_list(SimulatedList(Random(1), 750, order, limit=100, **faulty_settings))
         assert (result.certificate.is_complete, result.certificate.reason) == (False, CertificateReason.TOTAL_COUNT)
-        assert len(result.listed_ids) == 750 or "paging_mode" in fault, "the reading lacks rows that the list shows"
+        assert len(result.listed_ids) == 750 or "paging_mode" in faulty_settings, (
+            "the reading lacks rows that the list shows"
+        )
 
 
 def test_a_list_with_pages_of_one_row_is_certified_by_two_sweeps_without_overlaps() -> None:

@@ -25,38 +25,40 @@ _RARE_SEEDS = (194,)  # in these lists, only the rows of another answer show tha
 
 
 def test_a_list_that_is_cut_off_is_not_complete_if_other_requests_show_evidence() -> None:
-    results, contradicting_kinds = Counter[str](), Counter[str]()
+    result_counts, contradiction_counts = Counter[str](), Counter[str]()
     for seed in range(LIST_COUNT):
         queried_list = build_cut_off_list(seed)
         certificate = queried_list.read()
         if certificate.is_complete and not queried_list.is_whole and queried_list.was_always_cut_off:
             assert not queried_list.has_evidence, f"seed {seed}: {certificate}"
             assert certificate.cut_off is CutOff.NOT_EXCLUDED, f"seed {seed}: {certificate}"
-        results[certificate.reason if not certificate.is_complete else certificate.cut_off] += 1
-        contradicting_kinds.update(
+        result_counts[certificate.reason if not certificate.is_complete else certificate.cut_off] += 1
+        contradiction_counts.update(
             kind for kind, message in certificate.evidence.items() if message.startswith("contradicts")
         )
-    assert results[CertificateReason.CUT_OFF] > LIST_COUNT // 3
-    assert {"is_active", "gender", "base_id", "ids", "ledger"} <= set(contradicting_kinds), (
+    assert result_counts[CertificateReason.CUT_OFF] > LIST_COUNT // 3
+    assert {"is_active", "gender", "base_id", "ids", "ledger"} <= set(contradiction_counts), (
         "there is a kind of evidence that contradicts none of the lists"
     )
-    assert results[CertificateReason.CUT_OFF_POSSIBLE] > 0
+    assert result_counts[CertificateReason.CUT_OFF_POSSIBLE] > 0
 
 
 @pytest.mark.parametrize("build_list", [build_hiding_list, build_sharded_list, build_sharing_list])
 def test_a_list_that_hides_loses_or_repeats_subscribers_is_complete_only_with_all_subscribers(
     build_list: BuildList,
 ) -> None:
-    results = Counter[str]()
+    result_counts = Counter[str]()
     for seed in (*range(LIST_COUNT // 2), *_RARE_SEEDS):
         queried_list = build_list(seed)
         certificate = queried_list.read()
         if certificate.is_complete and not queried_list.is_whole:
             assert not queried_list.has_evidence, f"seed {seed}: {certificate} {queried_list.simulated_list}"
-        results[certificate.reason if not certificate.is_complete else "hidden" if certificate.hidden else "whole"] += 1
+        result_counts[
+            certificate.reason if not certificate.is_complete else "hidden" if certificate.hidden else "whole"
+        ] += 1
     if build_list is build_hiding_list:
-        assert results["hidden"] > LIST_COUNT // 6, results
-    assert results["whole"] or build_list is build_sharing_list, results
+        assert result_counts["hidden"] > LIST_COUNT // 6, result_counts
+    assert result_counts["whole"] or build_list is build_sharing_list, result_counts
 
 
 def test_a_list_is_not_certified_if_the_filter_of_a_hidden_class_lists_other_subscribers() -> None:
@@ -72,17 +74,19 @@ def test_a_list_is_not_certified_if_the_filter_of_a_hidden_class_lists_other_sub
 
 
 def test_a_list_that_shows_everybody_is_rarely_classified_as_cut_off_and_needs_few_requests() -> None:
-    reasons, cut_offs, hidden_count = Counter[CertificateReason](), Counter[CutOff](), 0
+    reason_counts, cut_off_counts, hidden_count = Counter[CertificateReason](), Counter[CutOff](), 0
     for seed in range(LIST_COUNT // 2):
         queried_list = build_complete_list(seed)
         certificate = queried_list.read()
-        reasons[certificate.reason] += 1
-        cut_offs[certificate.cut_off] += 1
+        reason_counts[certificate.reason] += 1
+        cut_off_counts[certificate.cut_off] += 1
         hidden_count += bool(certificate.hidden)  # a new subscriber was the first of its class
         assert queried_list.evidence_count <= MAX_REQUESTS or certificate.hidden, f"seed {seed}"
     assert hidden_count <= max(1, LIST_COUNT // 100)
-    assert reasons[CertificateReason.CUT_OFF] + reasons[CertificateReason.CUT_OFF_POSSIBLE] <= max(1, LIST_COUNT // 100)
-    assert cut_offs[CutOff.EXCLUDED] > LIST_COUNT // 4
+    assert reason_counts[CertificateReason.CUT_OFF] + reason_counts[CertificateReason.CUT_OFF_POSSIBLE] <= max(
+        1, LIST_COUNT // 100
+    )
+    assert cut_off_counts[CutOff.EXCLUDED] > LIST_COUNT // 4
 
 
 def test_typical_sizes_of_result_windows_are_recognised() -> None:

@@ -13,7 +13,7 @@ from connector.service.retry import RequestCounts, Retrier
 from connector.service.wire import ListPage, ListQuery
 from tests.paging.simulated import STARTED_AT, Filters, SimulatedList
 
-_FILTERS = ("id", "is_active", "base_id", "gender")
+_FILTER_NAMES = ("id", "is_active", "base_id", "gender")
 _HIDDEN_CLASSES: Sequence[Filters] = (
     (("is_active", False),),
     (("is_active", False),),
@@ -32,7 +32,7 @@ class QueriedList:
     known_ids: frozenset[int] = frozenset()  # ids that a ledger has confirmed
     evidence_count: int = 0  # requests for evidence
     was_always_cut_off: bool = True  # whether the window left subscribers out whenever evidence was requested
-    rows: list[int] = field(default_factory=list)
+    row_ids: list[int] = field(default_factory=list)
     is_quiet: bool = False
     counts: dict[str, RequestCounts] = field(default_factory=lambda: {"list": RequestCounts()})
 
@@ -46,7 +46,7 @@ class QueriedList:
             and len(simulated_list.id_steps) == 1
             and not simulated_list.middle_insert_share
         )
-        is_cut_off = not simulated_list.window or self.was_always_cut_off
+        is_cut_off = not simulated_list.window_size or self.was_always_cut_off
         return simulated_list.filter_mode == "work" and is_cut_off and (not simulated_list.is_homogeneous or is_dense)
 
     @property
@@ -54,9 +54,9 @@ class QueriedList:
         """Whether each subscriber that was on the list all the time has a row, and no subscriber has two rows. A
         subscriber whose class has changed may be missing, because every request may miss this subscriber."""
         touched_ids = self.simulated_list.touched_ids if self.simulated_list.hidden_classes else set()
-        return self.simulated_list.always_listed_ids - touched_ids <= set(self.rows) and len(set(self.rows)) == len(
-            self.rows
-        )
+        return self.simulated_list.always_listed_ids - touched_ids <= set(self.row_ids) and len(
+            set(self.row_ids)
+        ) == len(self.row_ids)
 
     def read(self) -> Certificate:
         """Read the whole list, and return the certificate."""
@@ -82,20 +82,20 @@ class QueriedList:
         )
 
     def start_sweep(self, sweep_number: int) -> None:
-        self.rows.clear()
+        self.row_ids.clear()
 
     def receive_rows(self, rows: Sequence[dict[str, Any]]) -> None:
-        self.rows += [row["Id"] for row in rows]
+        self.row_ids += [row["Id"] for row in rows]
 
     async def list_subscribers(self, query: ListQuery, parse: object = None) -> ListPage:
         """Return one page of the list."""
         simulated_list = self.simulated_list
-        filters = tuple((name, value) for name in _FILTERS if (value := getattr(query, name)) is not None)
+        filters = tuple((name, value) for name in _FILTER_NAMES if (value := getattr(query, name)) is not None)
         if query.limit < 1000:
             self.evidence_count += 1
-            self.was_always_cut_off &= len(simulated_list.ids) > simulated_list.window
-        ids, total, offset, limit = simulated_list.answer(PageRequest(1, query.offset, query.limit), filters)
-        return ListPage([self._build_row(subscriber_id) for subscriber_id in ids], total, offset, limit)
+            self.was_always_cut_off &= len(simulated_list.ids) > simulated_list.window_size
+        ids, total_count, offset, limit = simulated_list.answer(PageRequest(1, query.offset, query.limit), filters)
+        return ListPage([self._build_row(subscriber_id) for subscriber_id in ids], total_count, offset, limit)
 
     def _build_row(self, subscriber_id: int) -> dict[str, Any]:
         person = self.simulated_list.people[subscriber_id]
@@ -109,9 +109,12 @@ BuildList = Callable[[int], QueriedList]
 def build_cut_off_list(seed: int) -> QueriedList:
     """Build a list that a result window cuts off: 1 to 1,500 subscribers are beyond the window."""
     random = Random(seed)
-    window = random.choice((100, 500, 999, 1000, 1023, 1024, 2000, 9999 // 5, random.randrange(100, 2500)))
+    window_size = random.choice((100, 500, 999, 1000, 1023, 1024, 2000, 9999 // 5, random.randrange(100, 2500)))
     return _build_queried_list(
-        random, window + random.choice((1, 7, random.randrange(1, 1500))), (0, 0, 0.02, 0.2), window=window
+        random,
+        window_size + random.choice((1, 7, random.randrange(1, 1500))),
+        (0, 0, 0.02, 0.2),
+        window_size=window_size,
     )
 
 
@@ -143,18 +146,20 @@ def build_complete_list(seed: int) -> QueriedList:
     """Build a list that shows every subscriber: 5 % of the lists are empty, and 3 % have the size of a result
     window."""
     random = Random(seed)
-    share = random.random()
-    count = random.choice((random.randrange(20, 900), random.randrange(900, 3500)))
-    if share < 0.08:
-        count = 0 if share < 0.05 else random.choice((1000, 1024, 2000, 3000))
-    return _build_queried_list(random, count, (0.02, 0.2, 0.5) if count > 200 else (0, 0.02, 0.1))
+    random_share = random.random()
+    subscriber_count = random.choice((random.randrange(20, 900), random.randrange(900, 3500)))
+    if random_share < 0.08:
+        subscriber_count = 0 if random_share < 0.05 else random.choice((1000, 1024, 2000, 3000))
+    return _build_queried_list(random, subscriber_count, (0.02, 0.2, 0.5) if subscriber_count > 200 else (0, 0.02, 0.1))
 
 
-def _build_queried_list(random: Random, count: int, change_rates: Sequence[float], **settings: Any) -> QueriedList:
+def _build_queried_list(
+    random: Random, subscriber_count: int, change_rates: Sequence[float], **settings: Any
+) -> QueriedList:
     change_rate = random.choice(change_rates)
     simulated_list = SimulatedList(
         random,
-        count,
+        subscriber_count,
         random.choice(("id", "id", "id_desc", "email")),
         1000,
         insert_chance=change_rate * random.random(),

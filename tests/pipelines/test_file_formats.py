@@ -8,7 +8,7 @@ import pytest
 
 from tests.pipelines.conftest import Connector, count_stored_emails, list_stored_subscribers
 from tests.pipelines.leftovers import read_rejects
-from tests.sources.files.people import FILES, pack_gzip, write_csv, write_xlsx
+from tests.sources.files.people import BUILD_FILE_BY_NAME, build_csv, build_xlsx, pack_gzip
 from tests.sources.files.reading import write_file
 
 EXPECTED_SUBSCRIBERS = [
@@ -45,7 +45,7 @@ def write_job(folder: Path, file: str, job_keys: str = "") -> Path:
 
 @pytest.mark.parametrize("name", ["people.csv", "people.xlsx"])
 def test_standard_input_is_imported_like_a_file(connector: Connector, name: str) -> None:
-    result = connector.run_json("import", "-", "--base-name", "News", stdin=FILES[name]())
+    result = connector.run_json("import", "-", "--base-name", "News", stdin=BUILD_FILE_BY_NAME[name]())
     assert result.rows == {"read": 3, "invalid": 1, "created": 2}
     assert read_stored_subscribers(connector) == EXPECTED_SUBSCRIBERS
     assert result.report["job"] == "stdin"
@@ -54,7 +54,7 @@ def test_standard_input_is_imported_like_a_file(connector: Connector, name: str)
 
 
 def test_options_and_a_job_describe_the_format_of_standard_input(connector: Connector, tmp_path: Path) -> None:
-    content = write_csv(";").decode().encode("cp1252")
+    content = build_csv(";").decode().encode("cp1252")
     refused_result = connector.run("import", "-", "--base-name", "News", "--format", "excel", stdin=content)
     assert (refused_result.code, "standard input: is not an Excel workbook" in refused_result.stderr) == (2, True)
     job = write_job(tmp_path, 'path: none.csv, delimiter: ";", encoding: cp1252')
@@ -66,7 +66,7 @@ def test_options_and_a_job_describe_the_format_of_standard_input(connector: Conn
 
 
 def test_a_sheet_is_chosen_by_option_and_by_job(connector: Connector, tmp_path: Path) -> None:
-    path = write_file(tmp_path, "a.xlsx", write_xlsx(sheet="Other people"))
+    path = write_file(tmp_path, "a.xlsx", build_xlsx(sheet="Other people"))
     refused_result = connector.run("import", path, "--base-name", "News", "--sheet", "People")
     assert (refused_result.code, "has no sheet People; its sheets: Other people" in refused_result.stderr) == (2, True)
     assert connector.run_json("import", path, "--base-name", "News", "--sheet", "Other people").rows["created"] == 2
@@ -108,7 +108,7 @@ def test_a_limit_counts_the_records_of_all_files(connector: Connector, tmp_path:
 def test_a_suppression_list_may_be_a_workbook_or_several_files(connector: Connector, tmp_path: Path) -> None:
     write_file(tmp_path, "people.csv", "email,is_active\na@x.org,true\nb@x.org,true\nc@x.org,true\n")
     (tmp_path / "lists").mkdir()
-    write_file(tmp_path / "lists", "a.xlsx", write_xlsx([["mail"], ["a@x.org"]]))
+    write_file(tmp_path / "lists", "a.xlsx", build_xlsx([["mail"], ["a@x.org"]]))
     write_file(tmp_path / "lists", "b.jsonl", json.dumps({"mail": "B@x.org"}))
     job = write_job(tmp_path, "path: people.csv", 'suppress: {file: {path: "lists/*", column: mail}}\n')
     assert connector.run_json("sync", job).rows == {"read": 3, "suppressed": 2, "created": 1}
@@ -121,5 +121,5 @@ def test_a_job_for_csv_imports_a_corrected_rejects_file_that_was_saved_as_a_work
     job = write_job(tmp_path, 'path: people.csv, format: csv, delimiter: ";"')
     (reject,) = read_rejects(connector.run_json("sync", job))
     corrected_row = {**reject, "email": "bob@x.org"}
-    path = write_file(tmp_path, "corrected.xlsx", write_xlsx([list(corrected_row), list(corrected_row.values())]))
+    path = write_file(tmp_path, "corrected.xlsx", build_xlsx([list(corrected_row), list(corrected_row.values())]))
     assert connector.run_json("import", path, "--job", job).rows == {"read": 1, "created": 1}

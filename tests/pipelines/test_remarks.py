@@ -12,7 +12,7 @@ from tests.pipelines.conftest import (
     list_stored_subscribers,
     write_csv,
 )
-from tests.sources.files.people import write_xlsx
+from tests.sources.files.people import build_xlsx
 from tests.sources.files.reading import write_file
 
 OPTIONS_BY_COMMAND = {"import": INTO_NEWS, "validate": ()}
@@ -63,7 +63,7 @@ def test_the_encoding_and_skipped_lines_are_reported(connector: Connector, tmp_p
 def test_numbers_of_a_workbook_in_a_template_are_reported(connector: Connector, tmp_path: Path, command: str) -> None:
     rule = "{template: \"{{ code }} {{ row['line'] }}\"}"
     rows: list[list[object]] = [["email", "code", "line"], ["ann@x.org", 31, "06"], ["bob@x.org", 49, 30123]]
-    path = write_file(tmp_path, "people.xlsx", write_xlsx(rows))
+    path = write_file(tmp_path, "people.xlsx", build_xlsx(rows))
     (tmp_path / "job.yaml").write_text(
         "job: news\nsource: {file: {path: people.xlsx}}\nload: {quiet_period: 200ms}\n"
         f"subscriber: {{base: {{name: News}}, fields: {{email: email, phone: {rule}, is_active: {{value: true}}}}}}\n"

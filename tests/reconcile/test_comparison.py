@@ -21,30 +21,32 @@ from connector.subscribers.identity import IDENTITY_BYTES, digest_identity, join
 from pipelines.flows.reconcile_sides import NAMELESS_SQL, ComparedBases, report_differences
 from pipelines.report.differences import DifferenceFile, Differences
 
-BASES = (7, 8)
-PERSONS = st.tuples(st.integers(0, 1), st.integers(0, 2))  # base number, person number: few values, so persons repeat
-VALUES = st.sampled_from(["", "Ann", "Bob"])
-LISTED_PERSONS = st.lists(st.tuples(PERSONS, VALUES), max_size=12)
-ROWS = st.lists(st.tuples(PERSONS, VALUES, st.booleans()), max_size=12, unique_by=lambda row: (row[0], row[2]))
+BASE_IDS = (7, 8)
+PERSON_KEYS = st.tuples(
+    st.integers(0, 1), st.integers(0, 2)
+)  # base number, person number: few values, so persons repeat
+FIRST_NAMES = st.sampled_from(["", "Ann", "Bob"])
+LISTED_PERSONS = st.lists(st.tuples(PERSON_KEYS, FIRST_NAMES), max_size=12)
+ROWS = st.lists(st.tuples(PERSON_KEYS, FIRST_NAMES, st.booleans()), max_size=12, unique_by=lambda row: (row[0], row[2]))
 ENTRIES = st.dictionaries(
-    PERSONS, st.tuples(st.sampled_from([State.CONFIRMED, State.UNKNOWN]), st.integers(1, 15)), max_size=8
+    PERSON_KEYS, st.tuples(st.sampled_from([State.CONFIRMED, State.UNKNOWN]), st.integers(1, 15)), max_size=8
 )
 
 
-def build_email(person: int) -> str:
-    return f"p{person}@x.org"
+def build_email(person_number: int) -> str:
+    return f"p{person_number}@x.org"
 
 
-def build_digest(person: int) -> bytes:
-    return digest_identity("email", build_email(person))
+def build_digest(person_number: int) -> bytes:
+    return digest_identity("email", build_email(person_number))
 
 
-def build_subscriber(subscriber_id: int, email: object, base: object, **fields: object) -> dict[str, Any]:
-    return {"Id": subscriber_id, "Base": base, "Email": email, **fields}
+def build_subscriber(subscriber_id: int, email: object, base_object: object, **fields: object) -> dict[str, Any]:
+    return {"Id": subscriber_id, "Base": base_object, "Email": email, **fields}
 
 
 def read_differences(
-    comparison: Comparison, fields: Sequence[str] = (), *, base_ids: Sequence[int] = BASES
+    comparison: Comparison, fields: Sequence[str] = (), *, base_ids: Sequence[int] = BASE_IDS
 ) -> list[dict[str, str]]:
     """Return the lines of the file of differences. The comparison has the rows and the ledger's entries already."""
     with tempfile.TemporaryDirectory() as folder, open_ledger(f"sqlite:///{folder}/ledger.db") as ledger:
@@ -67,72 +69,80 @@ def test_the_join_finds_the_differences_that_a_comparison_of_each_person_finds(
     rows: list[tuple[tuple[int, int], str, bool]],
     entries: dict[tuple[int, int], tuple[State, int]],
 ) -> None:
-    people: dict[tuple[int, int], dict[int, str]] = defaultdict(dict)
+    listed_names_by_person: dict[tuple[int, int], dict[int, str]] = defaultdict(dict)
     with Comparison("email", ["first_name"]) as comparison:
-        for subscriber_id, ((base_number, person), value) in enumerate(listed_persons, 1):
-            people[base_number, person][subscriber_id] = value
-            base = {"Id": BASES[base_number], "Name": f"Base {base_number}"}
+        for subscriber_id, ((base_number, person_number), value) in enumerate(listed_persons, 1):
+            listed_names_by_person[base_number, person_number][subscriber_id] = value
+            base_object = {"Id": BASE_IDS[base_number], "Name": f"Base {base_number}"}
             comparison.receive_rows(
-                [build_subscriber(subscriber_id, build_email(person).upper(), base, FirstName=value)]
+                [build_subscriber(subscriber_id, build_email(person_number).upper(), base_object, FirstName=value)]
             )
-        for (base_number, person), value, is_compared in rows:
-            base_numbers, identities = np.array([base_number]), join_digests([build_digest(person)], IDENTITY_BYTES)
+        for (base_number, person_number), value, is_compared in rows:
+            base_numbers, identities = (
+                np.array([base_number]),
+                join_digests([build_digest(person_number)], IDENTITY_BYTES),
+            )
             if is_compared:
-                contents = [write_values([value or None])]
-                comparison.add_rows(base_numbers, identities, np.array([1]), [build_email(person)], contents)
+                stored_values = [write_values([value or None])]
+                comparison.add_rows(
+                    base_numbers, identities, np.array([1]), [build_email(person_number)], stored_values
+                )
             else:
                 comparison.add_present(base_numbers, identities)
-        for (base_number, person), (state, known_id) in entries.items():
+        for (base_number, person_number), (state, known_id) in entries.items():
             confirmed_id = known_id if state is State.CONFIRMED else None
-            comparison.add_entries(base_number, [(build_digest(person), state, confirmed_id, None, None)])
+            comparison.add_entries(base_number, [(build_digest(person_number), state, confirmed_id, None, None)])
         differences = sorted(
             (line["difference"], line["base"].rstrip(")")[-1], line["identity"].lower(), line["ids"])
             for line in read_differences(comparison, ["first_name"])
         )
 
-    expected: list[tuple[str, str, str, str]] = []
+    expected_differences: list[tuple[str, str, str, str]] = []
     compared_values = {person_key: row_value for person_key, row_value, is_compared in rows if is_compared}
-    for person_key in {*people, *compared_values, *entries}:
-        ids: dict[int, str] = people.get(person_key, {})
+    for person_key in {*listed_names_by_person, *compared_values, *entries}:
+        first_name_by_id: dict[int, str] = listed_names_by_person.get(person_key, {})
         row_value, entry = compared_values.get(person_key), entries.get(person_key)
         known_id = entry[1] if entry is not None and entry[0] is State.CONFIRMED else 0
-        base_and_email = str(BASES[person_key[0]]), build_email(person_key[1])
-        if len(ids) > 1:
-            expected.append(("duplicated", *base_and_email, "; ".join(map(str, ids))))
-        if ids and row_value is None and person_key not in {row[0] for row in rows}:
-            expected.append(("extra", *base_and_email, "; ".join(map(str, ids))))
-        smallest_id = min(ids, default=0)
-        if ids and row_value is not None and ids[smallest_id] != row_value:
-            expected.append(("drifted", *base_and_email, str(smallest_id)))
-        if row_value is not None and not ids:
-            expected.append(("missing", *base_and_email, ""))
-        if not ids and known_id > len(listed_persons):
-            expected.append(
+        base_and_email = str(BASE_IDS[person_key[0]]), build_email(person_key[1])
+        if len(first_name_by_id) > 1:
+            expected_differences.append(("duplicated", *base_and_email, "; ".join(map(str, first_name_by_id))))
+        if first_name_by_id and row_value is None and person_key not in {row[0] for row in rows}:
+            expected_differences.append(("extra", *base_and_email, "; ".join(map(str, first_name_by_id))))
+        smallest_id = min(first_name_by_id, default=0)
+        if first_name_by_id and row_value is not None and first_name_by_id[smallest_id] != row_value:
+            expected_differences.append(("drifted", *base_and_email, str(smallest_id)))
+        if row_value is not None and not first_name_by_id:
+            expected_differences.append(("missing", *base_and_email, ""))
+        if not first_name_by_id and known_id > len(listed_persons):
+            expected_differences.append(
                 ("vanished", base_and_email[0], base_and_email[1] if row_value is not None else "", str(known_id))
             )
-    assert differences == sorted(expected)
+    assert differences == sorted(expected_differences)
 
 
 def test_a_comparison_accepts_any_values_of_the_list() -> None:
-    news = {"Id": 7, "Name": "News"}
+    news_base = {"Id": 7, "Name": "News"}
     with Comparison("email", ["first_name", "address_city", "tags"]) as comparison:
         comparison.start_sweep(1)
-        comparison.receive_rows([build_subscriber(9, "old@x.org", news)])
+        comparison.receive_rows([build_subscriber(9, "old@x.org", news_base)])
         comparison.start_sweep(2)
         comparison.receive_rows(
-            [build_subscriber(3, " Ann@X.org", news, FirstName="\ud800", Address={"City": "Ulm"}, Tags=["a"])]
+            [build_subscriber(3, " Ann@X.org", news_base, FirstName="\ud800", Address={"City": "Ulm"}, Tags=["a"])]
         )
         comparison.receive_rows([])
         comparison.receive_rows(
-            [build_subscriber(subscriber_id, email, news) for subscriber_id, email in enumerate([None, "", " ", 5], 4)]
+            [
+                build_subscriber(subscriber_id, email, news_base)
+                for subscriber_id, email in enumerate([None, "", " ", 5], 4)
+            ]
         )
         comparison.receive_rows(
-            [build_subscriber(1, "bob@x.org", "no base"), build_subscriber(2, "ANN@x.org", news, Address="none")]
+            [build_subscriber(1, "bob@x.org", "no base"), build_subscriber(2, "ANN@x.org", news_base, Address="none")]
         )
         assert comparison.bases == [(7, "News"), (None, None)]
         identities = join_digests([digest_identity("email", "ann@x.org")], IDENTITY_BYTES)
-        contents = [write_values(["Ann", "Ulm", ["a"]])]
-        comparison.add_rows(np.array([0]), identities, np.array([1]), ["ann@x.org"], contents)
+        stored_values = [write_values(["Ann", "Ulm", ["a"]])]
+        comparison.add_rows(np.array([0]), identities, np.array([1]), ["ann@x.org"], stored_values)
         lines = read_differences(comparison, ["first_name", "address_city", "tags"], base_ids=[7])
         assert list(comparison.fetch_rows(NAMELESS_SQL)) == [(4,)]
     assert [(line["difference"], line["identity"], line["ids"], line["field"]) for line in lines] == [

@@ -11,9 +11,9 @@ from urllib.parse import quote, urlencode
 
 from connector.sandbox import SandboxProcess
 
-CREATE = "/api/subscribers/create-subscriber/"
-LIST = "/api/subscribers/subscribers-list/"
-SEND = "/api/emails/send-instant-email/"
+CREATE_PATH = "/api/subscribers/create-subscriber/"
+LIST_PATH = "/api/subscribers/subscribers-list/"
+SEND_PATH = "/api/emails/send-instant-email/"
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ class SandboxClient:
         subscriber = {"Base": {"Id": 1} if base is None else base, **fields}
         if email is not None:
             subscriber["Email"] = email
-        return self.request("POST", CREATE, json.dumps({"Subscriber": subscriber}).encode())
+        return self.request("POST", CREATE_PATH, json.dumps({"Subscriber": subscriber}).encode())
 
     def request_list(self, **query: object) -> Reply:
-        return self.request("GET", f"{LIST}?{urlencode(query, quote_via=quote)}" if query else LIST)
+        return self.request("GET", f"{LIST_PATH}?{urlencode(query, quote_via=quote)}" if query else LIST_PATH)
 
     def read_page(self, **query: object) -> dict[str, Any]:
         reply = self.request_list(**query)
@@ -68,14 +68,14 @@ class SandboxClient:
         return [subscriber["Id"] for subscriber in self.read_page(**query)["Subscribers"]]
 
     def send(self, email: dict[str, Any], **parts: object) -> Reply:
-        return self.request("POST", SEND, json.dumps({"SendEmail": {"Email": email, **parts}}).encode())
+        return self.request("POST", SEND_PATH, json.dumps({"SendEmail": {"Email": email, **parts}}).encode())
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=10)
 
     def encode_create(self, email: str) -> bytes:
         body = json.dumps({"Subscriber": {"Base": {"Id": 1}, "Email": email}}).encode()
-        request_head = f"POST {CREATE} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {self.sandbox.token}\r\n"
+        request_head = f"POST {CREATE_PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {self.sandbox.token}\r\n"
         request_head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         return request_head.encode() + body
 
@@ -93,24 +93,24 @@ def wait_until(condition: Callable[[], object]) -> None:
 def read_answers(client_socket: socket.socket, count: int) -> list[tuple[int, bytes]]:
     """Read the next `count` answers on a raw connection."""
     answers: list[tuple[int, bytes]] = []
-    data = b""
+    received_bytes = b""
     while len(answers) < count:
-        head, separator, body = data.partition(b"\r\n\r\n")
-        length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0]) if separator else 0
-        if separator and len(body) >= length:
-            answers.append((int(head.split(b" ")[1]), body[:length]))
-            data = body[length:]
+        answer_head, separator, body = received_bytes.partition(b"\r\n\r\n")
+        body_length = int(answer_head.lower().partition(b"content-length:")[2].split(b"\r\n")[0]) if separator else 0
+        if separator and len(body) >= body_length:
+            answers.append((int(answer_head.split(b" ")[1]), body[:body_length]))
+            received_bytes = body[body_length:]
             continue
         chunk = client_socket.recv(65536)
         if not chunk:
-            raise ConnectionError(f"the connection ended after {len(answers)} answers and {data!r}")
-        data += chunk
+            raise ConnectionError(f"the connection ended after {len(answers)} answers and {received_bytes!r}")
+        received_bytes += chunk
     return answers
 
 
 def read_to_end(client_socket: socket.socket) -> bytes:
     """Read until the other side closes the connection."""
-    data = b""
+    received_bytes = b""
     while chunk := client_socket.recv(65536):
-        data += chunk
-    return data
+        received_bytes += chunk
+    return received_bytes

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from connector.sandbox.switches import SandboxSettings, list_switches, parse_settings
-from tests.sandbox.client import CREATE, SandboxClient
+from tests.sandbox.client import CREATE_PATH, SandboxClient
 
 
 def test_the_documented_defaults_of_the_switches_are_the_default_settings() -> None:
@@ -46,8 +46,8 @@ def test_the_truth_log_has_the_stored_subscriber_and_the_answer_of_a_create(clie
     client.create("nobody")  # rejected: no event
     client.sandbox.switch(error_after=1)
     client.create("bob@example.com")
-    truth = client.sandbox.truth()
-    first_event, second_event = truth["events"]
+    truth_log = client.sandbox.truth()
+    first_event, second_event = truth_log["events"]
     assert (first_event["sequence"], first_event["kind"], first_event["id"], first_event["base_id"]) == (
         1,
         "created",
@@ -61,7 +61,11 @@ def test_the_truth_log_has_the_stored_subscriber_and_the_answer_of_a_create(clie
     )
     assert (second_event["sequence"], second_event["answered"]) == (2, "server_error")
     assert first_event["at"] <= second_event["at"]
-    assert (truth["sequence"], truth["subscribers"], truth["bases"]) == (2, 2, [{"id": 1, "name": "Base 1"}])
+    assert (truth_log["sequence"], truth_log["subscribers"], truth_log["bases"]) == (
+        2,
+        2,
+        [{"id": 1, "name": "Base 1"}],
+    )
     assert client.sandbox.truth(after=1)["events"] == [second_event]
 
 
@@ -70,8 +74,8 @@ def test_reset_removes_subscribers_and_resets_the_switches(client: SandboxClient
     first_id = client.create("a@example.com").json["Subscriber"]["Id"]
     client.sandbox.switch(order="email", latency_ms=3)
     client.sandbox.reset()
-    truth, stats = client.sandbox.truth(), client.sandbox.stats()
-    assert (truth["events"], truth["subscribers"], truth["bases"], stats["requests"]) == ([], 0, [], {})
+    truth_log, stats = client.sandbox.truth(), client.sandbox.stats()
+    assert (truth_log["events"], truth_log["subscribers"], truth_log["bases"], stats["requests"]) == ([], 0, [], {})
     assert client.sandbox.switch()["order"] == "id"
     assert client.create("a@example.com").json["Subscriber"]["Id"] == first_id - 5
 
@@ -94,8 +98,8 @@ def test_the_control_address_requires_the_plain_token(client: SandboxClient) -> 
     control_paths = [("GET", name) for name in ("truth", "stats", "outbox", "switches", "nothing")]
     control_paths += [("POST", name) for name in ("switches", "reset", "seed")]
     templates = ("", "wrong", "Bearer {token}", "{token}x", "{token}, {token}")
-    for (method, action), template in product(control_paths, templates):
-        authorization = template.replace("{token}", client.sandbox.token)
+    for (method, action), authorization_template in product(control_paths, templates):
+        authorization = authorization_template.replace("{token}", client.sandbox.token)
         body = b'{"count": 5, "latency_ms": 5}' if method == "POST" else None
         reply = client.request(method, f"/_sandbox/{action}", body, Authorization=authorization)
         assert (reply.status, list(reply.json)) == (401, ["error"]), action
@@ -138,5 +142,5 @@ def test_the_values_of_a_seeded_subscriber_can_be_created(client: SandboxClient)
     for person in people:
         sent_person = {name: value for name, value in person.items() if name != "Id"}
         sent_person["Address"] = person["Address"] | {"Zip": int(person["Address"]["Zip"])}
-        reply = client.request("POST", CREATE, json.dumps({"Subscriber": sent_person}).encode())
+        reply = client.request("POST", CREATE_PATH, json.dumps({"Subscriber": sent_person}).encode())
         assert reply.json == {"success": True, "Subscriber": person}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.sandbox.client import CREATE, SEND, SandboxClient
+from tests.sandbox.client import CREATE_PATH, SEND_PATH, SandboxClient
 
 ALL_FIELDS: dict[str, Any] = {
     "Base": {"Name": "Новости"},
@@ -28,12 +28,16 @@ ALL_FIELDS: dict[str, Any] = {
 
 
 def test_an_answer_has_the_normalised_fields_with_an_id_and_the_base(client: SandboxClient) -> None:
-    reply = client.request("POST", CREATE, json.dumps({"Subscriber": ALL_FIELDS}).encode())
+    reply = client.request("POST", CREATE_PATH, json.dumps({"Subscriber": ALL_FIELDS}).encode())
     subscriber = reply.json["Subscriber"]
     address = ALL_FIELDS["Address"] | {"State": "", "Zip": "3511", "Line3": ""}
-    expected = ALL_FIELDS | {"Id": subscriber["Id"], "Base": {"Id": 1, "Name": "Новости"}, "Address": address}
-    assert (reply.status, reply.json["success"], subscriber) == (200, True, expected)
-    assert client.read_page()["Subscribers"] == [expected]
+    expected_subscriber = ALL_FIELDS | {
+        "Id": subscriber["Id"],
+        "Base": {"Id": 1, "Name": "Новости"},
+        "Address": address,
+    }
+    assert (reply.status, reply.json["success"], subscriber) == (200, True, expected_subscriber)
+    assert client.read_page()["Subscribers"] == [expected_subscriber]
 
 
 WRONG_BASES: list[Any] = [{}, {"Name": ""}, {"Id": "7"}, {"Id": -1}, {"Id": True}, "News"]
@@ -48,8 +52,10 @@ WRONG_VALUES: list[tuple[dict[str, Any], str]] = [
 
 
 def test_the_refusal_of_a_wrong_create_names_the_field(client: SandboxClient) -> None:
-    for values, field in WRONG_VALUES:
-        reply = client.request("POST", CREATE, json.dumps({"Subscriber": {"Base": {"Id": 1}} | values}).encode())
+    for wrong_values, field in WRONG_VALUES:
+        reply = client.request(
+            "POST", CREATE_PATH, json.dumps({"Subscriber": {"Base": {"Id": 1}} | wrong_values}).encode()
+        )
         assert (reply.status, reply.json["success"]) == (400, False)
         assert f"Subscriber.{field}" in reply.json["message"]
     assert client.list_events() == []
@@ -57,7 +63,7 @@ def test_the_refusal_of_a_wrong_create_names_the_field(client: SandboxClient) ->
 
 def test_a_body_without_its_object_is_answered_400_and_stores_nothing(client: SandboxClient) -> None:
     for body in (b"", b"{", b"[]", b"{}", b'{"Subscriber":[]}', b'{"SendEmail":{}}', b'"\xff"'):
-        for path in (CREATE, SEND):
+        for path in (CREATE_PATH, SEND_PATH):
             reply = client.request("POST", path, body)
             assert (reply.status, reply.json["success"]) == (400, False), body
     assert client.list_events() == []
@@ -79,8 +85,8 @@ def test_a_create_without_fields_has_the_default_values(
     for absent_fields in ("omit", "empty", "null"):
         client.sandbox.switch(absent_fields=absent_fields)
         answers.append({k: v for k, v in client.create().json["Subscriber"].items() if k not in ("Id", "Base")})
-    omitted, empty_answer, null_answer = answers
-    assert omitted == {"IsActive": False, "Gender": ""}
+    answer_without_fields, empty_answer, null_answer = answers
+    assert answer_without_fields == {"IsActive": False, "Gender": ""}
     assert (empty_answer["Email"], empty_answer["Tags"], empty_answer["Address"]["Zip"]) == ("", [], "")
     assert (null_answer["Email"], null_answer["Tags"], null_answer["Address"]["Zip"], null_answer["IsActive"]) == (
         None,
@@ -143,18 +149,20 @@ def test_a_duplicate_is_refused_with_the_status_of_the_switch(client: SandboxCli
 
 
 @pytest.mark.parametrize(
-    ("identity", "sent_values", "statuses"),
+    ("identity", "sent_values", "status_signs"),
     [
         ("email", [(None, "a1"), (None, " a1 "), (None, "A1"), ("x@e.org", "a1"), (None, ""), (None, "")], "+-++++"),
         ("client_user_id", [("a@e.org", "1"), ("b@e.org", "1"), ("a@e.org", "2")], "+-+"),
     ],
 )
 def test_a_client_user_id_is_the_identity_if_the_email_is_missing(
-    client: SandboxClient, identity: str, sent_values: list[tuple[str | None, str]], statuses: str
+    client: SandboxClient, identity: str, sent_values: list[tuple[str | None, str]], status_signs: str
 ) -> None:
     client.sandbox.switch(duplicates="reject_409", identity=identity)
-    answers = [client.create(email, ClientUserId=client_user_id).status for email, client_user_id in sent_values]
-    assert answers == [{"+": 200, "-": 409}[status] for status in statuses]
+    answer_statuses = [
+        client.create(email, ClientUserId=client_user_id).status for email, client_user_id in sent_values
+    ]
+    assert answer_statuses == [{"+": 200, "-": 409}[status_sign] for status_sign in status_signs]
     assert client.sandbox.truth()["duplicates"] == []
 
 
@@ -183,7 +191,7 @@ def test_bases_can_be_found_by_folded_names_and_keep_their_first_spelling(client
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "names", "expected"),
+    ("base_name_rule", "base_names", "expected_bases"),
     [
         ("nfd", ("Café", "Cafe\u0301", "CAFÉ"), ((1, "Cafe\u0301"), (1, "Cafe\u0301"), (2, "CAFE\u0301"))),
         ("collapsed", (" a  b", "a b", "A b"), ((1, "a b"), (1, "a b"), (2, "A b"))),
@@ -193,22 +201,22 @@ def test_bases_can_be_found_by_folded_names_and_keep_their_first_spelling(client
     ],
 )
 def test_a_switch_changes_how_base_names_are_stored_and_compared(
-    client: SandboxClient, behaviour: str, names: tuple[str, ...], expected: tuple[tuple[int, str], ...]
+    client: SandboxClient, base_name_rule: str, base_names: tuple[str, ...], expected_bases: tuple[tuple[int, str], ...]
 ) -> None:
-    client.sandbox.switch(base_names=behaviour)
-    bases = [client.create(base={"Name": name}).json["Subscriber"]["Base"] for name in names]
-    assert [(base["Id"], base["Name"]) for base in bases] == list(expected)
+    client.sandbox.switch(base_names=base_name_rule)
+    bases = [client.create(base={"Name": name}).json["Subscriber"]["Base"] for name in base_names]
+    assert [(base["Id"], base["Name"]) for base in bases] == list(expected_bases)
 
 
 def test_a_base_can_be_the_alias_of_another_base_by_name_or_by_id(client: SandboxClient) -> None:
     client.sandbox.switch(base_alias={"Old": "New", "7": "9"})
-    sent_values = ({"Name": "Old"}, {"Id": 7}, {"Name": "New"}, {"Name": "OLD"})
-    answered_values = [client.create(base=base).json["Subscriber"]["Base"] for base in sent_values]
+    sent_bases = ({"Name": "Old"}, {"Id": 7}, {"Name": "New"}, {"Name": "OLD"})
+    answered_bases = [client.create(base=base).json["Subscriber"]["Base"] for base in sent_bases]
     new_base, base_9 = {"Id": 1, "Name": "New"}, {"Id": 9, "Name": "Base 9"}
-    assert answered_values == [new_base, base_9, new_base, {"Id": 10, "Name": "OLD"}]
+    assert answered_bases == [new_base, base_9, new_base, {"Id": 10, "Name": "OLD"}]
     assert [
         subscriber["Base"] for subscriber in client.read_page()["Subscribers"]
-    ] == answered_values  # the stored value is the same
+    ] == answered_bases  # the stored value is the same
     client.sandbox.switch(base_names="folded")
     assert client.create(base={"Name": "OLD"}).json["Subscriber"]["Base"] == new_base
 
@@ -260,8 +268,8 @@ def test_a_create_overwrites_the_subscriber_with_the_same_phone_or_client_user_i
 ) -> None:
     client.sandbox.switch(merge_by="Phone,ClientUserId")
     client.create("ana@e.org", **{field: "31"})
-    answered_values = client.create("bob@e.org", **{field: "31"}).json["Subscriber"]
-    assert (answered_values["Id"], [subscriber["Email"] for subscriber in client.read_page()["Subscribers"]]) == (
+    answered_subscriber = client.create("bob@e.org", **{field: "31"}).json["Subscriber"]
+    assert (answered_subscriber["Id"], [subscriber["Email"] for subscriber in client.read_page()["Subscribers"]]) == (
         100_001,
         ["bob@e.org"],
     )
@@ -270,7 +278,7 @@ def test_a_create_overwrites_the_subscriber_with_the_same_phone_or_client_user_i
 
 def test_the_list_shows_another_id_than_the_provisional_id_of_the_answer(client: SandboxClient) -> None:
     client.sandbox.switch(provisional_ids=True)
-    answered_values = client.create("ana@e.org").json["Subscriber"]["Id"]
+    provisional_id = client.create("ana@e.org").json["Subscriber"]["Id"]
     listed_id = client.read_page()["Subscribers"][0]["Id"]
-    assert answered_values != listed_id
-    assert [client.read_page(Id=shown_id)["TotalCount"] for shown_id in (answered_values, listed_id)] == [0, 1]
+    assert provisional_id != listed_id
+    assert [client.read_page(Id=shown_id)["TotalCount"] for shown_id in (provisional_id, listed_id)] == [0, 1]

@@ -10,10 +10,10 @@ import pytest
 
 from connector.sandbox.faults import Bucket, FixedWindow, RateLimiter, SlidingWindow, build_limiter
 from connector.sandbox.server import is_loopback_header
-from tests.sandbox.client import CREATE, LIST, SEND, SandboxClient, wait_until
+from tests.sandbox.client import CREATE_PATH, LIST_PATH, SEND_PATH, SandboxClient, wait_until
 
 
-@pytest.mark.parametrize(("method", "path"), [("POST", CREATE), ("GET", LIST), ("POST", SEND)])
+@pytest.mark.parametrize(("method", "path"), [("POST", CREATE_PATH), ("GET", LIST_PATH), ("POST", SEND_PATH)])
 def test_an_operation_requires_the_token_in_the_form_that_a_switch_sets(
     client: SandboxClient, method: str, path: str
 ) -> None:
@@ -29,15 +29,21 @@ def test_an_operation_requires_the_token_in_the_form_that_a_switch_sets(
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
-    [("GET", CREATE, 405), ("POST", LIST, 405), ("GET", SEND, 405), ("GET", "/nothing", 404), ("GET", LIST[:-1], 404)],
+    [
+        ("GET", CREATE_PATH, 405),
+        ("POST", LIST_PATH, 405),
+        ("GET", SEND_PATH, 405),
+        ("GET", "/nothing", 404),
+        ("GET", LIST_PATH[:-1], 404),
+    ],
 )
 def test_only_the_three_operations_have_an_address(client: SandboxClient, method: str, path: str, status: int) -> None:
     assert client.request(method, path).status == status
 
 
 def test_a_body_needs_the_content_type_json_and_an_allowed_size(client: SandboxClient) -> None:
-    assert client.request("POST", CREATE, b"{}", Content_Type="text/plain").status == 415
-    assert client.request("POST", CREATE, b"{}", Content_Type="application/json; charset=utf-8").status == 400
+    assert client.request("POST", CREATE_PATH, b"{}", Content_Type="text/plain").status == 415
+    assert client.request("POST", CREATE_PATH, b"{}", Content_Type="application/json; charset=utf-8").status == 400
     client.sandbox.switch(max_body_bytes=100)
     assert client.create("a@example.com", FirstName="x" * 200).status == 413
     assert client.list_events() == []
@@ -45,8 +51,8 @@ def test_a_body_needs_the_content_type_json_and_an_allowed_size(client: SandboxC
 
 def test_a_redirect_is_answered_before_any_check(client: SandboxClient) -> None:
     client.sandbox.switch(redirect_to="http://127.0.0.1:9/there/")
-    reply = client.request("GET", f"{LIST}?limit=5", Authorization="")
-    assert (reply.status, reply.headers["location"]) == (307, f"http://127.0.0.1:9/there{LIST}?limit=5")
+    reply = client.request("GET", f"{LIST_PATH}?limit=5", Authorization="")
+    assert (reply.status, reply.headers["location"]) == (307, f"http://127.0.0.1:9/there{LIST_PATH}?limit=5")
     assert client.create("a@example.com").status == 307
     assert client.list_events() == []
 
@@ -63,21 +69,21 @@ def test_a_rate_limit_counts_the_requests_of_all_operations_together(client: San
     ]
 
 
-@pytest.mark.parametrize("fault", [False, True])
-def test_retry_after_is_seconds_a_date_a_unix_time_or_nothing(client: SandboxClient, fault: bool) -> None:
-    refusal_switches = {"refuse": 1, "refuse_retry_after_s": 60} if fault else {"rate": 0.0166, "burst": 1}
+@pytest.mark.parametrize("is_fault", [False, True])
+def test_retry_after_is_seconds_a_date_a_unix_time_or_nothing(client: SandboxClient, is_fault: bool) -> None:
+    refusal_switches = {"refuse": 1, "refuse_retry_after_s": 60} if is_fault else {"rate": 0.0166, "burst": 1}
     client.sandbox.switch(**refusal_switches)
     client.create("a@example.com")
-    seconds = client.create("a@example.com")
-    assert seconds.status == 429
-    assert int(seconds.headers["retry-after"]) in (60, 61)
+    refusal_reply = client.create("a@example.com")
+    assert refusal_reply.status == 429
+    assert int(refusal_reply.headers["retry-after"]) in (60, 61)
     client.sandbox.switch(retry_after="date")
     request_time = time.time()
-    date = parsedate_to_datetime(client.create("a@example.com").headers["retry-after"])
-    assert (60 if fault else 58) <= date.timestamp() - request_time <= 62  # the date is rounded up
+    retry_date = parsedate_to_datetime(client.create("a@example.com").headers["retry-after"])
+    assert (60 if is_fault else 58) <= retry_date.timestamp() - request_time <= 62  # the date is rounded up
     client.sandbox.switch(retry_after="unix")
     retry_at = int(client.create("a@example.com").headers["retry-after"])
-    assert (60 if fault else 58) <= retry_at - request_time <= 64
+    assert (60 if is_fault else 58) <= retry_at - request_time <= 64
     client.sandbox.switch(retry_after="none")
     assert "retry-after" not in client.create("a@example.com").headers
 
@@ -99,15 +105,15 @@ def test_stats_separate_requests_on_the_connection_that_received_the_retry_after
 
 def send_create(connection: http.client.HTTPConnection, token: str) -> int:
     body = b'{"Subscriber": {"Email": "a@example.com", "Base": {"Id": 1}}}'
-    connection.request("POST", CREATE, body, {"Authorization": token, "Content-Type": "application/json"})
+    connection.request("POST", CREATE_PATH, body, {"Authorization": token, "Content-Type": "application/json"})
     answer = connection.getresponse()
     answer.read()
     return answer.status
 
 
-@pytest.mark.parametrize("limit", [{"rate": 0.001, "burst": 1}, {"refuse": 1}])
-def test_a_limit_can_refuse_with_403(client: SandboxClient, limit: dict[str, float]) -> None:
-    client.sandbox.switch(limit_status=403, **limit)
+@pytest.mark.parametrize("limit_switches", [{"rate": 0.001, "burst": 1}, {"refuse": 1}])
+def test_a_limit_can_refuse_with_403(client: SandboxClient, limit_switches: dict[str, float]) -> None:
+    client.sandbox.switch(limit_status=403, **limit_switches)
     reply = [client.create("b@example.com") for _ in range(2)][-1]
     assert (reply.status, int(reply.headers["retry-after"]) > 0) == (403, True)
 
@@ -213,7 +219,7 @@ def test_only_host_names_of_this_machine_are_allowed() -> None:
     assert [host for host in (*LOCAL_HOSTS, *foreign_hosts) if is_loopback_header(host)] == LOCAL_HOSTS
 
 
-@pytest.mark.parametrize("path", [LIST, "/_sandbox/truth", "/_sandbox/nothing", "/", "/favicon.ico"])
+@pytest.mark.parametrize("path", [LIST_PATH, "/_sandbox/truth", "/_sandbox/nothing", "/", "/favicon.ico"])
 def test_a_request_for_another_host_is_refused_even_with_the_token(client: SandboxClient, path: str) -> None:
     client.sandbox.switch(error_shape="html", redirect_to="http://127.0.0.1:9")
     reply = client.request("GET", path, Host="evil.example:8080")

@@ -61,8 +61,8 @@ def test_the_outbox_has_all_parts_of_an_email(client: SandboxClient) -> None:
         "bob@example.net", "Help <help@example.com>", "Frühling",
     )  # fmt: skip
     assert message["Bcc"].addresses[0].display_name == "Клео"
-    types = [part.get_content_type() for part in message.walk() if not part.is_multipart()]
-    assert types == ["text/plain", "text/html", "image/png", "application/pdf"]
+    content_types = [part.get_content_type() for part in message.walk() if not part.is_multipart()]
+    assert content_types == ["text/plain", "text/html", "image/png", "application/pdf"]
     parts = {part.get_content_type(): part for part in message.walk()}
     assert isinstance(pdf := parts["application/pdf"], EmailMessage)
     assert (pdf.get_content(), pdf.get_filename()) == (b"%PDF \x00", "terms.pdf")

@@ -69,10 +69,10 @@ def test_a_cut_answer_ends_in_the_middle_of_its_body(client: SandboxClient) -> N
     client.sandbox.switch(cut_answer=1)
     with client.connect() as client_socket:
         client_socket.sendall(client.encode_create("a@example.com"))
-        head, _, body = read_to_end(client_socket).partition(b"\r\n\r\n")
-    length = int(head.partition(b"Content-Length: ")[2].split(b"\r\n")[0])
-    assert head.startswith(b"HTTP/1.1 200 ")
-    assert 0 < len(body) < length
+        answer_head, _, body = read_to_end(client_socket).partition(b"\r\n\r\n")
+    body_length = int(answer_head.partition(b"Content-Length: ")[2].split(b"\r\n")[0])
+    assert answer_head.startswith(b"HTTP/1.1 200 ")
+    assert 0 < len(body) < body_length
     assert list_stored_subscribers(client) == [("a@example.com", "cut_in_answer")]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.sandbox.client import LIST, SandboxClient, wait_until
+from tests.sandbox.client import LIST_PATH, SandboxClient, wait_until
 
 
 @pytest.fixture
@@ -21,20 +21,20 @@ def test_offset_and_limit_are_bounded_and_repeated_in_the_answer(client: Sandbox
         ({"offset": -5, "limit": 7}, 0, 7, 7), ({"offset": 115}, 115, 50, 5), ({"offset": 120}, 120, 50, 0),
         ({"offset": 10**12}, 10**12, 50, 0),
     ]  # fmt: skip
-    for query, offset, limit, rows in cases:
+    for query, offset, limit, row_count in cases:
         page = client.read_page(**query)
-        assert (page["TotalCount"], len(page["Subscribers"])) == (120, rows), query
+        assert (page["TotalCount"], len(page["Subscribers"])) == (120, row_count), query
         assert (page["Offset"], page["Limit"]) == (offset, limit), query
 
 
 def test_a_query_that_breaks_a_rule_is_an_error(client: SandboxClient) -> None:
     wrong_queries = "offset=x limit=1.5 IsActive=true IsActive= Gender=x Id=a Sex=male limit=1&limit=2 %ff=1 Email"
     for query in wrong_queries.split():
-        assert client.request("GET", f"{LIST}?{query}").status == 400, query
-    assert client.request("GET", LIST, b"{}").status == 400  # a list request must not have a body
+        assert client.request("GET", f"{LIST_PATH}?{query}").status == 400, query
+    assert client.request("GET", LIST_PATH, b"{}").status == 400  # a list request must not have a body
 
 
-MATCHES: list[tuple[str, dict[str, object], list[int]]] = [
+FILTER_CASES: list[tuple[str, dict[str, object], list[int]]] = [
     ("exact", {"Id": 100_002}, [1]), ("exact", {"BaseId": 2}, [2, 3]), ("exact", {"IsActive": 1}, [0, 3]),
     ("exact", {"IsActive": 0}, [1, 2]), ("exact", {"Gender": "male"}, [1]), ("exact", {"Gender": ""}, [2, 3]),
     ("exact", {"Email": "ana@example.com"}, [2]), ("exact", {"Email": "bob+x@example.com"}, [1]),
@@ -51,17 +51,17 @@ MATCHES: list[tuple[str, dict[str, object], list[int]]] = [
 
 def test_a_switch_sets_how_a_filter_matches(people: SandboxClient) -> None:
     assert people.sandbox.switch()["filters"] == "exact"
-    ids = [event["subscriber"]["Id"] for event in people.list_events()]
-    for mode, query, expected_indexes in MATCHES:
-        people.sandbox.switch(filters=mode)
+    created_ids = [event["subscriber"]["Id"] for event in people.list_events()]
+    for filter_mode, query, expected_indexes in FILTER_CASES:
+        people.sandbox.switch(filters=filter_mode)
         page = people.read_page(**query)
-        assert [ids.index(subscriber["Id"]) for subscriber in page["Subscribers"]] == expected_indexes, query
+        assert [created_ids.index(subscriber["Id"]) for subscriber in page["Subscribers"]] == expected_indexes, query
         assert page["TotalCount"] == len(expected_indexes)
 
 
 def test_a_switch_sets_how_several_filters_combine(people: SandboxClient) -> None:
-    for combine, count in (("all", 1), ("any", 3), ("last", 2)):
-        people.sandbox.switch(combine=combine)
+    for combine_mode, count in (("all", 1), ("any", 3), ("last", 2)):
+        people.sandbox.switch(combine=combine_mode)
         assert people.read_page(BaseId=2, IsActive=1)["TotalCount"] == count
 
 

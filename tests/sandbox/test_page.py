@@ -5,7 +5,7 @@ from base64 import b64encode
 
 import pytest
 
-from tests.sandbox.client import SEND, Reply, SandboxClient
+from tests.sandbox.client import SEND_PATH, Reply, SandboxClient
 
 
 def open_page(
@@ -22,7 +22,7 @@ def open_page(
 
 def send_email(client: SandboxClient, html: str) -> None:
     email = {"To": [{"Email": "ann@example.com"}], "From": {"Email": "a@example.com"}, "Subject": "Hi", "Html": html}
-    assert client.request("POST", SEND, json.dumps({"SendEmail": {"Email": email}}).encode()).status == 200
+    assert client.request("POST", SEND_PATH, json.dumps({"SendEmail": {"Email": email}}).encode()).status == 200
 
 
 def test_the_page_shows_the_subscribers_and_the_requests(client: SandboxClient) -> None:

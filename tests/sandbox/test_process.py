@@ -39,30 +39,34 @@ def test_the_data_survives_a_kill_and_an_incomplete_last_line(tmp_path: Path) ->
         client.create("ana@example.com", base={"Name": "News"}, FirstName="Ana")
         client.create("ANA@example.com", base={"Name": "News"}, LastName="B")
         client.request_list()
-        truth_before, page_before = sandbox.truth(), client.read_page(limit=1000)
+        truth_log_before, page_before = sandbox.truth(), client.read_page(limit=1000)
         sandbox.kill()
         with (tmp_path / "journal.jsonl").open("ab") as journal_file:
             journal_file.write(b'{"sequence":99,"at":1.0,"kind":"crea')
         sandbox.start()
         sandbox.switch(churn_delete=0)
-        truth_after = sandbox.truth()
-        assert truth_after["events"][:-1] == truth_before["events"]  # reading the last page deleted one more subscriber
+        truth_log_after = sandbox.truth()
+        assert (
+            truth_log_after["events"][:-1] == truth_log_before["events"]
+        )  # reading the last page deleted one more subscriber
         assert client.read_page(limit=1000)["Subscribers"] == page_before["Subscribers"][1:]
         assert client.create("new@example.com").json["Subscriber"]["Id"] > page_before["Subscribers"][-1]["Id"]
-        assert sandbox.truth()["sequence"] == truth_before["sequence"] + 2
+        assert sandbox.truth()["sequence"] == truth_log_before["sequence"] + 2
 
 
 def test_an_answered_create_survives_a_kill(tmp_path: Path) -> None:
     with SandboxProcess(data=tmp_path) as sandbox, SandboxClient(sandbox).connect() as client_socket:
         client_socket.sendall(b"".join(SandboxClient(sandbox).encode_create(f"{n}@example.com") for n in range(500)))
-        data = client_socket.recv(1 << 16)
+        received_bytes = client_socket.recv(1 << 16)
         sandbox.kill()
         with suppress(ConnectionResetError):
             while chunk := client_socket.recv(1 << 16):
-                data += chunk
+                received_bytes += chunk
         sandbox.start()
         emails = {event["email"] for event in sandbox.truth()["events"]}
-    answered_emails = {part.partition(b'"')[0].decode() for part in data.split(b'"Email":"')[1:] if b"}}" in part}
+    answered_emails = {
+        part.partition(b'"')[0].decode() for part in received_bytes.split(b'"Email":"')[1:] if b"}}" in part
+    }
     assert answered_emails
     assert answered_emails <= emails
 

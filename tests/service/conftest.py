@@ -11,5 +11,5 @@ LOOP_FACTORIES = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if asyncio.iscoroutinefunction(metafunc.function) and hasattr(metafunc.module, "LOOPS"):
         metafunc.fixturenames.append("loop_factory")
-        names = metafunc.module.LOOPS
-        metafunc.parametrize("loop_factory", [LOOP_FACTORIES[name] for name in names], ids=names)
+        loop_names = metafunc.module.LOOPS
+        metafunc.parametrize("loop_factory", [LOOP_FACTORIES[name] for name in loop_names], ids=loop_names)

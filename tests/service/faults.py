@@ -24,19 +24,19 @@ class Connection:
     async def read_request(self) -> bool:
         """Read and record a whole request. Return False if the client has closed the connection."""
         try:
-            head = await self.reader.readuntil(b"\r\n\r\n")
+            request_head = await self.reader.readuntil(b"\r\n\r\n")
         except asyncio.IncompleteReadError:
             return False
-        length = 0
-        for line in head.split(b"\r\n")[1:]:
+        body_length = 0
+        for line in request_head.split(b"\r\n")[1:]:
             name, _, value = line.partition(b":")
             if name.lower() == b"content-length":
-                length = int(value)
-        self.server.requests.append(head + await self.reader.readexactly(length))
+                body_length = int(value)
+        self.server.requests.append(request_head + await self.reader.readexactly(body_length))
         return True
 
-    async def write(self, data: bytes) -> None:
-        self.writer.write(data)
+    async def write(self, content: bytes) -> None:
+        self.writer.write(content)
         await self.writer.drain()
 
     def reset(self) -> None:
@@ -67,7 +67,7 @@ async def serve(
     server = Server("https" if tls_context else scheme)
     tasks: set[asyncio.Task[None]] = set()
 
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handle_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server.connection_count += 1
         task = asyncio.current_task()
         assert task is not None
@@ -80,7 +80,7 @@ async def serve(
             tasks.discard(task)
             writer.close()
 
-    asyncio_server = await asyncio.start_server(handle, "127.0.0.1", port, ssl=tls_context)
+    asyncio_server = await asyncio.start_server(handle_connection, "127.0.0.1", port, ssl=tls_context)
     server.port = asyncio_server.sockets[0].getsockname()[1]
     try:
         yield server
@@ -106,9 +106,9 @@ def build_tls_context() -> ssl.SSLContext:
 
 
 def build_response(body: bytes, status: str = "200 OK", **headers: str) -> bytes:
-    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}"]
-    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
-    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+    head_lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}"]
+    head_lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join(head_lines).encode() + b"\r\n\r\n" + body
 
 
 def answer_with(*responses: bytes) -> Fault:
@@ -193,8 +193,8 @@ async def cut_without_length(connection: Connection) -> None:
 
 async def never_answer(connection: Connection) -> None:
     """Read and never answer. A TLS client gets no handshake."""
-    while data := await connection.reader.read(65536):
-        connection.server.requests.append(data)
+    while received_bytes := await connection.reader.read(65536):
+        connection.server.requests.append(received_bytes)
 
 
 async def answer_byte_by_byte(connection: Connection) -> None:

@@ -91,9 +91,9 @@ def test_an_answer_2xx_without_the_fields_of_service_api_md_is_ambiguous() -> No
         b'{"success": true, "Subscriber": {"Id": 12}} trailing',
         b'\xff\xfe{"success": true, "Subscriber": {"Id": 12}}',
     ]:
-        for parse in PARSERS:
+        for parse_answer in PARSERS:
             for status in (200, 201, 202, 204):
-                answer = parse(status, {}, body, NOW)
+                answer = parse_answer(status, {}, body, NOW)
                 assert isinstance(answer, Ambiguous)
                 assert answer.status == status
 
@@ -114,37 +114,37 @@ def test_a_page_without_a_whole_list_is_ambiguous() -> None:
 
 def test_a_definite_4xx_is_a_refusal() -> None:
     for status in [400, 401, 402, 404, 405, 406, 410, 413, 415, 422, 429, 431, 451, 499]:
-        for parse in PARSERS:
-            answer = parse(status, {"retry-after": "3"}, b'{"success": false, "message": "no"}', NOW)
+        for parse_answer in PARSERS:
+            answer = parse_answer(status, {"retry-after": "3"}, b'{"success": false, "message": "no"}', NOW)
             assert answer == Refused(status, "no", 3.0)
 
 
 def test_every_status_except_2xx_and_a_definite_4xx_is_ambiguous() -> None:
     for status in [100, 199, 300, 301, 302, 304, 307, 308, 408, 409, 500, 502, 503, 504, 520, 599, 999]:
-        for parse in PARSERS:
-            answer = parse(status, {"Retry-After": "3"}, b'{"message": "no"}', NOW)
+        for parse_answer in PARSERS:
+            answer = parse_answer(status, {"Retry-After": "3"}, b'{"message": "no"}', NOW)
             assert answer == Ambiguous(status, "no", 3.0)
 
 
 @pytest.mark.parametrize("status", [200, 201, 299, 400, 408, 409])
 @pytest.mark.parametrize("fields", [b'"message": "no"', b'"message": "no", "Subscriber": {"Id": 12}'])
 def test_an_answer_with_success_false_is_a_refusal_below_status_500(status: int, fields: bytes) -> None:
-    for parse in PARSERS:
-        answer = parse(status, {}, b'{"success": false, ' + fields + b"}", NOW)
+    for parse_answer in PARSERS:
+        answer = parse_answer(status, {}, b'{"success": false, ' + fields + b"}", NOW)
         assert isinstance(answer, Refused)
         assert answer.status == status
 
 
 @pytest.mark.parametrize("status", [307, 500, 503])
 def test_a_redirect_or_a_server_error_is_ambiguous_with_any_body(status: int) -> None:
-    for parse in PARSERS:
-        assert isinstance(parse(status, {}, b'{"success": false, "message": "no"}', NOW), Ambiguous)
+    for parse_answer in PARSERS:
+        assert isinstance(parse_answer(status, {}, b'{"success": false, "message": "no"}', NOW), Ambiguous)
 
 
 def test_a_status_of_failure_with_a_body_of_success_is_ambiguous() -> None:
     for status in [302, 400, 409, 422, 429, 500]:
-        for parse, body in zip(PARSERS, (CREATED_ANSWER, LIST_ANSWER, EMAIL_ANSWER), strict=True):
-            answer = parse(status, {}, body, NOW)
+        for parse_answer, body in zip(PARSERS, (CREATED_ANSWER, LIST_ANSWER, EMAIL_ANSWER), strict=True):
+            answer = parse_answer(status, {}, body, NOW)
             assert isinstance(answer, Ambiguous)
             assert answer.status == status
 
@@ -167,16 +167,16 @@ def test_null_instead_of_rows_is_a_page_only_beyond_the_total_count() -> None:
         (b'"TotalCount":12', False),
         (b'"Offset":12', False),
     ]
-    for counts, is_page in cases:
-        body = b'{"success":true,"SubscribersList":{%s,"Subscribers":null}}' % counts
+    for count_members, is_page in cases:
+        body = b'{"success":true,"SubscribersList":{%s,"Subscribers":null}}' % count_members
         answer = parse_list_answer(200, {}, body, NOW)
         assert isinstance(answer, ListPage if is_page else Ambiguous)
 
 
 @pytest.mark.parametrize("status", [403, 503])
 def test_a_403_or_503_with_retry_after_is_ambiguous_and_a_limit(status: int) -> None:
-    for parse in PARSERS:
-        answer = parse(status, {"retry-after": "3"}, b'{"success": false, "message": "slow down"}', NOW)
+    for parse_answer in PARSERS:
+        answer = parse_answer(status, {"retry-after": "3"}, b'{"success": false, "message": "slow down"}', NOW)
         assert answer == Ambiguous(status, "slow down", 3.0)
         assert is_rate_limit(status, answer.retry_after_s)
     assert not is_rate_limit(status, None)
@@ -184,22 +184,22 @@ def test_a_403_or_503_with_retry_after_is_ambiguous_and_a_limit(status: int) -> 
 
 @given(st.integers(100, 999), st.binary(max_size=300), st.dictionaries(st.text(), st.text()))
 def test_any_bytes_are_parsed_as_a_refusal_or_as_ambiguous(status: int, body: bytes, headers: dict[str, str]) -> None:
-    for parse in PARSERS:
-        assert isinstance(parse(status, headers, body, NOW), Refused | Ambiguous)
+    for parse_answer in PARSERS:
+        assert isinstance(parse_answer(status, headers, body, NOW), Refused | Ambiguous)
 
 
-JSON = st.recursive(
+JSON_STRATEGY = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(),
     lambda value: st.lists(value, max_size=4) | st.dictionaries(st.text(), value, max_size=4),
     max_leaves=12,
 )
 
 
-@given(st.integers(100, 999), st.sampled_from(["Subscriber", "SubscribersList", "SendEmail"]), JSON)
+@given(st.integers(100, 999), st.sampled_from(["Subscriber", "SubscribersList", "SendEmail"]), JSON_STRATEGY)
 def test_any_json_is_parsed_with_a_message_of_at_most_500_characters(status: int, key: str, value: object) -> None:
     body = orjson.dumps({"success": True, key: value, "message": value})
-    for parse in PARSERS:
-        answer = parse(status, {}, body, NOW)
+    for parse_answer in PARSERS:
+        answer = parse_answer(status, {}, body, NOW)
         assert not isinstance(answer, Refused)
         assert len(getattr(answer, "message", "")) <= 500
 
@@ -229,8 +229,8 @@ def test_an_error_in_a_known_format_is_shown_as_its_text() -> None:
         ("refused_by_field.json", "Validation failed; Email: is taken; Email: is odd; Zip: is no number"),
         ("refused.html", "403 Forbidden You don't have access."),
     ]
-    for sample, expected_text in cases:
-        assert extract_message(403, {}, (SAMPLES / sample).read_bytes()) == expected_text
+    for sample_name, expected_text in cases:
+        assert extract_message(403, {}, (SAMPLES / sample_name).read_bytes()) == expected_text
 
 
 def test_an_error_in_any_other_format_is_shown_as_text() -> None:

@@ -48,17 +48,19 @@ async def test_an_operation_sends_its_request_with_the_token_and_returns_its_res
         assert await client.list_subscribers(ListQuery(base_id=7)) == ListPage([{"Id": 5}], 1, None, None)
         assert await client.send_email(EMAIL_BODY) == Accepted(8, "<m>")
 
-    create, list_request, send = server.requests
-    assert create.startswith(b"POST /base/api/subscribers/create-subscriber/ HTTP/1.1\r\n")
-    assert create.endswith(b'\r\n\r\n{"Subscriber":{}}')
-    assert list_request.startswith(b"GET /base/api/subscribers/subscribers-list/?offset=0&limit=1000&BaseId=7 HTTP/1.1")
-    assert list_request.endswith(b"\r\n\r\n")
-    assert b"Content-Type" not in list_request
-    assert send.startswith(b"POST /base/api/emails/send-instant-email/ HTTP/1.1\r\n")
-    assert send.endswith(b"\r\n\r\n" + EMAIL_BODY)
+    create_request, list_request_bytes, send_request = server.requests
+    assert create_request.startswith(b"POST /base/api/subscribers/create-subscriber/ HTTP/1.1\r\n")
+    assert create_request.endswith(b'\r\n\r\n{"Subscriber":{}}')
+    assert list_request_bytes.startswith(
+        b"GET /base/api/subscribers/subscribers-list/?offset=0&limit=1000&BaseId=7 HTTP/1.1"
+    )
+    assert list_request_bytes.endswith(b"\r\n\r\n")
+    assert b"Content-Type" not in list_request_bytes
+    assert send_request.startswith(b"POST /base/api/emails/send-instant-email/ HTTP/1.1\r\n")
+    assert send_request.endswith(b"\r\n\r\n" + EMAIL_BODY)
     for request in server.requests:
         assert request.count(b"\r\nAuthorization: Bearer s3cret-token\r\n") == 1
-    for request in (create, send):
+    for request in (create_request, send_request):
         assert request.count(b"\r\nContent-Type: application/json\r\n") == 1
 
 
@@ -73,7 +75,7 @@ async def test_a_large_body_is_sent_completely() -> None:
 
 
 def test_any_text_in_a_query_reaches_the_service_unchanged() -> None:
-    texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30).filter(str.strip)
+    log_and_reprs = st.text(st.characters(exclude_categories=["Cs"]), max_size=30).filter(str.strip)
 
     async def check_query(email: str, name: str) -> None:
         async with (
@@ -91,7 +93,7 @@ def test_any_text_in_a_query_reaches_the_service_unchanged() -> None:
                 ("Gender", ""),
             ]
 
-    @given(texts, texts)
+    @given(log_and_reprs, log_and_reprs)
     def check_any_text(email: str, name: str) -> None:
         asyncio.run(check_query(email, name))
 
@@ -146,10 +148,10 @@ async def test_an_operation_counts_its_sent_limited_and_failed_requests() -> Non
 
 async def test_a_date_in_retry_after_is_read_with_the_clock_of_the_client() -> None:
     rate_refusal = build_response(b"", "503 Unavailable", Retry_After="Sat, 21 Nov 2026 12:00:30 GMT")
-    service_at = datetime(2026, 11, 21, 12, 0, 10, tzinfo=UTC)
+    service_time = datetime(2026, 11, 21, 12, 0, 10, tzinfo=UTC)
     async with (
         serve(faults.answer_with(rate_refusal)) as server,
-        open_client(Service(server.base_url, TOKEN), clock=replace(system_clock(), now=lambda: service_at)) as client,
+        open_client(Service(server.base_url, TOKEN), clock=replace(system_clock(), now=lambda: service_time)) as client,
     ):
         assert await client.create_subscriber(b"{}") == Ambiguous(503, "", 20.0)
 
@@ -174,9 +176,9 @@ async def test_no_log_and_no_answer_shows_the_token_or_a_person(caplog: pytest.L
         async with serve(fault) as server, open_client(Service(server.base_url, TOKEN, timeout_s=0.3)) as client:
             answers = await call_all_operations(client)
             answers.append(await client.list_subscribers(ListQuery(email="ann@example.com")))
-        texts = caplog.text + repr(answers) + repr(client) + repr(client.counts)
-        assert "s3cret" not in texts, fault
-        assert "ann@" not in texts, fault
+        log_and_reprs = caplog.text + repr(answers) + repr(client) + repr(client.counts)
+        assert "s3cret" not in log_and_reprs, fault
+        assert "ann@" not in log_and_reprs, fault
 
 
 @pytest.mark.parametrize(("max_rate", "service_rate"), [(100.0, 0), (float("inf"), 20)])

@@ -17,7 +17,7 @@ from tests.service.faults import build_response, serve
 
 SECRET = 's3cr+et/TOK"EN='
 
-ENCODINGS: dict[str, Callable[[str], str]] = {
+ENCODING_FUNCTIONS: dict[str, Callable[[str], str]] = {
     "plain": str,
     "percent-encoded": lambda text: quote(text, safe=""),
     "percent-encoded path": quote,
@@ -41,7 +41,7 @@ ENCODINGS: dict[str, Callable[[str], str]] = {
 
 
 def test_the_token_is_masked_in_every_encoding() -> None:
-    for encode in ENCODINGS.values():
+    for encode in ENCODING_FUNCTIONS.values():
         assert build_message_mask(SECRET)(f"the token {encode(SECRET)} is old") == f"the token {MASKED} is old"
 
 
@@ -94,13 +94,13 @@ PRINTABLE_TEXTS = st.text(
 )
 
 
-@given(PRINTABLE_TEXTS, st.sampled_from(sorted(ENCODINGS)))
+@given(PRINTABLE_TEXTS, st.sampled_from(sorted(ENCODING_FUNCTIONS)))
 def test_any_token_is_masked_plain_and_escaped(secret: str, spelling: str) -> None:
     if (
         "twice" in spelling or spelling == "JSON in JSON"
     ):  # services encode a text twice only if the text has no backslash
         spelling = "plain"
-    masked_text = build_message_mask(secret)(f"<{ENCODINGS[spelling](secret)}>")
+    masked_text = build_message_mask(secret)(f"<{ENCODING_FUNCTIONS[spelling](secret)}>")
     assert secret[:4] not in html.unescape(unquote(masked_text)).replace(MASKED, ""), "a part of the token is readable"
 
 
@@ -112,7 +112,7 @@ def test_a_text_without_the_token_stays_unchanged() -> None:
 
 def test_the_token_is_masked_in_long_texts() -> None:
     for secret in [SECRET, "\\" * 60, "%25" * 20, "&amp;" * 20, "\\u005c" * 10, " " * 3 + "a" * 9]:
-        mask = build_message_mask(secret)
+        mask_token = build_message_mask(secret)
         for text in (
             "\\" * 20_000 + "x",
             "%25" * 7_000,
@@ -121,4 +121,4 @@ def test_the_token_is_masked_in_long_texts() -> None:
             secret[:-1] + "!",
             "0" * 20_000,
         ):
-            assert secret not in mask(text)  # a pattern that tries every division would never end
+            assert secret not in mask_token(text)  # a pattern that tries every division would never end

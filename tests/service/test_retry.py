@@ -60,18 +60,18 @@ async def test_a_create_is_retried_until_the_service_is_reachable_and_is_sent_on
     fault: faults.Fault, answer_class: type
 ) -> None:
     port = find_unused_port()
-    async with AsyncExitStack() as stack:
+    async with AsyncExitStack() as exit_stack:
 
-        async def start_service(wait: int) -> None:
-            if wait == 3:
-                server.append(await stack.enter_async_context(serve(fault, port=port)))
+        async def start_service(wait_number: int) -> None:
+            if wait_number == 3:
+                servers.append(await exit_stack.enter_async_context(serve(fault, port=port)))
 
-        server: list[faults.Server] = []
-        client = await stack.enter_async_context(open_client(Service(f"http://127.0.0.1:{port}", TOKEN)))
+        servers: list[faults.Server] = []
+        client = await exit_stack.enter_async_context(open_client(Service(f"http://127.0.0.1:{port}", TOKEN)))
         assert isinstance(
             await build_retrier(RecordedWaits(start_service)).send(*build_create_call(client)), answer_class
         )
-        assert len(server[0].requests) == 1
+        assert len(servers[0].requests) == 1
         assert (client.counts["create"].sent, client.counts["create"].retried) == (4, 3)
 
 
@@ -220,16 +220,16 @@ def test_a_tenth_of_the_requests_may_be_sent_again() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 3), st.booleans()), max_size=300))
-def test_retries_of_any_ten_seconds_stay_within_the_budget(steps: list[tuple[float, bool]]) -> None:
+def test_retries_of_any_ten_seconds_stay_within_the_budget(pauses_and_retry_flags: list[tuple[float, bool]]) -> None:
     budget, now = RetryBudget(), 0.0
     retry_times: list[float] = []
     request_times: list[float] = []
-    for pause_s, is_retry in steps:
+    for pause_s, is_retry in pauses_and_retry_flags:
         now += pause_s
         if not is_retry:
             budget.record_request(now)
             request_times.append(now)
         elif budget.spend_retry(now):
             retry_times.append(now)
-            recent_count = sum(now - 10 < request for request in retry_times)
+            recent_count = sum(now - 10 < retried_at for retried_at in retry_times)
             assert recent_count <= max(10, 0.1 * sum(now - 11 <= requested_at for requested_at in request_times) + 1)

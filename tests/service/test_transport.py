@@ -57,19 +57,19 @@ async def test_a_request_whose_tls_handshake_fails_is_not_sent(
         answer = await make_attempt(server.base_url, request_, timeout_s=1.0 if fault is faults.never_answer else 10.0)
         assert isinstance(answer, NotSent)
         assert answer.message.startswith(expected_text)
-        assert not [data for data in server.requests if b"HTTP" in data]
+        assert not [request for request in server.requests if b"HTTP" in request]
 
 
 @REQUESTS
 async def test_a_request_without_a_connection_in_time_is_not_sent(request_: Request) -> None:
     """The backlog of the listener is full, so the kernel does not finish further handshakes."""
-    with socket.socket() as listener, socket.socket() as first_filler, socket.socket() as second_filler:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(0)
+    with socket.socket() as listening_socket, socket.socket() as first_filler, socket.socket() as second_filler:
+        listening_socket.bind(("127.0.0.1", 0))
+        listening_socket.listen(0)
         for filler in (first_filler, second_filler):
             filler.setblocking(False)
-            filler.connect_ex(listener.getsockname())
-        answer = await make_attempt(f"http://127.0.0.1:{listener.getsockname()[1]}", request_, timeout_s=1.0)
+            filler.connect_ex(listening_socket.getsockname())
+        answer = await make_attempt(f"http://127.0.0.1:{listening_socket.getsockname()[1]}", request_, timeout_s=1.0)
     assert answer == NotSent("no connection within 0.5 s")
 
 
@@ -159,19 +159,19 @@ async def test_a_request_on_an_open_connection_that_is_cut_is_ambiguous(
 async def test_a_request_on_a_connection_that_was_closed_unnoticed_is_ambiguous(request_: Request) -> None:
     """The server closes the connection while the event loop of the client is busy. The client then writes to it."""
     requests: list[bytes] = []
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
+    with socket.socket() as listening_socket:
+        listening_socket.bind(("127.0.0.1", 0))
+        listening_socket.listen()
 
         def serve_one_request_and_close() -> None:
-            accepted_socket, _ = listener.accept()
+            accepted_socket, _ = listening_socket.accept()
             with accepted_socket:
                 requests.append(accepted_socket.recv(65536))
                 accepted_socket.sendall(OK)
 
         thread = threading.Thread(target=serve_one_request_and_close)
         thread.start()
-        async with open_transport(build_service(f"http://127.0.0.1:{listener.getsockname()[1]}")) as transport:
+        async with open_transport(build_service(f"http://127.0.0.1:{listening_socket.getsockname()[1]}")) as transport:
             assert isinstance(await transport.send(request_), RawAnswer)
             thread.join()  # blocks the event loop on purpose, so that the loop does not notice the close
             assert isinstance(await transport.send(request_), Ambiguous)
@@ -190,8 +190,8 @@ async def test_a_connection_is_not_used_after_the_client_has_noticed_its_close(r
         assert (server.connection_count, len(server.requests)) == (3, 3)
 
 
-@pytest.mark.parametrize(("idle_s", "connections"), [(0.05, 2), (30.0, 1)])
-async def test_the_client_closes_a_connection_that_was_idle_for_long(idle_s: float, connections: int) -> None:
+@pytest.mark.parametrize(("idle_s", "connection_count"), [(0.05, 2), (30.0, 1)])
+async def test_the_client_closes_a_connection_that_was_idle_for_long(idle_s: float, connection_count: int) -> None:
     async with (
         serve(faults.answer_with(OK)) as server,
         open_transport(build_service(server.base_url), idle_s=idle_s) as transport,
@@ -199,7 +199,7 @@ async def test_the_client_closes_a_connection_that_was_idle_for_long(idle_s: flo
         await transport.send(CREATE_REQUEST)
         time.sleep(0.1)  # noqa: ASYNC251 - blocks the event loop, so that only the age of the connection counts
         await transport.send(CREATE_REQUEST)
-        assert server.connection_count == connections
+        assert server.connection_count == connection_count
 
 
 # 4. The transport follows no redirect, keeps no cookie, limits its connections, and mixes up no answers.

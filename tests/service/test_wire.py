@@ -20,16 +20,16 @@ from connector.service.wire import (
     find_differing_fields,
 )
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+TEXT_STRATEGY = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 VALUES_BY_KIND: dict[FieldKind, st.SearchStrategy[object]] = {
     FieldKind.NUMBER: st.integers(1, 2**63 - 1),
     FieldKind.FLAG: st.booleans(),
-    FieldKind.TEXT: TEXT,
-    FieldKind.NULLABLE_TEXT: TEXT,
+    FieldKind.TEXT: TEXT_STRATEGY,
+    FieldKind.NULLABLE_TEXT: TEXT_STRATEGY,
     FieldKind.EMAIL: st.emails(),
     FieldKind.GENDER: st.sampled_from(["male", "female", ""]),
-    FieldKind.TAGS: st.lists(TEXT, max_size=4),
+    FieldKind.TAGS: st.lists(TEXT_STRATEGY, max_size=4),
     FieldKind.COUNTRY: st.sampled_from(["NL", "GB"]),
     FieldKind.ZIP: st.integers(0, 2**53 - 1),
     FieldKind.DATE: st.dates().map(str),
@@ -51,10 +51,10 @@ def encode_to_json(values: dict[str, object]) -> dict[str, Any]:
     return subscriber
 
 
-def list_paths(subscriber_object: dict[str, Any], parents: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+def list_paths(subscriber_object: dict[str, Any], parent_keys: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     paths: list[tuple[str, ...]] = []
     for key, value in subscriber_object.items():
-        paths += list_paths(value, (*parents, key)) if isinstance(value, dict) else [(*parents, key)]
+        paths += list_paths(value, (*parent_keys, key)) if isinstance(value, dict) else [(*parent_keys, key)]
     return paths
 
 
@@ -137,9 +137,9 @@ def test_an_address_that_is_not_an_object_is_decoded_as_empty() -> None:
 
 @given(FULL_SUBSCRIBERS)
 def test_an_answer_with_only_documented_changes_counts_as_unaltered(values: dict[str, object]) -> None:
-    answered_value = encode_to_json({**values, "base_name": "another"})
-    answered_value["Address"]["Zip"] = str(answered_value["Address"]["Zip"])
-    assert find_altered_fields(values, answered_value) == ()
+    answered_subscriber = encode_to_json({**values, "base_name": "another"})
+    answered_subscriber["Address"]["Zip"] = str(answered_subscriber["Address"]["Zip"])
+    assert find_altered_fields(values, answered_subscriber) == ()
 
 
 def test_an_answered_value_counts_as_altered_unless_a_normalisation_rule_explains_it() -> None:
@@ -165,24 +165,24 @@ def test_an_answered_value_counts_as_altered_unless_a_normalisation_rule_explain
         ("birthday", "1990-01-02", "1990-02-01", True),
     ]
     for field, sent_value, answered_value, is_altered in cases:
-        *parents, key = FIELD_BY_NAME[field].path
-        answered_value = {parents[0]: {key: answered_value}} if parents else {key: answered_value}
+        *parent_keys, key = FIELD_BY_NAME[field].path
+        answered_value = {parent_keys[0]: {key: answered_value}} if parent_keys else {key: answered_value}
         assert find_altered_fields({field: sent_value}, answered_value) == ((field,) if is_altered else ())
 
 
 def test_the_id_of_an_answered_base_counts_more_than_its_name() -> None:
-    sent_value = {"base_id": 7, "base_name": "whatever"}
-    assert find_altered_fields(sent_value, {"Base": {"Id": 7, "Name": "News"}}) == ()
-    assert find_altered_fields(sent_value, {"Base": {"Id": 8, "Name": "whatever"}}) == ("base_id",)
+    sent_values = {"base_id": 7, "base_name": "whatever"}
+    assert find_altered_fields(sent_values, {"Base": {"Id": 7, "Name": "News"}}) == ()
+    assert find_altered_fields(sent_values, {"Base": {"Id": 8, "Name": "whatever"}}) == ("base_id",)
 
 
 # The three requests of service-api.md 4.1 to 4.3
 
-PATH = "/api/subscribers/subscribers-list/"
+LIST_PATH = "/api/subscribers/subscribers-list/"
 
-NUMBERS = ("offset", "limit", "id", "base_id")
+NUMBER_PARAMETERS = ("offset", "limit", "id", "base_id")
 
-TEXTS = ("client_user_id", "email", "first_name", "last_name")
+TEXT_PARAMETERS = ("client_user_id", "email", "first_name", "last_name")
 
 
 def test_query_parameters_have_the_names_and_formats_of_service_api_md() -> None:
@@ -225,7 +225,7 @@ def test_a_query_that_service_api_md_does_not_allow_is_refused() -> None:
         {"gender": "Male"},
         {"email": "\ud800@example.com"},
         {"first_name": "\udfff"},
-        *({name: blank_text} for name in TEXTS for blank_text in ("", " \t")),
+        *({name: blank_text} for name in TEXT_PARAMETERS for blank_text in ("", " \t")),
     ]
     for wrong_options in cases:
         with pytest.raises(ConfigurationError, match=next(iter(wrong_options))) as error_info:
@@ -236,13 +236,13 @@ def test_a_query_that_service_api_md_does_not_allow_is_refused() -> None:
 WRONG_TYPES: list[tuple[str, Any]] = [
     *(
         (name, wrong_options)
-        for name in NUMBERS
+        for name in NUMBER_PARAMETERS
         for wrong_options in (True, np.bool_(True), 1.0, np.float64(1), "1", b"1", [1], pd.NA)
     ),
     *(("is_active", wrong_options) for wrong_options in (1, 0, np.int64(1), 1.0, "true", "", pd.NA)),
     *(
         (name, wrong_options)
-        for name in (*TEXTS, "gender")
+        for name in (*TEXT_PARAMETERS, "gender")
         for wrong_options in (1, True, b"male", ["male"], float("nan"), pd.NA)
     ),
     ("offset", None),
@@ -251,22 +251,24 @@ WRONG_TYPES: list[tuple[str, Any]] = [
 
 
 def test_the_error_of_a_filter_with_a_wrong_type_shows_the_filter_and_the_types() -> None:
-    for name, wrong_options in WRONG_TYPES:
-        expected_type = "a whole number" if name in NUMBERS else "True or False" if name == "is_active" else "a text"
+    for name, wrong_value in WRONG_TYPES:
+        expected_type = (
+            "a whole number" if name in NUMBER_PARAMETERS else "True or False" if name == "is_active" else "a text"
+        )
         with pytest.raises(ConfigurationError) as error_info:
-            ListQuery(**{name: wrong_options})
+            ListQuery(**{name: wrong_value})
         assert (
             str(error_info.value)
-            == f"The list's {name} must be {expected_type}, not of the type {type(wrong_options).__name__}."
+            == f"The list's {name} must be {expected_type}, not of the type {type(wrong_value).__name__}."
         )
 
 
 def test_a_numpy_scalar_in_a_query_is_converted_to_a_python_value() -> None:
     cases: list[tuple[str, Any, object]] = [
-        *((name, kind(7), 7) for name in NUMBERS for kind in (np.int64, np.int32, np.uint8, np.array)),
+        *((name, convert(7), 7) for name in NUMBER_PARAMETERS for convert in (np.int64, np.int32, np.uint8, np.array)),
         ("is_active", np.bool_(True), True),
         ("is_active", np.bool_(False), False),
-        *((name, np.str_("male"), "male") for name in (*TEXTS, "gender")),
+        *((name, np.str_("male"), "male") for name in (*TEXT_PARAMETERS, "gender")),
     ]
     for name, scalar, plain_value in cases:
         query = ListQuery(**{name: scalar})
@@ -318,7 +320,7 @@ def test_a_listed_value_differs_from_the_source_unless_a_rule_explains_it() -> N
         ("address_city", "Ulm", {"strange": "thing"}, True),
     ]
     for name, sent_value, listed_value, is_different in cases:
-        names, birthday = ["phone", name, "birthday"], "1980-02-29"
-        assert find_differing_fields(names, ["+1", sent_value, birthday], ["+1", listed_value, birthday]) == (
+        field_names, birthday = ["phone", name, "birthday"], "1980-02-29"
+        assert find_differing_fields(field_names, ["+1", sent_value, birthday], ["+1", listed_value, birthday]) == (
             [1] if is_different else []
         )

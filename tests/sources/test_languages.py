@@ -80,15 +80,15 @@ def build_files(row_count: int) -> Iterator[tuple[str, str, str]]:
 
 
 def count_results(row_count: int) -> Counter[str]:
-    counts: Counter[str] = Counter()
+    result_counts: Counter[str] = Counter()
     for _, encoding, text in build_files(row_count):
         content = text.encode(encoding)
         guessed_encoding = decide_encoding(content).encoding
         if guessed_encoding is None:
-            counts["refused"] += 1
+            result_counts["refused"] += 1
         else:
-            counts["right" if content.decode(guessed_encoding, "replace") == text else "wrong"] += 1
-    return counts
+            result_counts["right" if content.decode(guessed_encoding, "replace") == text else "wrong"] += 1
+    return result_counts
 
 
 def test_at_least_95_percent_of_the_files_are_read_correctly_and_at_most_half_a_percent_wrongly() -> None:

@@ -15,15 +15,15 @@ from connector.sources.cursor import CursorKind
 from connector.sources.files import open_file, open_files
 from connector.sources.sql import IncrementalSource, open_sql
 from tests.databases import DATABASE_OPENERS
-from tests.sources.files.people import pack_gzip, write_parquet, write_xlsx
+from tests.sources.files.people import build_parquet, build_xlsx, pack_gzip
 
-CSV = b"email,number\na@x.org,1\nb@x.org,2\n"
+CSV_CONTENT = b"email,number\na@x.org,1\nb@x.org,2\n"
 CONTENTS: dict[str, Callable[[], bytes]] = {
-    "csv": lambda: CSV,
-    "gz": lambda: pack_gzip(CSV),
+    "csv": lambda: CSV_CONTENT,
+    "gz": lambda: pack_gzip(CSV_CONTENT),
     "jsonl": lambda: b'{"email": "a@x.org"}\n{"email": "b@x.org"}\n',
-    "xlsx": write_xlsx,
-    "parquet": write_parquet,
+    "xlsx": build_xlsx,
+    "parquet": build_parquet,
 }
 
 
@@ -33,12 +33,12 @@ def read_emails(source: Source) -> list[str]:
 
 @pytest.mark.parametrize("kind", CONTENTS)
 def test_a_file_a_pipe_and_a_pattern_are_read_repeatedly(tmp_path: Path, kind: str) -> None:
-    path, pipe = tmp_path / "file", tmp_path / "pipe"
+    path, pipe_path = tmp_path / "file", tmp_path / "pipe"
     path.write_bytes(CONTENTS[kind]())
-    os.mkfifo(pipe)
-    writer = threading.Thread(target=pipe.write_bytes, args=(CONTENTS[kind](),))
+    os.mkfifo(pipe_path)
+    writer = threading.Thread(target=pipe_path.write_bytes, args=(CONTENTS[kind](),))
     writer.start()
-    for source in (open_file(path), open_file(pipe), open_files(tmp_path / "f*", open_file)):
+    for source in (open_file(path), open_file(pipe_path), open_files(tmp_path / "f*", open_file)):
         with source:
             first_emails = read_emails(source)
             assert len(first_emails) >= 2

@@ -23,10 +23,10 @@ def build_frame(**columns: list[str | None]) -> pd.DataFrame:
 
 def apply_rule(cells: list[str | None], field: str, rule: ColumnRule) -> list[object]:
     mapped_rows = apply_mapping(build_frame(cell=cells), FieldMapping({field: rule})).frame
-    return [to_python_value(cell) for cell in mapped_rows[field]]
+    return [convert_to_python(cell) for cell in mapped_rows[field]]
 
 
-def to_python_value(cell: object) -> object:
+def convert_to_python(cell: object) -> object:
     if pd.api.types.is_list_like(cell):
         return list(cell)  # type: ignore[call-overload] # pandas has checked that the cell is a list
     return None if pd.isna(cell) else cell  # type: ignore[call-overload] # the cell is a scalar here
@@ -118,15 +118,16 @@ CASES: list[tuple[str, dict[str, Any], list[str | None], list[object]]] = [
 
 
 def test_a_rule_converts_the_cells_of_its_column() -> None:
-    for field, rule, cells, expected in CASES:
-        assert apply_rule(cells, field, ColumnRule(column="cell", **rule)) == expected
+    for field, rule_options, cells, expected_values in CASES:
+        assert apply_rule(cells, field, ColumnRule(column="cell", **rule_options)) == expected_values
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "expected"), [("is_active", " true ", "true"), ("tags", "a, b", ["a", "b"]), ("phone", "", None)]
+    ("field", "value", "expected_value"),
+    [("is_active", " true ", "true"), ("tags", "a, b", ["a", "b"]), ("phone", "", None)],
 )
-def test_a_constant_is_the_value_of_every_row(field: str, value: str, expected: object) -> None:
-    assert apply_rule(["x", None], field, ColumnRule(value=value)) == [expected] * 2
+def test_a_constant_is_the_value_of_every_row(field: str, value: str, expected_value: object) -> None:
+    assert apply_rule(["x", None], field, ColumnRule(value=value)) == [expected_value] * 2
 
 
 def test_a_cell_of_tags_is_read_as_a_list() -> None:
@@ -164,13 +165,13 @@ def test_a_cell_of_tags_is_read_as_a_list() -> None:
         ('"a" b\nc, d', None, ['"a" b\nc', "d"]),
         ('"', None, None),
     ]
-    for cell, expected_tags, tags in cases:
-        single_result = apply_rule([cell], "tags", ColumnRule(column="cell", split=expected_tags))
+    for cell, delimiter, expected_tags in cases:
+        single_result = apply_rule([cell], "tags", ColumnRule(column="cell", split=delimiter))
         result_among_others = apply_rule(
-            ["x", cell, '["y"]', None, "z"], "tags", ColumnRule(column="cell", split=expected_tags)
+            ["x", cell, '["y"]', None, "z"], "tags", ColumnRule(column="cell", split=delimiter)
         )
-        assert single_result == [tags]
-        assert result_among_others == [["x"], tags, ["y"], None, ["z"]]
+        assert single_result == [expected_tags]
+        assert result_among_others == [["x"], expected_tags, ["y"], None, ["z"]]
 
 
 def test_a_list_with_nested_or_broken_values_is_a_fault_and_has_no_tags() -> None:
@@ -185,7 +186,7 @@ def test_a_list_with_nested_or_broken_values_is_a_fault_and_has_no_tags() -> Non
         mapped_rows = apply_mapping(
             build_frame(cell=["x", cell, None]), FieldMapping({"tags": ColumnRule(column="cell")})
         )
-        assert [to_python_value(tags) for tags in mapped_rows.frame["tags"]] == [["x"], None, None]
+        assert [convert_to_python(tags) for tags in mapped_rows.frame["tags"]] == [["x"], None, None]
         assert [(fault.position, fault.field, fault.code) for fault in mapped_rows.faults] == [(1, "tags", "list")]
 
 
@@ -201,7 +202,7 @@ def test_tags_with_an_unknown_separator_are_a_fault_whose_message_shows_the_opti
 def test_the_text_of_a_numpy_array_is_not_read_as_one_tag() -> None:
     cells: list[str | None] = ["['vip' 'news']", "['vip', 'news']"]
     mapped_rows = apply_mapping(build_frame(cell=cells), FieldMapping({"tags": ColumnRule(column="cell")}))
-    assert [to_python_value(tags) for tags in mapped_rows.frame["tags"]] == [None, ["vip", "news"]]
+    assert [convert_to_python(tags) for tags in mapped_rows.frame["tags"]] == [None, ["vip", "news"]]
 
 
 _TAGS = (
@@ -284,7 +285,7 @@ def test_the_word_none_is_a_fault_if_no_other_cell_of_the_row_has_a_word_for_a_m
         (1, "first_name", "null"), (0, "last_name", "null"),
     ]  # fmt: skip
     assert 'values: {"None": ""}' in mapped_rows.faults[0].message
-    assert [to_python_value(cell) for cell in mapped_rows.frame["first_name"]] == ["Ann", None, None, "Eve", None]
+    assert [convert_to_python(cell) for cell in mapped_rows.frame["first_name"]] == ["Ann", None, None, "Eve", None]
 
 
 def apply_template(template: str, **columns: list[str | None]) -> MappedChunk:
@@ -300,7 +301,7 @@ def test_a_mapping_has_the_columns_of_its_templates() -> None:
 
 def test_a_template_that_fails_for_a_row_makes_only_that_row_faulty() -> None:
     mapped_rows = apply_template("{{ a[0] }}", a=["x1", "", "y2", None])
-    assert [to_python_value(cell) for cell in mapped_rows.frame["first_name"]] == ["x", None, "y", None]
+    assert [convert_to_python(cell) for cell in mapped_rows.frame["first_name"]] == ["x", None, "y", None]
     message = "FirstName: the template asks in line 1 for something that this row does not have"
     assert mapped_rows.faults == tuple(Fault(row, "first_name", "template", message) for row in (1, 3))
 

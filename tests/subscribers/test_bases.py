@@ -13,24 +13,24 @@ NEWS, SHOP = BaseRef(service_id=7), BaseRef(service_id=9)
 def read_row_bases(rule: BaseColumn, *cells: str | None) -> tuple[list[BaseRef | None], list[tuple[int, str, str]]]:
     """Return the base of each row (None: the row has a fault), and the faults without their messages."""
     bases, faults = read_bases(pd.DataFrame({"list": pd.array(cells, dtype="str")}), rule)
-    rows = [bases.bases[index] if index >= 0 else None for index in bases.indices]
-    return rows, [(fault.position, fault.field, fault.code) for fault in faults]
+    row_bases = [bases.bases[index] if index >= 0 else None for index in bases.indices]
+    return row_bases, [(fault.position, fault.field, fault.code) for fault in faults]
 
 
 def test_a_cell_that_the_map_lacks_is_a_fault() -> None:
     rule = BaseColumn("list", {"news": NEWS, " shop ": SHOP, "letter": NEWS})
-    rows, faults = read_row_bases(rule, "news", " shop", "letter", "News", "", None, "7")
-    assert rows == [NEWS, SHOP, NEWS, None, None, None, None]
+    row_bases, faults = read_row_bases(rule, "news", " shop", "letter", "News", "", None, "7")
+    assert row_bases == [NEWS, SHOP, NEWS, None, None, None, None]
     assert faults == [
         (3, "base_id", "base"), (4, "base_id", "required"), (5, "base_id", "required"), (6, "base_id", "base")
     ]  # fmt: skip
 
 
 def test_without_a_map_digits_are_the_id_of_a_base_and_other_texts_its_name() -> None:
-    rows, faults = read_row_bases(
+    row_bases, faults = read_row_bases(
         BaseColumn("list"), " 7 ", "007", "Shop", "7a", "-3", "0", "9" * 19, "9" * 5000, "a\x07b", ""
     )
-    assert rows[:5] == [NEWS, NEWS, *(BaseRef(name=name) for name in ("Shop", "7a", "-3"))]
+    assert row_bases[:5] == [NEWS, NEWS, *(BaseRef(name=name) for name in ("Shop", "7a", "-3"))]
     assert faults == [
         (5, "base_id", "base"), (6, "base_id", "base"), (7, "base_id", "base"),
         (8, "base_name", "base"), (9, "base_name", "required"),

@@ -66,13 +66,15 @@ def test_only_days_that_exist_are_dates() -> None:
 @given(
     st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.none(), max_size=8), st.integers(0, 3)
 )
-def test_a_control_character_is_found_anywhere_in_a_text(texts: list[str | None], start: int) -> None:
-    expected = [
+def test_a_control_character_is_found_anywhere_in_a_text(texts: list[str | None], start_index: int) -> None:
+    expected_values = [
         text is None or not any(ord(character) < 32 and character not in "\t\n\r" for character in text)
         for text in texts
     ]
-    results = does_not_match(build_cells(texts).slice(start), CONTROL_PATTERN, CONTROL_CHARACTERS).to_pylist()
-    assert [is_valid is None or is_valid for is_valid in results] == expected[start:]
+    is_valid_values = does_not_match(
+        build_cells(texts).slice(start_index), CONTROL_PATTERN, CONTROL_CHARACTERS
+    ).to_pylist()
+    assert [is_valid is None or is_valid for is_valid in is_valid_values] == expected_values[start_index:]
 
 
 @given(st.integers(-10, 2**64) | st.sampled_from([2**53 - 1, 2**53, 10**15, 10**16]))
@@ -85,8 +87,8 @@ def test_a_zip_can_be_sent_if_every_json_reader_reads_the_same_number(zip_number
 
 @given(st.lists(st.none() | st.sampled_from(["x" * 10_000, "x" * 10_001, "é" * 10_000, "é" * 10_001, "", "a"])))
 def test_the_length_of_a_text_is_its_number_of_characters(texts: list[str | None]) -> None:
-    results = mark_short_texts(build_cells(texts)).to_pylist()
-    assert [is_valid is not False for is_valid in results] == [
+    is_valid_values = mark_short_texts(build_cells(texts)).to_pylist()
+    assert [is_valid is not False for is_valid in is_valid_values] == [
         text is None or len(text) <= LARGEST_TEXT_LENGTH for text in texts
     ]
 
@@ -94,10 +96,12 @@ def test_the_length_of_a_text_is_its_number_of_characters(texts: list[str | None
 @given(
     st.lists(st.none() | st.lists(st.sampled_from(["", "é" * 5_000, "x" * 5_001, "x"]), max_size=3)), st.integers(0, 2)
 )
-def test_the_length_limit_counts_all_tags_of_a_row_together(lists: list[list[str] | None], start: int) -> None:
-    results = mark_short_texts(pa.array(lists, pa.list_(pa.string())).slice(start)).to_pylist()
-    assert [is_valid is not False for is_valid in results] == [
-        sum(map(len, tags or [])) <= LARGEST_TEXT_LENGTH for tags in lists[start:]
+def test_the_length_limit_counts_all_tags_of_a_row_together(
+    tag_lists: list[list[str] | None], start_index: int
+) -> None:
+    is_valid_values = mark_short_texts(pa.array(tag_lists, pa.list_(pa.string())).slice(start_index)).to_pylist()
+    assert [is_valid is not False for is_valid in is_valid_values] == [
+        sum(map(len, tags or [])) <= LARGEST_TEXT_LENGTH for tags in tag_lists[start_index:]
     ]
 
 
@@ -119,13 +123,15 @@ def test_a_phone_is_converted_to_e164() -> None:
         assert read_phones(build_cells([text, "x", text]), "DE").to_pylist() == [e164_number, None, e164_number]
 
 
-@pytest.mark.parametrize("case", [str.lower, str.upper, str.title])
-def test_a_country_is_read_from_its_codes_and_names(case: object) -> None:
-    assert callable(case)
+@pytest.mark.parametrize("change_case", [str.lower, str.upper, str.title])
+def test_a_country_is_read_from_its_codes_and_names(change_case: object) -> None:
+    assert callable(change_case)
     for country in pycountry.countries:
-        codes = [case(country.alpha_2), case(country.alpha_3)]
-        names = [getattr(country, key, country.name) for key in ("name", "official_name", "common_name")]
-        assert [find_country(text) for text in [*codes, *map(case, names)]] == [country.alpha_2] * 5
+        country_codes = [change_case(country.alpha_2), change_case(country.alpha_3)]
+        country_names = [getattr(country, key, country.name) for key in ("name", "official_name", "common_name")]
+        assert [find_country(text) for text in [*country_codes, *map(change_case, country_names)]] == [
+            country.alpha_2
+        ] * 5
 
 
 def test_a_country_is_read_from_its_other_names() -> None:

@@ -28,8 +28,8 @@ TAGS = pd.ArrowDtype(pa.list_(pa.string()))
 
 
 def build_frame(**columns: list[Any]) -> pd.DataFrame:
-    types: dict[str, Any] = {"tags": TAGS, "is_active": "boolean", "address_zip": "Int64"}
-    return pd.DataFrame({name: pd.Series(values, dtype=types.get(name, "str")) for name, values in columns.items()})
+    dtypes: dict[str, Any] = {"tags": TAGS, "is_active": "boolean", "address_zip": "Int64"}
+    return pd.DataFrame({name: pd.Series(values, dtype=dtypes.get(name, "str")) for name, values in columns.items()})
 
 
 def test_spellings_of_one_address_are_one_identity() -> None:
@@ -82,8 +82,8 @@ ROW = {
 @given(st.lists(st.fixed_dictionaries(ROW), min_size=2, max_size=2))
 def test_fingerprints_are_equal_if_and_only_if_the_creates_are_equal(rows: list[dict[str, object]]) -> None:
     frame = build_frame(**{name: [row[name] for row in rows] for name in ROW})
-    first_index_by_digest, second_digest = split_digests(compute_fingerprints(frame, "client_user_id"))
-    assert (first_index_by_digest == second_digest) is (rows[0] == rows[1])
+    first_digest, second_digest = split_digests(compute_fingerprints(frame, "client_user_id"))
+    assert (first_digest == second_digest) is (rows[0] == rows[1])
 
 
 def test_an_empty_column_changes_no_fingerprint() -> None:
@@ -199,8 +199,8 @@ def test_only_texts_beyond_ascii_have_spellings_that_differ_in_more_than_case() 
         ("email", "ann@xn--bcher-kva.de", False),
         ("client_user_id", "É7", True),
     ]
-    for field, value, expected in cases:
-        assert spellings_differ_only_in_case(field, value) is expected
+    for field, value, differs_only_in_case in cases:
+        assert spellings_differ_only_in_case(field, value) is differs_only_in_case
 
 
 def build_suppression(field: str, *values: str) -> Suppression:
@@ -217,8 +217,8 @@ def test_a_suppression_list_contains_an_identity_in_any_spelling_of_its_field() 
         ("client_user_id", "A1", {"email": "A1"}, False),
         ("client_user_id", "7", {"client_user_id": 7}, False),
     ]
-    for field, listed_identities, values, is_held in cases:
-        suppression = build_suppression(field, "somebody-else@example.com", listed_identities)
+    for field, listed_identity, values, is_held in cases:
+        suppression = build_suppression(field, "somebody-else@example.com", listed_identity)
         assert suppression.has_subscriber(values) is is_held
         frame = pd.DataFrame({name: pd.Series([value], dtype="str") for name, value in values.items() if value != 7})
         if len(frame):
@@ -230,13 +230,13 @@ VALUES = st.sampled_from([f"person{index}@example.com" for index in range(12)])
 
 @given(st.lists(VALUES), st.lists(st.none() | VALUES))
 def test_the_mask_of_a_frame_equals_the_results_for_single_rows(
-    listed_identities: list[str], column: list[str | None]
+    listed_identities: list[str], emails: list[str | None]
 ) -> None:
     suppression = build_suppression("email", *listed_identities)
-    frame = pd.DataFrame({"email": pd.Series(column, dtype="str", index=range(5, 5 + len(column)))})
-    assert suppression.build_message_mask(frame).tolist() == [value in listed_identities for value in column]
-    assert [suppression.has_subscriber({"email": value}) for value in column] == [
-        value in listed_identities for value in column
+    frame = pd.DataFrame({"email": pd.Series(emails, dtype="str", index=range(5, 5 + len(emails)))})
+    assert suppression.build_message_mask(frame).tolist() == [value in listed_identities for value in emails]
+    assert [suppression.has_subscriber({"email": value}) for value in emails] == [
+        value in listed_identities for value in emails
     ]
 
 
@@ -253,16 +253,16 @@ CHUNKS = st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 1)), max_
 
 
 def find_duplicates(chunks: list[list[Row]]) -> list[list[tuple[bool, bool]]]:
-    first_index_by_digest: dict[int, int] = {}
-    expected = []
+    first_fingerprint_by_identity: dict[int, int] = {}
+    duplicates_by_chunk = []
     for chunk in chunks:
         duplicates = []
         for identity, fingerprint in chunk:
-            is_duplicate = identity in first_index_by_digest
-            duplicates.append((is_duplicate, is_duplicate and first_index_by_digest[identity] != fingerprint))
-            first_index_by_digest.setdefault(identity, fingerprint)
-        expected.append(duplicates)
-    return expected
+            is_duplicate = identity in first_fingerprint_by_identity
+            duplicates.append((is_duplicate, is_duplicate and first_fingerprint_by_identity[identity] != fingerprint))
+            first_fingerprint_by_identity.setdefault(identity, fingerprint)
+        duplicates_by_chunk.append(duplicates)
+    return duplicates_by_chunk
 
 
 @given(CHUNKS)

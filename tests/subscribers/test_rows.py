@@ -23,10 +23,10 @@ NO_IDENTITY = ValidationRules(identity="client_user_id")
 
 def build_frame(**columns: Sequence[object]) -> pd.DataFrame:
     """Return a frame as `apply_mapping` returns it: empty cells are missing."""
-    types = {"tags": pd.ArrowDtype(pa.list_(pa.string()))}
+    dtypes = {"tags": pd.ArrowDtype(pa.list_(pa.string()))}
     return pd.DataFrame(
         {
-            name: pd.Series([None if cell == "" else cell for cell in cells], dtype=types.get(name, "str"))
+            name: pd.Series([None if cell == "" else cell for cell in cells], dtype=dtypes.get(name, "str"))
             for name, cells in columns.items()
         }
     )
@@ -44,24 +44,24 @@ def validate_cells(
 ) -> tuple[list[list[str]], list[object]]:
     """Return the fault codes of each cell, and the value that is sent for each cell (None: no value)."""
     identity = "email" if field == "client_user_id" else "client_user_id"
-    identities = [f"p{row}@x.org" if identity == "email" else f"p{row}" for row in range(len(cells))]
+    identities = [f"p{position}@x.org" if identity == "email" else f"p{position}" for position in range(len(cells))]
     validated_rows = validate_columns(
         ValidationRules(identity=identity, zip=zip), **{identity: identities, field: cells}
     )
-    codes: list[list[str]] = [[] for _ in cells]
+    codes_by_cell: list[list[str]] = [[] for _ in cells]
     for fault in validated_rows.faults:
-        codes[fault.position].append(fault.code)
-    values: list[object] = [None] * len(cells)
+        codes_by_cell[fault.position].append(fault.code)
+    sent_values: list[object] = [None] * len(cells)
     if field in validated_rows.subscribers:
-        for row, value in validated_rows.subscribers[field].items():
-            values[int(str(row))] = None if isinstance(value, float) or value is pd.NA else value
-    return codes, values
+        for position, value in validated_rows.subscribers[field].items():
+            sent_values[int(str(position))] = None if isinstance(value, float) or value is pd.NA else value
+    return codes_by_cell, sent_values
 
 
 def check_sent_values(field: str, cells: Sequence[object], sent_values: Sequence[object]) -> None:
-    codes, values = validate_cells(field, cells)
+    codes, actual_values = validate_cells(field, cells)
     assert codes == [[]] * len(cells)
-    assert [list(value) if isinstance(value, np.ndarray) else value for value in values] == list(sent_values)
+    assert [list(value) if isinstance(value, np.ndarray) else value for value in actual_values] == list(sent_values)
 
 
 def check_refused(field: str, cells: Sequence[object], code: str) -> None:
@@ -288,18 +288,19 @@ def test_the_valid_rows_have_the_types_of_their_fields() -> None:
         FieldKind.DATE: "2000-01-01",
     }
     subscribers = validate_columns(**{field.name: [cells.get(field.kind, "text")] for field in SENT_FIELDS}).subscribers
-    types = {field.name: str(subscribers[field.name].dtype) for field in SENT_FIELDS}
+    dtypes = {field.name: str(subscribers[field.name].dtype) for field in SENT_FIELDS}
     special_dtypes = {"is_active": "boolean", "tags": "list<item: string>[pyarrow]", "address_zip": "Int64"}
-    assert types == {field.name: special_dtypes.get(field.name, "str") for field in SENT_FIELDS}
+    assert dtypes == {field.name: special_dtypes.get(field.name, "str") for field in SENT_FIELDS}
 
 
-@pytest.mark.parametrize("rows", [0, 1])
-def test_a_chunk_with_no_valid_row_keeps_its_columns_and_types(rows: int) -> None:
+@pytest.mark.parametrize("row_count", [0, 1])
+def test_a_chunk_with_no_valid_row_keeps_its_columns_and_types(row_count: int) -> None:
     columns: Mapping[str, Sequence[object]] = {
-        "email": ["bad"][:rows], "is_active": [""][:rows], "address_zip": [""][:rows], "tags": [None][:rows],
+        "email": ["bad"][:row_count], "is_active": [""][:row_count],
+        "address_zip": [""][:row_count], "tags": [None][:row_count],
     }  # fmt: skip
     validated_rows = validate_columns(**columns)
-    assert len(validated_rows.faults) == rows
+    assert len(validated_rows.faults) == row_count
     assert {name: str(dtype) for name, dtype in validated_rows.subscribers.dtypes.items()} == {
         "is_active": "boolean", "email": "str", "tags": "list<item: string>[pyarrow]", "address_zip": "Int64",
     }  # fmt: skip
@@ -314,19 +315,20 @@ def test_positions_of_faults_count_from_the_start_of_the_chunk() -> None:
 
 def test_the_mapped_frame_stays_unchanged() -> None:
     frame = build_frame(email=["jose\u0301@x.com"], gender=["MALE"])
-    copy_before = frame.copy(deep=True)
+    frame_before = frame.copy(deep=True)
     validate_rows(frame, ValidationRules(zip="omit"), today=TODAY)
-    pd.testing.assert_frame_equal(frame, copy_before)
+    pd.testing.assert_frame_equal(frame, frame_before)
 
 
 def test_a_row_has_the_same_faults_alone_and_among_other_rows() -> None:
     cells = ["", "a@x.com", "bad", "male", "yes", "NL", "02134", "7", "2000-01-01", "\x00", "é", None]
-    names = ["email", "first_name", "gender", "is_active", "address_zip", "birthday"]
+    field_names = ["email", "first_name", "gender", "is_active", "address_zip", "birthday"]
     rows = [
-        {name: cells[(row + 5 * column) % len(cells)] for column, name in enumerate(names)} for row in range(len(cells))
+        {name: cells[(row + 5 * column) % len(cells)] for column, name in enumerate(field_names)}
+        for row in range(len(cells))
     ]
     joint_result = validate_columns(
-        ValidationRules(zip="omit"), **{name: [row[name] for row in rows] for name in names}
+        ValidationRules(zip="omit"), **{name: [row[name] for row in rows] for name in field_names}
     )
     single_results = [
         validate_columns(ValidationRules(zip="omit"), **{name: [cell] for name, cell in row.items()}) for row in rows
@@ -346,10 +348,10 @@ def test_an_unknown_region_of_phones_is_refused() -> None:
 
 
 def test_a_cell_of_more_than_10000_characters_is_refused() -> None:
-    files = ["é" * 10_001, "a@x.com\n" * 1300]
-    check_refused("custom_field1", files, "length")
-    check_refused("tags", [file.split("\n") * 2 for file in files], "length")
-    assert validate_cells("custom_field1", [file[:10_000] for file in files])[0] == [[], []]
+    long_texts = ["é" * 10_001, "a@x.com\n" * 1300]
+    check_refused("custom_field1", long_texts, "length")
+    check_refused("tags", [text.split("\n") * 2 for text in long_texts], "length")
+    assert validate_cells("custom_field1", [text[:10_000] for text in long_texts])[0] == [[], []]
 
 
 def test_a_phone_is_any_text_unless_the_job_requires_e164() -> None:

@@ -21,8 +21,8 @@ CASES = [
 ]  # fmt: skip
 
 
-def write_people(folder: Path, names: str, encoding: str) -> tuple[Path, list[list[str]]]:
-    rows = [[f"{index}@x.org", name, "Ann"] for index, name in enumerate(names.split())]
+def write_people(folder: Path, names_text: str, encoding: str) -> tuple[Path, list[list[str]]]:
+    rows = [[f"{index}@x.org", name, "Ann"] for index, name in enumerate(names_text.split())]
     text = "\n".join(",".join(row) for row in [["email", "name", "first"], *rows])
     return write_file(folder, text.encode(encoding)), rows
 
@@ -46,7 +46,7 @@ def test_a_guess_is_reported_with_some_decoded_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "encoding", "reason"),
+    ("names_text", "encoding", "reason"),
     [
         ("Zoë Noël", "cp1252", r"it may be cp1252 \(Zoë\) or cp1257 \(Zoė\)"),
         (
@@ -56,8 +56,8 @@ def test_a_guess_is_reported_with_some_decoded_names(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_an_uncertain_encoding_is_not_guessed(tmp_path: Path, names: str, encoding: str, reason: str) -> None:
-    path, rows = write_people(tmp_path, f"Ann {names} Bob", encoding)
+def test_an_uncertain_encoding_is_not_guessed(tmp_path: Path, names_text: str, encoding: str, reason: str) -> None:
+    path, rows = write_people(tmp_path, f"Ann {names_text} Bob", encoding)
     (chunk,) = read_chunks(path)
     assert chunk.frame["name"].tolist() == ["Ann", "Bob"]
     assert [row.code for row in chunk.malformed] == ["encoding"] * (len(rows) - 2)
@@ -82,8 +82,8 @@ def test_a_utf8_file_with_some_rows_in_another_encoding_is_read_as_utf8(
 
 
 def test_a_file_that_is_half_in_utf8_is_not_read_as_another_encoding(tmp_path: Path) -> None:
-    cp1252 = "\n".join(f"{n},{name}" for n, name in enumerate(NAMES["German"].split())).encode("cp1252")
-    (chunk,) = read_chunks(write_file(tmp_path, b"id,name\n" + cp1252 + "\n99,Größe".encode()))
+    cp1252_rows = "\n".join(f"{n},{name}" for n, name in enumerate(NAMES["German"].split())).encode("cp1252")
+    (chunk,) = read_chunks(write_file(tmp_path, b"id,name\n" + cp1252_rows + "\n99,Größe".encode()))
     assert "GrÃ¶ÃŸe" not in chunk.frame["name"].tolist()
     assert any("not certain" in message for message in chunk.messages)
 
@@ -107,12 +107,12 @@ def test_a_character_that_is_cut_at_the_end_of_the_sample_does_not_change_the_gu
 ) -> None:
     sample_size = 1 << 18  # the source guesses the encoding from this number of bytes
     filler = "1,Ann\n" * (sample_size // 6)
-    start = "id,name\n" + filler[: -6 * 5]
-    start += "2," + "x" * (sample_size - len(start) - 2 - byte_count_before)
-    assert len(start) == sample_size - byte_count_before
+    file_start = "id,name\n" + filler[: -6 * 5]
+    file_start += "2," + "x" * (sample_size - len(file_start) - 2 - byte_count_before)
+    assert len(file_start) == sample_size - byte_count_before
     names = [name, *NAMES["German"].split()]
-    chunks = read_chunks(write_file(tmp_path, (start + "\n3,".join(names)).encode(encoding)))
-    assert [read_name.lstrip("x") for read_name in chunks[-1].frame["name"].tolist()[-len(names) :]] == names
+    chunks = read_chunks(write_file(tmp_path, (file_start + "\n3,".join(names)).encode(encoding)))
+    assert [cell.lstrip("x") for cell in chunks[-1].frame["name"].tolist()[-len(names) :]] == names
     assert [row for chunk in chunks for row in chunk.malformed] == []
 
 

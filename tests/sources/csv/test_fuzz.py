@@ -19,7 +19,7 @@ NAMED_ENCODINGS = ("utf-8", "utf-16-le", "gb18030", *CODE_PAGES)
 DETECTED_ENCODINGS = ("utf-8", "utf-8-sig", "utf-16")  # the source detects these encodings
 SPECIAL_CHARACTERS = ",;\t| :\"'\\\r\n"
 
-encodings = st.one_of(
+encodings_and_settings = st.one_of(
     st.tuples(st.sampled_from(DETECTED_ENCODINGS), st.just("auto")),
     st.sampled_from(NAMED_ENCODINGS).map(lambda name: (name, name)),
 )
@@ -43,9 +43,11 @@ def draw_tables(encoding: str) -> st.SearchStrategy[list[list[str]]]:
     )
 
 
-def write_table(rows: list[list[str]], delimiter: str, ending: str, quoting: Literal[0, 1, 2], encoding: str) -> bytes:
+def write_table(
+    rows: list[list[str]], delimiter: str, line_ending: str, quoting: Literal[0, 1, 2], encoding: str
+) -> bytes:
     output = io.StringIO(newline="")
-    writer = csv.writer(output, delimiter=delimiter, lineterminator=ending, quoting=quoting)
+    writer = csv.writer(output, delimiter=delimiter, lineterminator=line_ending, quoting=quoting)
     writer.writerow([f"c{index}" for index in range(len(rows[0]))])
     writer.writerows(rows)
     return output.getvalue().encode(encoding)
@@ -56,21 +58,21 @@ def is_record(row: list[str], delimiter: str) -> bool:
     return bool("".join(row).strip(" \t" if delimiter not in " \t" else " \t".replace(delimiter, "")))
 
 
-@given(st.data(), encodings, dialects, st.one_of(st.none(), st.integers(1, 40)))
+@given(st.data(), encodings_and_settings, dialects, st.one_of(st.none(), st.integers(1, 40)))
 def test_a_table_that_the_csv_module_writes_is_read_back_unchanged(
     data: st.DataObject,
-    encodings: tuple[str, str],
+    encoding_and_setting: tuple[str, str],
     dialect: tuple[str, str, Literal[0, 1, 2]],
     chunk_bytes: int | None,
 ) -> None:
-    (encoding, encoding_setting), (delimiter, ending, quoting) = encodings, dialect
+    (encoding, encoding_setting), (delimiter, line_ending, quoting) = encoding_and_setting, dialect
     rows = data.draw(draw_tables(encoding))
     # Python 3.11 does not quote a line break that differs from its own line end, unless the line end is CR LF.
-    if quoting == csv.QUOTE_MINIMAL and ending != "\r\n":
+    if quoting == csv.QUOTE_MINIMAL and line_ending != "\r\n":
         assume(not any(character in cell for row in rows for cell in row for character in "\r\n"))
     with TemporaryDirectory() as folder:
         path = Path(folder) / "people.csv"
-        path.write_bytes(write_table(rows, delimiter, ending, quoting, encoding))
+        path.write_bytes(write_table(rows, delimiter, line_ending, quoting, encoding))
         with open_csv(path, delimiter=delimiter, encoding=encoding_setting, chunk_bytes=chunk_bytes) as source:
             chunks = list(source.read_chunks())
     assert [row for chunk in chunks for row in chunk.malformed] == []
@@ -83,13 +85,13 @@ def test_any_text_has_the_same_numbered_records_in_blocks_of_any_size(text: str,
     with TemporaryDirectory() as folder:
         path = Path(folder) / "people.csv"
         path.write_text("x,y\n" + text, encoding="utf-8", newline="")
-        unsplit_records, split_records = read_all(path, None), read_all(path, chunk_bytes)
+        unsplit_records, split_records = read_records(path, None), read_records(path, chunk_bytes)
     assert unsplit_records == split_records
     if not isinstance(unsplit_records, str):
-        numbers = {record_number for record_number, _ in unsplit_records}
-        assert len(numbers) == len(unsplit_records)
-        assert 1 not in numbers
-        assert max(numbers, default=1) <= 1 + len(text.splitlines())
+        record_numbers = {record_number for record_number, _ in unsplit_records}
+        assert len(record_numbers) == len(unsplit_records)
+        assert 1 not in record_numbers
+        assert max(record_numbers, default=1) <= 1 + len(text.splitlines())
 
 
 @given(
@@ -105,10 +107,10 @@ def test_a_record_has_the_number_that_another_csv_reader_counts(records: list[st
     with TemporaryDirectory() as folder:
         path = Path(folder) / "people.csv"
         path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="")
-        assert read_all(path, chunk_bytes) == expected_rows
+        assert read_records(path, chunk_bytes) == expected_rows
 
 
-def read_all(path: Path, chunk_bytes: int | None) -> list[tuple[int, object]] | str:
+def read_records(path: Path, chunk_bytes: int | None) -> list[tuple[int, object]] | str:
     """Return the number of each record with its cells, or with its line, text and code if the record is malformed. If
     the file is refused, return the error."""
     try:
@@ -116,10 +118,12 @@ def read_all(path: Path, chunk_bytes: int | None) -> list[tuple[int, object]] | 
             chunks = list(source.read_chunks())
     except SourceError as error:
         return str(error)
-    rows = [
+    numbered_rows = [
         pair for chunk in chunks for pair in zip(chunk.numbers.tolist(), chunk.frame.to_numpy().tolist(), strict=True)
     ]
-    return rows + [(row.number, (row.line, row.raw_record, row.code)) for chunk in chunks for row in chunk.malformed]
+    return numbered_rows + [
+        (row.number, (row.line, row.raw_record, row.code)) for chunk in chunks for row in chunk.malformed
+    ]
 
 
 RANDOM_TEXTS = st.text(alphabet='ab",\n\r ', max_size=40)

@@ -31,24 +31,24 @@ def test_a_byte_that_cannot_be_decoded_rejects_only_its_row(tmp_path: Path) -> N
     assert "--encoding cp1252, or source.file.encoding in a job" in chunk.malformed[0].message
 
 
-@pytest.mark.parametrize(("ending", "chunk_bytes"), [(b"\n", 20), (b"\r\n", None)])
+@pytest.mark.parametrize(("line_ending", "chunk_bytes"), [(b"\n", 20), (b"\r\n", None)])
 @pytest.mark.parametrize(
     "invalid_bytes",
     [b"M\xfcller", b"a\x00b", b"\xed\xa0\x80", b"\xc0\xaf", b'"\xff, ""x"""', b'"\xc3"', b'"a\n\xff\nb"'],
 )
 def test_a_byte_that_is_not_text_rejects_its_row_only_in_a_used_column(
-    tmp_path: Path, invalid_bytes: bytes, ending: bytes, chunk_bytes: int | None
+    tmp_path: Path, invalid_bytes: bytes, line_ending: bytes, chunk_bytes: int | None
 ) -> None:
-    rows = [
+    lines = [
         b"email,junk,name",
         b"a@x.org," + invalid_bytes + b",Ann",
         b"b@x.org,ok,Bob",
         b"c@x.org," + invalid_bytes + b",C\xfc",
         b"d@x.org,,D",
     ]
-    path = write_file(tmp_path, ending.join(rows) + ending)
+    path = write_file(tmp_path, line_ending.join(lines) + line_ending)
     with open_csv(path, chunk_bytes=chunk_bytes, encoding="utf-8") as source:
-        for columns, people in (
+        for columns, expected_letters in (
             (["email"], "abcd"),
             (["name"], "abd"),
             (["email", "junk"], "bd"),
@@ -57,11 +57,11 @@ def test_a_byte_that_is_not_text_rejects_its_row_only_in_a_used_column(
         ):
             chunks = list(source.read_chunks(columns))
             emails = [row for chunk in chunks for row in chunk.frame["email"].tolist()]
-            numbers = [record_number for chunk in chunks for record_number in chunk.numbers.tolist()]
-            assert emails == [f"{letter}@x.org" for letter in people]
-            assert numbers == ["abcd".index(letter) + 2 for letter in people]
+            record_numbers = [record_number for chunk in chunks for record_number in chunk.numbers.tolist()]
+            assert emails == [f"{letter}@x.org" for letter in expected_letters]
+            assert record_numbers == ["abcd".index(letter) + 2 for letter in expected_letters]
             assert [row.number for chunk in chunks for row in chunk.malformed] == [
-                record_number for record_number in (2, 3, 4, 5) if record_number not in numbers
+                record_number for record_number in (2, 3, 4, 5) if record_number not in record_numbers
             ]
 
 
@@ -76,25 +76,25 @@ def test_a_fault_that_may_shift_cells_rejects_its_row_even_in_an_unused_column(t
 
 
 def test_the_reported_text_of_a_malformed_row_has_no_control_characters(tmp_path: Path) -> None:
-    controls = bytes(octet for octet in (*range(32), 127) if octet not in b"\r\n")
-    (chunk,) = read_chunks(write_file(tmp_path, b"a,b\n" + controls + b"\xff," + b"x" * 400 + b"\n"))
+    control_bytes = bytes(octet for octet in (*range(32), 127) if octet not in b"\r\n")
+    (chunk,) = read_chunks(write_file(tmp_path, b"a,b\n" + control_bytes + b"\xff," + b"x" * 400 + b"\n"))
     (row,) = chunk.malformed
-    expected_text = "".join("\t" if octet == 9 else f"\\x{octet:02x}" for octet in (*controls, 0xFF))
+    expected_text = "".join("\t" if octet == 9 else f"\\x{octet:02x}" for octet in (*control_bytes, 0xFF))
     assert row.raw_record == f"{expected_text},{'x' * 400}"
     (ragged_row,) = read_chunks(write_file(tmp_path, b'a,b\n"\x1b\t\r\n",2,3\n'))[0].malformed
     assert ragged_row.raw_record == '"\\x1b\t\r\n",2,3'
 
 
-@pytest.mark.parametrize(("ending", "chunk_bytes"), [("\n", None), ("\r\n", 8), ("\r", 8)])
+@pytest.mark.parametrize(("line_ending", "chunk_bytes"), [("\n", None), ("\r\n", 8), ("\r", 8)])
 @pytest.mark.parametrize(
     "content",
     ['a,b\n1,2\n\n3,"Ann\n5,6\n', 'a,b\n1,2\n\n3,"Ann\n5,6\n9,"Dan"\n7,8', 'a,b\n1,2\n\n"3","Ann\n"5","Ben"\n"7","8"\n',
      'a,b\n1,2\n\n3,"Ann\n' + "5,6\n" * 30 + '4,"Ben\n7,8'],
 )  # fmt: skip
 def test_a_file_with_a_quote_that_encloses_other_rows_is_refused_with_the_line(
-    tmp_path: Path, content: str, ending: str, chunk_bytes: int | None
+    tmp_path: Path, content: str, line_ending: str, chunk_bytes: int | None
 ) -> None:
-    path = write_file(tmp_path, content.replace("\n", ending))
+    path = write_file(tmp_path, content.replace("\n", line_ending))
     with open_csv(path, chunk_bytes=chunk_bytes) as source, pytest.raises(SourceError) as error_info:
         list(source.read_chunks())
     assert f"{path}: the record that begins on line 4 has a quote that is " in str(error_info.value)
@@ -180,8 +180,10 @@ def test_malformed_rows_are_in_the_chunk_of_the_rows_around_them(tmp_path: Path)
     content = "a,b\n" + "".join("1,\n" if n % 10_000 else "ragged\n" for n in range(1, 120_001))
     chunks = read_chunks(write_file(tmp_path, content), chunk_bytes=1 << 20)
     assert max(len(chunk.frame) for chunk in chunks) == 50_000
-    numbers = [record_number for chunk in chunks for record_number in chunk.numbers.tolist()]
-    assert sorted(numbers + [row.number for chunk in chunks for row in chunk.malformed]) == list(range(2, 120_002))
+    record_numbers = [record_number for chunk in chunks for record_number in chunk.numbers.tolist()]
+    assert sorted(record_numbers + [row.number for chunk in chunks for row in chunk.malformed]) == list(
+        range(2, 120_002)
+    )
     for earlier_chunk, later_chunk in pairwise(chunks):
         assert max(row.number for row in earlier_chunk.malformed) < min(later_chunk.numbers)
 

@@ -40,15 +40,15 @@ def test_the_delimiter_is_guessed_from_the_cells_unless_an_option_names_the_deli
 def test_a_row_has_the_number_that_a_spreadsheet_program_shows_for_it(tmp_path: Path, chunk_bytes: int | None) -> None:
     """Titles, the header, blank lines and lines of delimiters are rows of a spreadsheet. A `sep=` line is not a
     row."""
-    rows = ["Contacts", "", "name,note", "row 4,", "", "  ", 'row 7,"two\n\nlines"', ",", "row 9,a,b", "row 10,"]
+    lines = ["Contacts", "", "name,note", "row 4,", "", "  ", 'row 7,"two\n\nlines"', ",", "row 9,a,b", "row 10,"]
     for line_above in ("", "sep=,\r\n"):
-        chunks = read_chunks(write_file(tmp_path, line_above + "\r\n".join(rows)), chunk_bytes=chunk_bytes)
-        names = {
+        chunks = read_chunks(write_file(tmp_path, line_above + "\r\n".join(lines)), chunk_bytes=chunk_bytes)
+        name_by_record_number = {
             record_number: name
             for chunk in chunks
             for record_number, name in zip(chunk.numbers.tolist(), chunk.frame["name"], strict=True)
         }
-        assert names == {4: "row 4", 7: "row 7", 10: "row 10"}
+        assert name_by_record_number == {4: "row 4", 7: "row 7", 10: "row 10"}
         assert [(row.number, row.raw_record) for chunk in chunks for row in chunk.malformed] == [(9, "row 9,a,b")]
 
 

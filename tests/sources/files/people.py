@@ -30,24 +30,24 @@ PEOPLE: tuple[Person, ...] = (
         "is_active": False, "birthday": date(2001, 12, 31), "address_zip": 90210, "custom_field1": 1e16,
     },
 )  # fmt: skip
-COLUMNS = tuple(PEOPLE[0])
+COLUMN_NAMES = tuple(PEOPLE[0])
 
 SAMPLES = Path(__file__).parent / "samples"
 """Files that no library writes today. `people.xls` has PEOPLE and a row with #N/A, in the format of Excel 2003."""
 
 
-def write_text(value: object) -> str:
+def format_value(value: object) -> str:
     """Return the value as a person would write it in a CSV file."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return json.dumps(value) if isinstance(value, list) else f"{value:.0f}" if value == 1e16 else str(value)
 
 
-def write_csv(delimiter: str = ",") -> bytes:
+def build_csv(delimiter: str = ",") -> bytes:
     output = io.StringIO(newline="")
-    rows = csv.writer(output, delimiter=delimiter)
-    rows.writerow(COLUMNS)
-    rows.writerows([write_text(person[name]) for name in COLUMNS] for person in PEOPLE)
+    csv_writer = csv.writer(output, delimiter=delimiter)
+    csv_writer.writerow(COLUMN_NAMES)
+    csv_writer.writerows([format_value(person[name]) for name in COLUMN_NAMES] for person in PEOPLE)
     return output.getvalue().encode()
 
 
@@ -58,8 +58,8 @@ def pack_gzip(content: bytes) -> bytes:
 def pack_zip(content: bytes, name: str = "people.csv", other_files: Mapping[str, bytes] | None = None) -> bytes:
     output = io.BytesIO()
     with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as archive:
-        for member, text in {name: content, **(other_files or {})}.items():
-            archive.writestr(zipfile.ZipInfo(member), text, zipfile.ZIP_DEFLATED)
+        for member_name, member_content in {name: content, **(other_files or {})}.items():
+            archive.writestr(zipfile.ZipInfo(member_name), member_content, zipfile.ZIP_DEFLATED)
     return output.getvalue()
 
 
@@ -70,64 +70,64 @@ def pack_zstd(content: bytes) -> bytes:
     return bytes(output.getvalue())
 
 
-def write_json_lines() -> bytes:
+def build_json_lines() -> bytes:
     return b"".join(json.dumps(dict(person), default=str).encode() + b"\n" for person in PEOPLE)
 
 
-def write_parquet() -> bytes:
+def build_parquet() -> bytes:
     output = io.BytesIO()
-    columns = {name: [person[name] for person in PEOPLE] for name in COLUMNS}
+    columns = {name: [person[name] for person in PEOPLE] for name in COLUMN_NAMES}
     columns["custom_field1"] = [float(str(value)) for value in columns["custom_field1"]]
     pq.write_table(pa.table(columns), output)
     return output.getvalue()
 
 
-def write_xlsx(
+def build_xlsx(
     rows: Sequence[Sequence[object]] | None = None, *, sheet: str = "People", top_row: int = 0, left_column: int = 0
 ) -> bytes:
     """Return a workbook. A text that begins with `=` becomes a formula with the value `#N/A`."""
     output = io.BytesIO()
     with xlsxwriter.Workbook(output, {"in_memory": True}) as workbook:
-        day = workbook.add_format({"num_format": "yyyy-mm-dd"})
+        day_format = workbook.add_format({"num_format": "yyyy-mm-dd"})
         worksheet = workbook.add_worksheet(sheet)
         for row_index, row in enumerate(rows or build_rows(), start=top_row):
-            for column, value in enumerate(row, start=left_column):
+            for column_index, value in enumerate(row, start=left_column):
                 if isinstance(value, date):
-                    worksheet.write_datetime(row_index, column, value, day)
+                    worksheet.write_datetime(row_index, column_index, value, day_format)
                 elif isinstance(value, str) and value.startswith("="):
-                    worksheet.write_formula(row_index, column, value, None, "#N/A")
+                    worksheet.write_formula(row_index, column_index, value, None, "#N/A")
                 elif isinstance(value, str):
-                    worksheet.write_string(row_index, column, value)
+                    worksheet.write_string(row_index, column_index, value)
                 else:
-                    worksheet.write(row_index, column, value)
+                    worksheet.write(row_index, column_index, value)
     return output.getvalue()
 
 
 def build_rows() -> list[list[object]]:
     """Return the header and the people as rows of a sheet. Tags are a JSON text, because a cell cannot contain a
     list."""
-    people = [
+    person_rows = [
         [json.dumps(value) if isinstance(value, list) else value for value in person.values()] for person in PEOPLE
     ]
-    return [list(COLUMNS), *people]
+    return [list(COLUMN_NAMES), *person_rows]
 
 
-FILES: dict[str, Callable[[], bytes]] = {
-    "people.csv": write_csv,
-    "people.tsv": lambda: write_csv("\t"),
-    "people.txt": lambda: write_csv(";"),
-    "utf-16.csv": lambda: b"\xff\xfe" + write_csv().decode().encode("utf-16-le"),
-    "people.csv.gz": lambda: pack_gzip(write_csv()),
-    "people.zip": lambda: pack_zip(write_csv()),
-    "people.csv.zst": lambda: pack_zstd(write_csv()),
-    "people.xlsx": write_xlsx,
-    "people.xlsx.gz": lambda: pack_gzip(write_xlsx()),
-    "people.parquet": write_parquet,
-    "parquet.zip": lambda: pack_zip(write_parquet(), "people.parquet"),
-    "people.jsonl": write_json_lines,
-    "people.ndjson.gz": lambda: pack_gzip(write_json_lines()),
-    "misnamed.csv": write_parquet,
-    "no-suffix": write_json_lines,
+BUILD_FILE_BY_NAME: dict[str, Callable[[], bytes]] = {
+    "people.csv": build_csv,
+    "people.tsv": lambda: build_csv("\t"),
+    "people.txt": lambda: build_csv(";"),
+    "utf-16.csv": lambda: b"\xff\xfe" + build_csv().decode().encode("utf-16-le"),
+    "people.csv.gz": lambda: pack_gzip(build_csv()),
+    "people.zip": lambda: pack_zip(build_csv()),
+    "people.csv.zst": lambda: pack_zstd(build_csv()),
+    "people.xlsx": build_xlsx,
+    "people.xlsx.gz": lambda: pack_gzip(build_xlsx()),
+    "people.parquet": build_parquet,
+    "parquet.zip": lambda: pack_zip(build_parquet(), "people.parquet"),
+    "people.jsonl": build_json_lines,
+    "people.ndjson.gz": lambda: pack_gzip(build_json_lines()),
+    "misnamed.csv": build_parquet,
+    "no-suffix": build_json_lines,
 }
 """Files with the same people. The names of the last two files do not fit: the source recognises both by their
 contents."""

@@ -12,18 +12,26 @@ from connector.errors import ConfigurationError, SourceError
 from connector.sources.files import open_file
 from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping
-from tests.sources.files.people import EXPECTED_FRAME, FILES, PEOPLE, pack_gzip, pack_zip, write_parquet, write_xlsx
+from tests.sources.files.people import (
+    BUILD_FILE_BY_NAME,
+    EXPECTED_FRAME,
+    PEOPLE,
+    build_parquet,
+    build_xlsx,
+    pack_gzip,
+    pack_zip,
+)
 from tests.sources.files.reading import read_chunks, read_frame, read_rows, write_file
 
-TAGS = FieldMapping({"tags": ColumnRule(column="tags")})
+TAGS_MAPPING = FieldMapping({"tags": ColumnRule(column="tags")})
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", BUILD_FILE_BY_NAME)
 def test_a_file_of_any_format_has_the_same_people(tmp_path: Path, name: str) -> None:
-    frame = read_frame(write_file(tmp_path, name, FILES[name]()))
+    frame = read_frame(write_file(tmp_path, name, BUILD_FILE_BY_NAME[name]()))
     assert frame.drop(columns="tags").equals(EXPECTED_FRAME)
     assert [str(dtype) for dtype in frame.dtypes] == ["str"] * len(frame.columns)
-    tags = apply_mapping(frame, TAGS).frame["tags"].tolist()
+    tags = apply_mapping(frame, TAGS_MAPPING).frame["tags"].tolist()
     assert [list(tag_list) if tag_list is not None else [] for tag_list in tags] == [
         person["tags"] for person in PEOPLE
     ]
@@ -58,18 +66,18 @@ def test_the_options_of_a_file_override_the_guess(tmp_path: Path) -> None:
 
 REFUSED_FILES: list[tuple[str, bytes | str, dict[str, str], type[Exception], str]] = [
     ("a", "x\n", {"format": "xml"}, ConfigurationError, "use auto, csv, tsv, excel, parquet, jsonl"),
-    ("a.csv", write_parquet(), {"format": "csv"}, SourceError, "is a Parquet file, and not csv"),
-    ("a.xlsx", write_xlsx(), {"format": "jsonl"}, SourceError, "is an Excel workbook, and not"),
+    ("a.csv", build_parquet(), {"format": "csv"}, SourceError, "is a Parquet file, and not csv"),
+    ("a.xlsx", build_xlsx(), {"format": "jsonl"}, SourceError, "is an Excel workbook, and not"),
     ("a.csv", "a,b\n", {"format": "excel"}, SourceError, "is not an Excel workbook"),
     ("a.csv", "a,b\n", {"format": "parquet"}, SourceError, "is not a Parquet file"),
     ("a.csv", "a,b\n", {"sheet": "People"}, ConfigurationError, "is read as csv, which has no sheet"),
-    ("a.xlsx", write_xlsx(), {"delimiter": ","}, ConfigurationError, "is read as excel, which has no delimiter"),
-    ("a.parquet", write_parquet(), {"encoding": "utf-8"}, ConfigurationError, "parquet, which has no encoding"),
+    ("a.xlsx", build_xlsx(), {"delimiter": ","}, ConfigurationError, "is read as excel, which has no delimiter"),
+    ("a.parquet", build_parquet(), {"encoding": "utf-8"}, ConfigurationError, "parquet, which has no encoding"),
     ("a.json", '[{"a": 1}]', {}, SourceError, "is a JSON array, and not JSON Lines"),
     ("a.csv", "", {}, SourceError, "is empty"),
     ("a.xls", "\n<html><table>", {}, SourceError, "is a web page or XML, whatever its name says"),
     ("a.parquet", b"PAR1" + b"x" * 100, {}, SourceError, "is not a Parquet file that can be read"),
-    ("a.xlsx", write_xlsx()[:-30], {}, SourceError, "cut off or damaged"),
+    ("a.xlsx", build_xlsx()[:-30], {}, SourceError, "cut off or damaged"),
     ("a.xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600), {}, SourceError, "is not a workbook"),
     ("a.docx", pack_zip(b"", "[Content_Types].xml"), {}, SourceError, "is not a workbook that can be read"),
 ]
@@ -97,8 +105,8 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_source_can_be_closed_before_its_end_and_twice(tmp_path: Path) -> None:
-    for name in FILES:
-        source = open_file(write_file(tmp_path, name, FILES[name]()))
+    for name in BUILD_FILE_BY_NAME:
+        source = open_file(write_file(tmp_path, name, BUILD_FILE_BY_NAME[name]()))
         source.close()
         source.close()
 
@@ -114,7 +122,7 @@ def test_each_chunk_knows_the_share_of_the_file_that_has_been_read(tmp_path: Pat
         case "parquet":
             pd.DataFrame(rows, columns=["email", "notes"]).to_parquet(path)
         case _:
-            path.write_bytes(write_xlsx([["email", "notes"], *rows]))
+            path.write_bytes(build_xlsx([["email", "notes"], *rows]))
     chunks = read_chunks(path)
     expected_shares = np.cumsum([len(chunk.frame) for chunk in chunks]) / len(rows)
     assert len(chunks) > 1

@@ -153,9 +153,9 @@ OBJECTS = st.dictionaries(st.text(string.ascii_letters, min_size=1), VALUES, max
 
 @given(OBJECTS)
 def test_any_object_of_plain_values_is_read_exactly(expected_object: dict[str, object]) -> None:
-    expected = {
+    expected_cells = {
         key: Decimal(repr(value)) if isinstance(value, float) and abs(value) >= 2**53 else value
         for key, value in expected_object.items()
     }
     line = json.dumps(expected_object).encode()
-    assert read_row(load_object(line), line) == expected
+    assert read_row(load_object(line), line) == expected_cells

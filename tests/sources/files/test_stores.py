@@ -20,7 +20,7 @@ from tests.sources.files.reading import write_file
 from tests.stores import SECRET_KEY, Bucket, set_environ
 
 ROOT = Path(__file__).parents[3]
-ANN, BOB = "email,name\nann@x.org,Ann\n", "email,name\nbob@x.org,Bob\n"
+ANN_CSV, BOB_CSV = "email,name\nann@x.org,Ann\n", "email,name\nbob@x.org,Bob\n"
 
 PutObject = Callable[[str, bytes | str], str]
 
@@ -53,13 +53,13 @@ def put_object(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 def test_compressed_objects_and_archives_and_patterns_of_a_store_are_read(put_object: PutObject) -> None:
     archive_bytes = io.BytesIO()
     with zipfile.ZipFile(archive_bytes, "w") as archive:
-        archive.writestr("ann.csv", ANN)
-        archive.writestr("bob.csv", BOB)
-    ann_url, bob_url = put_object("inbox/a.csv.gz", gzip.compress(ANN.encode())), put_object("inbox/b.csv", BOB)
+        archive.writestr("ann.csv", ANN_CSV)
+        archive.writestr("bob.csv", BOB_CSV)
+    ann_url, bob_url = put_object("inbox/a.csv.gz", gzip.compress(ANN_CSV.encode())), put_object("inbox/b.csv", BOB_CSV)
     zip_url = put_object("inbox/both.zip", archive_bytes.getvalue())
     put_object("inbox/.c.csv", "email\nhidden@x.org\n")
     put_object("inbox/below/d.csv", "email\nbelow@x.org\n")
-    url_with_brackets = put_object("inbox/odd[1].csv", ANN)
+    url_with_brackets = put_object("inbox/odd[1].csv", ANN_CSV)
     if ann_url.startswith("s3"):
         put_object("inbox/folder.csv/", "")  # the web consoles of object stores create a folder in this way
     folder = ann_url.removesuffix("a.csv.gz")
@@ -78,8 +78,8 @@ def test_compressed_objects_and_archives_and_patterns_of_a_store_are_read(put_ob
 
 
 def test_the_error_of_an_object_name_that_looks_like_an_option_shows_the_name(put_object: PutObject) -> None:
-    folder = put_object("inbox/a.csv", ANN).removesuffix("a.csv")
-    put_object("inbox/?x=1.csv", BOB)
+    folder = put_object("inbox/a.csv", ANN_CSV).removesuffix("a.csv")
+    put_object("inbox/?x=1.csv", BOB_CSV)
     with pytest.raises(SourceError, match=r"\?x=1.csv' reads like the option of a URL; rename it"):
         open_pattern(f"{folder}*.csv")
 
@@ -91,7 +91,7 @@ def test_the_error_of_an_object_name_that_looks_like_an_option_shows_the_name(pu
 def test_the_error_of_an_object_that_does_not_exist_shows_the_url(
     put_object: PutObject, name: str, expected_text: str
 ) -> None:
-    url = put_object("inbox/a.csv", ANN).replace("a.csv", name)
+    url = put_object("inbox/a.csv", ANN_CSV).replace("a.csv", name)
     with pytest.raises(SourceError, match=expected_text) as error_info:
         open_pattern(url)
     assert url.partition("#")[0] in str(error_info.value)
@@ -132,7 +132,7 @@ def test_the_error_of_a_store_that_cannot_be_reached_or_refuses_access_shows_no_
 
 
 def test_the_error_of_a_missing_library_shows_the_extra_and_local_files_need_no_library(tmp_path: Path) -> None:
-    write_file(tmp_path, "people.csv", ANN)
+    write_file(tmp_path, "people.csv", ANN_CSV)
     code = (
         "import sys; from connector.sources.files import open_file\n"
         "open_file('people.csv').close(); assert not {'fsspec', 's3fs'} & set(sys.modules)\n"

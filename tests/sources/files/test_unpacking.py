@@ -14,13 +14,13 @@ import pytest
 
 from connector.errors import SourceError
 from connector.sources.files import open_file
-from tests.sources.files.people import pack_gzip, pack_zip, pack_zstd, write_csv
+from tests.sources.files.people import build_csv, pack_gzip, pack_zip, pack_zstd
 from tests.sources.files.reading import read_rows, write_file
 
 PACK_FUNCTIONS: dict[str, Callable[[bytes], bytes]] = {"gz": pack_gzip, "zip": pack_zip, "zst": pack_zstd}
 
 
-def build_rows(row_count: int) -> bytes:
+def build_people_csv(row_count: int) -> bytes:
     """Return a CSV file with cells that cannot be compressed much."""
     return b"email,key\n" + b"".join(
         b"p%d@example.com,%s\n" % (n, os.urandom(8).hex().encode()) for n in range(row_count)
@@ -28,18 +28,21 @@ def build_rows(row_count: int) -> bytes:
 
 
 DAMAGES: list[tuple[str, Callable[[bytes], bytes]]] = [
-    ("gz", lambda data: data[:-1000]),
-    ("zst", lambda data: data[:-1000]),
-    ("gz", lambda data: data[:-8] + bytes([data[-8] ^ 1]) + data[-7:]),  # changes the checksum
-    ("zip", lambda data: data[:20_000] + bytes(50) + data[20_050:]),
-    ("zip", lambda data: data.replace(b"\0\x08\0", b"\0\x61\0")),  # changes the compression method to an unknown number
-    ("zip", lambda data: data[:-40]),  # removes the end of the directory
+    ("gz", lambda content: content[:-1000]),
+    ("zst", lambda content: content[:-1000]),
+    ("gz", lambda content: content[:-8] + bytes([content[-8] ^ 1]) + content[-7:]),  # changes the checksum
+    ("zip", lambda content: content[:20_000] + bytes(50) + content[20_050:]),
+    (
+        "zip",
+        lambda content: content.replace(b"\0\x08\0", b"\0\x61\0"),
+    ),  # changes the compression method to an unknown number
+    ("zip", lambda content: content[:-40]),  # removes the end of the directory
 ]
 
 
 def test_a_file_that_is_cut_off_or_damaged_is_refused_before_a_row(tmp_path: Path) -> None:
-    for pack, damage in DAMAGES:
-        path = write_file(tmp_path, f"people.csv.{pack}", damage(PACK_FUNCTIONS[pack](build_rows(2_000))))
+    for suffix, damage in DAMAGES:
+        path = write_file(tmp_path, f"people.csv.{suffix}", damage(PACK_FUNCTIONS[suffix](build_people_csv(2_000))))
         with pytest.raises(SourceError, match=r"cut off(,| or) damaged (or encrypted )?\(.+\); fetch it") as error_info:
             open_file(path)
         assert str(error_info.value).startswith(f"{path}: ")
@@ -65,10 +68,10 @@ def test_the_error_of_an_archive_with_several_files_shows_their_names(
     tmp_path: Path, other_files: dict[str, bytes], expected_text: str
 ) -> None:
     with pytest.raises(SourceError, match=expected_text):
-        open_file(write_file(tmp_path, "people.zip", pack_zip(write_csv(), other_files=other_files)))
+        open_file(write_file(tmp_path, "people.zip", pack_zip(build_csv(), other_files=other_files)))
 
 
-MAILCHIMP = {
+MAILCHIMP_FILES = {
     "subscribed_email_audience_export_1f.csv": b"Email Address,First Name\nann@example.com,Ann\n",
     "unsubscribed_email_audience_export_1f.csv": b"Email Address,First Name\nben@example.com,Ben\n",
     "cleaned_email_audience_export_1f.csv": b"Email Address,First Name\ncem@example.com,Cem\n",
@@ -76,9 +79,13 @@ MAILCHIMP = {
 
 
 def test_one_file_of_an_archive_can_be_chosen_by_its_name(tmp_path: Path) -> None:
-    path = write_file(tmp_path, "export.zip", pack_zip(b"#", "readme.txt", other_files=MAILCHIMP))
-    members = {"cleaned_email_audience_export_1f.csv": "Cem", "subscribed*": "Ann", "unsubscribed_*.csv": "Ben"}
-    for member, name in members.items():
+    path = write_file(tmp_path, "export.zip", pack_zip(b"#", "readme.txt", other_files=MAILCHIMP_FILES))
+    first_name_by_member = {
+        "cleaned_email_audience_export_1f.csv": "Cem",
+        "subscribed*": "Ann",
+        "unsubscribed_*.csv": "Ben",
+    }
+    for member, name in first_name_by_member.items():
         assert [row[1] for row in read_rows(Path(f"{path}#{member}"))] == [name]
     for member, expected_text in (
         ("*.csv", "3 of them match"),
@@ -87,7 +94,7 @@ def test_one_file_of_an_archive_can_be_chosen_by_its_name(tmp_path: Path) -> Non
     ):
         with pytest.raises(SourceError, match=expected_text) as error_info:
             open_file(f"{path}#{member}")
-        assert all(name in str(error_info.value) for name in MAILCHIMP) or not member
+        assert all(name in str(error_info.value) for name in MAILCHIMP_FILES) or not member
 
 
 def test_a_number_sign_names_a_member_of_an_archive_or_is_part_of_a_file_name(
@@ -133,10 +140,10 @@ def read_in_process(path: Path) -> tuple[int, int, str]:
     return int(row_count), int(memory_mb), error
 
 
-@pytest.mark.parametrize("pack", PACK_FUNCTIONS)
-def test_a_file_that_unpacks_to_too_much_is_refused_without_using_much_memory(tmp_path: Path, pack: str) -> None:
+@pytest.mark.parametrize("suffix", PACK_FUNCTIONS)
+def test_a_file_that_unpacks_to_too_much_is_refused_without_using_much_memory(tmp_path: Path, suffix: str) -> None:
     line = b"bomb@example.com," + b"x" * 10_000 + b"\n"
-    path = write_file(tmp_path, f"bomb.csv.{pack}", PACK_FUNCTIONS[pack](b"email,key\n" + line * 8_000))
+    path = write_file(tmp_path, f"bomb.csv.{suffix}", PACK_FUNCTIONS[suffix](b"email,key\n" + line * 8_000))
     _, memory_mb, message = read_in_process(path)
     assert memory_mb < 100
     assert f"{path}: unpacks to more than 500 times its size" in message

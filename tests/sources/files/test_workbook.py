@@ -11,7 +11,7 @@ import xlsxwriter
 
 from connector.errors import SourceError
 from connector.sources.files import open_file
-from tests.sources.files.people import EXPECTED_FRAME, SAMPLES, pack_zip, write_xlsx
+from tests.sources.files.people import EXPECTED_FRAME, SAMPLES, build_xlsx, pack_zip
 from tests.sources.files.reading import read_chunks, read_frame, read_malformed, read_rows, write_file
 
 CELLS: list[tuple[object, str]] = [
@@ -22,7 +22,7 @@ CELLS: list[tuple[object, str]] = [
 
 
 def test_a_cell_is_read_as_the_sheet_shows_it(tmp_path: Path) -> None:
-    path = write_file(tmp_path, "a.xlsx", write_xlsx([["key", "email"], *([cell, "a@x.org"] for cell, _ in CELLS)]))
+    path = write_file(tmp_path, "a.xlsx", build_xlsx([["key", "email"], *([cell, "a@x.org"] for cell, _ in CELLS)]))
     assert read_rows(path) == [[text, "a@x.org"] for _, text in CELLS]
 
 
@@ -49,7 +49,7 @@ def test_a_row_with_an_error_is_rejected_with_its_number_in_the_sheet(tmp_path: 
         ["", "=NA()"],
         ["c@x.org", "Cem"],
     ]
-    (chunk,) = read_chunks(write_file(tmp_path, "a.xlsx", write_xlsx(rows)))
+    (chunk,) = read_chunks(write_file(tmp_path, "a.xlsx", build_xlsx(rows)))
     assert chunk.frame["email"].tolist() == ["a@x.org", "c@x.org"]
     assert chunk.numbers.tolist() == [2, 6]
     assert [(row.number, row.line, row.code) for row in chunk.malformed] == [
@@ -62,10 +62,10 @@ def test_a_row_with_an_error_is_rejected_with_its_number_in_the_sheet(tmp_path: 
 
 def test_an_old_workbook_is_read_with_the_same_people(tmp_path: Path) -> None:
     content = (SAMPLES / "people.xls").read_bytes()
-    error_index = content.index(
+    error_offset = content.index(
         b"\x05\x02\x08\x00\x05\x00\x02\x00"
     )  # replaces the only error value, #N/A, by the boolean FALSE
-    path = write_file(tmp_path, "people.xls", content[: error_index + 10] + b"\x00\x00" + content[error_index + 12 :])
+    path = write_file(tmp_path, "people.xls", content[: error_offset + 10] + b"\x00\x00" + content[error_offset + 12 :])
     (chunk,) = read_chunks(path)
     assert chunk.frame.drop(columns="tags").head(3).equals(EXPECTED_FRAME)
     assert chunk.malformed == ()
@@ -82,8 +82,8 @@ def test_the_error_of_a_workbook_with_a_password_shows_the_reason(tmp_path: Path
         (SAMPLES / "protected.xlsx").read_bytes(),
         bytearray((SAMPLES / "people.xls").read_bytes()),
     )
-    after_start = old_workbook.index(b"\x09\x08\x10\x00") + 20
-    old_workbook[after_start : after_start + 2] = b"\x2f\x00"  # FILEPASS: the records that follow are encrypted
+    record_offset = old_workbook.index(b"\x09\x08\x10\x00") + 20
+    old_workbook[record_offset : record_offset + 2] = b"\x2f\x00"  # FILEPASS: the records that follow are encrypted
     for name, content in (("a.xlsx", new_workbook), ("a.xls", bytes(old_workbook))):
         with pytest.raises(
             SourceError, match=f"{name}: is protected by a password; save the file without the password"
@@ -99,14 +99,14 @@ def test_an_old_workbook_that_is_cut_off_is_refused(tmp_path: Path) -> None:
 
 def test_rows_have_the_numbers_that_the_sheet_shows(tmp_path: Path) -> None:
     rows = [["email", "name"], ["a@x.org", "Ann"], ["", ""], ["b@x.org", "Bob"]]
-    (chunk,) = read_chunks(write_file(tmp_path, "a.xlsx", write_xlsx(rows, top_row=4, left_column=2)))
+    (chunk,) = read_chunks(write_file(tmp_path, "a.xlsx", build_xlsx(rows, top_row=4, left_column=2)))
     assert chunk.numbers.tolist() == [6, 8]
     assert list(chunk.frame.columns) == ["email", "name"]
 
 
 def test_a_cell_beyond_the_header_rejects_its_row(tmp_path: Path) -> None:
     rows = [["email", "name"], ["a@x.org", "Ann"], ["a@x.org", "Ann", ""], ["a@x.org", "Ann", "more"], ["a@x.org"]]
-    path = write_file(tmp_path, "a.xlsx", write_xlsx([*rows, ["a@x.org", "Ann", "more"]]))
+    path = write_file(tmp_path, "a.xlsx", build_xlsx([*rows, ["a@x.org", "Ann", "more"]]))
     assert [(row.number, row.code) for row in read_malformed(path)] == [(4, "ragged"), (6, "ragged")]
     assert len(read_frame(path)) == 3
     (message,) = {row.message for row in read_malformed(path)}  # a report counts rows with equal messages as one cause
@@ -169,7 +169,7 @@ def test_the_number_cells_of_a_column_are_counted(tmp_path: Path) -> None:
         ["b@x.org", "0031", 8],
         ["c@x.org", 5, True],
     ]
-    (chunk,) = read_chunks(write_file(tmp_path, "a.xlsx", write_xlsx(rows)))
+    (chunk,) = read_chunks(write_file(tmp_path, "a.xlsx", build_xlsx(rows)))
     assert chunk.number_cells == {"phone": 2, "id": 1}
 
 
@@ -193,15 +193,15 @@ def test_the_error_of_an_opendocument_spreadsheet_shows_how_to_save_it(tmp_path:
 
 
 def test_a_workbook_whose_zip_directory_shows_too_many_bytes_is_refused(tmp_path: Path) -> None:
-    row_index = (workbook := write_xlsx()).rindex(b"xl/sharedStrings.xml") - 46
-    large_book = workbook[: row_index + 24] + (3 << 30).to_bytes(4, "little") + workbook[row_index + 28 :]
+    entry_offset = (workbook := build_xlsx()).rindex(b"xl/sharedStrings.xml") - 46
+    large_workbook = workbook[: entry_offset + 24] + (3 << 30).to_bytes(4, "little") + workbook[entry_offset + 28 :]
     with pytest.raises(SourceError, match="unpacks to more than 2 GiB; save the sheet as CSV instead"):
-        open_file(write_file(tmp_path, "a.xlsx", large_book))
+        open_file(write_file(tmp_path, "a.xlsx", large_workbook))
 
 
 def test_a_large_sheet_is_read_in_chunks(tmp_path: Path) -> None:
     rows: list[list[object]] = [["email", "n"], *([f"p{n}@x.org", n] for n in range(25_000))]
-    chunks = read_chunks(write_file(tmp_path, "a.xlsx", write_xlsx(rows)))
+    chunks = read_chunks(write_file(tmp_path, "a.xlsx", build_xlsx(rows)))
     assert [len(chunk.frame) for chunk in chunks] == [20_000, 5_000]
     assert [n for chunk in chunks for n in chunk.numbers.tolist()] == list(range(2, 25_002))
     assert chunks[-1].frame["n"].tolist()[-1] == "24999"
@@ -217,7 +217,7 @@ def test_a_large_sheet_is_read_in_chunks(tmp_path: Path) -> None:
     ],
 )
 def test_a_sheet_without_a_header_is_refused(tmp_path: Path, rows: list[list[object]], expected_text: str) -> None:
-    path = write_file(tmp_path, "a.xlsx", write_xlsx(rows or [[""]]))
+    path = write_file(tmp_path, "a.xlsx", build_xlsx(rows or [[""]]))
     with pytest.raises(SourceError, match=expected_text):
         open_file(path)
 
@@ -227,7 +227,7 @@ def test_titles_above_the_header_are_left_out_and_reported(tmp_path: Path) -> No
         ["Newsletter"], [""], ["", "as of today"], ["email", "name"], ["a@x.org", "Ann"], ["b@x.org", ""],
         ["c@x.org", "Cem"], ["d@x.org", "Dan"],
     ]  # fmt: skip
-    (chunk,) = read_chunks(write_file(tmp_path, "a", write_xlsx(rows)))
+    (chunk,) = read_chunks(write_file(tmp_path, "a", build_xlsx(rows)))
     assert chunk.frame.to_numpy().tolist() == rows[4:]
     assert chunk.numbers.tolist() == [5, 6, 7, 8]
     assert "titles above its header were left out (rows: 2)" in chunk.messages[0]
@@ -242,7 +242,7 @@ def test_titles_above_the_header_are_left_out_and_reported(tmp_path: Path) -> No
     ids=["hardly any row has two cells", "the row below is a subscriber"],
 )
 def test_a_header_with_one_cell_is_not_read_as_a_title(tmp_path: Path, rows: list[list[object]]) -> None:
-    with open_file(write_file(tmp_path, "a.xlsx", write_xlsx(rows))) as source:
+    with open_file(write_file(tmp_path, "a.xlsx", build_xlsx(rows))) as source:
         assert source.columns == (rows[0][0],)
 
 
@@ -283,10 +283,10 @@ def test_a_computed_zero_and_a_computed_empty_text_are_values(tmp_path: Path) ->
     assert (chunk.frame["name"].tolist(), chunk.malformed) == (["0", "", "x"], ())
 
 
-def edit_sheet(path: Path, edit: Callable[[str], str], part_path: str = "xl/worksheets/sheet1.xml") -> None:
+def edit_sheet(path: Path, edit_xml: Callable[[str], str], part_path: str = "xl/worksheets/sheet1.xml") -> None:
     with zipfile.ZipFile(path) as archive:
         contents = {name: archive.read(name) for name in archive.namelist()}
-    edited_text = edit(contents[part_path].decode())
+    edited_text = edit_xml(contents[part_path].decode())
     assert edited_text != contents[part_path].decode()
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in {**contents, part_path: edited_text.encode()}.items():

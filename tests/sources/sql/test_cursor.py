@@ -99,8 +99,8 @@ def test_a_value_of_a_database_is_converted_to_the_kind_of_the_cursor() -> None:
         (b"\xff", CursorKind.TIMESTAMP, None),
         (None, CursorKind.INTEGER, None),
     ]
-    for value, kind, expected in cases:
-        assert read_cursor_value(value, kind) == expected
+    for value, kind, expected_value in cases:
+        assert read_cursor_value(value, kind) == expected_value
 
 
 def test_values_are_compared_as_their_kind_and_not_as_text() -> None:
@@ -174,24 +174,24 @@ CASES_FOR_SOME_DATABASES = [
 
 
 @pytest.mark.parametrize(
-    ("database", "query", "expected"),
+    ("dialect_name", "query", "is_parameter"),
     [
-        *((database, *case) for database in ("sqlite", "mariadb") for case in CASES_FOR_ALL_DATABASES),
+        *((dialect_name, *case) for dialect_name in ("sqlite", "mariadb") for case in CASES_FOR_ALL_DATABASES),
         *CASES_FOR_SOME_DATABASES,
     ],
 )
 def test_the_word_cursor_in_a_text_or_a_comment_of_a_query_is_not_the_parameter(
-    database: str, query: str, expected: bool
+    dialect_name: str, query: str, is_parameter: bool
 ) -> None:
-    assert uses_cursor(query, database) is expected
+    assert uses_cursor(query, dialect_name) is is_parameter
 
 
 def test_the_word_cursor_in_a_text_or_a_comment_is_not_replaced() -> None:
-    for kind in sorted(DATABASE_OPENERS):
-        cast = ":cursor::integer" if kind in ("postgresql", "duckdb") else ":cursor"
-        comments = "/* not :cursor */ -- nor it's :cursor"
-        query = f"select id, ':cursor 12:30 :draft' as t from people where id >= {cast} {comments}"
-        with DATABASE_OPENERS[kind]() as database:
+    for database_kind in sorted(DATABASE_OPENERS):
+        cursor_sql = ":cursor::integer" if database_kind in ("postgresql", "duckdb") else ":cursor"
+        comments_sql = "/* not :cursor */ -- nor it's :cursor"
+        query = f"select id, ':cursor 12:30 :draft' as t from people where id >= {cursor_sql} {comments_sql}"
+        with DATABASE_OPENERS[database_kind]() as database:
             database.run("create table people (id integer)", "insert into people values (1), (2), (3)")
             with IncrementalSource(database.url, query=query, column="id", kind=CursorKind.INTEGER) as source:
                 source.set_start(2)

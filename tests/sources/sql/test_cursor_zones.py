@@ -33,25 +33,25 @@ COLUMN_TYPES = {
 @pytest.fixture(params=sorted(DATABASE_OPENERS))
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     """A table of moments and of the same times in UTC without a zone. Sessions of servers are in the zone of Berlin."""
-    kind = request.param
-    with DATABASE_OPENERS[kind]() as new_database:
-        moment_type, plain_type = COLUMN_TYPES[kind]
-        rows = [
-            f"({index}, '{time}{'' if kind == 'mariadb' else '+00:00'}', '{time}')"
-            for index, time in enumerate(MOMENTS)
+    database_kind = request.param
+    with DATABASE_OPENERS[database_kind]() as new_database:
+        moment_type, plain_type = COLUMN_TYPES[database_kind]
+        row_texts = [
+            f"({index}, '{moment}{'' if database_kind == 'mariadb' else '+00:00'}', '{moment}')"
+            for index, moment in enumerate(MOMENTS)
         ]
         new_database.run(
-            *(["set time_zone = '+00:00'"] if kind == "mariadb" else []),
+            *(["set time_zone = '+00:00'"] if database_kind == "mariadb" else []),
             f"create table t (id integer, moment {moment_type}, plain {plain_type})",
-            f"insert into t values {', '.join(rows)}",
+            f"insert into t values {', '.join(row_texts)}",
         )
         url = new_database.url
-        if kind == "postgresql":
-            name = url.partition("?")[0].rpartition("/")[2]
-            new_database.run_outside_transaction(f"alter database {name} set timezone = 'Europe/Berlin'")
-        if kind == "mariadb":
+        if database_kind == "postgresql":
+            database_name = url.partition("?")[0].rpartition("/")[2]
+            new_database.run_outside_transaction(f"alter database {database_name} set timezone = 'Europe/Berlin'")
+        if database_kind == "mariadb":
             url += "?init_command=set time_zone = '+02:00'".replace(" ", "%20").replace("+", "%2B")
-        yield Database(kind, url)
+        yield Database(database_kind, url)
 
 
 def read_rows_from(
@@ -64,19 +64,19 @@ def read_rows_from(
 
 
 def test_a_cursor_is_the_same_moment_for_both_columns_in_a_session_of_another_zone(database: Database) -> None:
-    for (row_id, moment_type), column, is_table, has_zone in product(
+    for (row_id, moment), column, is_table, has_zone in product(
         enumerate(MOMENTS), ("moment", "plain"), (True, False), (True, False)
     ):
-        cursor_value = datetime.fromisoformat(moment_type)
+        cursor_value = datetime.fromisoformat(moment)
         if has_zone:
             cursor_value = cursor_value.replace(tzinfo=UTC).astimezone(timezone(timedelta(hours=-5)))
-        ids, source = read_rows_from(database, column, cursor_value.isoformat(), is_table=is_table)
-        assert ids == list(range(row_id, len(MOMENTS))), cursor_value
+        row_ids, source = read_rows_from(database, column, cursor_value.isoformat(), is_table=is_table)
+        assert row_ids == list(range(row_id, len(MOMENTS))), cursor_value
         largest_value = source.watch.largest_value
         assert isinstance(largest_value, datetime)
         assert largest_value.replace(tzinfo=largest_value.tzinfo or UTC) == datetime(2026, 10, 25, 2, 10, tzinfo=UTC)
-        is_moment = column == "moment" and COLUMN_TYPES[database.kind][0] != "text"
-        assert not is_moment or largest_value.tzinfo is not None
+        is_column_with_zone = column == "moment" and COLUMN_TYPES[database.kind][0] != "text"
+        assert not is_column_with_zone or largest_value.tzinfo is not None
 
 
 def test_a_cursor_that_an_earlier_version_saved_in_the_zone_of_mysql_misses_no_row() -> None:

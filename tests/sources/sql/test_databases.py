@@ -156,8 +156,8 @@ def test_an_endless_result_is_read_in_chunks_and_closed(database: Database) -> N
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert result.stderr == ""
     # DuckDB takes a process with `-c` for an interactive process, and prints a progress bar before the numbers
-    rows, memory_mb = map(int, result.stdout.split()[-2:])
-    assert rows == 200_000
+    row_count, memory_mb = map(int, result.stdout.split()[-2:])
+    assert row_count == 200_000
     assert memory_mb < 30  # ten chunks have 25 MB, and the source keeps two chunks
 
 

@@ -52,8 +52,8 @@ def test_rows_from_the_cursor_on_are_read_and_the_source_knows_the_largest_value
         for source_options in ({"table": "people"}, {"query": query}):
             with IncrementalSource(database.url, column=column, kind=kind, **source_options) as source:
                 source.set_start(parse_cursor(start, kind))
-                ids = [row_id for chunk in source.read_chunks() for row_id in chunk.frame["id"]]
-            assert sorted(ids) == expected_ids, (source_options, start)
+                row_ids = [row_id for chunk in source.read_chunks() for row_id in chunk.frame["id"]]
+            assert sorted(row_ids) == expected_ids, (source_options, start)
             assert (source.watch.largest_value, source.watch.wrong_kind_count, source.is_read_to_end) == (
                 largest_value,
                 0,
