@@ -63,7 +63,7 @@ def test_reports_fit_every_screen(connector: Connector, tmp_path: Path, chromium
     result = connector.import_file(path, "--report", "run.html", "--max-concurrency", "20")
     connector.environ["CONNECTOR_TOKEN"] = "another"
     connector.import_file(path)
-    assert connector.run("status", "--html", "health.html").code == 0
+    assert connector.run("status", "--html", "health.html").exit_code == 0
     health_url = (tmp_path / "health.html").as_uri()
     for name, url in (("run", (tmp_path / "run.html").as_uri()), ("linked", f"{health_url}#{result.report['run_id']}")):
         views = view_page(url, chromium, tmp_path / "screenshots" / name)

@@ -143,7 +143,7 @@ def test_the_report_is_equal_to_the_report_of_the_command(
     monkeypatch.setenv("CONNECTOR_STATE_DIR", str(folder / "state"))
     report = call_library()
 
-    assert report.exit_code == command.code
+    assert report.exit_code == command.exit_code
     assert normalize_report(report.as_json(), folder) == normalize_report(command.report, command_folder)
 
 

@@ -22,7 +22,7 @@ from tests.pipelines.hooks import WebhookReceiver, serve_webhook
 from tests.pipelines.in_process import run_in_process
 
 ROOT = Path(__file__).parents[2]
-INTO_NEWS = ("--base-name", "News", "--active", "--quiet-period", "200ms")
+NEWS_IMPORT_OPTIONS = ("--base-name", "News", "--active", "--quiet-period", "200ms")
 """Options of most imports."""
 
 
@@ -30,7 +30,7 @@ INTO_NEWS = ("--base-name", "News", "--active", "--quiet-period", "200ms")
 class CommandResult:
     """The exit code and the output of a command that has ended."""
 
-    code: int
+    exit_code: int
     stdout: str
     stderr: str
 
@@ -43,8 +43,8 @@ class CommandResult:
     def is_refused(self) -> bool:
         """Whether the command ended with a usage error on stderr, and as one object on stdout if the command writes
         JSON."""
-        if self.code != 2 or not self.stdout:
-            return self.code == 2
+        if self.exit_code != 2 or not self.stdout:
+            return self.exit_code == 2
         report = self.report
         is_error_object = list(report) == ["status", "message"] and report["status"] == "usage"
         return is_error_object and report["message"] in self.stderr
@@ -81,7 +81,7 @@ class Connector:
         `ForkedProcess`."""
         return ForkedProcess(list(map(str, arguments)), self.build_environ(environ), self.folder, stdin, **fork_options)
 
-    def start_anew(self, *arguments: str | Path) -> subprocess.Popen[str]:
+    def start_new_interpreter(self, *arguments: str | Path) -> subprocess.Popen[str]:
         """Start a command in a new process, like a user does. Its output streams are pipes."""
         return subprocess.Popen(
             [sys.executable, "-W", "error", "-m", "pipelines", *map(str, arguments)],
@@ -104,11 +104,11 @@ class Connector:
         if stdin:
             with self.start(*arguments, environ=environ, stdin=stdin) as process:
                 return wait_for_result(process)
-        code, stdout, stderr = run_in_process(
+        exit_code, stdout, stderr = run_in_process(
             list(map(str, arguments)), self.build_environ(environ), self.folder, clock
         )
         assert "Traceback" not in stderr, stderr
-        return CommandResult(code, stdout, stderr)
+        return CommandResult(exit_code, stdout, stderr)
 
     def run_json(self, *arguments: str | Path, **run_options: Any) -> CommandResult:
         """Run a command with `--output json` to its end, as `run` does."""
@@ -120,7 +120,7 @@ class Connector:
 
     def import_file(self, path: Path, *options: str | Path, **run_options: Any) -> CommandResult:
         """Import all rows into the base News as active, with a short quiet period unless the options give another."""
-        return self.run_json("import", path, *INTO_NEWS, *options, **run_options)
+        return self.run_json("import", path, *NEWS_IMPORT_OPTIONS, *options, **run_options)
 
 
 @pytest.fixture

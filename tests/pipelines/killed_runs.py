@@ -17,25 +17,25 @@ from tests.export.kill_points import call_at_disk_changes, call_at_statements
 from tests.pipelines.forked import CONTEXT
 
 
-def run_killed(arguments: Sequence[str], environ: Mapping[str, str], folder: Path, point: int) -> bool:
-    """Run a command that kills itself at the kill point with the index `point` (from 0). Return whether the command
-    reached the kill point."""
-    process = CONTEXT.Process(target=_run_command, args=(list(arguments), dict(environ), folder, point))
+def run_killed(arguments: Sequence[str], environ: Mapping[str, str], folder: Path, kill_point: int) -> bool:
+    """Run a command that kills itself at the kill point with the index `kill_point` (from 0). Return whether the
+    command reached the kill point."""
+    process = CONTEXT.Process(target=_run_command, args=(list(arguments), dict(environ), folder, kill_point))
     process.start()
     process.join()
     return process.exitcode == -signal.SIGKILL
 
 
-def _run_command(arguments: list[str], environ: dict[str, str], folder: Path, point: int) -> None:
+def _run_command(arguments: list[str], environ: dict[str, str], folder: Path, kill_point: int) -> None:
     os.environ.clear()
     os.environ.update(environ)
     os.chdir(folder)
     for stream in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-    remaining_points = iter(range(point, -1, -1))
+    remaining_kill_points = iter(range(kill_point, -1, -1))
 
     def reach_kill_point() -> None:
-        if next(remaining_points, None) == 0:
+        if next(remaining_kill_points, None) == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
     original_transaction, original_write, is_writing_receipts = Store.transaction, write_to_destination, Event()
@@ -65,8 +65,8 @@ def _run_command(arguments: list[str], environ: dict[str, str], folder: Path, po
         (Store, "transaction"): transact,
         (receipts, "write_receipts"): write_receipts,
     }
-    for (owner, name), function in replacements.items():
-        setattr(owner, name, function)
+    for (patched_object, name), function in replacements.items():
+        setattr(patched_object, name, function)
     sys.argv = ["connector", *arguments]
     from pipelines.cli import main
 

@@ -8,7 +8,7 @@ from connector.ledger.entries import Ledger
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import list_bases, record_lag
 from connector.states import State
-from tests.pipelines.conftest import INTO_NEWS, CommandResult, Connector, write_csv
+from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, CommandResult, Connector, write_csv
 
 SUPPRESSING_JOB = """
 job: news
@@ -28,7 +28,7 @@ def leave_three_unknown_creates(
     base_options = [] if base is None else ["--base-name", base]
     result = connector.run_json("import", path, *base_options, "--active", "--quiet-period", "200ms", *options)
     connector.sandbox.switch(**dict.fromkeys(faults, 0))
-    assert (result.code, result.rows["unknown"]) == (3, 3)
+    assert (result.exit_code, result.rows["unknown"]) == (3, 3)
     return result
 
 
@@ -36,7 +36,7 @@ def leave_three_held_creates(connector: Connector, path: Path) -> CommandResult:
     """Leave three held creates, which are proved absent."""
     leave_three_unknown_creates(connector, path, drop_before=1)
     result = connector.import_file(path, "--on-unknown", "hold")
-    assert (result.code, result.rows) == (1, {"read": 3, "unknown": 3})
+    assert (result.exit_code, result.rows) == (1, {"read": 3, "unknown": 3})
     return result
 
 
@@ -52,14 +52,14 @@ def read_rejects(result: CommandResult) -> list[dict[str, str]]:
 def read_states(connector: Connector) -> list[State]:
     """Return the state of each entry with a body, in every base of the account."""
 
-    def read(ledger: Ledger) -> list[State]:
+    def list_states(ledger: Ledger) -> list[State]:
         with ledger.transaction() as connection:
             bases = list_bases(connection, connector.sandbox.base_url)
             states = (State.UNKNOWN, State.HELD, State.REJECTED)
             return [state for base in bases for state in states for _ in ledger.find_unfinished_entries(base, state)]
 
     with open_ledger(f"sqlite:///{connector.folder}/state/ledger.db") as ledger:
-        return read(ledger)
+        return list_states(ledger)
 
 
 def record_lag_of_list(connector: Connector, lag_s: float) -> None:
@@ -71,8 +71,8 @@ def record_lag_of_list(connector: Connector, lag_s: float) -> None:
 def create_elsewhere(connector: Connector, path: Path, *options: str) -> None:
     """Create the people with another ledger, by default in the base News as active subscribers."""
     environ = {"CONNECTOR_STATE_DIR": str(connector.folder / "elsewhere")}
-    result = connector.run_json("import", path, *(options or INTO_NEWS), environ=environ)
-    assert result.code == 0, result.stderr
+    result = connector.run_json("import", path, *(options or NEWS_IMPORT_OPTIONS), environ=environ)
+    assert result.exit_code == 0, result.stderr
 
 
 def unsubscribe(connector: Connector, *emails: str) -> None:

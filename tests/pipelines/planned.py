@@ -47,15 +47,15 @@ def count_creates(sandbox: SandboxProcess) -> int:
 
 def count_requests(sandbox: SandboxProcess, operation: str) -> int:
     """Return the number of requests of an operation that the sandbox received."""
-    counts = sandbox.stats()["requests"].get(operation, {"received": 0})
-    return int(counts["received"])
+    request_counts = sandbox.stats()["requests"].get(operation, {"received": 0})
+    return int(request_counts["received"])
 
 
-def plan(connector: Connector, target: Path, *options: str | Path) -> CommandResult:
+def plan(connector: Connector, job_or_file: Path, *options: str | Path) -> CommandResult:
     """Run a plan, and check that the plan sends no create and leaves the state folder unchanged."""
     state_folder, create_count = connector.folder / "state", count_creates(connector.sandbox)
     states_before = read_file_states(state_folder) if state_folder.exists() else None
-    result = connector.run_json("plan", target, *options)
+    result = connector.run_json("plan", job_or_file, *options)
     assert count_creates(connector.sandbox) == create_count
     assert (read_file_states(state_folder) if state_folder.exists() else None) == states_before
     return result

@@ -19,15 +19,17 @@ DifferenceLine = tuple[str, str, str]
 def reconcile(connector: Connector, job: Path, *options: str | Path) -> CommandResult:
     """Reconcile, and check that no create is sent and that only the log of runs changes in the state folder."""
     state_folder, create_count = connector.folder / "state", count_creates(connector.sandbox)
-    states_before = _describe_state(state_folder)
+    states_before = read_state_without_runs(state_folder)
     result = connector.run_json("reconcile", job, "--to", connector.folder / "differences.csv", *options)
     assert count_creates(connector.sandbox) == create_count
-    assert _describe_state(state_folder) == states_before
+    assert read_state_without_runs(state_folder) == states_before
     return result
 
 
-def _describe_state(state: Path) -> Mapping[str, tuple[bytes, int]]:
-    return {name: file_state for name, file_state in read_file_states(state).items() if not name.startswith("runs/")}
+def read_state_without_runs(state_folder: Path) -> Mapping[str, tuple[bytes, int]]:
+    return {
+        name: file_state for name, file_state in read_file_states(state_folder).items() if not name.startswith("runs/")
+    }
 
 
 def find_differences(result: CommandResult) -> Mapping[str, int]:

@@ -22,7 +22,7 @@ from tests.pipelines.reconciled import create_in_service
 def has_found_another_account(result: CommandResult) -> bool:
     """Return whether the run ended before its first create because the list shows no known subscriber."""
     assert result.report["requests"]["create"]["sent"] == 0
-    return result.code == 3 and "this token sees another account" in result.stderr
+    return result.exit_code == 3 and "this token sees another account" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -35,15 +35,15 @@ def test_another_account_or_an_emptied_base_ends_the_run_before_its_first_create
 ) -> None:
     """Without filters, the run's own listing shows that none of the ledger's subscribers is there."""
     sandbox = connector.sandbox
-    assert connector.import_file(write_addresses(tmp_path / "people.csv", 30)).code == 0
+    assert connector.import_file(write_addresses(tmp_path / "people.csv", 30)).exit_code == 0
     sandbox.reset()
     sandbox.switch(filters=filters, max_limit=10)
     if other_person_count:
         sandbox.seed(other_person_count, base_name="News")
-    more_people = write_addresses(tmp_path / "more.csv", 40)
-    assert has_found_another_account(connector.import_file(more_people))
+    more_people_path = write_addresses(tmp_path / "more.csv", 40)
+    assert has_found_another_account(connector.import_file(more_people_path))
     # Shortly after the previous run, the list may not show the subscribers yet. So the run waits.
-    assert has_found_another_account(connector.import_file(more_people, "--quiet-period", "1500ms"))
+    assert has_found_another_account(connector.import_file(more_people_path, "--quiet-period", "1500ms"))
     assert sandbox.truth()["subscribers"] == other_person_count
 
 
@@ -52,10 +52,10 @@ def test_each_next_step_after_another_account_names_the_token_and_the_address(
 ) -> None:
     write_addresses(tmp_path / "people.csv", 2)
     write_job(tmp_path, text=JOB.replace("first_name: name", "first_name: first_name"))
-    assert connector.run("sync", "job.yaml").code == 0
+    assert connector.run("sync", "job.yaml").exit_code == 0
     connector.sandbox.switch(drop_before=1)
     write_addresses(tmp_path / "people.csv", 3)
-    assert connector.run("sync", "job.yaml").code == 1  # this run leaves an unresolved create
+    assert connector.run("sync", "job.yaml").exit_code == 1  # this run leaves an unresolved create
     connector.sandbox.reset()
     commands = ["sync job.yaml", "retry --job job.yaml", "status", "explain person0@example.com"]
     commands += ["explain person2@example.com", "sync job.yaml --report run.html", "status --html runs.html"]
@@ -80,7 +80,7 @@ def test_an_unknown_create_is_not_sent_again_into_another_account(connector: Con
     """The run has no new rows, and the service ignores the filter by Id. So the sweep for the unknown create finds the
     other account."""
     sandbox = connector.sandbox
-    assert connector.import_file(write_addresses(tmp_path / "people.csv", 30)).code == 0
+    assert connector.import_file(write_addresses(tmp_path / "people.csv", 30)).exit_code == 0
     sandbox.switch(drop_before=1)
     path = write_addresses(tmp_path / "more.csv", 33)
     assert connector.import_file(path).rows == {"read": 33, "exists": 30, "unknown": 3}
@@ -117,15 +117,15 @@ def test_a_run_waits_for_subscribers_of_the_previous_run_that_the_list_does_not_
         record_lag_of_list(connector, recorded_lag_s)
     result = connector.import_file(write_addresses(tmp_path / "more.csv", 31), "--quiet-period", quiet_period)
     assert result.rows == {"read": 31, "exists": 30, "created": 1}, result.stderr
-    assert result.code == 0 or "churn_delete" in switches, "the subscriber that vanishes may be the new subscriber"
+    assert result.exit_code == 0 or "churn_delete" in switches, "the subscriber that vanishes may be the new subscriber"
 
 
 def test_a_run_without_new_rows_continues_if_the_filter_by_id_is_ignored(connector: Connector, tmp_path: Path) -> None:
     path = write_addresses(tmp_path / "people.csv", 30)
-    assert connector.import_file(path).code == 0
+    assert connector.import_file(path).exit_code == 0
     connector.sandbox.switch(filters="ignored")
     result = connector.import_file(path)
-    assert (result.code, result.rows) == (0, {"read": 30, "exists": 30})
+    assert (result.exit_code, result.rows) == (0, {"read": 30, "exists": 30})
 
 
 def test_a_run_waits_for_subscribers_of_a_killed_run_that_the_list_does_not_show_yet(
@@ -138,7 +138,7 @@ def test_a_run_waits_for_subscribers_of_a_killed_run_that_the_list_does_not_show
         process.kill()
     connector.sandbox.switch(latency_ms=0)
     result = connector.import_file(path, "--quiet-period", "2s")
-    assert (result.code, result.rows["read"]) in ((0, 100), (1, 100)), result.stderr
+    assert (result.exit_code, result.rows["read"]) in ((0, 100), (1, 100)), result.stderr
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
@@ -153,25 +153,25 @@ def test_hidden_new_subscribers_are_not_a_sign_of_another_account(
     sandbox.seed(30, base_name="News")
     sandbox.switch(**switches, filters=filters, max_limit=10)
     is_unseen_expected = "hide" in switches and filters == "exact"
-    assert connector.import_file(write_addresses(tmp_path / "people.csv", 20)).code == int(is_unseen_expected)
+    assert connector.import_file(write_addresses(tmp_path / "people.csv", 20)).exit_code == int(is_unseen_expected)
     time.sleep(0.3)  # the pause is longer than the quiet period
     for person_count in (21, 22, 22):
         count_before = sandbox.stats()["subscribers"]
         result = connector.import_file(write_addresses(tmp_path / "people.csv", person_count))
         created_count = sandbox.stats()["subscribers"] - count_before
         expected_code = int(is_unseen_expected and created_count > 0)
-        assert (result.code, result.rows.get("created", 0)) == (expected_code, created_count), result.stderr
+        assert (result.exit_code, result.rows.get("created", 0)) == (expected_code, created_count), result.stderr
         assert sandbox.stats()["subscribers"] == 30 + person_count
 
 
 def test_a_base_whose_subscribers_are_all_hidden_is_loaded_with_a_warning(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(hide="unconfirmed")
     first_result = connector.import_file(write_addresses(tmp_path / "people.csv", 20))
-    assert (first_result.code, first_result.rows) == (1, {"read": 20, "created": 20}), first_result.stderr
+    assert (first_result.exit_code, first_result.rows) == (1, {"read": 20, "created": 20}), first_result.stderr
     assert "does not show the last new subscriber" in first_result.stderr
     time.sleep(0.3)  # the pause is longer than the quiet period
     result = connector.import_file(write_addresses(tmp_path / "people.csv", 21))
-    assert (result.code, result.rows) == (1, {"read": 21, "exists": 20, "created": 1}), result.stderr
+    assert (result.exit_code, result.rows) == (1, {"read": 21, "exists": 20, "created": 1}), result.stderr
     assert "double opt-in" in result.stderr
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
@@ -179,17 +179,17 @@ def test_a_base_whose_subscribers_are_all_hidden_is_loaded_with_a_warning(connec
 def test_subscribers_with_new_ids_are_found_by_their_identities(connector: Connector, tmp_path: Path) -> None:
     """The service moved to another machine, and gave all subscribers new ids."""
     path = write_addresses(tmp_path / "people.csv", 20)
-    assert connector.import_file(path).code == 0
+    assert connector.import_file(path).exit_code == 0
     connector.sandbox.reset()
     for person_number in reversed(range(20)):
         create_in_service(connector.sandbox, f"person{person_number}@example.com")
     result = connector.import_file(path)
-    assert (result.code, result.rows) == (0, {"read": 20, "exists": 20}), result.stderr
+    assert (result.exit_code, result.rows) == (0, {"read": 20, "exists": 20}), result.stderr
 
 
 def test_a_move_of_all_subscribers_to_another_base_ends_the_run(connector: Connector, tmp_path: Path) -> None:
     path = write_addresses(tmp_path / "people.csv", 20)
-    assert connector.import_file(path).code == 0
+    assert connector.import_file(path).exit_code == 0
     connector.sandbox.switch(merge_by="Email", merge_within="account")
     for index in range(20):
         create_in_service(connector.sandbox, f"person{index}@example.com", {"Name": "Other"})

@@ -12,14 +12,14 @@ from tests.pipelines.conftest import Connector, has_stored_subscribers, wait_for
 from tests.pipelines.leftovers import read_rejects
 from tests.pipelines.lists import count_by_base, write_lists, write_parts
 
-TOO_LARGE = 2**53  # the sandbox has no subscriber or base with this id
+TOO_LARGE_ID = 2**53  # the sandbox has no subscriber or base with this id
 
 
 def test_rows_are_created_in_the_bases_that_their_cells_name(connector: Connector, tmp_path: Path) -> None:
     rows = ("ann@x.org,news", "ann@x.org, shop ", "bob@x.org,club", "cem@x.org,news", "ANN@x.org,news")
     job = write_lists(tmp_path, *rows, "dan@x.org,nwes", "eve@x.org,", "fay,nwes")
     first_result = connector.run_json("sync", job)
-    assert (first_result.code, first_result.rows) == (1, {"read": 8, "created": 4, "duplicate": 1, "invalid": 3})
+    assert (first_result.exit_code, first_result.rows) == (1, {"read": 8, "created": 4, "duplicate": 1, "invalid": 3})
     expected_creates = [(7, "ann@x.org"), (7, "cem@x.org"), (9, "ann@x.org"), (11, "bob@x.org")]
     assert count_by_base(connector.sandbox) == Counter(expected_creates)
     assert "created in Base 7 (id 7): 2, Base 9 (id 9): 1, Base 11 (id 11): 1" in first_result.report["messages"]
@@ -32,9 +32,9 @@ def test_rows_are_created_in_the_bases_that_their_cells_name(connector: Connecto
     second_result = connector.run_json("sync", job)
     assert second_result.rows == {"read": 8, "exists": 4, "duplicate": 1, "invalid": 3}
     assert second_result.report["requests"]["create"]["sent"] == 0
-    rejects = Path(first_result.report["rejects_file"])
-    rejects.write_text(rejects.read_text(encoding="utf-8").replace("nwes", "shop"), encoding="utf-8")
-    corrected_result = connector.run_json("import", rejects, "--job", job)
+    rejects_path = Path(first_result.report["rejects_file"])
+    rejects_path.write_text(rejects_path.read_text(encoding="utf-8").replace("nwes", "shop"), encoding="utf-8")
+    corrected_result = connector.run_json("import", rejects_path, "--job", job)
     assert corrected_result.rows == {"read": 3, "created": 1, "invalid": 2}
     assert count_by_base(connector.sandbox) == Counter([*expected_creates, (9, "dan@x.org")])
 
@@ -63,11 +63,11 @@ def test_a_column_that_names_one_base_by_id_and_another_by_name_is_refused_befor
     rows = ("ann@x.org,7", "bob@x.org,Shop")
     for guard_keys in ("", "guard: {max_creates: 10}\n"):
         result = connector.run("sync", write_lists(tmp_path, *rows, base="{column: list}", job_keys=guard_keys))
-        assert (result.code, connector.sandbox.truth()["events"]) == (2, [])
+        assert (result.exit_code, connector.sandbox.truth()["events"]) == (2, [])
         assert f"the column list {MIXED_BASES_MESSAGE}" in result.stderr
     job = write_lists(tmp_path, *rows, base="{column: list, values: {news: 7, shop: Shop}}")
     result = connector.run("sync", job)
-    assert (result.code, MIXED_BASES_MESSAGE in result.stderr) == (2, True), result.stderr
+    assert (result.exit_code, MIXED_BASES_MESSAGE in result.stderr) == (2, True), result.stderr
 
 
 def test_a_mix_of_ids_and_names_in_a_later_file_is_refused(connector: Connector, tmp_path: Path) -> None:
@@ -90,9 +90,9 @@ def test_two_cells_may_name_one_base_and_a_suppressed_subscriber_is_created_in_n
 
 def test_a_base_that_the_service_refuses_rejects_only_its_own_rows(connector: Connector, tmp_path: Path) -> None:
     rows = ["ann@x.org,old", "bob@x.org,news", "cem@x.org,old", "dan@x.org,news"]
-    job = write_lists(tmp_path, *rows, base=f"{{column: list, values: {{news: 7, old: {TOO_LARGE}}}}}")
+    job = write_lists(tmp_path, *rows, base=f"{{column: list, values: {{news: 7, old: {TOO_LARGE_ID}}}}}")
     result = connector.run_json("sync", job)
-    assert (result.code, result.rows) == (1, {"read": 4, "created": 2, "rejected": 2})
+    assert (result.exit_code, result.rows) == (1, {"read": 4, "created": 2, "rejected": 2})
     assert [row["list"] for row in read_rejects(result)] == ["old", "old"]
 
 
@@ -100,25 +100,25 @@ def test_a_base_that_ends_the_run_is_named_and_leaves_rows_of_other_bases_unsent
     connector: Connector, tmp_path: Path
 ) -> None:
     rows = [f"person{index}@x.org,{'news' if index % 5 == 0 else 'old'}" for index in range(50)]
-    base_rule = f"{{column: list, values: {{news: 7, old: {TOO_LARGE}, shop: 9}}}}"
+    base_rule = f"{{column: list, values: {{news: 7, old: {TOO_LARGE_ID}, shop: 9}}}}"
     job = write_lists(tmp_path, *rows, "last@x.org,shop", "more@x.org,shop", base=base_rule)
     result = connector.run_json("sync", job)
-    assert (result.code, result.rows) == (3, {"read": 52, "created": 10, "rejected": 20, "unsent": 22})
-    assert result.report["messages"][0].startswith(f"base {TOO_LARGE}: the service refused each")
+    assert (result.exit_code, result.rows) == (3, {"read": 52, "created": 10, "rejected": 20, "unsent": 22})
+    assert result.report["messages"][0].startswith(f"base {TOO_LARGE_ID}: the service refused each")
 
 
 def test_the_guard_of_rejected_rows_counts_the_rows_of_all_bases(connector: Connector, tmp_path: Path) -> None:
     rows = [f"person{index}@x.org,{'old' if index < 10 else 'news'}" for index in range(100)]
-    base_rule = f"{{column: list, values: {{news: 7, old: {TOO_LARGE}}}}}"
+    base_rule = f"{{column: list, values: {{news: 7, old: {TOO_LARGE_ID}}}}}"
     result = connector.run_json(
         "sync", write_lists(tmp_path, *rows, base=base_rule, job_keys="guard: {max_rejected: 10%}\n")
     )
-    assert (result.code, result.rows) == (1, {"read": 100, "created": 90, "rejected": 10})
+    assert (result.exit_code, result.rows) == (1, {"read": 100, "created": 90, "rejected": 10})
     rows = [f"more{index}@x.org,{'old' if index < 11 else 'news'}" for index in range(100)]
     result = connector.run_json(
         "sync", write_lists(tmp_path, *rows, base=base_rule, job_keys="guard: {max_rejected: 10%}\n")
     )
-    assert result.code == 3
+    assert result.exit_code == 3
     assert "guard.max_rejected: the service rejected 11 of 100 answered creates" in result.report["messages"][0]
 
 
@@ -127,7 +127,7 @@ def test_a_column_with_more_than_1000_bases_ends_the_run_before_the_first_create
 ) -> None:
     job = write_lists(tmp_path, *(f"p{index}@x.org,{index + 1}" for index in range(1001)), base="{column: list}")
     result = connector.run_json("sync", job)
-    assert (result.code, result.rows) == (3, {"read": 1001, "unsent": 1001})
+    assert (result.exit_code, result.rows) == (3, {"read": 1001, "unsent": 1001})
     assert "subscriber.base.values" in result.report["messages"][0]
 
 
@@ -135,11 +135,13 @@ def test_another_map_of_the_bases_has_its_own_cursor(connector: Connector, tmp_p
     with closing(sqlite3.connect(tmp_path / "crm.db")) as database, database:
         database.execute("CREATE TABLE people (email, list, at INTEGER)")
         database.execute("INSERT INTO people VALUES ('ann@x.org', 'news', 5)")
-    cursor = "{url: 'sqlite:///crm.db', table: people, cursor: {column: at, start: 1}}"
+    sql_source = "{url: 'sqlite:///crm.db', table: people, cursor: {column: at, start: 1}}"
 
     def sync(base: str) -> str:
         job = write_lists(tmp_path, base=base)
-        job.write_text(job.read_text(encoding="utf-8").replace("{file: {path: 'people.csv'}}", f"{{sql: {cursor}}}"))
+        job.write_text(
+            job.read_text(encoding="utf-8").replace("{file: {path: 'people.csv'}}", f"{{sql: {sql_source}}}")
+        )
         return str(connector.run_json("sync", job).report["messages"])
 
     assert "no cursor is recorded yet" in sync("{column: list, values: {news: 7}}")
@@ -153,7 +155,7 @@ def test_max_rate_and_max_concurrency_hold_for_all_bases_together(connector: Con
     job = write_lists(tmp_path, *rows, base="{column: list}")
     job.write_text(job.read_text(encoding="utf-8").replace("200ms", "200ms, max_rate: 60, max_concurrency: 3"))
     result = connector.run_json("sync", job)
-    assert (result.code, result.rows) == (0, {"read": 120, "created": 120}), result.stderr
+    assert (result.exit_code, result.rows) == (0, {"read": 120, "created": 120}), result.stderr
     started_at, finished_at = (datetime.fromisoformat(result.report[name]) for name in ("started_at", "finished_at"))
     assert (finished_at - started_at).total_seconds() >= 119 / 60
     assert connector.sandbox.stats()["peak_in_flight"] <= 3
@@ -169,7 +171,7 @@ def test_unknown_creates_of_all_bases_are_resolved_at_once(connector: Connector,
         wait_for(lambda: len({base for base, _ in count_by_base(sandbox)}) == 8)  # until each base has a subscriber
         sandbox.switch(drop_before=0.1, drop_after=0.1)
         result = wait_for_result(process)
-    assert (result.code, result.rows) == (0, {"read": 120, "created": 120}), result.stderr
+    assert (result.exit_code, result.rows) == (0, {"read": 120, "created": 120}), result.stderr
     assert set(count_by_base(sandbox).values()) == {1}
     assert min(result.report["settled"].values()) > 0
     # The bound counts six sweeps of all bases together, and three look-ups of created subscribers by Id.
@@ -193,7 +195,7 @@ def test_an_unknown_create_of_a_base_without_rows_is_settled(connector: Connecto
         process.kill()
     connector.sandbox.switch(hang_after=0)
     result = connector.run_json("sync", write_lists(tmp_path, "bob@x.org,news"))
-    assert (result.code, result.rows, result.report["settled"]) == (
+    assert (result.exit_code, result.rows, result.report["settled"]) == (
         0, {"read": 1, "created": 1}, {"found": 1, "absent": 0},
     )  # fmt: skip
 

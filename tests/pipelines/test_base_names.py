@@ -9,19 +9,19 @@ from tests.pipelines.conftest import CommandResult, Connector, count_stored_emai
 from tests.pipelines.planned import count_creates
 
 
-def import_people(connector: Connector, path: Path, state: str, *base: str) -> CommandResult:
+def import_people(connector: Connector, path: Path, state_name: str, *base_options: str) -> CommandResult:
     """Import the file into the base as active, with the ledger of this state folder."""
-    environ = {"CONNECTOR_STATE_DIR": str(connector.folder / state)}
-    return connector.run_json("import", path, *base, "--active", "--quiet-period", "200ms", environ=environ)
+    environ = {"CONNECTOR_STATE_DIR": str(connector.folder / state_name)}
+    return connector.run_json("import", path, *base_options, "--active", "--quiet-period", "200ms", environ=environ)
 
 
-DECOMPOSED = unicodedata.normalize("NFD", "Café Zürich")
+DECOMPOSED_NAME = unicodedata.normalize("NFD", "Café Zürich")
 
 
 @pytest.mark.parametrize(
     ("spelling", "first_spelling", "second_spelling"),
     [
-        ("nfd", DECOMPOSED, "café zürich"),
+        ("nfd", DECOMPOSED_NAME, "café zürich"),
         ("collapsed", "Our  News", "our News"),
         ("escaped", 'R&D "North" <1>', "r&d  &quot;North&quot; <1>"),
     ],
@@ -31,13 +31,14 @@ def test_a_base_is_found_by_any_spelling_of_its_name(
 ) -> None:
     connector.sandbox.switch(base_names=spelling)
     assert (
-        import_people(connector, write_addresses(tmp_path / "a.csv", 3), "one", "--base-name", first_spelling).code == 0
+        import_people(connector, write_addresses(tmp_path / "a.csv", 3), "one", "--base-name", first_spelling).exit_code
+        == 0
     )
-    people = write_addresses(tmp_path / "b.csv", 5)
-    result = import_people(connector, people, "two", "--base-name", second_spelling)
-    assert (result.code, result.rows) == (0, {"read": 5, "exists": 3, "created": 2}), result.stderr
-    assert import_people(connector, people, "two", "--base-name", first_spelling).rows == {"read": 5, "exists": 5}
-    assert import_people(connector, people, "one", "--base-name", second_spelling).rows == {"read": 5, "exists": 5}
+    people_path = write_addresses(tmp_path / "b.csv", 5)
+    result = import_people(connector, people_path, "two", "--base-name", second_spelling)
+    assert (result.exit_code, result.rows) == (0, {"read": 5, "exists": 3, "created": 2}), result.stderr
+    assert import_people(connector, people_path, "two", "--base-name", first_spelling).rows == {"read": 5, "exists": 5}
+    assert import_people(connector, people_path, "one", "--base-name", second_spelling).rows == {"read": 5, "exists": 5}
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
@@ -52,16 +53,16 @@ def test_a_name_that_the_service_may_take_for_another_base_is_refused_before_the
     connector: Connector, tmp_path: Path, spelling: str, listed_name: str, requested_name: str
 ) -> None:
     connector.sandbox.switch(base_names=spelling)
-    people = write_addresses(tmp_path / "people.csv", 3)
-    import_people(connector, people, "one", "--base-name", listed_name)
+    people_path = write_addresses(tmp_path / "people.csv", 3)
+    import_people(connector, people_path, "one", "--base-name", listed_name)
     create_count = count_creates(connector.sandbox)
-    result = import_people(connector, people, "two", "--base-name", requested_name)
+    result = import_people(connector, people_path, "two", "--base-name", requested_name)
     assert result.is_refused, result.stdout
     assert "Give the base by its id: 1 if " in result.stderr
     assert requested_name.strip() in result.stderr
     assert " ".join(listed_name.split()) in result.stderr
     assert count_creates(connector.sandbox) == create_count
-    assert import_people(connector, people, "two", "--base-id", "1").rows == {"read": 3, "exists": 3}
+    assert import_people(connector, people_path, "two", "--base-id", "1").rows == {"read": 3, "exists": 3}
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def test_a_name_that_the_service_may_take_for_another_base_is_refused_before_the
 def test_a_new_base_is_created_beside_a_base_whose_name_is_not_similar(
     connector: Connector, tmp_path: Path, listed_name: str, requested_name: str
 ) -> None:
-    people = write_addresses(tmp_path / "people.csv", 3)
-    import_people(connector, people, "one", "--base-name", listed_name)
-    result = import_people(connector, people, "two", "--base-name", requested_name)
-    assert (result.code, result.rows) == (0, {"read": 3, "created": 3}), result.stderr
+    people_path = write_addresses(tmp_path / "people.csv", 3)
+    import_people(connector, people_path, "one", "--base-name", listed_name)
+    result = import_people(connector, people_path, "two", "--base-name", requested_name)
+    assert (result.exit_code, result.rows) == (0, {"read": 3, "created": 3}), result.stderr

@@ -66,16 +66,16 @@ FORMATS: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize(
-    ("name", "change"),
+    ("name", "change_file"),
     [*((name, append_row) for name in FORMATS), ("people.csv", touch_file), ("people.parquet", cut_file_off)],
 )
 def test_a_file_that_changes_between_its_opening_and_its_last_row_is_refused(
-    tmp_path: Path, name: str, change: Callable[[Path], None]
+    tmp_path: Path, name: str, change_file: Callable[[Path], None]
 ) -> None:
     file_path = tmp_path / name
     FORMATS[name](file_path)
     with open_file(file_path) as source:
-        change(file_path)
+        change_file(file_path)
         with pytest.raises(SourceError, match="has changed since it was opened"):
             list(source.read_chunks())
 
@@ -148,7 +148,7 @@ def test_an_upload_in_progress_is_refused_before_the_first_create(connector: Con
             ("validate", file_path),
         ):
             result = connector.run_json(*command)
-            assert result.code == 3, (command, result.stderr)
+            assert result.exit_code == 3, (command, result.stderr)
             assert "people.csv: has changed since it was opened" in result.stderr
             assert "Wait until it is complete, then run again" in result.stderr
     assert count_stored_emails(connector.sandbox) == {}

@@ -35,7 +35,7 @@ def run_check(connector: Connector, job: str, **environ: str) -> tuple[int, dict
     result = connector.run_json("check", "job.yaml", environ=environ)
     ok_by_check = {check_entry["check"]: check_entry["ok"] for check_entry in result.report["checks"]}
     failure_text = " ".join(check_entry["message"] for check_entry in result.report["checks"] if not check_entry["ok"])
-    return result.code, ok_by_check, failure_text
+    return result.exit_code, ok_by_check, failure_text
 
 
 def test_a_job_that_can_run_passes_each_check_and_changes_nothing(connector: Connector, tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_a_job_that_can_run_passes_each_check_and_changes_nothing(connector: Con
 
 
 @pytest.mark.parametrize(
-    ("job", "environ", "code", "failed_name", "expected_text"),
+    ("job", "environ", "expected_exit_code", "failed_name", "expected_text"),
     [
         ("job: crm\nsorce: x\n", {}, 2, "configuration", "did you mean source"),
         (LOAD_JOB.replace("people.csv", "gone.csv"), {}, 2, "source", "there is no such file"),
@@ -67,7 +67,12 @@ def test_a_job_that_can_run_passes_each_check_and_changes_nothing(connector: Con
     ],
 )  # fmt: skip
 def test_a_failed_check_names_the_next_step(
-    connector: Connector, job: str, environ: dict[str, str], code: int, failed_name: str, expected_text: str
+    connector: Connector,
+    job: str,
+    environ: dict[str, str],
+    expected_exit_code: int,
+    failed_name: str,
+    expected_text: str,
 ) -> None:
     write_csv(connector.folder / "people.csv", "email", "ann@x.org")
     write_csv(connector.folder / "bad.csv", "email", "no address")
@@ -76,7 +81,10 @@ def test_a_failed_check_names_the_next_step(
         database.execute("INSERT INTO subscribers VALUES ('kept')")
         database.commit()
     exit_code, ok_by_check, failure_text = run_check(connector, job, **environ)
-    assert (exit_code, [name for name, is_ok in ok_by_check.items() if not is_ok]) == (code, [failed_name])
+    assert (exit_code, [name for name, is_ok in ok_by_check.items() if not is_ok]) == (
+        expected_exit_code,
+        [failed_name],
+    )
     assert expected_text in failure_text
 
 
@@ -114,13 +122,13 @@ def test_a_check_reads_the_job_once_because_a_job_may_come_from_a_pipe(connector
     os.close(writer)
     result = connector.run("check", f"/dev/fd/{reader}")
     os.close(reader)
-    assert (result.code, result.stdout.splitlines()[-1]) == (0, f"  connector plan /dev/fd/{reader}")
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, f"  connector plan /dev/fd/{reader}")
 
 
 def test_a_ledger_without_write_permission_fails_the_check(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", "email", "ann@x.org")
     (tmp_path / "job.yaml").write_text(LOAD_JOB)
-    assert connector.run("sync", "job.yaml").code == 0
+    assert connector.run("sync", "job.yaml").exit_code == 0
     (tmp_path / "state" / "ledger.db").chmod(0o400)
     with ForkedProcess(
         ["check", "job.yaml", "--output", "json"], os.environ | connector.environ, tmp_path, is_unprivileged=True
@@ -182,7 +190,7 @@ def test_check_shows_the_order_of_a_list_of_several_pages(connector: Connector) 
 
 
 def test_check_shows_the_lag_on_record(connector: Connector, tmp_path: Path) -> None:
-    people = write_csv(tmp_path / "people.csv", "email", "ann@x.org")
-    assert connector.import_file(people).code == 0
+    people_path = write_csv(tmp_path / "people.csv", "email", "ann@x.org")
+    assert connector.import_file(people_path).exit_code == 0
     record_lag_of_list(connector, 7.25)
     assert "the largest lag of the list on record is 7.2 s" in connector.run("check").stdout

@@ -90,4 +90,4 @@ def test_a_file_that_is_not_a_sqlite_database_is_refused(connector: Connector, t
     (tmp_path / "job.yaml").write_text(
         'job: j\nsource: {sql: {url: "sqlite:///x.db", table: t}}\nsubscriber: {base: {id: 7}}\n', encoding="utf-8"
     )
-    assert connector.run_json("sync", "job.yaml").code == 2
+    assert connector.run_json("sync", "job.yaml").exit_code == 2

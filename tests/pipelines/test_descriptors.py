@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.pipelines.conftest import INTO_NEWS, Connector, count_stored_emails, write_addresses, write_csv
+from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, Connector, count_stored_emails, write_addresses, write_csv
 
 LIMITED_PROGRAM = (
     "import os, resource, sys; limits = tuple(map(int, sys.argv[1:3])); "
@@ -23,23 +23,23 @@ def run_limited(
 
 
 def test_a_load_creates_every_row_with_few_descriptors(connector: Connector, tmp_path: Path) -> None:
-    people = write_addresses(tmp_path / "people.csv", 200)
+    people_path = write_addresses(tmp_path / "people.csv", 200)
     connector.sandbox.switch(latency_ms=100)
-    result = run_limited(connector, 64, 64, "import", people, *INTO_NEWS)
+    result = run_limited(connector, 64, 64, "import", people_path, *NEWS_IMPORT_OPTIONS)
     assert (result.returncode, "fault of the program" in result.stderr) == (0, False), result.stderr
     assert sorted(count_stored_emails(connector.sandbox).values()) == [1] * 200
 
 
 def test_a_command_raises_the_soft_limit(connector: Connector, tmp_path: Path) -> None:
-    people = write_addresses(tmp_path / "people.csv", 200)
+    people_path = write_addresses(tmp_path / "people.csv", 200)
     hard_limit = min(4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
-    result = run_limited(connector, 38, hard_limit, "import", people, *INTO_NEWS)
+    result = run_limited(connector, 38, hard_limit, "import", people_path, *NEWS_IMPORT_OPTIONS)
     assert result.returncode == 0, result.stderr
 
 
 def test_exports_and_mail_are_complete_with_few_descriptors(connector: Connector, tmp_path: Path) -> None:
-    people = write_addresses(tmp_path / "people.csv", 120)
-    assert connector.import_file(people).code == 0
+    people_path = write_addresses(tmp_path / "people.csv", 120)
+    assert connector.import_file(people_path).exit_code == 0
     for destination in ("out.parquet", "duckdb:///out.duckdb"):
         result = run_limited(connector, 64, 64, "export", destination)
         assert result.returncode == 0, (destination, result.stderr)
@@ -55,7 +55,7 @@ def test_exports_and_mail_are_complete_with_few_descriptors(connector: Connector
 
 
 def test_too_few_descriptors_for_a_run_are_refused_with_one_message(connector: Connector, tmp_path: Path) -> None:
-    people = write_addresses(tmp_path / "people.csv", 3)
-    result = run_limited(connector, 38, 38, "import", people, *INTO_NEWS)
+    people_path = write_addresses(tmp_path / "people.csv", 3)
+    result = run_limited(connector, 38, 38, "import", people_path, *NEWS_IMPORT_OPTIONS)
     assert (result.returncode, "ulimit -n" in result.stderr) == (2, True)
     assert connector.sandbox.stats()["requests"] == {}

@@ -36,7 +36,7 @@ def write_people(folder: Path, *rows: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "used_row"),
+    ("rows", "used_row_number"),
     [
         (("ann@x.org,Ann,DE,no", *ROWS), 2),
         ((*ROWS, "ANN@x.org,A,DE,no", "ann@x.org,B,DE,no"), 4),
@@ -44,22 +44,24 @@ def write_people(folder: Path, *rows: str) -> None:
     ids=["first", "the first of two"],
 )
 def test_an_inactive_row_has_precedence_over_the_active_rows_of_its_subscriber(
-    connector: Connector, tmp_path: Path, rows: tuple[str, ...], used_row: int
+    connector: Connector, tmp_path: Path, rows: tuple[str, ...], used_row_number: int
 ) -> None:
     write_people(tmp_path, *rows)
     job = write_job(tmp_path)
-    expected = {"read": len(rows), "duplicate": len(rows) - 2}
+    expected_counts = {"read": len(rows), "duplicate": len(rows) - 2}
     plan_result = connector.run_json("plan", job, "--rows", tmp_path / "planned.csv")
-    assert plan_result.rows == expected | {"created": 2}
+    assert plan_result.rows == expected_counts | {"created": 2}
     result = connector.run_json("sync", job)
-    assert (result.code, result.rows) == (0, expected | {"created": 2}), result.stderr
+    assert (result.exit_code, result.rows) == (0, expected_counts | {"created": 2}), result.stderr
     assert list_activity(connector) in (
         {"ann@x.org": False, "bob@x.org": True},
         {"ANN@x.org": False, "bob@x.org": True},
     )
-    expected_text = f"1 subscriber has rows that disagree on is_active: the inactive row is used (row {used_row})"
+    expected_text = (
+        f"1 subscriber has rows that disagree on is_active: the inactive row is used (row {used_row_number})"
+    )
     assert find_messages(result, "disagree") == find_messages(plan_result, "disagree") == [expected_text]
-    assert connector.run_json("sync", job).rows == expected | {"exists": 2}
+    assert connector.run_json("sync", job).rows == expected_counts | {"exists": 2}
 
 
 def test_an_inactive_row_in_a_later_chunk_has_precedence_over_the_first_row(
@@ -81,11 +83,11 @@ def test_an_inactive_row_in_a_later_chunk_has_precedence_over_the_first_row(
 def test_the_report_names_the_fields_that_differ(connector: Connector, tmp_path: Path) -> None:
     write_people(tmp_path, *ROWS, "ann@x.org,Anna,FR,yes", "BOB@x.org,Bob,DE,yes", "ann@x.org,Ann,FR,yes")
     job = write_job(tmp_path)
-    expected = [("first_name, address_country", 1), ("address_country", 1)]
+    expected_causes = [("first_name, address_country", 1), ("address_country", 1)]
     for command in ("plan", "sync"):
         result = connector.run_json(command, job)
         causes = [(cause["message"].partition("differs in ")[2], cause["rows"]) for cause in result.report["causes"]]
-        assert sorted(causes) == sorted(expected)
+        assert sorted(causes) == sorted(expected_causes)
         assert {cause["code"] for cause in result.report["causes"]} == {"differs"}
         assert result.rows == {"read": 5, "created": 2, "duplicate": 3}
 
@@ -105,7 +107,7 @@ def test_an_invalid_inactive_row_prevents_the_create_of_its_subscriber(connector
     )
     job = write_job(tmp_path)
     result = connector.run_json("sync", job)
-    assert (result.code, result.rows) == (1, {"read": 10, "invalid": 4, "duplicate": 4, "created": 2})
+    assert (result.exit_code, result.rows) == (1, {"read": 10, "invalid": 4, "duplicate": 4, "created": 2})
     assert list_activity(connector) == {"bob@x.org": True, "cem@x.org": False}
     (message,) = find_messages(result, "an invalid row that says inactive")
     expected_text = (
@@ -127,18 +129,22 @@ UNREADABLE_ROWS = {
 }
 
 
-@pytest.mark.parametrize(("row", "is_last"), [(row, index % 2 == 0) for index, row in enumerate(UNREADABLE_ROWS)])
+@pytest.mark.parametrize(
+    ("row", "is_unreadable_row_last"), [(row, index % 2 == 0) for index, row in enumerate(UNREADABLE_ROWS)]
+)
 def test_an_unreadable_row_prevents_the_create_of_its_subscriber_as_active(
-    connector: Connector, tmp_path: Path, row: str, *, is_last: bool
+    connector: Connector, tmp_path: Path, row: str, *, is_unreadable_row_last: bool
 ) -> None:
-    rows = [*ROWS, UNREADABLE_ROWS[row]] if is_last else [UNREADABLE_ROWS[row], *ROWS]
+    rows = [*ROWS, UNREADABLE_ROWS[row]] if is_unreadable_row_last else [UNREADABLE_ROWS[row], *ROWS]
     path = tmp_path / "people.csv"
     path.write_bytes("\n".join(["email,name,country,active", *rows, ""]).encode("latin-1"))
     result = connector.run_json("sync", write_job(tmp_path))
-    assert (result.code, result.rows) == (1, {"read": 3, "invalid": 1, "duplicate": 1, "created": 1}), result.stderr
+    assert (result.exit_code, result.rows) == (1, {"read": 3, "invalid": 1, "duplicate": 1, "created": 1}), (
+        result.stderr
+    )
     assert list_activity(connector) == {"bob@x.org": True}
     (message,) = find_messages(result, "that cannot be read (row")
-    assert f"(row {4 if is_last else 2})" in message
+    assert f"(row {4 if is_unreadable_row_last else 2})" in message
     causes = [cause for cause in result.report["causes"] if cause["outcome"] == "duplicate"]
     assert [(cause["code"], cause["rows"]) for cause in causes] == [("overruled", 1)]
 
@@ -148,7 +154,7 @@ def test_an_invalid_row_without_an_opt_out_leaves_other_rows_of_its_subscriber_v
 ) -> None:
     write_people(tmp_path, *ROWS, "ann@x.org,Ann,Narnia,yes", "bob@x.org,Bob,DE,")
     result = connector.run_json("sync", write_job(tmp_path))
-    assert (result.code, result.rows) == (1, {"read": 4, "invalid": 2, "created": 2}), result.stderr
+    assert (result.exit_code, result.rows) == (1, {"read": 4, "invalid": 2, "created": 2}), result.stderr
 
 
 def test_an_invalid_row_prevents_creates_of_its_identity_in_both_of_its_bases(
@@ -180,9 +186,9 @@ def test_an_inactive_row_on_the_suppression_list_leaves_its_subscriber_out(
 ) -> None:
     write_csv(tmp_path / "people.csv", "id,email,active", "1,ann@x.org,yes", "1,gone@x.org,no", "2,bob@x.org,yes")
     write_csv(tmp_path / "gone.csv", "address", "gone@x.org")
-    suppress = "suppress: {file: {path: gone.csv, column: address}, field: email}"
+    suppress_key = "suppress: {file: {path: gone.csv, column: address}, field: email}"
     fields = "client_user_id: id, email: email, is_active: active"
-    job = write_job(tmp_path, identity="client_user_id", fields=fields, job_keys=suppress)
+    job = write_job(tmp_path, identity="client_user_id", fields=fields, job_keys=suppress_key)
     result = connector.run_json("sync", job)
     assert result.rows == {"read": 3, "suppressed": 1, "duplicate": 1, "created": 1}
     assert list(list_stored_subscribers(connector.sandbox)) == ["bob@x.org"]
@@ -219,7 +225,7 @@ def test_a_limit_ends_the_reading_if_no_column_holds_the_activity(connector: Con
     write_people(tmp_path, *rows, '"never closed', *rows)
     arguments = ("import", tmp_path / "people.csv", "--base-name", "News", "--quiet-period", "100ms")
     refused_result = connector.run_json(*arguments, "--active", "--map", "is_active=")
-    assert refused_result.code == 2, refused_result.stderr
+    assert refused_result.exit_code == 2, refused_result.stderr
     result = connector.run_json(*arguments, "--active", "--map", "is_active=", "--limit", "3")
     assert result.rows == {"read": 3, "created": 3}, result.stderr
     assert find_messages(result, "rows were read") == []

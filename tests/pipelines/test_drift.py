@@ -63,7 +63,7 @@ def test_a_changed_row_names_its_fields_with_the_values_of_service_and_source(co
     first_result = sync_lines(connector, "Ann@x.org,Ann,a|b,1012", "bob@x.org,Bob,,", "eve@x.org,Eve,,7")
     assert (first_result.rows, first_result.report["drift_file"]) == ({"read": 3, "created": 3}, None)
     second_result = sync_lines(connector, "Ann@x.org,Anna,a|c,1012", "bob@x.org,Bob,,", "eve@x.org,Eve,,")
-    assert (second_result.code, second_result.rows) == (0, {"read": 3, "exists": 1, "changed": 2})
+    assert (second_result.exit_code, second_result.rows) == (0, {"read": 3, "exists": 1, "changed": 2})
     assert read_fields(second_result) == [
         ("Ann@x.org", "first_name", "Ann", "Anna"),
         ("Ann@x.org", "tags", '["a","b"]', '["a","c"]'),
@@ -142,7 +142,7 @@ def test_a_guarded_job_reports_each_change_once(connector: Connector) -> None:
     changed_result = sync_lines(connector, "ann@x.org,Anna,,", job=guarded_job)
     assert read_fields(changed_result) == [("ann@x.org", "first_name", "Ann", "Anna")]
     stopped_result = sync_lines(connector, "ann@x.org,Ann,b,", "new@x.org,,,", job=guarded_job)
-    assert (stopped_result.code, stopped_result.rows["changed"]) == (3, 1)
+    assert (stopped_result.exit_code, stopped_result.rows["changed"]) == (3, 1)
     assert [(line["identity"], line["_code"]) for line in read_drift(stopped_result)] == [("ann@x.org", "not_compared")]
 
 
@@ -222,7 +222,7 @@ def test_a_held_row_is_compared_with_a_subscriber_that_another_program_created(c
     assert sync_lines(connector, "ann@x.org,Ann,,", job=holding_job).rows == {"read": 1, "unknown": 1}
     change_in_service(connector, "ann@x.org", FirstName="Annette", IsActive=True)
     result = sync_lines(connector, "ann@x.org,Ann,,", "new@x.org,New,,", job=holding_job)
-    assert (result.code, result.rows) == (0, {"read": 2, "created": 1, "changed": 1})
+    assert (result.exit_code, result.rows) == (0, {"read": 2, "created": 1, "changed": 1})
     assert read_fields(result) == [("ann@x.org", "first_name", "Annette", "Ann")]
 
 
@@ -230,7 +230,7 @@ def test_a_drift_file_that_cannot_be_written_ends_the_run(connector: Connector) 
     sync_lines(connector, "ann@x.org,Ann,,")
     (connector.folder / "state" / "drift").write_text("in its place")
     changed_result = sync_lines(connector, "ann@x.org,Anna,,")
-    assert (changed_result.code, changed_result.report["status"]) == (3, "aborted")
+    assert (changed_result.exit_code, changed_result.report["status"]) == (3, "aborted")
     assert "drift file" in changed_result.report["messages"][0]
 
 
@@ -260,7 +260,7 @@ def test_a_comparison_that_fails_at_the_end_of_a_run_becomes_a_message(connector
         wait_for(lambda: count_requests(sandbox, "list") > request_count)  # the account guard has sent its request
         sandbox.switch(latency_ms=0, authorization="no longer {token}")
         result = wait_for_result(process)
-    assert (result.code, result.rows) == (0, {"read": 1, "changed": 1}), result.stderr
+    assert (result.exit_code, result.rows) == (0, {"read": 1, "changed": 1}), result.stderr
     assert [(line["field"], line["_code"]) for line in read_drift(result)] == [("", "not_compared")]
     assert any("the list could not be read" in message for message in result.report["messages"])
     assert sandbox.stats()["requests"]["list"]["answers"].get("401", 0) >= 1

@@ -39,9 +39,9 @@ from tests.pipelines.sharded import (
 
 
 def start_engine(
-    connector: Connector, *options: str, workers: int = 2, environ: Mapping[str, str | None] | None = None
+    connector: Connector, *options: str, worker_count: int = 2, environ: Mapping[str, str | None] | None = None
 ) -> ForkedProcess:
-    command = ("sync", "job.yaml", "--engine", "dask", "--workers", str(workers), "--output", "json")
+    command = ("sync", "job.yaml", "--engine", "dask", "--workers", str(worker_count), "--output", "json")
     return connector.start(*command, *options, environ=environ)
 
 
@@ -52,7 +52,7 @@ def wait_for_creates(connector: Connector, create_count: int) -> None:
 def sync_with_kills(connector: Connector, rng: random.Random) -> tuple[CommandResult, int]:
     """Sync with four workers, and kill a worker repeatedly after 300 more creates."""
     kill_count, target_count = 0, count_stored_emails(connector.sandbox).total() + 300
-    with start_engine(connector, workers=4) as process:
+    with start_engine(connector, worker_count=4) as process:
         wait_for(lambda: process.poll() is not None or has_stored_subscribers(connector.sandbox, target_count))
         while process.poll() is None:
             if workers := list_workers(process.pid):
@@ -98,15 +98,16 @@ def test_killed_workers_lose_and_repeat_no_create_and_the_report_is_correct(
 def test_one_report_has_the_sums_of_all_shards(postgres_connector: Connector, tmp_path: Path) -> None:
     write_job(tmp_path)
     postgres_connector.sandbox.switch(latency_ms=5, list_lag_ms=100, **FAULTS)
-    result = close_process(start_engine(postgres_connector, workers=3))
-    assert (result.code, result.rows) == (1, {"read": PEOPLE_COUNT + 5, "created": PEOPLE_COUNT, **ODD_ROW_COUNTS}), (
-        result.stderr
-    )
+    result = close_process(start_engine(postgres_connector, worker_count=3))
+    assert (result.exit_code, result.rows) == (
+        1,
+        {"read": PEOPLE_COUNT + 5, "created": PEOPLE_COUNT, **ODD_ROW_COUNTS},
+    ), result.stderr
     assert has_each_person_once(postgres_connector)
     assert all(message.startswith(("shard ", "shards ")) for message in result.report["messages"])
     assert result.report["requests"]["create"]["sent"] >= PEOPLE_COUNT
-    rejects = [message.split()[3] for message in result.report["messages"] if ": see " in message]
-    assert sum(len(Path(path).read_text().splitlines()) - 1 for path in rejects) == 4, rejects
+    rejects_file_names = [message.split()[3] for message in result.report["messages"] if ": see " in message]
+    assert sum(len(Path(path).read_text().splitlines()) - 1 for path in rejects_file_names) == 4, rejects_file_names
     assert sum(cause["rows"] for cause in result.report["causes"]) == 4
     runs = postgres_connector.run_json("status", result.report["run_id"]).report["runs"]
     assert runs[0]["rows"] == result.report["rows"]
@@ -122,12 +123,12 @@ def test_an_incremental_run_whose_worker_died_is_partial_and_reports_the_death(
         database.executemany("insert into people values (?, ?, ?)", rows)
     source = f"{{sql: {{url: 'sqlite:///{tmp_path}/crm.db', table: people, cursor: {{column: seq, start: 0}}}}}}"
     (tmp_path / "job.yaml").write_text(JOB.replace("{file: {path: people.csv}}", source))
-    process = start_engine(postgres_connector, workers=1)
+    process = start_engine(postgres_connector, worker_count=1)
     wait_for_creates(postgres_connector, PEOPLE_COUNT // 2)
     for worker in list_workers(process.pid):
         os.kill(worker, signal.SIGKILL)
     result = close_process(process)
-    assert (result.code, result.rows["created"] + result.rows["exists"]) == (1, PEOPLE_COUNT), result.stderr
+    assert (result.exit_code, result.rows["created"] + result.rows["exists"]) == (1, PEOPLE_COUNT), result.stderr
     assert any("workers died, and shard 1 began again" in message for message in result.report["messages"])
     assert has_each_person_once(postgres_connector)
 
@@ -152,9 +153,10 @@ def test_a_killed_command_leaves_no_process_and_the_next_command_continues(
     wait_for(lambda: not any(is_alive(pid) for pid in children))
     postgres_connector.sandbox.switch(latency_ms=5)
     second_result = postgres_connector.run_json("sync", "job.yaml", "--wait", "60s")
-    assert (second_result.code, second_result.rows["created"] + second_result.rows["exists"]) == (1, person_count), (
-        second_result.stderr
-    )
+    assert (second_result.exit_code, second_result.rows["created"] + second_result.rows["exists"]) == (
+        1,
+        person_count,
+    ), second_result.stderr
     assert has_each_person_once(postgres_connector, person_count)
 
 
@@ -168,7 +170,7 @@ def test_the_first_signal_stops_the_shards_cleanly_and_the_second_signal_at_once
     for worker in (process.pid, *list_workers(process.pid)):  # a terminal and systemd send the signal to all processes
         os.kill(worker, signal.SIGINT)
     result = close_process(process)
-    assert (result.code, result.report["status"]) == (130, "stopped"), result.stderr
+    assert (result.exit_code, result.report["status"]) == (130, "stopped"), result.stderr
     create_count = count_stored_emails(postgres_connector.sandbox).total()
     assert result.rows["created"] == create_count < PEOPLE_COUNT
 
@@ -184,7 +186,7 @@ def test_the_first_signal_stops_the_shards_cleanly_and_the_second_signal_at_once
     started_at = time.monotonic()
     result = close_process(process)
     assert time.monotonic() - started_at < 5
-    assert (result.code, result.report["status"]) == (143, "stopped")
+    assert (result.exit_code, result.report["status"]) == (143, "stopped")
     wait_for(lambda: not any(is_alive(pid) for pid in children))
 
 
@@ -196,18 +198,20 @@ def test_a_run_uses_a_scheduler_and_a_lost_scheduler_ends_the_run_with_a_report(
         address = read_address(tmp_path)
         command = ("sync", "job.yaml", "--engine", "dask", "--scheduler", address)
         result = postgres_connector.run(*command)
-        assert (result.code, "has no workers" in result.stderr) == (2, True), result.stderr
+        assert (result.exit_code, "has no workers" in result.stderr) == (2, True), result.stderr
         scratch_folder = tmp_path / "scratch"
         options = ("--nthreads", "1", "--nworkers", "2", "--no-dashboard", "--local-directory", str(scratch_folder))
         with run_dask(tmp_path, "worker", address, *options, environ=postgres_connector.environ):
             wait_for(lambda: (tmp_path / "worker.log").read_text().count("Registered to:") == 2)
             result = postgres_connector.run_json(*command)
-            assert (result.code, result.rows) == (1, {"read": 305, "created": 300, **ODD_ROW_COUNTS}), result.stderr
+            assert (result.exit_code, result.rows) == (1, {"read": 305, "created": 300, **ODD_ROW_COUNTS}), (
+                result.stderr
+            )
             assert scheduler.poll() is None
             job = (tmp_path / "job.yaml").read_text()
             (tmp_path / "job.yaml").write_text(job.replace("{id: 7}", "{name: Newsletter}"))
             result = postgres_connector.run_json(*command)
-            assert (result.code, "Give the base by its id" in result.stderr) == (2, True), result.stderr
+            assert (result.exit_code, "Give the base by its id" in result.stderr) == (2, True), result.stderr
 
             write_job(tmp_path)
             postgres_connector.sandbox.switch(latency_ms=400)
@@ -215,8 +219,8 @@ def test_a_run_uses_a_scheduler_and_a_lost_scheduler_ends_the_run_with_a_report(
             wait_for_creates(postgres_connector, 350)
             scheduler.kill()
             result = close_process(process)
-            assert (result.code, "the scheduler has ended" in result.stderr) == (3, True), result.stderr
+            assert (result.exit_code, "the scheduler has ended" in result.stderr) == (3, True), result.stderr
             postgres_connector.sandbox.switch(latency_ms=5)
             second_result = postgres_connector.run_json("sync", "job.yaml", "--wait", "60s")
-            assert second_result.code == 1, second_result.stderr
+            assert second_result.exit_code == 1, second_result.stderr
     assert count_stored_emails(postgres_connector.sandbox) == count_each_person_once()

@@ -76,7 +76,7 @@ def state_of_killed_import(session_sandbox: SandboxProcess, tmp_path_factory: py
     for name, content in FILES.items():
         (folder / name).write_text(content)
     (folder / "known.csv").write_text("email,is_active\nknown@example.com,true\n")
-    assert connector.import_file(folder / "known.csv").code == 0
+    assert connector.import_file(folder / "known.csv").exit_code == 0
     path = write_addresses(folder / "people.csv", 5)
     sandbox.switch(hang_after=1)
     with connector.start("import", path, "--base-name", "News", "--max-concurrency", "1") as process:
@@ -132,7 +132,7 @@ def run(restored_connector: Connector, condition: str, command: str) -> tuple[in
     arguments = COMMAND_LINES[command].split()
     if environ:
         result = restored_connector.run(*arguments, environ=environ, clock=skip_waits())
-        return result.code, result.stdout, result.stderr
+        return result.exit_code, result.stdout, result.stderr
     if condition == "no permission":
         state.chmod(0)
     count_before = count_requests(sandbox)
@@ -191,7 +191,7 @@ LOCKING_COMMANDS = ("import", "sync", "retry", "forget")
 def test_a_ledger_that_another_run_holds_ends_in_exit_code_4(restored_connector: Connector, command: str) -> None:
     with open_ledger(f"sqlite:///{restored_connector.folder}/state/ledger.db"):
         result = restored_connector.run_json(*COMMAND_LINES[command].split())
-    assert (result.code, result.report["status"]) == (4, "locked")
+    assert (result.exit_code, result.report["status"]) == (4, "locked")
     assert str(os.getpid()) in result.stderr
     assert not result.report.get("forgotten")
     assert not any(result.report.get("rows", {}).values())
@@ -204,7 +204,7 @@ def test_a_missing_ledger_is_reported_and_not_created(restored_connector: Connec
         {"CONNECTOR_LEDGER": f"sqlite:///{restored_connector.folder}/mistyped.db"},
     )
     result = restored_connector.run_json(*COMMAND_LINES[command].split(), environ=environ)
-    assert (result.code, result.report["status"]) == (3, "aborted")
+    assert (result.exit_code, result.report["status"]) == (3, "aborted")
     assert "no ledger" in result.stderr
     assert [*restored_connector.folder.glob("mistyped*"), *restored_connector.folder.glob("copied*")] == []
     assert count_requests(restored_connector.sandbox) == count_before
@@ -217,14 +217,14 @@ def test_a_bad_condition_is_reported_and_leaves_the_state_intact(
     identities_before = read_identities(restored_connector)
     if bad_condition == "full disk":
         with fill_disk(restored_connector.folder / "state"):
-            code, stdout, stderr = run(restored_connector, bad_condition, command)
+            exit_code, stdout, stderr = run(restored_connector, bad_condition, command)
     else:
-        code, stdout, stderr = run(restored_connector, bad_condition, command)
-    print(f"CASE {bad_condition} | {command} -> {code}\n{stdout}{stderr}")
+        exit_code, stdout, stderr = run(restored_connector, bad_condition, command)
+    print(f"CASE {bad_condition} | {command} -> {exit_code}\n{stdout}{stderr}")
     expected_codes, expected_texts = list_expected_codes_and_texts(bad_condition, command)
     output = stdout + stderr
-    assert code in expected_codes, output
+    assert exit_code in expected_codes, output
     assert not any(fault in output for fault in ("Traceback", "a fault of the program", "Errno")), output
-    if code > 1:
+    if exit_code > 1:
         assert any(expected_text in output for expected_text in expected_texts), output
-    assert identities_before <= read_identities(restored_connector) or (code == 0 and command == "forget")
+    assert identities_before <= read_identities(restored_connector) or (exit_code == 0 and command == "forget")

@@ -67,7 +67,7 @@ def read_sheet(path: Path) -> list[dict[str, Any]]:
 
 
 def test_a_workbook_has_cells_of_the_correct_types(exporter: Connector) -> None:
-    assert exporter.run("export", "people.xlsx").code == 0
+    assert exporter.run("export", "people.xlsx").exit_code == 0
     path = exporter.folder / "people.xlsx"
     ann, bob, cem, dov = read_sheet(path)
     assert (ann["id"], type(ann["base_id"]), ann["is_active"], bob["is_active"]) == (ann["id"], int, True, False)
@@ -104,15 +104,23 @@ EXPORT_ARGUMENTS: dict[str, tuple[str, ...]] = {
 }
 
 
-@pytest.mark.parametrize("target", EXPORT_ARGUMENTS.values(), ids=EXPORT_ARGUMENTS)
-def test_an_import_of_an_export_creates_the_exported_values(exporter: Connector, target: tuple[str, ...]) -> None:
-    assert exporter.run("export", *target).code == 0
+@pytest.mark.parametrize("export_arguments", EXPORT_ARGUMENTS.values(), ids=EXPORT_ARGUMENTS)
+def test_an_import_of_an_export_creates_the_exported_values(
+    exporter: Connector, export_arguments: tuple[str, ...]
+) -> None:
+    assert exporter.run("export", *export_arguments).exit_code == 0
     exported_subscribers = list_stored_subscribers(exporter.sandbox)
     exporter.sandbox.reset()
     import_result = exporter.run_json(
-        "import", target[0], "--base-name", "News", "--quiet-period", "200ms", environ={"CONNECTOR_STATE_DIR": "other"}
+        "import",
+        export_arguments[0],
+        "--base-name",
+        "News",
+        "--quiet-period",
+        "200ms",
+        environ={"CONNECTOR_STATE_DIR": "other"},
     )
-    assert (import_result.code, import_result.rows) == (0, {"read": 4, "created": 4}), import_result.stderr
+    assert (import_result.exit_code, import_result.rows) == (0, {"read": 4, "created": 4}), import_result.stderr
     imported_subscribers = list_stored_subscribers(exporter.sandbox)
     for email, subscriber in exported_subscribers.items():
         for name in set(subscriber) - {"Id", "Base", "Email"}:
@@ -131,7 +139,7 @@ def test_a_file_without_run_columns_is_replaced_by_the_next_export(exporter: Con
     for name in ("people.xlsx", "people.csv", "people.jsonl", "people.parquet", "people.csv.gz"):
         for _ in range(2):
             result = exporter.run("export", name, "--no-run-columns")
-            assert result.code == 0, result.stderr
+            assert result.exit_code == 0, result.stderr
     names = pq.read_schema(exporter.folder / "people.parquet").names
     assert ("_run_id" in names, "_exported_at" in names, "_invalid" in names) == (False, False, True)
     assert list(read_sheet(exporter.folder / "people.xlsx")[0])[-2:] == ["birthday", "_invalid"]
@@ -144,7 +152,7 @@ def test_csv_for_excel_has_a_byte_order_mark_and_the_chosen_delimiter(exporter: 
         "job: x\nexport: {to: people.csv, csv_dialect: excel, delimiter: ';', run_columns: false, columns: [email]}\n"
     )
     (exporter.folder / "job.yaml").write_text(job_text)
-    assert exporter.run("export", "job.yaml").code == 0
+    assert exporter.run("export", "job.yaml").exit_code == 0
     assert (exporter.folder / "people.csv").read_bytes().startswith(b'\xef\xbb\xbf"id";"email";"_invalid"')
     (exporter.folder / "people.csv").unlink()
     exporter.run("export", "people.csv", "--csv-dialect", "excel", "--delimiter", ";", "--columns", "email,tags")
@@ -171,25 +179,25 @@ def test_an_option_that_the_destination_lacks_is_refused(
     connector: Connector, arguments: tuple[str, ...], expected_text: str
 ) -> None:
     result = connector.run("export", *arguments)
-    assert (result.code, expected_text in result.stderr) == (2, True), result.stderr
+    assert (result.exit_code, expected_text in result.stderr) == (2, True), result.stderr
 
 
 @pytest.mark.parametrize("text", ["x" * 32_768, "a\x1bb", "a\uffffb"], ids=ascii)
 def test_a_value_that_no_cell_can_hold_leaves_the_old_workbook(connector: Connector, text: str) -> None:
     longest_values = {"custom_field1": "x" * 32_767, "custom_field2": "🎂" * 16_383}
     create_people(connector.sandbox, BASE_FIELDS | {"email": "ann@example.com"} | longest_values)
-    assert connector.run("export", "people.xlsx").code == 0
+    assert connector.run("export", "people.xlsx").exit_code == 0
     [ann] = read_sheet(connector.folder / "people.xlsx")
     assert {name: ann[name] for name in longest_values} == longest_values
     workbook_before = (connector.folder / "people.xlsx").read_bytes()
     create_people(connector.sandbox, BASE_FIELDS | {"email": "bob@example.com", "custom_field1": text})
     result = connector.run("export", "people.xlsx")
-    assert (result.code, "custom_field1" in result.stderr, "unchanged" in result.stderr) == (2, True, True), (
+    assert (result.exit_code, "custom_field1" in result.stderr, "unchanged" in result.stderr) == (2, True, True), (
         result.stderr
     )
     assert (connector.folder / "people.xlsx").read_bytes() == workbook_before
     assert [path.name for path in connector.folder.glob(".*partial")] == []
-    assert connector.run("export", "people.xlsx", "--columns", "email").code == 0
+    assert connector.run("export", "people.xlsx", "--columns", "email").exit_code == 0
 
 
 def test_a_workbook_of_another_program_is_replaced_only_with_the_option_overwrite(exporter: Connector) -> None:
@@ -197,9 +205,9 @@ def test_a_workbook_of_another_program_is_replaced_only_with_the_option_overwrit
     workbook.active.append(["id", "_invalid", "_run_id"])
     workbook.save(exporter.folder / "people.xlsx")
     workbook_before = (exporter.folder / "people.xlsx").read_bytes()
-    assert exporter.run("export", "people.xlsx").code == 2
+    assert exporter.run("export", "people.xlsx").exit_code == 2
     assert (exporter.folder / "people.xlsx").read_bytes() == workbook_before
-    assert exporter.run("export", "people.xlsx", "--overwrite").code == 0
+    assert exporter.run("export", "people.xlsx", "--overwrite").exit_code == 0
 
 
 def test_a_row_beyond_the_last_row_of_a_sheet_is_refused() -> None:

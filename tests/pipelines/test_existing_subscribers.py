@@ -14,9 +14,9 @@ PEOPLE_COUNT = 40
 CUSTOMER_COUNT = 30
 
 
-def create_customers(connector: Connector, first_number: int) -> None:
+def create_customers(connector: Connector, first_customer_number: int) -> None:
     """Create 30 of the 40 people in another base of the account."""
-    for index in range(first_number, first_number + CUSTOMER_COUNT):
+    for index in range(first_customer_number, first_customer_number + CUSTOMER_COUNT):
         create_in_service(connector.sandbox, f"person{index}@example.com", {"Name": "Customers"})
 
 
@@ -27,24 +27,24 @@ def count_moved_subscribers(connector: Connector) -> int:
 def check_held_rows(result: CommandResult, connector: Connector) -> None:
     """Check that the service moved at most three subscribers, that each is held, and that no later row was sent."""
     moved_count = count_moved_subscribers(connector)
-    assert (result.code, result.rows["unknown"]) == (3, moved_count), result.stderr
+    assert (result.exit_code, result.rows["unknown"]) == (3, moved_count), result.stderr
     assert 1 <= moved_count <= 3
     assert "existed before" in result.stderr
     assert "example.com" not in result.stderr
     assert result.rows.get("created", 0) == len(connector.sandbox.truth()["events"]) - CUSTOMER_COUNT - moved_count
 
 
-@pytest.mark.parametrize(("filters", "new_count"), [("exact", 0), ("ignored", 0), ("exact", 10)])
+@pytest.mark.parametrize(("filters", "new_customer_count"), [("exact", 0), ("ignored", 0), ("exact", 10)])
 def test_a_service_that_moves_subscribers_between_bases_is_stopped_after_three(
-    connector: Connector, tmp_path: Path, filters: str, new_count: int
+    connector: Connector, tmp_path: Path, filters: str, new_customer_count: int
 ) -> None:
     """`new_count`: the number of rows at the start of the file whose people are not in the service."""
-    create_customers(connector, first_number=new_count)
+    create_customers(connector, first_customer_number=new_customer_count)
     connector.sandbox.switch(merge_by="Email", merge_within="account", filters=filters)
     result = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE_COUNT))
     check_held_rows(result, connector)
-    rejects = read_rejects(result)
-    assert all("Customers" in row["_message"] and row["email"] in row["_message"] for row in rejects)
+    reject_rows = read_rejects(result)
+    assert all("Customers" in row["_message"] and row["email"] in row["_message"] for row in reject_rows)
 
 
 def test_the_ledger_is_enough_to_notice_a_move_between_bases(connector: Connector, tmp_path: Path) -> None:
@@ -66,7 +66,10 @@ def test_a_moved_subscriber_exists_for_the_next_run(connector: Connector, tmp_pa
     first_result = connector.import_file(path)
     assert first_result.rows["unknown"] == 1
     second_result = connector.import_file(path)
-    assert (second_result.code, second_result.rows["unknown" if "unknown" in second_result.rows else "exists"]) == (
+    assert (
+        second_result.exit_code,
+        second_result.rows["unknown" if "unknown" in second_result.rows else "exists"],
+    ) == (
         0,
         5 - second_result.rows.get("created", 0),
     )
@@ -78,14 +81,14 @@ def test_a_moved_subscriber_whose_answer_was_lost_does_not_count_as_created(
     create_in_service(connector.sandbox, "person0@example.com", {"Name": "Customers"})
     connector.sandbox.switch(merge_by="Email", merge_within="account", drop_after=1)
     result = connector.import_file(write_addresses(tmp_path / "people.csv", 2))
-    assert (result.code, result.rows) == (0, {"read": 2, "created": 1, "exists": 1}), result.stderr
+    assert (result.exit_code, result.rows) == (0, {"read": 2, "created": 1, "exists": 1}), result.stderr
 
 
 def test_rows_that_overwrite_a_subscriber_with_the_same_phone_are_held(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(merge_by="Phone")
     rows = [f"new{index}@example.com,3161234567{index % 10},true" for index in range(20)]
     result = connector.import_file(write_csv(tmp_path / "people.csv", "email,phone,is_active", *rows))
-    assert (result.code, result.rows["unknown"]) == (3, count_moved_subscribers(connector)), result.stderr
+    assert (result.exit_code, result.rows["unknown"]) == (3, count_moved_subscribers(connector)), result.stderr
     assert result.rows["created"] == 20 - result.rows["unknown"] - result.rows.get("unsent", 0)
 
 
@@ -93,7 +96,7 @@ def test_one_merged_row_does_not_prevent_other_creates(connector: Connector, tmp
     connector.sandbox.switch(merge_by="Phone")
     rows = [f"new{index}@example.com,3161234567{max(index, 1)},true" for index in range(20)]
     result = connector.import_file(write_csv(tmp_path / "people.csv", "email,phone,is_active", *rows))
-    assert (result.code, result.rows) == (1, {"read": 20, "created": 19, "unknown": 1}), result.stderr
+    assert (result.exit_code, result.rows) == (1, {"read": 20, "created": 19, "unknown": 1}), result.stderr
     assert retry(connector, "--held", "accept").rows == {"read": 1, "exists": 1}
 
 
@@ -104,8 +107,8 @@ def test_an_overwritten_subscriber_does_not_trigger_the_account_guard(connector:
         "new1@example.com,31612345671,true",
         "new2@example.com,31612345672,true",
     ]
-    people = write_csv(tmp_path / "people.csv", "email,phone,is_active", *rows)
-    assert connector.import_file(people).rows == {"read": 3, "created": 2, "unknown": 1}
+    people_path = write_csv(tmp_path / "people.csv", "email,phone,is_active", *rows)
+    assert connector.import_file(people_path).rows == {"read": 3, "created": 2, "unknown": 1}
     for _ in range(3):  # each run draws one of the two subscribers for its look-up
-        result = connector.import_file(people)
-        assert (result.code, result.rows["unknown"]) == (1, 1), result.stderr
+        result = connector.import_file(people_path)
+        assert (result.exit_code, result.rows["unknown"]) == (1, 1), result.stderr

@@ -11,7 +11,14 @@ from connector.ledger.records import find_or_add_base, start_run
 from connector.states import State
 from connector.subscribers.identity import digest_identity
 from tests.export.exports import create_people
-from tests.pipelines.conftest import INTO_NEWS, CommandResult, Connector, list_stored_subscribers, wait_for, write_csv
+from tests.pipelines.conftest import (
+    NEWS_IMPORT_OPTIONS,
+    CommandResult,
+    Connector,
+    list_stored_subscribers,
+    wait_for,
+    write_csv,
+)
 from tests.pipelines.test_sync_command import write_job
 
 ANN = "ann@example.com"
@@ -42,7 +49,7 @@ def test_a_created_subscriber_is_explained_with_its_id_and_its_run(connector: Co
     result = explain(connector, " Ann@Example.COM ")
 
     (entry,) = result.report["entries"]
-    assert (result.code, result.report["status"]) == (0, "ok")
+    assert (result.exit_code, result.report["status"]) == (0, "ok")
     assert (entry["base_id"], entry["base_name"], entry["identity_field"]) == (1, "News", "email")
     assert (entry["state"], entry["attempts"], entry["next_step"]) == ("confirmed", 1, None)
     assert entry["subscriber_id"] == list_stored_subscribers(connector.sandbox)[ANN]["Id"]
@@ -78,7 +85,7 @@ def test_a_refused_subscriber_is_explained_with_the_words_of_the_service(connect
 def test_a_create_is_explained_during_its_run_and_after_the_run_is_killed(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(hang_after=1)  # one create takes effect and is not answered
     path = write_csv(tmp_path / "people.csv", "email", ANN)
-    with connector.start("import", path, *INTO_NEWS) as process:
+    with connector.start("import", path, *NEWS_IMPORT_OPTIONS) as process:
         wait_for(lambda: connector.sandbox.stats()["subscribers"] >= 1)
         (entry_during_run,) = explain(connector).report["entries"]
         process.kill()
@@ -139,7 +146,7 @@ def test_explain_ends_with_exit_code_1_if_the_ledger_does_not_know_the_subscribe
     connector.import_file(write_csv(tmp_path / "people.csv", "email", ANN, "no address"))
     for identity in ("bob@example.com", "no address"):
         result = explain(connector, identity)
-        assert (result.code, result.report["status"], result.report["entries"]) == (1, "partial", [])
+        assert (result.exit_code, result.report["status"], result.report["entries"]) == (1, "partial", [])
         assert "The ledger does not know this subscriber" in result.report["messages"][0]
     assert "does not know this subscriber" in connector.run("explain", "bob@example.com").stdout
 
@@ -150,7 +157,7 @@ def test_a_subscriber_whose_rows_were_always_invalid_is_explained_by_its_problem
     run = connector.run_json("sync", job).report
     result = explain(connector)
     (problem,) = result.report["problems"]
-    assert (result.code, result.report["entries"]) == (0, [])
+    assert (result.exit_code, result.report["entries"]) == (0, [])
     assert (problem["job"], problem["kind"], problem["field"], problem["run_id"]) == (
         "crm", "invalid", "birthday", run["run_id"],
     )  # fmt: skip
@@ -182,7 +189,7 @@ def test_an_id_is_read_from_standard_input(connector: Connector, tmp_path: Path)
     connector.import_file(path, "--identity", "client_user_id")
     result = connector.run_json("explain", "-", stdin="A1\n")
     assert [entry["identity_field"] for entry in result.report["entries"]] == ["client_user_id"]
-    assert explain(connector).code == 1  # the job knows its subscribers by their ids
+    assert explain(connector).exit_code == 1  # the job knows its subscribers by their ids
 
 
 EXPECTED_BY_CASE = {

@@ -35,15 +35,15 @@ def test_a_filter_that_matches_nobody_replaces_nothing(filled_connector: Connect
     filled_connector.run_json("export", "out.csv")
     content_before = (tmp_path / "out.csv").read_bytes()
     result = filled_connector.run_json("export", "out.csv", "--email", "nobody@example.com")
-    assert (result.code, result.report["rows"]["written"]) == (1, 0)
+    assert (result.exit_code, result.report["rows"]["written"]) == (1, 0)
     assert (tmp_path / "out.csv").read_bytes() == content_before
 
 
 def test_formulas_are_guarded_only_with_the_option_guard_formulas(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", "email,first_name,is_active", "a@example.com,=1+1,true")
     connector.import_file(tmp_path / "people.csv")
-    assert connector.run_json("export", "out.csv", "--guard-formulas").code == 0
-    assert connector.run_json("export", "raw.csv").code == 0
+    assert connector.run_json("export", "out.csv", "--guard-formulas").exit_code == 0
+    assert connector.run_json("export", "raw.csv").exit_code == 0
 
     assert '"\'=1+1"' in (tmp_path / "out.csv").read_text(encoding="utf-8")
     assert '"=1+1"' in (tmp_path / "raw.csv").read_text(encoding="utf-8")

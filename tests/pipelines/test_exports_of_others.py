@@ -17,29 +17,30 @@ from connector.subscribers.validation import validate_rows
 SAMPLE_PATHS = sorted((Path(__file__).parents[1] / "subscribers" / "samples").glob("*.csv"))
 TODAY = date(2026, 11, 21)
 
-CITY = {"address_country": "NL", "address_city": "Utrecht", "address_zip": 3511}
-STREET = CITY | {"address_line1": "Oudegracht 1"}
+CITY_FIELDS = {"address_country": "NL", "address_city": "Utrecht", "address_zip": 3511}
+STREET_FIELDS = CITY_FIELDS | {"address_line1": "Oudegracht 1"}
 # The values of the first person of each file, except the names and the email.
-EXPECTED: dict[str, Mapping[str, object]] = {
+EXPECTED_FIELDS_BY_FILE: dict[str, Mapping[str, object]] = {
     "brevo": {"phone": "31612345678", "client_user_id": "A-7", "birthday": "1990-02-28"},
-    "google_contacts": STREET
+    "google_contacts": STREET_FIELDS
     | {"phone": "+31 6 12345678", "tags": ["Friends", "* myContacts"], "birthday": "1990-02-28"},
     "google_contacts_old": {"phone": "+31 6 12345678", "tags": ["* myContacts", "Friends"], "address_country": "NL"}
     | {"birthday": "1990-02-28"},
-    "hubspot": STREET
+    "hubspot": STREET_FIELDS
     | {"phone": "+31612345678", "client_user_id": "51", "address_state": "UT", "birthday": "1990-02-28"},
-    "klaviyo": STREET
+    "klaviyo": STREET_FIELDS
     | {"phone": "+31612345678", "client_user_id": "A-7", "address_state": "UT", "address_line2": "2nd floor"},
     "mailchimp": {"phone": "+31 6 12345678", "tags": ["VIP", "Paris, France"]}
     | {"address_line1": "Oudegracht 1  Utrecht 3511"},
-    "salesforce_data_loader": STREET | {"phone": "(030) 123 4567", "birthday": "1990-02-28"},
-    "salesforce_report": STREET | {"phone": "(030) 123 4567", "client_user_id": "0035g00000AbCdE"},
-    "shopify": STREET
+    "salesforce_data_loader": STREET_FIELDS | {"phone": "(030) 123 4567", "birthday": "1990-02-28"},
+    "salesforce_report": STREET_FIELDS | {"phone": "(030) 123 4567", "client_user_id": "0035g00000AbCdE"},
+    "shopify": STREET_FIELDS
     | {"is_active": True, "phone": "+31612345678", "tags": ["vip", "newsletter"], "client_user_id": "6208"}
     | {"address_state": "UT"},
-    "shopify_old": STREET | {"is_active": False, "phone": "+31612345678", "tags": ["vip"], "address_state": "Utrecht"},
-    "woocommerce_analytics": CITY | {"address_state": "UT"},
-    "woocommerce_export": STREET | {"phone": "0301234567", "client_user_id": "17", "address_state": "UT"},
+    "shopify_old": STREET_FIELDS
+    | {"is_active": False, "phone": "+31612345678", "tags": ["vip"], "address_state": "Utrecht"},
+    "woocommerce_analytics": CITY_FIELDS | {"address_state": "UT"},
+    "woocommerce_export": STREET_FIELDS | {"phone": "0301234567", "client_user_id": "17", "address_state": "UT"},
 }
 
 
@@ -65,7 +66,7 @@ def test_a_file_of_another_program_is_read_correctly(path: Path) -> None:
     has_whole_name = path.stem == "woocommerce_analytics"
     names = {"first_name": "Zoë Vos"} if has_whole_name else {"first_name": "Zoë", "last_name": "Vos"}
     values = {name: list(value) if name == "tags" else value for name, value in zoe.items()}  # type: ignore[call-overload] # tags are a list
-    assert values == {"email": "zoe@example.com", **names, **EXPECTED[path.stem]}
+    assert values == {"email": "zoe@example.com", **names, **EXPECTED_FIELDS_BY_FILE[path.stem]}
     assert bo["email"] == "bo@example.com"
 
 
@@ -85,4 +86,4 @@ def test_a_draft_maps_the_columns_like_an_import_does(path: Path) -> None:
 
 
 def test_every_program_has_a_sample() -> None:
-    assert {path.stem for path in SAMPLE_PATHS} == set(EXPECTED)
+    assert {path.stem for path in SAMPLE_PATHS} == set(EXPECTED_FIELDS_BY_FILE)

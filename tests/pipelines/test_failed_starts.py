@@ -66,7 +66,7 @@ def test_status_lists_a_run_that_could_not_begin(
     result = jobs_connector.run(*command.split(), environ=environ)
     (run,) = list_status_runs(jobs_connector)
     assert (run["job"], run["command"], run["status"], run["exit_code"]) == expected_run
-    assert result.code == expected_run[3]
+    assert result.exit_code == expected_run[3]
     assert message in run["messages"][0]
     assert run["messages"][0] in result.stderr
     assert "hunter2" not in str(run)
@@ -86,24 +86,28 @@ def test_status_lists_a_run_that_could_not_begin(
 def test_status_lists_a_run_that_the_lock_of_another_run_prevented(jobs_connector: Connector, tmp_path: Path) -> None:
     jobs_connector.run_json("sync", "good.yaml")
     with open_ledger(f"sqlite:///{tmp_path}/state/ledger.db"):
-        assert jobs_connector.run_json("sync", "good.yaml").code == 4
+        assert jobs_connector.run_json("sync", "good.yaml").exit_code == 4
     assert [(run["status"], run["exit_code"]) for run in list_status_runs(jobs_connector)] == [("ok", 0), ("locked", 4)]
 
 
 def test_a_run_whose_ledger_cannot_be_reached_is_listed_by_status(jobs_connector: Connector) -> None:
     environ = {"CONNECTOR_LEDGER": "postgresql://127.0.0.1:1/ledger"}
-    assert jobs_connector.run("sync", "good.yaml", environ=environ).code == 3
+    assert jobs_connector.run("sync", "good.yaml", environ=environ).exit_code == 3
     status_result = jobs_connector.run_json("status", environ=environ)
     (run,) = status_result.report["runs"]
-    assert (status_result.code, status_result.report["status"], run["job"], run["status"]) == (
+    assert (status_result.exit_code, status_result.report["status"], run["job"], run["status"]) == (
         3,
         "aborted",
         "good",
         "aborted",
     )
     result = jobs_connector.run("status", run["run_id"], environ=environ)
-    assert (result.code, "the ledger cannot be read" in result.stdout, result.stdout.count("sync good")) == (3, True, 2)
-    assert jobs_connector.run("status", "--html", "all.html", environ=environ).code == 3
+    assert (result.exit_code, "the ledger cannot be read" in result.stdout, result.stdout.count("sync good")) == (
+        3,
+        True,
+        2,
+    )
+    assert jobs_connector.run("status", "--html", "all.html", environ=environ).exit_code == 3
     assert "the ledger cannot be read" in (jobs_connector.folder / "all.html").read_text()
 
 

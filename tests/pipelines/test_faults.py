@@ -27,7 +27,7 @@ def test_a_load_under_faults_creates_each_row_once(connector: Connector, tmp_pat
     result = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE_COUNT))
     create_counts = count_stored_emails(connector.sandbox)
     assert (len(create_counts), set(create_counts.values())) == (PEOPLE_COUNT, {1})
-    assert (result.code, result.rows) == (0, {"read": PEOPLE_COUNT, "created": PEOPLE_COUNT})
+    assert (result.exit_code, result.rows) == (0, {"read": PEOPLE_COUNT, "created": PEOPLE_COUNT})
     assert result.report["settled"]["found"] > 0
     assert result.report["settled"]["absent"] > 0
 
@@ -38,7 +38,7 @@ def test_an_unstable_list_and_ignored_filters_end_the_run_before_the_first_creat
     connector.sandbox.seed(3000, base_name="News")
     connector.sandbox.switch(order="shuffled", filters="ignored")
     result = connector.import_file(write_addresses(tmp_path / "people.csv", 5))
-    assert result.code == 3
+    assert result.exit_code == 3
     assert result.rows == {"read": 5, "unsent": 5}
     assert "could not be read whole" in result.stderr
     assert result.report["requests"]["create"]["sent"] == 0

@@ -56,7 +56,7 @@ def test_standard_input_is_imported_like_a_file(connector: Connector, name: str)
 def test_options_and_a_job_describe_the_format_of_standard_input(connector: Connector, tmp_path: Path) -> None:
     content = build_csv(";").decode().encode("cp1252")
     refused_result = connector.run("import", "-", "--base-name", "News", "--format", "excel", stdin=content)
-    assert (refused_result.code, "standard input: is not an Excel workbook" in refused_result.stderr) == (2, True)
+    assert (refused_result.exit_code, "standard input: is not an Excel workbook" in refused_result.stderr) == (2, True)
     job = write_job(tmp_path, 'path: none.csv, delimiter: ";", encoding: cp1252')
     result = connector.run_json("import", "-", "--job", job, stdin=content)
     assert result.rows == {"read": 3, "invalid": 1, "created": 2}
@@ -68,7 +68,10 @@ def test_options_and_a_job_describe_the_format_of_standard_input(connector: Conn
 def test_a_sheet_is_chosen_by_option_and_by_job(connector: Connector, tmp_path: Path) -> None:
     path = write_file(tmp_path, "a.xlsx", build_xlsx(sheet="Other people"))
     refused_result = connector.run("import", path, "--base-name", "News", "--sheet", "People")
-    assert (refused_result.code, "has no sheet People; its sheets: Other people" in refused_result.stderr) == (2, True)
+    assert (refused_result.exit_code, "has no sheet People; its sheets: Other people" in refused_result.stderr) == (
+        2,
+        True,
+    )
     assert connector.run_json("import", path, "--base-name", "News", "--sheet", "Other people").rows["created"] == 2
     job = write_job(tmp_path, "path: a.xlsx, format: excel, sheet: 1")
     assert connector.run_json("sync", job).rows == {"read": 3, "invalid": 1, "exists": 2}

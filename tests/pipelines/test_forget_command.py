@@ -39,7 +39,7 @@ def forget(connector: Connector, *arguments: str | Path) -> CommandResult:
     return connector.run_json("forget", *arguments, environ={"CONNECTOR_TOKEN": None})
 
 
-def list_forgotten(result: CommandResult) -> list[int | None]:
+def list_forgotten_base_ids(result: CommandResult) -> list[int | None]:
     """Return the ids of the bases in which the identity was forgotten."""
     return [base["id"] for base in result.report["bases"]]
 
@@ -48,9 +48,13 @@ def list_forgotten(result: CommandResult) -> list[int | None]:
 def test_a_settled_or_held_subscriber_is_forgotten(connector: Connector, state: State) -> None:
     add_entries(connector, (NEWS_BASE, state))
     result = forget(connector, " Ann@X.ORG ")
-    assert (result.code, result.report["status"], result.report["bases"]) == (0, "ok", [{"id": 7, "name": "News"}])
+    assert (result.exit_code, result.report["status"], result.report["bases"]) == (0, "ok", [{"id": 7, "name": "News"}])
     second_result = forget(connector, ANN)
-    assert (second_result.code, second_result.report["status"], second_result.report["forgotten"]) == (1, "partial", 0)
+    assert (second_result.exit_code, second_result.report["status"], second_result.report["forgotten"]) == (
+        1,
+        "partial",
+        0,
+    )
     assert second_result.report["messages"][0].startswith("The ledger has no entry of this identity in the account ")
 
 
@@ -60,24 +64,24 @@ def test_a_subscriber_with_an_unresolved_create_is_forgotten_only_in_other_bases
 ) -> None:
     add_entries(connector, (NEWS_BASE, State.CONFIRMED), (SHOP_BASE, state), ((9, None), State.HELD))
     refused_result = forget(connector, ANN)
-    assert (refused_result.code, refused_result.report["forgotten"], refused_result.report["bases"]) == (1, 0, [])
+    assert (refused_result.exit_code, refused_result.report["forgotten"], refused_result.report["bases"]) == (1, 0, [])
     assert "may be in the service (Shop)" in refused_result.report["messages"][0]
     assert "connector retry" in refused_result.report["messages"][0]
-    assert list_forgotten(forget(connector, ANN, "--base-id", "7")) == [7]
-    assert list_forgotten(forget(connector, ANN, "--base-id", "9")) == [9]
+    assert list_forgotten_base_ids(forget(connector, ANN, "--base-id", "7")) == [7]
+    assert list_forgotten_base_ids(forget(connector, ANN, "--base-id", "9")) == [9]
 
 
 def test_a_subscriber_is_forgotten_in_every_base_unless_an_option_names_a_base(connector: Connector) -> None:
     add_entries(connector, (NEWS_BASE, State.CONFIRMED), ((8, None), State.CONFIRMED), ((9, None), State.CONFIRMED))
     add_entries(connector, (NEWS_BASE, State.CONFIRMED), account="abroad")
     refused_result = forget(connector, ANN, "--base-name", "Nowhere")
-    assert (refused_result.code, "Bases in the ledger: News (id 7), base 8, base 9" in refused_result.stderr) == (
+    assert (refused_result.exit_code, "Bases in the ledger: News (id 7), base 8, base 9" in refused_result.stderr) == (
         2,
         True,
     ), refused_result.stderr
-    assert list_forgotten(forget(connector, ANN, "--base-name", "News")) == [7]
+    assert list_forgotten_base_ids(forget(connector, ANN, "--base-name", "News")) == [7]
     result = forget(connector, ANN)
-    assert (result.report["forgotten"], list_forgotten(result)) == (2, [8, 9])
+    assert (result.report["forgotten"], list_forgotten_base_ids(result)) == (2, [8, 9])
     job = connector.folder / "job.yaml"
     write_addresses(connector.folder / "people.csv", 1)
     last_keys = "source: {file: {path: people.csv}}\nsubscriber: {base: {name: News}}\n"
@@ -95,13 +99,13 @@ def import_ann(connector: Connector) -> CommandResult:
 def test_the_next_run_looks_up_a_forgotten_subscriber_and_creates_an_erased_subscriber(connector: Connector) -> None:
     import_ann(connector)
     requests = connector.sandbox.stats()["requests"]
-    assert forget(connector, ANN, "--identity", "client_user_id").code == 1
+    assert forget(connector, ANN, "--identity", "client_user_id").exit_code == 1
     result = forget(connector, ANN)
-    assert (result.code, result.report["forgotten"]) == (0, 1)
+    assert (result.exit_code, result.report["forgotten"]) == (0, 1)
     assert ANN not in result.stdout + result.stderr
     assert connector.sandbox.stats()["requests"] == requests
     assert import_ann(connector).rows == {"read": 2, "exists": 2}  # the service still has both subscribers
-    assert [forget(connector, identity).code for identity in (ANN, "b@x.org")] == [0, 0]
+    assert [forget(connector, identity).exit_code for identity in (ANN, "b@x.org")] == [0, 0]
     connector.sandbox.reset()  # now the service has erased both subscribers
     connector.sandbox.seed(1, base_name="News")
     assert import_ann(connector).rows == {"read": 2, "created": 2}

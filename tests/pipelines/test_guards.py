@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipelines.conftest import (
-    INTO_NEWS,
+    NEWS_IMPORT_OPTIONS,
     CommandResult,
     Connector,
     count_stored_emails,
@@ -48,7 +48,7 @@ def add_people(folder: Path, *person_numbers: int) -> None:
 def has_guard_stopped_run(result: CommandResult, expected_text: str) -> bool:
     """Return whether a guard with this message ended the run before its first create."""
     message = result.report["messages"][0]
-    assert (result.code, result.report["status"]) == (3, "aborted"), result.report
+    assert (result.exit_code, result.report["status"]) == (3, "aborted"), result.report
     assert "Nothing was sent, and no cursor has moved" in message
     return expected_text in message and not result.rows.get("created")
 
@@ -63,7 +63,7 @@ def test_more_invalid_rows_than_allowed_stop_the_run(connector: Connector, tmp_p
     assert count_creates(connector.sandbox) == 0
     write_people(tmp_path, 90, *INVALID_ROWS[:10])
     second_result = connector.run_json("sync", job)
-    assert (second_result.code, second_result.rows) == (1, {"read": 100, "invalid": 10, "created": 90})
+    assert (second_result.exit_code, second_result.rows) == (1, {"read": 100, "invalid": 10, "created": 90})
     rejected_row_numbers = [row["_row"] for row in read_rejects(second_result)]
     assert rejected_row_numbers == [str(index) for index in range(92, 102)], (
         "the rejects have each row once, although the survey also reads the rows"
@@ -76,7 +76,7 @@ def test_a_guard_stops_a_run_of_few_rows_only_if_all_of_ten_rows_are_invalid(
     job = write_job(tmp_path, "guard: {max_invalid: 5%}")
     for valid_count, invalid_count in ((4, 1), (0, 9)):
         write_people(tmp_path, valid_count, *INVALID_ROWS[:invalid_count])
-        assert connector.run_json("sync", job).code == 1
+        assert connector.run_json("sync", job).exit_code == 1
     write_people(tmp_path, 0, *INVALID_ROWS[:10])
     assert has_guard_stopped_run(connector.run_json("sync", job), "guard.max_invalid: 10 of 10 rows are invalid")
 
@@ -87,7 +87,7 @@ def test_more_creates_than_allowed_stop_the_run_and_existing_rows_do_not_count(
     job = write_job(tmp_path, "guard: {max_creates: 3}")
     write_people(tmp_path, 4)
     plan_result = plan(connector, job)
-    assert (plan_result.code, plan_result.rows) == (3, {"read": 4, "created": 4})
+    assert (plan_result.exit_code, plan_result.rows) == (3, {"read": 4, "created": 4})
     for result in (plan_result, connector.run_json("sync", job)):
         assert "guard.max_creates: 4 subscribers would be created, and 3 are allowed" in result.stderr
     assert count_creates(connector.sandbox) == 0
@@ -121,7 +121,7 @@ def test_a_source_without_rows_stops_the_run_unless_the_source_has_a_cursor(
 ) -> None:
     add_people(tmp_path, 1)
     text = SQL_JOB.replace("SOURCE", 'query: "select * from people where number > 1"')
-    assert connector.run_json("sync", write_job(tmp_path, text=text)).code == 0
+    assert connector.run_json("sync", write_job(tmp_path, text=text)).exit_code == 0
     assert has_guard_stopped_run(
         connector.run_json("sync", write_job(tmp_path, "guard: {}", text=text)), "the source is empty"
     )
@@ -129,7 +129,7 @@ def test_a_source_without_rows_stops_the_run_unless_the_source_has_a_cursor(
     job = write_job(tmp_path, "guard: {}", text=SQL_JOB.replace("SOURCE", query))
     assert connector.run_json("sync", job).rows == {"read": 1, "created": 1}
     unchanged_result = connector.run_json("sync", job)  # no row is newer than the cursor
-    assert (unchanged_result.code, unchanged_result.rows) == (0, {})
+    assert (unchanged_result.exit_code, unchanged_result.rows) == (0, {})
 
 
 def test_the_cursor_moves_only_if_no_guard_stops_the_run(connector: Connector, tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_guard_surveys_standard_input_before_the_load(connector: Connector, tm
     job = write_job(tmp_path, "guard: {max_creates: 2}")
     csv_text = "email,name\na@x.org,A\nb@x.org,B\n"
     result = connector.run_json("import", "-", "--job", job, stdin=csv_text)
-    assert (result.code, result.rows) == (0, {"read": 2, "created": 2}), result.stderr
+    assert (result.exit_code, result.rows) == (0, {"read": 2, "created": 2}), result.stderr
     second_result = connector.run_json(
         "import", "-", "--job", job, stdin=csv_text + "c@x.org,C\nd@x.org,D\ne@x.org,E\n"
     )
@@ -169,7 +169,7 @@ def test_more_rejections_than_allowed_end_the_run_during_the_load(connector: Con
     )
     job = write_job(tmp_path, "guard: {max_rejected: 10%}", text=JOB.replace("200ms", "200ms, max_concurrency: 4"))
     result = connector.run_json("sync", job)
-    assert (result.code, result.report["status"]) == (3, "aborted")
+    assert (result.exit_code, result.report["status"]) == (3, "aborted")
     assert "guard.max_rejected" in result.report["messages"][0]
     assert 0 < result.rows["rejected"] < 100
     assert result.rows["unsent"] > 500
@@ -179,22 +179,22 @@ def test_more_rejections_than_allowed_end_the_run_during_the_load(connector: Con
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
-@pytest.mark.parametrize(("created_count", "code"), [(0, 3), (1, 1)])
+@pytest.mark.parametrize(("created_count", "exit_code"), [(0, 3), (1, 1)])
 def test_rejections_of_few_rows_end_the_run_only_if_all_rows_are_rejected(
-    connector: Connector, tmp_path: Path, created_count: int, code: int
+    connector: Connector, tmp_path: Path, created_count: int, exit_code: int
 ) -> None:
     connector.sandbox.switch(required="FirstName")
     rows = (f"p{index}@x.org,{'Ann' if index < created_count else ''}" for index in range(10))
     write_csv(tmp_path / "people.csv", "email,name", *rows)
     result = connector.run_json("sync", write_job(tmp_path, "guard: {max_rejected: 5%}"))
-    assert (result.code, result.rows["rejected"]) == (code, 10 - created_count)
+    assert (result.exit_code, result.rows["rejected"]) == (exit_code, 10 - created_count)
 
 
 def test_a_refused_create_that_took_effect_is_not_counted_as_rejected(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(created_422=1)
     write_people(tmp_path, 12)
     result = connector.run_json("sync", write_job(tmp_path, "guard: {max_rejected: 10%}"))
-    assert (result.code, result.rows) == (0, {"read": 12, "created": 12}), result.stderr
+    assert (result.exit_code, result.rows) == (0, {"read": 12, "created": 12}), result.stderr
 
 
 def test_rows_that_a_source_gets_after_its_survey_are_not_loaded(connector: Connector, tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_rows_that_a_source_gets_after_its_survey_are_not_loaded(connector: Conn
         write_people(tmp_path, 50)
         sandbox.switch(latency_ms=0)
         result = wait_for_result(process)
-    assert (result.code, result.rows) == (0, {"read": 5, "created": 5}), result.stderr
+    assert (result.exit_code, result.rows) == (0, {"read": 5, "created": 5}), result.stderr
     assert sandbox.truth()["subscribers"] == 5
 
 
@@ -214,7 +214,7 @@ def test_a_stopped_run_records_no_values_of_its_rows(connector: Connector, tmp_p
     """If the values were recorded, all rows would count as changed when the correct source is read."""
     write_people(tmp_path, 3)
     job = write_job(tmp_path, "guard: {max_creates: 1}")
-    create_elsewhere(connector, tmp_path / "people.csv", *INTO_NEWS, "--map", "first_name=name")
+    create_elsewhere(connector, tmp_path / "people.csv", *NEWS_IMPORT_OPTIONS, "--map", "first_name=name")
     write_csv(tmp_path / "people.csv", "email,name", *(f"p{index}@x.org,Wrong" for index in range(6)))
     assert has_guard_stopped_run(connector.run_json("sync", job), "guard.max_creates: 3 subscribers would be created")
     write_people(tmp_path, 3)
@@ -256,19 +256,19 @@ def test_a_survey_that_cannot_write_its_rejects_ends_the_run(connector: Connecto
     create_count = count_creates(connector.sandbox)
     write_people(tmp_path, 2, "bob@x.org,")
     result = connector.run_json("sync", job)
-    assert (result.code, result.rows) == (3, {"read": 3, "exists": 1, "rejected": 1, "unsent": 1})
+    assert (result.exit_code, result.rows) == (3, {"read": 3, "exists": 1, "rejected": 1, "unsent": 1})
     assert "rejects file" in result.report["messages"][0]
     assert count_creates(connector.sandbox) == create_count
 
 
 def test_only_a_run_that_a_guard_ends_reports_uncompared_rows(connector: Connector, tmp_path: Path) -> None:
     write_people(tmp_path, 10)
-    create_elsewhere(connector, tmp_path / "people.csv", *INTO_NEWS, "--map", "first_name=name")
+    create_elsewhere(connector, tmp_path / "people.csv", *NEWS_IMPORT_OPTIONS, "--map", "first_name=name")
     write_people(tmp_path, 30)
     expected_text = "some rows count as existing without a comparison of their values"
     result = connector.run_json("sync", write_job(tmp_path, "guard: {max_creates: 5}"))
     assert has_guard_stopped_run(result, "guard.max_creates: 20 subscribers would be created")
     assert expected_text in result.stderr
     result = connector.run_json("sync", write_job(tmp_path, "guard: {}"))  # the load after the survey compares the rows
-    assert (result.code, result.rows) == (0, {"read": 30, "exists": 10, "created": 20})
+    assert (result.exit_code, result.rows) == (0, {"read": 30, "exists": 10, "created": 20})
     assert "comparison" not in result.stderr + result.stdout

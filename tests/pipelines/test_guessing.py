@@ -25,8 +25,8 @@ def guess_columns(**columns: list[str]) -> dict[str, GuessedField]:
 
 def guess_field_of_column(header: str, cells: list[str]) -> GuessedField | None:
     """Return the guess about a column beside a column of addresses."""
-    guesses = guess_columns(email=(EMAILS * len(cells))[: len(cells)], **{header: cells})
-    return next((guessed_field for name, guessed_field in guesses.items() if name != "email"), None)
+    guessed_fields = guess_columns(email=(EMAILS * len(cells))[: len(cells)], **{header: cells})
+    return next((guessed_field for name, guessed_field in guessed_fields.items() if name != "email"), None)
 
 
 @pytest.mark.parametrize(
@@ -81,16 +81,16 @@ def test_a_column_of_other_values_is_not_mapped(header: str, cells: list[str]) -
 
 
 def test_addresses_are_found_under_any_header() -> None:
-    guesses = guess_columns(Kontakt=[*EMAILS, "none"], Plan=["a"] * 5)
-    assert list(guesses) == ["email"]
-    assert (guesses["email"].rule.column, guesses["email"].confidence) == ("Kontakt", "likely")
-    assert guesses["email"].reason == "by its cells; 4 of 5 cells fit"
-    assert guesses["email"].samples == tuple(EMAILS[:3])
+    guessed_fields = guess_columns(Kontakt=[*EMAILS, "none"], Plan=["a"] * 5)
+    assert list(guessed_fields) == ["email"]
+    assert (guessed_fields["email"].rule.column, guessed_fields["email"].confidence) == ("Kontakt", "likely")
+    assert guessed_fields["email"].reason == "by its cells; 4 of 5 cells fit"
+    assert guessed_fields["email"].samples == tuple(EMAILS[:3])
 
 
 def test_cells_overrule_a_header_that_they_contradict() -> None:
-    guesses = guess_columns(Email=["yes", "no", "yes", "no"], Kontakt=EMAILS)
-    assert (guesses["email"].rule.column, guesses["email"].confidence) == ("Kontakt", "likely")
+    guessed_fields = guess_columns(Email=["yes", "no", "yes", "no"], Kontakt=EMAILS)
+    assert (guessed_fields["email"].rule.column, guessed_fields["email"].confidence) == ("Kontakt", "likely")
     assert guess_columns(Email=["yes", "no"])["email"].confidence == "unsure"
 
 
@@ -128,9 +128,9 @@ RULE_STRATEGY = (
 )
 
 
-def write_draft(guesses: list[GuessedField], unmapped_columns: list[str], name: str = "x") -> str:
+def write_draft(guessed_fields: list[GuessedField], unmapped_columns: list[str], name: str = "x") -> str:
     source = [("file", ""), ("path", "a.csv")]
-    return draft_job(name, "job.yaml", source, ("id", "7"), "email", guesses, unmapped_columns)
+    return draft_job(name, "job.yaml", source, ("id", "7"), "email", guessed_fields, unmapped_columns)
 
 
 def load_mapping(text: str) -> FieldMapping:
@@ -147,18 +147,18 @@ def load_mapping(text: str) -> FieldMapping:
 @example("${A}", ColumnRule(template="{{ row['a\\\\'] }}"), '"', ["#", "a: b", "\x85\u2028\x7f"])
 @given(TEXT_STRATEGY, RULE_STRATEGY, TEXT_STRATEGY, st.lists(TEXT_STRATEGY, max_size=2))
 def test_a_drafted_job_with_any_headers_is_read_back_unchanged(
-    email: str, rule: ColumnRule, tag: str, unmapped_columns: list[str]
+    email_column: str, rule: ColumnRule, tag_column: str, unmapped_columns: list[str]
 ) -> None:
     rules = {
-        "email": ColumnRule(column=email),
+        "email": ColumnRule(column=email_column),
         "first_name": rule,
-        "tags": ColumnRule(column=tag, split="|"),
-        "birthday": ColumnRule(column=tag, format=("%d.%m.%Y",)),
+        "tags": ColumnRule(column=tag_column, split="|"),
+        "birthday": ColumnRule(column=tag_column, format=("%d.%m.%Y",)),
     }
-    guesses = [
+    guessed_fields = [
         GuessedField(name, field_rule, "likely", "by its header", ("secret",)) for name, field_rule in rules.items()
     ]
-    text = write_draft(guesses, unmapped_columns)
+    text = write_draft(guessed_fields, unmapped_columns)
     assert load_mapping(text) == FieldMapping(rules)
     assert "secret" not in text
 

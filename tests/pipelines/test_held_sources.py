@@ -33,15 +33,15 @@ _CONNECTION_COUNT_QUERIES = {
 
 
 @contextmanager
-def open_impatient(kind: str) -> Iterator[Database]:
+def open_impatient_database(database_kind: str) -> Iterator[Database]:
     """Open a database with rows. It soon closes the connection of a client that holds a result without reading."""
-    with DATABASE_OPENERS[kind]() as database:
-        if kind == "postgresql":
+    with DATABASE_OPENERS[database_kind]() as database:
+        if database_kind == "postgresql":
             name = database.url.rpartition("/")[2].partition("?")[0]
             database.run(f"alter database {name} set idle_in_transaction_session_timeout = '{DATABASE_TIMEOUT_S}s'")
         database.run(
             "create table customers (email varchar(80), is_active boolean)",
-            f"insert into customers {_SERIES_QUERIES[kind].format(number=PEOPLE_COUNT)}",
+            f"insert into customers {_SERIES_QUERIES[database_kind].format(number=PEOPLE_COUNT)}",
         )
         yield database
 
@@ -50,12 +50,12 @@ def count_readers(database: Database) -> int:
     """Return the number of other connections to the database, or of processes that have the file of SQLite open."""
     if database.kind == "sqlite":
         path = database.url.removeprefix("sqlite:///")
-        return sum(_has_open(process, path) for process in Path("/proc").glob("[0-9]*"))
+        return sum(_has_file_open(process, path) for process in Path("/proc").glob("[0-9]*"))
     with database.begin() as connection:
         return int(connection.exec_driver_sql(_CONNECTION_COUNT_QUERIES[database.kind]).scalar_one())
 
 
-def _has_open(process: Path, path: str) -> bool:
+def _has_file_open(process: Path, path: str) -> bool:
     try:
         return any(os.path.realpath(link) == path for link in (process / "fd").iterdir())
     except OSError:
@@ -76,20 +76,20 @@ def write_job(folder: Path, database: Database, guard_keys: str = "") -> Path:
 
 
 @pytest.mark.parametrize(
-    ("kind", "guard_keys"), [("mariadb", ""), ("postgresql", ""), ("sqlite", "guard: {max_invalid: 10%}\n")]
+    ("database_kind", "guard_keys"), [("mariadb", ""), ("postgresql", ""), ("sqlite", "guard: {max_invalid: 10%}\n")]
 )
 def test_a_slow_load_holds_no_connection_and_no_lock(
-    connector: Connector, tmp_path: Path, kind: str, guard_keys: str
+    connector: Connector, tmp_path: Path, database_kind: str, guard_keys: str
 ) -> None:
-    with open_impatient(kind) as database:
+    with open_impatient_database(database_kind) as database:
         job = write_job(tmp_path, database, guard_keys)
         with connector.start("sync", job, "--output", "json") as process:
             wait_for(lambda: has_stored_subscribers(connector.sandbox, 5) or process.poll() is not None)
             assert count_readers(database) == 0
-            slowest_s = 0.0
+            longest_update_s = 0.0
             while process.poll() is None and not has_stored_subscribers(connector.sandbox, PEOPLE_COUNT):
                 started_at = time.monotonic()
-                if kind == "sqlite":  # another program does not wait for a lock at all
+                if database_kind == "sqlite":  # another program does not wait for a lock at all
                     with (
                         closing(
                             sqlite3.connect(database.url.removeprefix("sqlite:///"), timeout=0)
@@ -99,16 +99,16 @@ def test_a_slow_load_holds_no_connection_and_no_lock(
                         other_connection.execute("update customers set is_active = 1")
                 else:
                     database.run("update customers set is_active = true")
-                slowest_s = max(slowest_s, time.monotonic() - started_at)
+                longest_update_s = max(longest_update_s, time.monotonic() - started_at)
                 time.sleep(0.05)
             result = wait_for_result(process)
-        assert (result.code, result.rows) == (0, {"read": PEOPLE_COUNT, "created": PEOPLE_COUNT}), result.stderr
+        assert (result.exit_code, result.rows) == (0, {"read": PEOPLE_COUNT, "created": PEOPLE_COUNT}), result.stderr
         assert set(count_stored_emails(connector.sandbox).values()) == {1}
-        print(f"{kind}: the slowest UPDATE took {slowest_s:.3f} s")
+        print(f"{database_kind}: the slowest UPDATE took {longest_update_s:.3f} s")
 
 
 def test_a_campaign_closes_its_source_before_the_first_email(connector: Connector, tmp_path: Path) -> None:
-    with open_impatient("postgresql") as database:
+    with open_impatient_database("postgresql") as database:
         job = write_job(tmp_path, database)
         text = job.read_text(encoding="utf-8").partition("subscriber:")[0]
         mail = (
@@ -120,12 +120,12 @@ def test_a_campaign_closes_its_source_before_the_first_email(connector: Connecto
             wait_for(lambda: connector.sandbox.stats()["emails"] > 0 or process.poll() is not None)
             assert count_readers(database) == 0
             result = wait_for_result(process)
-        assert (result.code, result.rows) == (0, {"read": PEOPLE_COUNT, "sent": PEOPLE_COUNT}), result.stderr
+        assert (result.exit_code, result.rows) == (0, {"read": PEOPLE_COUNT, "sent": PEOPLE_COUNT}), result.stderr
 
 
 def test_a_reconciliation_holds_no_source_while_it_reads_the_list(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.seed(3_000, base_id=7)
-    with open_impatient("sqlite") as database:
+    with open_impatient_database("sqlite") as database:
         job = write_job(tmp_path, database)
         connector.sandbox.switch(latency_ms=400)
         with connector.start("reconcile", job, "--output", "json") as process:

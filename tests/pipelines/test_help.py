@@ -35,7 +35,7 @@ OPTIONS = {
 @pytest.mark.parametrize("path", COMMANDS_BY_PATH)
 def test_each_help_is_ascii_fits_80_columns_and_is_in_the_reference(connector: Connector, path: str) -> None:
     result = connector.run(*path.split()[1:], "--help", environ={"COLUMNS": "80"})
-    assert result.code == 0
+    assert result.exit_code == 0
     assert [line for line in result.stdout.splitlines() if len(line) > 80 or not line.isascii()] == []
     assert f"## {path}\n\n```text\n{result.stdout}```\n" in REFERENCE_PATH.read_text("utf-8")
 
@@ -85,11 +85,11 @@ def test_a_shared_option_has_one_help_text(option_name: str) -> None:
 @pytest.mark.parametrize("arguments", ["--json status", "--output=json status", "--quiet --json status"])
 def test_options_of_the_output_may_precede_the_command(connector: Connector, arguments: str) -> None:
     result = connector.run(*arguments.split())
-    assert (result.code, result.report["runs"]) == (0, [])
-    assert connector.run("--report", "status", "-vv", "status").code == 0
+    assert (result.exit_code, result.report["runs"]) == (0, [])
+    assert connector.run("--report", "status", "-vv", "status").exit_code == 0
     assert (connector.folder / "status").read_text(encoding="utf-8").startswith("{")
     second_result = connector.run("--quiet", "ledger", "--json", "backup", "copy.db")
-    assert (second_result.code, second_result.report["status"]) == (3, "aborted")
+    assert (second_result.exit_code, second_result.report["status"]) == (3, "aborted")
     refused_result = connector.run("--json", "sync", "nowhere.yaml")
     assert (refused_result.is_refused, refused_result.report["status"]) == (True, "usage")
 
@@ -100,11 +100,11 @@ def test_options_of_the_output_may_precede_the_command(connector: Connector, arg
 )
 def test_an_option_that_the_command_lacks_is_refused(connector: Connector, arguments: str, expected_text: str) -> None:
     result = connector.run(*arguments.split())
-    assert (result.code, expected_text in result.stderr) == (2, True), result.stderr
+    assert (result.exit_code, expected_text in result.stderr) == (2, True), result.stderr
 
 
 @pytest.mark.parametrize("arguments", ["", "--json", "--report", "--report a.json"])
 def test_options_without_a_command_show_the_help(connector: Connector, arguments: str) -> None:
     result = connector.run(*arguments.split())
-    assert result.code == 2
+    assert result.exit_code == 2
     assert "Load:" in result.stderr

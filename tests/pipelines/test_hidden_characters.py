@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from connector.texts import make_visible
-from tests.pipelines.conftest import INTO_NEWS, CommandResult, Connector, write_csv
+from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, CommandResult, Connector, write_csv
 
 HIDDEN_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029]")
 RED_SEQUENCE, TITLE_SEQUENCE, C1_SEQUENCE, RIGHT_TO_LEFT = "\x1b[31m", "\x1b]0;title\x07", "\x9b2J", "\u202egpj"
@@ -15,7 +15,7 @@ FILE_NAME = f"people {RED_SEQUENCE}{TITLE_SEQUENCE}{C1_SEQUENCE}{RIGHT_TO_LEFT}.
 
 
 @pytest.fixture
-def people(tmp_path: Path) -> Path:
+def people_path(tmp_path: Path) -> Path:
     header = f"email,{RED_SEQUENCE}note{C1_SEQUENCE}{RIGHT_TO_LEFT}\u2067"
     return write_csv(tmp_path / FILE_NAME, header, "ann@example.com,a", f"nobody{TITLE_SEQUENCE}{RED_SEQUENCE},b")
 
@@ -24,30 +24,32 @@ def has_no_hidden_characters(result: CommandResult) -> bool:
     return HIDDEN_CHARACTERS.search(result.stdout + result.stderr) is None
 
 
-def test_no_command_writes_hidden_characters_to_the_terminal(connector: Connector, people: Path) -> None:
-    import_result = connector.run("import", people, *INTO_NEWS, "-vv")
-    assert (import_result.code, has_no_hidden_characters(import_result)) == (1, True)
+def test_no_command_writes_hidden_characters_to_the_terminal(connector: Connector, people_path: Path) -> None:
+    import_result = connector.run("import", people_path, *NEWS_IMPORT_OPTIONS, "-vv")
+    assert (import_result.exit_code, has_no_hidden_characters(import_result)) == (1, True)
     assert "\\x1b[31mnote\\x9b2J\\u202egpj\\u2067" in import_result.stderr
     run_id = next(iter((connector.folder / "state" / "runs").glob("*.json"))).stem
     commands: tuple[tuple[str | Path, ...], ...] = (
         ("status",),
         ("status", run_id),
-        ("plan", people, *INTO_NEWS),
-        ("validate", people, *INTO_NEWS),
-        ("import", people, *INTO_NEWS, "--log-format", "json", "-vv"),
-        ("import", people, *INTO_NEWS, "--map", f"email={RED_SEQUENCE}mail"),
-        ("import", f"{RED_SEQUENCE}{C1_SEQUENCE}missing.csv", *INTO_NEWS),
-        ("import", people, f"--{RED_SEQUENCE}option"),
+        ("plan", people_path, *NEWS_IMPORT_OPTIONS),
+        ("validate", people_path, *NEWS_IMPORT_OPTIONS),
+        ("import", people_path, *NEWS_IMPORT_OPTIONS, "--log-format", "json", "-vv"),
+        ("import", people_path, *NEWS_IMPORT_OPTIONS, "--map", f"email={RED_SEQUENCE}mail"),
+        ("import", f"{RED_SEQUENCE}{C1_SEQUENCE}missing.csv", *NEWS_IMPORT_OPTIONS),
+        ("import", people_path, f"--{RED_SEQUENCE}option"),
         (f"{RED_SEQUENCE}{RIGHT_TO_LEFT}",),
         ("sync", f"{RED_SEQUENCE}job.yaml"),
-        ("init", people),
+        ("init", people_path),
     )
     for command in commands:
         assert has_no_hidden_characters(connector.run(*command)), command
 
 
-def test_json_and_pages_have_hidden_characters_as_escapes(connector: Connector, people: Path, tmp_path: Path) -> None:
-    result = connector.run_json("import", people, *INTO_NEWS, "--report", tmp_path / "run.html")
+def test_json_and_pages_have_hidden_characters_as_escapes(
+    connector: Connector, people_path: Path, tmp_path: Path
+) -> None:
+    result = connector.run_json("import", people_path, *NEWS_IMPORT_OPTIONS, "--report", tmp_path / "run.html")
     assert has_no_hidden_characters(result)
     assert json.loads(result.stdout)["job"] == make_visible(FILE_NAME.removesuffix(".csv"))
     page = (tmp_path / "run.html").read_text(encoding="utf-8")
@@ -58,9 +60,9 @@ def test_json_and_pages_have_hidden_characters_as_escapes(connector: Connector, 
 
 
 def test_messages_of_the_service_are_shown_with_escapes(connector: Connector, tmp_path: Path) -> None:
-    people = write_csv(tmp_path / "people.csv", "email", f"ann{RED_SEQUENCE}@example.com", "bob@example.com")
+    people_path = write_csv(tmp_path / "people.csv", "email", f"ann{RED_SEQUENCE}@example.com", "bob@example.com")
     connector.sandbox.switch(
         blocked_from=1, blocked_creates=1, blocked_status=401, blocked_words=f"{RED_SEQUENCE}{RIGHT_TO_LEFT} no"
     )
-    result = connector.run("import", people, *INTO_NEWS, "-v")
+    result = connector.run("import", people_path, *NEWS_IMPORT_OPTIONS, "-v")
     assert (has_no_hidden_characters(result), "\\u202egpj no" in result.stderr) == (True, True)

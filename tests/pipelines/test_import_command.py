@@ -10,7 +10,7 @@ import pytest
 
 from connector.runs.rejects import ADDED_COLUMNS
 from tests.pipelines.conftest import (
-    INTO_NEWS,
+    NEWS_IMPORT_OPTIONS,
     Connector,
     count_stored_emails,
     list_stored_subscribers,
@@ -47,14 +47,14 @@ def test_an_import_of_valid_rows_prints_one_json_object_and_ends_with_exit_code_
     connector: Connector, tmp_path: Path
 ) -> None:
     result = connector.import_file(write_addresses(tmp_path / "people.csv", 30))
-    assert result.code == 0
+    assert result.exit_code == 0
     assert result.report.keys() >= REPORT_KEYS
     assert list(result.report["rows"]) == ROW_KEYS
     assert result.rows == {"read": 30, "created": 30}
     assert result.report["status"] == "ok"
     assert result.report["requests"]["create"] == {"sent": 30, "retried": 0, "limited": 0, "failed": 0}
     second_result = connector.import_file(tmp_path / "people.csv")
-    assert (second_result.code, second_result.rows) == (0, {"read": 30, "exists": 30})
+    assert (second_result.exit_code, second_result.rows) == (0, {"read": 30, "exists": 30})
     assert second_result.report["requests"]["list"]["sent"] == 1
     assert sum(count_stored_emails(connector.sandbox).values()) == 30
 
@@ -63,23 +63,23 @@ def test_each_row_of_a_file_with_faults_has_one_outcome_and_its_faults_in_the_re
     connector: Connector, tmp_path: Path
 ) -> None:
     result = connector.import_file(write_csv(tmp_path / "people.csv", *INVALID_LINES))
-    assert result.code == 1
+    assert result.exit_code == 1
     assert result.report["status"] == "partial"
     assert result.rows == {"read": 7, "invalid": 3, "duplicate": 2, "created": 2}
     assert count_stored_emails(connector.sandbox) == {"ann@example.com": 1, "eve@example.com": 1}
     path = Path(result.report["rejects_file"])
     assert path.stat().st_mode & 0o777 == 0o600
     with path.open(encoding="utf-8", newline="") as file:
-        rejects = list(csv.DictReader(file))
-    assert list(rejects[0]) == [*INVALID_LINES[0].split(","), *ADDED_COLUMNS]
-    faults_by_row = {row["_row"]: (row["_outcome"], row["_field"], row["Colour"]) for row in rejects}
+        reject_rows = list(csv.DictReader(file))
+    assert list(reject_rows[0]) == [*INVALID_LINES[0].split(","), *ADDED_COLUMNS]
+    faults_by_row = {row["_row"]: (row["_outcome"], row["_field"], row["Colour"]) for row in reject_rows}
     assert faults_by_row == {
         "3": ("invalid", "email", "blue"),
         "4": ("invalid", "email; birthday", ""),
         "5": ("invalid", "", ""),
         "7": ("duplicate", "email", ""),
     }
-    reject = next(row for row in rejects if row["_row"] == "5")
+    reject = next(row for row in reject_rows if row["_row"] == "5")
     assert reject["_raw"] == "dan@example.com,Dan"
     assert "line 5" in reject["_message"]
     for expected_text in ("1 zip code is not a plain number", "columns not used: Colour"):
@@ -131,9 +131,9 @@ def test_a_rejects_file_is_not_read_in_the_file_format_of_the_job(connector: Con
     path.write_bytes("Adresse;Prénom\na@x.org;Zoë\nb@;Noë\n".encode("cp1252"))
     first_result = connector.run_json("import", path, "--job", job)
     assert first_result.rows == {"read": 2, "created": 1, "invalid": 1}
-    rejects = Path(first_result.report["rejects_file"])
-    rejects.write_text(rejects.read_text(encoding="utf-8").replace("b@,", "b@x.org,"), encoding="utf-8")
-    assert connector.run_json("import", rejects, "--job", job).rows == {"read": 1, "created": 1}
+    rejects_path = Path(first_result.report["rejects_file"])
+    rejects_path.write_text(rejects_path.read_text(encoding="utf-8").replace("b@,", "b@x.org,"), encoding="utf-8")
+    assert connector.run_json("import", rejects_path, "--job", job).rows == {"read": 1, "created": 1}
 
 
 def test_only_the_owner_can_read_the_report_file(connector: Connector, tmp_path: Path) -> None:
@@ -147,8 +147,8 @@ def test_only_the_owner_can_read_the_report_file(connector: Connector, tmp_path:
 @pytest.mark.parametrize("name", ["x[red] [bold].csv", "b\udcff.csv"])
 def test_a_file_may_have_any_name(connector: Connector, tmp_path: Path, name: str) -> None:
     path = write_csv(tmp_path / name, "email", "a@x.org", "nobody")
-    result = connector.run("import", path, *INTO_NEWS)
-    assert result.code == 1
+    result = connector.run("import", path, *NEWS_IMPORT_OPTIONS)
+    assert result.exit_code == 1
     assert path.stem.encode("utf-8", "backslashreplace").decode() in result.stdout
     assert connector.import_file(path).rows == {"read": 2, "exists": 1, "invalid": 1}
 
@@ -157,7 +157,7 @@ def test_rejects_that_cannot_be_written_end_the_run(connector: Connector, tmp_pa
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "rejects").write_text("in the way", encoding="utf-8")
     result = connector.import_file(write_csv(tmp_path / "people.csv", "email", "a@x.org", "nobody"))
-    assert (result.code, result.report["status"]) == (3, "aborted")
+    assert (result.exit_code, result.report["status"]) == (3, "aborted")
     assert "rejects" in result.stderr
 
 
@@ -167,6 +167,6 @@ def test_rows_with_an_uncertain_encoding_are_invalid_until_the_encoding_is_given
     path = tmp_path / "people.csv"
     path.write_bytes("email,first name\nann@x.org,Ann\nben@x.org,Søren\n".encode("cp850"))
     result = connector.import_file(path)
-    assert (result.code, result.rows) == (1, {"read": 2, "created": 1, "invalid": 1})
+    assert (result.exit_code, result.rows) == (1, {"read": 2, "created": 1, "invalid": 1})
     assert any("not certain" in message and "may be in cp850" in message for message in result.report["messages"])
     assert connector.import_file(path, "--encoding", "cp850").rows == {"read": 2, "exists": 1, "created": 1}

@@ -16,7 +16,7 @@ subscriber: {{base: {base}, fields: {{email: email, is_active: active}}}}
 load: {{quiet_period: 200ms{load_keys}}}
 {suppress_key}
 """
-MANY_OTHER_PEOPLE = 1_500
+LARGE_OTHER_PERSON_COUNT = 1_500
 """Subscribers of another base: on pages of 50, filters need fewer requests than a sweep of the list."""
 THREE_PEOPLE = ("email,active", "ann@x.org,yes", "bob@x.org,yes", "eve@x.org,no")
 SUPPRESS_INACTIVE = "suppress: {inactive: true}"
@@ -28,7 +28,7 @@ def write_job(folder: Path, suppress_key: str = SUPPRESS_INACTIVE, load_keys: st
     return path
 
 
-@pytest.mark.parametrize("other_person_count", [0, MANY_OTHER_PEOPLE], ids=["sweep", "filters"])
+@pytest.mark.parametrize("other_person_count", [0, LARGE_OTHER_PERSON_COUNT], ids=["sweep", "filters"])
 def test_a_row_is_not_created_as_active_if_its_identity_is_inactive_in_another_base(
     connector: Connector, tmp_path: Path, other_person_count: int
 ) -> None:
@@ -41,7 +41,7 @@ def test_a_row_is_not_created_as_active_if_its_identity_is_inactive_in_another_b
     plan_result = connector.run_json("plan", job)
     assert plan_result.rows == {"read": 3, "suppressed": 1, "created": 2}
     result = connector.run_json("sync", job)
-    assert (result.code, result.rows) == (0, {"read": 3, "suppressed": 1, "created": 2}), result.stderr
+    assert (result.exit_code, result.rows) == (0, {"read": 3, "suppressed": 1, "created": 2}), result.stderr
     # With filters, the list is read as well: a filter that shows only base 7 does not prove absence from base 9.
     assert result.report["requests"]["list"]["sent"] < 80
     assert {(9, "bob@x.org"), (9, "eve@x.org")} <= set(count_by_base(connector.sandbox))
@@ -50,7 +50,7 @@ def test_a_row_is_not_created_as_active_if_its_identity_is_inactive_in_another_b
 
 
 @pytest.mark.parametrize(
-    ("activity_form", "other_person_count"), [("number", 0), ("text", MANY_OTHER_PEOPLE), ("omit_false", 0)]
+    ("activity_form", "other_person_count"), [("number", 0), ("text", LARGE_OTHER_PERSON_COUNT), ("omit_false", 0)]
 )
 def test_inactive_subscribers_are_found_in_each_form_of_is_active(
     connector: Connector, tmp_path: Path, activity_form: str, other_person_count: int
@@ -63,7 +63,7 @@ def test_inactive_subscribers_are_found_in_each_form_of_is_active(
     write_csv(tmp_path / "people.csv", *THREE_PEOPLE)
     job = write_job(tmp_path)
     result = connector.run_json("sync", job)
-    assert (result.code, result.rows) == (0, {"read": 3, "suppressed": 1, "created": 2}), result.stderr
+    assert (result.exit_code, result.rows) == (0, {"read": 3, "suppressed": 1, "created": 2}), result.stderr
     second_result = connector.run_json("sync", job, "--full")
     assert second_result.rows == {"read": 3, "suppressed": 1, "exists": 2}, second_result.report["messages"]
 
@@ -142,7 +142,7 @@ def test_subscribers_that_the_list_hides_as_inactive_are_not_created_as_active(
 ) -> None:
     emails = [f"person{index}@x.org" for index in range(40)]
     unsubscribe(connector, *emails)
-    connector.sandbox.seed(MANY_OTHER_PEOPLE, base_id=50)
+    connector.sandbox.seed(LARGE_OTHER_PERSON_COUNT, base_id=50)
     connector.sandbox.switch(hide="inactive", filters="icase", max_limit=10)
     write_csv(tmp_path / "people.csv", "email,active", *(f"{email},yes" for email in emails))
     result = connector.run_json("sync", write_job(tmp_path))

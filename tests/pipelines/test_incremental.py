@@ -63,7 +63,7 @@ def test_each_run_reads_from_the_largest_value_of_the_previous_run(
     write_people(tmp_path, *list_people_of_hours(9, 7, 8))
     job = write_job(tmp_path, source_keys=source_keys)
     first_result = connector.run_json("sync", job)
-    assert (first_result.code, first_result.rows, has_cursor_at(first_result, 9)) == (
+    assert (first_result.exit_code, first_result.rows, has_cursor_at(first_result, 9)) == (
         0,
         {"read": 3, "created": 3},
         True,
@@ -125,14 +125,14 @@ def test_each_command_refuses_a_value_that_cannot_be_compared(
     job = write_job(tmp_path, source_keys=source_keys)
     for command in ("check", "validate", "plan", "sync"):
         result = connector.run(command, job)
-        assert result.code == 2, (command, result.stdout)
+        assert result.exit_code == 2, (command, result.stdout)
         output = result.stdout + result.stderr
         assert "2 rows have no timestamp in updated_at" in output, command
         assert '"13.11.2026 10:00"' in output, command
     assert connector.sandbox.stats()["subscribers"] == 0
 
 
-RUNS_WITHOUT_MOVE: list[tuple[Sequence[str], str, int, str]] = [
+RUNS_THAT_KEEP_THE_CURSOR: list[tuple[Sequence[str], str, int, str]] = [
     # (options, target of redirects of the service, exit code, reason why the cursor stays)
     (("--limit", "30"), "", 0, "--limit left out rows of the source"),
     (("--full",), "http://127.0.0.1:9", 3, "the run did not finish, and the next run reads all rows again"),
@@ -140,17 +140,17 @@ RUNS_WITHOUT_MOVE: list[tuple[Sequence[str], str, int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "redirect_to", "code", "reason"), RUNS_WITHOUT_MOVE)
+@pytest.mark.parametrize(("options", "redirect_url", "exit_code", "reason"), RUNS_THAT_KEEP_THE_CURSOR)
 def test_an_incomplete_run_does_not_move_the_cursor(
-    connector: Connector, tmp_path: Path, options: Sequence[str], redirect_to: str, code: int, reason: str
+    connector: Connector, tmp_path: Path, options: Sequence[str], redirect_url: str, exit_code: int, reason: str
 ) -> None:
     write_people(tmp_path, *list_people_of_hours(7))
     job = write_job(tmp_path)
     assert has_cursor_at(connector.run_json("sync", job), 7)
     write_people(tmp_path, *list_people_of_hours(8, 9, 10))
-    connector.sandbox.switch(redirect_to=redirect_to)
+    connector.sandbox.switch(redirect_to=redirect_url)
     result = connector.run_json("sync", job, *options)
-    assert result.code == code, result.stderr
+    assert result.exit_code == exit_code, result.stderr
     assert find_messages(result, "cursor")[-1] == f"the cursor stays at {DATE}T07:00:00: {reason}"
     connector.sandbox.switch(redirect_to="")
     second_result = connector.run_json("sync", job)
@@ -167,12 +167,16 @@ def test_a_full_run_moves_a_cursor_back_from_the_future(connector: Connector, tm
     correct_future_row(tmp_path, "2026-11-20 09:00:00")
     for _ in range(2):
         result = connector.run_json("sync", job)
-        assert (result.code, result.rows) == (1, {})
+        assert (result.exit_code, result.rows) == (1, {})
         assert "the cursor stands in the future (2999-01-01T00:00:00), so changes" in result.stderr
     full_result = connector.run_json("sync", job, "--full")
-    assert (full_result.code, full_result.rows, has_cursor_at(full_result, 9)) == (0, {"read": 2, "exists": 2}, True)
+    assert (full_result.exit_code, full_result.rows, has_cursor_at(full_result, 9)) == (
+        0,
+        {"read": 2, "exists": 2},
+        True,
+    )
     assert find_messages(full_result, "on (--full)") != []
-    assert connector.run_json("sync", job).code == 0
+    assert connector.run_json("sync", job).exit_code == 0
 
 
 def move_cursor_in_ledger(folder: Path, value: str) -> None:
@@ -217,19 +221,19 @@ def test_a_value_beyond_tomorrow_does_not_move_the_cursor_and_makes_the_run_part
         ("future", future_value),
     )
     first_result = connector.run_json("sync", job)
-    assert (first_result.code, first_result.rows) == (1, {"read": 3, "created": 3})
+    assert (first_result.exit_code, first_result.rows) == (1, {"read": 3, "created": 3})
     assert f"beyond tomorrow (for example row 3: {expected_text}" in first_result.stderr
     write_people(tmp_path, ("new", format_value(tomorrow_format, now + timedelta(days=1))))
     second_result = connector.run_json("sync", job)
-    assert (second_result.code, second_result.rows["created"]) == (1, 1)
+    assert (second_result.exit_code, second_result.rows["created"]) == (1, 1)
     correct_future_row(tmp_path, format_value(tomorrow_format, now + timedelta(days=1)))
-    assert connector.run_json("sync", job).code == 0
+    assert connector.run_json("sync", job).exit_code == 0
 
 
 def test_a_large_id_is_not_read_as_a_time(connector: Connector, tmp_path: Path) -> None:
     write_people(tmp_path, *((f"p{index}", index) for index in range(1, 9)), ("large", 2903299200))
     result = connector.run_json("sync", write_job(tmp_path, start="0"))
-    assert result.code == 0
+    assert result.exit_code == 0
     assert "the cursor stands at 2903299200 now" in result.report["messages"]
 
 

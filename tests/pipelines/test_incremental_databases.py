@@ -63,8 +63,8 @@ def test_a_cursor_moves_only_at_the_end_of_a_run(connector: Connector, tmp_path:
     result = connector.run_json("sync", job)
     assert result.rows["read"] in (1, 60)  # 1 if the last run was killed after it had moved the cursor
     add_people(crm_database, ["second"])
-    result_after = connector.run_json("sync", job)
-    assert result_after.rows == {"read": 2, "created": 1, "exists": 1}
+    result_after_commit = connector.run_json("sync", job)
+    assert result_after_commit.rows == {"read": 2, "created": 1, "exists": 1}
     assert count_stored_emails(sandbox) == dict.fromkeys(read_people(crm_database), 1)
 
 
@@ -108,14 +108,14 @@ def test_a_source_that_fails_in_the_middle_ends_the_run_before_the_first_create(
     if crm_database.kind == "postgresql":  # the driver says that a value is at fault, which a person must correct
         assert failed_result.is_refused
     else:
-        assert (failed_result.code, failed_result.report["status"]) == (3, "aborted")
+        assert (failed_result.exit_code, failed_result.report["status"]) == (3, "aborted")
         assert failed_result.rows == {"read": 20_000, "unsent": 20_000}
         assert failed_result.report["messages"][-1].startswith("no cursor is kept: the run did not finish")
     assert "reading stopped after row 20000" in failed_result.stderr
     assert count_stored_emails(connector.sandbox) == {}
     crm_database.run("update customers set divisor = 1")
     corrected_result = connector.run_json("sync", job)
-    assert (corrected_result.code, corrected_result.rows) == (
+    assert (corrected_result.exit_code, corrected_result.rows) == (
         0, {"read": 20_100, "created": 150, "duplicate": 19_950},
     )  # fmt: skip
     assert corrected_result.report["messages"][-1].startswith("the cursor stands at 2026-11-20T10:00:00")

@@ -22,17 +22,17 @@ def map_is_active(job: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "rows"),
+    ("program", "expected_row_counts"),
     [("hubspot", {"created": 2}), ("shopify", {"invalid": 1, "created": 1})],  # a cell of is_active is empty
 )
 def test_an_export_of_another_program_becomes_a_job_that_imports(
-    connector: Connector, program: str, rows: dict[str, int]
+    connector: Connector, program: str, expected_row_counts: dict[str, int]
 ) -> None:
     (path,) = (sample for sample in SAMPLE_PATHS if sample.stem == program)
     result = connector.run("init", path, "--base-name", "News", "-o", "job.yaml")
-    assert (result.code, result.stdout) == (0, ""), result.stderr
+    assert (result.exit_code, result.stdout) == (0, ""), result.stderr
     map_is_active(connector.folder / "job.yaml")
-    assert connector.run_json("sync", "job.yaml").rows == {"read": 2} | rows
+    assert connector.run_json("sync", "job.yaml").rows == {"read": 2} | expected_row_counts
 
 
 def test_a_file_with_headers_in_another_language_becomes_a_job_that_imports(
@@ -40,7 +40,7 @@ def test_a_file_with_headers_in_another_language_becomes_a_job_that_imports(
 ) -> None:
     write_csv(tmp_path / "people.csv", *PEOPLE)
     result = connector.run("init", "people.csv", "--base-id", "7", "-o", "job.yaml")
-    assert result.code == 0
+    assert result.exit_code == 0
     assert "likely" in result.stderr
     assert "31-01-1990" in result.stderr  # samples are shown on the terminal only
     assert "31-01-1990" not in (tmp_path / "job.yaml").read_text(encoding="utf-8")
@@ -63,7 +63,7 @@ def test_a_draft_for_a_table_keeps_the_url_in_the_environment(connector: Connect
         database.execute("insert into people values ('ann@x.org', 'Ann')")
     environ: dict[str, str | None] = {"CRM_URL": f"sqlite:///{tmp_path}/crm.db"}
     arguments = ("${CRM_URL}", "--table", "people", "--base-name", "News", "-o", "job.yaml")
-    assert connector.run("init", *arguments, environ=environ).code == 0
+    assert connector.run("init", *arguments, environ=environ).exit_code == 0
     assert 'sql: {url: "${CRM_URL}", table: people}' in (tmp_path / "job.yaml").read_text(encoding="utf-8")
     map_is_active(tmp_path / "job.yaml")
     assert connector.run_json("sync", "job.yaml", environ=environ).rows == {"read": 1, "created": 1}
@@ -73,7 +73,7 @@ def test_the_draft_has_the_encoding_and_the_delimiter_of_the_file(connector: Con
     (tmp_path / "jobs").mkdir()
     (tmp_path / "people.csv").write_bytes("email|Prénom\na@x.org|Zoë\n".encode("cp1252"))
     arguments = ("--encoding", "cp1252", "--delimiter", "|", "--base-id", "7", "-o", "jobs/people.yaml")
-    assert connector.run("init", "people.csv", *arguments).code == 0
+    assert connector.run("init", "people.csv", *arguments).exit_code == 0
     map_is_active(tmp_path / "jobs" / "people.yaml")
     assert connector.run_json("sync", "jobs/people.yaml").rows == {"read": 1, "created": 1}
     assert list_stored_subscribers(connector.sandbox)["a@x.org"]["FirstName"] == "Zoë"
@@ -96,7 +96,7 @@ def test_a_draft_for_a_postgresql_table_maps_an_array_to_tags_and_proposes_a_cur
         )
         environ: dict[str, str | None] = {"CRM_URL": database.url}
         arguments = ("${CRM_URL}", "--table", "people", "--base-id", "7", "-o", "job.yaml")
-        assert connector.run("init", *arguments, environ=environ).code == 0
+        assert connector.run("init", *arguments, environ=environ).exit_code == 0
         lines = (tmp_path / "job.yaml").read_text(encoding="utf-8").splitlines()
         assert any(line.strip().startswith("tags: interests") for line in lines)
         line_index = next(index for index, line in enumerate(lines) if line.startswith("  # sql: "))
@@ -106,7 +106,7 @@ def test_a_draft_for_a_postgresql_table_maps_an_array_to_tags_and_proposes_a_cur
         (tmp_path / "job.yaml").write_text("\n".join(lines) + "\n", encoding="utf-8")
         map_is_active(tmp_path / "job.yaml")
         sync_result = connector.run_json("sync", "job.yaml", environ=environ)
-        assert (sync_result.code, sync_result.rows) == (0, {"read": 2, "created": 2})
+        assert (sync_result.exit_code, sync_result.rows) == (0, {"read": 2, "created": 2})
         database.run("insert into people values (3, 'c@x.org', '{new}', now() + interval '1 hour')")
         database.run("update people set updated_at = now() - interval '1 day' where id = 1")
         assert connector.run_json("sync", "job.yaml", environ=environ).rows == {"read": 2, "exists": 1, "created": 1}

@@ -25,11 +25,11 @@ FAULTS = {"drop_before": 0.01, "drop_after": 0.01, "error_before": 0.01, "error_
 PEOPLE_COUNT = 100 * (KILL_COUNT + 1)
 
 
-@pytest.mark.parametrize("connector_fixture", ["connector", "postgres_connector"], ids=["sqlite", "postgresql"])
+@pytest.mark.parametrize("connector_fixture_name", ["connector", "postgres_connector"], ids=["sqlite", "postgresql"])
 def test_an_import_that_is_killed_at_random_moments_loses_and_repeats_no_create(
-    connector_fixture: str, request: pytest.FixtureRequest, tmp_path: Path
+    connector_fixture_name: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    connector: Connector = request.getfixturevalue(connector_fixture)
+    connector: Connector = request.getfixturevalue(connector_fixture_name)
     sandbox, rng = connector.sandbox, random.Random(11)
     sandbox.switch(latency_ms=40, **FAULTS)
     path = write_addresses(tmp_path / "people.csv", PEOPLE_COUNT)
@@ -41,7 +41,7 @@ def test_an_import_that_is_killed_at_random_moments_loses_and_repeats_no_create(
             process.kill()
         assert max(count_stored_emails(sandbox).values(), default=0) <= 1, f"after kill {kill_index}"
     result = connector.run_json(*arguments)
-    assert result.code == 0, result.stdout
+    assert result.exit_code == 0, result.stdout
     create_counts = count_stored_emails(sandbox)
     assert len(create_counts) == PEOPLE_COUNT
     assert set(create_counts.values()) == {1}
@@ -49,9 +49,9 @@ def test_an_import_that_is_killed_at_random_moments_loses_and_repeats_no_create(
     assert result.rows["created"] + result.rows["exists"] == PEOPLE_COUNT
 
 
-@pytest.mark.parametrize(("signal_number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("signal_number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_stops_the_run_cleanly_and_the_next_run_continues(
-    connector: Connector, tmp_path: Path, signal_number: signal.Signals, code: int
+    connector: Connector, tmp_path: Path, signal_number: signal.Signals, exit_code: int
 ) -> None:
     sandbox = connector.sandbox
     sandbox.switch(latency_ms=50)
@@ -62,7 +62,7 @@ def test_a_signal_stops_the_run_cleanly_and_the_next_run_continues(
         process.send_signal(signal_number)
         stopped_result = wait_for_result(process)
     create_counts = count_stored_emails(sandbox)
-    assert (stopped_result.code, stopped_result.report["status"]) == (code, "stopped")
+    assert (stopped_result.exit_code, stopped_result.report["status"]) == (exit_code, "stopped")
     assert stopped_result.rows == {"read": 300, "created": len(create_counts), "unsent": 300 - len(create_counts)}
     sandbox.switch(latency_ms=0)
     finished_result = connector.run_json(*arguments)
@@ -93,7 +93,7 @@ def test_creates_that_hang_after_a_signal_are_unknown_after_the_grace_period(
 ) -> None:
     """The time-out of the request is 30 s, longer than the grace period."""
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 50)
-    assert connector.import_file(write_addresses(tmp_path / "first.csv", 1)).code == 0
+    assert connector.import_file(write_addresses(tmp_path / "first.csv", 1)).exit_code == 0
     arguments = ("import", path, "--base-name", "News", "--max-concurrency", "4", "--quiet-period", "200ms")
     sandbox.switch(latency_ms=100)
     with connector.start(*arguments, "--output", "json") as process:
@@ -104,7 +104,7 @@ def test_creates_that_hang_after_a_signal_are_unknown_after_the_grace_period(
         started_at = time.monotonic()  # read before the signal is sent, because the grace period may begin at once
         process.send_signal(signal.SIGINT)
         stopped_result = wait_for_result(process)
-    assert stopped_result.code == 130, stopped_result.stderr
+    assert stopped_result.exit_code == 130, stopped_result.stderr
     assert 5 < time.monotonic() - started_at < 20
     create_count, hung_count = len(count_stored_emails(sandbox)), sandbox.stats()["faults"]["hang_after"]
     assert 1 <= hung_count <= 4
@@ -140,12 +140,12 @@ def test_a_ledger_that_another_program_locks_ends_the_run_while_requests_time_ou
         with closing(other_connection):
             other_connection.execute("BEGIN IMMEDIATE")
             result = wait_for_result(process)
-    assert (result.code, result.report["status"]) == (3, "aborted")
+    assert (result.exit_code, result.report["status"]) == (3, "aborted")
     assert "database is locked" in result.stderr
     assert len(result.report["messages"]) == len(set(result.report["messages"]))
     sandbox.switch(latency_ms=0)
     second_result = connector.run_json("sync", job)
-    assert (second_result.code, second_result.rows["created"] + second_result.rows["exists"]) == (0, 500)
+    assert (second_result.exit_code, second_result.rows["created"] + second_result.rows["exists"]) == (0, 500)
     assert set(count_stored_emails(sandbox).values()) == {1}
 
 
@@ -167,5 +167,5 @@ def test_a_run_whose_source_never_answers_ends_after_a_signal(connector: Connect
         process.send_signal(signal.SIGINT)
         started_at = time.monotonic()
         stopped_result = wait_for_result(process)
-    assert (stopped_result.code, stopped_result.report["status"]) == (130, "stopped"), stopped_result.stderr
+    assert (stopped_result.exit_code, stopped_result.report["status"]) == (130, "stopped"), stopped_result.stderr
     assert time.monotonic() - started_at < 10

@@ -17,15 +17,15 @@ def test_a_load_reports_the_number_of_confirmed_subscribers_that_its_list_lacks(
     # The account guard looks four subscribers up, and must find one.
     people_path = write_addresses(tmp_path / "people.csv", 300)
     # A subscriber younger than the quiet period may not be on the list yet.
-    short_quiet_period = ("--quiet-period", "1ms")
-    assert find_missing_messages(connector.import_file(people_path, *short_quiet_period)) == []
+    short_quiet_period_options = ("--quiet-period", "1ms")
+    assert find_missing_messages(connector.import_file(people_path, *short_quiet_period_options)) == []
     erase_oldest(connector.sandbox, 30)
     # Without new rows the run reads no list.
-    assert find_missing_messages(connector.import_file(people_path, *short_quiet_period)) == []
+    assert find_missing_messages(connector.import_file(people_path, *short_quiet_period_options)) == []
     write_addresses(people_path, 301)
-    plan_result = connector.import_file(people_path, "--dry-run", *short_quiet_period)
-    result = connector.import_file(people_path, *short_quiet_period)
-    assert (result.code, result.rows) == (0, {"read": 301, "exists": 300, "created": 1})
+    plan_result = connector.import_file(people_path, "--dry-run", *short_quiet_period_options)
+    result = connector.import_file(people_path, *short_quiet_period_options)
+    assert (result.exit_code, result.rows) == (0, {"read": 301, "exists": 300, "created": 1})
     (message,) = find_missing_messages(result)
     assert "News (id 1): the list is complete and lacks 30 subscribers" in message
     assert message.endswith("To list them, run connector reconcile with a job file")

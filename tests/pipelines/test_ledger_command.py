@@ -19,7 +19,7 @@ def test_a_backup_is_a_ledger_with_the_same_entries(connector: Connector, tmp_pa
     result = connector.run_json(
         "ledger", "backup", copy_path, environ={"CONNECTOR_TOKEN": None, "CONNECTOR_BASE_URL": None}
     )
-    assert (result.code, result.report["status"]) == (0, "ok")
+    assert (result.exit_code, result.report["status"]) == (0, "ok")
     assert (result.report["target"], result.report["entries"]) == (str(copy_path), 5)
     assert f"{copy_path}: 5 entries" in result.stderr
     assert copy_path.stat().st_mode & 0o777 == 0o600
@@ -64,10 +64,10 @@ def test_a_restored_backup_takes_the_place_of_a_missing_ledger(connector: Connec
     assert "ledger.db exists already, and was not overwritten" in refused_result.stderr
     move_ledger_away(tmp_path)
     result = connector.run_json("ledger", "restore", "copy.db")
-    assert (result.code, result.report["status"], result.report["entries"]) == (0, "ok", 5)
+    assert (result.exit_code, result.report["status"], result.report["entries"]) == (0, "ok", 5)
     assert (tmp_path / "state" / "ledger.db").stat().st_mode & 0o777 == 0o600
     second_result = connector.import_file(tmp_path / "more.csv")
-    assert (second_result.code, second_result.rows) == (0, {"read": 8, "exists": 8})
+    assert (second_result.exit_code, second_result.rows) == (0, {"read": 8, "exists": 8})
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
@@ -106,7 +106,7 @@ def test_a_restore_closes_campaigns_also_without_a_backup_of_emails(
             pass
     connector.run_json("ledger", "backup", "copy.db")
     move_ledger_away(tmp_path)
-    assert connector.run_json("ledger", "restore", "copy.db").code == 0
+    assert connector.run_json("ledger", "restore", "copy.db").exit_code == 0
     with open_emails(url) as email_log:
         with email_log.transaction(), pytest.raises(ConfigurationError, match="--reopen"):
             email_log.find_campaign("account", "welcome")

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.pipelines.conftest import INTO_NEWS, Connector, write_csv
+from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, Connector, write_csv
 from tests.pipelines.leftovers import read_rejects
 from tests.pipelines.virtual_time import skip_waits
 
@@ -29,7 +29,7 @@ def write_people(folder: Path) -> Path:
 def test_vv_logs_events_and_the_field_names_of_each_request(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(rate=20, burst=4, retry_after="seconds")
     result = connector.import_file(write_people(tmp_path), "-vv", "--log-format", "json")
-    assert result.code == 0, result.stderr
+    assert result.exit_code == 0, result.stderr
     lines = [json.loads(line) for line in result.stderr.splitlines()]
     events = {line["event"] for line in lines}
     assert events >= {"run begins", "page", "look-up", "batch", "commit", "refusal", "pause", "run ends"}
@@ -69,18 +69,18 @@ def test_the_option_v_adds_look_ups_to_the_log(connector: Connector, tmp_path: P
         r"run begins: import one\ntwo",
         "run ends: ok, 12 read, 12 exists",
     ]
-    quiet_result = connector.run("import", path, *INTO_NEWS, "--quiet")
-    assert (quiet_result.code, quiet_result.stdout, quiet_result.stderr) == (0, "", "")
+    quiet_result = connector.run("import", path, *NEWS_IMPORT_OPTIONS, "--quiet")
+    assert (quiet_result.exit_code, quiet_result.stdout, quiet_result.stderr) == (0, "", "")
 
 
 def test_messages_are_json_lines_with_log_format_json(connector: Connector, tmp_path: Path) -> None:
     result = connector.import_file(tmp_path / "missing.csv", "--log-format", "json")
     (line,) = (json.loads(text) for text in result.stderr.splitlines())
-    assert (result.code, line["event"]) == (2, "message")
+    assert (result.exit_code, line["event"]) == (2, "message")
     assert "missing.csv" in line["text"]
     refused_result = connector.run("import", "--no-such-option", "--log-format", "json")
     (line,) = (json.loads(text) for text in refused_result.stderr.splitlines())
-    assert (refused_result.code, line["text"]) == (2, "No such option '--no-such-option'.")
+    assert (refused_result.exit_code, line["text"]) == (2, "No such option '--no-such-option'.")
 
 
 def test_vv_logs_no_value_of_a_row(connector: Connector, tmp_path: Path) -> None:
@@ -92,8 +92,8 @@ def test_vv_logs_no_value_of_a_row(connector: Connector, tmp_path: Path) -> None
     log_texts = [
         connector.run(*command, "-vv", clock=skip_waits()).stderr
         for command in (
-            ("import", path, *INTO_NEWS),
-            ("import", changed_path, *INTO_NEWS),
+            ("import", path, *NEWS_IMPORT_OPTIONS),
+            ("import", changed_path, *NEWS_IMPORT_OPTIONS),
             (
                 "export",
                 tmp_path / "out.csv",

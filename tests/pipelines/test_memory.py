@@ -30,7 +30,7 @@ def test_an_import_stays_under_400_megabytes(connector: Connector, tmp_path: Pat
         text=True,
         check=False,
     )
-    code, peak_kb = map(int, result.stdout.split())
-    assert code == 0, result.stderr
+    exit_code, peak_kb = map(int, result.stdout.split())
+    assert exit_code == 0, result.stderr
     assert connector.sandbox.stats()["subscribers"] == ROW_COUNT
     assert 50 < peak_kb / 1024 < MAX_MEMORY_MB

@@ -19,7 +19,9 @@ def test_a_base_that_is_answered_as_another_base_gets_only_one_wrong_create(
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 5)
     sandbox.switch(base_alias="News=Other")
     first_result = connector.import_file(path)
-    assert (first_result.code, first_result.rows) == (3, {"read": 5, "unknown": 1, "unsent": 4}), first_result.stderr
+    assert (first_result.exit_code, first_result.rows) == (3, {"read": 5, "unknown": 1, "unsent": 4}), (
+        first_result.stderr
+    )
     assert "another base: Other" in first_result.stderr
     assert [row["_code"] for row in read_rejects(first_result)] == ["held"]
     for options in ((), ("--dry-run",), ("--quiet-period", "100ms")):
@@ -28,7 +30,7 @@ def test_a_base_that_is_answered_as_another_base_gets_only_one_wrong_create(
         assert "Other" in later_result.stderr
     assert sandbox.stats()["subscribers"] == 1
     result_of_base_name = connector.run_json("import", path, "--base-name", "Other", "--quiet-period", "200ms")
-    assert (result_of_base_name.code, result_of_base_name.rows) == (0, {"read": 5, "exists": 1, "created": 4}), (
+    assert (result_of_base_name.exit_code, result_of_base_name.rows) == (0, {"read": 5, "exists": 1, "created": 4}), (
         result_of_base_name.stderr
     )
     assert set(count_stored_emails(sandbox).values()) == {1}
@@ -39,13 +41,13 @@ def test_a_base_that_was_answered_as_another_base_is_tried_again_with_the_option
 ) -> None:
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)
     sandbox.switch(base_alias="News=Other")
-    assert connector.import_file(path).code == 3
+    assert connector.import_file(path).exit_code == 3
     result = retry(connector)
-    assert (result.code, result.rows) == (1, {"read": 1, "unknown": 1}), result.stderr
-    assert retry(connector, "--rejected").code == 2
+    assert (result.exit_code, result.rows) == (1, {"read": 1, "unknown": 1}), result.stderr
+    assert retry(connector, "--rejected").exit_code == 2
     sandbox.switch(base_alias="")
     second_result = retry(connector, "--held", "resend")
-    assert (second_result.code, second_result.rows) == (0, {"read": 1, "created": 1}), second_result.stderr
+    assert (second_result.exit_code, second_result.rows) == (0, {"read": 1, "created": 1}), second_result.stderr
     assert connector.import_file(path).rows == {"read": 3, "exists": 1, "created": 2}
 
 
@@ -54,7 +56,7 @@ def test_a_base_is_not_blocked_by_a_held_create_that_a_person_has_repeated(
 ) -> None:
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)
     sandbox.switch(base_alias="News=Other")
-    assert connector.import_file(path).code == 3
+    assert connector.import_file(path).exit_code == 3
     sandbox.switch(base_alias="")
     create_in_service(sandbox, "person0@example.com", {"Name": "News"})
     assert retry(connector, "--held", "resend").rows == {"read": 1, "exists": 1}
@@ -65,11 +67,13 @@ def test_an_identity_that_the_service_alters_is_held_and_never_sent_again(connec
     sandbox, path = connector.sandbox, write_people_with_tags(tmp_path)
     sandbox.switch(alter_identity=True)
     first_result = connector.import_file(path)
-    assert (first_result.code, first_result.rows) == (3, {"read": 3, "unknown": 1, "unsent": 2}), first_result.stderr
+    assert (first_result.exit_code, first_result.rows) == (3, {"read": 3, "unknown": 1, "unsent": 2}), (
+        first_result.stderr
+    )
     assert "ann" not in first_result.stderr
     for expected_outcome in ("created", "exists", "exists"):
         later_result = connector.import_file(path)
-        assert (later_result.code, later_result.rows) == (1, {"read": 3, expected_outcome: 2, "unknown": 1}), (
+        assert (later_result.exit_code, later_result.rows) == (1, {"read": 3, expected_outcome: 2, "unknown": 1}), (
             later_result.stderr
         )
     assert count_stored_emails(sandbox)["ann@x.org"] == 1
@@ -81,7 +85,7 @@ def test_a_held_create_is_accepted_with_the_option_held_accept(connector: Connec
     connector.sandbox.switch(alter_identity=True)
     connector.import_file(path)
     accepted_result = retry(connector, "--held", "accept")
-    assert (accepted_result.code, accepted_result.rows) == (0, {"read": 1, "exists": 1}), accepted_result.stderr
+    assert (accepted_result.exit_code, accepted_result.rows) == (0, {"read": 1, "exists": 1}), accepted_result.stderr
     last_result = connector.import_file(path)
-    assert (last_result.code, last_result.rows) == (0, {"read": 3, "exists": 1, "created": 2}), last_result.stderr
+    assert (last_result.exit_code, last_result.rows) == (0, {"read": 3, "exists": 1, "created": 2}), last_result.stderr
     assert read_states(connector) == []

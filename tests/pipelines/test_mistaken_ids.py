@@ -25,8 +25,8 @@ def import_ids(connector: Connector, folder: Path, spell_id: SpellId) -> Command
     return connector.import_file(path, "--identity", "client_user_id")
 
 
-def check_refused(result: CommandResult, spell_known_id: SpellId, spell_row_id: SpellId) -> None:
-    assert (result.code, result.rows) == (1, {"read": 10, "invalid": 10}), result.stderr
+def check_refusal(result: CommandResult, spell_known_id: SpellId, spell_row_id: SpellId) -> None:
+    assert (result.exit_code, result.rows) == (1, {"read": 10, "invalid": 10}), result.stderr
     messages = [row["_message"] for row in read_rejects(result)]
     assert all(
         f"'{spell_row_id(n)}' looks like the known id '{spell_known_id(n)}'" in messages[n - 1] for n in PEOPLE_NUMBERS
@@ -42,7 +42,7 @@ def test_ids_in_another_spelling_than_the_list_has_are_refused(
         create_in_service(
             connector.sandbox, None, ClientUserId=spell_known_id(person_number), LastName="Lee", IsActive=True
         )
-    check_refused(import_ids(connector, tmp_path, spell_row_id), spell_known_id, spell_row_id)
+    check_refusal(import_ids(connector, tmp_path, spell_row_id), spell_known_id, spell_row_id)
     assert import_ids(connector, tmp_path, spell_known_id).rows == {"read": 10, "exists": 10}
 
 
@@ -50,7 +50,7 @@ def test_ids_in_another_spelling_than_an_earlier_run_has_sent_are_refused(connec
     """The list does not show the subscribers of the first run."""
     connector.sandbox.switch(list_lag_ms=600_000)
     assert import_ids(connector, tmp_path, "{}".format).rows == {"read": 10, "created": 10}
-    check_refused(import_ids(connector, tmp_path, "{}.0".format), "{}".format, "{}.0".format)
+    check_refusal(import_ids(connector, tmp_path, "{}.0".format), "{}".format, "{}.0".format)
 
 
 def test_ids_in_an_unusual_spelling_are_looked_up_by_filters(connector: Connector, tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_ids_in_an_unusual_spelling_are_looked_up_by_filters(connector: Connecto
         create_in_service(connector.sandbox, None, ClientUserId=str(person_number))
     path = write_csv(tmp_path / "people.csv", "client_user_id,is_active", "42.0,true", "43.0,true")
     result = connector.run_json("import", path, "--base-id", "1", "--active", "--identity", "client_user_id")
-    assert (result.code, result.rows) == (1, {"read": 2, "invalid": 2}), result.stderr
+    assert (result.exit_code, result.rows) == (1, {"read": 2, "invalid": 2}), result.stderr
     messages = [row["_message"] for row in read_rejects(result)]
     assert "'42.0' looks like the known id '42'" in messages[0]
     assert "is a whole number with decimals" in messages[1]
@@ -73,7 +73,7 @@ def test_an_id_with_needless_decimals_exists_if_the_service_has_the_same_spellin
         create_in_service(connector.sandbox, None, ClientUserId=f"{person_number}.0", IsActive=True)
     path = write_csv(tmp_path / "people.csv", "client_user_id,is_active", "41.0,true", "42.0,true", "43.0,true")
     result = connector.import_file(path, "--identity", "client_user_id")
-    assert (result.code, result.rows) == (1, {"read": 3, "exists": 2, "invalid": 1}), result.stderr
+    assert (result.exit_code, result.rows) == (1, {"read": 3, "exists": 2, "invalid": 1}), result.stderr
 
 
 def test_a_row_with_a_misspelt_id_is_counted_once_as_invalid_if_the_run_ends_early(
@@ -83,19 +83,19 @@ def test_a_row_with_a_misspelt_id_is_counted_once_as_invalid_if_the_run_ends_ear
     connector.sandbox.switch(stray_refusal=1, stray_statuses="403")
     path = write_csv(tmp_path / "people.csv", "client_user_id,is_active", "42.0,true", "77,true", "78,true")
     result = connector.import_file(path, "--identity", "client_user_id")
-    assert (result.code, result.rows["invalid"], sum(result.rows.values())) == (3, 1, 2 * 3), result.stderr
+    assert (result.exit_code, result.rows["invalid"], sum(result.rows.values())) == (3, 1, 2 * 3), result.stderr
 
 
 def test_ids_in_one_spelling_are_loaded_into_an_empty_base(connector: Connector, tmp_path: Path) -> None:
     result = import_ids(connector, tmp_path, "{:05}".format)
-    assert (result.code, result.rows) == (0, {"read": 10, "created": 10}), result.stderr
+    assert (result.exit_code, result.rows) == (0, {"read": 10, "created": 10}), result.stderr
 
 
-@pytest.mark.parametrize("look_up", ["listing", "filters"])
+@pytest.mark.parametrize("look_up_method", ["listing", "filters"])
 def test_a_new_id_of_an_email_that_is_in_the_base_is_refused(
-    connector: Connector, tmp_path: Path, look_up: str
+    connector: Connector, tmp_path: Path, look_up_method: str
 ) -> None:
-    if look_up == "filters":
+    if look_up_method == "filters":
         connector.sandbox.seed(2000, base_name="News")
         connector.sandbox.switch(max_limit=10)
     for index in range(3):
@@ -107,12 +107,12 @@ def test_a_new_id_of_an_email_that_is_in_the_base_is_refused(
     path = write_csv(tmp_path / "people.csv", "client_user_id,email,is_active", *rows)
     options = ("--base-id", "1", "--active", "--identity", "client_user_id", "--quiet-period", "200ms")
     result = connector.run_json("import", path, *options)
-    assert (result.code, result.rows) == (1, {"read": 6, "created": 3, "invalid": 3}), result.stderr
+    assert (result.exit_code, result.rows) == (1, {"read": 6, "created": 3, "invalid": 3}), result.stderr
     messages = [row["_message"] for row in read_rejects(result)]
     assert all(
         f"'person{person_number}@example.com' is in the base" in messages[person_number] for person_number in range(3)
     )
-    assert look_up == "filters" or all(
+    assert look_up_method == "filters" or all(
         f"'old-{person_number}'" in messages[person_number] for person_number in range(3)
     )
     assert "example.com" not in result.stderr
@@ -125,7 +125,7 @@ def test_two_new_ids_may_share_an_email(connector: Connector, tmp_path: Path) ->
     path = write_csv(tmp_path / "people.csv", "client_user_id,email,is_active", *rows)
     for outcome in ("created", "exists"):
         result = connector.import_file(path, "--identity", "client_user_id")
-        assert (result.code, result.rows) == (0, {"read": 10, outcome: 10}), result.stderr
+        assert (result.exit_code, result.rows) == (0, {"read": 10, outcome: 10}), result.stderr
 
 
 @pytest.mark.parametrize(

@@ -23,17 +23,17 @@ def test_the_last_line_of_a_sync_is_the_command_that_imports_the_corrected_rejec
     (tmp_path / "crm.yaml").write_text(JOB)
     write_csv(tmp_path / "people.csv", "email,first", "ann@example.com,Ann", "nobody,Bob")
     result = connector.run("sync", "crm.yaml")
-    assert result.code == 1
+    assert result.exit_code == 1
     advice, command_line = result.stdout.splitlines()[-2:]
     assert advice == "Next: Correct the rows in the rejects file, then import it:"
     program, *arguments = shlex.split(command_line)
     assert program == "connector"
-    rejects = Path(arguments[1])
+    rejects_path = Path(arguments[1])
     second_lines = connector.run(*arguments).stdout.splitlines()
     assert second_lines[-1].startswith(f"  connector import {tmp_path}/state/rejects/")
     assert second_lines[-1].endswith(f" --job {tmp_path}/crm.yaml")
-    rejects.write_text(rejects.read_text("utf-8-sig").replace("nobody", "bob@example.com"), "utf-8")
-    assert connector.run(*arguments).code == 0
+    rejects_path.write_text(rejects_path.read_text("utf-8-sig").replace("nobody", "bob@example.com"), "utf-8")
+    assert connector.run(*arguments).exit_code == 0
     assert count_stored_emails(connector.sandbox).total() == 2
 
 
@@ -43,9 +43,12 @@ def test_the_last_line_of_the_plan_of_a_file_shows_how_to_carry_out_the_plan(
     write_csv(tmp_path / "people.csv", "Who;Opt in", "ann@example.com;yes")
     options = ["--base-name", "News", "--map", "email=Who", "--map", "is_active=Opt in", "--delimiter", ";"]
     last_line = "Next: To carry out the plan, run the same command with import instead of plan."
-    plan = connector.run("plan", "people.csv", *options)
-    assert (plan.code, " ".join(" ".join(plan.stdout.splitlines()[-2:]).split())[-len(last_line) :]) == (0, last_line)
-    assert connector.run("import", "people.csv", *options).code == 0
+    plan_result = connector.run("plan", "people.csv", *options)
+    assert (
+        plan_result.exit_code,
+        " ".join(" ".join(plan_result.stdout.splitlines()[-2:]).split())[-len(last_line) :],
+    ) == (0, last_line)
+    assert connector.run("import", "people.csv", *options).exit_code == 0
     assert count_stored_emails(connector.sandbox) == {"ann@example.com": 1}
 
 
@@ -56,16 +59,18 @@ def test_the_last_line_of_an_import_has_the_options_of_the_import(connector: Con
     options += ["--ignore", "Opt in", "--inactive", "--zip", "reject", "--quiet-period", "300ms", "--max-rate", "90.5"]
     options += ["--max-concurrency", "7", "--on-unknown", "hold", "--receipts", "out.csv", "--delimiter", ";"]
     result = connector.run("import", "people.csv", *options)
-    assert result.code == 1, result.stderr
+    assert result.exit_code == 1, result.stderr
     advice, command_line = result.stdout.splitlines()[-2:]
     assert advice == "Next: Correct the rows in the rejects file, then import it:"
     assert connector.run("status").stdout.splitlines()[-2:] == [advice, command_line]
     arguments = shlex.split(command_line)[1:]
-    assert connector.run(*arguments).code == 1
-    rejects = Path(arguments[1])
-    rejects.write_text(rejects.read_text("utf-8-sig").replace("nobody", "bob@example.com"), "utf-8")
+    assert connector.run(*arguments).exit_code == 1
+    rejects_path = Path(arguments[1])
+    rejects_path.write_text(rejects_path.read_text("utf-8-sig").replace("nobody", "bob@example.com"), "utf-8")
     corrected_result = connector.run_json(*arguments)
-    assert (corrected_result.code, corrected_result.rows) == (0, {"read": 1, "created": 1}), corrected_result.stderr
+    assert (corrected_result.exit_code, corrected_result.rows) == (0, {"read": 1, "created": 1}), (
+        corrected_result.stderr
+    )
     assert corrected_result.report["receipts"] == {"to": f"{tmp_path}/out.csv", "rows": 1}
     assert shlex.split(corrected_result.report["settings"]["options"]) == arguments[2:]
     for name, value in {"quiet_period": "300ms", "max_rate": "90.5", "on_unknown": "hold"}.items():
@@ -84,7 +89,7 @@ def test_a_plan_of_a_job_ends_with_the_sync_that_carries_it_out(connector: Conne
     write_csv(tmp_path / "people.csv", "email,first", "ann@example.com,Ann")
     command_line = connector.run("plan", "crm.yaml").stdout.splitlines()[-1]
     assert command_line == f"  connector sync {tmp_path}/crm.yaml"
-    assert connector.run(*shlex.split(command_line)[1:]).code == 0
+    assert connector.run(*shlex.split(command_line)[1:]).exit_code == 0
     assert "Next:" not in connector.run("plan", "crm.yaml").stdout
 
 
@@ -96,7 +101,7 @@ def test_a_reconciliation_with_differences_ends_with_the_command_that_lists_them
     command_line = connector.run("reconcile", "crm.yaml").stdout.splitlines()[-1]
     assert command_line == f"  connector reconcile {tmp_path}/crm.yaml --to differences.csv"
     second_result = connector.run(*shlex.split(command_line)[1:])
-    assert (second_result.code, len((tmp_path / "differences.csv").read_text().splitlines())) == (1, 2)
+    assert (second_result.exit_code, len((tmp_path / "differences.csv").read_text().splitlines())) == (1, 2)
     assert "differences.csv" not in second_result.stdout.partition("Next: ")[2]
 
 
@@ -125,9 +130,12 @@ def test_held_creates_have_a_next_step_for_each_decision(connector: Connector, t
     assert [command for _, command in steps] == expected_commands
     for _, command in steps:
         result = connector.run(*shlex.split(command)[1:])
-        assert result.code in (0, 1)
-        is_held = "drop" not in command
-        assert ("Next: 1 create is held" in result.stdout, "--job" in result.stdout) == (is_held, is_held)
+        assert result.exit_code in (0, 1)
+        has_held_create = "drop" not in command
+        assert ("Next: 1 create is held" in result.stdout, "--job" in result.stdout) == (
+            has_held_create,
+            has_held_create,
+        )
     assert "Next:" not in connector.run("status").stdout
     assert "Nothing to do" in connector.run("explain", "ann@example.com").stdout
 
@@ -150,13 +158,13 @@ def test_a_validation_does_not_advise_connector_status(connector: Connector, tmp
     (tmp_path / "crm.yaml").write_text(JOB)
     write_csv(tmp_path / "people.csv", "email,first", "nobody,Bob")
     result = connector.run("validate", "crm.yaml")
-    assert (result.code, "connector status" in result.stdout) == (1, False), result.stdout
+    assert (result.exit_code, "connector status" in result.stdout) == (1, False), result.stdout
 
 
 def test_a_run_that_is_ok_names_no_next_step(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", "email,first", "ann@example.com,Ann")
     result = connector.run("import", "people.csv", "--base-name", "News", "--active")
-    assert result.code == 0
+    assert result.exit_code == 0
     assert "Next:" not in result.stdout
 
 

@@ -34,11 +34,11 @@ class ScheduledRun:
 
     name: str
     rows: Sequence[str]
-    code: int
-    reasons: Sequence[str]
-    backlog: int
+    exit_code: int
+    alert_reasons: Sequence[str]
+    problem_count: int
     environ: Mapping[str, str | None] = field(default_factory=dict)
-    hours: float = 24.0  # hours since the previous run
+    hours_since_previous_run: float = 24.0  # hours since the previous run
     answers: Sequence[int] = ()  # status codes of the receiver
     deactivated_email: str = ""  # the subscriber whom somebody deactivates in the service before the run
 
@@ -47,8 +47,15 @@ SCHEDULED_RUNS = [
     ScheduledRun("all rows are valid", ["ann,yes", "bob,yes"], 0, [], 0),
     ScheduledRun("an invalid row", ["ann,yes", INVALID_ROW], 1, ["failure"], 1),
     ScheduledRun("the same invalid row", ["ann,yes", INVALID_ROW], 1, ["reminder"], 1),
-    ScheduledRun("a second run in the same night", ["ann,yes", INVALID_ROW], 1, [], 1, hours=2),
-    ScheduledRun("a second invalid row", ["ann,yes", INVALID_ROW, OTHER_INVALID_ROW], 1, ["new_problems"], 2, hours=22),
+    ScheduledRun("a second run in the same night", ["ann,yes", INVALID_ROW], 1, [], 1, hours_since_previous_run=2),
+    ScheduledRun(
+        "a second invalid row",
+        ["ann,yes", INVALID_ROW, OTHER_INVALID_ROW],
+        1,
+        ["new_problems"],
+        2,
+        hours_since_previous_run=22,
+    ),
     ScheduledRun("one invalid row is corrected", ["ann,yes", INVALID_ROW], 1, ["reminder"], 1),
     ScheduledRun("the database is down", [], 3, ["another_cause"], 1, {"CRM_URL": UNREACHABLE_URL}),
     ScheduledRun("the database is still down", [], 3, ["reminder"], 1, {"CRM_URL": UNREACHABLE_URL}),
@@ -73,22 +80,33 @@ SCHEDULED_RUNS = [
 def test_two_weeks_of_runs_send_an_alert_for_each_change_and_one_reminder_a_day(
     connector: Connector, tmp_path: Path, webhook_receiver: WebhookReceiver
 ) -> None:
-    notify = {"webhook": {"url": webhook_receiver.url, "secret": SECRET}}
-    (tmp_path / "job.yaml").write_text(f"{JOB}notify: {json.dumps(notify)}\n", encoding="utf-8")
-    virtual_time, run_start, opt_out_lines = VirtualTime(FIRST_RUN_AT), FIRST_RUN_AT - timedelta(hours=24), list[str]()
+    notify_keys = {"webhook": {"url": webhook_receiver.url, "secret": SECRET}}
+    (tmp_path / "job.yaml").write_text(f"{JOB}notify: {json.dumps(notify_keys)}\n", encoding="utf-8")
+    virtual_time, run_started_at, opt_out_lines = (
+        VirtualTime(FIRST_RUN_AT),
+        FIRST_RUN_AT - timedelta(hours=24),
+        list[str](),
+    )
     for scheduled_run in SCHEDULED_RUNS:
-        run_start += timedelta(hours=scheduled_run.hours)
-        virtual_time.move_to(run_start)
+        run_started_at += timedelta(hours=scheduled_run.hours_since_previous_run)
+        virtual_time.move_to(run_started_at)
         write_source(tmp_path / "crm.db", scheduled_run.rows)
         webhook_receiver.answers = [*scheduled_run.answers]
         if scheduled_run.deactivated_email:
             set_activity(connector, scheduled_run.deactivated_email, is_active=False)
         environ = {"CRM_URL": f"sqlite:///{tmp_path}/crm.db", **scheduled_run.environ}
         result = connector.run_json("sync", "job.yaml", environ=environ, clock=virtual_time.clock)
-        alerts = [] if scheduled_run.answers else pop_verified_alerts(webhook_receiver, run_start)
+        alerts = [] if scheduled_run.answers else pop_verified_alerts(webhook_receiver, run_started_at)
         reasons = [alert["reason"] for alert in alerts]
-        expected = scheduled_run.name, scheduled_run.code, scheduled_run.reasons, scheduled_run.backlog
-        assert (scheduled_run.name, result.code, reasons, count_backlog(connector)) == expected, result.stderr
+        expected_outcome = (
+            scheduled_run.name,
+            scheduled_run.exit_code,
+            scheduled_run.alert_reasons,
+            scheduled_run.problem_count,
+        )
+        assert (scheduled_run.name, result.exit_code, reasons, count_backlog(connector)) == expected_outcome, (
+            result.stderr
+        )
         if scheduled_run.answers:
             assert len(webhook_receiver.pop_posts()) == len(scheduled_run.answers)
             assert "failed 3 times" in result.stderr
@@ -98,7 +116,7 @@ def test_two_weeks_of_runs_send_an_alert_for_each_change_and_one_reminder_a_day(
     }
     assert len(opt_out_lines) == 2
     runs = connector.run_json("status", "--last", "99").report["runs"]
-    assert [run["exit_code"] for run in reversed(runs)] == [scheduled_run.code for scheduled_run in SCHEDULED_RUNS]
+    assert [run["exit_code"] for run in reversed(runs)] == [scheduled_run.exit_code for scheduled_run in SCHEDULED_RUNS]
 
 
 def write_source(path: Path, rows: Sequence[str]) -> None:
@@ -115,13 +133,13 @@ def build_address(name: str) -> str:
     return name if name.startswith("<") else f"{name}@example.com"
 
 
-def pop_verified_alerts(webhook_receiver: WebhookReceiver, run_start: datetime) -> list[dict[str, Any]]:
-    """Check the signatures of the received alerts and their times (within an hour of `run_start`). Return the
+def pop_verified_alerts(webhook_receiver: WebhookReceiver, run_started_at: datetime) -> list[dict[str, Any]]:
+    """Check the signatures of the received alerts and their times (within an hour of `run_started_at`). Return the
     alerts."""
     posts = webhook_receiver.pop_posts()
     for headers, body in posts:
         sent_at = datetime.fromtimestamp(int(headers["webhook-timestamp"]), UTC)
-        assert run_start <= sent_at + timedelta(seconds=1) < run_start + timedelta(hours=1)
+        assert run_started_at <= sent_at + timedelta(seconds=1) < run_started_at + timedelta(hours=1)
         signature = Webhook(SECRET).sign(headers["webhook-id"], sent_at, body.decode())
         assert headers["webhook-signature"] == signature
     return [json.loads(body) for _, body in posts]

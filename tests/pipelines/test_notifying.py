@@ -20,10 +20,10 @@ load: {quiet_period: 100ms}
 """
 
 
-def write_job(folder: Path, webhook_receiver: WebhookReceiver, job_keys: str = "", **notify: Any) -> None:
+def write_job(folder: Path, webhook_receiver: WebhookReceiver, job_keys: str = "", **notify_keys: Any) -> None:
     """Write a load of three subscribers and an export, both of which notify the hook."""
     write_addresses(folder / "people.csv", 3)
-    last_keys = f"notify: {json.dumps({'webhook': {'url': webhook_receiver.url}} | notify)}\n{job_keys}"
+    last_keys = f"notify: {json.dumps({'webhook': {'url': webhook_receiver.url}} | notify_keys)}\n{job_keys}"
     (folder / "job.yaml").write_text(f"{JOB}{last_keys}", encoding="utf-8")
     (folder / "export.yaml").write_text(f"job: crm\nexport: {{to: out.csv}}\n{last_keys}", encoding="utf-8")
 
@@ -37,12 +37,12 @@ def test_a_run_that_is_ok_sends_an_alert_only_if_the_job_asks_for_it(
     connector: Connector, tmp_path: Path, webhook_receiver: WebhookReceiver
 ) -> None:
     write_job(tmp_path, webhook_receiver)
-    assert run_sync(connector).code == 0
+    assert run_sync(connector).exit_code == 0
     assert webhook_receiver.posts == []
 
     write_job(tmp_path, webhook_receiver, on="always")
-    assert run_sync(connector).code == 0
-    assert connector.run_json("sync", "job.yaml", "--dry-run").code == 0
+    assert run_sync(connector).exit_code == 0
+    assert connector.run_json("sync", "job.yaml", "--dry-run").exit_code == 0
     export_result = connector.run_json("export", "export.yaml")
     alerts = webhook_receiver.pop_alerts()
     assert [(alert["reason"], alert["report"]["command"]) for alert in alerts] == [("run", "sync"), ("run", "export")]
@@ -59,7 +59,7 @@ def test_an_alert_is_signed_by_the_rules_of_standard_webhooks(
 
     result = run_sync(connector, HOOK_URL=webhook_receiver.url, HOOK_SECRET=SECRET)
 
-    assert result.code == 0, result.stderr
+    assert result.exit_code == 0, result.stderr
     assert len(webhook_receiver.posts) == 2, "the first alert was refused"
     (first_headers, _), (headers, body) = webhook_receiver.posts
     assert headers["webhook-id"] == first_headers["webhook-id"] == f"msg_{result.report['run_id']}"
@@ -89,7 +89,7 @@ def test_a_failed_alert_is_named_and_sent_again_by_the_next_run(
 
     failed_result = run_sync(connector)
 
-    assert (failed_result.code, failed_result.report["status"], len(webhook_receiver.posts)) == (1, "partial", 3)
+    assert (failed_result.exit_code, failed_result.report["status"], len(webhook_receiver.posts)) == (1, "partial", 3)
     assert (
         "failed 3 times: 127.0.0.1 answered 404. The next run of the job sends the alert again." in failed_result.stderr
     )
@@ -107,7 +107,7 @@ def test_a_failed_alert_is_named_and_sent_again_by_the_next_run(
     assert [alert["report"]["run_id"] for alert in alerts] == [
         result.report["run_id"] for result in (failed_result, recovered_result)
     ]
-    assert run_sync(connector).code == 0
+    assert run_sync(connector).exit_code == 0
     assert webhook_receiver.posts == []
 
 
@@ -117,7 +117,7 @@ def test_a_failed_alert_of_a_quiet_run_that_is_ok_is_named(
     write_job(tmp_path, webhook_receiver, on="always")
     webhook_receiver.answers = [500, 500, 500]
     result = connector.run("sync", "job.yaml", "--quiet", clock=skip_waits())
-    assert (result.code, result.stdout) == (0, "")
+    assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr.startswith("The job's alert failed 3 times")
 
 
@@ -138,15 +138,15 @@ def test_a_run_that_the_lock_of_another_run_prevents_sends_an_alert(
     write_job(tmp_path, webhook_receiver)
     run_sync(connector)
     with open_ledger(f"sqlite:///{tmp_path}/state/ledger.db"):
-        assert run_sync(connector).code == 4
-        assert run_sync(connector).code == 4
+        assert run_sync(connector).exit_code == 4
+        assert run_sync(connector).exit_code == 4
     (alert,) = webhook_receiver.pop_alerts()
     assert (alert["reason"], alert["report"]["status"]) == ("failure", "locked")
     assert "did not run, because another run holds the lock" in alert["text"]
 
 
 @pytest.mark.parametrize(
-    ("job_keys", "rows", "code", "status"),
+    ("job_keys", "rows", "exit_code", "status"),
     [
         ("", ["email,is_active", "ann@example.com,true", "<nobody>,true"], 1, "partial"),
         ("guard: {max_creates: 1}\n", ["email", "a@x.org", "b@x.org"], 3, "aborted"),
@@ -158,14 +158,14 @@ def test_the_report_of_a_run_with_problems_is_in_its_alert(
     webhook_receiver: WebhookReceiver,
     job_keys: str,
     rows: list[str],
-    code: int,
+    exit_code: int,
     status: str,
 ) -> None:
     write_job(tmp_path, webhook_receiver, job_keys)
     write_csv(tmp_path / "people.csv", *rows)
     result = run_sync(connector)
     ((headers, body),) = webhook_receiver.posts
-    assert (result.code, result.report["status"], json.loads(body)["report"]) == (code, status, result.report)
+    assert (result.exit_code, result.report["status"], json.loads(body)["report"]) == (exit_code, status, result.report)
     assert "webhook-signature" not in headers
 
 

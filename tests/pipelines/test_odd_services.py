@@ -8,15 +8,15 @@ from tests.pipelines.conftest import CommandResult, Connector, count_stored_emai
 from tests.pipelines.leftovers import create_elsewhere
 from tests.pipelines.planned import JOB, count_creates, write_job
 
-IGNORING_JOB = JOB.replace("200ms", "200ms, ignore_total_count: true").replace(
+JOB_WITHOUT_TOTAL_COUNT = JOB.replace("200ms", "200ms, ignore_total_count: true").replace(
     "first_name: name", "first_name: first_name"
 )
 
 
 def fill_service(connector: Connector, person_count: int, *options: str) -> None:
     """Fill the base News with another ledger."""
-    people = write_addresses(connector.folder / "before.csv", person_count)
-    create_elsewhere(connector, people, "--base-name", "News", "--map", "first_name=first_name", *options)
+    people_path = write_addresses(connector.folder / "before.csv", person_count)
+    create_elsewhere(connector, people_path, "--base-name", "News", "--map", "first_name=first_name", *options)
 
 
 @pytest.mark.parametrize("person_count", [0, 1, 20, 1200])
@@ -26,28 +26,28 @@ def test_a_list_without_total_count_is_loaded_with_the_option_ignore_total_count
     if person_count:
         fill_service(connector, person_count, "--active")
     connector.sandbox.switch(list_omits="TotalCount")
-    job = write_job(tmp_path, text=IGNORING_JOB)
+    job = write_job(tmp_path, text=JOB_WITHOUT_TOTAL_COUNT)
     write_addresses(tmp_path / "people.csv", person_count + 2)
-    expected_existing = {"exists": person_count} if person_count else {}
-    assert connector.run_json("sync", job).rows == {"read": person_count + 2, **expected_existing, "created": 2}
+    expected_exists_count = {"exists": person_count} if person_count else {}
+    assert connector.run_json("sync", job).rows == {"read": person_count + 2, **expected_exists_count, "created": 2}
     reconcile_result = connector.run_json("reconcile", job)
-    assert (reconcile_result.code, reconcile_result.report["certificate"]["total_count"]) == (0, "ignored")
+    assert (reconcile_result.exit_code, reconcile_result.report["certificate"]["total_count"]) == (0, "ignored")
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
 def test_a_list_without_total_count_is_refused_with_the_next_step(connector: Connector, tmp_path: Path) -> None:
     fill_service(connector, 5, "--active")
     connector.sandbox.switch(list_omits="TotalCount")
-    people, create_count = write_addresses(tmp_path / "people.csv", 7), count_creates(connector.sandbox)
-    result = connector.import_file(people)
-    assert (result.code, result.rows) == (3, {"read": 7, "unsent": 7})
+    people_path, create_count = write_addresses(tmp_path / "people.csv", 7), count_creates(connector.sandbox)
+    result = connector.import_file(people_path)
+    assert (result.exit_code, result.rows) == (3, {"read": 7, "unsent": 7})
     assert "the list has no TotalCount (if the list is whole, run again with --ignore-total-count" in result.stderr
     assert "--ignore-total-count" in connector.run("check").stdout
     export_result = connector.run_json("export", "out.csv")
-    assert (export_result.code, "run again with --ignore-total-count" in export_result.stderr) == (1, True)
-    assert connector.run_json("export", "out.csv", "--ignore-total-count").code == 0
+    assert (export_result.exit_code, "run again with --ignore-total-count" in export_result.stderr) == (1, True)
+    assert connector.run_json("export", "out.csv", "--ignore-total-count").exit_code == 0
     assert count_creates(connector.sandbox) == create_count
-    assert connector.import_file(people, "--ignore-total-count").rows == {"read": 7, "exists": 5, "created": 2}
+    assert connector.import_file(people_path, "--ignore-total-count").rows == {"read": 7, "exists": 5, "created": 2}
 
 
 @pytest.mark.parametrize("switches", [{"hide": "inactive"}, {"result_window": 20}, {"lost_shard": 1}])
@@ -55,26 +55,26 @@ def test_nobody_is_created_twice_if_a_list_without_total_count_leaves_subscriber
     connector: Connector, tmp_path: Path, switches: dict[str, object]
 ) -> None:
     fill_service(connector, 20, "--active")
-    people = write_addresses(tmp_path / "inactive.csv", 20, first_index=20)
-    connector.run_json("import", people, "--base-name", "News", "--inactive", "--quiet-period", "200ms")
+    people_path = write_addresses(tmp_path / "inactive.csv", 20, first_index=20)
+    connector.run_json("import", people_path, "--base-name", "News", "--inactive", "--quiet-period", "200ms")
     connector.sandbox.switch(list_omits="TotalCount", **switches)
     write_addresses(tmp_path / "people.csv", 40)
     environ = {"CONNECTOR_STATE_DIR": str(tmp_path / "another")}
-    connector.run_json("sync", write_job(tmp_path, text=IGNORING_JOB), environ=environ)
+    connector.run_json("sync", write_job(tmp_path, text=JOB_WITHOUT_TOTAL_COUNT), environ=environ)
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
 def explains_uuids(result: CommandResult) -> bool:
-    return result.code in (2, 3) and "a UUID" in result.stdout + result.stderr
+    return result.exit_code in (2, 3) and "a UUID" in result.stdout + result.stderr
 
 
 def test_a_service_with_uuids_is_refused_before_the_first_create(connector: Connector, tmp_path: Path) -> None:
     fill_service(connector, 5, "--active")
     connector.sandbox.switch(uuids=True)
-    job, people = write_job(tmp_path, text=IGNORING_JOB), write_addresses(tmp_path / "people.csv", 7)
+    job, people_path = write_job(tmp_path, text=JOB_WITHOUT_TOTAL_COUNT), write_addresses(tmp_path / "people.csv", 7)
     create_count = count_creates(connector.sandbox)
-    commands = [("sync", job), ("import", people, "--base-name", "News", "--active"), ("plan", job), ("check",)]
-    commands += [("reconcile", job), ("export", "out.csv"), ("import", people, "--base-id", "1", "--active")]
+    commands = [("sync", job), ("import", people_path, "--base-name", "News", "--active"), ("plan", job), ("check",)]
+    commands += [("reconcile", job), ("export", "out.csv"), ("import", people_path, "--base-id", "1", "--active")]
     for command in commands:
         assert explains_uuids(connector.run(*command)), command
     assert count_creates(connector.sandbox) == create_count
@@ -83,7 +83,7 @@ def test_a_service_with_uuids_is_refused_before_the_first_create(connector: Conn
 def test_a_uuid_in_the_answer_to_the_first_create_ends_the_run(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(uuids=True)
     write_addresses(tmp_path / "people.csv", 5)
-    result = connector.run_json("sync", write_job(tmp_path, text=IGNORING_JOB))
+    result = connector.run_json("sync", write_job(tmp_path, text=JOB_WITHOUT_TOTAL_COUNT))
     assert explains_uuids(result)
     assert (result.rows, count_creates(connector.sandbox)) == ({"read": 5, "unknown": 1, "unsent": 4}, 1)
     assert "person0@" not in result.report["messages"][0]

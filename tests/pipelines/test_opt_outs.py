@@ -49,7 +49,7 @@ def list_opt_outs(result: CommandResult) -> list[str]:
 
 def check_without_opt_outs(result: CommandResult) -> None:
     """Check that the run is ok and has no opt-out."""
-    assert (result.code, result.report["opt_outs"], result.report["status"]) == (0, 0, "ok"), result.report
+    assert (result.exit_code, result.report["opt_outs"], result.report["status"]) == (0, 0, "ok"), result.report
 
 
 @pytest.mark.parametrize("filters", ["icase", "ignored"])
@@ -60,7 +60,7 @@ def test_an_opt_out_makes_each_run_partial_until_the_service_shows_the_subscribe
     check_without_opt_outs(sync_lines(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes"))
     results = [sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes") for _ in range(3)]
     for result in results:
-        assert (result.code, result.report["status"]) == (1, "partial"), result.report
+        assert (result.exit_code, result.report["status"]) == (1, "partial"), result.report
         assert result.rows == {"read": 2, "exists": 1, "changed": 1}
         assert list_opt_outs(result) == ["ann@x.org"]
         (line,) = read_drift(result)
@@ -103,7 +103,7 @@ def test_an_inactive_row_of_an_existing_subscriber_is_an_opt_out_in_the_first_ru
         sync_lines(connector, "known@x.org,Kay,yes")
     set_activity(connector, "ann@x.org", is_active=True, FirstName="Ann")
     plan_result = plan(connector, write_people(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no"))
-    assert (plan_result.code, plan_result.report["opt_outs"]) == (1, 1)
+    assert (plan_result.exit_code, plan_result.report["opt_outs"]) == (1, 1)
     for _ in range(2):
         assert list_opt_outs(sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no")) == ["ann@x.org"]
 
@@ -113,7 +113,7 @@ def test_many_opt_outs_are_compared_by_one_listing(connector: Connector) -> None
     sync_lines(connector, *(f"{person},yes" for person in people))
     for _ in range(2):
         result = sync_lines(connector, *(f"{person},no" for person in people))
-        assert (result.code, len(list_opt_outs(result))) == (1, 120)
+        assert (result.exit_code, len(list_opt_outs(result))) == (1, 120)
         assert count_list_requests(result) < 40
 
 
@@ -127,7 +127,7 @@ def test_a_list_that_hides_a_class_neither_ends_nor_hides_an_opt_out(connector: 
         assert sorted(list_opt_outs(result)) == ["ann@x.org", "bob@x.org"], result.report["messages"]
     set_activity(connector, "ann@x.org", is_active=False)
     result = sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no", *people)
-    assert (result.code, list_opt_outs(result)) == (1, ["bob@x.org"])
+    assert (result.exit_code, list_opt_outs(result)) == (1, ["bob@x.org"])
     set_activity(connector, "bob@x.org", is_active=False)
     check_without_opt_outs(sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no", *people))
 
@@ -155,7 +155,7 @@ def test_an_opt_out_stays_if_its_row_is_not_read_any_more(connector: Connector) 
     sync_lines(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes")
     sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes")
     later_result = sync_lines(connector, "bob@x.org,Bob,yes")
-    assert (later_result.code, later_result.rows, list_opt_outs(later_result)) == (
+    assert (later_result.exit_code, later_result.rows, list_opt_outs(later_result)) == (
         1,
         {"read": 1, "exists": 1},
         ["ann@x.org"],
@@ -186,7 +186,7 @@ def test_an_opt_out_counts_while_the_list_does_not_show_the_subscriber(connector
     connector.sandbox.switch(filters="ignored", result_window=130)
     for _ in range(2):
         result = sync_lines(connector, *people)
-        assert (result.code, len(list_opt_outs(result))) == (1, 1), result.report["messages"]
+        assert (result.exit_code, len(list_opt_outs(result))) == (1, 1), result.report["messages"]
         assert any("could not see whether" in message for message in result.report["messages"]), result.report[
             "messages"
         ]
@@ -210,11 +210,11 @@ def test_a_plan_counts_opt_outs_and_changes_nothing(connector: Connector, tmp_pa
     job = write_people(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes", "cem@x.org,Cem,yes")
     for _ in range(2):
         plan_result = plan(connector, job)
-        assert (plan_result.code, plan_result.report["opt_outs"], plan_result.report["drift_file"]) == (1, 1, None)
+        assert (plan_result.exit_code, plan_result.report["opt_outs"], plan_result.report["drift_file"]) == (1, 1, None)
     sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes", "cem@x.org,Cem,yes")
     job = write_people(connector, "bob@x.org,Bob,no", "cem@x.org,Cem,yes")
     plan_result = plan(connector, job, "--rows", tmp_path / "rows.csv")
-    assert (plan_result.code, plan_result.report["opt_outs"]) == (1, 2)  # ann from the ledger, bob from his row
+    assert (plan_result.exit_code, plan_result.report["opt_outs"]) == (1, 2)  # ann from the ledger, bob from his row
     assert [row["_code"] for row in read_rows(tmp_path / "rows.csv")] == ["opted_out", ""]
     assert plan(connector, job).report["opt_outs"] == 2
 
@@ -230,7 +230,7 @@ def test_forgetting_a_subscriber_forgets_the_opt_out(connector: Connector) -> No
     sync_lines(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes")
     sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes")
     forget_result = connector.run_json("forget", "ann@x.org", "--base-id", "7")
-    assert forget_result.code == 0, forget_result.stderr
+    assert forget_result.exit_code == 0, forget_result.stderr
     check_without_opt_outs(sync_lines(connector, "bob@x.org,Bob,yes"))
 
 
@@ -270,7 +270,7 @@ def test_an_incremental_sync_reports_an_opt_out_whose_row_it_does_not_read_again
     write_table(connector.folder, ("bob@x.org", "yes", "8", "2026-01-03 00:00:00"))
     for _ in range(2):
         result = connector.run_json("sync", job)
-        assert (result.code, list_opt_outs(result)) == (1, ["ann@x.org"]), result.report
+        assert (result.exit_code, list_opt_outs(result)) == (1, ["ann@x.org"]), result.report
     assert plan(connector, job).report["opt_outs"] == 1
     set_activity(connector, "ann@x.org", is_active=False)
     check_without_opt_outs(connector.run_json("sync", job))
@@ -293,7 +293,7 @@ def test_the_text_report_and_the_page_name_opt_outs_and_the_next_step(connector:
     sync_lines(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes")
     job = write_people(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no")
     result = connector.run("sync", job, "--report", tmp_path / "run.html", "--metrics", tmp_path / "run.prom")
-    assert result.code == 1
+    assert result.exit_code == 1
     assert "opted out" in result.stdout
     expected_text = "2 subscribers opted out in the source and are still active in the service. Deactivate them there"
     assert expected_text in result.stderr

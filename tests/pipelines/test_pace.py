@@ -23,16 +23,16 @@ def test_no_request_is_sent_during_a_pause_of_the_service_and_no_row_is_lost(
 ) -> None:
     connector.sandbox.switch(**({"rate": 150, "retry_after": "seconds", "latency_ms": 5} | limit_switches))
     result = connector.import_file(write_addresses(tmp_path / "people.csv", 300))
-    assert (result.code, result.rows) == (0, {"read": 300, "created": 300}), result.stderr
-    creates = result.report["requests"]["create"]
-    assert (creates["limited"] > 0, creates["failed"]) == (True, 0)
+    assert (result.exit_code, result.rows) == (0, {"read": 300, "created": 300}), result.stderr
+    create_counts = result.report["requests"]["create"]
+    assert (create_counts["limited"] > 0, create_counts["failed"]) == (True, 0)
     assert connector.sandbox.stats()["inside_retry_after"]["told"] == 0
 
 
 def test_a_very_long_pause_ends_the_run_with_the_time_of_its_end(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(refuse=1, refuse_retry_after_s=7200)
     result = connector.import_file(write_addresses(tmp_path / "people.csv", 10))
-    assert (result.code, result.report["status"], result.rows) == (
+    assert (result.exit_code, result.report["status"], result.rows) == (
         3,
         "aborted",
         {"read": 10, "rejected": 1, "unsent": 9},
@@ -52,17 +52,17 @@ def test_each_command_begins_at_the_limit_that_the_last_load_found(
     prepare_run(connector, tmp_path)
     connector.import_file(tmp_path / "people.csv", "--limit", "1")  # creates the ledger, and reaches no limit
     connector.sandbox.switch(**LIMIT_SWITCHES)
-    limited_counts = []
+    limited_request_counts = []
     for campaign in ("first", "second"):
         write_mail_job(tmp_path, {"campaign": campaign, "retry_limited": True} | MAIL_KEYS)
-        limited_before = connector.sandbox.stats()["limited"]
+        limited_count_before = connector.sandbox.stats()["limited"]
         result = connector.run_json(*command.split())
-        assert result.code in (0, 1), result.stderr
-        limited_counts.append(connector.sandbox.stats()["limited"] - limited_before)
+        assert result.exit_code in (0, 1), result.stderr
+        limited_request_counts.append(connector.sandbox.stats()["limited"] - limited_count_before)
         if campaign == "first":
             load_result = connector.import_file(write_addresses(tmp_path / "more.csv", 40, 1000))
             assert load_result.rows == {"read": 40, "created": 40}, load_result.stderr
-    assert limited_counts[1] < limited_counts[0]
+    assert limited_request_counts[1] < limited_request_counts[0]
 
 
 @pytest.mark.parametrize("ledger_state", ["none", "held", "not writable"])
@@ -85,7 +85,7 @@ def test_an_export_under_a_rate_limit_needs_no_ledger(connector: Connector, tmp_
             ["export", "people.parquet", "--output", "json"], environ, tmp_path, is_unprivileged=True
         ) as process:
             result = wait_for_result(process)
-        assert (result.code, result.report["status"]) == (0, "ok"), result.stderr
+        assert (result.exit_code, result.report["status"]) == (0, "ok"), result.stderr
         assert connector.sandbox.stats()["limited"] > 0
         assert (ledger_path.exists() and ledger_path.read_bytes()) == ledger_bytes
     assert ledger_path.parent.exists() == (ledger_state != "none")

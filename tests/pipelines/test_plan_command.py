@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipelines.conftest import (
-    INTO_NEWS,
+    NEWS_IMPORT_OPTIONS,
     Connector,
     count_stored_emails,
     wait_for,
@@ -36,7 +36,7 @@ SUPPRESS_KEY = "suppress: {file: {path: gone.csv, column: address}}"
 
 
 def test_a_plan_reports_every_outcome_and_changes_nothing(connector: Connector, tmp_path: Path) -> None:
-    connector.run_json("import", write_csv(tmp_path / "a.csv", "email", "there@x.org"), *INTO_NEWS,
+    connector.run_json("import", write_csv(tmp_path / "a.csv", "email", "there@x.org"), *NEWS_IMPORT_OPTIONS,
                        environ={"CONNECTOR_STATE_DIR": str(tmp_path / "another")})  # fmt: skip
     job = write_job(tmp_path, SUPPRESS_KEY)
     write_csv(tmp_path / "gone.csv", "address", "gone@x.org")
@@ -52,7 +52,7 @@ def test_a_plan_reports_every_outcome_and_changes_nothing(connector: Connector, 
         "there@x.org,T", "nobody,X", "new@x.org,Other", "NEW@x.org,N", "gone@x.org,G", "lost@x.org,L",
     )  # fmt: skip
     result = plan(connector, job, "--rows", tmp_path / "rows.csv")
-    assert (result.code, result.rows) == (
+    assert (result.exit_code, result.rows) == (
         1,
         {
             "read": 10, "invalid": 1, "duplicate": 2, "suppressed": 1, "exists": 1, "changed": 2, "created": 1,
@@ -101,16 +101,16 @@ def test_a_changed_row_is_reported_with_the_values_of_service_and_source(connect
 
 
 def test_a_plan_is_made_while_a_load_holds_the_lock(connector: Connector, tmp_path: Path) -> None:
-    sandbox, people = connector.sandbox, write_addresses(tmp_path / "people.csv", 300)
+    sandbox, people_path = connector.sandbox, write_addresses(tmp_path / "people.csv", 300)
     sandbox.switch(latency_ms=100)
-    with connector.start("import", people, "--base-name", "News", "--max-concurrency", "2") as load_process:
+    with connector.start("import", people_path, "--base-name", "News", "--max-concurrency", "2") as load_process:
         wait_for(lambda: sandbox.stats()["subscribers"] >= 10)
-        result = connector.run_json("plan", people, "--base-name", "News")
+        result = connector.run_json("plan", people_path, "--base-name", "News")
         assert load_process.poll() is None
         sandbox.switch(latency_ms=0)
         load_process.communicate()
     assert load_process.returncode == 0
-    assert result.code in (0, 1)  # a row that was in flight may count as unknown
+    assert result.exit_code in (0, 1)  # a row that was in flight may count as unknown
     assert result.rows["exists"] >= 9
     assert result.rows["read"] == 300
     assert any(
@@ -131,14 +131,14 @@ def test_a_plan_compares_the_list_with_the_subscribers_that_the_ledger_knows(
     connector.sandbox.switch(result_window=100, blind_filters="plus")
     write_csv(tmp_path / "people.csv", "email,name", *rows)
     result = plan(connector, job)
-    assert result.code == 3
+    assert result.exit_code == 3
     assert "4 of 4 subscribers that the list lacks exist" in result.stderr, result.stderr
 
 
 def test_a_plan_of_a_large_file_has_the_rows_in_the_order_of_the_file(connector: Connector, tmp_path: Path) -> None:
     connector.import_file(write_addresses(tmp_path / "few.csv", 1000))
-    people = write_addresses(tmp_path / "people.csv", 5000)
-    plan(connector, people, "--base-name", "News", "--rows", tmp_path / "rows.csv")
+    people_path = write_addresses(tmp_path / "people.csv", 5000)
+    plan(connector, people_path, "--base-name", "News", "--rows", tmp_path / "rows.csv")
     outcomes = read_outcomes(tmp_path / "rows.csv")
     assert list(outcomes) == [str(index) for index in range(2, 5002)]
     assert list(outcomes.values()) == ["exists"] * 1000 + ["created"] * 4000
@@ -156,7 +156,7 @@ def test_a_stopped_plan_leaves_no_file_behind(connector: Connector, tmp_path: Pa
         wait_for(lambda: count_requests(connector.sandbox, "list") > request_count)
         assert list(temporary_folder.iterdir()) == []  # so a killed plan leaves no file either
         process.send_signal(signal.SIGINT)
-        assert wait_for_result(process).code == 130
+        assert wait_for_result(process).exit_code == 130
     connector.sandbox.switch(latency_ms=0)
     assert list(temporary_folder.iterdir()) == []
     assert read_file_states(tmp_path / "state") == state_before
@@ -166,10 +166,10 @@ def test_a_stopped_plan_leaves_no_file_behind(connector: Connector, tmp_path: Pa
 def test_dry_runs_of_import_and_sync_are_plans(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", "email,name", "a@x.org,A", "b@x.org,B")
     job = write_job(tmp_path)
-    import_result = connector.run_json("import", tmp_path / "people.csv", *INTO_NEWS, "--dry-run")
+    import_result = connector.run_json("import", tmp_path / "people.csv", *NEWS_IMPORT_OPTIONS, "--dry-run")
     sync_result = connector.run_json("sync", job, "--dry-run")
     for result in (import_result, sync_result):
-        assert (result.code, result.rows, result.report["planned"]) == (0, {"read": 2, "created": 2}, True)
+        assert (result.exit_code, result.rows, result.report["planned"]) == (0, {"read": 2, "created": 2}, True)
     assert (import_result.report["command"], sync_result.report["command"]) == ("import", "sync")
     assert count_creates(connector.sandbox) == 0
     assert not (tmp_path / "state").exists()
@@ -189,7 +189,7 @@ def test_a_plan_reads_from_the_cursor_and_does_not_move_it(connector: Connector,
     assert connector.run_json("sync", job).rows == {"read": 2, "exists": 1, "created": 1}
 
 
-SEEDS = max(int(os.environ.get("CONNECTOR_TEST_SEEDS", "100")) // 100, 1)
+SEED_COUNT = max(int(os.environ.get("CONNECTOR_TEST_SEEDS", "100")) // 100, 1)
 
 
 def write_messy_people(path: Path, rng: random.Random, person_count: int) -> None:
@@ -203,7 +203,7 @@ def write_messy_people(path: Path, rng: random.Random, person_count: int) -> Non
     write_csv(path, "email,name", *lines)
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", range(SEED_COUNT))
 def test_each_row_of_a_messy_source_ends_as_planned(connector: Connector, tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     sandbox, job = connector.sandbox, write_job(tmp_path, SUPPRESS_KEY, text=JOB)
@@ -216,7 +216,7 @@ def test_each_row_of_a_messy_source_ends_as_planned(connector: Connector, tmp_pa
         counts_before = count_stored_emails(sandbox)
         plan_result = plan(connector, job, "--rows", tmp_path / f"rows{run_index}.csv")
         sync_result = connector.run_json("sync", job)
-        assert (plan_result.code, plan_result.rows) == (sync_result.code, sync_result.rows)
+        assert (plan_result.exit_code, plan_result.rows) == (sync_result.exit_code, sync_result.rows)
         rows = read_rows(tmp_path / f"rows{run_index}.csv")
         rows_by_outcome = {
             outcome: {row["_row"] for row in rows if row["_outcome"] == outcome} for outcome in plan_result.rows

@@ -21,7 +21,7 @@ def test_a_ledger_that_moved_to_postgresql_knows_the_created_subscribers(connect
         write_people(tmp_path, 20)
         assert connector.run_json("sync", job).rows == {"read": 20, "created": 20}
         copy_result = connector.run_json("ledger", "copy", database.url)
-        assert (copy_result.code, copy_result.report["entries"], copy_result.report["emails"]) == (0, 20, 0), (
+        assert (copy_result.exit_code, copy_result.report["entries"], copy_result.report["emails"]) == (0, 20, 0), (
             copy_result.stderr
         )
         refused_result = connector.run_json("sync", job)
@@ -50,7 +50,7 @@ def test_a_ledger_in_postgresql_serves_every_command(connector: Connector, tmp_p
         connector.environ["CONNECTOR_LEDGER"] = database.url.replace("postgres:@", "reader_of_ledgers:@")
         write_people(tmp_path, 102)
         result = plan(connector, write_job(tmp_path), "--rows", tmp_path / "rows.csv")
-        assert (result.code, result.rows) == (0, {"read": 102, "exists": 100, "created": 2})
+        assert (result.exit_code, result.rows) == (0, {"read": 102, "exists": 100, "created": 2})
         assert list(read_outcomes(tmp_path / "rows.csv").values()) == ["exists"] * 100 + ["created"] * 2
         write_people(tmp_path, 1, "Anna")
         plan(connector, write_job(tmp_path), "--rows", tmp_path / "changed.csv")

@@ -15,27 +15,33 @@ PEOPLE = ("email,first_name,is_active,Stadt", "ann@x.org,Ann,yes,Köln", "bob@x.
 
 
 @pytest.fixture
-def people(tmp_path: Path) -> Path:
+def people_path(tmp_path: Path) -> Path:
     return write_csv(tmp_path / "people.csv", *PEOPLE)
 
 
 def import_on_terminal(
-    connector: Connector, people: Path, answer: str, *options: str | Path, before_answer: Callable[[], object] = tuple
+    connector: Connector,
+    people_path: Path,
+    answer: str,
+    *options: str | Path,
+    before_answer: Callable[[], object] = tuple,
 ) -> tuple[int, str]:
     """Import on a terminal, by default into the base News; return the exit code and what the command shows."""
     if not {"--base-name", "--job"} & set(options):
         options = ("--base-name", "News", *options)
-    return run_on_terminal(connector, "import", people, *options, answer=answer or "n", before_answer=before_answer)
+    return run_on_terminal(
+        connector, "import", people_path, *options, answer=answer or "n", before_answer=before_answer
+    )
 
 
 QUESTION = "Create 2 subscribers in News (1 active, 1 inactive)? This cannot be undone. [y/N]"
 
 
 def test_an_import_shows_its_creates_and_sends_no_create_after_the_answer_no(
-    connector: Connector, people: Path
+    connector: Connector, people_path: Path
 ) -> None:
-    code, output = import_on_terminal(connector, people, "n")
-    assert code == 0, output
+    exit_code, output = import_on_terminal(connector, people_path, "n")
+    assert exit_code == 0, output
     assert QUESTION in output
     assert "Nothing was sent." in output
     assert re.search(r"invalid\s+│\s+1 ", output), output
@@ -47,54 +53,58 @@ def test_an_import_shows_its_creates_and_sends_no_create_after_the_answer_no(
     assert not (connector.folder / "state").exists()
 
 
-def test_a_yes_creates_the_shown_subscribers(connector: Connector, people: Path) -> None:
-    code, output = import_on_terminal(connector, people, "y")
-    assert code == 1, output
+def test_a_yes_creates_the_shown_subscribers(connector: Connector, people_path: Path) -> None:
+    exit_code, output = import_on_terminal(connector, people_path, "y")
+    assert exit_code == 1, output
     assert QUESTION in output
     subscribers = list_stored_subscribers(connector.sandbox)
     assert {email: subscriber["IsActive"] for email, subscriber in subscribers.items()} == {
         "ann@x.org": True,
         "bob@x.org": False,
     }
-    code, output = import_on_terminal(connector, people, "")  # all subscribers exist, so the import asks no question
-    assert (code, "[y/N]" in output) == (1, False), output
+    exit_code, output = import_on_terminal(
+        connector, people_path, ""
+    )  # all subscribers exist, so the import asks no question
+    assert (exit_code, "[y/N]" in output) == (1, False), output
 
 
-def test_a_yes_that_is_typed_before_the_question_creates_nobody(connector: Connector, people: Path) -> None:
-    code, output = run_on_terminal(connector, "import", people, "--base-name", "News", early_input="y\n", answer="n")
-    assert (code, "Nothing was sent." in output) == (0, True), output
+def test_a_yes_that_is_typed_before_the_question_creates_nobody(connector: Connector, people_path: Path) -> None:
+    exit_code, output = run_on_terminal(
+        connector, "import", people_path, "--base-name", "News", early_input="y\n", answer="n"
+    )
+    assert (exit_code, "Nothing was sent." in output) == (0, True), output
     assert list_stored_subscribers(connector.sandbox) == {}
 
 
 @pytest.mark.parametrize("change_kind", ["overwritten", "deleted"])
 def test_a_yes_creates_the_shown_subscribers_of_a_file_that_changes_before_the_answer(
-    connector: Connector, people: Path, change_kind: str
+    connector: Connector, people_path: Path, change_kind: str
 ) -> None:
     def change_source() -> None:
         if change_kind == "deleted":
-            people.unlink()
+            people_path.unlink()
             return
-        write_csv(people, *(f"late{index}@x.org,Eve,yes,Bonn" for index in range(50)))
+        write_csv(people_path, *(f"late{index}@x.org,Eve,yes,Bonn" for index in range(50)))
 
-    code, output = import_on_terminal(connector, people, "y", before_answer=change_source)
-    assert code == 1, output
+    exit_code, output = import_on_terminal(connector, people_path, "y", before_answer=change_source)
+    assert exit_code == 1, output
     assert sorted(list_stored_subscribers(connector.sandbox)) == ["ann@x.org", "bob@x.org"]
     assert re.search(r"read\s+│\s+3 ", output.partition("[y/N]")[2]), output
 
 
-def test_a_yes_creates_the_shown_subscribers_of_a_pipe(connector: Connector, people: Path, tmp_path: Path) -> None:
+def test_a_yes_creates_the_shown_subscribers_of_a_pipe(connector: Connector, people_path: Path, tmp_path: Path) -> None:
     pipe = tmp_path / "people.pipe"
     os.mkfifo(pipe)
-    writer = threading.Thread(target=lambda: pipe.write_bytes(people.read_bytes()))
+    writer = threading.Thread(target=lambda: pipe.write_bytes(people_path.read_bytes()))
     writer.start()
-    code, output = import_on_terminal(connector, pipe, "y")
+    exit_code, output = import_on_terminal(connector, pipe, "y")
     writer.join()
-    assert code == 1, output
+    assert exit_code == 1, output
     assert sorted(list_stored_subscribers(connector.sandbox)) == ["ann@x.org", "bob@x.org"]
 
 
 def test_a_suppression_list_that_changes_before_the_answer_ends_the_run(
-    connector: Connector, people: Path, tmp_path: Path
+    connector: Connector, people_path: Path, tmp_path: Path
 ) -> None:
     suppression_path = write_csv(tmp_path / "gone.csv", "address", "eve@x.org", "ann@x.org")
     job = tmp_path / "job.yaml"
@@ -105,43 +115,43 @@ def test_a_suppression_list_that_changes_before_the_answer_ends_the_run(
     )
     options = ("--job", job)
     change_source = lambda: write_csv(suppression_path, "address", "eve@x.org", "cem@x.org")  # noqa: E731
-    code, output = import_on_terminal(connector, people, "y", *options, before_answer=change_source)
-    assert (code, list_stored_subscribers(connector.sandbox)) == (3, {}), output
+    exit_code, output = import_on_terminal(connector, people_path, "y", *options, before_answer=change_source)
+    assert (exit_code, list_stored_subscribers(connector.sandbox)) == (3, {}), output
     assert "the suppression list has changed since the preview. Nothing was sent. Run again" in " ".join(output.split())
     write_csv(suppression_path, "address", "eve@x.org", "ann@x.org")
-    code, output = import_on_terminal(connector, people, "y", *options)
-    assert (code, [*list_stored_subscribers(connector.sandbox)]) == (1, ["bob@x.org"]), output
+    exit_code, output = import_on_terminal(connector, people_path, "y", *options)
+    assert (exit_code, [*list_stored_subscribers(connector.sandbox)]) == (1, ["bob@x.org"]), output
 
 
 def test_a_refused_import_asks_no_question(connector: Connector, tmp_path: Path) -> None:
-    people = write_csv(tmp_path / "people.csv", "email,is_active,Abgemeldet", "ann@x.org,yes,ja")
-    code, output = import_on_terminal(connector, people, "")
-    assert (code, "[y/N]" in output, "says who wants no email" in output) == (2, False, True), output
+    people_path = write_csv(tmp_path / "people.csv", "email,is_active,Abgemeldet", "ann@x.org,yes,ja")
+    exit_code, output = import_on_terminal(connector, people_path, "")
+    assert (exit_code, "[y/N]" in output, "says who wants no email" in output) == (2, False, True), output
 
 
-def test_an_import_with_the_option_yes_asks_no_question(connector: Connector, people: Path) -> None:
-    code, output = import_on_terminal(connector, people, "", "--yes")
-    assert (code, "[y/N]" in output) == (1, False), output
+def test_an_import_with_the_option_yes_asks_no_question(connector: Connector, people_path: Path) -> None:
+    exit_code, output = import_on_terminal(connector, people_path, "", "--yes")
+    assert (exit_code, "[y/N]" in output) == (1, False), output
     assert len(list_stored_subscribers(connector.sandbox)) == 2
 
 
 @pytest.mark.parametrize("options", [["--output", "json"], ["--quiet"]])
 def test_an_import_with_json_or_quiet_asks_on_a_terminal(
-    connector: Connector, people: Path, options: list[str]
+    connector: Connector, people_path: Path, options: list[str]
 ) -> None:
-    _code, output = import_on_terminal(connector, people, "n", *options)
+    _code, output = import_on_terminal(connector, people_path, "n", *options)
     assert (QUESTION in output, "Nothing was sent." in output) == (True, True), output
     assert list_stored_subscribers(connector.sandbox) == {}
-    code, output = import_on_terminal(connector, people, "y", *options)
-    assert (code, QUESTION in output) == (1, True), output
+    exit_code, output = import_on_terminal(connector, people_path, "y", *options)
+    assert (exit_code, QUESTION in output) == (1, True), output
     assert len(list_stored_subscribers(connector.sandbox)) == 2
 
 
 def test_plan_and_validate_show_the_figures_and_the_values_of_the_preview(connector: Connector, tmp_path: Path) -> None:
     more_people = ("ann@x.org,Anna,yes,Köln", *(f"p{index}@x.org,Pat,no,Bonn" for index in range(5)))
-    people = write_csv(tmp_path / "people.csv", *PEOPLE, *more_people)
-    validation_result = connector.run_json("validate", people)
-    plan_result = connector.run_json("plan", people, "--base-name", "News")
+    people_path = write_csv(tmp_path / "people.csv", *PEOPLE, *more_people)
+    validation_result = connector.run_json("validate", people_path)
+    plan_result = connector.run_json("plan", people_path, "--base-name", "News")
     assert validation_result.rows == {"read": 9, "valid": 7, "invalid": 1, "duplicate": 1}
     assert plan_result.rows == {"read": 9, "created": 7, "invalid": 1, "duplicate": 1}
     assert validation_result.report["activity"] == plan_result.report["activity"] == {"active": 1, "inactive": 6}
@@ -153,10 +163,10 @@ def test_plan_and_validate_show_the_figures_and_the_values_of_the_preview(connec
     ]
     assert validation_result.report["samples"] == values
     outputs = [
-        connector.run(*command, people, *options).stdout
+        connector.run(*command, people_path, *options).stdout
         for command, options in ((("validate",), ()), (("plan",), ("--base-name", "News")))
     ]
-    outputs.append(import_on_terminal(connector, people, "n")[1])
+    outputs.append(import_on_terminal(connector, people_path, "n")[1])
     for output in outputs:
         for line in (r"read\s+│ +9", r"valid\s+│ +7", r"invalid\s+│ +1", r"  active\s+│ +1", r"  inactive\s+│ +6"):
             assert re.search(line, output), (line, output)
@@ -166,15 +176,15 @@ def test_plan_and_validate_show_the_figures_and_the_values_of_the_preview(connec
 
 def test_the_preview_breaks_no_value_on_a_narrow_terminal(connector: Connector, tmp_path: Path) -> None:
     emails = [f"a.rather.long.address{index}@example.com" for index in range(5)]
-    people = write_csv(tmp_path / "people.csv", "email", *emails)
-    output = connector.run("validate", people, "--active", environ={"COLUMNS": "80"}).stdout
+    people_path = write_csv(tmp_path / "people.csv", "email", *emails)
+    output = connector.run("validate", people_path, "--active", environ={"COLUMNS": "80"}).stdout
     assert [email for email in emails if email not in output] == []
     assert max(map(len, output.splitlines())) <= 80
 
 
-def test_an_import_without_a_terminal_asks_no_question(connector: Connector, people: Path) -> None:
-    import_result = connector.run("import", people, "--base-name", "News")
-    assert (import_result.code, "[y/N]" in import_result.stdout + import_result.stderr) == (1, False)
+def test_an_import_without_a_terminal_asks_no_question(connector: Connector, people_path: Path) -> None:
+    import_result = connector.run("import", people_path, "--base-name", "News")
+    assert (import_result.exit_code, "[y/N]" in import_result.stdout + import_result.stderr) == (1, False)
     assert len(list_stored_subscribers(connector.sandbox)) == 2
 
 
@@ -192,9 +202,9 @@ FIELD_BY_COLUMN = {
 @pytest.mark.parametrize("command", ["validate", "plan"])
 def test_unused_columns_that_look_like_fields_are_named(connector: Connector, tmp_path: Path, command: str) -> None:
     header = ["email", "is_active", *FIELD_BY_COLUMN, "Company", "created_via", "order_total"]
-    people = write_csv(tmp_path / "people.csv", ",".join(header), ",".join(["ann@x.org", "yes", *"abcdefghij"]))
+    people_path = write_csv(tmp_path / "people.csv", ",".join(header), ",".join(["ann@x.org", "yes", *"abcdefghij"]))
     options = ("--base-id", "7") if command == "plan" else ()
-    messages = connector.run_json(command, people, *options).report["messages"]
+    messages = connector.run_json(command, people_path, *options).report["messages"]
     (message,) = [message for message in messages if "look like fields" in message]
     expected_columns_text = ", ".join(f"{column} ({field})" for column, field in FIELD_BY_COLUMN.items())
     assert message.startswith(
@@ -206,7 +216,7 @@ def test_unused_columns_that_look_like_fields_are_named(connector: Connector, tm
         *(option for field, column in column_by_field.items() for option in ("--map", f"{field}={column}")),
     )
     assert not any(
-        "look like" in message for message in connector.run_json(command, people, *options).report["messages"]
+        "look like" in message for message in connector.run_json(command, people_path, *options).report["messages"]
     )
 
 

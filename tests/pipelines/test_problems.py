@@ -41,7 +41,7 @@ def sync_lines(connector: Connector, *lines: str, job: str = JOB, options: tuple
 def read_problem_counts(result: CommandResult) -> tuple[int, int, int]:
     """Return the exit code, and the numbers of new and open problems."""
     problems = result.report["problems"]
-    return result.code, problems["new"], problems["open"]
+    return result.exit_code, problems["new"], problems["open"]
 
 
 def read_backlog(connector: Connector) -> dict[tuple[str, str, str], int]:
@@ -123,7 +123,7 @@ def test_the_corrected_row_of_a_rejects_file_ends_its_problem(connector: Connect
     if not has_job:
         options = ["--base-id", "7", "--active", "--map", "email=mail", "--map", "birthday=born"]
     result = connector.run_json("import", corrected_path, *options)
-    assert (result.code, result.rows) == (1, {"read": 2, "created": 1, "invalid": 1}), result.stderr
+    assert (result.exit_code, result.rows) == (1, {"read": 2, "created": 1, "invalid": 1}), result.stderr
     assert read_backlog(connector) == {("crm", "invalid", "birthday"): 1}
     if has_job:
         assert read_problem_counts(result) == (1, 0, 1)
@@ -144,7 +144,7 @@ def test_a_plan_and_a_run_that_ends_early_change_no_problem(connector: Connector
     early_result = sync_lines(
         connector, "eve@x.org,Eve,", ROW_WITHOUT_ADDRESS, job=JOB + "guard: {max_shrink: 100%, max_creates: 0}\n"
     )
-    assert early_result.code == 3
+    assert early_result.exit_code == 3
     assert read_backlog(connector) == {("crm", "invalid", "birthday"): 1}
 
 
@@ -213,7 +213,7 @@ def test_the_report_as_text_names_new_problems(connector: Connector) -> None:
 def test_the_key_fail_on_is_refused_in_a_job_that_loads_nothing(connector: Connector) -> None:
     job = write_job(connector.folder, "job: all\nexport: {to: people.csv}\nfail_on: new\n")
     result = connector.run("export", job)
-    assert (result.code, "fail_on" in result.stderr) == (2, True)
+    assert (result.exit_code, "fail_on" in result.stderr) == (2, True)
 
 
 def test_a_forgotten_subscriber_has_no_problem(connector: Connector) -> None:
@@ -235,7 +235,7 @@ def test_the_problems_of_a_removed_job_end_with_the_command_that_status_shows(co
     commands = [step.rpartition(": ")[2] for step in steps if "If the job was removed" in step]
     assert commands == ["connector prune --removed-job crm", "connector prune --removed-job shop"]
     prune_result = connector.run_json(*commands[0].split()[1:])
-    assert (prune_result.code, prune_result.report["messages"][0]) == (
+    assert (prune_result.exit_code, prune_result.report["messages"][0]) == (
         0,
         "1 open problem and 1 receipt of the job crm deleted",
     )

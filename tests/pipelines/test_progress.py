@@ -17,31 +17,31 @@ from tests.pipelines.conftest import ROOT, Connector
 
 
 def test_the_rate_and_the_remaining_time_are_computed_from_the_last_seconds() -> None:
-    clock_s = [0.0]
-    meter = ProgressMeter(lambda: clock_s[0])
+    clock_seconds = [0.0]
+    meter = ProgressMeter(lambda: clock_seconds[0])
     assert meter.describe(0, None) == ""
-    clock_s[0] = 1.0
+    clock_seconds[0] = 1.0
     assert meter.describe(50, 1000) == "5% of 1,000, 50/s, 19 s left"
-    for second in range(2, 40):
-        clock_s[0] = second
+    for now_s in range(2, 40):
+        clock_seconds[0] = now_s
         meter.describe(50, 1000)
-    clock_s[0] = 41.0
+    clock_seconds[0] = 41.0
     assert meter.describe(650, 12_345.6, is_estimate=True) == "5% of about 12,000, 60/s, 3 min left"
-    clock_s[0] = 42.0
+    clock_seconds[0] = 42.0
     assert meter.describe(0, 1000) == "0% of 1,000"  # the second reading starts
 
 
 def test_a_wait_shows_the_remaining_seconds_and_the_reason() -> None:
     async def wait() -> tuple[str, str]:
-        clock_s = [0.0]
+        clock_seconds = [0.0]
 
         async def sleep(_seconds: float) -> None:
             await asyncio.sleep(0)
 
-        stop = Stop(system_clock().__class__(lambda: clock_s[0], system_clock().now, sleep))
+        stop = Stop(system_clock().__class__(lambda: clock_seconds[0], system_clock().now, sleep))
         waiting_task = asyncio.create_task(stop.wait(30, "the service has asked for a pause"))
         await asyncio.sleep(0)
-        clock_s[0] = 18.0
+        clock_seconds[0] = 18.0
         text_during_wait = stop.describe()
         await waiting_task
         return text_during_wait, stop.describe()

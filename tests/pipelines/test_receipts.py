@@ -188,7 +188,7 @@ def test_receipts_that_could_not_be_written_are_written_by_the_next_run(connecto
     with closing(sqlite3.connect(tmp_path / "warehouse.db")) as database, database:
         database.execute("CREATE TABLE subscriber_receipts (id)")
     first_result = sync_lines(connector, destination.to, "ann@x.org,Ann,")
-    assert (first_result.code, first_result.rows) == (1, {"read": 1, "created": 1})
+    assert (first_result.exit_code, first_result.rows) == (1, {"read": 1, "created": 1})
     assert "The next run of the job writes them" in " ".join(first_result.report["messages"])
     output_lines = connector.run("sync", connector.folder / "job.yaml").stdout.splitlines()
     assert output_lines[-2:] == [
@@ -198,7 +198,7 @@ def test_receipts_that_could_not_be_written_are_written_by_the_next_run(connecto
     with closing(sqlite3.connect(tmp_path / "warehouse.db")) as database, database:
         database.execute("DROP TABLE subscriber_receipts")
     second_result = sync_lines(connector, destination.to, "ann@x.org,Ann,")
-    assert (second_result.code, second_result.report["receipts"]["rows"]) == (0, 1)
+    assert (second_result.exit_code, second_result.report["receipts"]["rows"]) == (0, 1)
     assert read_outcomes_by_identity(destination.read(), first_result) == {"ann@x.org": ("created", "lookup")}
 
 
@@ -211,12 +211,12 @@ def read_last_run(connector: Connector) -> str:
 def test_an_import_without_a_job_writes_receipts_to_a_folder(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "people.csv", "email", "ann@x.org")
     result = connector.import_file(path, "--receipts", "receipts.csv")
-    assert (result.code, result.report["receipts"]) == (0, {"to": str(tmp_path / "receipts.csv"), "rows": 1})
+    assert (result.exit_code, result.report["receipts"]) == (0, {"to": str(tmp_path / "receipts.csv"), "rows": 1})
     assert [path.name for path in (tmp_path / "receipts.csv").iterdir()] == [f"{result.report['run_id']}.csv"]
     plan_result = connector.import_file(path, "--receipts", "receipts.csv", "--dry-run")
     assert plan_result.report["receipts"] is None
     for url in ("people.csv", "receipts.xlsx", "nowhere/receipts.csv"):
-        assert connector.import_file(path, "--receipts", url).code == 2
+        assert connector.import_file(path, "--receipts", url).exit_code == 2
 
 
 def test_the_library_writes_receipts_as_the_commands_do(connector: Connector, tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_the_library_writes_receipts_as_the_commands_do(connector: Connector, tm
     job = write_job(tmp_path, JOB.replace("TO", str(tmp_path / "job.csv")))
     rows = pd.DataFrame({"mail": ["ann@x.org"], "name": ["Ann"], "phone": [""]})
     write_csv(tmp_path / "people.csv", "mail,name,phone", "bob@x.org,Bob,")
-    calls: list[tuple[Path, Report]] = [
+    folders_and_reports: list[tuple[Path, Report]] = [
         (tmp_path / "frame.csv", library.import_file(rows, base_id=7, active=True, receipts=tmp_path / "frame.csv")),
         (tmp_path / "job.csv", library.import_file(rows.replace("ann", "cy", regex=True), job=job)),
         (
@@ -233,7 +233,7 @@ def test_the_library_writes_receipts_as_the_commands_do(connector: Connector, tm
         ),
         (tmp_path / "sync.csv", library.sync(job, receipts=tmp_path / "sync.csv")),
     ]
-    for folder, report in calls:
+    for folder, report in folders_and_reports:
         assert report.receipts == {"to": str(folder), "rows": 1}
         assert [path.name for path in folder.iterdir()] == [f"{report.run_id}.csv"]
     for wrong_target in ("people.txt", 7):
@@ -248,26 +248,26 @@ def test_the_next_run_writes_the_receipts_of_a_run_that_was_killed_at_any_point(
     connector.sandbox.switch(required="FirstName", error_status=422, error_after=0.2, seed=5)
     job = write_job(connector.folder, JOB.replace("TO", destination.to))
     environ = {**os.environ, **connector.environ, "PYTHONPATH": str(ROOT)}
-    point, is_killed, round_number = len(destination.kind) % KILL_POINT_STEP, True, 0
+    kill_point, is_killed, round_number = len(destination.kind) % KILL_POINT_STEP, True, 0
     while is_killed:
         lines = [f"p{round_number}.{index}@x.org,{'Pat' if index else ''}," for index in range(4)]
         write_csv(connector.folder / "people.csv", "mail,name,phone", *lines)
-        is_killed = run_killed(["sync", str(job)], environ, connector.folder, point)
+        is_killed = run_killed(["sync", str(job)], environ, connector.folder, kill_point)
         if round_number:  # an earlier run has made the destination
-            assert read_receipt_outcomes(destination).items() <= read_ledger_outcomes(connector).items(), point
+            assert read_receipt_outcomes(destination).items() <= read_ledger_outcomes(connector).items(), kill_point
         while (result := connector.run_json("sync", job)).report["status"] == "aborted":
             # The random faults may affect all of the first three creates.
             assert "first creates got no usable answer" in result.stderr
         assert result.report["status"] == "partial", result.stdout
-        check_receipts(connector, destination, point)
-        point, round_number = point + KILL_POINT_STEP, round_number + 1
+        check_receipts(connector, destination, kill_point)
+        kill_point, round_number = kill_point + KILL_POINT_STEP, round_number + 1
     assert round_number > 2
 
 
-def check_receipts(connector: Connector, destination: Destination, point: int) -> None:
+def check_receipts(connector: Connector, destination: Destination, kill_point: int) -> None:
     """Check that the receipts, the ledger and the service agree, row by row, and that the outbox is empty."""
     receipt_outcomes, ledger_outcomes = read_receipt_outcomes(destination), read_ledger_outcomes(connector)
-    assert receipt_outcomes == ledger_outcomes, point
+    assert receipt_outcomes == ledger_outcomes, kill_point
     stored_ids = {
         digest_identity("email", email): subscriber["Id"]
         for email, subscriber in list_stored_subscribers(connector.sandbox).items()
@@ -276,9 +276,9 @@ def check_receipts(connector: Connector, destination: Destination, point: int) -
         digest: service_id for digest, (outcome, service_id) in receipt_outcomes.items() if outcome == "created"
     } == stored_ids
     created_identities = [row["identity"] for row in destination.read() if row["outcome"] == "created"]
-    assert len(created_identities) == len(stored_ids), point
+    assert len(created_identities) == len(stored_ids), kill_point
     with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as ledger:
-        assert ledger.execute("SELECT count(*) FROM receipt").fetchone() == (0,), point
+        assert ledger.execute("SELECT count(*) FROM receipt").fetchone() == (0,), kill_point
 
 
 def read_receipt_outcomes(destination: Destination) -> dict[bytes, tuple[str, int | None]]:

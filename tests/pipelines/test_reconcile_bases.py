@@ -14,8 +14,8 @@ ROWS = ("ann@x.org,news", "ann@x.org,shop", "bob@x.org,shop", "cem@x.org,club")
 def test_each_base_is_compared_separately(connector: Connector, tmp_path: Path) -> None:
     sandbox, job = connector.sandbox, write_lists(tmp_path, *ROWS)
     assert connector.run_json("sync", job).rows["created"] == 4
-    assert reconcile(connector, job).code == 0
-    list_count = count_requests(sandbox, "list")
+    assert reconcile(connector, job).exit_code == 0
+    list_request_count = count_requests(sandbox, "list")
 
     erase_oldest(sandbox, BaseId=11)  # erases cem from the club
     create_in_service(sandbox, "bob@x.org", {"Id": 7}, IsActive=True)  # the source has bob in the shop
@@ -25,7 +25,7 @@ def test_each_base_is_compared_separately(connector: Connector, tmp_path: Path) 
     result = reconcile(connector, write_lists(tmp_path, *rows))
 
     assert (
-        count_requests(sandbox, "list") <= list_count + 6 + MAX_REQUESTS
+        count_requests(sandbox, "list") <= list_request_count + 6 + MAX_REQUESTS
     )  # for the listing, the evidence and the erasing
     reported_differences = {
         (line["difference"], line["base"].rpartition("(")[2], line["identity"]) for line in read_lines(tmp_path)

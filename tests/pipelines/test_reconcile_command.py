@@ -45,9 +45,9 @@ load: {quiet_period: 200ms}
 """
 
 
-def write_people(folder: Path, names: dict[str, str], *, is_sql: bool = False) -> None:
+def write_people(folder: Path, names: dict[str, str], *, is_in_database: bool = False) -> None:
     """Write names by address, to a file or to a table whose rows are newer than any cursor."""
-    if not is_sql:
+    if not is_in_database:
         write_csv(folder / "people.csv", "email,name", *(f"{email},{name}" for email, name in names.items()))
         return
     with closing(sqlite3.connect(folder / "people.db")) as database, database:
@@ -67,10 +67,10 @@ def test_exactly_the_differences_that_the_test_has_made_are_found(
     sandbox, base = connector.sandbox, {"Id": 7} if job_text is JOB_WITH_BASE_ID else {"Name": "News"}
     job = write_job(tmp_path) if job_text is None else write_job(tmp_path, text=job_text)
     names = {f"person{index}@x.org": f"Ann {index}" for index in range(30)}
-    write_people(tmp_path, names, is_sql=job_text is JOB_WITH_SQL)
+    write_people(tmp_path, names, is_in_database=job_text is JOB_WITH_SQL)
     assert connector.run_json("sync", job).rows == {"read": 30, "created": 30}
     create_in_service(sandbox, "elsewhere@x.org", {"Name": "Shop"})
-    assert reconcile(connector, job).code == 0
+    assert reconcile(connector, job).exit_code == 0
 
     (erased_id,) = erase_oldest(sandbox)
     (erased_email,) = names.keys() - list_by_email(sandbox).keys()
@@ -80,12 +80,12 @@ def test_exactly_the_differences_that_the_test_has_made_are_found(
     doubled_id = create_in_service(sandbox, doubled_email.upper(), base, FirstName="Other")
     names[changed_email] = "Anna"
     names["new@x.org"] = "New"
-    write_people(tmp_path, names, is_sql=job_text is JOB_WITH_SQL)
+    write_people(tmp_path, names, is_in_database=job_text is JOB_WITH_SQL)
     sandbox.switch(**switches)
 
     result = reconcile(connector, job)
 
-    assert (result.code, result.report["status"]) == (1, "partial"), result.stderr
+    assert (result.exit_code, result.report["status"]) == (1, "partial"), result.stderr
     assert result.report.keys() >= REPORT_KEYS
     assert (result.report["command"], result.report["job"]) == ("reconcile", "news")
     assert result.report["requests"]["create"]["sent"] == 0
@@ -115,7 +115,7 @@ def test_exactly_the_differences_that_the_test_has_made_are_found(
 
 def test_another_account_with_the_same_ids_is_reported(connector: Connector, tmp_path: Path) -> None:
     job = write_job(tmp_path)
-    write_people(tmp_path, {"ann@x.org": "Ann", "bob@x.org": "Bob"}, is_sql=False)
+    write_people(tmp_path, {"ann@x.org": "Ann", "bob@x.org": "Bob"}, is_in_database=False)
     assert connector.run_json("sync", job).rows == {"read": 2, "created": 2}
     connector.sandbox.reset()
     create_in_service(connector.sandbox, "other-ann@x.org")
@@ -199,7 +199,7 @@ def test_invalid_duplicate_and_suppressed_rows_count_as_present(connector: Conne
         "never@x.org,Ann,", "wrong@x.org,Ann,robot", "nobody,Ann,", 'torn@x.org',
     )  # fmt: skip
     result = reconcile(connector, job)
-    assert (result.code, result.report["differences"]) == (0, NO_DIFFERENCES), result.stdout
+    assert (result.exit_code, result.report["differences"]) == (0, NO_DIFFERENCES), result.stdout
     assert result.rows == {"read": 7, "valid": 1, "invalid": 3, "duplicate": 1, "suppressed": 2}
     assert any("2 of them have no identity" in message for message in result.report["messages"])
 
@@ -211,7 +211,7 @@ def test_an_incomplete_list_shows_nobody_as_missing_or_extra(connector: Connecto
     create_in_service(sandbox, "stranger@x.org")
     sandbox.switch(order="shuffled", max_limit=10)
     result = reconcile(connector, job)
-    assert (result.code, result.report["status"]) == (1, "partial")
+    assert (result.exit_code, result.report["status"]) == (1, "partial")
     assert result.report["differences"].items() >= UNKNOWN_DIFFERENCES.items()
     assert {line["difference"] for line in read_lines(tmp_path)} <= {"duplicated", "drifted"}
     (message,) = [message for message in result.report["messages"] if "is not known to be complete" in message]
@@ -256,7 +256,7 @@ def test_a_reconciliation_waits_for_the_largest_lag_on_record(connector: Connect
     connector.sandbox.switch(list_lag_ms=2500)
     job = write_job(tmp_path)
     write_people(tmp_path, {f"person{index}@x.org": "Ann" for index in range(30)})
-    assert connector.run_json("sync", job).code == 1  # the list does not show the new subscribers yet
+    assert connector.run_json("sync", job).exit_code == 1  # the list does not show the new subscribers yet
     record_lag_of_list(connector, 2.7)
     assert reconcile(connector, job).report["differences"] == NO_DIFFERENCES
 
@@ -272,13 +272,13 @@ def test_a_reconciliation_beside_a_load_reports_the_load(connector: Connector, t
         sandbox.switch(latency_ms=0)
         load_process.communicate()
     assert load_process.returncode == 0
-    assert result.code == 1
+    assert result.exit_code == 1
     assert any("is active, or was killed" in message for message in result.report["messages"])
 
 
 def test_an_unknown_create_that_took_effect_is_not_a_difference(connector: Connector, tmp_path: Path) -> None:
-    people = write_addresses(tmp_path / "people.csv", 4)
-    leave_three_unknown_creates(connector, people, drop_after=1)
+    people_path = write_addresses(tmp_path / "people.csv", 4)
+    leave_three_unknown_creates(connector, people_path, drop_after=1)
     job_text = JOB_WITH_BASE_ID.replace("name,", "first_name,").replace("{id: 7}", "{name: News}")
     result = reconcile(connector, write_job(tmp_path, text=job_text))
     assert find_differences(result) == {"missing": 1}
@@ -286,18 +286,18 @@ def test_an_unknown_create_that_took_effect_is_not_a_difference(connector: Conne
 
 
 @pytest.mark.parametrize(
-    ("source", "code", "expected_text"),
+    ("source", "exit_code", "expected_text"),
     [
         ("email,name", 3, "has a header and no rows"),
         ("address,name\nann@x.org,Ann", 2, "email is mapped to the column email, which does not exist"),
     ],
 )
 def test_an_empty_source_or_a_source_without_the_identity_is_refused(
-    connector: Connector, tmp_path: Path, source: str, code: int, expected_text: str
+    connector: Connector, tmp_path: Path, source: str, exit_code: int, expected_text: str
 ) -> None:
     write_csv(tmp_path / "people.csv", source)
     result = connector.run("reconcile", write_job(tmp_path), "--to", tmp_path / "differences.csv")
-    assert result.code == code
+    assert result.exit_code == exit_code
     assert expected_text in result.stderr
     assert not (tmp_path / "differences.csv").exists()
 
@@ -306,12 +306,12 @@ def test_a_list_that_cannot_be_read_aborts_the_run_and_keeps_the_file(connector:
     write_people(tmp_path, {"ann@x.org": "Ann"})
     job = write_job(tmp_path)
     reconcile(connector, job)
-    file_before = (tmp_path / "differences.csv").read_bytes()
+    content_before = (tmp_path / "differences.csv").read_bytes()
     connector.sandbox.switch(list_error=1)
     result = reconcile(connector, job)
-    assert (result.code, result.report["status"]) == (3, "aborted")
+    assert (result.exit_code, result.report["status"]) == (3, "aborted")
     assert "differences" not in result.report
-    assert (tmp_path / "differences.csv").read_bytes() == file_before
+    assert (tmp_path / "differences.csv").read_bytes() == content_before
 
 
 def test_a_source_that_fails_in_the_middle_aborts_the_run(connector: Connector, tmp_path: Path) -> None:
@@ -322,7 +322,7 @@ def test_a_source_that_fails_in_the_middle_aborts_the_run(connector: Connector, 
         database.execute(f"CREATE VIEW people AS SELECT email, name, {broken_sql} AS at FROM numbers ORDER BY rowid")
     job_text = JOB_WITH_SQL.replace(", cursor: {column: at, start: 1}", "")
     result = reconcile(connector, write_job(tmp_path, text=job_text))
-    assert (result.code, result.report["status"]) == (3, "aborted"), result.stdout
+    assert (result.exit_code, result.report["status"]) == (3, "aborted"), result.stdout
     assert not (tmp_path / "differences.csv").exists()
 
 
@@ -330,7 +330,7 @@ def test_the_report_is_a_table_without_personal_data(connector: Connector, tmp_p
     subscriber_id = create_in_service(connector.sandbox, "stranger@x.org")
     write_people(tmp_path, {"ann@x.org": "Ann"})
     result = connector.run("reconcile", write_job(tmp_path))
-    assert result.code == 1
+    assert result.exit_code == 1
     table_rows = [" ".join(line.strip("│").split("│")).split() for line in result.stdout.splitlines()]
     assert ["missing", "1", "rows", "2"] in table_rows
     assert ["ledger:", "none", "1"] in table_rows

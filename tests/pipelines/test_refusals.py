@@ -8,7 +8,7 @@ import pytest
 
 from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import (
-    INTO_NEWS,
+    NEWS_IMPORT_OPTIONS,
     CommandResult,
     Connector,
     count_stored_emails,
@@ -48,7 +48,7 @@ def test_a_create_that_was_refused_for_the_account_or_the_token_is_sent_again_wi
     sandbox.switch(required="")
     other_path = write_csv(tmp_path / "other.csv", "email,first_name", "c@x.org,Cem")
     result = connector.import_file(other_path, "--on-unknown", "hold")
-    assert (result.code, result.rows) == (0, {"read": 1, "created": 1}), result.stderr
+    assert (result.exit_code, result.rows) == (0, {"read": 1, "created": 1}), result.stderr
     assert count_stored_emails(sandbox) == {"a@x.org": 1, "b@x.org": 1, "c@x.org": 1}
 
 
@@ -67,7 +67,7 @@ def test_a_retry_sends_a_create_again_that_was_refused_because_of_the_account(
     assert not any("Correct" in step for step in status_report["next"]), status_report["next"]
     sandbox.switch(required="")
     result = connector.run_json("retry", "--quiet-period", "100ms")
-    assert (result.code, result.rows) == (0, {"read": 1, "created": 1}), result.stderr
+    assert (result.exit_code, result.rows) == (0, {"read": 1, "created": 1}), result.stderr
     assert count_stored_emails(sandbox) == {"a@x.org": 1, "b@x.org": 1}
 
 
@@ -79,7 +79,7 @@ def test_creates_that_were_refused_at_random_are_sent_again_without_a_quiet_peri
     connector.sandbox.switch(blocked_from=100, blocked_creates=3, blocked_status=429, max_limit=50)
     path = write_addresses(tmp_path / "people.csv", 200)
     result = connector.import_file(path, "--quiet-period", "10m", "--time-limit", "20s")
-    assert (result.code, result.rows) == (0, {"read": 200, "created": 200}), result.stderr
+    assert (result.exit_code, result.rows) == (0, {"read": 200, "created": 200}), result.stderr
     assert result.report["settled"] == {"found": 0, "absent": 3}
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
@@ -98,7 +98,7 @@ def test_a_first_create_that_took_effect_and_got_a_429_is_sent_once_while_the_li
     result = CommandResult(process.returncode, stdout, stderr)
     assert result.rows == {"read": 60, "created": 60}, stderr
     # On a loaded machine the look-up at the end of the run may come before the list shows the last new subscriber.
-    assert result.code == 0 or "the list does not show the last new subscriber" in stderr, stderr
+    assert result.exit_code == 0 or "the list does not show the last new subscriber" in stderr, stderr
     assert set(count_stored_emails(sandbox).values()) == {1}
 
 
@@ -111,7 +111,7 @@ def test_a_first_create_with_a_429_is_sent_again_with_on_unknown_hold(connector:
         connector.sandbox.switch(refuse=0)
         stdout, stderr = process.communicate(timeout=60)
     result = CommandResult(process.returncode, stdout, stderr)
-    assert (result.code, result.rows) == (0, {"read": 3, "created": 3}), stderr
+    assert (result.exit_code, result.rows) == (0, {"read": 3, "created": 3}), stderr
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
@@ -121,13 +121,15 @@ def test_a_subscriber_that_another_program_creates_after_a_429_is_not_reported_a
     connector.sandbox.switch(refuse=1, retry_after="seconds")
     path = write_csv(tmp_path / "people.csv", "email,first_name", "ann@x.org,Ann", "bob@x.org,Bob")
     other_path = write_csv(tmp_path / "other.csv", "email,first_name", "ann@x.org,Anna")
-    arguments = ("import", path, *INTO_NEWS, "--quiet-period", "2s", "--output", "json")
+    arguments = ("import", path, *NEWS_IMPORT_OPTIONS, "--quiet-period", "2s", "--output", "json")
     with connector.start(*arguments) as process:
         wait_for(lambda: connector.sandbox.stats()["faults"].get("refuse", 0) >= 2)
         connector.sandbox.switch(refuse=0)
-        assert connector.import_file(other_path, environ={"CONNECTOR_STATE_DIR": str(tmp_path / "other")}).code == 0
+        assert (
+            connector.import_file(other_path, environ={"CONNECTOR_STATE_DIR": str(tmp_path / "other")}).exit_code == 0
+        )
         result = wait_for_result(process)
-    assert (result.code, result.rows) == (0, {"read": 2, "created": 1, "changed": 1}), result.stderr
+    assert (result.exit_code, result.rows) == (0, {"read": 2, "created": 1, "changed": 1}), result.stderr
     assert connector.import_file(path).rows == {"read": 2, "exists": 1, "changed": 1}
 
 
@@ -136,14 +138,14 @@ def test_a_token_that_is_revoked_during_a_run_ends_the_run_without_rejecting_a_r
 ) -> None:
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 300)
     sandbox.switch(latency_ms=20)
-    with connector.start("import", path, *INTO_NEWS, "--max-concurrency", "4", "--output", "json") as process:
+    with connector.start("import", path, *NEWS_IMPORT_OPTIONS, "--max-concurrency", "4", "--output", "json") as process:
         wait_for(lambda: has_stored_subscribers(sandbox, 20))
         sandbox.switch(authorization="other {token}")
         result = wait_for_result(process)
-    assert (result.code, result.rows["unsent"] > 0) == (3, True), result.stderr
+    assert (result.exit_code, result.rows["unsent"] > 0) == (3, True), result.stderr
     sandbox.switch(authorization="{token}", latency_ms=0)
     second_result = connector.import_file(path)
-    assert (second_result.code, second_result.rows["created"] + second_result.rows["exists"]) == (0, 300), (
+    assert (second_result.exit_code, second_result.rows["created"] + second_result.rows["exists"]) == (0, 300), (
         second_result.stderr
     )
     assert Counter(count_stored_emails(sandbox).values()) == {1: 300}
@@ -153,7 +155,7 @@ def test_a_rejected_row_is_sent_again_only_after_its_correction(connector: Conne
     connector.sandbox.switch(required="FirstName")
     path = write_csv(tmp_path / "people.csv", "email,first_name", "a@x.org,Ann", "b@x.org,", "c@x.org,")
     first_result = connector.import_file(path)
-    assert (first_result.code, first_result.rows) == (1, {"read": 3, "created": 1, "rejected": 2})
+    assert (first_result.exit_code, first_result.rows) == (1, {"read": 3, "created": 1, "rejected": 2})
     assert all("FirstName" in row["_message"] for row in read_rejects(first_result))
     second_result = connector.import_file(path)
     assert second_result.rows == {"read": 3, "exists": 1, "rejected": 2}
@@ -182,7 +184,7 @@ def test_a_refused_create_that_the_list_shows_late_counts_as_existing_in_the_nex
     assert early_result.rows == {"read": 5, "rejected": 5}, early_result.stderr
     wait_until_listed(sandbox, 5)
     result = connector.import_file(path)
-    assert (result.code, result.rows) == (0, {"read": 5, "exists": 5}), result.stderr
+    assert (result.exit_code, result.rows) == (0, {"read": 5, "exists": 5}), result.stderr
     assert set(count_stored_emails(sandbox).values()) == {1}
 
 
@@ -191,8 +193,8 @@ def test_a_refused_row_is_looked_up_by_one_later_run_only(connector: Connector, 
     path = write_csv(tmp_path / "people.csv", "email,first_name", "a@x.org,Ann", "b@x.org,")
     assert connector.import_file(path).rows == {"read": 2, "created": 1, "rejected": 1}
     time.sleep(0.5)  # two quiet periods
-    list_counts = [connector.import_file(path).report["requests"]["list"]["sent"] for _ in range(3)]
-    assert list_counts[0] > list_counts[1] == list_counts[2] <= 1, list_counts
+    list_request_counts = [connector.import_file(path).report["requests"]["list"]["sent"] for _ in range(3)]
+    assert list_request_counts[0] > list_request_counts[1] == list_request_counts[2] <= 1, list_request_counts
 
 
 def wait_until_listed(sandbox: SandboxProcess, subscriber_count: int) -> None:

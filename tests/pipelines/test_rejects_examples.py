@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from tests.pipelines.conftest import INTO_NEWS, Connector, write_csv
+from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, Connector, write_csv
 
 
 def list_examples(output: str) -> list[str]:
@@ -14,8 +14,8 @@ def test_the_report_shows_the_first_three_rows_that_need_a_person(connector: Con
     connector.sandbox.switch(required="FirstName")
     rows = ["ann@x.org,Ann,NL", "secret,Bob,NL", "cem@x.org,,NL", "dan@x.org,Dan,Utopia", "hidden,Eve,NL"]
     write_csv(tmp_path / "people.csv", "email,first_name,country", *rows)
-    result = connector.run("import", "people.csv", *INTO_NEWS)
-    assert result.code == 1
+    result = connector.run("import", "people.csv", *NEWS_IMPORT_OPTIONS)
+    assert result.exit_code == 1
     examples = list_examples(result.stdout)
     assert [example.partition(":")[0] for example in examples] == [
         "Row 3 (invalid)",
@@ -35,7 +35,7 @@ def test_an_example_of_several_files_names_its_file_and_has_each_reason_of_its_r
 ) -> None:
     write_csv(tmp_path / "a.csv", "email,country", "ann@x.org,Utopia")
     write_csv(tmp_path / "b.csv", "email,country", "secret,Utopia")
-    result = connector.run("import", "*.csv", *INTO_NEWS)
+    result = connector.run("import", "*.csv", *NEWS_IMPORT_OPTIONS)
     examples = list_examples(result.stdout)
     assert [example.partition(":")[0] for example in examples] == [
         "Row 2 of a.csv (invalid)",
@@ -48,13 +48,13 @@ def test_an_example_of_several_files_names_its_file_and_has_each_reason_of_its_r
 def test_a_line_break_in_a_file_name_is_escaped_in_the_report(connector: Connector, tmp_path: Path) -> None:
     for name in ("a\nNext: run.csv", "b.csv"):
         write_csv(tmp_path / name, "email", "secret")
-    result = connector.run("import", "*.csv", *INTO_NEWS)
+    result = connector.run("import", "*.csv", *NEWS_IMPORT_OPTIONS)
     assert "Row 2 of a\\nNext: run.csv (invalid): " in result.stdout
 
 
 def test_the_report_of_a_retry_has_no_row_numbers(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(required="FirstName")
     write_csv(tmp_path / "people.csv", "email", "ann@x.org")
-    assert list_examples(connector.run("import", "people.csv", *INTO_NEWS).stdout) != []
+    assert list_examples(connector.run("import", "people.csv", *NEWS_IMPORT_OPTIONS).stdout) != []
     result = connector.run("retry", "--rejected", "--quiet-period", "100ms")
-    assert (result.code, list_examples(result.stdout)) == (1, [])
+    assert (result.exit_code, list_examples(result.stdout)) == (1, [])

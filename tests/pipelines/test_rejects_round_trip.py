@@ -43,7 +43,7 @@ VALID_ROW = (
     "5",
     "31-01-1990",
 )
-EXPECTED = {
+EXPECTED_FIELDS = {
     "Email": "ann@x.org",
     "IsActive": True,
     "FirstName": "Ann Mary",
@@ -83,7 +83,7 @@ def write_people(folder: Path) -> None:
     (folder / "job.yaml").write_text(JOB, encoding="utf-8")
 
 
-def correct_rows(path: Path, change: Callable[[int, dict[str, str]], None]) -> list[dict[str, str]]:
+def correct_rows(path: Path, change_row: Callable[[int, dict[str, str]], None]) -> list[dict[str, str]]:
     """Rewrite a CSV row by row, and return the rows before the change."""
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -92,7 +92,7 @@ def correct_rows(path: Path, change: Callable[[int, dict[str, str]], None]) -> l
         writer.writeheader()
         for row_index, row in enumerate(rows):
             changed_row = dict(row)
-            change(row_index, changed_row)
+            change_row(row_index, changed_row)
             writer.writerow(changed_row)
     return rows
 
@@ -103,18 +103,19 @@ def test_a_corrected_rejects_file_of_a_mapped_job_creates_all_rows(connector: Co
     assert first_result.rows == {"read": 1 + len(INVALID_ROWS), "created": 1, "invalid": len(INVALID_ROWS)}, (
         first_result.stderr
     )
-    rejects = Path(first_result.report["rejects_file"])
-    rejects_before = correct_rows(rejects, lambda row_index, row: row.update(INVALID_ROWS[row_index][3]))
-    assert [(row["_field"], row["_code"]) for row in rejects_before] == [
+    rejects_path = Path(first_result.report["rejects_file"])
+    reject_rows_before = correct_rows(rejects_path, lambda row_index, row: row.update(INVALID_ROWS[row_index][3]))
+    assert [(row["_field"], row["_code"]) for row in reject_rows_before] == [
         invalid_row[1:3] for invalid_row in INVALID_ROWS
     ]
-    assert all(row["Note"] == " n " for row in rejects_before)
-    second_result = connector.run_json("import", rejects, "--job", "job.yaml")
-    assert (second_result.code, second_result.rows) == (0, {"read": len(INVALID_ROWS), "created": len(INVALID_ROWS)}), (
-        second_result.stderr
-    )
-    third_result = connector.run_json("import", rejects, "--job", "job.yaml")
-    assert (third_result.code, third_result.rows) == (0, {"read": len(INVALID_ROWS), "exists": len(INVALID_ROWS)})
+    assert all(row["Note"] == " n " for row in reject_rows_before)
+    second_result = connector.run_json("import", rejects_path, "--job", "job.yaml")
+    assert (second_result.exit_code, second_result.rows) == (
+        0,
+        {"read": len(INVALID_ROWS), "created": len(INVALID_ROWS)},
+    ), second_result.stderr
+    third_result = connector.run_json("import", rejects_path, "--job", "job.yaml")
+    assert (third_result.exit_code, third_result.rows) == (0, {"read": len(INVALID_ROWS), "exists": len(INVALID_ROWS)})
     assert connector.run_json("sync", "job.yaml").rows == {
         "read": 1 + len(INVALID_ROWS),
         "exists": 1,
@@ -123,9 +124,9 @@ def test_a_corrected_rejects_file_of_a_mapped_job_creates_all_rows(connector: Co
 
     subscribers = list_stored_subscribers(connector.sandbox)
     ann = subscribers["ann@x.org"]
-    assert {name: ann[name] for name in EXPECTED if name != "Address"} | {
-        "Address": {name: ann["Address"][name] for name in EXPECTED["Address"]}  # type: ignore[attr-defined] # a dict
-    } == EXPECTED
+    assert {name: ann[name] for name in EXPECTED_FIELDS if name != "Address"} | {
+        "Address": {name: ann["Address"][name] for name in EXPECTED_FIELDS["Address"]}  # type: ignore[attr-defined] # a dict
+    } == EXPECTED_FIELDS
     assert set(subscribers) == {
         "ann@x.org",
         *(f"{name}@x.org" for name in ("bob", "cis", "dov", "eve", "fay", "gus", "hal")),
@@ -146,15 +147,15 @@ def test_formulas_in_rejects_are_guarded_and_imported_unchanged(connector: Conne
     )
     first_result = connector.import_file(tmp_path / "people.csv")
     assert first_result.rows == {"read": 2, "invalid": 2}
-    rejects = Path(first_result.report["rejects_file"])
+    rejects_path = Path(first_result.report["rejects_file"])
     ragged_row, formula_row = correct_rows(
-        rejects, lambda _, row: row.update({"email": "a@x.org"} if row["email"] else {})
+        rejects_path, lambda _, row: row.update({"email": "a@x.org"} if row["email"] else {})
     )
     guarded_cells = [formula_row[name] for name in ("first_name", "phone", "custom_field1")]
     assert guarded_cells == ["'=1+1", "'+31301234567", "''=x"]
     assert ragged_row["_raw"] == "ragged,row"
 
-    second_result = connector.import_file(rejects)
+    second_result = connector.import_file(rejects_path)
     assert (second_result.rows, second_result.report["unmapped_columns"]) == (
         {"read": 2, "created": 1, "invalid": 1},
         [],

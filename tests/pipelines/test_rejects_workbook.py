@@ -8,7 +8,7 @@ import openpyxl
 import pytest
 
 from tests.pipelines.conftest import (
-    INTO_NEWS,
+    NEWS_IMPORT_OPTIONS,
     Connector,
     count_stored_emails,
     has_stored_subscribers,
@@ -38,13 +38,17 @@ def write_workbook(path: Path, *rows: tuple[object, ...], header: tuple[object, 
 
 
 @pytest.fixture
-def people(tmp_path: Path) -> Path:
+def people_path(tmp_path: Path) -> Path:
     return write_workbook(tmp_path / "people.xlsx", *ROWS)
 
 
-def test_rejects_of_a_workbook_are_corrected_in_the_workbook_and_imported(connector: Connector, people: Path) -> None:
-    first_result = connector.import_file(people)
-    assert (first_result.code, first_result.rows) == (1, {"read": 3, "created": 1, "invalid": 2}), first_result.stderr
+def test_rejects_of_a_workbook_are_corrected_in_the_workbook_and_imported(
+    connector: Connector, people_path: Path
+) -> None:
+    first_result = connector.import_file(people_path)
+    assert (first_result.exit_code, first_result.rows) == (1, {"read": 3, "created": 1, "invalid": 2}), (
+        first_result.stderr
+    )
     path = Path(first_result.report["rejects_file"])
     assert (path.suffix, [reject_file.name for reject_file in path.parent.iterdir()]) == (".xlsx", [path.name])
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -59,14 +63,14 @@ def test_rejects_of_a_workbook_are_corrected_in_the_workbook_and_imported(connec
     assert cem[:4] == ["cem at example.com", "Łukasz 🎂", "4930123", "2134"]
 
     second_result = connector.import_file(path)  # without a correction, both rows are rejects again
-    assert (second_result.code, second_result.rows) == (1, {"read": 2, "invalid": 2})
+    assert (second_result.exit_code, second_result.rows) == (1, {"read": 2, "invalid": 2})
     [*_, last_row] = openpyxl.load_workbook(second_result.report["rejects_file"]).active.iter_rows(values_only=True)
     assert list(last_row[:6]) == cem[:6]
     for line in lines:
         line[0].value = str(line[0].value).replace(" at ", "@")
     workbook.save(path)
     third_result = connector.import_file(path)
-    assert (third_result.code, third_result.rows) == (0, {"read": 2, "created": 2}), third_result.stderr
+    assert (third_result.exit_code, third_result.rows) == (0, {"read": 2, "created": 2}), third_result.stderr
     subscribers = list_stored_subscribers(connector.sandbox)
     assert (subscribers["bob@example.com"]["FirstName"], subscribers["bob@example.com"]["Phone"]) == (
         "=1+1",
@@ -78,10 +82,10 @@ def test_rejects_of_a_workbook_are_corrected_in_the_workbook_and_imported(connec
     )
 
 
-def test_validate_writes_rejects_in_the_format_of_the_file_name(connector: Connector, people: Path) -> None:
+def test_validate_writes_rejects_in_the_format_of_the_file_name(connector: Connector, people_path: Path) -> None:
     for name in ("bad.xlsx", "bad.csv"):
-        result = connector.run("validate", people, "--active", "--rejects", name)
-        assert result.code == 1, result.stderr
+        result = connector.run("validate", people_path, "--active", "--rejects", name)
+        assert result.exit_code == 1, result.stderr
     file_names = {"bad.xlsx", "bad.csv", "people.xlsx"}
     assert {path.name for path in connector.folder.iterdir() if path.is_file()} == file_names
     rows = [row[:2] for row in openpyxl.load_workbook(connector.folder / "bad.xlsx").active.iter_rows(values_only=True)]
@@ -91,10 +95,10 @@ def test_validate_writes_rejects_in_the_format_of_the_file_name(connector: Conne
 def test_rejects_that_a_workbook_cannot_hold_stay_a_csv(connector: Connector, tmp_path: Path) -> None:
     cells = {f"note {column_number}": "x" * 30_000 for column_number in range(3)}
     overlong_row = ("b@example.com", *cells.values(), "beside the columns")
-    people = write_workbook(tmp_path / "people.xlsx", overlong_row, header=("email", *cells))
-    result = connector.import_file(people)
+    people_path = write_workbook(tmp_path / "people.xlsx", overlong_row, header=("email", *cells))
+    result = connector.import_file(people_path)
     path = Path(result.report["rejects_file"])
-    assert (result.code, path.suffix, list(path.parent.iterdir())) == (1, ".csv", [path])
+    assert (result.exit_code, path.suffix, list(path.parent.iterdir())) == (1, ".csv", [path])
     assert "stays a CSV" in result.stderr
     csv.field_size_limit(1 << 20)
     with path.open(encoding="utf-8", newline="") as file:
@@ -103,18 +107,20 @@ def test_rejects_that_a_workbook_cannot_hold_stay_a_csv(connector: Connector, tm
 
 def test_a_killed_run_leaves_a_csv_and_no_partial_workbook(connector: Connector, tmp_path: Path) -> None:
     valid_rows = [(f"p{column_number}@example.com", "P") for column_number in range(5)]
-    people = write_workbook(tmp_path / "people.xlsx", ("bob at x", "Bob"), *valid_rows, header=("email", "first_name"))
+    people_path = write_workbook(
+        tmp_path / "people.xlsx", ("bob at x", "Bob"), *valid_rows, header=("email", "first_name")
+    )
     connector.sandbox.switch(hang_after=1)
-    with connector.start("import", people, *INTO_NEWS, "--max-concurrency", "1") as process:
+    with connector.start("import", people_path, *NEWS_IMPORT_OPTIONS, "--max-concurrency", "1") as process:
         wait_for(lambda: has_stored_subscribers(connector.sandbox, 1))
         process.kill()
         process.communicate()
     connector.sandbox.switch(hang_after=0)
     [remaining_file] = (connector.folder / "state" / "rejects").iterdir()
     assert remaining_file.suffix == ".csv"
-    result = connector.import_file(people)
+    result = connector.import_file(people_path)
     assert Path(result.report["rejects_file"]).suffix == ".xlsx"
     assert len(count_stored_emails(connector.sandbox)) == 5
     prune_result = connector.run("prune", "--older-than", "0s")
-    assert (prune_result.code, "deleted in" in prune_result.stderr) == (0, True)
+    assert (prune_result.exit_code, "deleted in" in prune_result.stderr) == (0, True)
     assert list((connector.folder / "state" / "rejects").iterdir()) == []

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipelines.conftest import (
-    INTO_NEWS,
+    NEWS_IMPORT_OPTIONS,
     CommandResult,
     Connector,
     find_messages,
@@ -15,7 +15,7 @@ from tests.pipelines.conftest import (
 from tests.sources.files.people import build_xlsx
 from tests.sources.files.reading import write_file
 
-OPTIONS_BY_COMMAND = {"import": INTO_NEWS, "validate": ()}
+OPTIONS_BY_COMMAND = {"import": NEWS_IMPORT_OPTIONS, "validate": ()}
 """The commands that read a file, with their required options."""
 
 
@@ -141,7 +141,7 @@ def test_an_ambiguous_word_for_a_missing_value_is_invalid_until_the_job_maps_the
 ) -> None:
     path = write_csv(tmp_path / "people.csv", "email,last_name", "ann@x.org,None", "bob@x.org,Null")
     refused_result = connector.run_json("import", path, "--base-name", "Shop", "--active", "--quiet-period", "100ms")
-    assert (refused_result.code, refused_result.rows["invalid"], refused_result.rows["created"]) == (1, 1, 1)
+    assert (refused_result.exit_code, refused_result.rows["invalid"], refused_result.rows["created"]) == (1, 1, 1)
     (tmp_path / "job.yaml").write_text(
         f"job: news\nsource: {{file: {{path: {path}}}}}\nload: {{quiet_period: 100ms}}\nsubscriber:\n"
         "  base: {name: Shop}\n  fields:\n    email: email\n    is_active: {value: true}\n"

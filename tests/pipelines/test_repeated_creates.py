@@ -15,7 +15,7 @@ def test_creates_that_are_executed_twice_end_the_run_after_the_first_create(
         connector.sandbox.seed(seeded_count, base_name="News")
     connector.sandbox.switch(repeat=1, filters=filters)
     result = connector.import_file(write_addresses(tmp_path / "people.csv", 40))
-    assert (result.code, result.rows) == (3, {"read": 40, "created": 1, "unsent": 39}), result.stderr
+    assert (result.exit_code, result.rows) == (3, {"read": 40, "created": 1, "unsent": 39}), result.stderr
     first_id, second_id = (event["id"] for event in connector.sandbox.truth()["events"] if event["kind"] == "created")
     assert f"1 subscriber of this run is in the service twice (ids {first_id} and {second_id})" in result.stderr
 
@@ -24,11 +24,11 @@ def test_a_few_creates_that_are_executed_twice_are_named_at_the_end_of_the_run(
     connector: Connector, tmp_path: Path
 ) -> None:
     path = tmp_path / "people.csv"
-    assert connector.import_file(write_addresses(path, 5)).code == 0
+    assert connector.import_file(write_addresses(path, 5)).exit_code == 0
     connector.sandbox.switch(repeat=0.2, seed=3)
     result = connector.import_file(write_addresses(path, 60))
     duplicate_count = sum(create_count == 2 for create_count in count_stored_emails(connector.sandbox).values())
-    assert (result.code, duplicate_count > 1) == (1, True), result.stderr
+    assert (result.exit_code, duplicate_count > 1) == (1, True), result.stderr
     assert f"{duplicate_count} subscribers of this run are in the service twice" in result.stderr
 
 
@@ -37,5 +37,5 @@ def test_creates_that_are_executed_twice_are_noticed_although_the_list_lags(
 ) -> None:
     connector.sandbox.switch(repeat=1, list_lag_ms=500)
     result = connector.import_file(write_addresses(tmp_path / "people.csv", 5), "--quiet-period", "1s")
-    assert result.code == 1, result.stderr
+    assert result.exit_code == 1, result.stderr
     assert "in the service twice" in result.stderr

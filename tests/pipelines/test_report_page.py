@@ -102,8 +102,8 @@ def test_the_page_of_an_export_shows_the_certificate_without_filter_values(
 
 
 def test_the_health_page_shows_each_job_and_its_open_entries(connector: Connector, tmp_path: Path) -> None:
-    people = write_addresses(tmp_path / "people.csv", 3)
-    for path in (people, people, write_csv(tmp_path / "later.csv", "email", "no address")):
+    people_path = write_addresses(tmp_path / "people.csv", 3)
+    for path in (people_path, people_path, write_csv(tmp_path / "later.csv", "email", "no address")):
         connector.import_file(path)
     runs = connector.run_json("status", "--last", "1", "--html", "health.html").report["runs"]
     assert [run["job"] for run in runs] == ["later"]
@@ -116,9 +116,9 @@ def test_the_health_page_shows_each_job_and_its_open_entries(connector: Connecto
     connector.run("status", "--html", "health.html", "--job", "people")  # replaces the page
     assert "later import" not in read_page(tmp_path / "health.html")
     assert connector.run("status", "--html", "health.html", "--quiet").stdout == ""
-    assert connector.run("status", "--html", people.name).code == 2
-    assert connector.run("status", runs[0]["run_id"], "--html", "run.html").code == 2
-    assert connector.run("status", "--report", "all.html").code == 2
+    assert connector.run("status", "--html", people_path.name).exit_code == 2
+    assert connector.run("status", runs[0]["run_id"], "--html", "run.html").exit_code == 2
+    assert connector.run("status", "--report", "all.html").exit_code == 2
 
 
 def test_the_health_page_counts_jobs_and_links_to_the_report_of_each_run(connector: Connector, tmp_path: Path) -> None:
@@ -130,9 +130,9 @@ def test_the_health_page_counts_jobs_and_links_to_the_report_of_each_run(connect
     )
     connector.import_file(tmp_path / "people.csv")
     run_id = connector.run_json("sync", "crm.yaml", "--report", "run.html").report["run_id"]
-    assert connector.run("reconcile", "crm.yaml").code == 0, "two commands of one job count as one job"
+    assert connector.run("reconcile", "crm.yaml").exit_code == 0, "two commands of one job count as one job"
     (tmp_path / "list.yaml").write_text("job: list\nexport: {to: list.csv}\n")
-    assert connector.run("export", "list.yaml").code == 0
+    assert connector.run("export", "list.yaml").exit_code == 0
     connector.run("status", "--html", "health.html")
     page_text = read_page(tmp_path / "health.html")
     assert "1 of 2 jobs ended well the last time" in page_text

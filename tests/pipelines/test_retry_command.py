@@ -55,7 +55,7 @@ def test_unknown_entries_are_finished_without_their_source(
     leave_three_unknown_creates(connector, path, **switches)
     path.unlink()
     result = retry(connector)
-    assert (result.code, result.report["status"], result.rows) == (0, "ok", expected_rows)
+    assert (result.exit_code, result.report["status"], result.rows) == (0, "ok", expected_rows)
     assert result.report["settled"] == expected_settled
     assert result.report["activity"] == {"active": expected_rows.get("created", 0), "inactive": 0}
     assert result.report["command"] == "retry"
@@ -79,7 +79,7 @@ def test_a_retry_finishes_the_named_base_or_each_base_of_the_account(connector: 
         connector, write_addresses(tmp_path / "four.csv", 3, first_index=30), base="Shop", drop_before=1
     )
     result = retry(connector)
-    assert (result.code, result.rows) == (0, {"read": 6, "exists": 3, "created": 3})
+    assert (result.exit_code, result.rows) == (0, {"read": 6, "exists": 3, "created": 3})
     bases = {event["subscriber"]["Base"]["Name"] for event in connector.sandbox.truth()["events"]}
     assert bases == {"News", "Shop"}
 
@@ -106,7 +106,7 @@ def test_a_retry_without_open_entries_reports_this_and_sends_no_request(connecto
     connector.import_file(write_addresses(tmp_path / "people.csv", 3))
     requests = connector.sandbox.stats()["requests"]
     result = retry(connector)
-    assert (result.code, result.report["status"], result.report["rows"]["read"]) == (0, "ok", 0)
+    assert (result.exit_code, result.report["status"], result.report["rows"]["read"]) == (0, "ok", 0)
     assert any("Nothing to do: the ledger has no" in message for message in result.report["messages"])
     assert connector.sandbox.stats()["requests"] == requests
 
@@ -117,7 +117,7 @@ def test_open_entries_of_another_account_are_reported(connector: Connector, tmp_
     job.write_text(SUPPRESSING_JOB.replace("job: news", "job: news\nservice: {account: other}"), encoding="utf-8")
     write_csv(tmp_path / "gone.csv", "address")
     result = connector.run_json("retry", "--job", job)
-    assert (result.code, result.report["rows"]["read"]) == (0, 0)
+    assert (result.exit_code, result.report["rows"]["read"]) == (0, 0)
     expected_text = f"3 entries of another account of this ledger are unknown or held: {connector.sandbox.base_url}"
     assert expected_text in result.report["messages"]
     assert read_states(connector) == [State.UNKNOWN] * 3
@@ -131,7 +131,7 @@ def test_a_list_that_fails_ends_the_retry_and_each_entry_has_an_outcome(connecto
     )
     connector.sandbox.switch(list_error=1)
     result = retry(connector, clock=skip_waits())
-    assert (result.code, result.report["status"]) == (3, "aborted")
+    assert (result.exit_code, result.report["status"]) == (3, "aborted")
     assert "The run ended before it retried the entries of" in result.stderr
     connector.sandbox.switch(list_error=0)
     assert retry(connector, "--held", "resend").rows == {"read": 6, "created": 6}
@@ -143,12 +143,12 @@ def test_a_signal_while_absence_is_being_proved_ends_the_retry(connector: Connec
     leave_three_unknown_creates(
         connector, write_addresses(tmp_path / "more.csv", 3, first_index=10), base="Shop", drop_before=1
     )
-    list_count = count_requests(connector.sandbox, "list")
+    list_request_count = count_requests(connector.sandbox, "list")
     with connector.start("retry", "--quiet-period", "60s", "--output", "json") as process:
-        wait_for(lambda: count_requests(connector.sandbox, "list") > list_count)
+        wait_for(lambda: count_requests(connector.sandbox, "list") > list_request_count)
         process.send_signal(signal.SIGINT)
         result = wait_for_result(process)
-    assert (result.code, result.report["status"]) == (130, "stopped")
+    assert (result.exit_code, result.report["status"]) == (130, "stopped")
     assert result.rows == {"read": 3, "unknown": 3}
     assert "The run ended before it retried the entries of Shop" in result.stderr
     assert read_states(connector) == [State.UNKNOWN] * 6
@@ -168,7 +168,7 @@ def test_a_retry_confirms_held_entries_that_the_list_shows(connector: Connector,
     assert second_result.rows == {"read": 3, "unknown": 3}
     create_elsewhere(connector, write_addresses(tmp_path / "one.csv", 1))
     result = retry(connector)
-    assert (result.code, result.rows) == (1, {"read": 3, "exists": 1, "unknown": 2})
+    assert (result.exit_code, result.rows) == (1, {"read": 3, "exists": 1, "unknown": 2})
     assert result.report["settled"]["found"] == 1
     assert {(row["_code"], row["email"]) for row in read_rejects(result)} == {
         ("held", f"person{person_number}@example.com") for person_number in (1, 2)
@@ -188,7 +188,7 @@ def test_held_entries_are_sent_again_with_the_option_held_resend(connector: Conn
     )
     assert connector.run_json("retry", "--job", job).rows == {"read": 3, "exists": 1, "unknown": 2}
     result = connector.run_json("retry", "--job", job, "--held", "resend")  # has precedence over on_unknown of the job
-    assert (result.code, result.rows) == (0, {"read": 2, "created": 2})
+    assert (result.exit_code, result.rows) == (0, {"read": 2, "created": 2})
     assert set(count_stored_emails(sandbox).values()) == {1}
     assert read_states(connector) == []
 
@@ -197,7 +197,7 @@ def test_held_entries_are_rejected_with_the_option_held_drop(connector: Connecto
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)
     leave_three_held_creates(connector, path)
     result = retry(connector, "--held", "drop")
-    assert (result.code, result.rows) == (1, {"read": 3, "rejected": 3})
+    assert (result.exit_code, result.rows) == (1, {"read": 3, "rejected": 3})
     assert (sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.REJECTED] * 3)
     assert connector.import_file(path).rows == {"read": 3, "rejected": 3}
     path.write_text(path.read_text(encoding="utf-8").replace("Ann 1,", "Ann B,"), encoding="utf-8")
@@ -218,10 +218,10 @@ def test_rejected_entries_are_sent_again_only_with_the_option_rejected(connector
     leave_one_rejected_create(connector, tmp_path / "people.csv")
     connector.sandbox.switch(required=[])
     result = retry(connector)
-    assert (result.code, result.rows) == (0, {"read": 0} if "read" in result.rows else {})
+    assert (result.exit_code, result.rows) == (0, {"read": 0} if "read" in result.rows else {})
     assert read_states(connector) == [State.REJECTED]
     second_result = retry(connector, "--rejected")
-    assert (second_result.code, second_result.rows) == (0, {"read": 1, "created": 1})
+    assert (second_result.exit_code, second_result.rows) == (0, {"read": 1, "created": 1})
     assert count_stored_emails(connector.sandbox) == {"a@x.org": 1, "b@x.org": 1}
     assert read_states(connector) == []
 
@@ -231,19 +231,19 @@ def test_a_rejected_subscriber_that_exists_now_is_not_sent_again(connector: Conn
     connector.sandbox.switch(required=[])
     create_elsewhere(connector, write_csv(tmp_path / "one.csv", "email", "b@x.org"))
     result = retry(connector, "--rejected")
-    assert (result.code, result.rows) == (0, {"read": 1, "exists": 1})
+    assert (result.exit_code, result.rows) == (0, {"read": 1, "exists": 1})
     assert count_stored_emails(connector.sandbox) == {"a@x.org": 1, "b@x.org": 1}
 
 
 def test_the_rejects_of_a_retry_can_be_corrected_and_imported(connector: Connector, tmp_path: Path) -> None:
     leave_one_rejected_create(connector, tmp_path / "people.csv")
     result = retry(connector, "--rejected")
-    assert (result.code, result.rows) == (1, {"read": 1, "rejected": 1})
-    rejects = Path(result.report["rejects_file"])
+    assert (result.exit_code, result.rows) == (1, {"read": 1, "rejected": 1})
+    rejects_path = Path(result.report["rejects_file"])
     (row,) = read_rejects(result)
     assert (row["email"], row["phone"], row["_outcome"], row["_http_status"]) == ("b@x.org", "", "rejected", "400")
-    header, cells = csv.reader(rejects.read_text(encoding="utf-8").splitlines())
-    with rejects.open("w", encoding="utf-8", newline="") as file:
+    header, cells = csv.reader(rejects_path.read_text(encoding="utf-8").splitlines())
+    with rejects_path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows(
             [header, ["2" if name == "phone" else value for name, value in zip(header, cells, strict=True)]]
         )
@@ -251,10 +251,10 @@ def test_the_rejects_of_a_retry_can_be_corrected_and_imported(connector: Connect
     fields = "{name: News}, fields: {email: mail, is_active: {value: true}}"
     job.write_text(SUPPRESSING_JOB.replace("{name: News}", fields), encoding="utf-8")
     write_csv(tmp_path / "gone.csv", "address", "b@x.org")
-    assert connector.run_json("import", rejects, "--job", job).rows == {"read": 1, "suppressed": 1}
+    assert connector.run_json("import", rejects_path, "--job", job).rows == {"read": 1, "suppressed": 1}
     write_csv(tmp_path / "gone.csv", "address", "c@x.org")
-    second_result = connector.run_json("import", rejects, "--job", job)
-    assert (second_result.code, second_result.rows) == (0, {"read": 1, "created": 1})
+    second_result = connector.run_json("import", rejects_path, "--job", job)
+    assert (second_result.exit_code, second_result.rows) == (0, {"read": 1, "created": 1})
     subscribers = list_stored_subscribers(connector.sandbox)
     assert (subscribers["b@x.org"]["Phone"], subscribers["b@x.org"]["Tags"]) == ("2", ["news", "vip"])
 
@@ -275,7 +275,7 @@ def test_rejected_entries_that_a_stopped_retry_did_not_reach_stay_in_the_ledger(
         wait_for(lambda: has_stored_subscribers(sandbox, 5))
         process.send_signal(signal.SIGINT)
         stopped_result = wait_for_result(process)
-    assert (stopped_result.code, stopped_result.rows["read"]) == (130, 30)
+    assert (stopped_result.exit_code, stopped_result.rows["read"]) == (130, 30)
     assert stopped_result.rows["created"] + stopped_result.rows["unsent"] == 30
     sandbox.switch(latency_ms=0)
     assert retry(connector, "--rejected").rows == {
@@ -311,7 +311,7 @@ def test_unknown_entries_of_a_job_with_a_suppression_list_are_sent_again_only_wi
     sandbox = connector.sandbox
     job = leave_unknown_entries_of_suppressing_job(connector, sandbox, tmp_path)
     result = retry(connector)
-    assert (result.code, result.rows) == (1, {"read": 3, "unknown": 3})
+    assert (result.exit_code, result.rows) == (1, {"read": 3, "unknown": 3})
     assert any("without the suppression list of the job" in message for message in result.report["messages"])
     assert not any("wait for your decision" in message for message in result.report["messages"])
     assert (sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.UNKNOWN] * 3)
@@ -321,7 +321,7 @@ def test_unknown_entries_of_a_job_with_a_suppression_list_are_sent_again_only_wi
     )
     write_csv(tmp_path / "gone.csv", "address", "person1@example.com")
     job_result = connector.run_json("retry", "--job", job)
-    assert (job_result.code, job_result.rows) == (0, {"read": 3, "suppressed": 1, "created": 2})
+    assert (job_result.exit_code, job_result.rows) == (0, {"read": 3, "suppressed": 1, "created": 2})
     assert count_stored_emails(sandbox) == {"person0@example.com": 1, "person2@example.com": 1, "z@x.org": 1}
     assert read_states(connector) == []
 
@@ -338,7 +338,7 @@ def test_rejected_subscribers_that_the_suppression_list_names_later_are_not_sent
     assert (result_without_option.rows, sandbox.stats()["subscribers"]) == ({"read": 3, "rejected": 3}, 0)
     write_csv(tmp_path / "gone.csv", "address", "person1@example.com")
     result = connector.run_json("retry", "--rejected", "--job", job)
-    assert (result.code, result.rows) == (0, {"read": 3, "suppressed": 1, "created": 2})
+    assert (result.exit_code, result.rows) == (0, {"read": 3, "suppressed": 1, "created": 2})
     assert count_stored_emails(sandbox) == {"person0@example.com": 1, "person2@example.com": 1}
 
 
@@ -349,7 +349,7 @@ def test_held_entries_of_a_job_with_a_suppression_list_are_sent_again_only_with_
     held_result = connector.run_json("retry", "--job", job, "--on-unknown", "hold")
     assert held_result.rows == {"read": 3, "unknown": 3}
     result = retry(connector, "--held", "resend")
-    assert (result.code, result.rows) == (1, {"read": 3, "unknown": 3})
+    assert (result.exit_code, result.rows) == (1, {"read": 3, "unknown": 3})
     assert (connector.sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.HELD] * 3)
     assert connector.run_json("retry", "--job", job, "--held", "resend").rows == {"read": 3, "created": 3}
 
@@ -359,7 +359,7 @@ def test_a_retry_that_cannot_read_the_suppression_list_sends_no_request(connecto
     requests = connector.sandbox.stats()["requests"]
     write_csv(tmp_path / "gone.csv", "address,since", "person1@example.com,2020,x")
     result = connector.run_json("retry", "--job", job)
-    assert (result.code, result.report["status"]) == (2, "usage")
+    assert (result.exit_code, result.report["status"]) == (2, "usage")
     assert "the suppression list cannot be read" in result.stderr
     assert connector.sandbox.stats()["requests"] == requests
     assert read_states(connector) == [State.UNKNOWN] * 3

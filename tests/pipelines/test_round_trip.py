@@ -17,7 +17,7 @@ from connector.fields import SENT_FIELDS
 from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import Connector
 
-SPOILED_TEXT = re.compile(r"['#=\[{(<\\]|null$|none$|nan$|nat$|n/a$|undefined$", re.IGNORECASE)
+SPOILED_TEXT_PATTERN = re.compile(r"['#=\[{(<\\]|null$|none$|nan$|nat$|n/a$|undefined$", re.IGNORECASE)
 """The beginnings of texts that an import may take for a missing value, an error or a formula."""
 
 TEXT_STRATEGY = (
@@ -28,7 +28,7 @@ TEXT_STRATEGY = (
         max_size=20,
     )
     .map(str.strip)
-    .filter(lambda text: text and not SPOILED_TEXT.match(text))
+    .filter(lambda text: text and not SPOILED_TEXT_PATTERN.match(text))
 )
 PERSON_STRATEGY = st.fixed_dictionaries(
     {
@@ -112,7 +112,7 @@ def test_an_import_and_an_import_of_its_export_keep_all_values(
     assert people_by_email == {person["email"]: person for person in convert_to_listed_values(people)}
     # The guard would refuse to shrink the file of an earlier example.
     (connector.folder / "out.csv").unlink(missing_ok=True)
-    assert connector.run_json("export", "out.csv").code == 0
+    assert connector.run_json("export", "out.csv").exit_code == 0
     start_anew(connector)
     second_result = connector.run_json("import", "out.csv", "--base-name", "Elsewhere")
     assert second_result.rows == {"read": len(people), "created": len(people)}

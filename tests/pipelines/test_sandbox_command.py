@@ -14,7 +14,7 @@ def test_the_sandbox_prints_its_address_serves_and_ends_with_a_signal(
     connector: Connector, tmp_path: Path, signal_number: signal.Signals
 ) -> None:
     arguments = ("sandbox", "--port", "0", "--token", "try-me", "--data", "data", "--set", "order=id_desc")
-    with connector.start_anew(*arguments) as process:
+    with connector.start_new_interpreter(*arguments) as process:
         assert process.stdout is not None
         base_url = process.stdout.readline().split()[-1]
         environ = {"CONNECTOR_BASE_URL": base_url, "CONNECTOR_TOKEN": "try-me"}
@@ -30,12 +30,12 @@ def test_the_sandbox_prints_its_address_serves_and_ends_with_a_signal(
 def test_a_used_port_is_named(connector: Connector) -> None:
     port = connector.sandbox.base_url.rpartition(":")[2]
     result = connector.run("sandbox", "--port", port)
-    assert (result.code, port in result.stderr) == (2, True)
+    assert (result.exit_code, port in result.stderr) == (2, True)
 
 
 def test_the_demo_ends_with_a_verdict_and_leaves_its_files(connector: Connector, tmp_path: Path) -> None:
     result = connector.run("demo", "--folder", "demo", "--people", "400")
-    assert result.code == 0, result.stdout
+    assert result.exit_code == 0, result.stdout
     assert "verdict: service, ledger and warehouse agree" in result.stdout
     assert len(re.findall(r"^yes ", result.stdout, re.MULTILINE)) == 5
     assert {"crm.yaml", "warehouse.duckdb", "state"} <= {path.name for path in (tmp_path / "demo").iterdir()}

@@ -17,19 +17,19 @@ from tests.docs.test_pages import read_blocks
 from tests.pipelines import docker_stand_in
 from tests.pipelines.conftest import ROOT, count_stored_emails
 
-CONFIGS = ROOT / "configs"
-_VARIABLE = re.compile(r"(?P<name>[A-Z_]+)=(?P<value>.*)")
+CONFIGS_FOLDER = ROOT / "configs"
+_VARIABLE_PATTERN = re.compile(r"(?P<name>[A-Z_]+)=(?P<value>.*)")
 
 
 def read_crontab() -> tuple[dict[str, str], str]:
-    lines = (CONFIGS / "crontab").read_text().splitlines()
-    environ = {match["name"]: match["value"] for line in lines if (match := _VARIABLE.fullmatch(line))}
+    lines = (CONFIGS_FOLDER / "crontab").read_text().splitlines()
+    environ = {match["name"]: match["value"] for line in lines if (match := _VARIABLE_PATTERN.fullmatch(line))}
     (job,) = (line for line in lines if line[:1].isdigit())
     return environ, job.split(maxsplit=5)[5]
 
 
 def read_unit() -> tuple[dict[str, str], str]:
-    lines = (CONFIGS / "connector.service").read_text().splitlines()
+    lines = (CONFIGS_FOLDER / "connector.service").read_text().splitlines()
     values = [line.partition("=")[::2] for line in lines if "=" in line and line[0] != "#"]
     environ = dict(value.split("=", 1) for name, value in values if name == "Environment")
     specifiers = {"%S": "/var/lib", "%d": "/etc/connector"}
@@ -40,7 +40,7 @@ def read_unit() -> tuple[dict[str, str], str]:
 
 def read_workflow() -> tuple[dict[str, str], str]:
     """Return the environment and the steps of the workflow's job, without the installation."""
-    job = yaml.safe_load((CONFIGS / "github-actions.yml").read_text())["jobs"]["sync"]
+    job = yaml.safe_load((CONFIGS_FOLDER / "github-actions.yml").read_text())["jobs"]["sync"]
     secrets = {
         "CONNECTOR_BASE_URL": "https://api.example.com",
         "CONNECTOR_TOKEN": "sandbox",
@@ -53,7 +53,7 @@ def read_workflow() -> tuple[dict[str, str], str]:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Path:
+def machine_folder(tmp_path: Path) -> Path:
     """A folder in place of /, with the connector, a token, the configs and a database."""
     for folder in ("opt/connector/bin", "etc/connector", "var/lib/connector", "srv"):
         (tmp_path / folder).mkdir(parents=True)
@@ -61,27 +61,27 @@ def machine(tmp_path: Path) -> Path:
     program.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m pipelines "$@"\n')
     program.chmod(0o755)
     for folder in ("srv/configs", "configs"):
-        (tmp_path / folder).symlink_to(CONFIGS)
+        (tmp_path / folder).symlink_to(CONFIGS_FOLDER)
     (tmp_path / "etc/connector/token").write_text("sandbox\n")
     write_crm(tmp_path / "srv/crm.db", draw_data(row_count=50, seed=1).crm_people)
     return tmp_path
 
 
 @pytest.mark.parametrize("read_schedule", [read_crontab, read_unit, read_workflow])
-def test_a_schedule_runs_unchanged_in_its_environment(machine: Path, read_schedule: object) -> None:
+def test_a_schedule_runs_unchanged_in_its_environment(machine_folder: Path, read_schedule: object) -> None:
     environ, command = read_schedule()  # type: ignore[operator]
     with SandboxProcess(token="sandbox") as sandbox:
 
         def replace_paths_and_url(text: str) -> str:
-            text = re.sub(r"(?<![\w.])/(?=opt/|etc/|var/|srv/)", f"{machine}/", text)
-            return text.replace("https://api.example.com", sandbox.base_url).replace("cd /\n", f"cd {machine}\n")
+            text = re.sub(r"(?<![\w.])/(?=opt/|etc/|var/|srv/)", f"{machine_folder}/", text)
+            return text.replace("https://api.example.com", sandbox.base_url).replace("cd /\n", f"cd {machine_folder}\n")
 
-        run_environ = {"HOME": str(machine), "LOGNAME": "connector", "PATH": "/usr/bin:/bin"}
+        run_environ = {"HOME": str(machine_folder), "LOGNAME": "connector", "PATH": "/usr/bin:/bin"}
         run_environ |= {name: replace_paths_and_url(value) for name, value in environ.items()}
         result = subprocess.run(
             ["/bin/sh", "-c", replace_paths_and_url(command)],
             env=run_environ,
-            cwd=machine,
+            cwd=machine_folder,
             capture_output=True,
             text=True,
             check=False,
@@ -90,16 +90,18 @@ def test_a_schedule_runs_unchanged_in_its_environment(machine: Path, read_schedu
         assert len(count_stored_emails(sandbox)) > 20
         if read_schedule is not read_workflow:
             assert result.stdout == "", "cron would send mail"
-    assert (machine / "var/lib/connector/ledger.db").exists()
+    assert (machine_folder / "var/lib/connector/ledger.db").exists()
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
-def test_systemd_accepts_the_units(machine: Path) -> None:
+def test_systemd_accepts_the_units(machine_folder: Path) -> None:
     for name in ("connector.service", "connector.timer"):
-        text = (CONFIGS / name).read_text().replace("/opt/connector/bin/", f"{machine}/opt/connector/bin/")
-        (machine / name).write_text(text)
+        text = (
+            (CONFIGS_FOLDER / name).read_text().replace("/opt/connector/bin/", f"{machine_folder}/opt/connector/bin/")
+        )
+        (machine_folder / name).write_text(text)
     result = subprocess.run(
-        ["systemd-analyze", "verify", machine / "connector.service", machine / "connector.timer"],
+        ["systemd-analyze", "verify", machine_folder / "connector.service", machine_folder / "connector.timer"],
         capture_output=True,
         text=True,
         check=False,
@@ -109,11 +111,11 @@ def test_systemd_accepts_the_units(machine: Path) -> None:
 
 def test_the_dockerfile_copies_and_installs_existing_files() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    lines = (CONFIGS / "Dockerfile").read_text().splitlines()
-    copied_names = [name for line in lines if line.startswith("COPY") for name in line.split()[1:-1]]
-    assert [name for name in copied_names if not (ROOT / name).exists()] == []
-    needed_names = {"pyproject.toml", project["project"]["readme"], *project["project"]["license-files"]}
-    assert needed_names | {"connector", "pipelines"} <= set(copied_names)
+    lines = (CONFIGS_FOLDER / "Dockerfile").read_text().splitlines()
+    copied_file_names = [name for line in lines if line.startswith("COPY") for name in line.split()[1:-1]]
+    assert [name for name in copied_file_names if not (ROOT / name).exists()] == []
+    needed_file_names = {"pyproject.toml", project["project"]["readme"], *project["project"]["license-files"]}
+    assert needed_file_names | {"connector", "pipelines"} <= set(copied_file_names)
     (extra_name,) = re.findall(r"/source\[(\w+)\]", "\n".join(lines))
     assert extra_name in project["project"]["optional-dependencies"]
     assert f'ENTRYPOINT ["{next(iter(project["project"]["scripts"]))}"]' in lines
@@ -121,21 +123,21 @@ def test_the_dockerfile_copies_and_installs_existing_files() -> None:
     assert f"Programming Language :: Python :: 3.{minor_version}" in project["project"]["classifiers"]
 
 
-def test_the_image_imports_a_file_as_its_page_shows(machine: Path, tmp_path: Path) -> None:
+def test_the_image_imports_a_file_as_its_page_shows(machine_folder: Path, tmp_path: Path) -> None:
     page_blocks = [block.text for block in read_blocks(ROOT / "docs/how-to/unattended.md")]
     build_text, file_text, environment_text = (text for text in page_blocks if "docker " in text)
-    (machine / "docker").write_text(f'#!/bin/sh\nexec "{sys.executable}" "{docker_stand_in.__file__}" "$@"\n')
-    (machine / "docker").chmod(0o755)
+    (machine_folder / "docker").write_text(f'#!/bin/sh\nexec "{sys.executable}" "{docker_stand_in.__file__}" "$@"\n')
+    (machine_folder / "docker").chmod(0o755)
     folder = tmp_path / "folder"
     (folder / "inbox").mkdir(parents=True)
     (folder / "inbox/people.csv").write_text("email\nann@example.com\nbob@example.com\n")
     (folder / "token").write_text("sandbox\n")
     with SandboxProcess(token="sandbox") as sandbox:
         environ = {
-            "PATH": f"{machine}:/usr/bin:/bin",
+            "PATH": f"{machine_folder}:/usr/bin:/bin",
             "CONNECTOR_BASE_URL": sandbox.base_url,
             "DOCKER_IMAGES": str(tmp_path / "images.json"),
-            "DOCKER_PROGRAMS": str(machine / "opt/connector/bin"),
+            "DOCKER_PROGRAMS": str(machine_folder / "opt/connector/bin"),
         }
 
         def run(text: str, folder: Path, **variables: str) -> None:
@@ -143,24 +145,26 @@ def test_the_image_imports_a_file_as_its_page_shows(machine: Path, tmp_path: Pat
 
         run(build_text, ROOT)
         run(file_text, folder)
-        modes = {path.name: stat.S_IMODE(path.stat().st_mode) & 0o077 for path in folder.rglob("*")}
-        assert modes.keys() >= {"token", "inbox", "people.csv", "state", "ledger.db"}
-        assert set(modes.values()) == {0}
+        modes_by_file_name = {path.name: stat.S_IMODE(path.stat().st_mode) & 0o077 for path in folder.rglob("*")}
+        assert modes_by_file_name.keys() >= {"token", "inbox", "people.csv", "state", "ledger.db"}
+        assert set(modes_by_file_name.values()) == {0}
         (folder / "token").unlink()
         (folder / "inbox/people.csv").write_text("email\nann@example.com\ncem@example.com\n")
         run(environment_text, folder, CONNECTOR_TOKEN="sandbox")
         assert count_stored_emails(sandbox) == {"ann@example.com": 1, "bob@example.com": 1, "cem@example.com": 1}
 
 
-def test_the_workflow_that_tests_a_job_runs_beside_a_sandbox_that_loses_answers(machine: Path, tmp_path: Path) -> None:
-    steps = yaml.safe_load((CONFIGS / "github-actions-test.yml").read_text())["jobs"]["test"]["steps"]
+def test_the_workflow_that_tests_a_job_runs_beside_a_sandbox_that_loses_answers(
+    machine_folder: Path, tmp_path: Path
+) -> None:
+    steps = yaml.safe_load((CONFIGS_FOLDER / "github-actions-test.yml").read_text())["jobs"]["test"]["steps"]
     blocks = [block for block in read_blocks(ROOT / "docs/how-to/testing.md") if block.name is not None]
     for block in blocks:
         (tmp_path / str(block.name)).write_text(block.text)
     with SandboxProcess(token="sandbox") as sandbox:
         sandbox.switch(drop_after=0.1)
         environ = {
-            "PATH": f"{machine}/opt/connector/bin:/usr/bin:/bin",
+            "PATH": f"{machine_folder}/opt/connector/bin:/usr/bin:/bin",
             "CONNECTOR_BASE_URL": sandbox.base_url,
             "CONNECTOR_TOKEN": "sandbox",
             "CONNECTOR_STATE_DIR": str(tmp_path / "state"),

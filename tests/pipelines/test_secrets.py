@@ -84,17 +84,17 @@ def test_no_command_leaves_the_token_or_a_password_anywhere(sandbox: SandboxProc
     def run(connector: Connector, command: str, **environ: str) -> int:
         # `status` writes no page of a run.
         report_path = tmp_path / ("run.json" if command.startswith("status") else "run.html")
-        log: tuple[str, ...] = (
+        log_options: tuple[str, ...] = (
             ()
             if command.startswith(("init", "schema"))
             else ("-vv", "--log-format", "json", "--report", report_path.name)
         )
         report_path.unlink(missing_ok=True)
-        arguments = [*command.split(), *log]
+        arguments = [*command.split(), *log_options]
         exit_code, *outputs = run_in_process(arguments, connector.build_environ(environ), connector.folder)
-        run_number = len(list(output_folder.iterdir()))
+        output_number = len(list(output_folder.iterdir()))
         report = report_path.read_text() if report_path.exists() else ""
-        (output_folder / f"{run_number:02d} {command.replace('/', '-')}").write_text("\n".join([*outputs, report]))
+        (output_folder / f"{output_number:02d} {command.replace('/', '-')}").write_text("\n".join([*outputs, report]))
         return exit_code
 
     with SandboxProcess(token=TOKEN) as own_sandbox:
@@ -102,14 +102,14 @@ def test_no_command_leaves_the_token_or_a_password_anywhere(sandbox: SandboxProc
         assert run(good_connector, "import people.csv --base-name News --limit 1 --active") == 0
         assert run(good_connector, "ledger backup copy.db") == 0
         exit_codes = {name: run(good_connector, command) for name, command in COMMAND_LINES.items()}
-        assert {name for name, code in exit_codes.items() if code > 1} == set()
+        assert {name for name, exit_code in exit_codes.items() if exit_code > 1} == set()
         for url in URLS.values():
             assert run(good_connector, "sync from.yaml", CRM_URL=url) in (2, 3)
             assert run(good_connector, "export to.yaml", CRM_URL=url) in (2, 3)
             assert run(good_connector, "status", CONNECTOR_LEDGER=url) in (2, 3)
             assert run(good_connector, "sync from.yaml", CRM_URL=url, CONNECTOR_DEBUG="1") in (2, 3)
         own_sandbox.switch(latency_ms=300)
-        with good_connector.start_anew("import", "people.csv", "--base-name", "Others") as process:
+        with good_connector.start_new_interpreter("import", "people.csv", "--base-name", "Others") as process:
             wait_for(lambda: own_sandbox.stats()["requests"]["list"]["received"] > 0 or process.poll() is not None)
             assert not has_secret_in_process_list()
             process.communicate()

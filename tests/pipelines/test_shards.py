@@ -43,7 +43,7 @@ def test_shards_send_each_row_once_and_count_each_row_once(postgres_connector: C
     postgres_connector.sandbox.switch(latency_ms=5, list_lag_ms=100, **FAULTS)
     results = sync_shards(postgres_connector, SHARD_COUNT)
     messages = [result.stderr for result in results]
-    assert {result.code for result in results} <= {0, 1}, messages
+    assert {result.exit_code for result in results} <= {0, 1}, messages
     rows = sum_rows(results)
     assert rows == {"read": PEOPLE_COUNT + 5, "created": PEOPLE_COUNT, **ODD_ROW_COUNTS}, messages
     assert min(result.rows["created"] for result in results) > PEOPLE_COUNT // SHARD_COUNT - 75
@@ -55,9 +55,9 @@ def test_a_sync_with_another_number_of_shards_creates_nobody_twice(
 ) -> None:
     write_job(tmp_path, person_count=200)
     for count in (2, 5):
-        assert {result.code for result in sync_shards(postgres_connector, count)} <= {0, 1}
-    whole_result = postgres_connector.run_json("sync", "job.yaml")
-    assert whole_result.rows == {"read": 205, "exists": 200, **ODD_ROW_COUNTS}
+        assert {result.exit_code for result in sync_shards(postgres_connector, count)} <= {0, 1}
+    unsharded_result = postgres_connector.run_json("sync", "job.yaml")
+    assert unsharded_result.rows == {"read": 205, "exists": 200, **ODD_ROW_COUNTS}
     assert has_each_person_once(postgres_connector, 200)
 
 
@@ -70,11 +70,11 @@ def test_a_run_that_overlaps_a_running_shard_is_refused(postgres_connector: Conn
     wait_for(lambda: has_stored_subscribers(postgres_connector.sandbox, 1))
     for options in (("--shard", "1/4"), ("--shard", "2/3"), ()):
         result = postgres_connector.run_json("sync", "job.yaml", *options)
-        assert (result.code, result.report["status"]) == (4, "locked"), result.stderr
+        assert (result.exit_code, result.report["status"]) == (4, "locked"), result.stderr
         assert "is held by a run of shard 1/4 (process " in result.stderr
     postgres_connector.sandbox.switch(latency_ms=0)
     other_result = postgres_connector.run_json("sync", "job.yaml", "--shard", "2/4")
-    assert (other_result.code, close_process(process).code) in ((0, 0), (0, 1), (1, 0), (1, 1))
+    assert (other_result.exit_code, close_process(process).exit_code) in ((0, 0), (0, 1), (1, 0), (1, 1))
 
 
 def test_killed_shards_that_run_again_lose_and_repeat_no_create(postgres_connector: Connector, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_killed_shards_that_run_again_lose_and_repeat_no_create(postgres_connect
             continue
         if kill_count == 0:
             other_result = postgres_connector.run_json("sync", "job.yaml", "--shard", "2/5")
-            assert (other_result.code, "is held by a run of shard" in other_result.stderr) == (4, True), (
+            assert (other_result.exit_code, "is held by a run of shard" in other_result.stderr) == (4, True), (
                 other_result.stderr
             )
         with processes[index] as process:
@@ -97,8 +97,8 @@ def test_killed_shards_that_run_again_lose_and_repeat_no_create(postgres_connect
             process.communicate()
         processes[index], kill_count = start_shard(postgres_connector, index, 4), kill_count + 1
     results = [close_process(process) for process in processes.values()]
-    print(f"{kill_count} kills, exit codes {[process.code for process in results]}, {sum_rows(results)}")
-    assert {process.code for process in results} <= {0, 1}, [process.stderr for process in results]
+    print(f"{kill_count} kills, exit codes {[process.exit_code for process in results]}, {sum_rows(results)}")
+    assert {process.exit_code for process in results} <= {0, 1}, [process.stderr for process in results]
     assert sum_rows(results)["read"] == KILL_TEST_PEOPLE_COUNT + 5
     create_counts, rows = count_stored_emails(postgres_connector.sandbox), sum_rows(results)
     assert {address: create_count for address, create_count in create_counts.items() if create_count > 1} == {}
@@ -127,7 +127,7 @@ def test_a_run_that_stops_beyond_its_lease_repeats_no_create_of_another_run(
     next_result = postgres_connector.run_json("sync", "job.yaml", "--wait", "60s")
     os.kill(paused_process.pid, signal.SIGCONT)
     late_result = close_process(paused_process)
-    assert (next_result.code, late_result.code) == (1, 3), late_result.stderr
+    assert (next_result.exit_code, late_result.exit_code) == (1, 3), late_result.stderr
     assert has_each_person_once(postgres_connector, 120)
 
 
@@ -156,7 +156,7 @@ def test_each_shard_has_its_own_cursor(postgres_connector: Connector, tmp_path: 
 def test_a_shard_has_its_part_of_each_limit(postgres_connector: Connector, tmp_path: Path) -> None:
     write_job(tmp_path, "guard: {max_creates: 40}", person_count=60)
     refused_result = postgres_connector.run_json("sync", "job.yaml", "--shard", "1/2")
-    assert (refused_result.code, "and 20 are allowed" in refused_result.stderr) == (3, True), refused_result.stderr
+    assert (refused_result.exit_code, "and 20 are allowed" in refused_result.stderr) == (3, True), refused_result.stderr
     job = (tmp_path / "job.yaml").read_text().replace("max_creates: 40", "max_creates: 400")
     (tmp_path / "job.yaml").write_text(job.replace("quiet_period: 500ms", "quiet_period: 500ms, max_rate: 20"))
     started_at = time.monotonic()
@@ -168,22 +168,22 @@ def test_an_impossible_use_of_shards_is_refused_before_the_first_create(
     postgres_connector: Connector, tmp_path: Path
 ) -> None:
     write_job(tmp_path, person_count=3)
-    texts_by_options = {
+    expected_texts_by_options = {
         ("--shard", "4/3"): "is not a shard",
         ("--shard", "1/3", "--dry-run"): "leave out --shard",
         ("--shard", "1/3", "--engine", "dask"): "Use one of the two",
         ("--workers", "2"): "need --engine dask",
         ("--engine", "dask", "--workers", "2", "--scheduler", "tcp://127.0.0.1:9"): "Use one of the two",
     }
-    for options, expected_text in texts_by_options.items():
+    for options, expected_text in expected_texts_by_options.items():
         result = postgres_connector.run("sync", "job.yaml", *options)
-        assert (result.code, expected_text in result.stderr) == (2, True), (options, result.stderr)
+        assert (result.exit_code, expected_text in result.stderr) == (2, True), (options, result.stderr)
     for options in (("--shard", "1/2"), ("--engine", "dask")):
         result = postgres_connector.run("sync", "job.yaml", *options, environ={"CONNECTOR_LEDGER": None})
-        assert (result.code, "set CONNECTOR_LEDGER=postgresql://" in result.stderr) == (2, True), result.stderr
+        assert (result.exit_code, "set CONNECTOR_LEDGER=postgresql://" in result.stderr) == (2, True), result.stderr
     (tmp_path / "job.yaml").write_text(JOB.replace("{id: 7}", "{name: Newsletter}"))
     result = postgres_connector.run("sync", "job.yaml", "--shard", "1/2")
-    assert (result.code, "Give the base by its id" in result.stderr) == (2, True), result.stderr
+    assert (result.exit_code, "Give the base by its id" in result.stderr) == (2, True), result.stderr
     assert not postgres_connector.sandbox.truth()["events"]
 
 
@@ -194,5 +194,5 @@ def test_only_a_file_without_rows_is_refused_and_an_empty_shard_is_accepted(
     write_job(tmp_path)
     (tmp_path / "people.csv").write_text("\n".join(["email,first_name", *rows, ""]))
     results = sync_shards(postgres_connector, 2)
-    assert [result.code for result in results] == ([0, 0] if rows else [3, 3])
+    assert [result.exit_code for result in results] == ([0, 0] if rows else [3, 3])
     assert sum_rows(results) == ({"read": 1, "created": 1} if rows else {})

@@ -69,7 +69,7 @@ def test_the_target_creates_each_record_once_although_answers_are_lost(connector
     stream = write_stream(range(ROW_COUNT))
     for _ in range(2):  # the tap sends the stream again
         result = load_messages(connector, stream, batch_size_rows=BATCH_ROW_COUNT)
-        assert result.code == 0, result.stderr
+        assert result.exit_code == 0, result.stderr
         assert read_lines(result.stdout) == [{"last": ROW_COUNT - 1}]
     assert sorted(count_stored_emails(connector.sandbox).values()) == [1] * ROW_COUNT
 
@@ -77,7 +77,7 @@ def test_the_target_creates_each_record_once_although_answers_are_lost(connector
 def test_a_record_without_an_identity_is_rejected_and_the_others_are_created(connector: Connector) -> None:
     messages = [*write_stream([1]), *write_stream([2], mail=None)[1:], *write_stream([3])[1:]]
     result = load_messages(connector, messages)
-    assert (result.code, read_lines(result.stdout)[-1]) == (0, {"last": 3})
+    assert (result.exit_code, read_lines(result.stdout)[-1]) == (0, {"last": 3})
     assert "3 read, 1 invalid, 2 created" in result.stderr
     assert "p2@" not in result.stderr
     (rejects,) = (connector.folder / "state" / "rejects").iterdir()
@@ -87,7 +87,7 @@ def test_a_record_without_an_identity_is_rejected_and_the_others_are_created(con
 def test_the_target_writes_no_state_if_its_run_fails(connector: Connector) -> None:
     connector.environ["CONNECTOR_TOKEN"] = "wrong"
     result = load_messages(connector, write_stream([1, 2]))
-    assert result.code != 0
+    assert result.exit_code != 0
     assert result.stdout == ""
     assert count_stored_emails(connector.sandbox).total() == 0
 
@@ -107,17 +107,17 @@ def test_a_killed_target_is_replayed_and_creates_nobody_twice(connector: Connect
             assert process.poll() is None
         process.kill()
     result = load_messages(connector, stream, batch_size_rows=BATCH_ROW_COUNT)
-    assert result.code == 0, result.stderr
+    assert result.exit_code == 0, result.stderr
     assert sorted(count_stored_emails(connector.sandbox).values()) == [1] * ROW_COUNT
 
 
 def test_a_second_stream_is_refused_and_one_stream_can_be_selected(connector: Connector) -> None:
     messages_of_two_streams = [*write_stream([1]), *write_stream([2], stream="orders")]
     result = load_messages(connector, messages_of_two_streams)
-    assert result.code != 0
+    assert result.exit_code != 0
     assert "also sends orders" in result.stderr
-    assert load_messages(connector, write_stream([1], stream="orders"), stream="orders").code == 0
-    assert load_messages(connector, write_stream([2], stream="../a/b")).code == 0, (
+    assert load_messages(connector, write_stream([1], stream="orders"), stream="orders").exit_code == 0
+    assert load_messages(connector, write_stream([2], stream="../a/b")).exit_code == 0, (
         "the name of a stream is not used as a path"
     )
     assert count_stored_emails(connector.sandbox).total() == 2
@@ -126,10 +126,10 @@ def test_a_second_stream_is_refused_and_one_stream_can_be_selected(connector: Co
 def test_the_tap_writes_the_certified_list_and_its_certificate(connector: Connector) -> None:
     connector.sandbox.seed(5, base_name="News")
     result = run_program(connector, run_tap, {})
-    assert result.code == 0, result.stderr
+    assert result.exit_code == 0, result.stderr
     messages = read_lines(result.stdout)
     records = [message["record"] for message in messages if message["type"] == "RECORD"]
-    assert connector.run("export", "people.jsonl").code == 0
+    assert connector.run("export", "people.jsonl").exit_code == 0
     exported_rows = read_lines((connector.folder / "people.jsonl").read_text())
     run_columns = ("_run_id", "_exported_at")
     assert [{name: value for name, value in record.items() if name not in run_columns} for record in records] == [
@@ -145,7 +145,7 @@ def test_a_tap_that_cannot_prove_the_list_writes_no_state(connector: Connector) 
     connector.sandbox.seed(60, base_name="News")
     connector.sandbox.switch(order="shuffled", max_limit=20)
     result = run_program(connector, run_tap, {})
-    assert result.code != 0
+    assert result.exit_code != 0
     assert "incomplete" in result.stderr
     assert [line for line in read_lines(result.stdout) if line["type"] == "STATE" and line["value"]] == []
 

@@ -35,7 +35,7 @@ os._exit(0)
 """
 
 
-def run_all(connector: Connector, commands: Sequence[Sequence[str]]) -> tuple[list[int], list[str]]:
+def run_commands(connector: Connector, commands: Sequence[Sequence[str]]) -> tuple[list[int], list[str]]:
     """Run commands in one new process, and return their exit codes and the imported libraries."""
     result = subprocess.run(
         [sys.executable, "-c", _PROGRAM, json.dumps(commands)],
@@ -46,21 +46,21 @@ def run_all(connector: Connector, commands: Sequence[Sequence[str]]) -> tuple[li
         check=False,
     )
     assert "Traceback" not in result.stderr, result.stderr
-    codes, libraries = json.loads(result.stderr.splitlines()[-1])
-    return codes, libraries
+    exit_codes, libraries = json.loads(result.stderr.splitlines()[-1])
+    return exit_codes, libraries
 
 
-def run_and_list(connector: Connector, *arguments: str) -> tuple[int, list[str]]:
+def run_and_list_libraries(connector: Connector, *arguments: str) -> tuple[int, list[str]]:
     """Run a command in a new process, and return its exit code and the imported libraries."""
-    (code,), libraries = run_all(connector, [arguments])
-    return code, libraries
+    (exit_code,), libraries = run_commands(connector, [arguments])
+    return exit_code, libraries
 
 
 def test_help_and_usage_errors_import_no_library(connector: Connector) -> None:
     command_lines: list[list[str]] = [[], *([command] for command in COMMANDS)]
     argument_lists = [[*arguments, option] for arguments in command_lines for option in ("--help", "--nonsense")]
     argument_lists.append(["export", "nowhere/out.parquet"])
-    assert run_all(connector, argument_lists) == ([*([0, 2] * len(command_lines)), 2], [])
+    assert run_commands(connector, argument_lists) == ([*([0, 2] * len(command_lines)), 2], [])
 
 
 @pytest.mark.parametrize(("target", "expected_libraries"), [("out.csv", []), ("duckdb:///w.db", ["duckdb"])])
@@ -69,10 +69,10 @@ def test_an_export_by_options_imports_only_the_libraries_that_its_destination_ne
 ) -> None:
     connector.sandbox.seed(20, base_name="News")
 
-    code, libraries = run_and_list(connector, "export", target)
+    exit_code, libraries = run_and_list_libraries(connector, "export", target)
     if "duckdb" in libraries and duckdb.__version__ < "2":
         libraries.remove("pandas")  # DuckDB 1 itself imports pandas
-    assert (code, [library for library in libraries if library in OPTIONAL_LIBRARIES + DIALECT_MODULES]) == (
+    assert (exit_code, [library for library in libraries if library in OPTIONAL_LIBRARIES + DIALECT_MODULES]) == (
         0,
         expected_libraries,
     )
@@ -82,15 +82,15 @@ def test_an_export_without_a_ledger_needs_no_library_of_ledgers(connector: Conne
     """JSON needs no library that draws reports."""
     connector.sandbox.seed(12_000, base_name="News")  # for a list of this length, the export gathers evidence
 
-    code, libraries = run_and_list(connector, "export", "out.parquet", "--output", "json")
-    assert (code, libraries) == (0, ["pyarrow.parquet", "aiohttp", "pyarrow", "uvloop"])
+    exit_code, libraries = run_and_list_libraries(connector, "export", "out.parquet", "--output", "json")
+    assert (exit_code, libraries) == (0, ["pyarrow.parquet", "aiohttp", "pyarrow", "uvloop"])
 
 
 def test_an_import_of_plain_rows_imports_no_library_of_other_formats(connector: Connector, tmp_path: Path) -> None:
     (tmp_path / "people.csv").write_text("email\nann@example.com\n", encoding="utf-8")
     options = ("--base-id", "1", "--active", "--quiet-period", "1ms")
 
-    code, libraries = run_and_list(connector, "import", "people.csv", *options)
+    exit_code, libraries = run_and_list_libraries(connector, "import", "people.csv", *options)
     unexpected_libraries = {
         "duckdb",
         "email_validator",
@@ -100,4 +100,4 @@ def test_an_import_of_plain_rows_imports_no_library_of_other_formats(connector: 
         "xml.etree",
         *DIALECT_MODULES,
     }
-    assert (code, unexpected_libraries & set(libraries)) == (0, set())
+    assert (exit_code, unexpected_libraries & set(libraries)) == (0, set())

@@ -19,7 +19,14 @@ import pytest
 from connector.clock import system_clock
 from connector.runs.report import record_report, start_report
 from connector.runs.run_log import list_runs, record_run
-from tests.pipelines.conftest import INTO_NEWS, Connector, count_stored_emails, wait_for, write_addresses, write_csv
+from tests.pipelines.conftest import (
+    NEWS_IMPORT_OPTIONS,
+    Connector,
+    count_stored_emails,
+    wait_for,
+    write_addresses,
+    write_csv,
+)
 
 RUN_ID = "20261123T080000-0a1b2c"
 
@@ -63,7 +70,7 @@ def test_status_shows_a_killed_import_its_open_entries_and_the_command_that_reso
     assert any(killed_run["run_id"] in step and "was killed" in step for step in report["next"])
     assert read_files(tmp_path / "state")["ledger.db"] == files_before["ledger.db"]
 
-    assert connector.run_json("retry", "--quiet-period", "200ms").code == 0
+    assert connector.run_json("retry", "--quiet-period", "200ms").exit_code == 0
     report_after_retry = connector.run_json("status").report
     assert [run["command"] for run in report_after_retry["runs"]] == ["retry", "import"]
     assert report_after_retry["open_entries"] == []
@@ -75,15 +82,15 @@ def test_each_run_is_recorded_with_a_report_that_only_its_owner_can_read(connect
     export_report = connector.run_json("export", tmp_path / "out.csv").report
     connector.run_json("plan", path, "--base-name", "News", "--active")
     runs = connector.run_json("status").report["runs"]
-    for run, report, code in zip(runs, (export_report, import_report), (0, 1), strict=True):
-        assert run == {**report, "exit_code": code}
+    for run, report, exit_code in zip(runs, (export_report, import_report), (0, 1), strict=True):
+        assert run == {**report, "exit_code": exit_code}
     output = connector.run("status", import_report["run_id"]).stdout
     assert re.search(r"read +│ +2 ", output)
     assert import_report["rejects_file"] in output
     assert connector.run_json("status", "--last", "1").report["runs"] == runs[:1]
     assert connector.run_json("status", "--job", "people").report["runs"] == runs[1:]
-    (write_run_file,) = (tmp_path / "state" / "runs").glob(f"{import_report['run_id']}*")
-    assert stat.S_IMODE(write_run_file.stat().st_mode) == 0o600
+    (run_file,) = (tmp_path / "state" / "runs").glob(f"{import_report['run_id']}*")
+    assert stat.S_IMODE(run_file.stat().st_mode) == 0o600
     assert connector.run_json("status", "none-such").is_refused
 
 
@@ -109,29 +116,29 @@ def test_status_of_a_job_has_the_open_entries_of_this_job_only(connector: Connec
 
 def test_old_files_are_deleted_by_prune_and_at_the_end_of_a_run(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "people.csv", "email", "ann@x.org", "no address")
-    rejects = Path(connector.import_file(path).report["rejects_file"])
-    run_file = tmp_path / "state" / "runs" / f"{rejects.stem}.json"
+    rejects_path = Path(connector.import_file(path).report["rejects_file"])
+    run_file = tmp_path / "state" / "runs" / f"{rejects_path.stem}.json"
     assert connector.run_json("prune").report["deleted"] == []
-    for file in (rejects, run_file):
+    for file in (rejects_path, run_file):
         os.utime(file, times=(time.time() - 91 * 86_400,) * 2)
     assert connector.run_json("prune", "--older-than", "92d").report["deleted"] == []
-    assert connector.run_json("prune").report["deleted"] == [str(rejects), str(run_file)]
+    assert connector.run_json("prune").report["deleted"] == [str(rejects_path), str(run_file)]
 
     (tmp_path / "job.yaml").write_text(
         f"job: kept\nretention: 1h\nsource: {{file: {{path: {path}}}}}\n"
         "subscriber: {base: {name: News}, fields: {email: email, is_active: {value: true}}}\n"
     )
-    first_rejects = Path(connector.run_json("sync", tmp_path / "job.yaml").report["rejects_file"])
-    os.utime(first_rejects, times=(time.time() - 3_601,) * 2)
+    first_rejects_path = Path(connector.run_json("sync", tmp_path / "job.yaml").report["rejects_file"])
+    os.utime(first_rejects_path, times=(time.time() - 3_601,) * 2)
     connector.run_json("sync", tmp_path / "job.yaml")
-    assert not first_rejects.exists()
+    assert not first_rejects_path.exists()
     assert (tmp_path / "state" / "ledger.db").exists()
 
 
 def test_a_clock_that_has_jumped_ahead_deletes_nothing(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "people.csv", "email", "ann@x.org", "no address")
-    rejects = [Path(connector.import_file(path).report["rejects_file"]) for _ in range(2)]
-    files = [*rejects, *(tmp_path / "state" / "runs" / f"{reject.stem}.json" for reject in rejects)]
+    rejects_paths = [Path(connector.import_file(path).report["rejects_file"]) for _ in range(2)]
+    files = [*rejects_paths, *(tmp_path / "state" / "runs" / f"{reject.stem}.json" for reject in rejects_paths)]
 
     def set_age(days: float, *aged_files: Path) -> None:
         for file in aged_files:
@@ -149,16 +156,16 @@ def test_a_clock_that_has_jumped_ahead_deletes_nothing(connector: Connector, tmp
 
 
 def test_only_files_of_runs_are_read_and_deleted(connector: Connector, tmp_path: Path) -> None:
-    runs, rejects = tmp_path / "state" / "runs", tmp_path / "state" / "rejects"
+    runs_folder, rejects_folder = tmp_path / "state" / "runs", tmp_path / "state" / "rejects"
     write_run_file(tmp_path / "state")
-    rejects.mkdir()
-    foreign_files = [runs / "20261123.json", runs / "notes.json", rejects / "corrected.csv"]
+    rejects_folder.mkdir()
+    foreign_files = [runs_folder / "20261123.json", runs_folder / "notes.json", rejects_folder / "corrected.csv"]
     for path in foreign_files:
         path.write_text('{"run_id": "1", "status": "ok"}')
         os.utime(path, times=(1, 1))
-    os.mkfifo(runs / "9.json")
-    (runs / "20261123T080001-0a1b2c.json").write_text("[" * 100_000)
-    (runs / "20261123T080002-0a1b2c.json").write_text('{"run_id": "1", "status": "ok"}')
+    os.mkfifo(runs_folder / "9.json")
+    (runs_folder / "20261123T080001-0a1b2c.json").write_text("[" * 100_000)
+    (runs_folder / "20261123T080002-0a1b2c.json").write_text('{"run_id": "1", "status": "ok"}')
     assert [run["run_id"] for run in connector.run_json("status").report["runs"]] == [RUN_ID]
     assert connector.run_json("prune").report["deleted"] == []
     assert all(path.exists() for path in foreign_files)
@@ -219,19 +226,19 @@ def test_a_clock_that_jumps_loses_no_row_and_creates_no_subscriber_twice(
 ) -> None:
     path = write_addresses(tmp_path / "people.csv", 20)
     connector.sandbox.switch(drop_after=0.3)  # the run must look lost creates up
-    machine_clock, read_numbers = system_clock(), count()
+    machine_clock, clock_read_numbers = system_clock(), count()
 
     def read_clock_with_jump() -> datetime:
-        return machine_clock.now() + timedelta(hours=jump_hours if next(read_numbers) > 2 else 0)
+        return machine_clock.now() + timedelta(hours=jump_hours if next(clock_read_numbers) > 2 else 0)
 
     result = connector.import_file(path, clock=replace(machine_clock, now=read_clock_with_jump))
-    assert result.code == 0, result.stderr
+    assert result.exit_code == 0, result.stderr
     report = result.report
     assert report["rows"]["read"] == 20
     assert report["started_at"] <= report["finished_at"]
     connector.sandbox.switch(drop_after=0)
     second_result = connector.import_file(path)  # the clock is right again
-    assert (second_result.code, second_result.rows) == (0, {"read": 20, "exists": 20})
+    assert (second_result.exit_code, second_result.rows) == (0, {"read": 20, "exists": 20})
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
@@ -254,9 +261,9 @@ def test_a_failed_start_does_not_hide_the_previous_run(
     assert f"21000101T000001-0a1b2c (import people) {expected_text}" in step
 
     write_csv(path, "email", "other address")
-    rejects = connector.import_file(path).report["rejects_file"]
+    rejects_path = connector.import_file(path).report["rejects_file"]
     for command in (["status"], ["status", "--html", "health.html"]):
-        assert rejects in connector.run_json(*command).report["next"][-1]
+        assert rejects_path in connector.run_json(*command).report["next"][-1]
 
 
 def test_no_retry_is_advised_while_a_run_holds_the_ledger(connector: Connector, tmp_path: Path) -> None:
@@ -280,9 +287,11 @@ def test_no_retry_is_advised_while_a_run_holds_the_ledger(connector: Connector, 
     assert connector.run_json("status").report["next"][0].endswith("connector retry")
 
 
-@pytest.mark.parametrize(("arguments", "code"), [(["-vv"], 0), (["-vv", "--log-format", "json"], 0), (["--no"], 2)])
+@pytest.mark.parametrize(
+    ("arguments", "exit_code"), [(["-vv"], 0), (["-vv", "--log-format", "json"], 0), (["--no"], 2)]
+)
 def test_a_full_standard_error_changes_no_exit_code(
-    connector: Connector, tmp_path: Path, arguments: list[str], code: int
+    connector: Connector, tmp_path: Path, arguments: list[str], exit_code: int
 ) -> None:
     path = write_csv(tmp_path / "people.csv", "email", "ann@x.org")
     command = [sys.executable, "-m", "pipelines", "import", str(path), "--base-name", "News", "--active", *arguments]
@@ -295,15 +304,15 @@ def test_a_full_standard_error_changes_no_exit_code(
             check=False,
             timeout=60,
         )
-    assert result.returncode == code
+    assert result.returncode == exit_code
 
 
 def test_a_run_that_cannot_be_recorded_is_carried_out(connector: Connector, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir(mode=0o700)
     (tmp_path / "state" / "runs").write_text("in the way")
     path = write_csv(tmp_path / "people.csv", "email", "ann@x.org")
-    result = connector.run("import", path, *INTO_NEWS)
-    assert result.code == 0
+    result = connector.run("import", path, *NEWS_IMPORT_OPTIONS)
+    assert result.exit_code == 0
     assert "cannot be recorded" in result.stderr
 
 
@@ -313,9 +322,9 @@ def test_a_job_whose_ledger_must_exist_sends_nothing_without_the_ledger(connecto
     (tmp_path / "job.yaml").write_text(job_text)
     (tmp_path / "strict.yaml").write_text(job_text + "ledger: must_exist\n")
     refused_result = connector.run("sync", "strict.yaml")
-    assert (refused_result.code, connector.sandbox.stats()["subscribers"]) == (3, 0)
+    assert (refused_result.exit_code, connector.sandbox.stats()["subscribers"]) == (3, 0)
     assert "there is no ledger at" in refused_result.stderr
-    assert [connector.run("sync", name).code for name in ("job.yaml", "strict.yaml")] == [0, 0]
+    assert [connector.run("sync", name).exit_code for name in ("job.yaml", "strict.yaml")] == [0, 0]
 
 
 # `--metrics`: the last run of each job for Prometheus, in a file that contains only metrics

@@ -10,7 +10,15 @@ import pytest
 import sqlalchemy as sa
 
 from tests.databases import open_postgres
-from tests.pipelines.conftest import INTO_NEWS, ROOT, CommandResult, Connector, wait_for, wait_for_result, write_csv
+from tests.pipelines.conftest import (
+    NEWS_IMPORT_OPTIONS,
+    ROOT,
+    CommandResult,
+    Connector,
+    wait_for,
+    wait_for_result,
+    write_csv,
+)
 from tests.pipelines.forked import ForkedProcess
 from tests.pipelines.planned import count_requests, write_job
 
@@ -54,7 +62,7 @@ def send_two_signals(process: ForkedProcess) -> None:
 def wait_for_stopped_result(process: ForkedProcess) -> CommandResult:
     """Wait for the end of a stopped command, and return its result."""
     result = wait_for_result(process)
-    assert result.code in (128 + signal.SIGINT, 128 + signal.SIGTERM)
+    assert result.exit_code in (128 + signal.SIGINT, 128 + signal.SIGTERM)
     assert result.report["status"] == "stopped"
     return result
 
@@ -67,9 +75,9 @@ def test_two_signals_while_the_list_is_read_end_in_a_report(
     write_csv(tmp_path / "people.csv", "email,name", "ann@x.org,Ann")
     write_job(tmp_path)
     connector.sandbox.switch(latency_ms=60_000)
-    list_count = count_requests(connector.sandbox, "list")
+    list_request_count = count_requests(connector.sandbox, "list")
     with connector.start(*command, "--output", "json") as process:
-        wait_for(lambda: count_requests(connector.sandbox, "list") > list_count)
+        wait_for(lambda: count_requests(connector.sandbox, "list") > list_request_count)
         send_two_signals(process)
         assert "differences" not in wait_for_stopped_result(process).report
     connector.sandbox.switch(latency_ms=0)
@@ -79,10 +87,10 @@ def test_two_signals_while_the_list_is_read_end_in_a_report(
 def test_two_signals_while_waiting_for_the_ledger_end_in_a_report(connector: Connector, tmp_path: Path) -> None:
     write_csv(tmp_path / "people.csv", "email,name", "ann@x.org,Ann")
     connector.sandbox.switch(hang_after=1)
-    with connector.start("import", "people.csv", *INTO_NEWS) as holding_process:
+    with connector.start("import", "people.csv", *NEWS_IMPORT_OPTIONS) as holding_process:
         wait_for(lambda: connector.sandbox.stats()["subscribers"] >= 1)
         with connector.start(
-            "import", "people.csv", *INTO_NEWS, "--wait", "60s", "--output", "json"
+            "import", "people.csv", *NEWS_IMPORT_OPTIONS, "--wait", "60s", "--output", "json"
         ) as waiting_process:
             time.sleep(3)  # after this time, the run waits for the lock
             send_two_signals(waiting_process)
@@ -94,22 +102,22 @@ def test_two_signals_while_postgresql_waits_for_a_lock_leave_the_table_unchanged
     connector.sandbox.seed(20, base_name="News")
     with open_postgres() as database:
         first_result = connector.run_json("export", database.url)
-        assert first_result.code == 0
+        assert first_result.exit_code == 0
         connector.sandbox.switch(latency_ms=1500)  # time to lock the table after the export has checked the table
-        list_count = count_requests(connector.sandbox, "list")
+        list_request_count = count_requests(connector.sandbox, "list")
         with (
             database.begin() as other_connection,
             connector.start("export", database.url, "--output", "json") as process,
         ):
-            wait_for(lambda: count_requests(connector.sandbox, "list") > list_count)
+            wait_for(lambda: count_requests(connector.sandbox, "list") > list_request_count)
             other_connection.execute(sa.text("LOCK TABLE subscribers IN SHARE MODE"))
             connector.sandbox.switch(latency_ms=0)
             wait_for(lambda: is_waiting(other_connection))
             send_two_signals(process)
             wait_for_stopped_result(process)
         with database.begin() as connection:
-            runs = connection.scalars(sa.text("SELECT DISTINCT _run_id FROM subscribers")).all()
-        assert runs == [first_result.report["run_id"]]
+            run_ids = connection.scalars(sa.text("SELECT DISTINCT _run_id FROM subscribers")).all()
+        assert run_ids == [first_result.report["run_id"]]
 
 
 def is_waiting(connection: sa.Connection) -> bool:

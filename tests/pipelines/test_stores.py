@@ -22,8 +22,8 @@ def test_an_import_from_a_bucket_under_lost_answers_creates_each_row_once(
     bucket_connector: Connector, bucket: Bucket, tmp_path: Path
 ) -> None:
     first_content, second_content = (
-        write_addresses(tmp_path / "x.csv", *address_arguments).read_bytes()
-        for address_arguments in ((250,), (150, 250))
+        write_addresses(tmp_path / "x.csv", *count_and_first_index).read_bytes()
+        for count_and_first_index in ((250,), (150, 250))
     )
     bucket.put("inbox/a.csv.gz", gzip.compress(first_content))
     bucket.put("inbox/b.csv", second_content + b"no-address,Eve,Lee,true\n")
@@ -40,8 +40,8 @@ def test_an_import_from_a_bucket_under_lost_answers_creates_each_row_once(
     assert (len(create_counts), set(create_counts.values())) == (398, {1})
     assert result.rows == {"read": 401, "created": 398, "suppressed": 2, "invalid": 1}, result.stderr
     assert result.report["settled"]["found"] > 0
-    rejects = Path(result.report["rejects_file"]).read_text()
-    assert bucket.url("inbox/b.csv") in rejects
+    rejects_text = Path(result.report["rejects_file"]).read_text()
+    assert bucket.url("inbox/b.csv") in rejects_text
     assert bucket.url("inbox/*.csv*") == result.report["source"]
     texts = [
         result.stdout,
@@ -57,7 +57,7 @@ def test_an_import_from_a_bucket_under_lost_answers_creates_each_row_once(
     assert second_result.report["job"] == "inbox"
     assert bucket_connector.run_json("validate", bucket.url("gone.csv")).rows["valid"] == 2
     init_result = bucket_connector.run("init", bucket.url("inbox/b.csv"), "--base-name", "News", "-o", "drafted.yaml")
-    assert init_result.code == 0
+    assert init_result.exit_code == 0
     assert bucket_connector.run_json("plan", "drafted.yaml").rows == {"read": 151, "exists": 150, "invalid": 1}
 
 

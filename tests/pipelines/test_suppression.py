@@ -53,8 +53,8 @@ def test_a_subscriber_of_the_suppression_list_is_suppressed_and_never_sent(
 ) -> None:
     rows = ("ann@x.org,Ann", "bob@x.org,Bob", "nobody,Cem", "BOB@x.org,Bob", "zoe@bücher.example,Zoe")
     write_active_people(tmp_path / "people.csv", "email,first_name", *rows)
-    list_lines = (" Bob@X.org,2020", "zoe@xn--bcher-kva.example,2021", "eve@x.org,", "\u200b,2020", ",2021")
-    write_csv(tmp_path / "gone.csv", "address,since", *list_lines)
+    suppression_lines = (" Bob@X.org,2020", "zoe@xn--bcher-kva.example,2021", "eve@x.org,", "\u200b,2020", ",2021")
+    write_csv(tmp_path / "gone.csv", "address,since", *suppression_lines)
     result = connector.run_json("import", tmp_path / "people.csv", "--job", write_job(tmp_path))
     assert "is empty in 2 rows (row numbers 5, 6), so they suppress nobody" in find_message(result, "gone.csv")
     assert result.rows == {"read": 5, "invalid": 1, "duplicate": 1, "suppressed": 2, "created": 1}
@@ -90,7 +90,10 @@ def test_a_suppression_list_can_come_from_a_database_and_an_empty_list_is_refuse
     requests = connector.sandbox.stats()["requests"]
     write_job(tmp_path, f'{{sql: {{url: "sqlite:///crm.db", query: "{query} and 0", column: mail}}}}')
     result = connector.run("sync", job)
-    assert (result.code, "remove the list (suppress.file or suppress.sql) from the job" in result.stderr) == (2, True)
+    assert (result.exit_code, "remove the list (suppress.file or suppress.sql) from the job" in result.stderr) == (
+        2,
+        True,
+    )
     assert connector.sandbox.stats()["requests"] == requests
 
 
@@ -142,14 +145,14 @@ def test_a_suppression_list_that_shrank_by_half_is_refused_until_the_guard_allow
     assert sync(40).rows["suppressed"] == 40
 
 
-BAD_LISTS = {
+BAD_SUPPRESSION_LISTS = {
     "address,since\nperson1@example.com,2020\nperson0@example.com,2020,why\n": "row 3 (line 3) has 3 cells",
     "address,since\n7,2020\n8,2021\n": "suppresses no subscriber",
     "address\nzoe@x.org\nperson0@example.com (now eve@x.org)\n": "gone.csv: 1 row (row number 3) has something else",
 }
 
 
-@pytest.mark.parametrize(("content", "expected_text"), BAD_LISTS.items())
+@pytest.mark.parametrize(("content", "expected_text"), BAD_SUPPRESSION_LISTS.items())
 def test_a_suppression_list_with_an_unreadable_entry_ends_the_run_before_the_first_create(
     connector: Connector, tmp_path: Path, content: str, expected_text: str
 ) -> None:
@@ -162,7 +165,7 @@ def test_a_suppression_list_with_an_unreadable_entry_ends_the_run_before_the_fir
     assert connector.sandbox.stats()["requests"] == {}
 
 
-def read_list(folder: Path, cell: str) -> Suppression:
+def read_suppression_list(folder: Path, cell: str) -> Suppression:
     """Read a suppression list of zoe@x.org and this cell."""
     quoted_cell = cell.replace('"', '""')
     path = write_csv(folder / "gone.csv", "address", "zoe@x.org", f'"{quoted_cell}"')
@@ -182,7 +185,7 @@ def read_list(folder: Path, cell: str) -> Suppression:
     ],
 )  # fmt: skip
 def test_an_address_as_other_programs_write_it_is_read(tmp_path: Path, cell: str) -> None:
-    suppression = read_list(tmp_path, cell)
+    suppression = read_suppression_list(tmp_path, cell)
     assert [suppression.has_subscriber({"email": f"{name}@x.org"}) for name in ("ann", "zoe", "bob")] == [
         True,
         True,
@@ -200,5 +203,5 @@ def test_an_address_as_other_programs_write_it_is_read(tmp_path: Path, cell: str
 )  # fmt: skip
 def test_a_suppression_list_with_an_entry_other_than_an_address_is_refused(tmp_path: Path, cell: str) -> None:
     with pytest.raises(ContentError, match="has something else than an email address") as error_info:
-        read_list(tmp_path, cell)
+        read_suppression_list(tmp_path, cell)
     assert cell not in str(error_info.value)

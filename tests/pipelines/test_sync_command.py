@@ -44,7 +44,7 @@ def test_a_database_is_synced_by_its_job(connector: Connector, tmp_path: Path) -
     )
     job = write_job(tmp_path, SQL_JOB)
     result = connector.run_json("sync", job)
-    assert (result.code, result.rows) == (1, {"read": 3, "invalid": 1, "created": 2})
+    assert (result.exit_code, result.rows) == (1, {"read": 3, "invalid": 1, "created": 2})
     assert result.report["command"] == "sync"
     subscribers = {event["subscriber"]["Email"]: event["subscriber"] for event in connector.sandbox.truth()["events"]}
     ann = subscribers["ann@x.org"]

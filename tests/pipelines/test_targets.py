@@ -48,7 +48,7 @@ def test_a_file_of_another_program_is_replaced_only_with_the_option_overwrite(
     content_before = FOREIGN_FILES[name] if name in FOREIGN_FILES else write_foreign_parquet(path)
 
     refused_result = filled_connector.run_json("export", name)
-    assert (refused_result.code, refused_result.report["status"]) == (2, "usage")
+    assert (refused_result.exit_code, refused_result.report["status"]) == (2, "usage")
     assert "--overwrite" in refused_result.report["message"]
     assert path.read_bytes() == content_before
     assert "list" not in filled_connector.sandbox.stats()["requests"]
@@ -67,12 +67,12 @@ def test_the_key_overwrite_lets_a_job_replace_a_file_of_another_program(
     (tmp_path / "people.csv").write_bytes(FOREIGN_FILES["people.csv"])
     job = tmp_path / "job.yaml"
     job.write_text("job: w\nexport: {to: people.csv, columns: [email]}\n", encoding="utf-8")
-    assert filled_connector.run_json("export", job).code == 2
+    assert filled_connector.run_json("export", job).exit_code == 2
     assert (tmp_path / "people.csv").read_bytes() == FOREIGN_FILES["people.csv"]
-    assert filled_connector.run_json("export", job, "--overwrite").code == 0
+    assert filled_connector.run_json("export", job, "--overwrite").exit_code == 0
     (tmp_path / "people.csv").write_bytes(FOREIGN_FILES["people.csv"])
     job.write_text("job: w\nexport: {to: people.csv, overwrite: true, group_readable: true}\n", encoding="utf-8")
-    assert filled_connector.run_json("export", job).code == 0
+    assert filled_connector.run_json("export", job).exit_code == 0
     assert (tmp_path / "people.csv").stat().st_mode & 0o777 == 0o640
 
 
@@ -85,7 +85,7 @@ def test_an_empty_file_and_an_earlier_export_are_replaced(connector: Connector, 
     connector.sandbox.reset()
     connector.sandbox.seed(2, base_name="News")
     shrunk_result = connector.run_json("export", name)
-    assert (shrunk_result.code, "90% fewer than the 20" in shrunk_result.stderr) == (3, True), (
+    assert (shrunk_result.exit_code, "90% fewer than the 20" in shrunk_result.stderr) == (3, True), (
         "the guard counts the rows of the existing file, even if the file is compressed"
     )
 
@@ -93,12 +93,12 @@ def test_an_empty_file_and_an_earlier_export_are_replaced(connector: Connector, 
 def test_a_link_is_followed_and_a_pipe_or_a_device_is_refused(filled_connector: Connector, tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link.csv").symlink_to(tmp_path / "real" / "people.csv")
-    assert filled_connector.run_json("export", "link.csv").code == 0
+    assert filled_connector.run_json("export", "link.csv").exit_code == 0
     assert (tmp_path / "link.csv").is_symlink()
     assert read_csv(tmp_path / "real" / "people.csv").num_rows == 20
 
     (tmp_path / "real" / "people.csv").write_bytes(FOREIGN_FILES["people.csv"])
-    assert filled_connector.run_json("export", "link.csv").code == 2
+    assert filled_connector.run_json("export", "link.csv").exit_code == 2
     assert (tmp_path / "real" / "people.csv").read_bytes() == FOREIGN_FILES["people.csv"]
 
     os.mkfifo(tmp_path / "pipe.csv")
@@ -106,11 +106,11 @@ def test_a_link_is_followed_and_a_pipe_or_a_device_is_refused(filled_connector: 
     for name, expected_text in (("pipe.csv", "a pipe"), ("null.csv", "a character device")):
         for overwrite_options in ((), ("--overwrite",)):
             result = filled_connector.run_json("export", name, *overwrite_options)
-            assert (result.code, expected_text in result.report["message"]) == (2, True)
+            assert (result.exit_code, expected_text in result.report["message"]) == (2, True)
     assert (tmp_path / "null.csv").resolve() == Path(os.devnull)
     for url in ("sqlite:///pipe.csv", "duckdb:///pipe.csv", "duckdb:///null.csv"):
         result = filled_connector.run_json("export", url)
-        assert (result.code, "is not a file" in result.report["message"]) == (2, True)
+        assert (result.exit_code, "is not a file" in result.report["message"]) == (2, True)
 
 
 def test_a_parquet_file_has_the_run_and_the_certificate_in_its_metadata(
@@ -127,13 +127,13 @@ def test_a_parquet_file_has_the_run_and_the_certificate_in_its_metadata(
 def test_standard_output_gets_the_rows_and_stderr_the_report(filled_connector: Connector, tmp_path: Path) -> None:
     result = filled_connector.run("export", "-", "--report", "report.json")
     (tmp_path / "out.csv").write_text(result.stdout, encoding="utf-8")
-    assert result.code == 0
+    assert result.exit_code == 0
     assert read_csv(tmp_path / "out.csv").num_rows == 20
     assert "complete" in result.stderr
     assert json.loads((tmp_path / "report.json").read_bytes())["rows"] == {"read": 20, "written": 20}
 
     json_result = filled_connector.run("export", "-", "--output", "json")
-    assert json_result.code == 2
+    assert json_result.exit_code == 2
     assert json.loads(json_result.stdout)["status"] == "usage"
 
 
@@ -162,7 +162,7 @@ def test_a_full_or_closed_standard_output_ends_with_exit_code_3(
 @pytest.mark.parametrize("name", ["run.json", "run.html"])
 def test_a_report_replaces_only_a_report(filled_connector: Connector, tmp_path: Path, name: str) -> None:
     """Each report replaces the previous report. Some reports are of a run, and others of a command without a run."""
-    people = write_addresses(tmp_path / "people.csv", 2)
+    people_path = write_addresses(tmp_path / "people.csv", 2)
     (tmp_path / name).touch()
     job = tmp_path / "job.yaml"
     job.write_text(
@@ -171,14 +171,14 @@ def test_a_report_replaces_only_a_report(filled_connector: Connector, tmp_path: 
         encoding="utf-8",
     )
     for arguments in (
-        ("import", str(people), "--base-id", "7", "--active"),
+        ("import", str(people_path), "--base-id", "7", "--active"),
         ("sync", "job.yaml"),
         ("forget", "person1@example.com"),
         ("ledger", "backup", "copy.db"),
         ("validate", "job.yaml"),
         ("export", "out.parquet"),
     ):
-        assert filled_connector.run(*arguments, "--report", name).code == 0, arguments
+        assert filled_connector.run(*arguments, "--report", name).exit_code == 0, arguments
     for foreign_content in (
         b'{"status": "ok", "items": []}',
         b"<!DOCTYPE html>\n<html></html>",
@@ -187,5 +187,5 @@ def test_a_report_replaces_only_a_report(filled_connector: Connector, tmp_path: 
     ):
         (tmp_path / name).write_bytes(foreign_content)
         refused_result = filled_connector.run_json("export", "out.parquet", "--report", name)
-        assert (refused_result.code, refused_result.report["status"]) == (2, "usage")
+        assert (refused_result.exit_code, refused_result.report["status"]) == (2, "usage")
         assert (tmp_path / name).read_bytes() == foreign_content

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import INTO_NEWS, ROOT, Connector, write_csv
+from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, ROOT, Connector, write_csv
 
 ASCII_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 LATIN_1_LOCALE = {"PYTHONIOENCODING": "iso8859-1:strict"}
@@ -50,8 +50,8 @@ def test_each_command_writes_in_the_encoding_of_its_streams(connector: Connector
         assert code == exit_code, (arguments, stdout, stderr)
         assert stderr.isascii(), arguments
         assert stdout.isascii() or arguments[0] == "init", arguments  # the draft is written in UTF-8
-    rejects = next((connector.folder / "state" / "rejects").glob("*.csv")).read_text(encoding="utf-8")
-    assert "Zoë,日本" in rejects
+    rejects_text = next((connector.folder / "state" / "rejects").glob("*.csv")).read_text(encoding="utf-8")
+    assert "Zoë,日本" in rejects_text
     assert "Łukasz 🎂" in (connector.folder / f"{FILE_STEM}.export.csv").read_text(encoding="utf-8")
     assert BASE_NAME in (connector.folder / "run.html").read_text(encoding="utf-8")
 
@@ -81,14 +81,14 @@ NAME_NOT_IN_UTF8 = os.fsdecode(b"K\xfcnden")
 def test_a_file_name_that_is_not_utf8_is_shown_as_an_escape_everywhere(connector: Connector) -> None:
     file = write_csv(connector.folder / f"{NAME_NOT_IN_UTF8}.csv", "email", "ann@example.com", "bob at x")
     page = connector.folder / f"{NAME_NOT_IN_UTF8}.html"
-    result = connector.run_json("import", file, *INTO_NEWS, "--report", page, "-vv")
-    assert (result.code, result.report["job"]) == (1, "K\\udcfcnden")
+    result = connector.run_json("import", file, *NEWS_IMPORT_OPTIONS, "--report", page, "-vv")
+    assert (result.exit_code, result.report["job"]) == (1, "K\\udcfcnden")
     assert "K\\udcfcnden" in result.stderr
     assert "K\\udcfcnden" in page.read_text(encoding="utf-8")
     assert "K\\udcfcnden" in connector.run("status").stdout
-    rejects = Path(result.report["rejects_file"])
-    assert "K\\udcfcnden" in rejects.read_text(encoding="utf-8")
-    assert connector.run("export", f"{NAME_NOT_IN_UTF8}.out.csv").code == 0
+    rejects_path = Path(result.report["rejects_file"])
+    assert "K\\udcfcnden" in rejects_path.read_text(encoding="utf-8")
+    assert connector.run("export", f"{NAME_NOT_IN_UTF8}.out.csv").exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -108,5 +108,5 @@ def test_a_name_that_must_be_utf8_is_refused_in_another_encoding(
 ) -> None:
     write_csv(connector.folder / "people.csv", "email", "ann@example.com")
     result = connector.run(*arguments, environ=environ)
-    assert result.code == 2
+    assert result.exit_code == 2
     assert "UTF-8" in result.stdout + result.stderr or "printable" in result.stderr

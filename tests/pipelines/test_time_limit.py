@@ -23,12 +23,12 @@ def test_a_load_past_its_time_limit_stops_cleanly_and_the_next_run_continues(
     (tmp_path / "limited.yaml").write_text(text)
     (tmp_path / "job.yaml").write_text(text.replace("time_limit: 3s", "time_limit: 1h").replace(", max_rate: 10", ""))
     result = connector.run_json("sync", "limited.yaml")
-    assert (result.code, result.report["status"]) == (3, "aborted")
+    assert (result.exit_code, result.report["status"]) == (3, "aborted")
     assert "the time limit of 3s has passed" in result.report["messages"][0]
     assert result.rows.keys() == {"read", "created", "unsent"}
 
     second_result = connector.run_json("sync", "job.yaml")
-    assert (second_result.code, second_result.rows["read"]) == (0, PEOPLE_COUNT)
+    assert (second_result.exit_code, second_result.rows["read"]) == (0, PEOPLE_COUNT)
     assert second_result.rows["exists"] >= result.rows["created"]
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
     assert len(count_stored_emails(connector.sandbox)) == PEOPLE_COUNT
@@ -42,7 +42,11 @@ def test_a_listing_past_its_time_limit_is_aborted_and_writes_no_file(
     write_csv(tmp_path / "people.csv", "email,name", "ann@x.org,Ann")
     write_job(tmp_path)
     result = connector.run_json(*command.split(), *TIME_LIMIT_OPTIONS)
-    assert (result.code, result.report["status"], "time limit" in result.report["messages"][0]) == (3, "aborted", True)
+    assert (result.exit_code, result.report["status"], "time limit" in result.report["messages"][0]) == (
+        3,
+        "aborted",
+        True,
+    )
     assert not (tmp_path / "out.csv").exists()
 
 
@@ -51,7 +55,7 @@ def test_a_mail_run_past_its_time_limit_is_continued_by_the_next_run(connector: 
     write_csv(tmp_path / "people.csv", "email,first,order", *people)
     write_mail_job(tmp_path, {"html": {"content": "<p>Hello</p>"}}, load={"max_rate": 10})
     result = connector.run_json("mail", "mail.yaml", *TIME_LIMIT_OPTIONS)
-    assert (result.code, result.report["status"]) == (3, "aborted")
+    assert (result.exit_code, result.report["status"]) == (3, "aborted")
     assert result.rows.keys() == {"read", "sent", "unsent"}
     write_mail_job(tmp_path, {"html": {"content": "<p>Hello</p>"}})
     assert connector.run_json("mail", "mail.yaml").rows["already_sent"] == result.rows["sent"]

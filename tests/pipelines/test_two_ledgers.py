@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 from tests.pipelines.conftest import (
-    INTO_NEWS,
+    NEWS_IMPORT_OPTIONS,
     CommandResult,
     Connector,
     count_stored_emails,
@@ -25,9 +25,11 @@ def find_arrival_messages(result: CommandResult) -> list[str]:
 def import_during_another_import(connector: Connector, other_path: Path) -> tuple[CommandResult, CommandResult]:
     """Import 40 people, and import another file with another ledger while the first import is paused."""
     connector.import_file(write_addresses(connector.folder / "first.csv", 5))
-    people = write_addresses(connector.folder / "people.csv", 40, first_index=5)
+    people_path = write_addresses(connector.folder / "people.csv", 40, first_index=5)
     connector.sandbox.switch(latency_ms=20)
-    with connector.start("import", people, *INTO_NEWS, "--max-rate", "20", "--output", "json") as process:
+    with connector.start(
+        "import", people_path, *NEWS_IMPORT_OPTIONS, "--max-rate", "20", "--output", "json"
+    ) as process:
         wait_for(lambda: has_stored_subscribers(connector.sandbox, 9))
         os.kill(process.pid, signal.SIGSTOP)
         other_result = connector.import_file(
@@ -41,7 +43,7 @@ def test_a_load_reports_the_number_of_arrivals_from_other_programs(connector: Co
     result, other_result = import_during_another_import(
         connector, write_addresses(tmp_path / "other.csv", 10, first_index=100)
     )
-    assert (result.code, result.rows, other_result.rows["created"]) == (0, {"read": 40, "created": 40}, 10)
+    assert (result.exit_code, result.rows, other_result.rows["created"]) == (0, {"read": 40, "created": 40}, 10)
     (message,) = find_arrival_messages(result)
     assert message.startswith("10 subscribers appeared in the base during this run")
 
@@ -54,10 +56,10 @@ def test_a_subscriber_that_two_ledgers_created_counts_as_an_arrival(connector: C
 
 
 def test_a_load_without_another_program_reports_no_arrival(connector: Connector, tmp_path: Path) -> None:
-    people = write_addresses(tmp_path / "people.csv", 30)
-    assert find_arrival_messages(connector.import_file(people)) == []
-    write_addresses(people, 60)
-    assert find_arrival_messages(connector.import_file(people)) == []
+    people_path = write_addresses(tmp_path / "people.csv", 30)
+    assert find_arrival_messages(connector.import_file(people_path)) == []
+    write_addresses(people_path, 60)
+    assert find_arrival_messages(connector.import_file(people_path)) == []
     requests = count_requests(connector.sandbox, "list")
-    connector.import_file(people)
+    connector.import_file(people_path)
     assert count_requests(connector.sandbox, "list") <= requests + 1  # one request of the account guard

@@ -25,12 +25,12 @@ def build_cursor_job(start: str = "2000-01-01T00:00:00") -> str:
     )
 
 
-def build_suppressing_job(suppress: str) -> str:
-    return f"job: x\n{SOURCE}{SUBSCRIBER_KEYS}suppress: {suppress}\n"
+def build_suppressing_job(suppress_value: str) -> str:
+    return f"job: x\n{SOURCE}{SUBSCRIBER_KEYS}suppress: {suppress_value}\n"
 
 
-def build_notifying_job(notify: str) -> str:
-    return f"job: x\n{SOURCE}{SUBSCRIBER_KEYS}notify: {notify}\n"
+def build_notifying_job(notify_value: str) -> str:
+    return f"job: x\n{SOURCE}{SUBSCRIBER_KEYS}notify: {notify_value}\n"
 
 
 def build_mail_job(**mail_keys: object) -> str:
@@ -233,7 +233,7 @@ CASES: list[tuple[str, str]] = [
     (f"init mysql://ann:hunter2@db/crm --table t {BASE_ID_7}", "SOURCE contains a password"),
     ("sandbox --port 0 --set ordre=id", "'order'"),
 ]
-SETTINGS: list[tuple[Mapping[str, str | None], str, str]] = [
+BAD_SETTINGS: list[tuple[Mapping[str, str | None], str, str]] = [
     ({"CONNECTOR_TOKEN": None}, f"import people.csv {BASE_ID_7}", "CONNECTOR_TOKEN"),
     ({"CONNECTOR_TOKEN": "two\nlines"}, f"import people.csv {BASE_ID_7}", "CONNECTOR_TOKEN"),
     ({"CONNECTOR_BASE_URL": None}, f"import people.csv {BASE_ID_7}", "CONNECTOR_BASE_URL"),
@@ -254,7 +254,7 @@ def folder(session_sandbox: SandboxProcess, tmp_path_factory: pytest.TempPathFac
         database.execute("create table people (email, updated_at)")
         database.execute(f"insert into people values ('a@secret.org', '{DATE} 09:00:00')")
     session_sandbox.reset()
-    assert Connector(session_sandbox, folder).run_json("sync", "job.yaml").code == 0
+    assert Connector(session_sandbox, folder).run_json("sync", "job.yaml").exit_code == 0
     return folder
 
 
@@ -269,7 +269,7 @@ def check_usage_error(
 
     files_before, requests = read_files(), sandbox.stats()["requests"]
     result = Connector(sandbox, folder).run(*shlex.split(arguments), environ=environ)
-    assert result.is_refused, (result.code, result.stdout, result.stderr)
+    assert result.is_refused, (result.exit_code, result.stdout, result.stderr)
     assert expected_text in result.stderr
     assert not any(secret in result.stderr for secret in ("secret.org", "hunter2"))
     assert (read_files(), sandbox.stats()["requests"]) == (files_before, requests)
@@ -282,7 +282,7 @@ def test_a_usage_error_is_refused(
     check_usage_error(session_sandbox, folder, arguments, expected_text, {})
 
 
-@pytest.mark.parametrize(("environ", "arguments", "expected_text"), SETTINGS)
+@pytest.mark.parametrize(("environ", "arguments", "expected_text"), BAD_SETTINGS)
 def test_a_bad_setting_is_refused(
     session_sandbox: SandboxProcess, folder: Path, environ: Mapping[str, str | None], arguments: str, expected_text: str
 ) -> None:

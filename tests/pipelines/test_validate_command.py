@@ -40,7 +40,7 @@ def list_faults(result: CommandResult) -> list[tuple[str, str, int, list[tuple[i
 
 def test_each_fault_is_counted_with_examples_of_original_values(connector: Connector, tmp_path: Path) -> None:
     result = validate(connector, write_csv(tmp_path / "people.csv", *PEOPLE))
-    assert (result.code, result.report["status"], result.report["command"]) == (1, "partial", "validate")
+    assert (result.exit_code, result.report["status"], result.report["command"]) == (1, "partial", "validate")
     assert result.rows == {"read": 7, "valid": 1, "invalid": 4, "duplicate": 2}
     assert list_faults(result) == [
         ("gender", "gender", 3, [(3, "m"), (4, "f")]),
@@ -53,14 +53,14 @@ def test_each_fault_is_counted_with_examples_of_original_values(connector: Conne
 
 
 def test_validate_rejects_the_same_rows_as_an_import(connector: Connector, tmp_path: Path) -> None:
-    path, rejects = write_csv(tmp_path / "people.csv", *PEOPLE), tmp_path / "rejects.csv"
-    result = validate(connector, path, "--rejects", rejects, "--base-name", "News")
-    assert result.report["rejects_file"] == str(rejects)
-    assert rejects.stat().st_mode & 0o777 == 0o600
+    path, rejects_path = write_csv(tmp_path / "people.csv", *PEOPLE), tmp_path / "rejects.csv"
+    result = validate(connector, path, "--rejects", rejects_path, "--base-name", "News")
+    assert result.report["rejects_file"] == str(rejects_path)
+    assert rejects_path.stat().st_mode & 0o777 == 0o600
     import_result = connector.import_file(path)
     assert import_result.rows == {"read": 7, "created": 1, "invalid": 4, "duplicate": 2}
-    assert read_rejects(rejects) == read_rejects(Path(import_result.report["rejects_file"]))
-    assert len(read_rejects(rejects)) == 5
+    assert read_rejects(rejects_path) == read_rejects(Path(import_result.report["rejects_file"]))
+    assert len(read_rejects(rejects_path)) == 5
 
 
 def read_rejects(path: Path) -> list[dict[str, str]]:
@@ -83,11 +83,11 @@ def test_a_job_is_validated_with_its_mapping(connector: Connector, tmp_path: Pat
     assert list_faults(result_of_file) == list_faults(result)
 
 
-def write_suppressing_job(folder: Path, *list_lines: str) -> None:
+def write_suppressing_job(folder: Path, *suppression_lines: str) -> None:
     write_csv(
         folder / "people.csv", "email,first_name", "ann@x.org,Ann", "bob@x.org,Bob", "BOB@x.org,Bob", "nobody,Cem"
     )
-    write_csv(folder / "gone.csv", *list_lines)
+    write_csv(folder / "gone.csv", *suppression_lines)
     (folder / "job.yaml").write_text(
         "job: x\nsource: {file: {path: people.csv}}\nsubscriber: {base: {id: 1}}\n"
         "suppress: {file: {path: gone.csv, column: email}}\n"
@@ -97,7 +97,10 @@ def write_suppressing_job(folder: Path, *list_lines: str) -> None:
 def test_validate_suppresses_the_same_rows_as_a_sync(connector: Connector, tmp_path: Path) -> None:
     write_suppressing_job(tmp_path, "email,since", "Bob@X.org,2020", ",2021")
     result = validate(connector, "job.yaml")
-    assert (result.code, result.rows) == (1, {"read": 4, "valid": 1, "invalid": 1, "duplicate": 1, "suppressed": 1})
+    assert (result.exit_code, result.rows) == (
+        1,
+        {"read": 4, "valid": 1, "invalid": 1, "duplicate": 1, "suppressed": 1},
+    )
     assert "the column email is empty in 1 row" in "".join(result.report["messages"])
     assert validate(connector, "people.csv", "--job", "job.yaml").rows == result.rows
     assert validate(connector, "people.csv").rows == {"read": 4, "valid": 2, "invalid": 1, "duplicate": 1}
@@ -106,7 +109,7 @@ def test_validate_suppresses_the_same_rows_as_a_sync(connector: Connector, tmp_p
 def test_a_file_without_a_fault_is_ok(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "people.csv", *PEOPLE[:2])
     result = validate(connector, path, "--rejects", tmp_path / "none.csv")
-    assert (result.code, result.report["status"], result.report["faults"]) == (0, "ok", [])
+    assert (result.exit_code, result.report["status"], result.report["faults"]) == (0, "ok", [])
     assert not (tmp_path / "none.csv").exists()
 
 
@@ -122,7 +125,7 @@ def test_validate_reads_options_like_an_import(connector: Connector, tmp_path: P
 
 def test_an_empty_or_broken_source_is_not_valid(connector: Connector, tmp_path: Path) -> None:
     empty_result = validate(connector, write_csv(tmp_path / "empty.csv", "email"))
-    assert (empty_result.code, empty_result.report["status"], empty_result.rows) == (3, "aborted", {})
+    assert (empty_result.exit_code, empty_result.report["status"], empty_result.rows) == (3, "aborted", {})
     # abs() of the last value overflows
     query = "select abs(v) as email from (select 1 as v union all select -9223372036854775807 - 1)"
     (tmp_path / "job.yaml").write_text(
@@ -130,13 +133,13 @@ def test_an_empty_or_broken_source_is_not_valid(connector: Connector, tmp_path: 
     )
     sqlite3.connect(tmp_path / "x.db").close()
     broken_result = validate(connector, "job.yaml")
-    assert (broken_result.code, broken_result.report["status"]) == (3, "aborted")
+    assert (broken_result.exit_code, broken_result.report["status"]) == (3, "aborted")
 
 
 def test_the_table_shows_escape_sequences_of_cells_as_text(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "people.csv", "email,is_active", "\x1b[31mred,yes", "[bold]x[/],yes", f"{'y' * 99},yes")
     result = connector.run("validate", path, environ=ENVIRON_WITHOUT_SERVICE)
-    assert result.code == 1
+    assert result.exit_code == 1
     assert "\x1b" not in result.stdout
     assert "row 2: \\x1b[31mred" in result.stdout
     assert "row 3: [bold]x[/]" in result.stdout

@@ -14,9 +14,9 @@ class VirtualTime:
         self._offset_s = -self._monotonic()
         self.clock = Clock(self._read_s, self._read_date, self._sleep)
 
-    def move_to(self, moment: datetime) -> None:
+    def move_to(self, date: datetime) -> None:
         """Move the time forward to this moment."""
-        self._offset_s += (moment - self._read_date()).total_seconds()
+        self._offset_s += (date - self._read_date()).total_seconds()
 
     def _read_s(self) -> float:
         return self._monotonic() + self._offset_s

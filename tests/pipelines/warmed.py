@@ -18,7 +18,7 @@ _LIBRARIES = (
 )  # fmt: skip
 
 
-def _import_all() -> None:
+def _import_all_modules() -> None:
     for name in _LIBRARIES:
         import_module(name)
     for package in map(import_module, ("connector", "pipelines")):
@@ -37,7 +37,7 @@ def _validate_a_row() -> None:
             cli.main(["validate", str(path), "--active"], standalone_mode=False)
 
 
-_import_all()
+_import_all_modules()
 _validate_a_row()
 tempfile.tempdir = None  # a command may get another temporary folder
 gc.freeze()  # the collector would touch, and so copy, every page that a fork shares

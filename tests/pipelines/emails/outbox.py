@@ -18,7 +18,7 @@ class ReceivedEmail:
     """An email of the outbox: the parsed message, and the sandbox's record of it."""
 
     message: EmailMessage
-    entry: dict[str, Any]
+    outbox_entry: dict[str, Any]
 
     @property
     def text(self) -> str:
@@ -29,23 +29,23 @@ class ReceivedEmail:
         return self._read_body("html")
 
     @property
-    def files(self) -> dict[str, bytes]:
+    def attached_files(self) -> dict[str, bytes]:
         """The attached and inline files by name."""
         parts = [part for part in self.message.walk() if part.get_filename()]
         return {str(part.get_filename()): part.get_payload(decode=True) for part in parts}  # type: ignore[misc] # bytes of a leaf
 
-    def _read_body(self, kind: str) -> str:
-        part = self.message.get_body(preferencelist=(kind,))
+    def _read_body(self, subtype: str) -> str:
+        part = self.message.get_body(preferencelist=(subtype,))
         return str(part.get_content()) if part is not None else ""
 
 
 def read_outbox(sandbox: SandboxProcess) -> list[ReceivedEmail]:
     """Return all sent emails in their order."""
     emails = []
-    for entry in sandbox.outbox():
-        message = email.message_from_bytes(entry["eml"].encode(), policy=email.policy.default)
+    for outbox_entry in sandbox.outbox():
+        message = email.message_from_bytes(outbox_entry["eml"].encode(), policy=email.policy.default)
         assert isinstance(message, EmailMessage)
-        emails.append(ReceivedEmail(message, entry))
+        emails.append(ReceivedEmail(message, outbox_entry))
     return emails
 
 

@@ -30,7 +30,7 @@ def test_an_unsubscribed_row_is_suppressed(
     preview_result = mailer.run_json("mail", "mail.yaml", "--preview", "2")
     assert preview_result.rows == {"read": 3, "suppressed": 1, "sent": 2}, preview_result.stderr
     result = mailer.run_json("mail", "mail.yaml")
-    assert (result.code, result.rows) == (0, {"read": 3, "suppressed": 1, "sent": 2}), result.stderr
+    assert (result.exit_code, result.rows) == (0, {"read": 3, "suppressed": 1, "sent": 2}), result.stderr
     assert f"the column {header} shows that the person wants no email" in result.stderr
     assert list_recipients(mailer.sandbox) == ["bob@example.net", "cleo@example.net"]
 
@@ -38,7 +38,7 @@ def test_an_unsubscribed_row_is_suppressed(
 def test_each_consent_column_that_is_not_ignored_suppresses_rows(mailer: Connector, tmp_path: Path) -> None:
     write_people(tmp_path, "is_active,opt-out", "true,1", "false,0", "true,0", "perhaps,0")
     result = mailer.run_json("mail", "mail.yaml")
-    assert (result.code, result.rows) == (1, {"read": 4, "suppressed": 2, "invalid": 1, "sent": 1}), result.stderr
+    assert (result.exit_code, result.rows) == (1, {"read": 4, "suppressed": 2, "invalid": 1, "sent": 1}), result.stderr
     assert list_recipients(mailer.sandbox) == ["cleo@example.net"]
     write_people(tmp_path, "unsubscribed", "ja", "", "nein")
     write_job(tmp_path, {"campaign": "second"}, ignore=["unsubscribd"])
@@ -60,7 +60,7 @@ def test_one_unsubscribed_row_suppresses_its_recipient(mailer: Connector, tmp_pa
         "row 4 suppresses its recipient, although the limit leaves row 4 out"
     )
     result = mailer.run_json("mail", "mail.yaml")
-    assert (result.code, result.rows) == (0, expected_counts), result.stderr
+    assert (result.exit_code, result.rows) == (0, expected_counts), result.stderr
     assert list_recipients(mailer.sandbox) == ["bob@example.net"]
 
 
@@ -74,7 +74,7 @@ def test_an_unreadable_row_suppresses_its_recipient(
     people = (f"{name}@example.net,A,1,yes" for name in ("ann", "bob"))
     write_csv(tmp_path / "people.csv", "email,first,order,is_active", *people, row)
     result = mailer.run_json("mail", "mail.yaml")
-    assert (result.code, result.rows) == (1, {"read": 3, "sent": 1} | other_counts), result.stderr
+    assert (result.exit_code, result.rows) == (1, {"read": 3, "sent": 1} | other_counts), result.stderr
     assert list_recipients(mailer.sandbox) == ["bob@example.net"]
 
 
@@ -95,7 +95,7 @@ def test_an_inactive_subscriber_of_the_list_gets_an_email_only_if_the_job_allows
     mailer.sandbox.seed(1200, base_name="Others")
     unsubscribe(mailer, "BOB@example.net")
     result = mailer.run_json("mail", "mail.yaml")
-    assert (result.code, result.rows) == (0, {"read": 3, "suppressed": 1, "sent": 2}), result.stderr
+    assert (result.exit_code, result.rows) == (0, {"read": 3, "suppressed": 1, "sent": 2}), result.stderr
     assert list_recipients(mailer.sandbox) == ["ann@example.net", "cleo@example.net"]
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "suppressed": 1, "already_sent": 2}
     write_job(tmp_path, skip_inactive=False)
@@ -115,24 +115,24 @@ def test_inactive_subscribers_are_found_in_each_form_of_the_list(
     unsubscribe(mailer, "bob@example.net")
     mailer.sandbox.switch(**switches)
     result = mailer.run_json("mail", "mail.yaml")
-    assert (result.code, result.rows) == (0, {"read": 3, "suppressed": 1, "sent": 2}), result.stderr
+    assert (result.exit_code, result.rows) == (0, {"read": 3, "suppressed": 1, "sent": 2}), result.stderr
 
 
 @pytest.mark.parametrize(
-    ("switches", "code"),
+    ("switches", "exit_code"),
     [({"order": "shuffled", "max_limit": 5}, 3), ({"rows_omit": "Email"}, 3), ({"emails_in_rows": "masked"}, 3),
      ({"activity": "omit", "filters": "ignored"}, 2), ({"activity": "letter"}, 2)],
 )  # fmt: skip
 def test_no_email_is_sent_if_the_list_does_not_show_inactive_subscribers(
-    mailer: Connector, tmp_path: Path, switches: dict[str, object], code: int
+    mailer: Connector, tmp_path: Path, switches: dict[str, object], exit_code: int
 ) -> None:
     mailer.sandbox.seed(200, base_name="Others")
     unsubscribe(mailer, "bob@example.net")
     mailer.sandbox.switch(**switches)
     result = mailer.run_json("mail", "mail.yaml")
-    assert (result.code, list_recipients(mailer.sandbox)) == (code, []), result.stderr
+    assert (result.exit_code, list_recipients(mailer.sandbox)) == (exit_code, []), result.stderr
     expected_text = (
-        "skip_inactive: false" if code == 3 else "No row of the service's list shows an IsActive that can be read"
+        "skip_inactive: false" if exit_code == 3 else "No row of the service's list shows an IsActive that can be read"
     )
     assert expected_text in result.stderr
     write_job(tmp_path, skip_inactive=False)
@@ -157,11 +157,11 @@ def test_a_campaign_from_an_export_suppresses_inactive_subscribers_by_the_export
     mailer: Connector, tmp_path: Path
 ) -> None:
     people_rows = [f"p{index}@example.net,Pat,{'false' if index < 20 else 'true'}" for index in range(120)]
-    people = write_csv(tmp_path / "base.csv", "email,first_name,is_active", *people_rows)
-    assert mailer.run_json("import", people, "--base-id", "7").rows == {"read": 120, "created": 120}
+    people_path = write_csv(tmp_path / "base.csv", "email,first_name,is_active", *people_rows)
+    assert mailer.run_json("import", people_path, "--base-id", "7").rows == {"read": 120, "created": 120}
     assert mailer.run_json("export", "exported.csv").rows == {"read": 120, "written": 120}
     mail = {"to": {"email": "email", "name": "first_name"}, "subject": "Hello", "html": {"content": "<p>Hello</p>"}}
     write_job(tmp_path, mail, source={"file": {"path": "exported.csv"}}, skip_inactive=False)
     result = mailer.run_json("mail", "mail.yaml")
-    assert (result.code, result.rows) == (0, {"read": 120, "suppressed": 20, "sent": 100}), result.stderr
+    assert (result.exit_code, result.rows) == (0, {"read": 120, "suppressed": 20, "sent": 100}), result.stderr
     assert sorted(list_recipients(mailer.sandbox)) == sorted(f"p{index}@example.net" for index in range(20, 120))

@@ -67,20 +67,20 @@ def test_each_row_is_sent_its_own_email_once(mailer: Connector, tmp_path: Path) 
     write_job(tmp_path, {"headers": {"X-Order": "{{ order }}"}, "attach": ["terms.txt"]})
     result = mailer.run_json("mail", "mail.yaml")
 
-    assert (result.code, result.rows) == (0, {"read": 3, "sent": 3})
+    assert (result.exit_code, result.rows) == (0, {"read": 3, "sent": 3})
     emails_by_recipient = {email.message["To"].addresses[0].addr_spec: email for email in read_outbox(mailer.sandbox)}
     bob = emails_by_recipient["bob@example.net"]
     assert bob.message["Subject"] == "Hello Bob & <b>Bill</b>"
     assert "Hello Bob &amp; &lt;b&gt;Bill&lt;/b&gt;, order 18" in bob.html
     assert bob.text.strip() == "Hello Bob & <b>Bill</b>, order 18"
-    assert bob.entry["tracking"] == dict.fromkeys(bob.entry["tracking"], False)
+    assert bob.outbox_entry["tracking"] == dict.fromkeys(bob.outbox_entry["tracking"], False)
     assert sorted(email.message["X-Order"] for email in emails_by_recipient.values()) == ["17", "18", "19"]
-    assert [email.files for email in emails_by_recipient.values()] == [{"terms.txt": b"terms"}] * 3
+    assert [email.attached_files for email in emails_by_recipient.values()] == [{"terms.txt": b"terms"}] * 3
 
     # The account is the canonical form of the base URL.
     respelt_url = mailer.sandbox.base_url.replace("http:", "HTTP:") + "//"
     second_result = mailer.run_json("mail", "mail.yaml", environ={"CONNECTOR_BASE_URL": respelt_url})
-    assert (second_result.code, second_result.rows) == (0, {"read": 3, "already_sent": 3})
+    assert (second_result.exit_code, second_result.rows) == (0, {"read": 3, "already_sent": 3})
     write_job(mailer.folder, {"campaign": "another"})
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "sent": 3}
     assert set(Counter(list_recipients(mailer.sandbox)).values()) == {2}
@@ -121,15 +121,15 @@ def test_invalid_duplicate_and_suppressed_rows_get_no_email(mailer: Connector, t
         "gone@example.net,Gone,1",
     )
     write_csv(tmp_path / "gone.csv", "email", "GONE@example.net")
-    suppress = {"file": {"path": "gone.csv", "column": "email"}}
-    write_job(tmp_path, suppress=suppress)
+    suppress_key = {"file": {"path": "gone.csv", "column": "email"}}
+    write_job(tmp_path, suppress=suppress_key)
     preview_result = mailer.run_json("mail", "mail.yaml", "--preview", "1")
     assert "row 5 is invalid: Email." in preview_result.stderr
     assert "Bcc" not in preview_result.stderr + preview_result.stdout
 
     result = mailer.run_json("mail", "mail.yaml")
 
-    assert result.code == 1
+    assert result.exit_code == 1
     assert result.rows == {"read": 5, "sent": 1, "invalid": 2, "duplicate": 1, "suppressed": 1}
     assert list_recipients(mailer.sandbox) == ["ann@example.net"]
     fields_by_name = {reject["first"].split("\n")[0]: reject["_field"] for reject in read_rejects(result)}
@@ -147,7 +147,7 @@ def test_a_guard_stops_a_source_with_many_invalid_rows(
     write_csv(tmp_path / "people.csv", "email,first,order", *rows)
     write_job(tmp_path, guard={"max_invalid": "10%"})
     result = mailer.run_json("mail", "mail.yaml")
-    assert (result.code, "guard.max_invalid" in result.stderr) == ((3, True) if is_guarded else (1, False))
+    assert (result.exit_code, "guard.max_invalid" in result.stderr) == ((3, True) if is_guarded else (1, False))
     assert len(list_recipients(mailer.sandbox)) == (0 if is_guarded else row_count - invalid_count)
 
 
@@ -156,7 +156,7 @@ def test_a_refusal_of_the_first_email_stops_the_run(mailer: Connector) -> None:
 
     result = mailer.run_json("mail", "mail.yaml")
 
-    assert (result.code, result.rows) == (3, {"read": 3, "rejected": 1, "unsent": 2})
+    assert (result.exit_code, result.rows) == (3, {"read": 3, "rejected": 1, "unsent": 2})
     assert mailer.sandbox.stats()["requests"]["send"]["received"] == 1
     (reject,) = read_rejects(result)
     assert "not registered and verified" in reject["_message"]
@@ -167,9 +167,9 @@ def test_a_refusal_of_the_first_email_stops_the_run(mailer: Connector) -> None:
 
     mailer.sandbox.switch(verified_domains="*")
     result = mailer.run_json("mail", "mail.yaml")
-    assert (result.code, result.rows) == (1, {"read": 3, "sent": 2, "rejected": 1})
+    assert (result.exit_code, result.rows) == (1, {"read": 3, "sent": 2, "rejected": 1})
     result = mailer.run_json("mail", "mail.yaml", "--rejected")
-    assert (result.code, result.rows) == (0, {"read": 3, "sent": 1, "already_sent": 2})
+    assert (result.exit_code, result.rows) == (0, {"read": 3, "sent": 1, "already_sent": 2})
 
 
 def test_an_email_with_a_429_is_sent_again_only_with_the_key_retry_limited(mailer: Connector, tmp_path: Path) -> None:
@@ -179,14 +179,14 @@ def test_an_email_with_a_429_is_sent_again_only_with_the_key_retry_limited(maile
 
     result = mailer.run_json("mail", "mail.yaml")
 
-    assert result.code == 3
+    assert result.exit_code == 3
     assert result.rows["rejected"] >= 1
     assert {reject["_http_status"] for reject in read_rejects(result)} == {"429"}
     assert "retry_limited" in result.stderr
 
     write_job(tmp_path, {"retry_limited": True, "campaign": "second"})
     result = mailer.run_json("mail", "mail.yaml")
-    assert (result.code, result.rows) == (0, {"read": 60, "sent": 60})
+    assert (result.exit_code, result.rows) == (0, {"read": 60, "sent": 60})
     assert "sent them again" in result.stderr
 
 
@@ -194,7 +194,7 @@ def test_an_email_with_a_429_that_was_not_sent_again_is_unsent(mailer: Connector
     write_job(tmp_path, {"retry_limited": True})
     mailer.sandbox.switch(refuse=1, refuse_retry_after_s=86_400)
     result = mailer.run_json("mail", "mail.yaml")
-    assert (result.code, result.rows) == (3, {"read": 3, "unsent": 3})
+    assert (result.exit_code, result.rows) == (3, {"read": 3, "unsent": 3})
     assert "run again after" in result.report["messages"][-1]
     assert mailer.sandbox.stats()["requests"]["send"]["received"] == 1
     assert "sent them again" not in result.stderr
@@ -207,14 +207,14 @@ def test_a_service_that_does_not_answer_leaves_at_most_three_unknown_emails(mail
 
     result = mailer.run_json("mail", "mail.yaml")
 
-    assert (result.code, result.rows) == (3, {"read": 60, "unknown": 3, "unsent": 57})
+    assert (result.exit_code, result.rows) == (3, {"read": 60, "unknown": 3, "unsent": 57})
     mailer.sandbox.switch(error_before=0)
     result = mailer.run_json("mail", "mail.yaml")
-    assert (result.code, result.rows) == (1, {"read": 60, "sent": 57, "unknown": 3})
+    assert (result.exit_code, result.rows) == (1, {"read": 60, "sent": 57, "unknown": 3})
     assert len(read_rejects(result)) == 3
     write_csv(tmp_path / "people.csv", "email,first,order", "zoe@example.net,Zoe,1")
     result = mailer.run_json("mail", "mail.yaml")  # the source has no row of the unknown recipients any more
-    assert (result.code, result.rows) == (1, {"read": 1, "sent": 1})
+    assert (result.exit_code, result.rows) == (1, {"read": 1, "sent": 1})
     assert "3 more recipients of this campaign" in result.stderr
     assert "example.net" in read_rejects(result)[0]["_message"]
     assert [cause["rows"] for cause in result.report["causes"]] == [3]
@@ -224,12 +224,12 @@ def test_a_service_that_does_not_answer_leaves_at_most_three_unknown_emails(mail
 def test_a_preview_writes_emails_and_sends_no_email(mailer: Connector, tmp_path: Path) -> None:
     result = mailer.run_json("mail", "mail.yaml", "--preview", "2")
 
-    assert (result.code, result.rows, result.report["planned"]) == (0, {"read": 3, "sent": 3}, True)
+    assert (result.exit_code, result.rows, result.report["planned"]) == (0, {"read": 3, "sent": 3}, True)
     assert sorted(path.name for path in (tmp_path / "preview").iterdir()) == ["0001.eml", "0002.eml"]
     assert "Hello Ann" in (tmp_path / "preview" / "0001.eml").read_text(encoding="utf-8")
     assert not (tmp_path / "state").exists()
     assert mailer.sandbox.stats()["requests"] == {}
-    assert mailer.run("mail", "mail.yaml", "--preview", "1").code == 2
+    assert mailer.run("mail", "mail.yaml", "--preview", "1").exit_code == 2
 
     mailer.run_json("mail", "mail.yaml", "--limit", "2")
     ledger_bytes = (tmp_path / "state" / "ledger-emails.db").read_bytes()
@@ -248,9 +248,9 @@ def test_only_a_run_of_the_same_campaign_waits_for_the_first_run(mailer: Connect
     mailer.sandbox.switch(latency_ms=500)
     with mailer.start("mail", "mail.yaml", "--output", "json") as first_process:
         wait_for(lambda: mailer.sandbox.stats()["requests"].get("send", {}).get("received", 0) > 0)
-        assert mailer.run_json("mail", "mail.yaml").code == 4
+        assert mailer.run_json("mail", "mail.yaml").exit_code == 4
         write_job(tmp_path, {"campaign": "other"})
-        assert mailer.run_json("mail", "mail.yaml").code == 0
+        assert mailer.run_json("mail", "mail.yaml").exit_code == 0
         first_process.communicate()
     assert Counter(list_recipients(mailer.sandbox)) == Counter(
         dict.fromkeys(("ann@example.net", "bob@example.net", "cleo@example.net"), 2)
@@ -271,20 +271,20 @@ def test_a_signal_ends_the_run_after_the_last_answer(mailer: Connector, tmp_path
     assert rows["unknown"] == 0
 
 
-@pytest.mark.parametrize("change", ["another host name", "service.account"])
+@pytest.mark.parametrize("account_change", ["another host name", "service.account"])
 def test_a_campaign_of_another_account_is_refused_without_the_option_new_account(
-    mailer: Connector, tmp_path: Path, change: str
+    mailer: Connector, tmp_path: Path, account_change: str
 ) -> None:
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "sent": 3}
     environ = {}
-    if change == "service.account":
+    if account_change == "service.account":
         write_job(tmp_path, service={"account": "main"})
     else:
         environ = {"CONNECTOR_BASE_URL": mailer.sandbox.base_url.replace("127.0.0.1", "LocalHost")}
 
     for arguments in (("mail", "mail.yaml"), ("mail", "mail.yaml", "--preview", "1")):
         refused_result = mailer.run_json(*arguments, environ=environ)
-        assert (refused_result.code, "--new-account" in refused_result.stderr) == (2, True)
+        assert (refused_result.exit_code, "--new-account" in refused_result.stderr) == (2, True)
     assert mailer.sandbox.stats()["emails"] == 3
 
     assert mailer.run_json("mail", "mail.yaml", "--new-account", environ=environ).rows == {"read": 3, "sent": 3}
@@ -293,7 +293,7 @@ def test_a_campaign_of_another_account_is_refused_without_the_option_new_account
 
 def test_a_restored_ledger_closes_campaigns_until_a_person_reopens_them(mailer: Connector, tmp_path: Path) -> None:
     mailer.run_json("mail", "mail.yaml", "--limit", "1")
-    assert mailer.run_json("ledger", "backup", "copy.db").code == 0
+    assert mailer.run_json("ledger", "backup", "copy.db").exit_code == 0
     mailer.run_json("mail", "mail.yaml")
     write_job(tmp_path, {"campaign": "begun after the backup"})
     mailer.run_json("mail", "mail.yaml")
@@ -302,25 +302,25 @@ def test_a_restored_ledger_closes_campaigns_until_a_person_reopens_them(mailer: 
     for path in (tmp_path / "state").glob("ledger*"):
         path.unlink()
     result = mailer.run_json("ledger", "restore", "copy.db")
-    assert (result.code, result.report["emails"], "--reopen" in result.stderr) == (0, 1, True)
+    assert (result.exit_code, result.report["emails"], "--reopen" in result.stderr) == (0, 1, True)
 
     for campaign in ("begun after the backup", "welcome"):
         write_job(tmp_path, {"campaign": campaign})
         for arguments in (("mail", "mail.yaml"), ("mail", "mail.yaml", "--preview", "1")):
             refused_result = mailer.run_json(*arguments)
-            assert (refused_result.code, "--reopen" in refused_result.stderr) == (2, True)
+            assert (refused_result.exit_code, "--reopen" in refused_result.stderr) == (2, True)
     assert mailer.sandbox.stats()["emails"] == 6
 
     write_csv(tmp_path / "people.csv", "email,first,order", "ann@example.net,Ann,17", "new@example.net,New,20")
     result = mailer.run_json("mail", "mail.yaml", "--reopen")
-    assert (result.code, result.rows) == (0, {"read": 2, "sent": 1, "already_sent": 1})
+    assert (result.exit_code, result.rows) == (0, {"read": 2, "sent": 1, "already_sent": 1})
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 2, "already_sent": 2}
 
 
 def test_killed_runs_send_no_recipient_a_second_email(mailer: Connector, tmp_path: Path) -> None:
     """The sandbox loses 2 % of the answers after it sent the email."""
-    count = 5000 if KILL_COUNT >= 50 else 1000
-    addresses = [f"person{index}@example.net" for index in range(count)]
+    recipient_count = 5000 if KILL_COUNT >= 50 else 1000
+    addresses = [f"person{index}@example.net" for index in range(recipient_count)]
     write_csv(tmp_path / "people.csv", "email,first,order", *(f"{address},P,1" for address in addresses))
     write_job(tmp_path, {"html": None, "text": {"content": "Hello {{ first }}"}})
     mailer.sandbox.switch(drop_after=0.02)
@@ -336,11 +336,11 @@ def test_killed_runs_send_no_recipient_a_second_email(mailer: Connector, tmp_pat
 
     counts_by_recipient = Counter(list_recipients(mailer.sandbox))
     assert set(counts_by_recipient.values()) == {1}
-    assert result.code == 1
+    assert result.exit_code == 1
     rows = result.report["rows"]  # includes rows that are 0
-    assert rows["read"] == count == rows["sent"] + rows["already_sent"] + rows["unknown"]
+    assert rows["read"] == recipient_count == rows["sent"] + rows["already_sent"] + rows["unknown"]
     unknown_emails = {reject["email"] for reject in read_rejects(result)}
-    assert len(unknown_emails) == rows["unknown"] > count // 200
+    assert len(unknown_emails) == rows["unknown"] > recipient_count // 200
     emails_without_answer = {
         event["email"]["to"][0]
         for event in mailer.sandbox.truth()["events"]
@@ -371,7 +371,7 @@ def write_people(folder: Path, person_count: int) -> None:
 
 
 def test_a_second_signal_ends_the_run_with_a_report_of_unknown_emails(bulk_mailer: Connector) -> None:
-    assert bulk_mailer.run_json("mail", "mail.yaml", "--limit", "3").code == 0
+    assert bulk_mailer.run_json("mail", "mail.yaml", "--limit", "3").exit_code == 0
     bulk_mailer.sandbox.switch(hang_after=1)
     with bulk_mailer.start("mail", "mail.yaml", "--output", "json") as process:
         wait_for(lambda: bulk_mailer.sandbox.stats()["emails"] == 4)
@@ -400,17 +400,17 @@ def test_a_second_signal_during_the_last_answers_counts_no_sent_email_as_unsent(
     assert rows["unknown"] > 5
 
 
-def copy_ledger(folder: Path, target: Path) -> None:
+def copy_ledger(folder: Path, copy_folder: Path) -> None:
     """Copy the files of the ledger as backup software does."""
-    shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(folder / "state", target, ignore=shutil.ignore_patterns("runs", "rejects"))
+    shutil.rmtree(copy_folder, ignore_errors=True)
+    shutil.copytree(folder / "state", copy_folder, ignore=shutil.ignore_patterns("runs", "rejects"))
 
 
-def restore_copy(folder: Path, copy: Path) -> None:
+def restore_copy(folder: Path, copy_folder: Path) -> None:
     for path in (folder / "state").glob("*"):
         if path.is_file():
             path.unlink()
-    shutil.copytree(copy, folder / "state", dirs_exist_ok=True)
+    shutil.copytree(copy_folder, folder / "state", dirs_exist_ok=True)
 
 
 @pytest.mark.parametrize("is_mailed_before", [True, False])
@@ -431,8 +431,8 @@ def test_a_campaign_is_refused_while_an_older_copy_of_the_ledger_is_in_use(
         assert refused_result.is_refused
         assert "an older copy of the ledger is in use" in refused_result.stderr
     assert len(list_recipients(mailer.sandbox)) == 3
-    assert mailer.run_json("mail", "mail.yaml", "--reopen", "--limit", "1").code == 0
-    assert mailer.run_json("mail", "mail.yaml").code == 0  # the campaign stays open
+    assert mailer.run_json("mail", "mail.yaml", "--reopen", "--limit", "1").exit_code == 0
+    assert mailer.run_json("mail", "mail.yaml").exit_code == 0  # the campaign stays open
 
 
 def test_a_campaign_is_refused_with_a_copy_of_the_ledger_from_before_a_killed_run(
@@ -454,13 +454,13 @@ def test_a_campaign_is_refused_with_a_copy_of_the_ledger_from_before_a_killed_ru
 
 def test_send_does_not_create_the_ledger_that_a_job_requires_to_exist(mailer: Connector, tmp_path: Path) -> None:
     write_job(tmp_path, ledger="must_exist")
-    assert mailer.run_json("mail", "mail.yaml").code == 3
+    assert mailer.run_json("mail", "mail.yaml").exit_code == 3
     send_result = mailer.run(
         "send", "--from", "a@example.com", "--to", "b@example.net", "--subject", "S", "--html", "welcome.html"
     )
-    assert send_result.code == 0
+    assert send_result.exit_code == 0
 
     result = mailer.run_json("mail", "mail.yaml")
 
-    assert (result.code, "there is no ledger at" in result.stderr) == (3, True)
+    assert (result.exit_code, "there is no ledger at" in result.stderr) == (3, True)
     assert list_recipients(mailer.sandbox) == ["b@example.net"]

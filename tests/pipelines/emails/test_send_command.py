@@ -29,8 +29,8 @@ def test_an_email_of_options_is_sent_and_its_answer_is_recorded(mailer: Connecto
     result = mailer.run_json("send", *ARGUMENTS)
 
     (sent_email,) = read_outbox(mailer.sandbox)
-    assert (result.code, result.rows) == (0, {"read": 1, "sent": 1})
-    ids = {"request_id": sent_email.entry["request_id"], "message_id": sent_email.message["Message-ID"]}
+    assert (result.exit_code, result.rows) == (0, {"read": 1, "sent": 1})
+    ids = {"request_id": sent_email.outbox_entry["request_id"], "message_id": sent_email.message["Message-ID"]}
     assert result.report["email"] == {"state": "sent", **ids}
     assert [sent_email.message[name] for name in ("To", "Subject")] == ["ann@example.net", "Hi"]
     assert (sent_email.message["From"], sent_email.text.strip()) == ("Shop <hello@example.com>", "Hello Ann")
@@ -62,7 +62,7 @@ def test_every_field_of_the_interface_arrives(mailer: Connector, tmp_path: Path)
 
     result = mailer.run_json("send", "message.yaml")
 
-    assert result.code == 0, result.stderr
+    assert result.exit_code == 0, result.stderr
     (sent_email,) = read_outbox(mailer.sandbox)
     recipients = [(address.display_name, address.addr_spec) for address in sent_email.message["To"].addresses]
     assert recipients == [("Änne Ö", "ann@example.net"), ("Lee, Bob", "bob@example.net")]
@@ -71,23 +71,26 @@ def test_every_field_of_the_interface_arrives(mailer: Connector, tmp_path: Path)
     assert sent_email.message["From"].addresses[0].display_name == "Größe & Söhne"
     assert sent_email.message["Subject"] == "Frühling 🌷 für alle"
     assert sent_email.message["X-Campaign"] == "Frühling"
-    assert (sent_email.text.strip(), sent_email.files["übersicht.pdf"]) == ("Hallo Änne", b"%PDF-1.7 \x00\xff" * 999)
+    assert (sent_email.text.strip(), sent_email.attached_files["übersicht.pdf"]) == (
+        "Hallo Änne",
+        b"%PDF-1.7 \x00\xff" * 999,
+    )
     (inline_part,) = (part for part in sent_email.message.walk() if part["Content-ID"])
     assert (inline_part["Content-ID"], inline_part.get_payload(decode=True)) == ("<stamp>", PNG)
     assert 'src="cid:stamp"' in sent_email.html
-    assert sent_email.entry["state"] == "scheduled"
-    assert sent_email.entry["settings"] | sent_email.entry["tracking"] == {
+    assert sent_email.outbox_entry["state"] == "scheduled"
+    assert sent_email.outbox_entry["settings"] | sent_email.outbox_entry["tracking"] == {
         "InlineImages": False, "SendAt": 4101782400, "UseDkim": True, "UseDkimSelector": "s1",
         "TrackLinks": True, "TrackPlainTextLinks": False, "TrackOpen": None, "TrackUnsubscribe": False,
     }  # fmt: skip
-    assert "dan@example.net" in json.dumps(sent_email.entry), "Bcc"
+    assert "dan@example.net" in json.dumps(sent_email.outbox_entry), "Bcc"
 
 
 def test_a_dry_run_writes_the_email_and_sends_no_email(mailer: Connector, tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(PNG)
     result = mailer.run_json("send", *ARGUMENTS, "--attach", "a.bin", "--dry-run", "--eml", "out.eml")
 
-    assert (result.code, mailer.sandbox.outbox()) == (0, [])
+    assert (result.exit_code, mailer.sandbox.outbox()) == (0, [])
     (attachment,) = result.report["request"]["SendEmail"]["Email"]["Attachments"]
     assert attachment == {"Disposition": "attachment", "Filename": "a.bin", "Type": "application/octet-stream"}
     eml_message = email.message_from_bytes((tmp_path / "out.eml").read_bytes(), policy=email.policy.default)
@@ -95,7 +98,7 @@ def test_a_dry_run_writes_the_email_and_sends_no_email(mailer: Connector, tmp_pa
     assert (tmp_path / "out.eml").stat().st_mode & 0o077 == 0
     assert not (tmp_path / "state").exists()
     second_result = mailer.run("send", *ARGUMENTS, "--dry-run", "--eml", "out.eml")
-    assert (second_result.code, "--eml" in second_result.stderr) == (2, True)
+    assert (second_result.exit_code, "--eml" in second_result.stderr) == (2, True)
 
 
 def test_options_replace_keys_of_a_message_file_and_add_attachments(mailer: Connector, tmp_path: Path) -> None:
@@ -110,17 +113,17 @@ def test_options_replace_keys_of_a_message_file_and_add_attachments(mailer: Conn
     options = ("--to", "ann@example.net", "--subject", "Another", "--html", "new.html", "--attach", "b.bin")
     result = mailer.run_json("send", "message.yaml", *options)
 
-    assert result.code == 0, result.stderr
+    assert result.exit_code == 0, result.stderr
     (sent_email,) = read_outbox(mailer.sandbox)
     assert (sent_email.message["To"], sent_email.message["Cc"]) == ("ann@example.net", "cleo@example.net")
     assert (sent_email.message["Subject"], sent_email.message["X-A"]) == ("Another", "b")
-    assert sent_email.files == {"a.bin": PNG, "b.bin": PNG[1:]}
+    assert sent_email.attached_files == {"a.bin": PNG, "b.bin": PNG[1:]}
     assert "Something else" in sent_email.html
     assert sent_email.text.strip() == "Something else", "the old text is not sent with the new HTML"
 
 
 @pytest.mark.parametrize(
-    ("faults", "state", "code", "sent_count"),
+    ("faults", "state", "exit_code", "sent_count"),
     [
         ({"error_before": 1}, "unknown", 1, 0),
         ({"drop_after": 1}, "unknown", 1, 1),
@@ -130,13 +133,13 @@ def test_options_replace_keys_of_a_message_file_and_add_attachments(mailer: Conn
     ],
 )
 def test_an_email_without_a_certain_answer_is_not_sent_again(
-    mailer: Connector, faults: dict[str, object], state: str, code: int, sent_count: int
+    mailer: Connector, faults: dict[str, object], state: str, exit_code: int, sent_count: int
 ) -> None:
     mailer.sandbox.switch(**faults)
 
     result = mailer.run_json("send", *ARGUMENTS)
 
-    assert (result.code, result.report["email"]["state"]) == (code, state)
+    assert (result.exit_code, result.report["email"]["state"]) == (exit_code, state)
     assert len(mailer.sandbox.outbox()) == sent_count
     assert mailer.sandbox.stats()["requests"]["send"]["received"] == 1
 
@@ -145,7 +148,7 @@ def test_an_email_that_cannot_be_recorded_is_not_sent(mailer: Connector, tmp_pat
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "runs").write_text("a file in the way")
     result = mailer.run_json("send", *ARGUMENTS)
-    assert (result.code, mailer.sandbox.outbox(), result.rows) == (3, [], {"read": 1, "unsent": 1})
+    assert (result.exit_code, mailer.sandbox.outbox(), result.rows) == (3, [], {"read": 1, "unsent": 1})
     assert "cannot be recorded in" in result.report["messages"][0]
 
 
@@ -154,7 +157,7 @@ def test_an_email_that_was_not_sent_is_unsent(mailer: Connector, sandbox: Sandbo
         "send", *ARGUMENTS, environ={"CONNECTOR_BASE_URL": "http://127.0.0.1:1"}, clock=skip_waits()
     )
 
-    assert (result.code, result.report["email"]["state"], result.rows) == (3, "unsent", {"read": 1, "unsent": 1})
+    assert (result.exit_code, result.report["email"]["state"], result.rows) == (3, "unsent", {"read": 1, "unsent": 1})
     status_line = mailer.run("status").stdout.splitlines()[-1]
     assert status_line.endswith("was aborted, and the email was not sent. Run the same command again.")
 

@@ -32,7 +32,7 @@ def mailer(connector: Connector, tmp_path: Path) -> Connector:
 
 def test_the_first_email_goes_to_the_given_address_at_once_and_is_not_recorded(mailer: Connector) -> None:
     result = mailer.run_json("mail", "mail.yaml", "--test", "Me <me@example.com>")
-    assert (result.code, result.rows) == (0, {"read": 1, "sent": 1}), result.stderr
+    assert (result.exit_code, result.rows) == (0, {"read": 1, "sent": 1}), result.stderr
     (sent_email,) = read_outbox(mailer.sandbox)
     assert sent_email.message["To"].addresses[0].addr_spec == "me@example.com"
     assert sent_email.message["Subject"] == "Hello Ann"
@@ -48,7 +48,7 @@ def test_the_first_email_goes_to_the_given_address_at_once_and_is_not_recorded(m
 def test_a_refused_test_email_is_reported_with_the_reason(mailer: Connector) -> None:
     mailer.sandbox.switch(verified_domains="verified.example")
     result = mailer.run_json("mail", "mail.yaml", "--test", "me@example.com")
-    assert (result.code, result.rows) == (1, {"read": 1, "rejected": 1}), result.stderr
+    assert (result.exit_code, result.rows) == (1, {"read": 1, "rejected": 1}), result.stderr
     assert "the service refused the email" in result.stderr
 
 
@@ -63,8 +63,8 @@ def test_a_test_email_without_an_address_or_a_valid_row_is_refused(
     mailer: Connector, options: tuple[str, ...], expected_text: str
 ) -> None:
     result = mailer.run("mail", "mail.yaml", *options)
-    assert (result.code, expected_text in result.stderr) == (2, True), result.stderr
+    assert (result.exit_code, expected_text in result.stderr) == (2, True), result.stderr
     write_csv(mailer.folder / "people.csv", "email,first,order", "nobody,No,1")
     result = mailer.run("mail", "mail.yaml", "--test", "me@example.com")
-    assert (result.code, "no row makes an email" in result.stderr) == (2, True), result.stderr
+    assert (result.exit_code, "no row makes an email" in result.stderr) == (2, True), result.stderr
     assert read_outbox(mailer.sandbox) == []
