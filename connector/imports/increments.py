@@ -42,7 +42,7 @@ def read_saved_cursor(ledger: Ledger, increment: Increment) -> CursorValue | Non
     record = read_cursor(ledger.connection, increment.job, increment.digest)
     if record is None:
         return None
-    return increment.source.convert_saved(parse_cursor(record.value, increment.source.watch.kind))
+    return increment.source.convert_saved_value(parse_cursor(record.value, increment.source.watch.kind))
 
 
 def find_start_value(increment: Increment, saved_value: CursorValue | None) -> CursorValue:
@@ -65,7 +65,7 @@ class IncrementRun:
         latest_value = find_latest_allowed_value(increment.start, now) or find_latest_allowed_unix_time(
             saved_value, now
         )
-        increment.source.set_start(self._start_value, now=now, latest=latest_value)
+        increment.source.set_start(self._start_value, now=now, latest_allowed_value=latest_value)
 
     def describe_start(self) -> str:
         """Return a message with the value from which the run reads, and the reason."""

@@ -24,7 +24,7 @@ from connector.service.client import Client
 from connector.service.retry import Retrier
 from connector.spool import SpooledValues
 from connector.subscribers.identity_lists import InactiveIdentities
-from connector.subscribers.spellings import CAPITAL_TRAITS, SpellingClass, classify_spelling, is_plain
+from connector.subscribers.spellings import CAPITAL_TRAITS, SpellingClass, classify_spelling, is_plain_spelling
 
 _ID_BATCH_SIZE = 1024  # number of answered ids that are added to an array at once
 
@@ -201,7 +201,7 @@ class ListStats:
                 if (
                     not isinstance(text, str)
                     or not text
-                    or (field_name in self._fields_with_plain_samples and is_plain(field_name, text))
+                    or (field_name in self._fields_with_plain_samples and is_plain_spelling(field_name, text))
                 ):
                     continue
                 if type(wire_object.get("Id")) is int and _fits_url(text):

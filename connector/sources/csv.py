@@ -478,9 +478,9 @@ def _find_undecodable_records(block: bytes, records: Records, dialect: CsvDialec
     return failures
 
 
-def count_lines(text: bytes) -> int:
+def count_lines(text_bytes: bytes) -> int:
     """Return the number of line ends (LF, CR LF or CR) in a text."""
-    return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
+    return text_bytes.count(b"\n") + text_bytes.count(b"\r") - text_bytes.count(b"\r\n")
 
 
 def _read_table(block: bytes, dialect: CsvDialect) -> tuple[pa.Table, dict[int, int]]:

@@ -26,7 +26,7 @@ CursorValue = datetime | date | int
 CURSOR = "cursor"
 """The name of the cursor's value in a query: `:cursor`."""
 
-MYSQL = ("mysql", "mariadb")
+MYSQL_DATABASES = ("mysql", "mariadb")
 """SQLAlchemy's names of databases with the dialect of MySQL."""
 
 
@@ -45,7 +45,7 @@ class ColumnType(StrEnum):
     TEXT = "texts"
     DATE = "dates"
     TIMESTAMP = "timestamps without a zone"
-    MOMENT = "timestamps with a zone"
+    ZONED_TIMESTAMP = "timestamps with a zone"
     BOOLEAN = "booleans"
     OTHER = "values that have no order in time"
 
@@ -213,7 +213,7 @@ class CursorWatch:
     `missing_count` is the number of rows without a value. `wrong_kind_count` is the number of values of another kind.
     `future_count` is the number of values that are larger than `latest`.
 
-    If `now` is set and `latest` is not, whole numbers are recognised as Unix times. If `is_moment`, the column has
+    If `now` is set and `latest` is not, whole numbers are recognised as Unix times. If `is_zoned`, the column has
     timestamps with a zone, and a `largest_value` without a zone gets UTC.
     """
 
@@ -221,7 +221,7 @@ class CursorWatch:
     kind: CursorKind
     now: datetime | None = None
     latest: CursorValue | None = None
-    is_moment: bool = False
+    is_zoned: bool = False
     largest_value: CursorValue | None = None
     missing_count: int = 0
     wrong_kind_count: int = 0
@@ -257,7 +257,7 @@ class CursorWatch:
                 self.future_example = next(iter(future_records), None)
             usable_values = (value for value in parsed_values if value is not None and not self._is_in_future(value))
             largest_value = max(usable_values, key=_convert_to_comparable, default=None)
-        if self.is_moment and isinstance(largest_value, datetime) and largest_value.tzinfo is None:
+        if self.is_zoned and isinstance(largest_value, datetime) and largest_value.tzinfo is None:
             largest_value = largest_value.replace(tzinfo=UTC)
         if largest_value is not None and (self.largest_value is None or is_larger(largest_value, self.largest_value)):
             self.largest_value = largest_value
@@ -339,7 +339,7 @@ _COLON_NAME_REGEX = re.compile(_COLON_NAME_PATTERN)
 
 
 def _choose_token_pattern(database: str) -> re.Pattern[str]:
-    return _MYSQL_TOKEN_PATTERN if database in MYSQL else _TOKEN_PATTERN
+    return _MYSQL_TOKEN_PATTERN if database in MYSQL_DATABASES else _TOKEN_PATTERN
 
 
 _READING_KEYWORDS = frozenset({"select", "with", "values", "table"})
@@ -351,7 +351,7 @@ _WORD_TOKEN_PATTERN, _MYSQL_WORD_TOKEN_PATTERN = (
 )
 # SQL Server quotes names in brackets.
 _OTHER_WORD_TOKEN_PATTERN = re.compile(rf"{_TEXT_OR_COMMENT_PATTERN}|\[[^\]]*\]|{_WORD_PATTERN}", re.DOTALL)
-_DATABASES_WITH_READ_ONLY_SESSION = ("postgresql", "sqlite", *MYSQL)
+_DATABASES_WITH_READ_ONLY_SESSION = ("postgresql", "sqlite", *MYSQL_DATABASES)
 
 
 def explain_writing_query(query: str, database: str) -> str:
@@ -363,7 +363,7 @@ def explain_writing_query(query: str, database: str) -> str:
     is_read_only = database in _DATABASES_WITH_READ_ONLY_SESSION
     pattern = (
         _MYSQL_WORD_TOKEN_PATTERN
-        if database in MYSQL
+        if database in MYSQL_DATABASES
         else _WORD_TOKEN_PATTERN
         if is_read_only
         else _OTHER_WORD_TOKEN_PATTERN

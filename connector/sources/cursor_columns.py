@@ -14,18 +14,18 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta, timezone
 
-from connector.sources.cursor import MYSQL, ColumnType, CursorKind, CursorValue, read_cursor_value
+from connector.sources.cursor import MYSQL_DATABASES, ColumnType, CursorKind, CursorValue, read_cursor_value
 from connector.texts import make_line
 
-_TIME_TYPES = frozenset({ColumnType.DATE, ColumnType.TIMESTAMP, ColumnType.MOMENT})
+_TIME_TYPES = frozenset({ColumnType.DATE, ColumnType.TIMESTAMP, ColumnType.ZONED_TIMESTAMP})
 
 COMPARABLE_TYPES: dict[CursorKind, frozenset[ColumnType]] = {
     CursorKind.TIMESTAMP: _TIME_TYPES,
     CursorKind.DATE: _TIME_TYPES,
     CursorKind.INTEGER: frozenset({ColumnType.NUMBER}),
 }
-"""The types of columns that each kind of `start` can be compared with. If `compares_texts` is true, times can also be
-compared with columns of texts."""
+"""The types of columns that each kind of `start` can be compared with. If `can_compare_texts` is true, times can also
+be compared with columns of texts."""
 
 _START_ADVICE = {
     ColumnType.NUMBER: "write start as a whole number, such as 0",
@@ -36,14 +36,14 @@ _OTHER_COLUMN_ADVICE = "choose a column of timestamps, dates or whole numbers"
 _POSTGRESQL_TYPES = {  # by pg_type.oid; PostgreSQL never changes the oids of its own types
     **dict.fromkeys((20, 21, 23, 26, 700, 701, 1700), ColumnType.NUMBER),
     **dict.fromkeys((18, 19, 25, 1042, 1043), ColumnType.TEXT),
-    1082: ColumnType.DATE, 1114: ColumnType.TIMESTAMP, 1184: ColumnType.MOMENT,
+    1082: ColumnType.DATE, 1114: ColumnType.TIMESTAMP, 1184: ColumnType.ZONED_TIMESTAMP,
     16: ColumnType.BOOLEAN,
     **dict.fromkeys((17, 114, 790, 1083, 1186, 1266, 1560, 1562, 2950, 3802), ColumnType.OTHER),
 }  # fmt: skip
 _MYSQL_TYPES = {  # by the number of the type in the protocol, which all drivers report
     **dict.fromkeys((0, 1, 2, 3, 4, 5, 8, 9, 13, 16, 246), ColumnType.NUMBER),
     **dict.fromkeys((15, 247, 249, 250, 251, 252, 253, 254), ColumnType.TEXT),
-    7: ColumnType.MOMENT, 10: ColumnType.DATE, 14: ColumnType.DATE, 12: ColumnType.TIMESTAMP,
+    7: ColumnType.ZONED_TIMESTAMP, 10: ColumnType.DATE, 14: ColumnType.DATE, 12: ColumnType.TIMESTAMP,
     **dict.fromkeys((11, 245, 248, 255), ColumnType.OTHER),
 }  # fmt: skip
 
@@ -52,14 +52,14 @@ def read_type(database: str, code: object) -> ColumnType | None:
     """Return the type of a driver's type code, or None if the database or the code is unknown."""
     if not isinstance(code, int):
         return None
-    if database in MYSQL:
+    if database in MYSQL_DATABASES:
         return _MYSQL_TYPES.get(code)
     return _POSTGRESQL_TYPES.get(code) if database == "postgresql" else None
 
 
-def compares_texts(database: str) -> bool:
+def can_compare_texts(database: str) -> bool:
     """Return whether the database can compare a column of texts with a time. Both are then compared as texts."""
-    return database == "sqlite" or database in MYSQL
+    return database == "sqlite" or database in MYSQL_DATABASES
 
 
 def explain_type(
@@ -73,15 +73,14 @@ def explain_type(
         return ""
     is_number = kind is CursorKind.INTEGER
     if column_type is ColumnType.TEXT:
-        if not is_number and (compares_texts(database) or not is_table):
+        if not is_number and (can_compare_texts(database) or not is_table):
             return ""
         advice = f"use a query with cast({column} as {'bigint' if is_number else 'timestamp'})"
     else:
         advice = _START_ADVICE.get(column_type, _OTHER_COLUMN_ADVICE)
-    described_kind = f"{'an' if is_number else 'a'} {kind}"
+    kind_text = f"{'an' if is_number else 'a'} {kind}"
     return (
-        f"the cursor's column {column} has {column_type}, and start is {described_kind}: they cannot be compared; "
-        f"{advice}"
+        f"the cursor's column {column} has {column_type}, and start is {kind_text}: they cannot be compared; {advice}"
     )
 
 
@@ -108,18 +107,18 @@ def convert_bound(
     column of texts."""
     if not isinstance(value, date):
         return value
-    if database == "sqlite" or (database in MYSQL and column_type is ColumnType.TEXT):
+    if database == "sqlite" or (database in MYSQL_DATABASES and column_type is ColumnType.TEXT):
         return _format_moment(value, offset)
     if not isinstance(value, datetime):
         return value
-    moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    timestamp = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
     if database in ("postgresql", "duckdb"):
-        if column_type is ColumnType.MOMENT:
-            return moment
+        if column_type is ColumnType.ZONED_TIMESTAMP:
+            return timestamp
         if column_type not in (ColumnType.DATE, ColumnType.TIMESTAMP):
             # The query may compare a column that it does not select.
             return value
-    return moment.replace(tzinfo=None)
+    return timestamp.replace(tzinfo=None)
 
 
 def _format_moment(value: date, offset: timedelta) -> str:
@@ -127,12 +126,12 @@ def _format_moment(value: date, offset: timedelta) -> str:
     larger."""
     if not isinstance(value, datetime):
         return value.isoformat()
-    moment = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+    timestamp = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
     try:
-        moment += offset
+        timestamp += offset
     except OverflowError:  # before the year 1
-        moment = datetime.min  # noqa: DTZ901 - compared as text
-    text = moment.isoformat(" ")
+        timestamp = datetime.min  # noqa: DTZ901 - compared as text
+    text = timestamp.isoformat(" ")
     text = text.rstrip("0") if "." in text else text.removesuffix(":00")
     return text.removesuffix(" 00:00")
 
@@ -144,15 +143,15 @@ OFFSET_FUNCTION = "connector_offset"
 function."""
 
 _QUARTERS_PER_DAY = 96  # quarters of an hour; the offset of every zone is a multiple of a quarter
-_DATE_AND_CLOCK = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}", re.ASCII)
+_DATE_AND_TIME_PATTERN = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}", re.ASCII)
 
-_SQLITE_OFFSET = (
+_SQLITE_OFFSET_SQL = (
     "CASE WHEN typeof(c) = 'text' AND date(substr(c, 1, 10)) = substr(c, 1, 10) THEN "
     f"coalesce(round((julianday(substr(c, 1, 16)) - julianday(c)) * {_QUARTERS_PER_DAY}), "
     f"{OFFSET_FUNCTION}(CAST(c AS BLOB))) END"
 )
-_SQLITE_NUMBER_OFFSET = "CASE WHEN typeof(c) IN ('integer', 'real') THEN 0 END"
-_MYSQL_ISO = (
+_SQLITE_NUMBER_OFFSET_SQL = "CASE WHEN typeof(c) IN ('integer', 'real') THEN 0 END"
+_MYSQL_ISO_PATTERN = (
     "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
     "([ Tt]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9]([.,][0-9]+)?)?([Zz]|[+-]00(:?00)?)?)?$"
 )
@@ -177,19 +176,19 @@ def build_check_sql(
     enough.
     """
     if database == "sqlite":
-        offset_sql = _SQLITE_NUMBER_OFFSET if kind is CursorKind.INTEGER else _SQLITE_OFFSET
+        offset_sql = _SQLITE_NUMBER_OFFSET_SQL if kind is CursorKind.INTEGER else _SQLITE_OFFSET_SQL
         # With a limit, SQLite computes the offset only once for each row.
         offsets_sql = f"SELECT c, {offset_sql} AS o FROM connector_rows WHERE c IS NOT NULL LIMIT -1"
         select_sql = (
             f"SELECT total(o IS NULL), min(CASE WHEN o IS NULL THEN c END), min(o) FROM ({offsets_sql}) AS found"
         )
     elif (
-        database in MYSQL
+        database in MYSQL_DATABASES
         and column_type in (*_TIME_TYPES, ColumnType.TEXT)
         and kind in (CursorKind.TIMESTAMP, CursorKind.DATE)
     ):
-        condition = f"c NOT REGEXP '{_MYSQL_ISO}'" if column_type is ColumnType.TEXT else "c < '0001-01-01'"
-        select_sql = f"SELECT count(*), min(c), 0 FROM connector_rows WHERE {condition}"
+        condition_sql = f"c NOT REGEXP '{_MYSQL_ISO_PATTERN}'" if column_type is ColumnType.TEXT else "c < '0001-01-01'"
+        select_sql = f"SELECT count(*), min(c), 0 FROM connector_rows WHERE {condition_sql}"
     else:
         return None
     names_sql = ", ".join("c" if name == column else f"c{column_index}" for column_index, name in enumerate(columns))
@@ -200,16 +199,16 @@ def read_offset(text_bytes: bytes) -> int | None:
     """Return the offset from UTC of a text, in quarters of an hour, rounded down. Return None if the text is not a
     time."""
     text = text_bytes.decode(errors="replace")
-    moment = read_cursor_value(text, CursorKind.TIMESTAMP) if _DATE_AND_CLOCK.match(text) else None
-    if not isinstance(moment, datetime):
+    timestamp = read_cursor_value(text, CursorKind.TIMESTAMP) if _DATE_AND_TIME_PATTERN.match(text) else None
+    if not isinstance(timestamp, datetime):
         return None
-    offset = moment.utcoffset() or timedelta()
+    offset = timestamp.utcoffset() or timedelta()
     return int(offset // timedelta(days=1 / _QUARTERS_PER_DAY))
 
 
-def convert_quarters(quarters: float | None) -> timedelta:
+def convert_quarter_hours(quarter_hours: float | None) -> timedelta:
     """Return the number of quarters of an hour as a timedelta. None counts as 0."""
-    return timedelta(days=(quarters or 0) / _QUARTERS_PER_DAY)
+    return timedelta(days=(quarter_hours or 0) / _QUARTERS_PER_DAY)
 
 
 LARGEST_OFFSET = timedelta(hours=14)

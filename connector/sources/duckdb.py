@@ -98,7 +98,7 @@ class DuckdbSource(CloseableResource):
             return ColumnType.OTHER
         arrow_type = self._reader.schema.field(index).type
         if pa.types.is_timestamp(arrow_type):
-            return ColumnType.TIMESTAMP if arrow_type.tz is None else ColumnType.MOMENT
+            return ColumnType.TIMESTAMP if arrow_type.tz is None else ColumnType.ZONED_TIMESTAMP
         return next((column_type for is_type, column_type in _COLUMN_TYPES if is_type(arrow_type)), None)
 
     def close(self) -> None:

@@ -82,20 +82,22 @@ _ALPHABET_SHARE_POWER = 4
 # of different words. Each pair has the least number of words and the share. Measured on 3,600 files of 1 to 10 rows of
 # names in 29 languages: no file with six words is read in a wrong encoding, and 0.3 % of the shorter files.
 _LEAD_BY_WORD_COUNT = ((6, 0.1), (3, 0.2), (0, 0.6))
-_MISSPELT_SHARE = 0.01  # the share of words that may be misspelt
+_MAX_MISSPELT_SHARE = 0.01  # the share of words that may be misspelt
 _MAX_IMPOSSIBLE_SHARE = 0.05  # with a larger share of the words, the file has two encodings or an unknown encoding
 _MAX_LINES, _MAX_WORDS = 400, 200  # lines and words that are examined; in trials, more never changed the decision
 
-_LINE_BEYOND_ASCII = re.compile(rb"[^\r\n]*[\x80-\xff][^\r\n]*")
+_NON_ASCII_LINE_PATTERN = re.compile(rb"[^\r\n]*[\x80-\xff][^\r\n]*")
 # Addresses are removed before the decision, because most are ASCII and have no words of a language.
-_ADDRESS = re.compile(rb"[^\s,;|\"]*@[^\s,;|\"]*")
-_ANY_WORD = re.compile(rb"[A-Za-z\x80-\xff]+")
+_ADDRESS_PATTERN = re.compile(rb"[^\s,;|\"]*@[^\s,;|\"]*")
+_WORD_PATTERN = re.compile(rb"[A-Za-z\x80-\xff]+")
 # Bytes below 0x40 are digits and punctuation in every encoding here.
-_WORD_BEYOND_ASCII = re.compile(rb"[\x40-\xff]*[\x80-\xff][\x40-\xff]*")
+_NON_ASCII_WORD_PATTERN = re.compile(rb"[\x40-\xff]*[\x80-\xff][\x40-\xff]*")
 
-_BAD_BYTES = re.compile("[\udc80-\udcff]")
-_GOOD_CHARACTERS = re.compile("[^\x00-\x7f\udc80-\udcff]")
-_MAX_BAD_PER_GOOD = 2  # damaged UTF-8 has fewer invalid bytes; another encoding has at least 4 for each valid character
+_INVALID_BYTES_PATTERN = re.compile("[\udc80-\udcff]")
+_VALID_CHARACTERS_PATTERN = re.compile("[^\x00-\x7f\udc80-\udcff]")
+_MAX_INVALID_PER_VALID = (
+    2  # damaged UTF-8 has fewer invalid bytes; another encoding has at least 4 for each valid character
+)
 # In UTF-16, many bytes at even or at odd positions are zero, because delimiters, addresses and numbers are ASCII.
 _UTF_16_MIN_ZERO_SHARE = 0.3
 _UTF_16_MAX_STRAY_SHARE = 0.01  # maximum share of zero bytes at the other positions
@@ -123,14 +125,14 @@ _BINARY_BEGINNINGS = (
 _MIN_BINARY_SHARE = 0.1  # the beginning of a binary file has at least this share of control bytes
 
 # A NUL stops a CSV reader, and the other characters break terminals. Tabs and line ends belong to records.
-_CONTROL_CHARACTERS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_CONTROL_CHARACTERS_PATTERN = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 REPLACEMENT_CHARACTER = "\ufffd"
 """The character that programs write in place of an undecodable byte."""
 
 # This character is invalid in UTF-8, so a row with it is malformed, like a row with an invalid byte.
 _LONE_SURROGATE = "\udcff"
-_C1_CONTROLS = re.compile("[\x80-\x9f]")
+_C1_CONTROLS_PATTERN = re.compile("[\x80-\x9f]")
 
 _LONE_ACCENTS = frozenset("¨¯¸˘˙˚˛˜˝")  # no name contains an accent without a letter
 # Characters between two letters: O’Brien, Gal·la, Müller–Lüdenscheidt, a soft hyphen.
@@ -213,7 +215,7 @@ class Utf8Stream:
             ) <= _UTF_16_MAX_STRAY_SHARE * len(other_bytes):
                 self.remark = f"read as {utf_16_encoding}, recognised by its zero bytes, because it has no BOM"
                 return utf_16_encoding
-        if piece.startswith(tuple(magic for magic, _ in _BINARY_BEGINNINGS)) or _has_many_controls(piece):
+        if piece.startswith(tuple(signature for signature, _ in _BINARY_BEGINNINGS)) or _has_many_control_bytes(piece):
             return "utf-8"  # the CSV reader will refuse the file
         while piece and piece.isascii():
             piece = self._read_piece(_READ_BYTES)
@@ -250,7 +252,7 @@ class Utf8Stream:
         if self._decoder is not None:
             text = self._decoder.decode(piece, final=not piece)
             # ISO-8859-x has control characters at 0x80 to 0x9F. A text with these characters has another encoding.
-            text = _C1_CONTROLS.sub(_LONE_SURROGATE, text) if self._is_guessed else text
+            text = _C1_CONTROLS_PATTERN.sub(_LONE_SURROGATE, text) if self._is_guessed else text
             piece = text.encode("utf-8", "surrogatepass")
         if self._is_first_piece and piece:
             self._is_first_piece = False
@@ -259,17 +261,25 @@ class Utf8Stream:
         return piece
 
 
-def decide_encoding(text: bytes) -> EncodingGuess:
+def decide_encoding(text_bytes: bytes) -> EncodingGuess:
     """Return the encoding of a text with some bytes beyond ASCII."""
-    decoded_text = text.decode("utf-8", "surrogateescape")
-    good_count, bad_count = len(_GOOD_CHARACTERS.findall(decoded_text)), len(_BAD_BYTES.findall(decoded_text))
-    if good_count and bad_count <= _MAX_BAD_PER_GOOD * good_count:
+    decoded_text = text_bytes.decode("utf-8", "surrogateescape")
+    valid_count, invalid_count = (
+        len(_VALID_CHARACTERS_PATTERN.findall(decoded_text)),
+        len(_INVALID_BYTES_PATTERN.findall(decoded_text)),
+    )
+    if valid_count and invalid_count <= _MAX_INVALID_PER_VALID * valid_count:
         # Damaged UTF-8 counts as UTF-8, and only the rows with invalid bytes are malformed.
         return EncodingGuess("utf-8")
-    lines = [_ADDRESS.sub(b"", line) for line in islice(map(bytes, _LINE_BEYOND_ASCII.findall(text)), _MAX_LINES)]
-    words = list(islice(dict.fromkeys(word for line in lines for word in _WORD_BEYOND_ASCII.findall(line)), _MAX_WORDS))
+    lines = [
+        _ADDRESS_PATTERN.sub(b"", line)
+        for line in islice(map(bytes, _NON_ASCII_LINE_PATTERN.findall(text_bytes)), _MAX_LINES)
+    ]
+    words = list(
+        islice(dict.fromkeys(word for line in lines for word in _NON_ASCII_WORD_PATTERN.findall(line)), _MAX_WORDS)
+    )
     candidates = _rank_candidates(
-        words, b" ".join(dict.fromkeys(word for line in lines for word in _ANY_WORD.findall(line)))
+        words, b" ".join(dict.fromkeys(word for line in lines for word in _WORD_PATTERN.findall(line)))
     )
     if not candidates or candidates[0].impossible_share > _MAX_IMPOSSIBLE_SHARE:
         return EncodingGuess(
@@ -301,22 +311,24 @@ def decide_encoding(text: bytes) -> EncodingGuess:
     return EncodingGuess(best_candidate.encoding, sample=tuple(sample or best_candidate.words[:1]))
 
 
-def refuse_binary_file(name: str, beginning: bytes) -> None:
-    """Raise SourceError if the `beginning` of a file (read as UTF-8) is empty or binary."""
-    if not beginning.strip():
+def refuse_binary_file(name: str, first_bytes: bytes) -> None:
+    """Raise SourceError if the `first_bytes` of a file (read as UTF-8) are empty or binary."""
+    if not first_bytes.strip():
         raise SourceError(f"{name}: is empty; a CSV file begins with a header line that names its columns")
     for signature, problem in _BINARY_BEGINNINGS:
-        if beginning.startswith(signature):
+        if first_bytes.startswith(signature):
             raise SourceError(f"{name}: is {problem}")
-    if _has_many_controls(beginning):
+    if _has_many_control_bytes(first_bytes):
         hint = f"if it is UTF-16 or UTF-32 without a BOM, name the encoding: {advise_encoding('utf-16-le')}"
-        raise SourceError(f"{name}: is a binary file, not CSV" + (f"; {hint}" if 0 in beginning else ""))
+        raise SourceError(f"{name}: is a binary file, not CSV" + (f"; {hint}" if 0 in first_bytes else ""))
 
 
 def format_bytes(record: bytes) -> str:
     """Return a record as text for the rejects file. Invalid bytes and control characters are shown as \\xNN."""
     octets = record.replace(_LONE_SURROGATE.encode("utf-8", "surrogatepass"), REPLACEMENT_CHARACTER.encode())
-    return _CONTROL_CHARACTERS.sub(lambda match: b"\\x%02x" % match[0][0], octets).decode("utf-8", "backslashreplace")
+    return _CONTROL_CHARACTERS_PATTERN.sub(lambda match: b"\\x%02x" % match[0][0], octets).decode(
+        "utf-8", "backslashreplace"
+    )
 
 
 def advise_encoding(name: str = "cp1252") -> str:
@@ -335,7 +347,7 @@ class _CandidateEncoding:
     rating: float
 
 
-def _rank_candidates(words: Sequence[bytes], text: bytes) -> list[_CandidateEncoding]:
+def _rank_candidates(words: Sequence[bytes], text_bytes: bytes) -> list[_CandidateEncoding]:
     """Return the possible encodings of the words, the likeliest first. Encodings that decode all words to the same
     texts are one candidate."""
     if not words:
@@ -344,7 +356,9 @@ def _rank_candidates(words: Sequence[bytes], text: bytes) -> list[_CandidateEnco
 
     # chardet's rating by encoding; it depends on pairs of letters in the encoding's languages
     ratings: dict[str, float] = {}
-    for result in chardet.detect_all(text, ignore_threshold=True, compat_names=False, include_encodings=_ENCODINGS):
+    for result in chardet.detect_all(
+        text_bytes, ignore_threshold=True, compat_names=False, include_encodings=_ENCODINGS
+    ):
         if encoding_name := result["encoding"]:
             ratings[encoding_name] = max(ratings.get(encoding_name, 0.0), result["confidence"])
     candidate_by_words: dict[tuple[str, ...], _CandidateEncoding] = {}
@@ -365,18 +379,18 @@ def _rank_candidates(words: Sequence[bytes], text: bytes) -> list[_CandidateEnco
             decoded_words, _CandidateEncoding(encoding, decoded_words, impossible_share, 0.0)
         )
         candidate_by_words[decoded_words] = replace(previous_candidate, rating=previous_candidate.rating + rating)
-    least_share = min((candidate.impossible_share for candidate in candidate_by_words.values()), default=0.0)
+    least_impossible_share = min((candidate.impossible_share for candidate in candidate_by_words.values()), default=0.0)
     likely_candidates = [
         candidate
         for candidate in candidate_by_words.values()
-        if candidate.impossible_share <= least_share + _MISSPELT_SHARE and candidate.rating
+        if candidate.impossible_share <= least_impossible_share + _MAX_MISSPELT_SHARE and candidate.rating
     ]
     return sorted(likely_candidates, key=lambda candidate: -candidate.rating)
 
 
-def _has_many_controls(text: bytes) -> bool:
-    control_count = sum(text.count(bytes([byte])) for byte in (*range(9), *range(14, 32)))
-    return control_count > _MIN_BINARY_SHARE * len(text)
+def _has_many_control_bytes(text_bytes: bytes) -> bool:
+    control_count = sum(text_bytes.count(bytes([byte])) for byte in (*range(9), *range(14, 32)))
+    return control_count > _MIN_BINARY_SHARE * len(text_bytes)
 
 
 def _is_possible_word(word: str) -> bool:
@@ -385,15 +399,15 @@ def _is_possible_word(word: str) -> bool:
     All letters of a word must be of one script. Capitals, and characters between letters, must be at positions where
     words have them.
     """
-    for part in word.split("\u00a0"):
-        if any(_get_category(character) in ("Cc", "Cn", "Co", "Cs", "Lm", "Mn") for character in part):
+    for word_part in word.split("\u00a0"):
+        if any(_get_category(character) in ("Cc", "Cn", "Co", "Cs", "Lm", "Mn") for character in word_part):
             return False
-        if not _LONE_ACCENTS.isdisjoint(part):
+        if not _LONE_ACCENTS.isdisjoint(word_part):
             return False
-        if len({script for character in part if (script := _get_script(character))}) > 1:
+        if len({script for character in word_part if (script := _get_script(character))}) > 1:
             return False
-        for index, character in enumerate(part):
-            previous_text, next_text = part[index - 1 : index], part[index + 1 : index + 2]
+        for index, character in enumerate(word_part):
+            previous_text, next_text = word_part[index - 1 : index], word_part[index + 1 : index + 2]
             # A capital that follows a small letter is possible only if both are ASCII. Between letters, a capital
             # beyond ASCII is impossible before a small letter.
             if character.isupper() and previous_text.islower() and not (previous_text + character).isascii():

@@ -124,16 +124,16 @@ def _open_format(source_input: Input, format_option: str, encoding: str, delimit
     return open_csv(source_input, delimiter="\t" if file_format == "tsv" else delimiter, encoding=encoding)
 
 
-def open_files(path: str | PathLike[str], opener: Callable[[str], Source]) -> Source:
+def open_files(path: str | PathLike[str], open_source: Callable[[str], Source]) -> Source:
     """Open the file of this path or URL. If no such file exists and the path is a pattern (`*`, `?`, `[…]`, `**`), open
     all matching files.
 
-    Files are read in the order of their names. Hidden files match only a pattern that begins with a dot. `opener` opens
-    one file. Raises SourceError if no file matches. Also raises the errors of `opener`.
+    Files are read in the order of their names. Hidden files match only a pattern that begins with a dot. `open_source`
+    opens one file. Raises SourceError if no file matches. Also raises the errors of `open_source`.
     """
     name = fspath(path)
     if not glob.has_magic(name) or exists(name) or exists(name.partition("#")[0]):
-        return opener(name)
+        return open_source(name)
     if is_url(name):
         try:
             paths: Sequence[str] = find_objects(parse_store_url(name))
@@ -146,7 +146,7 @@ def open_files(path: str | PathLike[str], opener: Callable[[str], Source]) -> So
             f"{name}: no file matches; check the pattern ([ in a folder's name is written [[]), and whether the "
             "files have arrived"
         )
-    return MatchedFiles(name, paths, opener)
+    return MatchedFiles(name, paths, open_source)
 
 
 class MatchedFiles(CloseableResource):
@@ -156,13 +156,13 @@ class MatchedFiles(CloseableResource):
     If a file lacks a column, its rows have no value in this column. Row numbers begin again in each file.
     """
 
-    def __init__(self, name: str, paths: Sequence[str], opener: Callable[[str], Source]) -> None:
+    def __init__(self, name: str, paths: Sequence[str], open_source: Callable[[str], Source]) -> None:
         self.name = name
-        self._opener = opener
+        self._opener = open_source
         self.columns_by_file: dict[str, tuple[str, ...]] = {}
         self._states: dict[str, object] = {}
         for path in paths:
-            with opener(path) as source:
+            with open_source(path) as source:
                 self.columns_by_file[path] = source.columns
                 self._states[path] = getattr(source, "state", None)
         self.columns = tuple(dict.fromkeys(name for columns in self.columns_by_file.values() for name in columns))
@@ -198,11 +198,12 @@ def refuse_missing_columns(source: Source, columns: Sequence[str]) -> None:
     ]
     if missing_columns:
         path, name = missing_columns[0]
-        more_message = (
+        further_columns_message = (
             f" ({len(missing_columns) - 1} more are missing in these files)" if len(missing_columns) > 1 else ""
         )
         raise ConfigurationError(
-            f"{path}: has no column {name}, which other files of {source.name} have{more_message}; its columns: "
+            f"{path}: has no column {name}, which other files of {source.name} have{further_columns_message}; its "
+            "columns: "
             f"{', '.join(columns_by_file[path])}. Give every file the columns that are mapped, or narrow the pattern"
         )
 

@@ -11,7 +11,7 @@ from connector.errors import ConfigurationError, SourceError
 
 DELIMITERS = (",", ";", "\t", "|")
 _DELIMITER_BY_NAME = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|"}
-_CELL_IN_SINGLE_QUOTES = re.compile(r"'[^']+'")
+_CELL_IN_SINGLE_QUOTES_PATTERN = re.compile(r"'[^']+'")
 _MIN_EXTRA_CELL_SHARE = 0.8  # share of the rows that must end with a delimiter; the other rows may be ragged
 _MAX_SAMPLE_RECORDS = 200  # with this many records, a few ragged rows do not change the decision (measured)
 
@@ -34,7 +34,11 @@ def find_single_quotes(text: str) -> int | None:
         ((line_number, line) for line_number, line in enumerate(text.splitlines(), 1) if line.strip()), (0, "")
     )
     rows = (line.strip().split(delimiter) for delimiter in DELIMITERS)
-    return line_number if any(all(_CELL_IN_SINGLE_QUOTES.fullmatch(cell) for cell in cells) for cells in rows) else None
+    return (
+        line_number
+        if any(all(_CELL_IN_SINGLE_QUOTES_PATTERN.fullmatch(cell) for cell in cells) for cells in rows)
+        else None
+    )
 
 
 def decide_delimiter(text: str, *, is_whole_file: bool) -> str:
@@ -122,9 +126,9 @@ def parse_header(record: str, delimiter: str, path: str) -> tuple[str, ...]:
     return name_columns(cells)
 
 
-_MAX_TITLES = 20  # the most titles above a header; more rows belong to another table
-_EMAIL_ADDRESS = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
-_NUMBER = re.compile(r"[+-]?[\d.,\s]*\d[\d.,\s]*")
+_MAX_TITLE_ROWS = 20  # the most titles above a header; more rows belong to another table
+_EMAIL_ADDRESS_PATTERN = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
+_NUMBER_PATTERN = re.compile(r"[+-]?[\d.,\s]*\d[\d.,\s]*")
 
 
 def count_title_rows(rows: Sequence[Sequence[str]]) -> int:
@@ -133,19 +137,19 @@ def count_title_rows(rows: Sequence[Sequence[str]]) -> int:
 
     Return 0 if a title or the row below the titles looks like a subscriber.
     """
-    titles = list(takewhile(lambda cells: count_filled(cells) < 2, rows[:_MAX_TITLES]))
-    header = rows[len(titles)] if len(titles) < len(rows) else []
-    return 0 if not header or looks_like_row(header) or any(map(looks_like_row, titles)) else len(titles)
+    title_rows = list(takewhile(lambda cells: count_filled_cells(cells) < 2, rows[:_MAX_TITLE_ROWS]))
+    header = rows[len(title_rows)] if len(title_rows) < len(rows) else []
+    return 0 if not header or looks_like_row(header) or any(map(looks_like_row, title_rows)) else len(title_rows)
 
 
 def looks_like_row(cells: Sequence[str]) -> bool:
     """Return whether a row has an address or only numbers, which are not names of columns."""
-    return any(_EMAIL_ADDRESS.fullmatch(cell.strip()) for cell in cells) or all(
-        _NUMBER.fullmatch(cell) for cell in cells
+    return any(_EMAIL_ADDRESS_PATTERN.fullmatch(cell.strip()) for cell in cells) or all(
+        _NUMBER_PATTERN.fullmatch(cell) for cell in cells
     )
 
 
-def count_filled(cells: Sequence[str]) -> int:
+def count_filled_cells(cells: Sequence[str]) -> int:
     """Return the number of cells with more than white space."""
     return sum(1 for cell in cells if cell.strip())
 
@@ -154,13 +158,13 @@ def name_columns(names: Sequence[str]) -> tuple[str, ...]:
     """Return the names, trimmed and unique. An empty name is replaced by `column N` (from 1), and a second `Email` by
     `Email (2)`."""
     trimmed_names = [name.strip() or f"column {column_number}" for column_number, name in enumerate(names, start=1)]
-    trimmed_set, unique_names = set(trimmed_names), []
+    trimmed_name_set, unique_names = set(trimmed_names), []
     used_names: set[str] = set()
     for name in trimmed_names:
-        candidate, count = name, 1
-        while candidate in used_names or (count > 1 and candidate in trimmed_set):
-            count += 1
-            candidate = f"{name} ({count})"
-        used_names.add(candidate)
-        unique_names.append(candidate)
+        unique_name, suffix_number = name, 1
+        while unique_name in used_names or (suffix_number > 1 and unique_name in trimmed_name_set):
+            suffix_number += 1
+            unique_name = f"{name} ({suffix_number})"
+        used_names.add(unique_name)
+        unique_names.append(unique_name)
     return tuple(unique_names)

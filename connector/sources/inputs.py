@@ -33,7 +33,7 @@ from connector.stores import StoreError, is_url, open_object, parse_store_url, r
 STANDARD_INPUT = "-"
 
 _HEAD_BYTES = 1 << 16  # enough to recognise the format
-_COPIED_BYTES = 1 << 20  # bytes that are read and written at a time for a temporary copy
+_COPY_BLOCK_BYTES = 1 << 20  # bytes that are read and written at a time for a temporary copy
 _MAX_SHARE_OF_FREE_SPACE = 0.9  # leaves free space in the folder for other programs
 
 _GZIP_BEGINNING, _ZSTD_BEGINNING = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -82,7 +82,7 @@ class Input(CloseableResource):
 
     def refuse_changed_file(self) -> None:
         """Raise SourceError if the file or the object has changed since it was opened."""
-        state = None if self.origin is None else _read_state(self.origin)
+        state = None if self.origin is None else _read_origin_state(self.origin)
         if state is None or self.state is None or state == self.state:
             return
         (old_size, _), (size, _) = self.state, state
@@ -99,7 +99,7 @@ class Input(CloseableResource):
             self.origin.close()
 
 
-def _read_state(origin: BinaryIO | str) -> tuple[int, object] | None:
+def _read_origin_state(origin: BinaryIO | str) -> tuple[int, object] | None:
     """Return the `Input.state` of an open file, or of the object with this URL. Return None if the object no longer
     exists. Raises SourceError."""
     if not isinstance(origin, str):
@@ -148,11 +148,11 @@ def _open_packed(location: str) -> Input:
     """Open a file, or copy a pipe or an object. An object is copied because it may change while it is read."""
     if is_url(location):
         url = parse_store_url(location)
-        state = _read_state(url)
+        state = _read_origin_state(url)
         try:
             with open_object(url) as stored_object:
-                copy = _copy_to_temporary_file(stored_object.read_pieces(_COPIED_BYTES), url)
-                return Input(location, location, copy, url, state)
+                copy_file = _copy_to_temporary_file(stored_object.read_pieces(_COPY_BLOCK_BYTES), url)
+                return Input(location, location, copy_file, url, state)
         except FileNotFoundError:
             raise SourceError(f"{url}: there is no such object; check the URL") from None
         except StoreError as error:
@@ -172,16 +172,16 @@ def _open_packed(location: str) -> Input:
             reason = "the locale has no such characters in a file's name; set LC_ALL=C.UTF-8"
         raise SourceError(f"{source_name}: cannot be opened: {reason}") from None
     if location == STANDARD_INPUT or not Path(location).is_file():
-        with file as pipe:
+        with file as pipe_file:
             return Input(
                 source_name,
                 source_name,
-                _copy_to_temporary_file(iter(lambda: pipe.read(_COPIED_BYTES), b""), source_name),
+                _copy_to_temporary_file(iter(lambda: pipe_file.read(_COPY_BLOCK_BYTES), b""), source_name),
             )
     origin = os.fdopen(
         os.dup(file.fileno()), "rb"
     )  # a second descriptor, because pyarrow closes a file after unpacking
-    return Input(source_name, source_name, file, origin, _read_state(file))
+    return Input(source_name, source_name, file, origin, _read_origin_state(file))
 
 
 def _unpack_input(packed_input: Input, member_name: str | None) -> Input:
@@ -211,14 +211,16 @@ def _unpack_input(packed_input: Input, member_name: str | None) -> Input:
     )
 
 
-def _read_pieces(open_stream: Callable[[], Callable[[int], bytes]], name: str, packed_bytes: int) -> Iterator[bytes]:
+def _read_pieces(
+    open_stream: Callable[[], Callable[[int], bytes]], name: str, packed_byte_count: int
+) -> Iterator[bytes]:
     """Yield the unpacked bytes. Raises SourceError if the file is damaged, or unpacks to too many bytes."""
-    unpacked_bytes = 0
+    unpacked_byte_count = 0
     try:
         read_bytes = open_stream()
-        while piece := read_bytes(_COPIED_BYTES):
-            unpacked_bytes += len(piece)
-            if unpacked_bytes > max(_ALWAYS_ALLOWED_BYTES, _MAX_UNPACKING_FACTOR * packed_bytes):
+        while piece := read_bytes(_COPY_BLOCK_BYTES):
+            unpacked_byte_count += len(piece)
+            if unpacked_byte_count > max(_ALWAYS_ALLOWED_BYTES, _MAX_UNPACKING_FACTOR * packed_byte_count):
                 raise SourceError(
                     f"{name}: unpacks to more than {_MAX_UNPACKING_FACTOR} times its size, which is not usual for a "
                     "list of subscribers; if the file is a list, unpack it first"
@@ -249,8 +251,8 @@ def _choose_member(packed_input: Input, requested_name: str | None) -> zipfile.Z
     data_members = []
     for member in members:
         path = PurePosixPath(member.filename)
-        is_data = path.parts[:1] != ("__MACOSX",) and not path.name.startswith(".")
-        if is_data and not member.is_dir() and not stat.S_ISLNK(member.external_attr >> 16):
+        is_data_file = path.parts[:1] != ("__MACOSX",) and not path.name.startswith(".")
+        if is_data_file and not member.is_dir() and not stat.S_ISLNK(member.external_attr >> 16):
             data_members.append(member)
     matching_members = [member for member in data_members if requested_name in (None, member.filename)]
     matching_members = matching_members or [
@@ -261,7 +263,7 @@ def _choose_member(packed_input: Input, requested_name: str | None) -> zipfile.Z
     if not data_members:
         raise SourceError(f"{packed_input.name}: the ZIP archive holds no file")
     names = [member.filename for member in data_members]
-    more_message = f" and {len(names) - _MAX_SHOWN_NAMES} more" if len(names) > _MAX_SHOWN_NAMES else ""
+    further_names_message = f" and {len(names) - _MAX_SHOWN_NAMES} more" if len(names) > _MAX_SHOWN_NAMES else ""
     match_message = (
         ""
         if requested_name is None
@@ -269,7 +271,7 @@ def _choose_member(packed_input: Input, requested_name: str | None) -> zipfile.Z
     )
     raise SourceError(
         f"{packed_input.name}: the ZIP archive holds "
-        f"{', '.join(names[:_MAX_SHOWN_NAMES])}{more_message}{match_message}; name the one to read: "
+        f"{', '.join(names[:_MAX_SHOWN_NAMES])}{further_names_message}{match_message}; name the one to read: "
         f"{packed_input.name}#{names[0]}"
     )
 
@@ -279,20 +281,20 @@ def _copy_to_temporary_file(pieces: Iterable[bytes], name: str) -> BinaryIO:
     the copy."""
     with ExitStack() as open_files:
         try:
-            copy: BinaryIO = open_files.enter_context(tempfile.TemporaryFile())
+            copy_file: BinaryIO = open_files.enter_context(tempfile.TemporaryFile())
             max_bytes = int(_MAX_SHARE_OF_FREE_SPACE * shutil.disk_usage(tempfile.gettempdir()).free)
             for piece in pieces:
-                if copy.tell() + len(piece) > max_bytes:
+                if copy_file.tell() + len(piece) > max_bytes:
                     raise SourceError(
                         f"{name}: must be copied to be read, and has more than {max_bytes >> 20:,} MiB, for which "
                         f"{tempfile.gettempdir()} has no room. Write it to a file and read that file, or set TMPDIR to "
                         "another folder"
                     )
-                copy.write(piece)
-            copy.flush()
+                copy_file.write(piece)
+            copy_file.flush()
         except StoreError:
             raise
         except OSError as error:
             raise SourceError(describe_no_room(f"{name}: must be copied to be read, and the copy", error)) from None
         open_files.pop_all()
-        return copy
+        return copy_file

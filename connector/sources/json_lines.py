@@ -84,14 +84,14 @@ class JsonLinesSource(CloseableResource):
     def _read_lines(self) -> Iterator[list[tuple[int, bytes]]]:
         """Yield lists of filled lines with their numbers (from 1). A list has about four megabytes."""
         self._stream.rewind()
-        first_number, incomplete_line, is_ended = 1, b"", False
-        while not is_ended:
+        first_line_number, incomplete_line, is_at_end = 1, b"", False
+        while not is_at_end:
             block = self._stream.read(_READ_BYTES)
-            is_ended = not block
-            *lines, incomplete_line = [incomplete_line, b""] if is_ended else (incomplete_line + block).split(b"\n")
-            numbered_lines = list(enumerate(lines, first_number))
-            first_number += len(lines)
-            for line_number, text in [*numbered_lines, (first_number, incomplete_line)]:
+            is_at_end = not block
+            *lines, incomplete_line = [incomplete_line, b""] if is_at_end else (incomplete_line + block).split(b"\n")
+            numbered_lines = list(enumerate(lines, first_line_number))
+            first_line_number += len(lines)
+            for line_number, text in [*numbered_lines, (first_line_number, incomplete_line)]:
                 if len(text) > _MAX_LINE_BYTES:
                     raise ContentError(
                         f"{self.name}: line {line_number} is longer than {_MAX_LINE_BYTES >> 20} MiB, which is not a "
@@ -145,17 +145,17 @@ class JsonLinesSource(CloseableResource):
         return None
 
 
-def load_object(text: bytes) -> dict[str, object]:
+def load_object(text_bytes: bytes) -> dict[str, object]:
     """Return the object of a line of JSON. Raises ValueError if the line is not an object.
 
     NaN, which pandas writes, is read as null, and Infinity as a number.
     """
     try:
-        value = orjson.loads(text)
+        value = orjson.loads(text_bytes)
     except orjson.JSONDecodeError as error:
         problem_text = f"is not JSON: {str(error).partition(': line')[0]}"
         try:
-            value = json.loads(text, parse_constant=lambda name: None if name == "NaN" else float(name))
+            value = json.loads(text_bytes, parse_constant=lambda name: None if name == "NaN" else float(name))
         except (ValueError, RecursionError):
             raise ValueError(problem_text) from None
     if not isinstance(value, dict):
@@ -163,8 +163,8 @@ def load_object(text: bytes) -> dict[str, object]:
     return value
 
 
-def read_row(parsed_object: Mapping[str, object], text: bytes) -> dict[str, object]:
-    """Return the values of an object by their paths (`address.city`). `text` is the line of the object.
+def read_row(parsed_object: Mapping[str, object], text_bytes: bytes) -> dict[str, object]:
+    """Return the values of an object by their paths (`address.city`). `text_bytes` is the line of the object.
 
     A number that a float cannot represent exactly is a Decimal. Raises ValueError for a repeated path, and for a path
     that is too deep.
@@ -172,7 +172,7 @@ def read_row(parsed_object: Mapping[str, object], text: bytes) -> dict[str, obje
     row = _flatten_object(parsed_object)
     inexact_keys = [key for key, value in row.items() if type(value) is float and abs(value) >= _FIRST_INEXACT_NUMBER]
     if inexact_keys:
-        exact_row = _flatten_object(json.loads(text, parse_float=Decimal))
+        exact_row = _flatten_object(json.loads(text_bytes, parse_float=Decimal))
         row |= {key: exact_row[key] for key in inexact_keys}
     return row
 
@@ -181,13 +181,13 @@ _KEY_END = re.compile(rb'"\s*:')
 """The end of a key. A text may contain the same characters, so a line has at least as many matches as keys."""
 
 
-def find_repeated_keys(text: bytes, parsed_object: Mapping[str, object]) -> list[str]:
-    """Return the keys that any object in the line `text` has more than once. `parsed_object` is the result of
+def find_repeated_keys(text_bytes: bytes, parsed_object: Mapping[str, object]) -> list[str]:
+    """Return the keys that any object in the line `text_bytes` has more than once. `parsed_object` is the result of
     `load_object`.
 
     JSON parsers silently drop one of the values. Keys are counted first, because collecting all pairs would take five
     times as long."""
-    if text.count(b":") == len(parsed_object) or len(_KEY_END.findall(text)) == _count_keys(parsed_object):
+    if text_bytes.count(b":") == len(parsed_object) or len(_KEY_END.findall(text_bytes)) == _count_keys(parsed_object):
         return []
     repeated_keys: list[str] = []
 
@@ -198,7 +198,7 @@ def find_repeated_keys(text: bytes, parsed_object: Mapping[str, object]) -> list
         return new_object
 
     with suppress(ValueError, RecursionError):
-        json.loads(text, object_pairs_hook=build_object)
+        json.loads(text_bytes, object_pairs_hook=build_object)
     return repeated_keys
 
 

@@ -23,7 +23,7 @@ from connector.rows import Chunk, CloseableResource, Source
 from connector.sources.cell_text import CHUNK_ROWS, UnreadableValue, build_row_chunk
 from connector.sources.cursor import (
     CURSOR,
-    MYSQL,
+    MYSQL_DATABASES,
     ColumnType,
     CursorBound,
     CursorKind,
@@ -37,10 +37,10 @@ from connector.sources.cursor import (
 from connector.sources.cursor_columns import (
     OFFSET_FUNCTION,
     build_check_sql,
+    can_compare_texts,
     choose_lowest_bound,
-    compares_texts,
     convert_bound,
-    convert_quarters,
+    convert_quarter_hours,
     convert_session_time,
     explain_type,
     format_example,
@@ -75,7 +75,7 @@ class QuerySource(CloseableResource):
         cursor_watch: CursorWatch | None = None,
     ) -> None:
         self.name = format_url(url)
-        is_in_utc = cursor_watch is not None and cursor_watch.is_moment
+        is_in_utc = cursor_watch is not None and cursor_watch.is_zoned
         self._url, self._engine, self._watch = url, _build_engine(url, is_in_utc=is_in_utc), cursor_watch
         self._statement = statement
         self._connection: sa.Connection | None = None
@@ -219,28 +219,30 @@ class IncrementalSource(CloseableResource):
         try:
             with self._open_query() as empty_source:
                 self.name, self.columns = empty_source.name, empty_source.columns
-                self._refuse_column(column)
+                self._refuse_missing_column(column)
                 self._type = empty_source.find_type(column)
         except SourceError as error:
             is_type_error = any(text in str(error) for text in _TYPE_ERROR_TEXTS)
             raise SourceError(f"{error}{_CAST_ADVICE if is_type_error else ''}") from None
         if reason := explain_type(column, kind, self._type, self._database, is_table=query is None):
             raise ConfigurationError(f"{self.name}: {reason}")
-        is_moment = self._type is ColumnType.MOMENT and kind is CursorKind.TIMESTAMP
-        self.watch = CursorWatch(column, kind, is_moment=is_moment)
+        is_zoned = self._type is ColumnType.ZONED_TIMESTAMP and kind is CursorKind.TIMESTAMP
+        self.watch = CursorWatch(column, kind, is_zoned=is_zoned)
         self._offset = self._check_cursor_values()
 
-    def set_start(self, value: CursorValue, *, now: datetime | None = None, latest: CursorValue | None = None) -> None:
-        """Set the cursor value from which rows are read. The watch uses `now` and `latest` to recognise values in the
-        future."""
+    def set_start(
+        self, value: CursorValue, *, now: datetime | None = None, latest_allowed_value: CursorValue | None = None
+    ) -> None:
+        """Set the cursor value from which rows are read. The watch uses `now` and `latest_allowed_value` to recognise
+        values in the future."""
         self._bound = convert_bound(value, self._database, self._type, self._offset)
-        self.watch = replace(self.watch, now=now, latest=latest)
+        self.watch = replace(self.watch, now=now, latest=latest_allowed_value)
 
-    def convert_saved(self, value: CursorValue) -> CursorValue:
+    def convert_saved_value(self, value: CursorValue) -> CursorValue:
         """Return a saved cursor. If the cursor is a TIMESTAMP of MySQL without a zone, return the earliest moment that
         it can mean. An earlier version of the connector saved such cursors in the zone of a session, which is
         unknown."""
-        is_session_time = self._database in MYSQL and self.watch.is_moment
+        is_session_time = self._database in MYSQL_DATABASES and self.watch.is_zoned
         if is_session_time and isinstance(value, datetime) and value.tzinfo is None:
             return convert_session_time(value)
         return value
@@ -282,7 +284,7 @@ class IncrementalSource(CloseableResource):
             self._url, query=self._query, table=self._table, cursor_bound=cursor_bound, cursor_watch=cursor_watch
         )
 
-    def _refuse_column(self, column: str) -> None:
+    def _refuse_missing_column(self, column: str) -> None:
         if f"{column} (2)" in self.columns:  # `name_columns` gives this name to a second column
             raise ConfigurationError(f"{self.name}: more than one column is named {column}: rename the other columns")
         if column not in self.columns:
@@ -296,7 +298,7 @@ class IncrementalSource(CloseableResource):
     def _check_cursor_values(self) -> timedelta:
         """Raise ConfigurationError if some values cannot be compared, because the comparison would leave out their
         rows. Return the smallest offset from UTC among texts with a time zone."""
-        if not compares_texts(self._database):  # `explain_type` has checked the type of the column
+        if not can_compare_texts(self._database):  # `explain_type` has checked the type of the column
             return timedelta()
         column, kind = self.watch.column, self.watch.kind
         if self._query is None:
@@ -314,13 +316,13 @@ class IncrementalSource(CloseableResource):
             CursorBound(column, kind, choose_lowest_bound(self._database)) if self._query is not None else None
         )
         (row,) = self._fetch_rows(build_query(check_sql, lowest_bound, self._database))
-        value_count, example, quarters = tuple(row)
+        value_count, example, quarter_hours = tuple(row)
         if value_count:
             self._refuse_incomparable_values(int(value_count), example)
-        return convert_quarters(quarters)
+        return convert_quarter_hours(quarter_hours)
 
     def _quote_name(self, name: str) -> str:
-        quote_character = "`" if self._database in MYSQL else '"'
+        quote_character = "`" if self._database in MYSQL_DATABASES else '"'
         return f"{quote_character}{name.replace(quote_character, quote_character * 2)}{quote_character}"
 
     def _quote_table(self) -> str:
@@ -334,12 +336,13 @@ class IncrementalSource(CloseableResource):
         except (sa.exc.SQLAlchemyError, UnicodeError) as error:
             raise SourceError(f"{self.name}: {explain(error, url)}") from None
 
-    def _refuse_incomparable_values(self, value_count: int, example: object, row: str = "") -> NoReturn:
+    def _refuse_incomparable_values(self, value_count: int, example: object, row_text: str = "") -> NoReturn:
         column, kind = self.watch.column, self.watch.kind
         kind_name = "whole number" if kind is CursorKind.INTEGER else str(kind)
         raise ConfigurationError(
             f"{self.name}: {count(value_count, 'row')} {agree(value_count, 'has', 'have')} no {kind_name} in {column} "
-            f"that can be compared with the cursor (for example {row}{format_example(example)}), so later runs would "
+            f"that can be compared with the cursor (for example {row_text}{format_example(example)}), so later runs "
+            "would "
             f"not read {agree(value_count, 'it', 'them')}. Correct {agree(value_count, 'the row', 'the rows')}, "
             "or convert the column in a query"
         )
@@ -415,15 +418,15 @@ def _prepare_psycopg(connection: Any, _: object) -> None:
     connection.rollback()
 
 
-def _build_lenient_loader(base: Any, error: type[Exception]) -> Any:
-    """Return a psycopg loader. If `base` cannot load a value, for example infinity, the loader returns the value as
-    text."""
+def _build_lenient_loader(base_loader: Any, error_class: type[Exception]) -> Any:
+    """Return a psycopg loader. If `base_loader` cannot load a value, for example infinity, the loader returns the value
+    as text."""
 
-    class LenientLoader(base):  # type: ignore[misc] # the class is chosen at run time
+    class LenientLoader(base_loader):  # type: ignore[misc] # the class is chosen at run time
         def load(self, data: Any) -> object:
             try:
                 return super().load(data)
-            except error:
+            except error_class:
                 return bytes(data).decode()
 
     return LenientLoader

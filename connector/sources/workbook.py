@@ -25,7 +25,7 @@ from connector.errors import SourceError
 from connector.rows import Chunk, CloseableResource, MalformedRow, Source
 from connector.sheet_file import name_column
 from connector.sources.cell_text import CHUNK_ROWS, build_frame, build_texts, format_record, format_value
-from connector.sources.header_row import count_filled, count_title_rows, looks_like_row, name_columns
+from connector.sources.header_row import count_filled_cells, count_title_rows, looks_like_row, name_columns
 from connector.sources.inputs import Input
 from connector.texts import agree, count
 
@@ -43,15 +43,15 @@ _SHARED_STRINGS_PART = "xl/sharedStrings.xml"
 
 _READ_ERRORS = (OSError, KeyError, RuntimeError, ElementTree.ParseError, zipfile.BadZipFile, zlib.error)
 
-_XLSX_TAG = re.compile(
+_XLSX_TAG_PATTERN = re.compile(
     rb"<(?:\w+:)?(row|c)(?=[\s/>])([^>]*)>"
     rb"(?P<formula><(?:\w+:)?f\b(?:[^>]*/>|[^>]*>[^<]*</(?:\w+:)?f>)(?:<(?:\w+:)?v\s*>(?P<value>[^<]*)<)?)?"
 )
 _CELL_ENDS = (b"</c>", b":c>", b"</row>", b":row>")
-_XLSX_NAME = re.compile(rb"""\br=["'](?P<column>[A-Z]{0,3})(?P<row>\d+)["']""")
-_XLSX_HIDDEN = re.compile(rb"""\bhidden=["'](?:1|true)["']""")
-_XLSX_ERROR = re.compile(rb"""\bt=["']e["']""")
-_XLS_ERROR = re.compile(  # in any sheet of a BIFF8 file, an error cell, or a formula whose result is an error
+_XLSX_CELL_NAME_PATTERN = re.compile(rb"""\br=["'](?P<column>[A-Z]{0,3})(?P<row>\d+)["']""")
+_XLSX_HIDDEN_PATTERN = re.compile(rb"""\bhidden=["'](?:1|true)["']""")
+_XLSX_ERROR_PATTERN = re.compile(rb"""\bt=["']e["']""")
+_XLS_ERROR_PATTERN = re.compile(  # in any sheet of a BIFF8 file, an error cell, or a formula whose result is an error
     rb"\x05\x02\x08\x00.{6}[\x00\x07\x0f\x17\x1d\x24\x2a]\x01|\x06\x00..[^\xff].{5}\x02.[\x00\x07\x0f\x17\x1d\x24\x2a].{3}\xff\xff",
     re.DOTALL,
 )
@@ -80,7 +80,9 @@ class WorkbookSource(CloseableResource):
         if not first_rows:
             raise SourceError(f"{location}: is empty; its first row must name the columns")
         title_row_count, rows = 0, [[format_value(_format_duration(cell)) for cell in cells] for _, cells in first_rows]
-        if sum(count_filled(cells) > 1 for cells in rows) > len(rows) / 2:  # most rows have more than one filled cell
+        if (
+            sum(count_filled_cells(cells) > 1 for cells in rows) > len(rows) / 2
+        ):  # most rows have more than one filled cell
             title_row_count = count_title_rows(rows)
             if any(row_number in errors for row_number, _ in first_rows[: title_row_count + 1]):
                 title_row_count = 0
@@ -113,9 +115,9 @@ class WorkbookSource(CloseableResource):
         """See `Source`. A cell with an error (#N/A) is not text."""
         rows_below = (row for row in _read_rows(self._sheet) if row[0] > self._header)
         filled_rows = (row for row in rows_below if row[0] in self._errors or _is_filled(row))
-        messages, last_number = self._messages, (self._sheet.end or (self._header, 0))[0] + 1
+        messages, last_row_number = self._messages, (self._sheet.end or (self._header, 0))[0] + 1
         while rows := list(islice(filled_rows, CHUNK_ROWS)):
-            read_share = (rows[-1][0] - self._header) / max(last_number - self._header, 1)
+            read_share = (rows[-1][0] - self._header) / max(last_row_number - self._header, 1)
             yield replace(self._build_chunk(rows, used_columns), messages=messages, read_share=read_share)
             messages = ()
 
@@ -125,30 +127,30 @@ class WorkbookSource(CloseableResource):
 
     def _build_chunk(self, rows: Sequence[Row], used_columns: Collection[str] | None) -> Chunk:
         width = len(self.columns)
-        malformed_rows, good_rows = [], []
+        malformed_rows, valid_rows = [], []
         for row_number, cells in rows:
             if (problem := self._find_error(row_number, used_columns)) is not None:
                 fault = ("error_cell", problem)
             elif any(cell != "" for cell in [*cells[: self._span.start], *cells[self._span.stop :]]):
                 fault = ("ragged", "has a cell outside the columns that the header names")
             else:
-                good_rows.append((row_number, cells[self._span]))
+                valid_rows.append((row_number, cells[self._span]))
                 continue
             names = [f"column {column}" for column in range(1, len(cells) + 1)]
             names[self._span] = self.columns[: len(names[self._span])]
             shown_cells = format_record(names, [_format_duration(cell) for cell in cells])
             malformed_rows.append(MalformedRow(row_number, None, shown_cells, *fault))
-        columns = list(zip(*(cells for _, cells in good_rows), strict=True)) or [()] * width
-        columns += [("",) * len(good_rows)] * (width - len(columns))  # the columns of the header that have no cells
+        columns = list(zip(*(cells for _, cells in valid_rows), strict=True)) or [()] * width
+        columns += [("",) * len(valid_rows)] * (width - len(columns))  # the columns of the header that have no cells
         text_arrays = [build_texts([_format_duration(cell) for cell in cells])[0] for cells in columns]
         frame = build_frame(pa.table(text_arrays, names=list(self.columns)))
-        row_numbers = np.array([row_number for row_number, _ in good_rows], dtype=np.int64)
-        number_counts = {
+        row_numbers = np.array([row_number for row_number, _ in valid_rows], dtype=np.int64)
+        number_count_by_column = {
             name: sum(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells)
             for name, cells in zip(self.columns, columns, strict=True)
         }
-        number_cells = {name: cell_count for name, cell_count in number_counts.items() if cell_count}
-        return Chunk(frame, row_numbers, tuple(malformed_rows), self.name, number_cells=number_cells)
+        nonzero_number_counts = {name: cell_count for name, cell_count in number_count_by_column.items() if cell_count}
+        return Chunk(frame, row_numbers, tuple(malformed_rows), self.name, number_cells=nonzero_number_counts)
 
     def _find_error(self, row_number: int, used_columns: Collection[str] | None) -> str | None:
         """Return the problem of the first cell without a value in a used column of this row, or None. If `used_columns`
@@ -182,7 +184,7 @@ def open_workbook(source_input: Input, sheet: str | None) -> Source:
         workbook = python_calamine.load_workbook(file)
         chosen_sheet = _choose_sheet(workbook, sheet, name)
         file.seek(0)
-        if not is_xlsx and _XLS_ERROR.search(file.read()):
+        if not is_xlsx and _XLS_ERROR_PATTERN.search(file.read()):
             raise SourceError(  # noqa: TRY301 - not an error of the library
                 f"{name}: a cell has an error, such as #N/A. The connector cannot find the cell in an .xls file. Save "
                 "the workbook as .xlsx and run again: the connector then finds the cell"
@@ -246,11 +248,11 @@ def _find_errors(file: BinaryIO, sheet: str, name: str) -> tuple[dict[int, dict[
             if sheet_target.startswith("/")
             else posixpath.normpath(posixpath.join("xl", sheet_target))
         )
-        for tag in _find_tags(archive, sheet_path, _XLSX_TAG):
-            match = _XLSX_NAME.search(tag[2])
+        for tag in _find_tags(archive, sheet_path, _XLSX_TAG_PATTERN):
+            match = _XLSX_CELL_NAME_PATTERN.search(tag[2])
             if tag[1] == b"row":
                 row, column = int(match["row"]) if match else row + 1, 0
-                hidden_row_count += bool(_XLSX_HIDDEN.search(tag[2])) and not tag[2].endswith(b"/")
+                hidden_row_count += bool(_XLSX_HIDDEN_PATTERN.search(tag[2])) and not tag[2].endswith(b"/")
                 continue
             column += 1
             if match:
@@ -263,7 +265,7 @@ def _find_errors(file: BinaryIO, sheet: str, name: str) -> tuple[dict[int, dict[
             if not tag[2].endswith(b"/"):  # a tag without content is an empty cell with a format
                 last_row, last_column = max(last_row, row), max(last_column, column)
                 cell = _name_cell(row, column)
-                if _XLSX_ERROR.search(tag[2]):
+                if _XLSX_ERROR_PATTERN.search(tag[2]):
                     problem = f"the cell {cell} holds an error, such as #N/A; correct it in the workbook"
                     cell_errors.setdefault(row, {})[column] = problem
                 elif tag["formula"] and (tag["value"] is None or (is_uncomputed and tag["value"] in (b"", b"0"))):
@@ -324,9 +326,9 @@ def _choose_sheet(workbook: "CalamineWorkbook", sheet: str | None, name: str) ->
 def _read_rows(sheet: "CalamineSheet") -> Iterator[Row]:
     """Yield each row, also empty rows at the beginning. Add the empty columns before the first cell, which the library
     leaves out."""
-    omitted_columns = sheet.start[1] if sheet.start else 0
+    omitted_column_count = sheet.start[1] if sheet.start else 0
     for row_number, cells in enumerate(sheet.iter_rows(), start=1):
-        yield row_number, [*[""] * omitted_columns, *cells]
+        yield row_number, [*[""] * omitted_column_count, *cells]
 
 
 def _is_filled(row: Row) -> bool:

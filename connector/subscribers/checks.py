@@ -27,10 +27,10 @@ TEXT = pd.StringDtype(na_value=np.nan)
 TAGS = pd.ArrowDtype(pa.list_(pa.string()))
 
 
-def normalize_texts(cells: pa.Array, form: Literal["NFC", "NFKC"]) -> pa.Array:
+def normalize_texts(cells: pa.Array, normal_form: Literal["NFC", "NFKC"]) -> pa.Array:
     """Return the texts in a normal form of Unicode. Arrow's own `utf8_normalize` does not compose letters before
     version 26."""
-    return map_distinct(cells, partial(unicodedata.normalize, form))
+    return convert_distinct_texts(cells, partial(unicodedata.normalize, normal_form))
 
 
 def read_cells(column: pd.Series) -> pa.Array:
@@ -39,7 +39,7 @@ def read_cells(column: pd.Series) -> pa.Array:
     return cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
 
 
-def map_distinct(cells: pa.Array, convert: Callable[[str], str | None]) -> pa.Array:
+def convert_distinct_texts(cells: pa.Array, convert: Callable[[str], str | None]) -> pa.Array:
     """Return the result of `convert` for each text, and null for null. Equal texts are converted once."""
     encoded_cells = cells.dictionary_encode()
     return pa.array(map(convert, encoded_cells.dictionary.to_pylist()), pa.large_string()).take(encoded_cells.indices)
@@ -56,7 +56,7 @@ def view_octets(cells: pa.Array) -> npt.NDArray[np.uint8]:
     ]
 
 
-def has_any(cells: pa.Array, characters: bytes) -> bool:
+def contains_any_character(cells: pa.Array, characters: bytes) -> bool:
     """Return whether any text of a large_string array has one of the ASCII `characters`.
 
     This test is much faster than a regular expression, and is enough for nearly all columns.
@@ -71,19 +71,19 @@ def _build_octet_mask(characters: bytes) -> npt.NDArray[np.bool_]:
     return octet_mask
 
 
-def _accept_all(cells: pa.Array) -> pa.Array:
+def _mark_all_valid(cells: pa.Array) -> pa.Array:
     return pa.repeat(pa.scalar(True), len(cells))
 
 
-def does_not_match(cells: pa.Array, pattern: str, characters: bytes = b"") -> pa.Array:
+def mark_not_matching(cells: pa.Array, pattern: str, characters: bytes = b"") -> pa.Array:
     """Return whether each text does not match a regular expression. If `characters` is not empty, each match has one of
     these characters. Then a text without any of these characters is not searched."""
-    if characters and not has_any(cells, characters):
-        return _accept_all(cells)
+    if characters and not contains_any_character(cells, characters):
+        return _mark_all_valid(cells)
     return pc.invert(pc.match_substring_regex(cells, pattern))
 
 
-def _differs_from_all(cells: pa.Array, texts: list[str]) -> pa.Array:
+def _mark_other_texts(cells: pa.Array, texts: list[str]) -> pa.Array:
     return pc.invert(pc.is_in(cells, pa.array(texts, cells.type)))
 
 
@@ -104,11 +104,11 @@ def mark_short_texts(cells: pa.Array) -> pa.Array:
     all tags."""
     texts = pc.binary_join(cells, "") if pa.types.is_list(cells.type) else cells
     if (pc.max(pc.binary_length(texts)).as_py() or 0) <= LARGEST_TEXT_LENGTH:  # a character has at least one byte
-        return _accept_all(texts)
+        return _mark_all_valid(texts)
     return pc.less_equal(pc.utf8_length(texts), LARGEST_TEXT_LENGTH)
 
 
-def check_items(lists: pa.Array, mark_valid_texts: Callable[[pa.Array], pa.Array]) -> pa.Array:
+def mark_valid_lists(lists: pa.Array, mark_valid_texts: Callable[[pa.Array], pa.Array]) -> pa.Array:
     """Return whether all tags of each list pass the check `mark_valid_texts`."""
     failed_indices = pc.list_parent_indices(lists).filter(
         pc.invert(mark_valid_texts(lists.flatten().cast(pa.large_string())))
@@ -145,12 +145,16 @@ _CODE_PATTERNS = (
 )  # fmt: skip
 _CODE_PATTERN = "|".join(f"(?:{code})" for code in _CODE_PATTERNS)
 _CODE_CHARACTERS = b"\\=%{[_|"
-_PLACEHOLDER = r"""^(b'.*'|b".*"|Array|Loading\.\.\.)$"""  # Python's bytes; an array in PHP; an unfinished Google Sheet
+_PLACEHOLDER_PATTERN = (
+    r"""^(b'.*'|b".*"|Array|Loading\.\.\.)$"""  # Python's bytes; an array in PHP; an unfinished Google Sheet
+)
 
 
 def mark_free_of_code(cells: pa.Array) -> pa.Array:
     """Return whether each text is free of code of another program, such as `M\\u00fcller` or `=PROPER(B2)`."""
-    return pc.and_(does_not_match(cells, _PLACEHOLDER), does_not_match(cells, _CODE_PATTERN, _CODE_CHARACTERS))
+    return pc.and_(
+        mark_not_matching(cells, _PLACEHOLDER_PATTERN), mark_not_matching(cells, _CODE_PATTERN, _CODE_CHARACTERS)
+    )
 
 
 ERROR_PATTERN = (
@@ -165,18 +169,22 @@ ERROR_PATTERN = (
 `####`. The mapping reads `#N/A` as a missing value. Other texts of this form, such as `#VIP!`, are not errors."""
 
 
-_LOST_LETTER = r"[\x{80}-\x{9f}\x{fffd}]"  # U+FFFD replaces an undecodable byte, and no text contains C1 controls
-_MISREAD_LETTERS = r"[ÂÃâÄÅÐÑ][\x{80}-\x{bf}\x{152}-\x{192}\x{2c6}-\x{2122}]"
+_LOST_LETTER_PATTERN = (
+    r"[\x{80}-\x{9f}\x{fffd}]"  # U+FFFD replaces an undecodable byte, and no text contains C1 controls
+)
+_MISREAD_LETTERS_PATTERN = r"[ÂÃâÄÅÐÑ][\x{80}-\x{bf}\x{152}-\x{192}\x{2c6}-\x{2122}]"
 
 
 def mark_well_decoded(cells: pa.Array) -> pa.Array:
     """Return whether each text has all its letters. `Zo\ufffd` has lost a letter. `MÃ¼ller` is UTF-8 that was read in a
     Windows encoding: in no language does `¼` follow `Ã`."""
     if pc.all(pc.string_is_ascii(cells)).as_py() is not False:
-        return _accept_all(cells)
-    suspect_texts = pc.unique(cells.filter(pc.match_substring_regex(cells, _MISREAD_LETTERS))).to_pylist()
+        return _mark_all_valid(cells)
+    suspect_texts = pc.unique(cells.filter(pc.match_substring_regex(cells, _MISREAD_LETTERS_PATTERN))).to_pylist()
     misread_texts = [text for text in suspect_texts if text and _is_misread(text)]
-    return pc.and_(pc.invert(pc.match_substring_regex(cells, _LOST_LETTER)), _differs_from_all(cells, misread_texts))
+    return pc.and_(
+        pc.invert(pc.match_substring_regex(cells, _LOST_LETTER_PATTERN)), _mark_other_texts(cells, misread_texts)
+    )
 
 
 def _is_misread(text: str) -> bool:
@@ -196,7 +204,7 @@ def mark_single_values(cells: pa.Array) -> pa.Array:
         with suppress(orjson.JSONDecodeError):
             orjson.loads(text)
             container_texts.append(text)
-    return _differs_from_all(cells, container_texts)
+    return _mark_other_texts(cells, container_texts)
 
 
 # Dates
@@ -206,42 +214,50 @@ _FIRST_YEAR = 1900  # an earlier date is the default of a program, not the birth
 YEARLESS_PATTERN = r"^--[0-9]{2}-?[0-9]{2}$"
 """The pattern of a day without a year, as address books write it: `--05-12` or `--0512` (ISO 8601:2000)."""
 
-_DATE_FORM = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+_DATE_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 _DATE_LENGTH = 10
-_THOUSANDS = np.array([1000, 100, 10, 1])
+_DIGIT_WEIGHTS = np.array([1000, 100, 10, 1])
 _DAYS_BY_MONTH = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 
 def mark_dates(cells: pa.Array) -> pa.Array:
     """Return whether each text is an existing date in the form YYYY-MM-DD."""
-    form_mask = pc.fill_null(pc.match_substring_regex(cells, _DATE_FORM), False)
-    digits = view_octets(cells.filter(form_mask)).reshape(-1, _DATE_LENGTH).astype(np.int64) - ord("0")
-    years, months, days = digits[:, :4] @ _THOUSANDS, digits[:, 5:7] @ _THOUSANDS[2:], digits[:, 8:] @ _THOUSANDS[2:]
+    date_form_mask = pc.fill_null(pc.match_substring_regex(cells, _DATE_PATTERN), False)
+    digits = view_octets(cells.filter(date_form_mask)).reshape(-1, _DATE_LENGTH).astype(np.int64) - ord("0")
+    years, months, days = (
+        digits[:, :4] @ _DIGIT_WEIGHTS,
+        digits[:, 5:7] @ _DIGIT_WEIGHTS[2:],
+        digits[:, 8:] @ _DIGIT_WEIGHTS[2:],
+    )
     leap_year_mask = (years % 4 == 0) & ((years % 100 != 0) | (years % 400 == 0))
     month_mask = (months >= 1) & (months <= 12)
     last_days = _DAYS_BY_MONTH[np.where(month_mask, months, 0)] + ((months == 2) & leap_year_mask)
-    date_mask = form_mask.to_numpy(zero_copy_only=False).copy()
+    date_mask = date_form_mask.to_numpy(zero_copy_only=False).copy()
     date_mask[date_mask] = month_mask & (days >= 1) & (days <= last_days) & (years >= 1)
     return pc.if_else(pc.is_valid(cells), pa.array(date_mask), None)
 
 
 def mark_in_lifetime(cells: pa.Array, today: date) -> pa.Array:
     """Return whether each date is between 1900 and `today`. The result for a text that is not a date is true."""
-    early_mask = pc.less(cells, f"{_FIRST_YEAR:04}")  # dates in this form can be compared as texts
-    late_mask = pc.greater(cells, today.isoformat())
-    return pc.or_(pc.invert(mark_dates(cells)), pc.invert(pc.or_(early_mask, late_mask)))
+    too_early_mask = pc.less(cells, f"{_FIRST_YEAR:04}")  # dates in this form can be compared as texts
+    future_mask = pc.greater(cells, today.isoformat())
+    return pc.or_(pc.invert(mark_dates(cells)), pc.invert(pc.or_(too_early_mask, future_mask)))
 
 
 # Email addresses
 
-_PLAIN_ADDRESS = (
+_PLAIN_ADDRESS_PATTERN = (
     r"^[A-Za-z0-9_+-]+(\.[A-Za-z0-9_+-]+)*"
     r"@([A-Za-z0-9]+(-[A-Za-z0-9]+)*\.)+[A-Za-z]{2,}$"  # two hyphens in a row may be Punycode: not plain
 )
-_PLAIN_LENGTH = 64  # the limit of RFC 5321 for the part before the @; an address of this length is within all limits
-_SPECIAL_DOMAIN = r"(?i)\.(arpa|invalid|local|localhost|onion)$"  # special-use domains, which email-validator refuses
+_MAX_PLAIN_ADDRESS_LENGTH = (
+    64  # the limit of RFC 5321 for the part before the @; an address of this length is within all limits
+)
+_SPECIAL_DOMAIN_PATTERN = (
+    r"(?i)\.(arpa|invalid|local|localhost|onion)$"  # special-use domains, which email-validator refuses
+)
 
-_DOMAIN_OTHER_THAN_TEST = re.compile(r"@(?!test$)", re.IGNORECASE)  # email-validator would accept `a@test`, too
+_DOMAIN_OTHER_THAN_TEST_PATTERN = re.compile(r"@(?!test$)", re.IGNORECASE)  # email-validator would accept `a@test`, too
 
 
 def normalise_emails(cells: pa.Array) -> pa.Array:
@@ -258,13 +274,14 @@ def mark_emails(cells: pa.Array) -> pa.Array:
     A regular expression accepts plain addresses, and email-validator checks the others.
     """
     plain_mask = pc.and_(
-        pc.match_substring_regex(cells, _PLAIN_ADDRESS), pc.less_equal(pc.binary_length(cells), _PLAIN_LENGTH)
+        pc.match_substring_regex(cells, _PLAIN_ADDRESS_PATTERN),
+        pc.less_equal(pc.binary_length(cells), _MAX_PLAIN_ADDRESS_LENGTH),
     )
-    plain_mask = pc.and_not(plain_mask, pc.match_substring_regex(cells, _SPECIAL_DOMAIN))
+    plain_mask = pc.and_not(plain_mask, pc.match_substring_regex(cells, _SPECIAL_DOMAIN_PATTERN))
     suspect_texts = [
         text
         for text in pc.unique(cells.filter(pc.invert(plain_mask))).to_pylist()
-        if text and _DOMAIN_OTHER_THAN_TEST.search(text)
+        if text and _DOMAIN_OTHER_THAN_TEST_PATTERN.search(text)
     ]
     if not suspect_texts:
         return plain_mask
@@ -283,7 +300,7 @@ def mark_emails(cells: pa.Array) -> pa.Array:
 
 # Words and zips
 
-YES_OR_NO: dict[str, bool] = {
+IS_YES_BY_WORD: dict[str, bool] = {
     **dict.fromkeys(
         (
             "true", "1", "1.0", "yes", "t", "y", "on", "x", "ja", "j", "oui", "o", "sí", "si", "sì", "s", "sim", "tak",
@@ -324,14 +341,14 @@ _ACTIVE_WORDS = (
     "alta",
 )  # fmt: skip
 
-FLAGS: dict[str, bool] = {
-    **YES_OR_NO,
+IS_ACTIVE_BY_WORD: dict[str, bool] = {
+    **IS_YES_BY_WORD,
     **dict.fromkeys(_ACTIVE_WORDS, True),
     **dict.fromkeys((*UNSUBSCRIBED_WORDS, *INACTIVE_WORDS), False),
 }
 """Words for active and inactive, in lower case."""
 
-GENDERS: dict[str, str] = {"male": "male", "female": "female"}
+GENDER_BY_WORD: dict[str, str] = {"male": "male", "female": "female"}
 
 
 def translate_cells(cells: pa.Array, value_by_text: Mapping[str, object]) -> pa.Array:
@@ -341,14 +358,14 @@ def translate_cells(cells: pa.Array, value_by_text: Mapping[str, object]) -> pa.
     return pa.array(list(value_by_text.values())).take(pc.index_in(pc.utf8_lower(cells), known_texts))
 
 
-_ZIP_FORM = r"^(0|[1-9][0-9]{0,15})(\.0+)?$"  # 10115.0: a program read the column as numbers with decimals
+_ZIP_PATTERN = r"^(0|[1-9][0-9]{0,15})(\.0+)?$"  # 10115.0: a program read the column as numbers with decimals
 _LARGEST_ZIP = 2**53 - 1  # a JSON reader that uses doubles would change a larger number
 
 
 def mark_sendable_zips(cells: pa.Array) -> pa.Array:
     """Return whether each text is a number without a leading zero: not `02134`, `SW1A 1AA` or `12345-6789`."""
-    form_mask = pc.match_substring_regex(cells, _ZIP_FORM)
-    return pc.and_(form_mask, pc.less_equal(_remove_decimals(pc.if_else(form_mask, cells, "0")), _LARGEST_ZIP))
+    zip_form_mask = pc.match_substring_regex(cells, _ZIP_PATTERN)
+    return pc.and_(zip_form_mask, pc.less_equal(_remove_decimals(pc.if_else(zip_form_mask, cells, "0")), _LARGEST_ZIP))
 
 
 def read_zips(cells: pa.Array) -> pa.Array:

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connector.subscribers.checks import (
-    FLAGS,
     INACTIVE_WORDS,
+    IS_ACTIVE_BY_WORD,
+    IS_YES_BY_WORD,
     UNSUBSCRIBED_WORDS,
-    YES_OR_NO,
     read_cells,
     translate_cells,
 )
@@ -32,27 +32,27 @@ means an opt-out, or the name of a list, is not here."""
 
 
 # Headers as `normalise_header` writes them.
-_UNSUBSCRIBED_HEADER = re.compile(
+_UNSUBSCRIBED_HEADER_PATTERN = re.compile(
     "unsub|optout|^(is|ist|esta)?(blocked|gesperrt|bloquead[oa]|bloccat[oa]|geblokkeerd|zablokowany)$|^bounced|complained|spamcomplaint|optedout|donotemail|donotmail|donotbulk|donotcontact|^(is|has)?noe?mail|blacklist|blocklist"
     "|suppress|hardbounce|abgemeldet|abmeld|abbestell|widerruf|werbesperre|keinewerbung|keinnewsletter|ausgetragen"
     "|desabonn|desinscri|dadodebaja|fechadebaja|fechabaja|desuscri|nomolestar|disiscri|descadastr|naoreceber"
     "|uitgeschreven|uitschrijf|afgemeld|wypisa|rezygnac|^baja$|werbeverbot|robinsonlist"
 )
-_NEWS_WORDS = (
+_NEWS_PATTERN = (
     "newsletter|nieuwsbrie|infolettre|boletin|bollettin|mailing|marketing|(?<!be|ge|er)werb|consent|einwilligung|zgod"
     "|consens"
 )
-_MAIL_WORDS = re.compile("mail|correo|courriel")
-_REFUSAL_WORDS = re.compile(  # these words count next to a word for news or mail: Refus newsletter
+_MAIL_PATTERN = re.compile("mail|correo|courriel")
+_REFUSAL_PATTERN = re.compile(  # these words count next to a word for news or mail: Refus newsletter
     "refus|declin|revo[ck]|withdr[ae]w|exclud|ausgeschl|abgelehnt|abgewahlt|widerspr|oppos|disabl|deaktiv|desactiv"
     "|disattiv|sperre|rifiut|rechaz|recus|geweiger|odmow|sprzeciw|^stop"
 )
 # These words count only in a header with a word for news. Next to "mail", "cancel" may have another meaning.
-_ENDING_WORDS = re.compile("cancel|gekundigt|denied|reject|resili|annul|opgezegd|stop$")
+_ENDING_PATTERN = re.compile("cancel|gekundigt|denied|reject|resili|annul|opgezegd|stop$")
 
 # Headers as `split_header` writes them.
 _MAIL_NOUNS = (
-    rf"(\w*mail\w*|correos?|courriels?|\w*({_NEWS_WORDS})\w*|reclame|publicidade?|publicite|pubblicita"
+    rf"(\w*mail\w*|correos?|courriels?|\w*({_NEWS_PATTERN})\w*|reclame|publicidade?|publicite|pubblicita"
     r"|reklam\w*|promo\w*)\b"
 )
 _MAIL_VERBS = (
@@ -60,7 +60,7 @@ _MAIL_VERBS = (
     r"|inscri\w*|enviar|recibir|suscri\w*|inviare|ricevere|contattare|iscri\w*|receber|wysyla\w*|otrzymywa\w*|zapisan\w*"
     r"|versturen|ontvangen)\b"
 )
-_NEGATED_HEADER = re.compile(
+_NEGATED_HEADER_PATTERN = re.compile(
     # These words are searched only at the beginning of a header: elsewhere, `no` may mean a number (Mail No), or "in
     # the" in Portuguese.
     rf"^no (?!of |de |du )(\w+ ){{0,2}}{_MAIL_NOUNS}"
@@ -72,8 +72,8 @@ _NEGATED_HEADER = re.compile(
     r"|\bno (enviar|contactar|recibir|suscri\w*|subscri\w*)\b"
 )
 # A header such as Newsletter ja/nein names both answers, so it is not negated.
-_YES_WORD = re.compile(r"\b(yes|ja|oui|si|sim|tak)\b")
-_SUBSCRIBED_HEADER = re.compile(
+_YES_WORD_PATTERN = re.compile(r"\b(yes|ja|oui|si|sim|tak)\b")
+_SUBSCRIBED_HEADER_PATTERN = re.compile(
     "^(accepts?|wants?|receives?|can|may|acepta|quiere|desea|accetta|vuole|aceita|quer|deseja|souhaite|accepte|mochte|will|wunscht|darf"
     "|wil|mag|chce).*(mail|correo|courriel|news|(?<!be|ge|er)werb)|^mailable$|mail(s|ing)?(allowed|erlaubt)|gdpr|dsgvo|rgpd|lgpd|"
     "newsletter|optin|optedin|consent|permission|marketing|mailing|subscribed|einwilligung|werbeerlaubnis|infolettre"
@@ -83,33 +83,35 @@ _NORMAL_ACTIVE_HEADERS = frozenset({
     *(normalise_header(header) for header in ACTIVE_HEADERS),
     "active", "aktiv", "actif", "activo", "attivo", "ativo", "actief", "aktywny",
 })  # fmt: skip
-_STATUS_WORDS = re.compile("status|statut|estado|stato$|stan$")
-_URL_OR_TOKEN = re.compile("url|link|token|hash|doubleoptin")  # unsubscribe_url
-_PHONE_CHANNEL = re.compile("sms|phone|whatsapp|call")  # accepts_sms_marketing
+_STATUS_HEADER_PATTERN = re.compile("status|statut|estado|stato$|stan$")
+_URL_OR_TOKEN_PATTERN = re.compile("url|link|token|hash|doubleoptin")  # unsubscribe_url
+_PHONE_CHANNEL_PATTERN = re.compile("sms|phone|whatsapp|call")  # accepts_sms_marketing
 
-_NO_WORDS = ("", *(word for word, is_yes in YES_OR_NO.items() if not is_yes))
+_NO_WORDS = ("", *(word for word, is_yes in IS_YES_BY_WORD.items() if not is_yes))
 
 
 def is_unsubscribed_header(column: str) -> bool:
     """Return whether the header means that the cells of this column show who has unsubscribed."""
     header = normalise_header(column)
-    if _is_unrelated(header):
+    if _is_unrelated_header(header):
         return False
-    if _UNSUBSCRIBED_HEADER.search(header):
+    if _UNSUBSCRIBED_HEADER_PATTERN.search(header):
         return True
-    is_news = re.search(_NEWS_WORDS, header) is not None
-    if (is_news or _MAIL_WORDS.search(header)) and _REFUSAL_WORDS.search(header):
+    is_news = re.search(_NEWS_PATTERN, header) is not None
+    if (is_news or _MAIL_PATTERN.search(header)) and _REFUSAL_PATTERN.search(header):
         return True
     header_words = split_header(column)
-    return (is_news and bool(_ENDING_WORDS.search(header))) or bool(
-        _NEGATED_HEADER.search(header_words) and not _YES_WORD.search(header_words)
+    return (is_news and bool(_ENDING_PATTERN.search(header))) or bool(
+        _NEGATED_HEADER_PATTERN.search(header_words) and not _YES_WORD_PATTERN.search(header_words)
     )
 
 
-def _is_unrelated(header: str) -> bool:
+def _is_unrelated_header(header: str) -> bool:
     """Return whether a header is about a URL or token, or about phones but not about emails. `Email/SMS opt-out` is
     also about emails."""
-    return bool(_URL_OR_TOKEN.search(header) or (_PHONE_CHANNEL.search(header) and "mail" not in header))
+    return bool(
+        _URL_OR_TOKEN_PATTERN.search(header) or (_PHONE_CHANNEL_PATTERN.search(header) and "mail" not in header)
+    )
 
 
 def build_consent_rule(column: str) -> ColumnRule:
@@ -127,10 +129,10 @@ def build_consent_rule(column: str) -> ColumnRule:
 def find_unread_columns(mapping: FieldMapping, columns: Sequence[str], ignored_columns: Collection[str]) -> list[str]:
     """Return the columns that are neither ignored nor read by the rules of is_active and email. If is_active is false
     for all rows, return no columns."""
-    rule = mapping.rules.get("is_active")
-    if rule is not None and rule.value == "false":
+    activity_rule = mapping.rules.get("is_active")
+    if activity_rule is not None and activity_rule.value == "false":
         return []
-    rules = (rule, mapping.rules.get("email"))
+    rules = (activity_rule, mapping.rules.get("email"))
     read_columns = {column for rule in rules if rule is not None for column in rule.columns}
     return [column for column in columns if column not in read_columns and column not in ignored_columns]
 
@@ -138,52 +140,56 @@ def find_unread_columns(mapping: FieldMapping, columns: Sequence[str], ignored_c
 def find_consent_columns(frame: pd.DataFrame, mapping: FieldMapping, ignored_columns: Collection[str]) -> list[str]:
     """Return the consent columns of a chunk's frame (texts) that the rule of is_active does not read."""
     rule = mapping.rules.get("is_active")
-    has_column = rule is not None and bool(rule.columns)
+    has_activity_column = rule is not None and bool(rule.columns)
     unread_columns = find_unread_columns(mapping, [str(column) for column in frame.columns], ignored_columns)
     return [
-        column for column in unread_columns if _shows_consent(column, frame[column], has_activity_column=has_column)
+        column
+        for column in unread_columns
+        if _is_consent_column(column, frame[column], has_activity_column=has_activity_column)
     ]
 
 
-def _shows_consent(column: str, cells: "pd.Series[str]", *, has_activity_column: bool) -> bool:
+def _is_consent_column(column: str, cells: "pd.Series[str]", *, has_activity_column: bool) -> bool:
     """Return whether a column is a consent column. `has_activity_column` is true if is_active is mapped to another
     column."""
     header = normalise_header(column)
-    if _is_unrelated(header):
+    if _is_unrelated_header(header):
         return False
     if is_unsubscribed_header(column):
         return True
     texts = pc.utf8_lower(pc.utf8_trim_whitespace(read_cells(cells)))
-    is_subscribed = _SUBSCRIBED_HEADER.search(header) is not None
+    is_subscribed_header = _SUBSCRIBED_HEADER_PATTERN.search(header) is not None
     if _contains_word(texts, UNSUBSCRIBED_WORDS):
         return True
-    if (is_subscribed or _STATUS_WORDS.search(header)) and (
-        _contains_word(texts, INACTIVE_WORDS) or _begins_with_refusal(texts)
+    if (is_subscribed_header or _STATUS_HEADER_PATTERN.search(header)) and (
+        _contains_word(texts, INACTIVE_WORDS) or _has_refusal_text(texts)
     ):
         return True
     if has_activity_column:
         return False
-    if header in _NORMAL_ACTIVE_HEADERS and _contains_word(texts, [word for word in FLAGS if not FLAGS[word]]):
+    if header in _NORMAL_ACTIVE_HEADERS and _contains_word(
+        texts, [word for word in IS_ACTIVE_BY_WORD if not IS_ACTIVE_BY_WORD[word]]
+    ):
         return True
-    if not is_subscribed:
+    if not is_subscribed_header:
         return False
     filled_texts = texts.filter(pc.fill_null(pc.not_equal(texts, ""), False))
-    if len(filled_texts) > 0 and pc.all(pc.is_in(filled_texts, pa.array(YES_OR_NO, texts.type))).as_py():
+    if len(filled_texts) > 0 and pc.all(pc.is_in(filled_texts, pa.array(IS_YES_BY_WORD, texts.type))).as_py():
         return True
     # The first word of each cell, for example "nein" of "nein, danke".
     first_words = pc.struct_field(pc.extract_regex(filled_texts, r"^(?P<word>\pL{2,})"), "word")
     return all(
-        _contains_word(first_words, [word for word in YES_OR_NO if YES_OR_NO[word] is is_yes])
+        _contains_word(first_words, [word for word in IS_YES_BY_WORD if IS_YES_BY_WORD[word] is is_yes])
         for is_yes in (True, False)
     )
 
 
-_REFUSAL_TEXT = rf"^({'|'.join(map(re.escape, UNSUBSCRIBED_WORDS))})[^\pL\pN]"
+_REFUSAL_TEXT_PATTERN = rf"^({'|'.join(map(re.escape, UNSUBSCRIBED_WORDS))})[^\pL\pN]"
 
 
-def _begins_with_refusal(words: pa.Array) -> bool:
+def _has_refusal_text(words: pa.Array) -> bool:
     """Return whether any cell begins with a refusal, such as `Opted out (by contact)` or `Unsubscribed by customer`."""
-    return bool(pc.any(pc.match_substring_regex(words, _REFUSAL_TEXT)).as_py())
+    return bool(pc.any(pc.match_substring_regex(words, _REFUSAL_TEXT_PATTERN)).as_py())
 
 
 def _contains_word(cells: pa.Array, words: Sequence[str]) -> bool:
@@ -199,7 +205,7 @@ def find_inactive_rows(frame: pd.DataFrame, columns: Collection[str]) -> tuple[M
         if is_unsubscribed_header(column):
             inactive_mask |= ~pc.is_in(texts, pa.array(_NO_WORDS, texts.type)).to_numpy(zero_copy_only=False)
         else:
-            flags = translate_cells(texts, FLAGS)
+            flags = translate_cells(texts, IS_ACTIVE_BY_WORD)
             inactive_mask |= pc.fill_null(pc.invert(flags), False).to_numpy(zero_copy_only=False)
             unclear_mask |= flags.is_null().to_numpy(zero_copy_only=False)
     return inactive_mask, unclear_mask & ~inactive_mask

@@ -16,7 +16,7 @@ LANGUAGES = ("de", "fr", "es", "it", "pt", "nl", "pl")
 """The languages of names, besides English."""
 
 # Common names that neither ISO 3166-1 nor its translations have.
-_COMMON_NAMES: dict[str, tuple[str, ...]] = {
+_COMMON_NAMES_BY_CODE: dict[str, tuple[str, ...]] = {
     "AE": ("UAE", "U.A.E.", "Emirates"),
     "AT": ("Österreich", "Oesterreich"),
     "BA": ("Bosnia", "Bosnia-Herzegovina", "Bosnien-Herzegowina"),
@@ -108,7 +108,7 @@ _COMMON_NAMES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-_NAME_IN_TWO_PARTS = re.compile(r"^([^,(/]+)(?:, ?| ?[(/] ?)([^,()/]+)\)?$")
+_NAME_IN_TWO_PARTS_PATTERN = re.compile(r"^([^,(/]+)(?:, ?| ?[(/] ?)([^,()/]+)\)?$")
 """A name in two parts: `Korea, South`, `Congo (Democratic Republic)`, `Burma/Myanmar`."""
 
 
@@ -120,37 +120,39 @@ def find_country(text: str) -> str | None:
     country = pycountry.countries.get(alpha_2=text.upper()) or pycountry.countries.get(alpha_3=text.upper())
     if country is not None:
         return str(country.alpha_2)
-    names = _list_names()
-    code = names.get(simplify_name(text))
-    if code is not None or not (parts := _NAME_IN_TWO_PARTS.match(text)):
+    code_by_name = _build_code_by_name()
+    code = code_by_name.get(simplify_name(text))
+    if code is not None or not (parts_match := _NAME_IN_TWO_PARTS_PATTERN.match(text)):
         return code
-    first_part_index, second_part = parts.groups()
-    code = names.get(simplify_name(f"{second_part} {first_part_index}"))
-    if code is None and names.get(simplify_name(first_part_index)) == names.get(simplify_name(second_part)):
-        return names.get(simplify_name(first_part_index))
+    first_part, second_part = parts_match.groups()
+    code = code_by_name.get(simplify_name(f"{second_part} {first_part}"))
+    if code is None and code_by_name.get(simplify_name(first_part)) == code_by_name.get(simplify_name(second_part)):
+        return code_by_name.get(simplify_name(first_part))
     return code
 
 
 @cache
-def _list_names() -> dict[str, str]:
+def _build_code_by_name() -> dict[str, str]:
     """Return the codes by simplified name.
 
     There are three groups of names: English names, names in other languages, and short forms (`Micronesia`). Earlier
     groups have precedence. If a name means several countries within a group, the group does not have this name.
     """
-    names: dict[str, str] = {}
+    code_by_name: dict[str, str] = {}
     for name_group in (_list_short_names(), list_foreign_names(), list_whole_names()):
         codes_by_name = defaultdict[str, set[str]](set)
         for name, code in name_group:
             codes_by_name[simplify_name(name)].add(code)
-        names |= {name: country_codes.pop() for name, country_codes in codes_by_name.items() if len(country_codes) == 1}
-    return names
+        code_by_name |= {
+            name: country_codes.pop() for name, country_codes in codes_by_name.items() if len(country_codes) == 1
+        }
+    return code_by_name
 
 
 def list_whole_names() -> Iterator[tuple[str, str]]:
-    """Yield the English names and `_COMMON_NAMES` with their codes."""
+    """Yield the English names and `_COMMON_NAMES_BY_CODE` with their codes."""
     yield from _list_official_names(lambda name: name)
-    yield from ((name, code) for code, names in _COMMON_NAMES.items() for name in names)
+    yield from ((name, code) for code, names in _COMMON_NAMES_BY_CODE.items() for name in names)
 
 
 def list_foreign_names() -> Iterator[tuple[str, str]]:
@@ -162,14 +164,14 @@ def list_foreign_names() -> Iterator[tuple[str, str]]:
 
 def _list_official_names(translate: Callable[[str], str]) -> Iterator[tuple[str, str]]:
     for country in pycountry.countries:
-        for key in ("name", "official_name", "common_name"):
-            if english_name := getattr(country, key, None):
+        for name_key in ("name", "official_name", "common_name"):
+            if english_name := getattr(country, name_key, None):
                 name = translate(english_name)
                 yield name, country.alpha_2
-                name_start, comma, name_end = name.partition(", ")
+                first_part, comma, last_part = name.partition(", ")
                 # "Korea, Republic of" gives "Republic of Korea".
                 yield (
-                    (f"{name_end} {name_start}" if comma else name),
+                    (f"{last_part} {first_part}" if comma else name),
                     country.alpha_2,
                 )
 
@@ -182,7 +184,7 @@ def _list_short_names() -> Iterator[tuple[str, str]]:
             yield short_name, country.alpha_2
 
 
-_WHOLE_WORDS = {"st": "saint", "rep": "republic", "dem": "democratic"}
+_WORD_BY_ABBREVIATION = {"st": "saint", "rep": "republic", "dem": "democratic"}
 
 
 def simplify_name(name: str) -> str:
@@ -191,5 +193,5 @@ def simplify_name(name: str) -> str:
     name = name.replace("&", " and ").replace("-", " ").replace("\u00b4", "'")
     plain_name = unicodedata.normalize("NFKD", name).casefold().replace("ł", "l")
     letters = "".join(character for character in plain_name if character.isalnum() or character.isspace())
-    words = [_WHOLE_WORDS.get(word, word) for word in letters.split() if word not in ("the", "of")]
+    words = [_WORD_BY_ABBREVIATION.get(word, word) for word in letters.split() if word not in ("the", "of")]
     return ("" if all(len(word) == 1 for word in words) else " ").join(words)

@@ -13,7 +13,7 @@ from connector.subscribers.consent import ACTIVE_HEADERS
 from connector.subscribers.rules import ColumnRule, FieldMapping, explain_missing_name, normalise_header
 
 # A comment names the programs whose exports have the headers of its line.
-HEADERS: dict[str, tuple[str, ...]] = {
+HEADERS_BY_FIELD: dict[str, tuple[str, ...]] = {
     "is_active": ACTIVE_HEADERS,
     "email": (
         "email", "Email Address",  # Mailchimp
@@ -100,7 +100,7 @@ and countries have many forms. Only `connector init`, which reads the cells, map
 
 # The sets below contain headers as `normalise_header` writes them.
 
-WHOLE_NAMES = frozenset({
+WHOLE_NAME_HEADERS = frozenset({
     "name", "fullname", "wholename", "displayname", "firstandlastname", "firstnamelastname", "lastnamefirstname",
     "personname", "contactname", "contactperson", "customername", "clientname", "subscribername",
     "recipientname", "membername", "attendeename", "nameofcontact", "yourname",
@@ -118,7 +118,7 @@ WHOLE_NAMES = frozenset({
 })  # fmt: skip
 """Headers of columns that may contain whole names."""
 
-_FIRST_NAMES_BESIDE_LAST_NAMES = frozenset({"nombre", "nome"})
+_FIRST_NAME_HEADERS_BESIDE_LAST_NAME = frozenset({"nombre", "nome"})
 """Headers of whole names that mean the first name if another column has the last name."""
 
 GOOGLE_HEADERS = frozenset({"email1value", "phone1value", "address1street", "groupmembership"})
@@ -142,7 +142,9 @@ address."""
 
 
 _FIELD_AND_RANK_BY_HEADER = {  # the field, and the rank of the header among the headers of this field (0 is the best)
-    normalise_header(header): (field, rank) for field, headers in HEADERS.items() for rank, header in enumerate(headers)
+    normalise_header(header): (field, rank)
+    for field, headers in HEADERS_BY_FIELD.items()
+    for rank, header in enumerate(headers)
 }
 
 
@@ -163,12 +165,12 @@ def guess_mapping(columns: Sequence[str]) -> FieldMapping:
     whole_name_column = None
     if "first_name" not in best_columns:
         whole_name_column = _find_header(
-            [best_columns["last_name"][1]] if "last_name" in best_columns else columns, WHOLE_NAMES
+            [best_columns["last_name"][1]] if "last_name" in best_columns else columns, WHOLE_NAME_HEADERS
         )
         first_name_column = (
             whole_name_column
             if "last_name" not in best_columns
-            else _find_header(columns, _FIRST_NAMES_BESIDE_LAST_NAMES)
+            else _find_header(columns, _FIRST_NAME_HEADERS_BESIDE_LAST_NAME)
         )
         if first_name_column is not None:
             best_columns["first_name"] = (0, first_name_column)
@@ -191,8 +193,8 @@ def build_column_rule(field: str, column: str, columns: Sequence[str]) -> Column
 
 
 _MIN_WORD_LENGTH = 4  # shorter words of headers (`via`, `cap`, `nom`) have too many other meanings
-_WORDS = re.compile(r"[^\W\d_]+")
-_CAMEL_CASE_BOUNDARY = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_WORD_PATTERN = re.compile(r"[^\W\d_]+")
+_CAMEL_CASE_BOUNDARY_PATTERN = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 def find_useful_columns(mapping: FieldMapping, unmapped_columns: Sequence[str]) -> dict[str, str]:
@@ -203,7 +205,9 @@ def find_useful_columns(mapping: FieldMapping, unmapped_columns: Sequence[str]) 
     field_by_column: dict[str, str] = {}
     for column in unmapped_columns:
         words = [
-            word for word in _WORDS.findall(_CAMEL_CASE_BOUNDARY.sub(" ", column)) if len(word) >= _MIN_WORD_LENGTH
+            word
+            for word in _WORD_PATTERN.findall(_CAMEL_CASE_BOUNDARY_PATTERN.sub(" ", column))
+            if len(word) >= _MIN_WORD_LENGTH
         ]
         texts = [column, column.rstrip("0123456789 _.-"), *words]
         fields = [
@@ -220,7 +224,7 @@ def find_useful_columns(mapping: FieldMapping, unmapped_columns: Sequence[str]) 
 
 def find_name_column(columns: Sequence[str]) -> str | None:
     """Return the first of these unmapped columns that may contain whole names by its header, or None."""
-    return _find_header(columns, WHOLE_NAMES)
+    return _find_header(columns, WHOLE_NAME_HEADERS)
 
 
 def _find_header(columns: Sequence[str], headers: frozenset[str]) -> str | None:

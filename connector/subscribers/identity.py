@@ -93,11 +93,11 @@ def _digest_texts(texts: Iterable[bytes], size: int, purpose: bytes) -> Digests:
     return join_digests(digests, size)
 
 
-def separate_digests(digests: Digests, groups: Digests) -> Digests:
+def separate_digests(digests: Digests, group_digests: Digests) -> Digests:
     """Return each digest (S16) combined with the digest of its group, so that equal digests in two groups differ."""
     size = digests.dtype.itemsize
     digest_bytes, group_bytes = (
-        np.ascontiguousarray(array).view(np.uint8).reshape(-1, size) for array in (digests, groups)
+        np.ascontiguousarray(array).view(np.uint8).reshape(-1, size) for array in (digests, group_digests)
     )
     return np.ascontiguousarray(digest_bytes ^ group_bytes).reshape(-1).view(digests.dtype)
 
@@ -165,36 +165,38 @@ class SeenIdentities:
         differ from the row that was used until then.
         """
         identities, fingerprints = identities.astype(_IDENTITY_TYPE), fingerprints.astype(_FINGERPRINT_TYPE)
-        order = np.argsort(identities, kind="stable")
-        sorted_identities, sorted_inactive_mask = identities[order], inactive_mask[order]
+        sort_order = np.argsort(identities, kind="stable")
+        sorted_identities, sorted_inactive_mask = identities[sort_order], inactive_mask[sort_order]
         first_mask = np.ones(len(sorted_identities), dtype=bool)
         first_mask[1:] = sorted_identities[1:] != sorted_identities[:-1]
         group_starts = np.flatnonzero(first_mask)
         group_indices = np.cumsum(first_mask) - 1
-        chunk = _KnownIdentities(
-            sorted_identities[first_mask], fingerprints[order[first_mask]], sorted_inactive_mask[first_mask]
+        chunk_identities = _KnownIdentities(
+            sorted_identities[first_mask], fingerprints[sort_order[first_mask]], sorted_inactive_mask[first_mask]
         )
         known_mask = np.zeros(len(group_starts), dtype=bool)
         for known_array in self._arrays:
-            known_indices, found_mask = known_array.find(chunk.identities)
+            known_indices, found_mask = known_array.find(chunk_identities.identities)
             known_mask |= found_mask
-            chunk.fingerprints[found_mask] = known_array.fingerprints[known_indices[found_mask]]
-            chunk.inactive_mask[found_mask] = known_array.inactive_mask[known_indices[found_mask]]
+            chunk_identities.fingerprints[found_mask] = known_array.fingerprints[known_indices[found_mask]]
+            chunk_identities.inactive_mask[found_mask] = known_array.inactive_mask[known_indices[found_mask]]
         repeat_mask = ~first_mask | known_mask[group_indices]
-        different_mask = repeat_mask & (fingerprints[order] != chunk.fingerprints[group_indices])
-        overruling_rows = np.flatnonzero(sorted_inactive_mask & repeat_mask & ~chunk.inactive_mask[group_indices])
+        different_mask = repeat_mask & (fingerprints[sort_order] != chunk_identities.fingerprints[group_indices])
+        overruling_rows = np.flatnonzero(
+            sorted_inactive_mask & repeat_mask & ~chunk_identities.inactive_mask[group_indices]
+        )
         overruled_groups, first_indices = np.unique(group_indices[overruling_rows], return_index=True)
         overruling_rows = overruling_rows[first_indices]  # only the first overruling row of each identity
-        chunk.fingerprints[overruled_groups], chunk.inactive_mask[overruled_groups] = (
-            fingerprints[order[overruling_rows]],
+        chunk_identities.fingerprints[overruled_groups], chunk_identities.inactive_mask[overruled_groups] = (
+            fingerprints[sort_order[overruling_rows]],
             True,
         )
         for known_array in self._arrays if len(overruled_groups) else ():
-            known_array.replace(chunk, overruled_groups)
-        self._append_identities(chunk.select(~known_mask))
+            known_array.replace(chunk_identities, overruled_groups)
+        self._append_identities(chunk_identities.select(~known_mask))
         repeat_mask[overruling_rows] = False
-        masks = np.empty((2, len(order)), dtype=bool)
-        masks[:, order] = repeat_mask, different_mask
+        masks = np.empty((2, len(sort_order)), dtype=bool)
+        masks[:, sort_order] = repeat_mask, different_mask
         return masks[0], masks[1]
 
     def _append_identities(self, known_array: "_KnownIdentities") -> None:
@@ -235,7 +237,7 @@ class _KnownIdentities:
     def merge(self, other: "_KnownIdentities") -> "_KnownIdentities":
         """Return the identities of both arrays, sorted."""
         identities = np.concatenate([self.identities, other.identities])
-        order = np.argsort(identities, kind="stable")
+        sort_order = np.argsort(identities, kind="stable")
         fingerprints = np.concatenate([self.fingerprints, other.fingerprints])
         inactive_mask = np.concatenate([self.inactive_mask, other.inactive_mask])
-        return _KnownIdentities(identities[order], fingerprints[order], inactive_mask[order])
+        return _KnownIdentities(identities[sort_order], fingerprints[sort_order], inactive_mask[sort_order])

@@ -56,12 +56,13 @@ class Suppression:
         not compared."""
         if previous_size is None or previous_size < _MIN_COMPARED_SIZE:
             return
-        shrink = 1 - self.size / previous_size
-        if shrink > 0 and shrink >= self.max_shrink:
+        shrink_share = 1 - self.size / previous_size
+        if shrink_share > 0 and shrink_share >= self.max_shrink:
             raise ConfigurationError(
-                f"the suppression list {self.name} names {count(self.size, 'subscriber')}, {shrink:.1%} fewer than in "
+                f"the suppression list {self.name} names {count(self.size, 'subscriber')}, {shrink_share:.1%} fewer "
+                "than in "
                 f"the last run ({previous_size:,}). Nothing was sent. Check whether the list is complete. If so, set "
-                f"guard.max_shrink above {shrink:.1%} for one run"
+                f"guard.max_shrink above {shrink_share:.1%} for one run"
             )
 
     def has_subscriber(self, values: Mapping[str, object]) -> bool:
@@ -73,13 +74,13 @@ class Suppression:
 
     def build_message_mask(self, subscribers: "pd.DataFrame") -> Mask:
         """Return the mask of the rows of a typed frame that are on the list."""
-        mask = np.zeros(len(subscribers), dtype=bool)
+        suppressed_mask = np.zeros(len(subscribers), dtype=bool)
         if self.field in subscribers:
             present_mask = subscribers[self.field].notna().to_numpy(dtype=bool)
-            mask[present_mask] = self.build_digest_mask(
+            suppressed_mask[present_mask] = self.build_digest_mask(
                 compute_identities(subscribers[self.field][present_mask], self.field)
             )
-        return mask
+        return suppressed_mask
 
     def build_digest_mask(self, digests: Digests) -> Mask:
         """Return the mask of the digests (S16, of the list's field) that are on the list."""
@@ -116,7 +117,7 @@ class InactiveIdentities:
 def _build_member_mask(sorted_digests: Digests, digests: Digests) -> Mask:
     """Return the mask of the `digests` that are in the array `sorted_digests`."""
     indices = np.searchsorted(sorted_digests, digests)
-    inside_mask = indices < len(sorted_digests)
+    in_range_mask = indices < len(sorted_digests)
     member_mask = np.zeros(len(digests), dtype=bool)
-    member_mask[inside_mask] = sorted_digests[indices[inside_mask]] == digests[inside_mask]
+    member_mask[in_range_mask] = sorted_digests[indices[in_range_mask]] == digests[in_range_mask]
     return member_mask

@@ -25,7 +25,13 @@ import pyarrow.compute as pc
 
 from connector.fields import FIELD_BY_NAME, FieldContent, FieldKind, find_wire_name
 from connector.outcomes import Fault
-from connector.subscribers.checks import TEXT, has_any, map_distinct, normalize_texts, read_cells
+from connector.subscribers.checks import (
+    TEXT,
+    contains_any_character,
+    convert_distinct_texts,
+    normalize_texts,
+    read_cells,
+)
 from connector.subscribers.rules import ColumnRule, FieldMapping, require_columns
 from connector.texts import GUARDED
 
@@ -88,14 +94,14 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
             FIELD_BY_NAME[name].content is FieldContent.NAME
             and (unclear_positions := reinterpreted_field_cells.get(Reinterpretation(name, _NAME_OR_NULL))) is not None
         ):
-            lone_positions = _find_lone_nulls(frame, rule.columns, unclear_positions)
+            lone_null_positions = _find_lone_null_cells(frame, rule.columns, unclear_positions)
             faults += [
-                Fault(row, name, "null", f"{find_wire_name(FIELD_BY_NAME[name])} {_UNCLEAR_MESSAGE}")
-                for row in lone_positions.tolist()
+                Fault(position, name, "null", f"{find_wire_name(FIELD_BY_NAME[name])} {_UNCLEAR_MESSAGE}")
+                for position in lone_null_positions.tolist()
             ]
         if FIELD_BY_NAME[name].kind is FieldKind.TAGS:
             tags, unreadable_positions = build_tags(cells, rule.split or DEFAULT_SPLIT)
-            if rule.split is None and rule.value is None and (undivided_positions := _find_undivided(cells)):
+            if rule.split is None and rule.value is None and (undivided_positions := _find_undivided_cells(cells)):
                 faults += [
                     Fault(position, name, "split", f"{find_wire_name(FIELD_BY_NAME[name])} {_UNDIVIDED_MESSAGE}")
                     for position in undivided_positions
@@ -109,7 +115,7 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
     return MappedChunk(pd.DataFrame(columns, index=frame.index), tuple(faults), reinterpreted_cells)
 
 
-def _find_lone_nulls(
+def _find_lone_null_cells(
     frame: pd.DataFrame, columns: Sequence[str], positions: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
     """Return the `positions` of rows that have words for missing values in `columns` and in no other column."""
@@ -118,12 +124,12 @@ def _find_lone_nulls(
     return positions[~np.logical_or.reduce(null_masks)] if null_masks else positions
 
 
-def _fill_template(frame: pd.DataFrame, text: str, *, is_trimmed: bool) -> tuple[pa.Array, dict[int, str]]:
+def _fill_template(frame: pd.DataFrame, template_text: str, *, is_trimmed: bool) -> tuple[pa.Array, dict[int, str]]:
     """Return the text of each row, and a message for each row without a text, by position from 0."""
     # Imported here, because most mappings need no Jinja.
     from connector.templates import TemplateError, compile_template
 
-    template = compile_template(text)
+    template = compile_template(template_text)
     columns = [read_cells(frame[name]) for name in template.columns]
     if is_trimmed:
         columns = [pc.utf8_trim_whitespace(column) for column in columns]
@@ -139,36 +145,38 @@ def _fill_template(frame: pd.DataFrame, text: str, *, is_trimmed: bool) -> tuple
     return pa.array(texts, pa.large_string()), problems
 
 
-_CASES = {"lower": pc.utf8_lower, "upper": pc.utf8_upper, "title": pc.utf8_title}
-_GUARDED_DIGITS = "^'('*[=+@\t\r\n-]|[0-9])"
+_CASE_FUNCTION_BY_NAME = {"lower": pc.utf8_lower, "upper": pc.utf8_upper, "title": pc.utf8_title}
+_GUARDED_DIGITS_PATTERN = "^'('*[=+@\t\r\n-]|[0-9])"
 """The pattern GUARDED, or an apostrophe before a digit. Shopify and Excel write such an apostrophe to keep the digits
 as text."""
 
-_GUARDED_EMAIL = "^'([^@]*[^'@]@.*?)'?$"
+_GUARDED_EMAIL_PATTERN = "^'([^@]*[^'@]@.*?)'?$"
 """An apostrophe before an address, or two apostrophes around an address, as Outlook writes them. In `'ann'@example.com`
 the apostrophes are part of the address."""
 
-_FORMULA_TEXT = r'^="([^"]*)"$'
+_FORMULA_TEXT_PATTERN = r'^="([^"]*)"$'
 """A formula that makes Excel keep digits as text: `="0151"`."""
 
-_QUOTED_TEXT = r'^=?"([^"]*)"$'
-"""The pattern _FORMULA_TEXT, or a text in quotes: `\"\"\"Ann\"\"\"` in a CSV file."""
+_QUOTED_TEXT_PATTERN = r'^=?"([^"]*)"$'
+"""The pattern _FORMULA_TEXT_PATTERN, or a text in quotes: `\"\"\"Ann\"\"\"` in a CSV file."""
 
 _LABEL_PATTERNS = {"phone": r"^(?:p|tel|Tel|TEL): *", "address_zip": r"^z:"}
 """The letters that Facebook writes before a phone number (`p:`) and a zip code (`z:`), and the `tel:` of links."""
 
-_MIDNIGHT = r"^([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]00:00(?::00(?:\.0+)?)?(?:Z|\+00:?00)?$"
+_MIDNIGHT_PATTERN = r"^([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]00:00(?::00(?:\.0+)?)?(?:Z|\+00:?00)?$"
 
-_INVISIBLE = "\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff"
+_INVISIBLE_CHARACTERS = "\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff"
 """Soft hyphens, spaces without width, direction marks and byte order marks, for a regular expression. Texts that were
 copied from a web page or an address book may have such characters."""
 
-_SPACE_OR_INVISIBLE = rf"[\s\pZ{_INVISIBLE}\x{{200c}}\x{{200d}}]"
-_INVISIBLE_ENDS = rf"^{_SPACE_OR_INVISIBLE}+|(\pM[\x{{200c}}\x{{200d}}])?{_SPACE_OR_INVISIBLE}*$"
+_SPACE_OR_INVISIBLE_PATTERN = rf"[\s\pZ{_INVISIBLE_CHARACTERS}\x{{200c}}\x{{200d}}]"
+_INVISIBLE_ENDS_PATTERN = (
+    rf"^{_SPACE_OR_INVISIBLE_PATTERN}+|(\pM[\x{{200c}}\x{{200d}}])?{_SPACE_OR_INVISIBLE_PATTERN}*$"
+)
 """White space and invisible characters at both ends. A joiner after a mark stays: in Malayalam, a name may end with a
 virama and a joiner, which form one letter with the letter before."""
 
-_ANY_INVISIBLE = rf"[{_INVISIBLE}\x{{200c}}\x{{200d}}]"
+_ANY_INVISIBLE_PATTERN = rf"[{_INVISIBLE_CHARACTERS}\x{{200c}}\x{{200d}}]"
 
 
 def _holds_code_values(kind: FieldKind) -> bool:
@@ -198,10 +206,10 @@ _UNCLEAR_MESSAGE = (
 """The text None may be a person's name. If another column of the row has a word of `_NULL_TEXTS`, None means a missing
 value."""
 
-_HTML_CODE = r"""&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);|\\['"]"""
+_HTML_CODE_PATTERN = r"""&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);|\\['"]"""
 """An HTML entity such as `&amp;`, or a quote with the backslash that PHP and MySQL put before it (`O\\'Brien`)."""
 
-_HTML_CODES = re.compile(_HTML_CODE)
+_HTML_CODE_REGEX = re.compile(_HTML_CODE_PATTERN)
 
 
 def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> tuple[pa.Array, ReinterpretedCells]:
@@ -215,38 +223,44 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
         )
         reinterpreted_cells |= {Reinterpretation(name, ""): decoded_positions} if len(decoded_positions) else {}
     if rule.is_trimmed:
-        cells = _trim_cells(cells, is_code=_holds_code_values(kind) or content.is_digits)
+        cells = _trim_cells(cells, has_codes=_holds_code_values(kind) or content.is_digits)
     if pc.any(pc.starts_with(cells, "'")).as_py():
         guarded_pattern = (
-            _GUARDED_DIGITS if content.is_digits else _GUARDED_EMAIL if kind is FieldKind.EMAIL else GUARDED
+            _GUARDED_DIGITS_PATTERN
+            if content.is_digits
+            else _GUARDED_EMAIL_PATTERN
+            if kind is FieldKind.EMAIL
+            else GUARDED
         )
         cells = pc.replace_substring_regex(cells, guarded_pattern, r"\1")
-    if has_any(cells, b'"'):
-        quoted_pattern = _FORMULA_TEXT if content is FieldContent.FREE or kind is FieldKind.TAGS else _QUOTED_TEXT
+    if contains_any_character(cells, b'"'):
+        quoted_pattern = (
+            _FORMULA_TEXT_PATTERN if content is FieldContent.FREE or kind is FieldKind.TAGS else _QUOTED_TEXT_PATTERN
+        )
         cells = pc.replace_substring_regex(cells, quoted_pattern, r"\1")
-    if name == "phone" and has_any(cells, b".,"):
+    if name == "phone" and contains_any_character(cells, b".,"):
         cells = pc.replace_substring_regex(cells, r"^([+-]?[0-9]{5,})[.,]0+$", r"\1")
-    if name in _LABEL_PATTERNS and has_any(cells, b":"):
+    if name in _LABEL_PATTERNS and contains_any_character(cells, b":"):
         cells = pc.replace_substring_regex(cells, _LABEL_PATTERNS[name], "")
     if rule.case is not None:  # NFC, because Arrow does not change the case of a letter with a separate accent
-        cells = _CASES[rule.case](normalize_texts(cells, "NFC"))
-    translated_mask: pa.Array | None = None
+        cells = _CASE_FUNCTION_BY_NAME[rule.case](normalize_texts(cells, "NFC"))
+    replaced_mask: pa.Array | None = None
     if rule.values:
         pairs = [
             (key.strip(), replacement.strip()) if rule.is_trimmed else (key, replacement)
             for key, replacement in rule.values.items()
         ]
-        keys, replacements = (pa.array(texts, pa.large_string()) for texts in zip(*pairs, strict=True))
-        indices = pc.index_in(pc.fill_null(cells, ""), keys)  # a missing cell counts as empty
-        translated_mask = indices.is_valid()
+        replaced_texts, replacements = (pa.array(texts, pa.large_string()) for texts in zip(*pairs, strict=True))
+        indices = pc.index_in(pc.fill_null(cells, ""), replaced_texts)  # a missing cell counts as empty
+        replaced_mask = indices.is_valid()
         cells = pc.coalesce(replacements.take(indices), cells)
     if rule.format:
         cells = _parse_dates(cells, rule.format, today)
     if is_from_source:
         known_null_texts = (*_NULL_TEXTS, *_ZERO_DATES) if kind is FieldKind.DATE else _NULL_TEXTS
         null_mask = pc.is_in(cells, pa.array(known_null_texts, cells.type))
-        if translated_mask is not None:
-            null_mask = pc.and_not(null_mask, translated_mask)
+        if replaced_mask is not None:
+            null_mask = pc.and_not(null_mask, replaced_mask)
         null_positions = np.flatnonzero(null_mask.to_numpy(zero_copy_only=False))
         if len(null_positions):
             null_texts = cells.take(pa.array(null_positions)).to_numpy(zero_copy_only=False)
@@ -257,7 +271,7 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
             cells = pc.if_else(null_mask, pa.scalar(None, cells.type), cells)
     cells = pc.if_else(pc.equal(cells, ""), pa.scalar(None, pa.large_string()), cells)
     if kind is FieldKind.DATE:  # a column of timestamps has each birthday at midnight
-        cells = pc.replace_substring_regex(cells, _MIDNIGHT, r"\1")
+        cells = pc.replace_substring_regex(cells, _MIDNIGHT_PATTERN, r"\1")
     if rule.default is not None:
         cells = pc.fill_null(cells, rule.default.strip() if rule.is_trimmed else rule.default)
     return cells, reinterpreted_cells
@@ -266,16 +280,16 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
 def _decode_html(cells: pa.Array, excluded_pattern: str | None) -> tuple[pa.Array, npt.NDArray[np.int64]]:
     """Decode the HTML codes of the texts (`M&uuml;ller`, `O&#39;Brien`). Texts that match the regular expression
     `excluded_pattern` are not changed. Also return the positions of the changed texts."""
-    if not has_any(cells, b"&\\"):
+    if not contains_any_character(cells, b"&\\"):
         return cells, np.empty(0, dtype=np.int64)
-    code_mask = pc.fill_null(pc.match_substring_regex(cells, _HTML_CODE), False)
+    html_code_mask = pc.fill_null(pc.match_substring_regex(cells, _HTML_CODE_PATTERN), False)
     if excluded_pattern is not None:
-        code_mask = pc.and_not(code_mask, pc.match_substring_regex(cells, excluded_pattern))
-    if not pc.any(code_mask).as_py():
+        html_code_mask = pc.and_not(html_code_mask, pc.match_substring_regex(cells, excluded_pattern))
+    if not pc.any(html_code_mask).as_py():
         return cells, np.empty(0, dtype=np.int64)
     texts = cells.to_pylist()
     changed_positions = []
-    for position in pc.indices_nonzero(code_mask).to_pylist():
+    for position in pc.indices_nonzero(html_code_mask).to_pylist():
         if (decoded_text := _decode_text(texts[position])) != texts[position]:
             texts[position] = decoded_text
             changed_positions.append(position)
@@ -284,61 +298,61 @@ def _decode_html(cells: pa.Array, excluded_pattern: str | None) -> tuple[pa.Arra
 
 def _decode_text(text: str) -> str:
     """Return a text with decoded HTML codes. Codes may be encoded twice (`&amp;#39;`)."""
-    while (decoded_text := _HTML_CODES.sub(_decode_code, text)) != text:
+    while (decoded_text := _HTML_CODE_REGEX.sub(_decode_html_code, text)) != text:
         text = decoded_text
     return text
 
 
-def _decode_code(match: re.Match[str]) -> str:
-    code_name = match[0][1:]
+def _decode_html_code(match: re.Match[str]) -> str:
+    html_code_name = match[0][1:]
     if match[0].startswith("\\"):
-        return code_name
-    return html.unescape(match[0]) if code_name.startswith("#") or code_name in html5 else match[0]
+        return html_code_name
+    return html.unescape(match[0]) if html_code_name.startswith("#") or html_code_name in html5 else match[0]
 
 
-def _trim_cells(cells: pa.Array, *, is_code: bool) -> pa.Array:
-    """Remove white space and invisible characters at both ends. If the texts are codes (`is_code`), also remove all
+def _trim_cells(cells: pa.Array, *, has_codes: bool) -> pa.Array:
+    """Remove white space and invisible characters at both ends. If the texts are codes (`has_codes`), also remove all
     other invisible characters, and replace full-width characters by plain characters."""
     cells = pc.utf8_trim_whitespace(cells)
     if pc.all(pc.string_is_ascii(cells)).as_py() is not False:
         return cells
-    if is_code:
-        cells = pc.replace_substring_regex(cells, _ANY_INVISIBLE, "")
-        wide_mask = pc.match_substring_regex(cells, r"[\x{ff01}-\x{ff5e}]")
-        cells = pc.if_else(wide_mask, normalize_texts(cells, "NFKC"), cells)
-    return pc.replace_substring_regex(cells, _INVISIBLE_ENDS, r"\1")
+    if has_codes:
+        cells = pc.replace_substring_regex(cells, _ANY_INVISIBLE_PATTERN, "")
+        full_width_mask = pc.match_substring_regex(cells, r"[\x{ff01}-\x{ff5e}]")
+        cells = pc.if_else(full_width_mask, normalize_texts(cells, "NFKC"), cells)
+    return pc.replace_substring_regex(cells, _INVISIBLE_ENDS_PATTERN, r"\1")
 
 
-def _parse_dates(cells: pa.Array, formats: Sequence[str], today: date) -> pa.Array:
+def _parse_dates(cells: pa.Array, date_formats: Sequence[str], today: date) -> pa.Array:
     """Return the dates as YYYY-MM-DD. Python's strptime parses each different cell once, because Arrow would read 31
     February as 3 March.
 
     A year of two digits means the latest such year whose date is not after `today`."""
 
     def parse_date(cell: str) -> str:
-        for format_ in formats:
+        for date_format in date_formats:
             try:
-                parsed_date = datetime.strptime(cell, format_).date()  # noqa: DTZ007 - a date has no time zone
-                if "%y" in format_ and parsed_date > today:
+                parsed_date = datetime.strptime(cell, date_format).date()  # noqa: DTZ007 - a date has no time zone
+                if "%y" in date_format and parsed_date > today:
                     parsed_date = parsed_date.replace(year=parsed_date.year - 100)
                 return parsed_date.isoformat()
             except ValueError:
                 continue
         return cell  # the validation rejects the unchanged cell
 
-    return map_distinct(cells, parse_date)
+    return convert_distinct_texts(cells, parse_date)
 
 
 # Tags
 
 DEFAULT_SPLIT = ","
 
-_TAGS = pa.list_(pa.string())
+_TAGS_TYPE = pa.list_(pa.string())
 _UNREADABLE_LIST_MESSAGE = (
     "is a list or an object that cannot be read as texts: tags are plain texts or numbers. Select these in the source, "
     "or map no column to tags"
 )
-_ARRAY_ITEM = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^",{}\\]*))\s*(,|$)')
+_ARRAY_ITEM_PATTERN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^",{}\\]*))\s*(,|$)')
 """An item of a PostgreSQL array in text form, with or without quotes, and the comma or the end after the item."""
 
 _UNDIVIDED_MESSAGE = (
@@ -347,64 +361,66 @@ _UNDIVIDED_MESSAGE = (
 )
 _LIST_PATTERN = r"""^[\[{"]|^\(\s*["']|[\[{]\s*["']|["']\s*[\]}]"""
 _LIST_REGEX = re.compile(_LIST_PATTERN)
-_BRACKETED = re.compile(r'\[[^\[\]{}"]*\]|\{[^\[\]{}"]*\}')
-_BRACKET = re.compile(r"[\[\]{}]")
-_KEY = re.compile(r'"[^"]*"\s*:')
-"""The key of a JSON object. A cell that begins with a key, or has a bracket outside `_BRACKETED`, is a part of a
-list."""
+_BRACKETED_PATTERN = re.compile(r'\[[^\[\]{}"]*\]|\{[^\[\]{}"]*\}')
+_BRACKET_PATTERN = re.compile(r"[\[\]{}]")
+_JSON_KEY_PATTERN = re.compile(r'"[^"]*"\s*:')
+"""The key of a JSON object. A cell that begins with a key, or has a bracket outside `_BRACKETED_PATTERN`, is a part of
+a list."""
 
 
-def build_tags(cells: pa.Array, split: str) -> tuple[pa.Array, list[int]]:
+def build_tags(cells: pa.Array, separator: str) -> tuple[pa.Array, list[int]]:
     """Return the tags of trimmed cells (large_string, null if empty) as a list<string> array.
 
     A JSON array of texts and numbers, a Python list and a PostgreSQL array (`{vip,news}`) are read as lists, without
-    nulls. Other cells are cut at `split`. Tags are trimmed, and empty tags are left out. An empty list stays an empty
-    list, and other cells without tags are null.
+    nulls. Other cells are cut at `separator`. Tags are trimmed, and empty tags are left out. An empty list stays an
+    empty list, and other cells without tags are null.
 
     Also return the positions of cells that hold any other list, an object, or a part of a list or an object. These
     cells are null, too.
     """
     encoded_cells = cells.dictionary_encode()  # equal cells are read once
     lists: list[list[str] | None] = []
-    unreadable_codes: list[int] = []
-    for code, cell in enumerate(encoded_cells.dictionary.to_pylist()):
+    unreadable_cell_indices: list[int] = []
+    for cell_index, cell in enumerate(encoded_cells.dictionary.to_pylist()):
         try:
-            lists.append(_read_tags(cell, split))
+            lists.append(_read_tags(cell, separator))
         except ValueError:
             lists.append(None)
-            unreadable_codes.append(code)
+            unreadable_cell_indices.append(cell_index)
     positions = pc.indices_nonzero(
-        pc.is_in(encoded_cells.indices, pa.array(unreadable_codes, encoded_cells.indices.type))
+        pc.is_in(encoded_cells.indices, pa.array(unreadable_cell_indices, encoded_cells.indices.type))
     ).to_pylist()
-    return pa.array(lists, _TAGS).take(encoded_cells.indices), positions
+    return pa.array(lists, _TAGS_TYPE).take(encoded_cells.indices), positions
 
 
-def _find_undivided(cells: pa.Array) -> list[int]:
+def _find_undivided_cells(cells: pa.Array) -> list[int]:
     """Return the positions of cells with a character that may separate tags (`;`, `|`, line break). Cells with a list
     are left out."""
-    if not has_any(cells, b";|\n"):
+    if not contains_any_character(cells, b";|\n"):
         return []
     undivided_mask = pc.fill_null(pc.match_substring_regex(cells, "[;|\n]"), False)
     return pc.indices_nonzero(pc.and_not(undivided_mask, pc.match_substring_regex(cells, _LIST_PATTERN))).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
 
 
-def _read_tags(cell: str, split: str) -> list[str] | None:
+def _read_tags(cell: str, separator: str) -> list[str] | None:
     """Return the tags of a cell. The cell is a list, tags in quotes as Mailchimp writes them (`"VIP","Paris, France"`),
-    tags in brackets (`[VIP], [news]`), or texts with the separator `split` between them.
+    tags in brackets (`[VIP], [news]`), or texts with the separator `separator` between them.
 
     Raises ValueError for a list or an object that cannot be read, and for a part of a list."""
     if not _LIST_REGEX.search(cell):
-        return [text.strip() for text in cell.split(split) if text.strip()] or None
+        return [text.strip() for text in cell.split(separator) if text.strip()] or None
     if (cell[0], cell[-1]) in (("[", "]"), ("{", "}"), ("(", ")")) and (items := _read_list(cell)) is not None:
         texts = [value if isinstance(value, str) else _format_number(value) for value in items]
         texts = [_decode_text(text) for text in texts]
         "".join(texts).encode()  # raises UnicodeEncodeError for a lone surrogate, which JSON allows
         return [text.strip() for text in texts if text.strip()]
-    texts = cell.split(split)
-    if cell.startswith('"') and len(split) == 1:
+    texts = cell.split(separator)
+    if cell.startswith('"') and len(separator) == 1:
         with suppress(csv.Error):  # a cell with a line break outside quotes is not a list of quoted tags
-            texts = next(csv.reader([cell], delimiter=split, skipinitialspace=True))
-    if _KEY.match(cell) or any(_BRACKET.search(_BRACKETED.sub("", text)) for text in texts):
+            texts = next(csv.reader([cell], delimiter=separator, skipinitialspace=True))
+    if _JSON_KEY_PATTERN.match(cell) or any(
+        _BRACKET_PATTERN.search(_BRACKETED_PATTERN.sub("", text)) for text in texts
+    ):
         raise ValueError("a part of a list")
     return [text.strip() for text in texts if text.strip()] or None
 
@@ -457,7 +473,7 @@ def _read_array(cell: str) -> list[object] | None:
     items = list[object]()
     text, offset = cell[1:-1], 0
     while text.strip():
-        match = _ARRAY_ITEM.match(text, offset)
+        match = _ARRAY_ITEM_PATTERN.match(text, offset)
         if match is None:
             return None
         quoted_text, bare_text, separator = match.groups()

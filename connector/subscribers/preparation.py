@@ -80,15 +80,15 @@ def check_mapping(
 
 def _find_value_faults(mapping: FieldMapping) -> list[str]:
     """Return the faults of each `value` and `default`: validate a row that contains only these texts."""
-    constants = {
+    constant_rules = {
         name: ColumnRule(value=constant)
         for name, rule in mapping.rules.items()
         if (constant := rule.value or rule.default)
     }
-    if not constants:
+    if not constant_rules:
         return []
     identity = {"email": ColumnRule(value="nobody@example.com")}
-    row = apply_mapping(pd.DataFrame(index=pd.RangeIndex(1)), FieldMapping(identity | constants)).frame
+    row = apply_mapping(pd.DataFrame(index=pd.RangeIndex(1)), FieldMapping(identity | constant_rules)).frame
     faults = validate_rows(row, ValidationRules(), today=date.max).faults
     return [
         f"the {'value' if mapping.rules[fault.field].value else 'default'} for {fault.field} cannot be sent: "
@@ -236,7 +236,7 @@ def prepare_chunks(
     read_columns = [*list_columns(mapping.columns, base), *extra_columns]
     activity_rule = mapping.rules.get("is_active")
     is_activity_read = activity_rule is not None and bool(activity_rule.columns)
-    for source_chunk in _read_at_most(source, None if is_activity_read else limit, read_columns):
+    for source_chunk in _read_limited_chunks(source, None if is_activity_read else limit, read_columns):
         chunk = source_chunk if shard.is_whole else select_shard(source_chunk, mapping, rules, shard, today=today)
         mapped_chunk = apply_mapping(chunk.frame, mapping, today=today)
         bases, base_faults = (None, ()) if base is None else read_bases(chunk.frame, base)
@@ -312,8 +312,8 @@ def _find_blocking_records(
     ).subscribers
     not_inactive_mask = mapped_chunk.frame["is_active"].isna().to_numpy(dtype=bool, copy=True)
     not_inactive_mask[rows_with_activity.index[rows_with_activity["is_active"].eq(True).fillna(False)]] = True
-    barred_mask = ~not_inactive_mask[positions]
-    positions, identities = positions[barred_mask], identities[barred_mask]
+    inactive_mask = ~not_inactive_mask[positions]
+    positions, identities = positions[inactive_mask], identities[inactive_mask]
     return np.concatenate([malformed_identities, identities]), np.concatenate(
         [malformed_numbers, chunk.numbers[positions]]
     )
@@ -331,7 +331,7 @@ def read_identities(
     return valid_rows.index.to_numpy(dtype=np.int64), compute_identities(valid_rows[identity], identity)
 
 
-_IDENTITY_TEXTS = {
+_IDENTITY_TEXT_PATTERNS = {
     "email": re.compile(r"[^\s,;|\"<>()\[\]{}:]+@[^\s,;|\"<>()\[\]{}:]+"),
     "client_user_id": re.compile(r'[^,;|\t\n"]+'),
 }
@@ -343,7 +343,7 @@ def find_possible_identities(records: Sequence[MalformedRow], identity: str) -> 
     texts = [
         (text.strip("' \r"), record.number)
         for record in records
-        for text in _IDENTITY_TEXTS[identity].findall(record.raw_record)
+        for text in _IDENTITY_TEXT_PATTERNS[identity].findall(record.raw_record)
     ]
     identities = pd.Series([text for text, _ in texts], dtype="str")
     record_numbers = np.array([record_number for _, record_number in texts], dtype=np.int64)
@@ -369,15 +369,15 @@ def digest_rows(
     """Return a digest for each row of text cells, and whether the row has a valid identity. The digest is computed from
     the identity, or else from the cells that the mapping uses."""
     positions, identities = read_identities(frame, mapping, identity, today=today)
-    digests, identity_mask = [b""] * len(frame), [False] * len(frame)
+    digests, identity_flags = [b""] * len(frame), [False] * len(frame)
     for position, digest in zip(positions.tolist(), split_digests(identities), strict=True):
-        digests[position], identity_mask[position] = digest, True
+        digests[position], identity_flags[position] = digest, True
     unidentified_rows = frame[[*mapping.columns]].drop(positions)
     for position, cells in zip(
         unidentified_rows.index, unidentified_rows.itertuples(index=False, name=None), strict=True
     ):
         digests[position] = digest_text(repr([None if pd.isna(cell) else str(cell) for cell in cells]))
-    return digests, identity_mask
+    return digests, identity_flags
 
 
 def mark_suppressed_rows(
@@ -394,7 +394,7 @@ def mark_suppressed_rows(
     )
 
 
-def _read_at_most(source: Source, limit: int | None, used_columns: Collection[str]) -> Iterator[Chunk]:
+def _read_limited_chunks(source: Source, limit: int | None, used_columns: Collection[str]) -> Iterator[Chunk]:
     """Yield the chunks of the source with at most `limit` records."""
     remaining_count = limit
     for chunk in source.read_chunks(used_columns):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # From columns to fields
 
-MAPPABLE: tuple[str, ...] = tuple(field.name for field in SENT_FIELDS)
+MAPPABLE_FIELDS: tuple[str, ...] = tuple(field.name for field in SENT_FIELDS)
 """The fields that a column can be mapped to: all fields of a person. The job names the base in another section."""
 
 Case = Literal["lower", "upper", "title"]
@@ -90,7 +90,7 @@ class FieldMapping:
     whole_name_column: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        ordered_rules = {name: self.rules[name] for name in MAPPABLE if name in self.rules}
+        ordered_rules = {name: self.rules[name] for name in MAPPABLE_FIELDS if name in self.rules}
         object.__setattr__(self, "rules", MappingProxyType(ordered_rules))
 
     @property
@@ -137,9 +137,9 @@ def _find_faults(rule: ColumnRule) -> Iterator[str]:
     if len(sources) != 1:
         yield "needs exactly one of column, value and template"
         return
-    steps = [key for key in ("values", "split", "case", "format", "default") if getattr(rule, key)]
-    if rule.value is not None and (steps or not rule.is_trimmed):
-        yield f"value is a constant, so there is no cell to read: leave out {' and '.join(steps) or 'trim'}"
+    step_keys = [key for key in ("values", "split", "case", "format", "default") if getattr(rule, key)]
+    if rule.value is not None and (step_keys or not rule.is_trimmed):
+        yield f"value is a constant, so there is no cell to read: leave out {' and '.join(step_keys) or 'trim'}"
     if rule.default and rule.values and any(not key.strip() and value for key, value in rule.values.items()):
         yield "default, and the empty key of values, both replace an empty cell: keep one of them"
     for key in rule.values or {}:
@@ -184,17 +184,17 @@ def explain_missing_name(kind: str, name: str, existing_names: Sequence[str]) ->
 
 def normalise_header(header: str) -> str:
     """Return the letters and digits of a header in lower case, without accents and other characters."""
-    plain_header = unicodedata.normalize("NFKD", header).casefold().replace("ł", "l")
-    return "".join(character for character in plain_header if character.isalnum())
+    folded_header = unicodedata.normalize("NFKD", header).casefold().replace("ł", "l")
+    return "".join(character for character in folded_header if character.isalnum())
 
 
 def split_header(header: str) -> str:
     """Return the words of a header in lower case and without accents, separated by one blank. A capital letter begins
     a word (`doNotEmail`)."""
     separated_words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", header)
-    plain_header = unicodedata.normalize("NFKD", separated_words).casefold().replace("ł", "l")
-    plain_header = "".join(character for character in plain_header if not unicodedata.combining(character))
-    return " ".join(re.findall(r"[^\W_]+", plain_header))
+    folded_header = unicodedata.normalize("NFKD", separated_words).casefold().replace("ł", "l")
+    folded_header = "".join(character for character in folded_header if not unicodedata.combining(character))
+    return " ".join(re.findall(r"[^\W_]+", folded_header))
 
 
 # Requirements of a row
@@ -213,7 +213,7 @@ class PhoneRule:
     otherwise: str = "reject"
 
     def __post_init__(self) -> None:
-        if self.region not in _load_library().SUPPORTED_REGIONS:
+        if self.region not in _load_phonenumbers().SUPPORTED_REGIONS:
             raise ConfigurationError(
                 f"e164: there are no phone numbers of a region {self.region!r}; write two letters, such as DE"
             )
@@ -239,17 +239,17 @@ def format_phone(text: str, region: str) -> str | None:
 
     A number without a leading + belongs to `region`. A call takes about 25 µs.
     """
-    library = _load_library()
+    phonenumbers = _load_phonenumbers()
     try:
-        phone_number = library.parse(text, region)
-    except library.NumberParseException:
+        phone_number = phonenumbers.parse(text, region)
+    except phonenumbers.NumberParseException:
         return None
-    if phone_number.extension or not library.is_valid_number(phone_number):
+    if phone_number.extension or not phonenumbers.is_valid_number(phone_number):
         return None
-    return str(library.format_number(phone_number, library.PhoneNumberFormat.E164))
+    return str(phonenumbers.format_number(phone_number, phonenumbers.PhoneNumberFormat.E164))
 
 
-def _load_library() -> ModuleType:
+def _load_phonenumbers() -> ModuleType:
     try:
         import phonenumbers
     except ImportError:
@@ -262,7 +262,7 @@ def _load_library() -> ModuleType:
 # The base of each row
 
 
-_MAX_CELLS_NAMED = 10  # allowed cells that a message names; the message is one cell of the rejects file
+_MAX_NAMED_CELLS = 10  # allowed cells that a message names; the message is one cell of the rejects file
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,8 +295,8 @@ class BaseColumn:
     @property
     def field(self) -> str:
         """The field of a fault if a cell names no base: base_id if all `values` are ids, else base_name."""
-        is_by_id = self.values is not None and all(base.name is None for base in self.values.values())
-        return "base_id" if is_by_id else "base_name"
+        has_only_ids = self.values is not None and all(base.name is None for base in self.values.values())
+        return "base_id" if has_only_ids else "base_name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,15 +315,17 @@ class RowBases:
         """Yield each base with the positions of its rows. The bases are in the order of their first rows."""
         import numpy as np
 
-        order = np.argsort(self.indices, kind="stable")
-        used_indices, group_starts = np.unique(self.indices[order], return_index=True)
-        groups = (
-            dict(zip(used_indices.tolist(), np.split(order, group_starts[1:]), strict=True))
+        row_order = np.argsort(self.indices, kind="stable")
+        used_indices, group_starts = np.unique(self.indices[row_order], return_index=True)
+        positions_by_base = (
+            dict(zip(used_indices.tolist(), np.split(row_order, group_starts[1:]), strict=True))
             if len(used_indices)
             else {}
         )
-        for index in sorted((index for index in groups if index >= 0), key=lambda index: int(groups[index][0])):
-            yield self.bases[index], groups[index]
+        for index in sorted(
+            (index for index in positions_by_base if index >= 0), key=lambda index: int(positions_by_base[index][0])
+        ):
+            yield self.bases[index], positions_by_base[index]
 
 
 def list_columns(mapped_columns: Iterable[str], base: BaseColumn | None) -> tuple[str, ...]:
@@ -369,17 +371,17 @@ def read_bases(frame: pd.DataFrame, rule: BaseColumn) -> tuple[RowBases, tuple[F
     if rule.values is None:
         allowed_message = "must hold a base's id (a whole number from 1) or its name"
     else:
-        unnamed_count = len(rule.values) - _MAX_CELLS_NAMED
-        named_cells = ", ".join(list(rule.values)[:_MAX_CELLS_NAMED])
+        unnamed_count = len(rule.values) - _MAX_NAMED_CELLS
+        named_cells = ", ".join(list(rule.values)[:_MAX_NAMED_CELLS])
         allowed_message = f"must hold one of {named_cells}{f' and {unnamed_count} more' if unnamed_count > 0 else ''}"
     texts = pa.array(frame[rule.column].tolist(), pa.large_string(), from_pandas=True)
     cells = pc.utf8_trim_whitespace(texts).dictionary_encode()
     cell_texts = [*cells.dictionary.to_pylist(), ""]  # the last text is for missing cells
-    codes = cells.indices.fill_null(len(cell_texts) - 1).to_numpy(zero_copy_only=False)
+    cell_numbers = cells.indices.fill_null(len(cell_texts) - 1).to_numpy(zero_copy_only=False)
     bases: dict[BaseRef, int] = {}
-    index_by_code = np.full(len(cell_texts), -1, dtype=np.int64)
+    base_index_by_cell = np.full(len(cell_texts), -1, dtype=np.int64)
     faults: dict[int, tuple[str, str, str]] = {}  # field, code and message of the cells that name no base
-    for code, text in enumerate(cell_texts):
+    for cell_number, text in enumerate(cell_texts):
         base, field = None, rule.field
         if rule.values is not None:
             base = rule.values.get(text)
@@ -388,13 +390,15 @@ def read_bases(frame: pd.DataFrame, rule: BaseColumn) -> tuple[RowBases, tuple[F
             with suppress(ValueError):
                 base = parse_base(text)
         if base is not None:
-            index_by_code[code] = bases.setdefault(base, len(bases))
+            base_index_by_cell[cell_number] = bases.setdefault(base, len(bases))
         else:
             fault_code, problem_text = ("base", "is not known") if text else ("required", "is missing")
             message = (
                 f"{find_wire_name(FIELD_BY_NAME[field])} {problem_text}: the column {rule.column} {allowed_message}"
             )
-            faults[code] = (field, fault_code, message)
-    indices = index_by_code[codes]
-    rows = np.flatnonzero(indices < 0)
-    return RowBases(indices, tuple(bases)), tuple(Fault(int(row), *faults[int(codes[row])]) for row in rows)
+            faults[cell_number] = (field, fault_code, message)
+    indices = base_index_by_cell[cell_numbers]
+    invalid_rows = np.flatnonzero(indices < 0)
+    return RowBases(indices, tuple(bases)), tuple(
+        Fault(int(invalid_row), *faults[int(cell_numbers[invalid_row])]) for invalid_row in invalid_rows
+    )

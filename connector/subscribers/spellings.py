@@ -41,19 +41,19 @@ def build_spellings(field: str, value: str) -> tuple[str, ...]:
     if field != "email":
         return tuple(dict.fromkeys((value, normalise_identity(field, value))))
     normal_form = normalise_email(value)
-    local_part, at, _ = value.rpartition("@")
-    domain_normalised = f"{local_part}@{normal_form.rpartition('@')[2]}" if at else normal_form
-    return tuple(dict.fromkeys((value, domain_normalised, normal_form)))
+    local_part, at_sign, _ = value.rpartition("@")
+    normalised_domain_spelling = f"{local_part}@{normal_form.rpartition('@')[2]}" if at_sign else normal_form
+    return tuple(dict.fromkeys((value, normalised_domain_spelling, normal_form)))
 
 
 def classify_spelling(field: str, text: str) -> SpellingClass:
     """Return the class of a text that is looked up in this field."""
-    if is_plain(field, text):
+    if is_plain_spelling(field, text):
         return SpellingClass(field, frozenset())
     if field != "email":
         return SpellingClass(field, describe_spelling(text))
-    local_part, at, domain = text.rpartition("@")
-    if not at:
+    local_part, at_sign, domain = text.rpartition("@")
+    if not at_sign:
         return SpellingClass(field, frozenset(("no @", *_find_traits(text))))
     address_parts = (("local", local_part), ("domain", domain))
     traits = {f"{name}: {trait}" for name, address_part in address_parts for trait in _find_traits(address_part)}
@@ -62,7 +62,7 @@ def classify_spelling(field: str, text: str) -> SpellingClass:
     return SpellingClass(field, frozenset(traits))
 
 
-def is_plain(field: str, text: str) -> bool:
+def is_plain_spelling(field: str, text: str) -> bool:
     """Return whether a text is plain, which means that its class has no traits. This fast test is enough for nearly all
     texts."""
     return _PLAIN_PATTERNS[field].fullmatch(text) is not None

@@ -32,23 +32,23 @@ from connector.fields import (
 from connector.outcomes import Fault
 from connector.subscribers import checks
 from connector.subscribers.checks import (
-    FLAGS,
-    GENDERS,
+    GENDER_BY_WORD,
+    IS_ACTIVE_BY_WORD,
     LARGEST_TEXT_LENGTH,
     NEEDLESS_DECIMALS_MESSAGE,
     TAGS,
     TEXT,
     YEARLESS_PATTERN,
-    check_items,
-    does_not_match,
-    map_distinct,
+    convert_distinct_texts,
     mark_dates,
     mark_emails,
     mark_free_of_code,
     mark_in_lifetime,
+    mark_not_matching,
     mark_sendable_zips,
     mark_short_texts,
     mark_single_values,
+    mark_valid_lists,
     mark_well_decoded,
     normalise_emails,
     read_cells,
@@ -71,7 +71,7 @@ def _build_text_check(code: str, mark_valid_texts: Callable[[pa.Array], pa.Array
     def check(column: pd.Series) -> "pd.Series[bool]":
         cells = read_cells(column)
         is_item_checked = pa.types.is_list(cells.type) and mark_valid_texts is not mark_short_texts
-        result = check_items(cells, mark_valid_texts) if is_item_checked else mark_valid_texts(cells)
+        result = mark_valid_lists(cells, mark_valid_texts) if is_item_checked else mark_valid_texts(cells)
         accepted_mask = pc.fill_null(pc.or_kleene(result, cells.is_null()), True)
         return pd.Series(accepted_mask.to_numpy(zero_copy_only=False))
 
@@ -79,8 +79,8 @@ def _build_text_check(code: str, mark_valid_texts: Callable[[pa.Array], pa.Array
 
 
 def _build_pattern_check(code: str, pattern: str, characters: bytes, message: str) -> pandera.Check:
-    """Return the check that no text matches a regular expression. See `does_not_match` for `characters`."""
-    return _build_text_check(code, partial(does_not_match, pattern=pattern, characters=characters), message)
+    """Return the check that no text matches a regular expression. See `mark_not_matching` for `characters`."""
+    return _build_text_check(code, partial(mark_not_matching, pattern=pattern, characters=characters), message)
 
 
 def _build_reader_check(code: str, reader: Callable[[pa.Array], pa.Array], message: str) -> pandera.Check:
@@ -146,17 +146,17 @@ ZIP_CHECK = _build_text_check(
 EMAIL_CHECK = _build_text_check("email", mark_emails, "is not one complete email address, such as ann@example.com")
 FLAG_CHECK = _build_reader_check(
     "flag",
-    partial(translate_cells, value_by_text=FLAGS),
+    partial(translate_cells, value_by_text=IS_ACTIVE_BY_WORD),
     f"is not a known word for active or inactive, such as yes, no, 1, 0 or unsubscribed: {_TRANSLATE_HINT}",
 )
 GENDER_CHECK = _build_reader_check(
     "gender",
-    partial(translate_cells, value_by_text=GENDERS),
+    partial(translate_cells, value_by_text=GENDER_BY_WORD),
     f"is neither male nor female nor empty: {_TRANSLATE_HINT}",
 )
 COUNTRY_CHECK = _build_reader_check(
     "country",
-    partial(map_distinct, convert=find_country),
+    partial(convert_distinct_texts, convert=find_country),
     "is not one country of ISO 3166-1: write a code of two or three letters, or the country's whole name (South Korea "
     f"for Korea). For other names {_TRANSLATE_HINT}",
 )
@@ -170,7 +170,7 @@ _PHONE_MESSAGE = "cannot be written as E.164 (+, country, number): the number is
 
 # The schemas
 
-_WHOLE_NUMBER, _BOOLEAN = pd.Int64Dtype(), pd.BooleanDtype()
+_WHOLE_NUMBER_DTYPE, _BOOLEAN_DTYPE = pd.Int64Dtype(), pd.BooleanDtype()
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,22 +195,24 @@ def find_kind_rules(kind: FieldKind) -> KindRules:
     """Return the rules of a kind of field."""
     match kind:
         case FieldKind.NUMBER:
-            return KindRules(listed_type=_WHOLE_NUMBER)
+            return KindRules(listed_type=_WHOLE_NUMBER_DTYPE)
         case FieldKind.FLAG:
-            reader = partial(translate_cells, value_by_text=FLAGS)
-            return KindRules((*_COMMON_CHECKS, FLAG_CHECK), reader, sent_type=_BOOLEAN, listed_type=_BOOLEAN)
+            reader = partial(translate_cells, value_by_text=IS_ACTIVE_BY_WORD)
+            return KindRules(
+                (*_COMMON_CHECKS, FLAG_CHECK), reader, sent_type=_BOOLEAN_DTYPE, listed_type=_BOOLEAN_DTYPE
+            )
         case FieldKind.TEXT | FieldKind.NULLABLE_TEXT:
             return KindRules()
         case FieldKind.EMAIL:
             return KindRules((*_COMMON_CHECKS, CODE_CHECK, EMAIL_CHECK))
         case FieldKind.GENDER:
-            return KindRules((*_COMMON_CHECKS, GENDER_CHECK), partial(translate_cells, value_by_text=GENDERS))
+            return KindRules((*_COMMON_CHECKS, GENDER_CHECK), partial(translate_cells, value_by_text=GENDER_BY_WORD))
         case FieldKind.TAGS:
             return KindRules((*_COMMON_CHECKS, CODE_CHECK), sent_type=TAGS, listed_type=TAGS)
         case FieldKind.COUNTRY:
-            return KindRules((*_COMMON_CHECKS, COUNTRY_CHECK), partial(map_distinct, convert=find_country))
+            return KindRules((*_COMMON_CHECKS, COUNTRY_CHECK), partial(convert_distinct_texts, convert=find_country))
         case FieldKind.ZIP:
-            return KindRules((*_COMMON_CHECKS, SPOILED_CHECK), read_zips, sent_type=_WHOLE_NUMBER)
+            return KindRules((*_COMMON_CHECKS, SPOILED_CHECK), read_zips, sent_type=_WHOLE_NUMBER_DTYPE)
         case FieldKind.DATE:
             return KindRules((*_COMMON_CHECKS, DATE_CHECK), listed_type=pd.ArrowDtype(pa.date32()))
     assert_never(kind)
@@ -365,10 +367,12 @@ def _convert_columns(rows: pd.DataFrame, rules: ValidationRules) -> tuple[pd.Dat
     """Return the valid rows with typed columns, and the index labels of the rows without their zip code."""
     columns = {}
     for name in rows.columns:
-        kind = find_kind_rules(FIELD_BY_NAME[name].kind)
+        kind_rules = find_kind_rules(FIELD_BY_NAME[name].kind)
         columns[name] = rows[name]
-        if kind.reader is not None:
-            values = kind.reader(read_cells(rows[name])).to_pandas(types_mapper=lambda _, dtype=kind.sent_type: dtype)
+        if kind_rules.reader is not None:
+            values = kind_rules.reader(read_cells(rows[name])).to_pandas(
+                types_mapper=lambda _, dtype=kind_rules.sent_type: dtype
+            )
             columns[name] = pd.Series(values.array, index=rows.index)
     if "phone" in rows.columns and rules.e164 is not None:
         # A text without an E.164 form is sent unchanged. If the rule rejects such texts, a check has rejected the row.
@@ -394,4 +398,4 @@ def read_phones(cells: pa.Array, region: str) -> pa.Array:
 
     A number without a leading + belongs to `region`.
     """
-    return map_distinct(cells, partial(format_phone, region=region))
+    return convert_distinct_texts(cells, partial(format_phone, region=region))

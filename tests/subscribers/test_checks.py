@@ -17,9 +17,9 @@ from connector.subscribers.checks import (
     CONTROL_PATTERN,
     LARGEST_TEXT_LENGTH,
     TEXT,
-    does_not_match,
     mark_dates,
     mark_emails,
+    mark_not_matching,
     mark_sendable_zips,
     mark_short_texts,
 )
@@ -71,7 +71,7 @@ def test_a_control_character_is_found_anywhere_in_a_text(texts: list[str | None]
         text is None or not any(ord(character) < 32 and character not in "\t\n\r" for character in text)
         for text in texts
     ]
-    is_valid_values = does_not_match(
+    is_valid_values = mark_not_matching(
         build_cells(texts).slice(start_index), CONTROL_PATTERN, CONTROL_CHARACTERS
     ).to_pylist()
     assert [is_valid is None or is_valid for is_valid in is_valid_values] == expected_values[start_index:]

@@ -22,7 +22,12 @@ from connector.subscribers.identity import (
     split_digests,
 )
 from connector.subscribers.identity_lists import Suppression
-from connector.subscribers.spellings import build_spellings, classify_spelling, is_plain, spellings_differ_only_in_case
+from connector.subscribers.spellings import (
+    build_spellings,
+    classify_spelling,
+    is_plain_spelling,
+    spellings_differ_only_in_case,
+)
 
 TAGS = pd.ArrowDtype(pa.list_(pa.string()))
 
@@ -179,7 +184,7 @@ def test_a_text_has_a_trait_for_each_difference_from_plain_texts() -> None:
     st.one_of(st.text(), st.text("aZ0._-+@é", max_size=8), st.from_regex(r"[a-z0-9._-]{1,9}@(xn--)?[a-z0-9.-]{1,9}")),
 )
 def test_a_plain_text_has_no_trait(field: str, text: str) -> None:
-    if not is_plain(field, text):
+    if not is_plain_spelling(field, text):
         return
     assert set(text) <= set("abcdefghijklmnopqrstuvwxyz0123456789._-@")
     if field == "email":

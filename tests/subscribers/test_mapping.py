@@ -7,16 +7,16 @@ from connector.errors import ConfigurationError
 from connector.fields import FIELD_NAMES, FIELDS, find_wire_name
 from connector.subscribers.headers import (
     GOOGLE_HEADERS,
-    HEADERS,
+    HEADERS_BY_FIELD,
     MAILCHIMP_HEADERS,
     MAILCHIMP_IGNORED_HEADERS,
-    WHOLE_NAMES,
+    WHOLE_NAME_HEADERS,
     find_name_column,
     guess_mapping,
     override_mapping,
 )
 from connector.subscribers.mapping import apply_mapping
-from connector.subscribers.rules import MAPPABLE, ColumnRule, FieldMapping, normalise_header, require_columns
+from connector.subscribers.rules import MAPPABLE_FIELDS, ColumnRule, FieldMapping, normalise_header, require_columns
 
 
 def list_columns(mapping: FieldMapping) -> dict[str, str | None]:
@@ -24,13 +24,13 @@ def list_columns(mapping: FieldMapping) -> dict[str, str | None]:
 
 
 def test_the_field_names_of_the_connector_are_recognised_except_the_fields_of_the_base() -> None:
-    assert list_columns(guess_mapping(FIELD_NAMES)) == {name: name for name in MAPPABLE}
+    assert list_columns(guess_mapping(FIELD_NAMES)) == {name: name for name in MAPPABLE_FIELDS}
 
 
 def test_the_names_of_the_api_are_recognised() -> None:
     columns = [find_wire_name(field) for field in FIELDS]
     assert list_columns(guess_mapping(columns)) == {
-        field.name: find_wire_name(field) for field in FIELDS if field.name in MAPPABLE
+        field.name: find_wire_name(field) for field in FIELDS if field.name in MAPPABLE_FIELDS
     }
 
 
@@ -92,11 +92,11 @@ def test_a_column_of_names_among_other_name_columns_is_mapped_only_if_its_field_
 
 
 def test_each_header_belongs_to_only_one_field_and_each_field_has_headers() -> None:
-    keys = [normalise_header(header) for headers in HEADERS.values() for header in headers]
+    keys = [normalise_header(header) for headers in HEADERS_BY_FIELD.values() for header in headers]
     assert len(keys) == len(set(keys))
-    assert tuple(HEADERS) == MAPPABLE
+    assert tuple(HEADERS_BY_FIELD) == MAPPABLE_FIELDS
     assert set(keys) >= {*GOOGLE_HEADERS, *MAILCHIMP_IGNORED_HEADERS}
-    known_headers = {*WHOLE_NAMES, *GOOGLE_HEADERS, *MAILCHIMP_HEADERS, *MAILCHIMP_IGNORED_HEADERS}
+    known_headers = {*WHOLE_NAME_HEADERS, *GOOGLE_HEADERS, *MAILCHIMP_HEADERS, *MAILCHIMP_IGNORED_HEADERS}
     assert {normalise_header(header) for header in known_headers} == known_headers
 
 

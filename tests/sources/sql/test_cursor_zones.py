@@ -85,7 +85,9 @@ def test_a_cursor_that_an_earlier_version_saved_in_the_zone_of_mysql_misses_no_r
         for column, expected_start in (("moment", datetime(2026, 11, 20, 22, tzinfo=UTC)), ("plain", None)):
             source = IncrementalSource(database.url, table="t", column=column, kind=CursorKind.TIMESTAMP)
             saved_value = datetime(2026, 11, 21, 12)  # noqa: DTZ001 - the earlier version saved no zone
-            assert source.convert_saved(saved_value) == (expected_start or saved_value)
-            assert source.convert_saved(saved_value.replace(tzinfo=UTC)) == saved_value.replace(tzinfo=UTC)
+            assert source.convert_saved_value(saved_value) == (expected_start or saved_value)
+            assert source.convert_saved_value(saved_value.replace(tzinfo=UTC)) == saved_value.replace(tzinfo=UTC)
             increment = Increment("crm", b"", source, datetime(2020, 1, 1, tzinfo=UTC), 0.0, False, None)
-            assert find_start_value(increment, source.convert_saved(saved_value)) == (expected_start or saved_value)
+            assert find_start_value(increment, source.convert_saved_value(saved_value)) == (
+                expected_start or saved_value
+            )
