@@ -1,6 +1,6 @@
 """Runs commands in forks of a process that has imported the program. The imports would add two seconds to each start.
 
-A test of the start itself uses a new process (`Connector.start_anew`)."""
+A test of the start itself uses a new process (`Connector.start_new_interpreter`)."""
 
 import atexit
 import ctypes
