@@ -278,7 +278,7 @@ async def _export_list(plan: ExportPlan, report: Report, client: Client, progres
 
     def show_progress(list_progress: ListProgress) -> None:
         sweep_text = f"sweep {list_progress.sweep_number}: {list_progress.row_count:,} read"
-        progress.set_describe(
+        progress.set_describe_function(
             lambda: (
                 f"{sweep_text}; {progress_meter.describe(list_progress.row_count, list_progress.total_count)}".rstrip(
                     "; "

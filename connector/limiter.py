@@ -15,7 +15,7 @@ from connector.service.wire import Accepted, Ambiguous, Created, NotSent, Operat
 
 _SHORT_WAIT_S = 0.05  # a wait up to this long is not interrupted if the run must stop
 _SHOWN_WAIT_S = 2.0  # a longer wait is shown to the user, with its reason
-_REQUEST_TIMEOUT = 408
+_REQUEST_TIMEOUT_STATUS = 408
 _NOUN_BY_OPERATION = {"create": "create", "send": "email", "list": "page"}
 
 Answer = Created | Accepted | Refused | Ambiguous | NotSent
@@ -45,7 +45,7 @@ class RequestLimiter:
     async def acquire_slot(self) -> bool:
         """Wait for a slot. Return False, without a slot, if the run must stop."""
         while not self._stop.is_stopping:
-            wait_s = self._try_acquire()
+            wait_s = self._acquire_or_find_wait()
             if wait_s <= 0:
                 return True
             if wait_s < inf:
@@ -55,12 +55,12 @@ class RequestLimiter:
                 await self._may_have_room.wait()
         return False
 
-    def acquire_slot_now(self) -> bool:
+    def try_to_acquire_slot(self) -> bool:
         """Acquire a slot if a request may leave now. Return whether a slot was acquired."""
-        return not self._stop.is_stopping and self._try_acquire() <= 0
+        return not self._stop.is_stopping and self._acquire_or_find_wait() <= 0
 
     def release_slot(self) -> None:
-        """Release the slot. Only `wake_waiting` wakes a caller that waits for a slot."""
+        """Release the slot. Only `wake_waiting_caller` wakes a caller that waits for a slot."""
         self._in_flight_count -= 1
 
     def cancel_slot(self) -> None:
@@ -68,7 +68,7 @@ class RequestLimiter:
         self._breaker.record_inconclusive_attempt(self._stop.clock.monotonic())
         self.release_slot()
 
-    def wake_waiting(self) -> None:
+    def wake_waiting_caller(self) -> None:
         """Wake the caller that waits in `acquire_slot`, if a slot is free."""
         if self._in_flight_count < self._concurrency.allowed_count:
             self._may_have_room.set()
@@ -77,7 +77,7 @@ class RequestLimiter:
         """Record the answer to an attempt that left at `sent_at` (monotonic)."""
         now = self._stop.clock.monotonic()
         if is_rate_limited(answer):
-            self._record_limited(answer, sent_at, now)
+            self._record_rate_refusal(answer, sent_at, now)
             return
         if isinstance(answer, Ambiguous | NotSent) and _is_failure(answer):
             self._record_failure(answer, sent_at, now)
@@ -114,26 +114,26 @@ class RequestLimiter:
             may_continue = await stop.sleep(wait_s)
         return False
 
-    def _try_acquire(self) -> float:
+    def _acquire_or_find_wait(self) -> float:
         """Return 0 if a slot was acquired, so that a request must leave now. Else return the seconds to wait, or inf if
         the caller must wait for the next answer."""
         if self._in_flight_count >= self._concurrency.allowed_count:
             return inf
-        wait_s = self._find_wait(self._stop.clock.monotonic())
+        wait_s = self._admit_or_find_wait(self._stop.clock.monotonic())
         self._in_flight_count += wait_s <= 0
         return wait_s
 
-    def _find_wait(self, now: float) -> float:
+    def _admit_or_find_wait(self, now: float) -> float:
         """Return 0 if a request may leave, and count the request as sent. Else return the seconds to wait, or inf if
         the caller must wait for the next answer."""
-        quiet_s = self._client.quiet_until - now
-        if quiet_s > MAX_PAUSE_S:
-            pause_ends_at = self._stop.clock.now() + timedelta(seconds=quiet_s)
+        pause_s = self._client.quiet_until - now
+        if pause_s > MAX_PAUSE_S:
+            pause_ends_at = self._stop.clock.now() + timedelta(seconds=pause_s)
             self._stop.request_stop(
-                f"the service sent Retry-After: {quiet_s:,.0f} s; run again after {pause_ends_at:%Y-%m-%d %H:%M} UTC"
+                f"the service sent Retry-After: {pause_s:,.0f} s; run again after {pause_ends_at:%Y-%m-%d %H:%M} UTC"
             )
-        if quiet_s > 0:
-            return quiet_s
+        if pause_s > 0:
+            return pause_s
         wait_s = self._breaker.wait(now) or self._rate.admit(now)
         if wait_s <= 0:
             self._breaker.record_departure(now)
@@ -157,7 +157,7 @@ class RequestLimiter:
             return f"the service accepts no {self._noun}s; the run tries a single {self._noun} next"
         return f"the run sends the next {self._noun} at the rate that the service allows"
 
-    def _record_limited(self, answer: Refused | Ambiguous, sent_at: float, now: float) -> None:
+    def _record_rate_refusal(self, answer: Refused | Ambiguous, sent_at: float, now: float) -> None:
         is_probe, may_be_temporary = self._breaker.is_open, isinstance(answer, Refused) and answer.may_be_temporary
         if may_be_temporary:
             # Many failures in a row open the breaker, so that only single probes leave.
@@ -185,4 +185,4 @@ def _is_failure(answer: Ambiguous | NotSent) -> bool:
     """Return whether the service could not be reached or has failed. Any other answer depends on the request."""
     if isinstance(answer, NotSent) or answer.status is None:
         return True
-    return answer.status >= 500 or answer.status == _REQUEST_TIMEOUT
+    return answer.status >= 500 or answer.status == _REQUEST_TIMEOUT_STATUS

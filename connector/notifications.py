@@ -13,7 +13,15 @@ from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.jobs.mail_models import Notify, Webhook
 from connector.jobs.models import Job
 from connector.jobs.reader import read_job_alert_keys
-from connector.runs.alerts import Alert, AlertRecord, decide_alert, find_record, read_record, write_alert, write_record
+from connector.runs.alerts import (
+    Alert,
+    AlertRecord,
+    build_alert_record_path,
+    decide_alert,
+    read_alert_record,
+    write_alert,
+    write_alert_record,
+)
 from connector.runs.report import Report, RunScope, describe_fault, record_error, report_error
 from connector.service.webhook import build_headers, post_webhook
 from connector.settings import read_state
@@ -38,7 +46,7 @@ async def send_alert(notify: Notify | None, report: Report, state_dir: Path | No
         return [f"The job's alert could not be sent: {describe_fault(error)}"]
 
 
-async def end_failed_start(
+async def report_failed_start(
     command: str, job: Job | Path, error: ConnectorError, environ: Mapping[str, str], stop: Stop
 ) -> tuple[str, list[str]]:
     """Record for the command `status` that a run of the job ended with `error` before the run had a report. Then send
@@ -61,20 +69,20 @@ async def end_failed_start(
 
 async def _record_and_send(notify: Notify, report: Report, state_dir: Path | None, clock: Clock) -> list[str]:
     report_values = report.as_json()
-    path = None if state_dir is None else find_record(state_dir, report_values)
-    record = AlertRecord() if path is None else read_record(path)
-    reason, last_run = decide_alert(notify.on, record.last_run, report_values, clock.now().timestamp())
-    alerts = list(record.undelivered)
+    path = None if state_dir is None else build_alert_record_path(state_dir, report_values)
+    alert_record = AlertRecord() if path is None else read_alert_record(path)
+    reason, last_run = decide_alert(notify.on, alert_record.last_run, report_values, clock.now().timestamp())
+    alerts = list(alert_record.undelivered)
     if reason is not None:
         alerts.append(write_alert(reason, last_run, report_values))
     problem_text = None
     if path is not None:
         # This is done before an alert is sent, so that the next run sends the alert if this run is killed.
-        write_record(path, last_run, alerts)
+        write_alert_record(path, last_run, alerts)
     while alerts and (problem_text := await _post_alert(notify.webhook, alerts[0], clock)) is None:
         alerts.pop(0)
         if path is not None:
-            write_record(path, last_run, alerts)
+            write_alert_record(path, last_run, alerts)
     if problem_text is None:
         return []
     return [f"The job's alert failed {_MAX_ATTEMPTS} times: {problem_text}. {_describe_next_attempt(state_dir)}"]

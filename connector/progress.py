@@ -8,12 +8,13 @@ _RATE_WINDOW_S = 10.0  # only the last seconds count, because the rate of a serv
 
 
 class Progress:
-    """The current activity of a run as a text. `describe` returns the text. `set_describe` replaces this function."""
+    """The current activity of a run as a text. `describe` returns the text. `set_describe_function` replaces
+    this function."""
 
     def __init__(self) -> None:
         self.describe: Callable[[], str] = lambda: "starting"
 
-    def set_describe(self, describe: Callable[[], str]) -> None:
+    def set_describe_function(self, describe: Callable[[], str]) -> None:
         """Use this function for the text from now on."""
         self.describe = describe
 
@@ -23,33 +24,33 @@ class ProgressMeter:
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._marks: deque[tuple[float, int]] = deque()
+        self._measured_counts: deque[tuple[float, int]] = deque()
 
-    def describe(self, done_count: int, total: float | None, *, is_estimate: bool = False) -> str:
+    def describe(self, done_count: int, total_count: float | None, *, is_estimate: bool = False) -> str:
         """Return a text such as `25% of about 24,000, 830/s, 21 s left`. Unknown parts are left out."""
         rate, text_parts = self._measure_rate(done_count), list[str]()
-        if total:
-            total_text = f"{total:,.0f}"
+        if total_count:
+            total_text = f"{total_count:,.0f}"
             if is_estimate:  # two digits, because more digits would flicker
-                rounding_unit: float = 10 ** max(0, len(f"{total:.0f}") - 2)
-                total_text = f"about {round(total / rounding_unit) * rounding_unit:,.0f}"
-            text_parts.append(f"{min(done_count / total, 1.0):.0%} of {total_text}")
+                rounding_unit: float = 10 ** max(0, len(f"{total_count:.0f}") - 2)
+                total_text = f"about {round(total_count / rounding_unit) * rounding_unit:,.0f}"
+            text_parts.append(f"{min(done_count / total_count, 1.0):.0%} of {total_text}")
         if rate >= 1:
             text_parts.append(f"{rate:,.0f}/s")
-        if total and rate > 0 and done_count < total:
-            text_parts.append(f"{_format_seconds((total - done_count) / rate)} left")
+        if total_count and rate > 0 and done_count < total_count:
+            text_parts.append(f"{_format_seconds((total_count - done_count) / rate)} left")
         return ", ".join(text_parts)
 
     def _measure_rate(self, done_count: int) -> float:
         """Return the number of items done per second during about the last `_RATE_WINDOW_S` seconds."""
-        now, marks = self._monotonic(), self._marks
-        if marks and done_count < marks[-1][1]:  # the count has begun again
-            marks.clear()
-        marks.append((now, done_count))
-        while len(marks) > 2 and marks[1][0] <= now - _RATE_WINDOW_S:
-            marks.popleft()
-        mark_time, mark_count = marks[0]
-        return (done_count - mark_count) / (now - mark_time) if now > mark_time else 0.0
+        now, measured_counts = self._monotonic(), self._measured_counts
+        if measured_counts and done_count < measured_counts[-1][1]:  # the count has begun again
+            measured_counts.clear()
+        measured_counts.append((now, done_count))
+        while len(measured_counts) > 2 and measured_counts[1][0] <= now - _RATE_WINDOW_S:
+            measured_counts.popleft()
+        first_time, first_count = measured_counts[0]
+        return (done_count - first_count) / (now - first_time) if now > first_time else 0.0
 
 
 def _format_seconds(seconds: float) -> str:

@@ -20,7 +20,7 @@ from connector.errors import RunAborted
 from connector.fields import FIELD_BY_NAME
 from connector.rows import CloseableResource
 from connector.service.wire import read_base, read_field
-from connector.spool import describe_no_room, write_values
+from connector.spool import describe_full_disk, encode_values
 from connector.states import State
 from connector.subscribers.identity import Digests, digest_identity, split_digests
 
@@ -35,8 +35,8 @@ _DUCKDB_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 """By default DuckDB uses 80 % of the machine's memory, and may load code from the network. With one thread, version 2.0
 joins ten million subscribers within 128 MB; version 1.4 cannot join a million within 256 MB (both measured)."""
 
-_INSERT_ROWS = 20_000  # listed subscribers of one INSERT; an INSERT of a few rows takes a whole millisecond
-_FETCH_ROWS = 10_000  # differences that are fetched at once
+_ROWS_PER_INSERT = 20_000  # listed subscribers of one INSERT; an INSERT of a few rows takes a whole millisecond
+_ROWS_PER_FETCH = 10_000  # differences that are fetched at once
 
 _ARROW_TYPES = {
     "INTEGER": pa.int32(), "TINYINT": pa.int8(), "BIGINT": pa.int64(), "BLOB": pa.binary(), "VARCHAR": pa.string()
@@ -86,12 +86,12 @@ class Comparison(CloseableResource):
     """The join of the list, a source and the ledger. It is a context manager, and a sink for `read_list`.
 
     Add the source by `add_rows` and the ledger by `add_entries`. Then make the tables `joined` and `vanished` by
-    `join_tables`, and read them by `fetch_rows`. `identity` is the field that identifies a subscriber, and `names` are
-    the fields that are compared. Every method raises RunAborted if DuckDB fails.
+    `join_tables`, and read them by `fetch_rows`. `identity` is the field that identifies a subscriber, and
+    `field_names` are the fields that are compared. Every method raises RunAborted if DuckDB fails.
     """
 
-    def __init__(self, identity: str, names: Sequence[str]) -> None:
-        self._identity, self._names = FIELD_BY_NAME[identity], tuple(names)
+    def __init__(self, identity: str, field_names: Sequence[str]) -> None:
+        self._identity, self._field_names = FIELD_BY_NAME[identity], tuple(field_names)
         self._row_count = 0
         with _translate_errors():
             self._folder = tempfile.TemporaryDirectory(prefix="connector-")
@@ -116,15 +116,17 @@ class Comparison(CloseableResource):
     def receive_rows(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         """Add a page of listed subscribers."""
         for wire_object in wire_objects:
-            base = self._bases.setdefault(read_base(wire_object), len(self._bases))
-            name = wire_object.get(self._identity.path[0])
-            if not isinstance(name, str) or not name.strip():
-                self._pending_rows.append((base, None, wire_object["Id"], None, None))
+            base_index = self._bases.setdefault(read_base(wire_object), len(self._bases))
+            identity_text = wire_object.get(self._identity.path[0])
+            if not isinstance(identity_text, str) or not identity_text.strip():
+                self._pending_rows.append((base_index, None, wire_object["Id"], None, None))
                 continue
-            digest = digest_identity(self._identity.name, name)
-            content = write_values([_read_value(wire_object, field) for field in self._names])
-            self._pending_rows.append((base, digest, wire_object["Id"], name.encode(errors="surrogatepass"), content))
-        if len(self._pending_rows) >= _INSERT_ROWS:
+            digest = digest_identity(self._identity.name, identity_text)
+            content = encode_values([_read_value(wire_object, field) for field in self._field_names])
+            self._pending_rows.append(
+                (base_index, digest, wire_object["Id"], identity_text.encode(errors="surrogatepass"), content)
+            )
+        if len(self._pending_rows) >= _ROWS_PER_INSERT:
             self._insert_pending()
 
     @property
@@ -143,17 +145,17 @@ class Comparison(CloseableResource):
         base_numbers: Integers,
         identities: Digests,
         row_numbers: Integers,
-        names: Sequence[str],
+        identity_texts: Sequence[str],
         contents: Iterable[bytes],
     ) -> None:
         """Add rows that are compared: number of the compared base, identity (S16), row number, text of the identity,
         and the values as `write_values` writes them. If a subscriber has several rows, the first row is compared."""
         positions = range(self._row_count, self._row_count + len(row_numbers))
         self._row_count += len(row_numbers)
-        columns = (base_numbers, split_digests(identities), positions, row_numbers, names, list(contents))
+        columns = (base_numbers, split_digests(identities), positions, row_numbers, identity_texts, list(contents))
         self._insert_columns("source", dict(zip(_TABLE_COLUMNS["source"], columns, strict=True)))
 
-    def add_present(self, base_numbers: Integers, identities: Digests) -> None:
+    def add_present_identities(self, base_numbers: Integers, identities: Digests) -> None:
         """Add invalid and suppressed rows of the source. These rows are not compared, but the source counts as having
         their subscribers."""
         self._insert_columns("source", {"base_number": base_numbers, "digest": split_digests(identities)})
@@ -166,12 +168,12 @@ class Comparison(CloseableResource):
 
     # The join
 
-    def assign_bases(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Record which compared base each listed base belongs to. `pairs` has (index of the listed base in `bases`,
-        number of the compared base from 0)."""
+    def assign_bases(self, base_pairs: Sequence[tuple[int, int]]) -> None:
+        """Record which compared base each listed base belongs to. `base_pairs` has (index of the listed base in
+        `bases`, number of the compared base from 0)."""
         self._insert_pending()
         self._execute_statement("DELETE FROM numbered_base")
-        self._insert_rows("numbered_base", pairs)
+        self._insert_rows("numbered_base", base_pairs)
 
     def join_tables(self) -> None:
         """Make the tables `joined` and `vanished`. `joined` has a row for each compared base and identity.
@@ -183,7 +185,7 @@ class Comparison(CloseableResource):
         """Yield the rows of a query. The caller reads all rows before the next statement."""
         with _translate_errors():
             self._database.execute(statement)
-            while rows := self._database.fetchmany(_FETCH_ROWS):
+            while rows := self._database.fetchmany(_ROWS_PER_FETCH):
                 yield from rows
 
     # DuckDB
@@ -197,8 +199,8 @@ class Comparison(CloseableResource):
             self._insert_columns(table, dict(zip(_TABLE_COLUMNS[table], zip(*rows, strict=True), strict=True)))
 
     def _insert_columns(self, table: str, columns: Mapping[str, Any]) -> None:
-        types = _TABLE_COLUMNS[table]
-        batch = pa.table({name: pa.array(values, _ARROW_TYPES[types[name]]) for name, values in columns.items()})
+        sql_types = _TABLE_COLUMNS[table]
+        batch = pa.table({name: pa.array(values, _ARROW_TYPES[sql_types[name]]) for name, values in columns.items()})
         with _translate_errors():
             self._database.register("batch", batch)
             self._database.execute(f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM batch")
@@ -211,7 +213,7 @@ def _translate_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RunAborted(describe_no_room("what is compared", error)) from None
+        raise RunAborted(describe_full_disk("what is compared", error)) from None
     except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
         raise RunAborted(
             f"source, ledger and list cannot be compared in {tempfile.gettempdir()}: {describe_error(error)}. Make "

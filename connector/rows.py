@@ -22,7 +22,7 @@ class MalformedRow:
     """A record that cannot be a row of a frame: it has too many or too few cells, bytes that cannot be decoded, a NUL
     byte or a stray quote."""
 
-    number: int  # the number of the record, as in `Chunk.numbers`
+    number: int  # the number of the record, as in `Chunk.row_numbers`
     line: int | None  # the line on which the record starts (1 = first line of the file); None: the source has no lines
     raw_record: str  # the record as text
     code: str  # the kind of the fault; a code never changes its meaning, so that programs can use the code
@@ -36,36 +36,39 @@ class Chunk:
     `frame` has the source's columns in their order, as pandas `str`, on a RangeIndex from 0, and may be empty. A value
     is missing only if it is missing in the source (NULL).
 
-    `numbers` (int64, one for each row of the frame) are the numbers by which a person finds the rows. A row of a CSV
-    file or of a workbook has the number that a spreadsheet program shows, so the header is row 1. A line of JSON Lines
-    has the number of the line. Other sources count their rows from 1. Malformed records have numbers, too.
+    `row_numbers` (int64, one for each row of the frame) are the numbers by which a person finds the rows. A row of a
+    CSV file or of a workbook has the number that a spreadsheet program shows, so the header is row 1. A line of JSON
+    Lines has the number of the line. Other sources count their rows from 1. Malformed records have numbers, too.
     """
 
     frame: "pd.DataFrame"
-    numbers: "npt.NDArray[np.int64]"
-    malformed: tuple[MalformedRow, ...]
+    row_numbers: "npt.NDArray[np.int64]"
+    malformed_rows: tuple[MalformedRow, ...]
     name: str  # the name in messages: of the source, or of the file if the chunk is of one file
     messages: tuple[str, ...] = ()
     """Messages about the reading of the source. Only the first chunk that a message concerns has the message."""
-    number_cells: Mapping[str, int] = field(default_factory=dict)
+    number_cell_counts: Mapping[str, int] = field(default_factory=dict)
     """For each column of a workbook: the number of cells that have a number instead of text."""
     read_share: float | None = None  # share of the source that is read after this chunk, 0 to 1; None: unknown
 
     @property
     def record_count(self) -> int:
         """The number of records, including malformed records."""
-        return len(self.numbers) + len(self.malformed)
+        return len(self.row_numbers) + len(self.malformed_rows)
 
     def truncate(self, record_count: int) -> "Chunk":
         """Return the first `record_count` records."""
         if self.record_count <= record_count:
             return self
-        numbers = sorted([*self.numbers.tolist(), *(row.number for row in self.malformed)])
-        last_number = numbers[record_count - 1]
-        row_count = int((self.numbers <= last_number).sum())
-        malformed_rows = tuple(row for row in self.malformed if row.number <= last_number)
+        sorted_numbers = sorted([*self.row_numbers.tolist(), *(row.number for row in self.malformed_rows)])
+        last_number = sorted_numbers[record_count - 1]
+        row_count = int((self.row_numbers <= last_number).sum())
+        malformed_rows = tuple(row for row in self.malformed_rows if row.number <= last_number)
         return replace(
-            self, frame=self.frame.iloc[:row_count], numbers=self.numbers[:row_count], malformed=malformed_rows
+            self,
+            frame=self.frame.iloc[:row_count],
+            row_numbers=self.row_numbers[:row_count],
+            malformed_rows=malformed_rows,
         )
 
 
@@ -91,7 +94,7 @@ class PlannedChunk:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the source, for a report to a person: its number as in `Chunk.numbers`, its file, and its unchanged
+    """A row of the source, for a report to a person: its number as in `Chunk.row_numbers`, its file, and its unchanged
     cells."""
 
     number: int

@@ -51,7 +51,7 @@ class Delivery(Protocol[SentItem, AnswerT, Result]):
     """Sends single items, which are creates or emails, and records their results."""
 
     @property
-    def is_proved(self) -> bool:
+    def has_accepted_item(self) -> bool:
         """Whether the service has accepted an item."""
 
     @property
@@ -97,21 +97,21 @@ class Sender(Generic[Item, AnswerT, Result]):
         self._stop, self._limiter, self._retrier, self._delivery = stop, limiter, retrier, delivery
         self._max_in_flight_count = max_in_flight_count + COMMIT_SIZE
 
-    async def send(self, fetch: FetchItems[Item]) -> None:
+    async def send(self, fetch_items: FetchItems[Item]) -> None:
         """Send the items that `fetch` returns, until `fetch` returns an empty list or the run must stop.
 
         At the end, every request that left has a result. If the task is cancelled, give up the requests in flight, and
         raise.
         """
-        while not self._delivery.is_proved and not self._stop.is_stopping:
-            canaries = await fetch(1)
+        while not self._delivery.has_accepted_item and not self._stop.is_stopping:
+            canaries = await fetch_items(1)
             if not canaries:
                 return
             await self._commit_intents(canaries)
             await self._send_alone(canaries[0])
             await self._delivery.commit_results()
         if not self._stop.is_stopping:
-            await self._send_together(fetch)
+            await self._send_together(fetch_items)
 
     async def _commit_intents(self, items: Sequence[Item]) -> None:
         try:
@@ -122,23 +122,23 @@ class Sender(Generic[Item, AnswerT, Result]):
             raise
 
     async def _send_alone(self, item: Item) -> None:
-        is_done = False
-        while not is_done:
+        is_item_done = False
+        while not is_item_done:
             has_slot = False
             try:
                 has_slot = await self._limiter.acquire_slot()
             finally:
                 if not has_slot:
                     self._delivery.give_up(item, GiveUpReason.STOPPED)
-            is_done = await self._attempt_item(item) if has_slot else True
+            is_item_done = await self._attempt_item(item) if has_slot else True
 
-    async def _send_together(self, fetch: FetchItems[Item]) -> None:
+    async def _send_together(self, fetch_items: FetchItems[Item]) -> None:
         queue = SendQueue[Item](self._max_in_flight_count)
         # If a task fails, its group cancels the tasks that have not begun, and these tasks never run.
-        unbegun_items: dict[int, Item] = {}
+        unstarted_items: dict[int, Item] = {}
         try:
             async with asyncio.TaskGroup() as group:
-                intent_task = group.create_task(self._commit_intents_ahead(fetch, queue))
+                intent_task = group.create_task(self._commit_intents_ahead(fetch_items, queue))
                 while await queue.wait_for_item():
                     if not self._has_sendable_item(queue):
                         continue
@@ -148,21 +148,21 @@ class Sender(Generic[Item, AnswerT, Result]):
                         self._limiter.cancel_slot()
                         continue
                     item = queue.pop()
-                    unbegun_items[id(item)] = item
-                    group.create_task(self._send_in_turn(item, queue, unbegun_items))
+                    unstarted_items[id(item)] = item
+                    group.create_task(self._send_in_turn(item, queue, unstarted_items))
                 intent_task.cancel()
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
         finally:
-            for _ in unbegun_items:
+            for _ in unstarted_items:
                 self._limiter.cancel_slot()
-            self._give_up_items([*unbegun_items.values(), *queue.pop_all()], GiveUpReason.STOPPED)
+            self._give_up_items([*unstarted_items.values(), *queue.pop_all()], GiveUpReason.STOPPED)
 
-    async def _commit_intents_ahead(self, fetch: FetchItems[Item], queue: "SendQueue[Item]") -> None:
+    async def _commit_intents_ahead(self, fetch_items: FetchItems[Item], queue: "SendQueue[Item]") -> None:
         batch_size, monotonic = COMMIT_SIZE, self._stop.clock.monotonic
         while not self._stop.is_stopping:
             max_intents = self._delivery.max_intents
-            batch = await fetch(min(batch_size, max_intents))
+            batch = await fetch_items(min(batch_size, max_intents))
             if not batch:
                 break
             intended_at = monotonic()
@@ -172,19 +172,19 @@ class Sender(Generic[Item, AnswerT, Result]):
             batch_size = min(2 * batch_size, _LARGEST_COMMIT_SIZE) if is_fast else COMMIT_SIZE
         queue.close()
 
-    async def _send_in_turn(self, item: Item, queue: "SendQueue[Item]", unbegun_items: dict[int, Item]) -> None:
+    async def _send_in_turn(self, item: Item, queue: "SendQueue[Item]", unstarted_items: dict[int, Item]) -> None:
         """Send the item, and then further items while the limiter has a free slot, because many tasks would cost
         more."""
-        del unbegun_items[id(item)]
+        del unstarted_items[id(item)]
         has_item = True
         while has_item:
             if await self._attempt_item(item):
                 queue.mark_done()
             else:
                 queue.put_back(item)
-            if has_item := self._has_sendable_item(queue) and self._limiter.acquire_slot_now():
+            if has_item := self._has_sendable_item(queue) and self._limiter.try_to_acquire_slot():
                 item = queue.pop()
-            self._limiter.wake_waiting()
+            self._limiter.wake_waiting_caller()
 
     async def _attempt_item(self, item: Item) -> bool:
         """Send an item that has a slot. Return False if the request had no effect and the item must be sent again."""

@@ -26,8 +26,8 @@ from connector.texts import is_unicode, make_line
 # `select` fails in some drivers.
 _WANTED_DESCRIPTOR_LIMIT = 2048
 # File descriptors for the ledger, its journal, reports, row files, temporary copies, the source and modules.
-_RESERVED_FOR_FILES = 32
-_ASSUMED_OPEN_COUNT = 32  # the number of open descriptors if they cannot be counted
+_RESERVED_DESCRIPTOR_COUNT = 32
+_ASSUMED_DESCRIPTOR_COUNT = 32  # the number of open descriptors if they cannot be counted
 
 
 def raise_descriptor_limit() -> None:
@@ -42,7 +42,7 @@ def raise_descriptor_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (new_limit, hard_limit))
 
 
-def bound_connections(requested_count: int) -> int:
+def limit_connection_count(requested_count: int) -> int:
     """Return the number of connections that may be opened, at most `requested_count`. The files of a run can still be
     opened.
 
@@ -51,7 +51,7 @@ def bound_connections(requested_count: int) -> int:
     soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft_limit == resource.RLIM_INFINITY:
         return requested_count
-    available_count = soft_limit - _count_open_descriptors() - _RESERVED_FOR_FILES
+    available_count = soft_limit - _count_open_descriptors() - _RESERVED_DESCRIPTOR_COUNT
     if available_count < 1:
         raise ConfigurationError(
             f"this process may have {soft_limit} files and connections open at once (ulimit -n), too few for a run. "
@@ -64,7 +64,7 @@ def _count_open_descriptors() -> int:
     try:
         return sum(1 for _ in Path("/dev/fd").iterdir()) - 1  # the descriptor that lists the folder does not count
     except OSError:
-        return _ASSUMED_OPEN_COUNT
+        return _ASSUMED_DESCRIPTOR_COUNT
 
 
 _APPLICATION = "subscriber-connector"
@@ -181,10 +181,10 @@ def build_service(settings: Settings, max_concurrency: int) -> Service:
     """Return the service with enough connections for `max_concurrency` requests at once and for look-ups. If this
     process may not open so many connections, return the service with fewer. Raises ConfigurationError if the process
     may not open any connection."""
-    return replace(settings.service, max_connections=bound_connections(max_concurrency + _LOOKUP_CONNECTION_COUNT))
+    return replace(settings.service, max_connections=limit_connection_count(max_concurrency + _LOOKUP_CONNECTION_COUNT))
 
 
-def bound_in_flight(service: Service, max_concurrency: int) -> int:
+def limit_in_flight_count(service: Service, max_concurrency: int) -> int:
     """Return the number of requests, at most `max_concurrency`, that may be in flight, so that some of the service's
     connections remain for look-ups."""
     lookup_connection_count = min(_LOOKUP_CONNECTION_COUNT, service.max_connections // 4)
@@ -249,7 +249,7 @@ def read_state(environ: Mapping[str, str], *, is_writing: bool = True) -> StateL
             f"the path of the state folder, {make_line(str(folder))}, is not in UTF-8, and the ledger's database "
             "needs a path in UTF-8: set CONNECTOR_STATE_DIR to another folder"
         )
-    is_usable = True
+    is_folder_usable = True
     if is_writing:
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -259,14 +259,14 @@ def read_state(environ: Mapping[str, str], *, is_writing: bool = True) -> StateL
                 f"the state folder {folder} cannot be created: {error.strerror}; set CONNECTOR_STATE_DIR to another "
                 "folder"
             ) from None
-        is_usable = os.access(folder, os.R_OK | os.W_OK | os.X_OK)
+        is_folder_usable = os.access(folder, os.R_OK | os.W_OK | os.X_OK)
     else:
         try:
             os.scandir(folder).close()
         except OSError as error:
             # A missing folder is not an error, because no run has stored a file.
-            is_usable = isinstance(error, FileNotFoundError)
-    if not is_usable:
+            is_folder_usable = isinstance(error, FileNotFoundError)
+    if not is_folder_usable:
         raise ConfigurationError(
             f"this user cannot {'write' if is_writing else 'read'} the state folder {folder}: change the permissions. "
             "If the folder has no ledger of this account, you can also set CONNECTOR_STATE_DIR to another folder"

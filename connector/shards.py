@@ -29,8 +29,8 @@ class Shard:
     def parse(cls, text: str) -> Self:
         """Return the shard that `I/N` names. Raises ValueError for any other text."""
         index, _, count = text.partition("/")
-        is_number = index.isascii() and index.isdecimal() and count.isascii() and count.isdecimal()
-        if not (is_number and 1 <= int(index) <= int(count) <= MAX_SHARDS):
+        are_numbers = index.isascii() and index.isdecimal() and count.isascii() and count.isdecimal()
+        if not (are_numbers and 1 <= int(index) <= int(count) <= MAX_SHARDS):
             raise ValueError(f"{text!r} is not a shard. Write I/N with I from 1 to N and N up to {MAX_SHARDS:,}: 2/4")
         return cls(int(index), int(count))
 
@@ -45,7 +45,7 @@ class Shard:
     @property
     def start(self) -> bytes:
         """The smallest digest of the shard."""
-        return self._first_number.to_bytes(_LEADING_BYTES, "big") + bytes(_DIGEST_BYTES - _LEADING_BYTES)
+        return self._first_leading_number.to_bytes(_LEADING_BYTES, "big") + bytes(_DIGEST_BYTES - _LEADING_BYTES)
 
     @property
     def end(self) -> bytes:
@@ -58,24 +58,26 @@ class Shard:
         """Return whether runs of the two shards exclude each other. Shards of different counts always overlap."""
         return self.count != other.count or self.index == other.index
 
-    def holds(self, digest: bytes) -> bool:
+    def has_digest(self, digest: bytes) -> bool:
         """Return whether the digest of an identity is in the shard."""
         return self.start <= digest < self.end
 
-    def contains(self, digests: npt.NDArray[np.bytes_]) -> npt.NDArray[np.bool_]:
+    def build_digest_mask(self, digests: npt.NDArray[np.bytes_]) -> npt.NDArray[np.bool_]:
         """Return the mask of the digests (S16) that are in the shard."""
         import numpy as np  # imported here, so that the help of a command does not wait for NumPy
 
         eight_byte_numbers = np.frombuffer(np.ascontiguousarray(digests).tobytes(), dtype=">u8")
         leading_numbers = eight_byte_numbers.reshape(-1, _DIGEST_BYTES // _LEADING_BYTES)[:, 0]
-        last_number = self.index * _DIGEST_RANGE // self.count - 1
-        return (leading_numbers >= np.uint64(self._first_number)) & (leading_numbers <= np.uint64(last_number))
+        last_leading_number = self.index * _DIGEST_RANGE // self.count - 1
+        return (leading_numbers >= np.uint64(self._first_leading_number)) & (
+            leading_numbers <= np.uint64(last_leading_number)
+        )
 
     def scale_digest(self, digest: bytes) -> bytes:
         """Return the digest that has, in the range of this shard, the same relative position as `digest` has among all
         digests."""
         offset = int.from_bytes(digest[:_LEADING_BYTES].ljust(_LEADING_BYTES, b"\0"), "big") // self.count
-        return (self._first_number + offset).to_bytes(_LEADING_BYTES, "big") + digest[_LEADING_BYTES:]
+        return (self._first_leading_number + offset).to_bytes(_LEADING_BYTES, "big") + digest[_LEADING_BYTES:]
 
     def divide(self, limit: int) -> int:
         """Return this shard's part of a limit that all shards share. The sum of all parts is the limit."""
@@ -83,7 +85,7 @@ class Shard:
         return quotient + (self.index <= remainder)
 
     @property
-    def _first_number(self) -> int:
+    def _first_leading_number(self) -> int:
         return (self.index - 1) * _DIGEST_RANGE // self.count
 
 

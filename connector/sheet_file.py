@@ -31,27 +31,27 @@ _FORBIDDEN_CHARACTER = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufff
 _SPECIAL_CHARACTER = re.compile("[&<>\r]|_x[0-9A-Fa-f]{4}_")
 _ESCAPE_BEGINNING = re.compile("_(?=x[0-9A-Fa-f]{4}_)")
 
-_PROPERTIES = "docProps/custom.xml"
+_PROPERTIES_PART = "docProps/custom.xml"
 _SHEET_PART = "xl/worksheets/sheet1.xml"
 _XML_HEAD = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
 _MAIN_NS = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 _LINKS_NS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
-_TYPES = "application/vnd.openxmlformats-officedocument"
+_CONTENT_TYPE_PREFIX = "application/vnd.openxmlformats-officedocument"
 _CUSTOM_NS = "http://schemas.openxmlformats.org/officeDocument/2006/custom-properties"
 _VALUES_NS = "http://schemas.openxmlformats.org/officeDocument/2006/docPropsVTypes"
 _FORMAT_ID = "{D5CDD505-2E9C-101B-9397-08002B2CF9AE}"  # the format of custom properties
 
-_PARTS = {
+_FIXED_PARTS = {
     "[Content_Types].xml": '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">'
     '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
     '<Default Extension="xml" ContentType="application/xml"/>'
-    f'<Override PartName="/xl/workbook.xml" ContentType="{_TYPES}.spreadsheetml.sheet.main+xml"/>'
-    f'<Override PartName="/{_SHEET_PART}" ContentType="{_TYPES}.spreadsheetml.worksheet+xml"/>'
-    f'<Override PartName="/xl/styles.xml" ContentType="{_TYPES}.spreadsheetml.styles+xml"/>'
-    f'<Override PartName="/{_PROPERTIES}" ContentType="{_TYPES}.custom-properties+xml"/></Types>',
+    f'<Override PartName="/xl/workbook.xml" ContentType="{_CONTENT_TYPE_PREFIX}.spreadsheetml.sheet.main+xml"/>'
+    f'<Override PartName="/{_SHEET_PART}" ContentType="{_CONTENT_TYPE_PREFIX}.spreadsheetml.worksheet+xml"/>'
+    f'<Override PartName="/xl/styles.xml" ContentType="{_CONTENT_TYPE_PREFIX}.spreadsheetml.styles+xml"/>'
+    f'<Override PartName="/{_PROPERTIES_PART}" ContentType="{_CONTENT_TYPE_PREFIX}.custom-properties+xml"/></Types>',
     "_rels/.rels": '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">'
     f'<Relationship Id="rId1" Type="{_LINKS_NS}/officeDocument" Target="xl/workbook.xml"/>'
-    f'<Relationship Id="rId2" Type="{_LINKS_NS}/custom-properties" Target="{_PROPERTIES}"/></Relationships>',
+    f'<Relationship Id="rId2" Type="{_LINKS_NS}/custom-properties" Target="{_PROPERTIES_PART}"/></Relationships>',
     "xl/workbook.xml": f'<workbook xmlns="{_MAIN_NS}" xmlns:r="{_LINKS_NS}">'
     '<sheets><sheet name="Sheet1" sheetId="1" r:id="rId1"/></sheets></workbook>',
     "xl/_rels/workbook.xml.rels": '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">'
@@ -83,14 +83,14 @@ class SheetFile:
         self._header = header
         self._letters = [name_column(index) for index in range(len(header))]
         self._archive = zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=4)
-        for name, content in _PARTS.items():
+        for name, content in _FIXED_PARTS.items():
             self._archive.writestr(name, _XML_HEAD + content)
         self._sheet = self._archive.open(_SHEET_PART, "w", force_zip64=True)
         self._sheet.write(
             f'{_XML_HEAD}<worksheet xmlns="{_MAIN_NS}"><sheetViews><sheetView workbookViewId="0"><pane ySplit="1" '
             'topLeftCell="A2" activePane="bottomLeft" state="frozen"/></sheetView></sheetViews><sheetData>'.encode()
         )
-        self._pending: list[str] = []
+        self._pending_rows: list[str] = []
         self._pending_length = 0
         self.rows = 0
         self.write_row(header)
@@ -105,7 +105,7 @@ class SheetFile:
             for letters, cell, name in zip(self._letters, cells, self._header, strict=True)
             if cell is not None and cell != ""
         )
-        self._pending.append(f'<row r="{self.rows}">{row}</row>')
+        self._pending_rows.append(f'<row r="{self.rows}">{row}</row>')
         self._pending_length += len(row)
         if self._pending_length > _BATCH_LENGTH:
             self._flush_rows()
@@ -121,19 +121,19 @@ class SheetFile:
             for property_id, (name, value) in enumerate(properties.items(), start=2)  # 0 and 1 are reserved
         )
         content = f'{_XML_HEAD}<Properties xmlns="{_CUSTOM_NS}" xmlns:vt="{_VALUES_NS}">{entries_xml}</Properties>'
-        self._archive.writestr(_PROPERTIES, content)
+        self._archive.writestr(_PROPERTIES_PART, content)
         self._archive.close()
 
     def discard(self) -> None:
         """Stop writing. The file is a valid workbook only if `close` was called before."""
-        self._pending.clear()
+        self._pending_rows.clear()
         for part in (self._sheet, self._archive):
             with suppress(OSError, ValueError):  # for example a full disk or a closed file
                 part.close()
 
     def _flush_rows(self) -> None:
-        self._sheet.write("".join(self._pending).encode())
-        self._pending.clear()
+        self._sheet.write("".join(self._pending_rows).encode())
+        self._pending_rows.clear()
         self._pending_length = 0
 
 
@@ -143,7 +143,7 @@ def read_properties(file: BinaryIO) -> dict[str, str]:
     with zipfile.ZipFile(file) as archive:
         from xml.etree import ElementTree  # imported here, because only workbooks need the parser
 
-        root = ElementTree.fromstring(archive.read(_PROPERTIES))  # noqa: S314 - expat bounds entities since 2.4
+        root = ElementTree.fromstring(archive.read(_PROPERTIES_PART))  # noqa: S314 - expat bounds entities since 2.4
     return {entry.get("name", ""): "".join(entry.itertext()) for entry in root}
 
 
@@ -152,8 +152,8 @@ def name_column(index: int) -> str:
     letters = ""
     column_number = index + 1
     while column_number:
-        column_number, letter = divmod(column_number - 1, 26)
-        letters = chr(65 + letter) + letters
+        column_number, letter_index = divmod(column_number - 1, 26)
+        letters = chr(65 + letter_index) + letters
     return letters
 
 

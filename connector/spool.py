@@ -43,7 +43,7 @@ class _RecordFile(CloseableResource):
                 weakref.finalize(self, self._file.close)
             self._file.write(b"".join(records))
         except OSError as error:
-            raise RunAborted(describe_no_room(self._content, error)) from None
+            raise RunAborted(describe_full_disk(self._content, error)) from None
         self._is_flushed = False
         first_index = len(self)
         for record in records:
@@ -56,7 +56,7 @@ class _RecordFile(CloseableResource):
             try:
                 self._file.flush()
             except OSError as error:
-                raise RunAborted(describe_no_room(self._content, error)) from None
+                raise RunAborted(describe_full_disk(self._content, error)) from None
             self._is_flushed = True
 
     def read(self, index: int) -> bytes:
@@ -68,7 +68,7 @@ class _RecordFile(CloseableResource):
         try:
             return os.pread(self._file.fileno(), end - start, start)
         except OSError as error:
-            raise RunAborted(describe_no_room(self._content, error)) from None
+            raise RunAborted(describe_full_disk(self._content, error)) from None
 
     def close(self) -> None:
         """Delete all records and the file. A second call does nothing."""
@@ -87,8 +87,8 @@ class Spool(CloseableResource):
     def append(self, value: object) -> None:
         """Write one object. Raises RunAborted if the disk is full."""
         object_bytes = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
-        size = len(object_bytes).to_bytes(_SIZE_BYTES, "little")
-        self._records.write([size + pa.compress(object_bytes, codec="lz4", asbytes=True)])
+        size_field = len(object_bytes).to_bytes(_SIZE_BYTES, "little")
+        self._records.write([size_field + pa.compress(object_bytes, codec="lz4", asbytes=True)])
         self._records.flush()
 
     def read(self) -> Iterator[Any]:
@@ -111,18 +111,18 @@ class SpooledValues(CloseableResource):
 
     def add(self, rows: Iterable[Sequence[object]]) -> int:
         """Append rows, and return the index of the first new row. Raises RunAborted if the disk is full."""
-        return self._records.write([write_values(row) for row in rows])
+        return self._records.write([encode_values(row) for row in rows])
 
     def read(self, index: int) -> list[Any]:
         """Return the row at this index. Raises RunAborted if the file cannot be written or read."""
-        return read_values(self._records.read(index))
+        return decode_values(self._records.read(index))
 
     def close(self) -> None:
         """Delete all rows. A second call does nothing."""
         self._records.close()
 
 
-def describe_no_room(content: str, error: OSError) -> str:
+def describe_full_disk(content: str, error: OSError) -> str:
     """Return the message for a temporary file when the disk is full. `content` is for example "the rows of the
     plan"."""
     folder = tempfile.tempdir or "any temporary folder"
@@ -132,7 +132,7 @@ def describe_no_room(content: str, error: OSError) -> str:
     )
 
 
-def write_values(row: Sequence[object]) -> bytes:
+def encode_values(row: Sequence[object]) -> bytes:
     """Return JSON values as bytes. Equal values have equal bytes."""
     try:
         return orjson.dumps(row)
@@ -140,7 +140,7 @@ def write_values(row: Sequence[object]) -> bytes:
         return json.dumps(row).encode()
 
 
-def read_values(text: bytes) -> list[Any]:
+def decode_values(text: bytes) -> list[Any]:
     """Return the values of bytes that `write_values` has returned."""
     try:
         values: list[Any] = orjson.loads(text)

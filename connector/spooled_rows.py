@@ -28,30 +28,30 @@ _MAX_SHOWN_ROWS = 10  # rows that one message names
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class _RecordedRows:
     """Rows of recorded subscribers, with one array for each property. `digests` has a column for each field."""
 
     subscriber_digests: Digests  # one for each row
     identities: Digests
     file_indices: Positions
-    numbers: Positions  # the record number of each row
+    row_numbers: Positions  # the record number of each row
     inactive_mask: Mask
     duplicate_mask: Mask
     digests: npt.NDArray[np.bytes_]
 
-    def select(self, indices: Positions) -> "_Rows":
+    def select(self, indices: Positions) -> "_RecordedRows":
         """Return the rows at these indices."""
-        return _Rows(*(getattr(self, name)[indices] for name in self.__slots__))
+        return _RecordedRows(*(getattr(self, name)[indices] for name in self.__slots__))
 
     @classmethod
-    def join(cls, parts: Sequence["_Rows"]) -> "_Rows":
+    def join_parts(cls, parts: Sequence["_RecordedRows"]) -> "_RecordedRows":
         """Return the rows of all parts."""
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__))
 
 
 class Conflicts:
     """Decides which row of a subscriber is used if rows of the subscriber differ. Call `add` with each chunk of a
-    source, then `settle` with all chunks, and then `resolve` with each chunk."""
+    source, then `find_used_rows` with all chunks, and then `resolve` with each chunk."""
 
     def __init__(self, identity: str) -> None:
         self._field_names = tuple(field.name for field in SENT_FIELDS if field.name != identity)
@@ -59,10 +59,12 @@ class Conflicts:
         # For each chunk: the identities, file indices and record numbers of invalid rows.
         self._invalid_records: list[tuple[Digests, Positions, Positions]] = []
         self._file_indices: dict[str, int] = {}  # the index of each file, by the name of the file
-        self._recorded_subscribers: Digests = np.empty(0, dtype="S16")  # sorted; set by `settle`
+        self._recorded_subscribers: Digests = np.empty(0, dtype="S16")  # sorted; set by `find_used_rows`
         # The sorted identities of invalid rows. An invalid row may say inactive, so no other row may be used.
         self._blocked_identities: Digests = self._recorded_subscribers
-        self._used_rows: _Rows  # sorted by subscriber; set by `settle`. A blocked subscriber has no used row
+        self._used_rows: (
+            _RecordedRows  # sorted by subscriber; set by `find_used_rows`. A blocked subscriber has no used row
+        )
         self.messages: list[str] = []
 
     def add(self, prepared_chunk: PreparedChunk) -> None:
@@ -77,7 +79,7 @@ class Conflicts:
                 (identities, np.full(len(identities), self._index_file(prepared_chunk)), record_numbers)
             )
 
-    def settle(self, chunks: Iterable[PreparedChunk]) -> None:
+    def find_used_rows(self, chunks: Iterable[PreparedChunk]) -> None:
         """Find the used row of each recorded subscriber. Read the chunks only if `add` has recorded a subscriber."""
         if not self._differing_subscribers and not self._invalid_records:
             return
@@ -86,13 +88,13 @@ class Conflicts:
         )
         invalid_records = np.empty((0, 2), dtype=np.int64)  # the file index and record number of each invalid row
         if self._invalid_records:
-            identities, file_indices, numbers = (
+            identities, file_indices, row_numbers = (
                 np.concatenate(arrays) for arrays in zip(*self._invalid_records, strict=True)
             )
             self._blocked_identities, first_indices = np.unique(identities, return_index=True)
-            invalid_records = np.stack([file_indices, numbers], axis=1)[first_indices]
+            invalid_records = np.stack([file_indices, row_numbers], axis=1)[first_indices]
         blocked_identities = self._blocked_identities
-        rows = _Rows.join([self._select_rows(prepared_chunk)[1] for prepared_chunk in chunks])
+        rows = _RecordedRows.join_parts([self._select_rows(prepared_chunk)[1] for prepared_chunk in chunks])
         usable_indices = np.flatnonzero(
             ~rows.duplicate_mask & (rows.inactive_mask | ~np.isin(rows.identities, blocked_identities))
         )
@@ -107,7 +109,7 @@ class Conflicts:
         overruling_row_mask = used_rows.inactive_mask & np.isin(used_rows.subscriber_digests, subscribers_not_inactive)
         unused_mask = ~rows.inactive_mask & ~np.isin(rows.subscriber_digests, used_rows.subscriber_digests)
         blocking_mask = np.isin(blocked_identities, rows.identities[unused_mask])
-        used_records = np.stack([used_rows.file_indices, used_rows.numbers], axis=1)
+        used_records = np.stack([used_rows.file_indices, used_rows.row_numbers], axis=1)
         self.messages += self._describe_conflicts(
             used_records[overruling_row_mask].tolist(), invalid_records[blocking_mask].tolist()
         )
@@ -140,7 +142,7 @@ class Conflicts:
                 differences.append(Difference(int(positions[index]), fields, bool(overruled_mask[index])))
         return replace(prepared_chunk, duplicate_mask=duplicate_mask, differences=tuple(differences))
 
-    def _select_rows(self, prepared_chunk: PreparedChunk) -> tuple[Positions, _Rows]:
+    def _select_rows(self, prepared_chunk: PreparedChunk) -> tuple[Positions, _RecordedRows]:
         """Return the valid rows of recorded subscribers, and the indices of these rows."""
         identities = prepared_chunk.valid_chunk.identities
         recorded_mask = np.isin(prepared_chunk.subscriber_digests, self._recorded_subscribers) | np.isin(
@@ -148,13 +150,13 @@ class Conflicts:
         )
         indices = np.flatnonzero(recorded_mask)
         rows = prepared_chunk.valid_chunk.subscribers.iloc[indices]
-        numbers = prepared_chunk.chunk.numbers[rows.index.to_numpy(dtype=np.int64)]
+        row_numbers = prepared_chunk.chunk.row_numbers[rows.index.to_numpy(dtype=np.int64)]
         digests = compute_field_digests(rows, self._field_names)
-        return indices, _Rows(
+        return indices, _RecordedRows(
             prepared_chunk.subscriber_digests[indices],
             identities[indices],
             np.full(len(indices), self._index_file(prepared_chunk)),
-            numbers,
+            row_numbers,
             build_inactive_mask(rows),
             prepared_chunk.duplicate_mask[indices],
             digests,
@@ -186,20 +188,20 @@ class Conflicts:
 
     def _format_row_numbers(self, records: list[list[int]]) -> str:
         file_names, shown_records = list(self._file_indices), sorted(records)[:_MAX_SHOWN_ROWS]
-        more_message = f" and {len(records) - _MAX_SHOWN_ROWS:,} more" if len(records) > _MAX_SHOWN_ROWS else ""
+        more_text = f" and {len(records) - _MAX_SHOWN_ROWS:,} more" if len(records) > _MAX_SHOWN_ROWS else ""
         if len(file_names) > 1:
             return (
                 ", ".join(f"row {row_number:,} of {file_names[file_index]}" for file_index, row_number in shown_records)
-                + more_message
+                + more_text
             )
         numbers_text = ", ".join(f"{row_number:,}" for _, row_number in shown_records)
-        return f"{agree(len(records), 'row', 'rows')} {numbers_text}{more_message}"
+        return f"{agree(len(records), 'row', 'rows')} {numbers_text}{more_text}"
 
 
 _READING_GRACE_S = 2.0  # a stopped run waits for this time until the thread has read its chunk
 
 
-class _ReadAhead:
+class _ChunkReader:
     """An asynchronous iterator over chunks that ends if the run must stop. A thread reads the next chunk while the
     caller uses a chunk."""
 
@@ -252,13 +254,13 @@ class SpooledRows(CloseableResource):
     async def spool_in_thread(self, chunks: Iterator[PreparedChunk], stop: Stop) -> AsyncGenerator[PreparedChunk]:
         """Write and yield the chunks like `spool`, until the run must stop. A thread reads the source, because reading
         a chunk may take an hour. Close the generator with `aclosing`."""
-        read_ahead = _ReadAhead(chunks, stop)
+        chunk_reader = _ChunkReader(chunks, stop)
         try:
-            async for prepared_chunk in read_ahead:
+            async for prepared_chunk in chunk_reader:
                 self._append_chunk(prepared_chunk)
                 yield prepared_chunk
         finally:
-            self._is_thread_reading = not await read_ahead.close()
+            self._is_thread_reading = not await chunk_reader.close()
         if not stop.is_stopping:
             await asyncio.to_thread(self._finish_reading)
 
@@ -271,7 +273,7 @@ class SpooledRows(CloseableResource):
 
     def _finish_reading(self) -> None:
         self._source.close()
-        self._conflicts.settle(self._spool.read())
+        self._conflicts.find_used_rows(self._spool.read())
         self.is_read = True
 
     def read(self, limit: int | None = None) -> Iterator[PreparedChunk]:
@@ -290,12 +292,12 @@ class SpooledRows(CloseableResource):
     async def read_in_thread(self, stop: Stop, limit: int | None) -> AsyncGenerator[PreparedChunk]:
         """Yield the chunks like `read` until the run must stop. A thread reads the next chunk. Close the generator with
         `aclosing`."""
-        read_ahead = _ReadAhead(self.read(limit), stop)
+        chunk_reader = _ChunkReader(self.read(limit), stop)
         try:
-            async for prepared_chunk in read_ahead:
+            async for prepared_chunk in chunk_reader:
                 yield prepared_chunk
         finally:
-            await read_ahead.close()
+            await chunk_reader.close()
 
     def close(self) -> None:
         """Close the source if it is still open, and delete the rows. A second call does nothing."""

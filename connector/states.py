@@ -61,7 +61,7 @@ class State(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traits:
+class StateTraits:
     """The properties of a state. SQL statements and checks about many entries depend on them.
 
     - `rank`: decides which entry stays if two entries of a subscriber are joined. The entry with the smaller rank
@@ -81,25 +81,37 @@ class Traits:
     is_confirmed_by_list: bool
 
 
-def find_traits(state: State) -> Traits:
+def find_traits(state: State) -> StateTraits:
     """Return the properties of a state."""
     match state:
         case State.CONFIRMED:
-            return Traits(rank=0, may_exist=True, is_unsettled=False, waits_for_retry=False, is_confirmed_by_list=False)
+            return StateTraits(
+                rank=0, may_exist=True, is_unsettled=False, waits_for_retry=False, is_confirmed_by_list=False
+            )
         case State.SENDING:
-            return Traits(rank=1, may_exist=True, is_unsettled=True, waits_for_retry=False, is_confirmed_by_list=False)
+            return StateTraits(
+                rank=1, may_exist=True, is_unsettled=True, waits_for_retry=False, is_confirmed_by_list=False
+            )
         case State.UNKNOWN:
-            return Traits(rank=2, may_exist=True, is_unsettled=True, waits_for_retry=True, is_confirmed_by_list=False)
+            return StateTraits(
+                rank=2, may_exist=True, is_unsettled=True, waits_for_retry=True, is_confirmed_by_list=False
+            )
         case State.HELD:
-            return Traits(rank=3, may_exist=True, is_unsettled=True, waits_for_retry=True, is_confirmed_by_list=True)
+            return StateTraits(
+                rank=3, may_exist=True, is_unsettled=True, waits_for_retry=True, is_confirmed_by_list=True
+            )
         case State.REJECTED:
-            return Traits(rank=4, may_exist=False, is_unsettled=False, waits_for_retry=False, is_confirmed_by_list=True)
+            return StateTraits(
+                rank=4, may_exist=False, is_unsettled=False, waits_for_retry=False, is_confirmed_by_list=True
+            )
         case State.NONE:
-            return Traits(rank=5, may_exist=False, is_unsettled=False, waits_for_retry=False, is_confirmed_by_list=True)
+            return StateTraits(
+                rank=5, may_exist=False, is_unsettled=False, waits_for_retry=False, is_confirmed_by_list=True
+            )
     assert_never(state)
 
 
-def list_states_sql(has_property: Callable[[Traits], bool]) -> str:
+def list_states_sql(has_property: Callable[[StateTraits], bool]) -> str:
     """Return the states with this property as an SQL list: `(1, 2, 3)`."""
     return f"({', '.join(str(state.value) for state in State if has_property(find_traits(state)))})"
 

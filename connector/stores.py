@@ -31,7 +31,7 @@ _VERSION_KEYS = ("ETag", "etag", "generation", "VersionId", "LastModified", "las
 """The keys with which s3fs, gcsfs, adlfs and fsspec's memory store the version of an object. Only memory uses
 `created`."""
 
-_READ_BYTES = 8 << 20  # bytes that one request reads
+_BYTES_PER_REQUEST = 8 << 20  # bytes that one request reads
 _PUT_OPTIONS: Mapping[str, Mapping[str, int]] = {"s3": {"chunksize": 16 << 20, "max_concurrency": 4}}
 """Options for objects of more than 32 MB, which are sent in parts. By default, s3fs has ten parts of 50 MB in
 memory."""
@@ -67,8 +67,8 @@ def is_url(location: str | PathLike[str]) -> bool:
 
 def is_store_url(location: str | PathLike[str]) -> bool:
     """Return whether a location is the URL of an object in a store."""
-    parts = _URL.match(fspath(location))
-    return parts is not None and parts["scheme"].lower() in _EXTRA_BY_SCHEME
+    url_match = _URL.match(fspath(location))
+    return url_match is not None and url_match["scheme"].lower() in _EXTRA_BY_SCHEME
 
 
 def is_pattern(url: str) -> bool:
@@ -83,16 +83,16 @@ def parse_store_url(text: str) -> str:
     message contains no credentials.
     """
     shown_url = _CREDENTIALS.sub("***@", _URL_OPTIONS.split(text, maxsplit=1)[0])
-    parts = _URL.match(text)
-    scheme = parts["scheme"].lower() if parts else ""
-    if parts is None or scheme not in _EXTRA_BY_SCHEME:
+    url_match = _URL.match(text)
+    scheme = url_match["scheme"].lower() if url_match else ""
+    if url_match is None or scheme not in _EXTRA_BY_SCHEME:
         raise ConfigurationError(f"{shown_url}: only objects at s3://, gs:// and az:// can be used by a URL")
-    if {"@", ":"} & set(parts["rest"].partition("/")[0]) or _URL_OPTIONS.search(parts["rest"]):
+    if {"@", ":"} & set(url_match["rest"].partition("/")[0]) or _URL_OPTIONS.search(url_match["rest"]):
         raise ConfigurationError(
             f"{shown_url}: a URL cannot contain credentials or options; put them where the store's library looks for "
             "them, such as its environment variables or a profile"
         )
-    bucket, _, key = parts["rest"].lstrip("/").partition("/")
+    bucket, _, key = url_match["rest"].lstrip("/").partition("/")
     if not bucket or not key.strip("/") or _PATTERN_CHARACTER.search(bucket):
         raise ConfigurationError(f"{text}: names no object; write {scheme}://bucket/folder/name")
     return f"{scheme}://{bucket}/{key}"
@@ -141,12 +141,12 @@ class StoreObject(io.RawIOBase):
         """Yield the object in pieces of at most `size` bytes. Raises StoreError, for example if the object ends too
         early.
         """
-        read_bytes = 0
+        read_byte_count = 0
         while piece := self.read(size):
-            read_bytes += len(piece)
+            read_byte_count += len(piece)
             yield piece
-        if read_bytes < self.size:
-            raise StoreError(f"it ended after {read_bytes:,} of {self.size:,} bytes", is_transient=True)
+        if read_byte_count < self.size:
+            raise StoreError(f"it ended after {read_byte_count:,} of {self.size:,} bytes", is_transient=True)
 
     def close(self) -> None:
         """Close the object. A second call does nothing."""
@@ -158,7 +158,7 @@ class StoreObject(io.RawIOBase):
 def open_object(url: str) -> StoreObject:
     """Open the current version of an object for reading. Raises FileNotFoundError and StoreError."""
     with _open_filesystem(url) as filesystem:
-        return StoreObject(url, filesystem.open(url, "rb", block_size=_READ_BYTES))
+        return StoreObject(url, filesystem.open(url, "rb", block_size=_BYTES_PER_REQUEST))
 
 
 def read_size(url: str) -> int | None:
@@ -189,11 +189,11 @@ def find_objects(pattern: str) -> Sequence[str]:
     """Return the URLs that match a pattern, in the order of their names. A name that begins with a dot matches only a
     pattern that begins with a dot. Raises StoreError."""
     scheme = pattern.partition("://")[0]
-    matches_hidden = pattern.rpartition("/")[2].startswith(".")
+    includes_hidden = pattern.rpartition("/")[2].startswith(".")
     with _open_filesystem(pattern) as filesystem:
         details_by_name: Mapping[str, Any] = filesystem.glob(pattern, detail=True)
     names = sorted(name.lstrip("/") for name, details in details_by_name.items() if details["type"] == "file")
-    visible_names = [name for name in names if matches_hidden or not name.rpartition("/")[2].startswith(".")]
+    visible_names = [name for name in names if includes_hidden or not name.rpartition("/")[2].startswith(".")]
     # A name with a slash at its end is a folder.
     urls = [f"{scheme}://{name}" for name in visible_names if not name.endswith("/")]
     if unusable_url := next((url for url in urls if _URL_OPTIONS.search(url)), None):
@@ -267,10 +267,12 @@ def _open_filesystem(url: str) -> Iterator[Any]:
             # Another program has created the object meanwhile.
             raise FileExistsError(url) from None
         error_name = type(error).__name__
-        is_final = isinstance(error, PermissionError | ValueError) or "Credential" in error_name or "Auth" in error_name
+        is_permanent = (
+            isinstance(error, PermissionError | ValueError) or "Credential" in error_name or "Auth" in error_name
+        )
         message = error.strerror if isinstance(error, OSError) and error.strerror else describe_error(error)
-        advice = "; check the credentials, and the rights that they have" if is_final else ""
-        raise StoreError(_mask_secrets(message.rstrip(".")) + advice, is_transient=not is_final) from None
+        advice = "; check the credentials, and the rights that they have" if is_permanent else ""
+        raise StoreError(_mask_secrets(message.rstrip(".")) + advice, is_transient=not is_permanent) from None
 
 
 def _mask_secrets(message: str) -> str:

@@ -121,7 +121,7 @@ class Tally:
     samples: list[dict[str, object]] = field(default_factory=list)  # the values of the first few creates, by field name
     reactivated_count: int = 0  # rows created as active whose identities the list shows as inactive
     opt_out_count: int = 0  # opt-outs of rows of this run and of earlier runs
-    unchecked_opt_outs: Counter[str] = field(default_factory=Counter)
+    unchecked_opt_out_counts: Counter[str] = field(default_factory=Counter)
     """The number of opt-outs that were not looked up, by the reason."""
     altered_fields: Counter[str] = field(default_factory=Counter)
     """The number of creates that the service has altered, by field."""
@@ -146,13 +146,13 @@ class Tally:
         """Add the rows at these positions of a chunk, which have this outcome."""
         self.count_rows(outcome, len(positions))
         if self.recorder.needs_all_rows and len(positions):
-            self.recorder.write_row_numbers(outcome, chunk.name, chunk.numbers[positions].tolist())
+            self.recorder.write_row_numbers(outcome, chunk.name, chunk.row_numbers[positions].tolist())
 
-    def count_row(self, outcome: Outcome, read_source: Callable[[], Row]) -> None:
-        """Count the outcome of a started row. `read_source` is called only if the recorder needs all rows."""
+    def count_row(self, outcome: Outcome, read_source_row: Callable[[], Row]) -> None:
+        """Count the outcome of a started row. `read_source_row` is called only if the recorder needs all rows."""
         self.outcomes[outcome] += 1
         if self.recorder.needs_all_rows:
-            row = read_source()
+            row = read_source_row()
             self.recorder.write_row_numbers(outcome, row.file, [row.number])
 
     def reset_row_counts(self) -> None:
@@ -161,12 +161,12 @@ class Tally:
         self.started_count = self.active_count = 0
         self.samples.clear()
         self.reactivated_count = self.opt_out_count = 0
-        self.unchecked_opt_outs.clear()
+        self.unchecked_opt_out_counts.clear()
         self.outcomes.clear()
         self.leftovers.clear()
         self.row_messages.clear()
 
-    def count_unsent(self) -> None:
+    def count_unsent_rows(self) -> None:
         """Give the outcome UNSENT to the rows that were read and not started. A started row without an outcome does not
         get this outcome, because its create may have left."""
         self.outcomes[Outcome.UNSENT] += self.read_count - self.started_count
@@ -186,17 +186,17 @@ class Tally:
         the row."""
         self.opt_out_count += 1
         if opt_out.reason:
-            self.unchecked_opt_outs[opt_out.reason] += 1
+            self.unchecked_opt_out_counts[opt_out.reason] += 1
         self.recorder.write_opt_out(opt_out)
 
     def report_created_row(
-        self, read_source: Callable[[], Row], sent_values: Mapping[str, object], omission: Omission | None
+        self, read_source_row: Callable[[], Row], sent_values: Mapping[str, object], omission: Omission | None
     ) -> None:
         """Count a started row with the outcome CREATED and the sent values. Report the zip code that the create
         omits."""
-        self.count_row(Outcome.CREATED, read_source)
+        self.count_row(Outcome.CREATED, read_source_row)
         if self.recorder.needs_all_rows:
-            self.recorder.write_created_row(read_source(), sent_values)
+            self.recorder.write_created_row(read_source_row(), sent_values)
         self.active_count += sent_values.get("is_active") is True
         if len(self.samples) < SAMPLE_COUNT:
             self.samples.append(dict(sent_values))

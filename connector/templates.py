@@ -21,7 +21,7 @@ from connector.errors import ConfigurationError, ConnectorError
 # Names of persons
 
 
-_TITLES = frozenset({
+_PERSON_TITLES = frozenset({
     "dr", "drs", "prof", "professor", "doctor", "doktor", "mr", "mrs", "ms", "miss", "mx", "sir", "madam", "rev",
     "herr", "herrn", "frau", "hr", "fr", "fräulein", "dipl-ing", "ing", "mag", "med", "phil", "jur", "h.c", "dott",
     "m", "mme", "mlle", "monsieur", "madame", "sr", "sra", "srta", "señor", "señora", "don", "doña", "sig", "signor",
@@ -41,7 +41,7 @@ _SUFFIXES = frozenset({
 })  # fmt: skip
 """Words after a name that do not belong to the name, in lower case and without dots."""
 
-_NOT_ONE_PERSON = frozenset({
+_WORDS_OF_GROUPS = frozenset({
     "&", "+", "and", "und", "et", "en", "or", "oder", "family", "familie", "famille", "familia", "famiglia", "team",
     "gmbh", "ag", "kg", "ohg", "ug", "ltd", "limited", "inc", "llc", "corp", "company", "co", "plc", "bv", "nv", "sa",
     "sarl", "srl", "spa", "oy", "ab", "as", "group", "foundation", "verein", "ev",
@@ -63,7 +63,7 @@ def split_name(name: str) -> tuple[str, str]:
     parts = [part.split() for part in whole_name.split(",")]
     words = [word for part in parts for word in part]
     plain_words = [word.lower().replace(".", "") for word in words]
-    if not _NOT_ONE_PERSON.isdisjoint(plain_words) or any(
+    if not _WORDS_OF_GROUPS.isdisjoint(plain_words) or any(
         category(character)[0] not in "LM" and character not in _NAME_PUNCTUATION for character in whole_name
     ):
         return whole_name, ""
@@ -86,15 +86,15 @@ def _divide_words(words: list[str]) -> tuple[list[str], list[str]]:
     """Return the single word of the given name, and the words of the family name. If the split is not certain, return
     all words as the given name."""
     particle_mask = [word.lower().replace(".", "") in _PARTICLES for word in words]
-    is_single = len(words) == 2 and not any(particle_mask)
-    is_compound = len(words) > 2 and particle_mask[:2] == [False, True] and not particle_mask[-1]
-    return (words[:1], words[1:]) if is_single or is_compound else (words, [])
+    has_two_words = len(words) == 2 and not any(particle_mask)
+    has_compound_name = len(words) > 2 and particle_mask[:2] == [False, True] and not particle_mask[-1]
+    return (words[:1], words[1:]) if has_two_words or has_compound_name else (words, [])
 
 
 def _drop_titles(words: list[str]) -> list[str]:
     """Return the words without titles at the beginning, and without suffixes at the end."""
     start, end = 0, len(words)
-    while start < end and words[start].lower().removesuffix(".") in _TITLES:
+    while start < end and words[start].lower().removesuffix(".") in _PERSON_TITLES:
         start += 1
     while end > start and words[end - 1].lower().replace(".", "") in _SUFFIXES:
         end -= 1
@@ -139,7 +139,7 @@ class Template:
                 self._check_length(length)
                 pieces.append(piece)
             return "".join(pieces).encode().decode()  # raises UnicodeEncodeError for a lone surrogate
-        except _BoundError as error:
+        except _LimitError as error:
             problem_text = str(error)
         except UnicodeEncodeError:
             problem_text = "makes half a character (a lone surrogate)"
@@ -151,7 +151,7 @@ class Template:
 
     def _check_length(self, length: int) -> None:
         if length > self._max_length:
-            raise _BoundError(f"has more than {self._max_length:,} characters to read or to write for this row")
+            raise _LimitError(f"has more than {self._max_length:,} characters to read or to write for this row")
 
 
 @lru_cache(maxsize=64)
@@ -225,7 +225,7 @@ def _find_line(error: BaseException) -> str:
     return f"line {line}" if line else "one of its lines"
 
 
-class _BoundError(Exception):
+class _LimitError(Exception):
     """The error of a cell, a text or a number that exceeds its limit. The message names the limit, and no value of the
     row."""
 
@@ -240,12 +240,12 @@ class _Environment(ImmutableSandboxedEnvironment):
         """Return a product or a power. Raises _BoundError if the result would be too large."""
         if isinstance(left, int | float) and isinstance(right, int | float):
             if max(abs(left), abs(right)) > _MAX_NUMBER or (operator == "**" and right > _MAX_POWER):
-                raise _BoundError("computes with numbers of more than 30 digits")
+                raise _LimitError("computes with numbers of more than 30 digits")
         else:
             factor = next((value for value in (left, right) if isinstance(value, int)), 0)
             repeated_value = next((value for value in (left, right) if isinstance(value, str | list | tuple)), ())
             if factor * len(repeated_value) > self.max_length:
-                raise _BoundError(f"would repeat a text to more than {self.max_length:,} characters for this row")
+                raise _LimitError(f"would repeat a text to more than {self.max_length:,} characters for this row")
         return super().call_binop(context, operator, left, right)
 
 

@@ -58,25 +58,25 @@ def _escape_match(match: re.Match[str]) -> str:
 
 def _list_units(character: str) -> list[int]:
     """Return the UTF-16 units of a character. A character beyond U+FFFF has two units."""
-    data = character.encode("utf-16-be", "surrogatepass")
-    return [int.from_bytes(data[start : start + 2], "big") for start in range(0, len(data), 2)]
+    utf16_bytes = character.encode("utf-16-be", "surrogatepass")
+    return [int.from_bytes(utf16_bytes[start : start + 2], "big") for start in range(0, len(utf16_bytes), 2)]
 
 
 # Cells of spreadsheets
 
 
-FORMULA = "^'*[=+@\t\r\n-]"
+FORMULA_PATTERN = "^'*[=+@\t\r\n-]"
 """The pattern of a text that Excel, LibreOffice or Google Sheets may run. Its first character, or the first character
 after apostrophes, is in OWASP's list "CSV Injection". A text that has an apostrophe gets a second one, so that removing
 one apostrophe restores every text."""
 
-GUARDED = f"^'({FORMULA[1:]})"
+GUARDED_PATTERN = f"^'({FORMULA_PATTERN[1:]})"
 """The pattern of a text that `guard_formula` has changed. The group is the beginning of the original text."""
 
 
 def guard_formula(text: str) -> str:
     """Return the text for a cell of a CSV file, with an apostrophe before the text if a spreadsheet may run it."""
-    return f"'{text}" if re.match(FORMULA, text) else text
+    return f"'{text}" if re.match(FORMULA_PATTERN, text) else text
 
 
 def wrap_words(text: str, width: int, indent: int = 0) -> str:

@@ -11,7 +11,7 @@ _SHARE = re.compile(r"(?P<percent>\d{1,3}(?:\.\d{1,9})?)\s*%", re.ASCII)
 _SIZE = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?) ?(?P<unit>B|kB|KB|MB|GB)?")
 _BYTES_BY_UNIT = {None: 1, "B": 1, "kB": 1000, "KB": 1000, "MB": 1_000_000, "GB": 1_000_000_000}
 
-_FILE_DATABASE = re.compile(
+_FILE_DATABASE_URL = re.compile(
     r"(?P<scheme>(?:sqlite|duckdb)(?:\+\w+)?):///(?P<path>[^/?][^?]*)(?P<query>\?.*)?", re.DOTALL
 )
 
@@ -72,7 +72,7 @@ def resolve_path(text: str, folder: Path) -> Path:
 def resolve_url(url: str, folder: Path) -> str:
     """Return the URL. If the URL of a SQLite or DuckDB file has a relative path (`sqlite:///w.db`), the path is
     relative to `folder`. Other URLs do not change."""
-    match = _FILE_DATABASE.fullmatch(url)
+    match = _FILE_DATABASE_URL.fullmatch(url)
     if match is None or match["path"].startswith((":memory:", "file:")):
         return url
     # In a URL, a % begins an escape and a ? begins the query. Other characters need no escape.

@@ -22,7 +22,7 @@ from connector.jobs import models
 from connector.jobs.mail_models import MessageFile
 from connector.jobs.schema import JobKey, list_keys
 from connector.runs.explanations import ExplanationReport
-from connector.runs.report import OPTIONAL_KEYS, Report
+from connector.runs.report import OPTIONAL_REPORT_KEYS, Report
 from connector.runs.report_keys import (
     CheckedRowCounts,
     ErrorReport,
@@ -275,7 +275,7 @@ def list_report_keys(model: type, prefix: str = "") -> Iterator[ReportKey]:
             yield from list_report_keys(subcommand, f"{key}{path}.")
 
 
-_OPTIONAL: Mapping[type, frozenset[str]] = {Report: frozenset((*OPTIONAL_KEYS, "is_planned"))}
+_OPTIONAL: Mapping[type, frozenset[str]] = {Report: frozenset((*OPTIONAL_REPORT_KEYS, "is_planned"))}
 """The fields of a class that have no key in the JSON of some reports."""
 _NOT_REPORTED = ("scope", "reconciled", "signal", "unlisted_ids", "unshown_classes")
 """Fields that have no key of their own in a report."""

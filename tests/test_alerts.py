@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from connector.runs.alerts import AlertPolicy, LastRun, decide_alert, read_record, write_alert
+from connector.runs.alerts import AlertPolicy, LastRun, decide_alert, read_alert_record, write_alert
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
@@ -141,4 +141,4 @@ def test_an_alert_has_no_link_mention_or_escape_sequence_from_a_message() -> Non
 @pytest.mark.parametrize("content", ["", "[]", '{"last_run": {"nonsense": 1}, "undelivered": []}', "{}"])
 def test_a_record_of_alerts_that_cannot_be_read_counts_as_empty(tmp_path: Path, content: str) -> None:
     (tmp_path / "record.json").write_text(content)
-    assert read_record(tmp_path / "record.json").last_run is None
+    assert read_alert_record(tmp_path / "record.json").last_run is None

@@ -21,9 +21,9 @@ SHARD_COUNTS = (1, 2, 3, 4, 7, 64, 1000)
 def test_a_digest_is_in_exactly_one_shard(digests: list[bytes], shard_count: int) -> None:
     shards = [Shard(index, shard_count) for index in range(1, shard_count + 1)]
     digest_array = join_digests([*digests, b"\0" * 16, b"\xff" * 16], 16)
-    contained_mask = np.array([shard.contains(digest_array) for shard in shards])
+    contained_mask = np.array([shard.build_digest_mask(digest_array) for shard in shards])
     assert contained_mask.sum(axis=0).tolist() == [1] * (len(digests) + 2)
-    assert [[shard.holds(digest) for digest in digests] for shard in shards] == contained_mask[
+    assert [[shard.has_digest(digest) for digest in digests] for shard in shards] == contained_mask[
         :, : len(digests)
     ].tolist()
 
@@ -31,7 +31,8 @@ def test_a_digest_is_in_exactly_one_shard(digests: list[bytes], shard_count: int
 @given(st.binary(min_size=16, max_size=16), st.sampled_from(SHARD_COUNTS))
 def test_a_digest_that_is_moved_into_a_shard_is_in_the_shard(digest: bytes, shard_count: int) -> None:
     assert all(
-        Shard(index, shard_count).holds(Shard(index, shard_count).scale_digest(digest)) for index in (1, shard_count)
+        Shard(index, shard_count).has_digest(Shard(index, shard_count).scale_digest(digest))
+        for index in (1, shard_count)
     )
     assert WHOLE.scale_digest(digest) == digest
 
@@ -71,15 +72,15 @@ def test_a_record_is_in_one_shard_and_a_valid_record_in_the_shard_of_its_identit
     shards = [Shard(index, 4) for index in range(1, 5)]
     shard_chunks = [select_shard(chunk, mapping, rules, shard, today=date(2026, 11, 25)) for shard in shards]
     assert sorted(
-        record_number for shard_chunk in shard_chunks for record_number in shard_chunk.numbers.tolist()
+        record_number for shard_chunk in shard_chunks for record_number in shard_chunk.row_numbers.tolist()
     ) == list(range(1, 64))
-    assert sorted(row.number for shard_chunk in shard_chunks for row in shard_chunk.malformed) == [
+    assert sorted(row.number for shard_chunk in shard_chunks for row in shard_chunk.malformed_rows) == [
         row.number for row in malformed_rows
     ]
     for shard, shard_chunk in zip(shards, shard_chunks, strict=True):
         valid_emails = [cell for cell in shard_chunk.frame["mail"] if "@" in cell]
-        assert all(shard.holds(digest_identity("email", address)) for address in valid_emails)
-        assert list(shard_chunk.frame.index) == list(range(len(shard_chunk.numbers)))
+        assert all(shard.has_digest(digest_identity("email", address)) for address in valid_emails)
+        assert list(shard_chunk.frame.index) == list(range(len(shard_chunk.row_numbers)))
 
 
 def test_a_text_in_another_form_is_not_a_shard() -> None:

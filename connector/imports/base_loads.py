@@ -219,7 +219,7 @@ class BaseLoads:
 
     def describe_unlisted_entries(self) -> Iterator[str]:
         """Yield a message for each base if the complete list of this run lacks confirmed subscribers of the base."""
-        job_path = self._run.frame.plan.job_path
+        job_path = self._run.setup.plan.job_path
         command = "run connector reconcile with a job file"
         if job_path is not None:
             command = f"run: connector reconcile {shlex.quote(str(job_path))}"
@@ -243,11 +243,11 @@ class BaseLoads:
 
     async def _begin_base_load(self, base_ref: BaseRef) -> _BaseLoad:
         """Begin and return the load of a base. After a survey, the load uses the results of the survey's look-ups."""
-        account = self._run.frame.plan.settings.account
+        account = self._run.setup.plan.settings.account
         base = await self._run.ledger_queue.execute(
             lambda ledger: find_or_add_base(ledger.connection, account, base_ref.service_id, base_ref.name)
         )
-        if base.service_id is None and not self._run.frame.plan.shard.is_whole:
+        if base.service_id is None and not self._run.setup.plan.shard.is_whole:
             raise ConfigurationError(
                 f"the id of the base {base_ref.name} is not known yet, and a shard needs the id. Give the base by its "
                 "id, or run connector sync --limit 1 without --shard once: that run learns the id"
@@ -292,7 +292,7 @@ class BaseLoads:
         """
         stop = self._base_loads[0].session.stop
         for look_up_index in range(_LOOK_UP_COUNT):
-            if look_up_index and not await stop.sleep(self._run.frame.plan.policy.quiet_period_s):
+            if look_up_index and not await stop.sleep(self._run.setup.plan.policy.quiet_period_s):
                 return
             loads_by_access = {id(base_load.session.access): base_load for base_load in self._base_loads}
             key_groups = [await base_load.loader.settler.begin_look_up() for base_load in self._base_loads]
@@ -316,7 +316,7 @@ class BaseLoads:
         Unsettled entries are unknown creates, refused creates that may be sent again (architecture 4.8), and
         opt-outs."""
         opened_keys = {base_load.base.key for base_load in self._base_loads}
-        account = self._run.frame.plan.settings.account
+        account = self._run.setup.plan.settings.account
         bases = [base for base in list_bases(ledger.connection, account) if base.key not in opened_keys]
         unsettled_bases = [base for base in bases if self._has_unsettled_entries(ledger, base)]
         return [
@@ -325,10 +325,10 @@ class BaseLoads:
         ]
 
     def _has_unsettled_entries(self, ledger: Ledger, base: Base) -> bool:
-        if ledger.find_opt_outs(base, self._run.frame.job):
+        if ledger.find_opt_outs(base, self._run.setup.job):
             return True
         run_ids = {entry.run_id for state in State for entry in _find_entries_to_settle(ledger, base, state)}
-        return any(find_job_of_run(ledger.connection, run_id) == self._run.frame.job for run_id in run_ids)
+        return any(find_job_of_run(ledger.connection, run_id) == self._run.setup.job for run_id in run_ids)
 
 
 def _find_entries_to_settle(ledger: Ledger, base: Base, state: State) -> list[UnfinishedEntry]:

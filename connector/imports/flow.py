@@ -30,7 +30,7 @@ from connector.ledger.store import Base
 from connector.load.session import LoadGuard, RunMode
 from connector.outcomes import Outcome
 from connector.progress import Progress
-from connector.runs.frame import Frame, Run, run_in_frame
+from connector.runs.frame import Run, RunSetup, run_with_setup
 from connector.runs.problems import ProblemScope
 from connector.runs.rejects import is_workbook_name
 from connector.runs.report import (
@@ -159,7 +159,7 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, source_rows: 
             find_or_add_base(ledger.connection, plan.settings.account, plan.rows.base.service_id, plan.rows.base.name)
         ]
 
-    frame = Frame(
+    setup = RunSetup(
         plan,
         job=plan.rows.job,
         columns=plan.rows.source.columns,
@@ -177,7 +177,9 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, source_rows: 
     ):
         if not plan.is_planned and not plan.rows.has_activity_rule:
             raise ConfigurationError(MISSING_ACTIVITY_MESSAGE)
-        return await run_in_frame(frame, lambda run: _LoadRun(plan, rows, run).execute(), stop, progress.set_describe)
+        return await run_with_setup(
+            setup, lambda run: _LoadRun(plan, rows, run).execute(), stop, progress.set_describe_function
+        )
 
 
 class _LoadRun:
@@ -317,7 +319,7 @@ class _LoadRun:
             return
         if self._source_rows.source_row_count == 0 and plan.rows.refuses_empty_source:
             raise RunAborted(f"{plan.rows.source.name} has a header and no rows: there is nothing to import")
-        run.rows_read = self._source_rows.source_row_count if plan.is_whole else None
+        run.source_row_count = self._source_rows.source_row_count if plan.is_whole else None
 
     async def _reuse_rows(self) -> None:
         """Use the rows that a preview or the survey of this run has read. Raises RunAborted if the suppression list has
@@ -350,7 +352,7 @@ class _LoadRun:
         run.problems.record_valid_rows(prepared_chunk)
         run.rows.begin_chunk(prepared_chunk)
         tally.add_started_rows(prepared_chunk.invalid_count)
-        for malformed_row in prepared_chunk.chunk.malformed:
+        for malformed_row in prepared_chunk.chunk.malformed_rows:
             tally.report_problem(build_malformed_problem(malformed_row, prepared_chunk.chunk.name))
         for problem in build_invalid_problems(prepared_chunk.chunk, prepared_chunk.faults):
             tally.report_problem(problem)

@@ -52,7 +52,7 @@ class Remarks:
                 for reinterpretation, positions in prepared_chunk.reinterpreted_cells.items()
             }
         )
-        self.number_cell_counts.update(prepared_chunk.chunk.number_cells)
+        self.number_cell_counts.update(prepared_chunk.chunk.number_cell_counts)
         self.consent_columns += [
             column for column in prepared_chunk.consent_columns if column not in self.consent_columns
         ]
@@ -162,14 +162,14 @@ def describe_number_cells(mapping: FieldMapping, number_cell_counts: Mapping[str
 def describe_opt_outs(tally: Tally, drift_file: str | None) -> Iterator[str]:
     """Yield messages about opt-outs. Only a person can deactivate the subscribers, because the service has no update.
     `drift_file` is the file with the opt-outs (None in a plan)."""
-    opt_out_count = tally.opt_out_count - tally.unchecked_opt_outs.total()
+    opt_out_count = tally.opt_out_count - tally.unchecked_opt_out_counts.total()
     file_note = "" if drift_file is None else f": {agree(opt_out_count, 'it is', 'they are')} listed in {drift_file}"
     if opt_out_count:
         yield (
             f"{count(opt_out_count, 'subscriber')} opted out in the source and {agree(opt_out_count, 'is', 'are')} "
             f"still active in the service. Deactivate {agree(opt_out_count, 'the subscriber', 'them')} there{file_note}"
         )
-    for reason, unchecked_count in sorted(tally.unchecked_opt_outs.items()):
+    for reason, unchecked_count in sorted(tally.unchecked_opt_out_counts.items()):
         yield (
             f"{count(unchecked_count, 'subscriber')} opted out in the source, as an earlier run has reported. This run "
             f"could not see whether the service still shows {agree(unchecked_count, 'the subscriber', 'them')} as "

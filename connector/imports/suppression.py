@@ -131,7 +131,7 @@ def open_suppression(plan: SuppressionPlan) -> Source:
 def _read_chunk(list_contents: _ListContents, chunk: Chunk, plan: SuppressionPlan) -> None:
     """Read a chunk in the same way as a chunk of the source, so that equal identities have equal digests."""
     list_contents.messages += chunk.messages
-    for malformed_row in chunk.malformed:
+    for malformed_row in chunk.malformed_rows:
         line = "" if malformed_row.line is None else f" (line {malformed_row.line})"
         raise ContentError(
             f"{chunk.name}: row {malformed_row.number}{line} {malformed_row.message}; correct the row, "
@@ -155,7 +155,7 @@ def _read_chunk(list_contents: _ListContents, chunk: Chunk, plan: SuppressionPla
     for position in sorted(
         {*np.flatnonzero(domain_mask).tolist(), *(fault.position for fault in validation_result.faults)}
     ):
-        cell, row_number = mapped_frame[plan.field].iloc[position], int(chunk.numbers[position])
+        cell, row_number = mapped_frame[plan.field].iloc[position], int(chunk.row_numbers[position])
         if position in null_positions:
             list_contents.unreadable_row_numbers.append(row_number)
         elif not isinstance(cell, str) or not (text := cell.translate(_INVISIBLE_CHARACTERS).strip()):

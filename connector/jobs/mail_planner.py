@@ -63,7 +63,7 @@ def plan_mail(
                 similar_names = get_close_matches(column, source.columns, n=1)
                 hint = f" (did you mean {similar_names[0]}?)" if similar_names else ""
                 raise ConfigurationError(
-                    f"{texts.find_key(column)} uses {column}, which is not a column of {source.name}{hint}. "
+                    f"{texts.find_job_key(column)} uses {column}, which is not a column of {source.name}{hint}. "
                     f"Its columns: {', '.join(source.columns)}"
                 )
         refuse_missing_columns(source, texts.columns)

@@ -445,7 +445,9 @@ class Ledger:
             "how": CONFIRMATION_NUMBERS["found"],
         }
         shard_subscribers = [
-            subscriber for subscriber in listed_subscribers if self.shard.is_whole or self.shard.holds(subscriber[0])
+            subscriber
+            for subscriber in listed_subscribers
+            if self.shard.is_whole or self.shard.has_digest(subscriber[0])
         ]
         # PostgreSQL refuses to change one entry twice in one statement.
         id_by_identity = dict(reversed(shard_subscribers))

@@ -34,9 +34,9 @@ from connector.library.lists import CHUNK_ROWS, ListFilters
 from connector.library.threads import make_token, override_environ, refuse_unknown_options, run_flow, run_in_thread
 from connector.mail.draft import MAX_ATTACHMENT_BYTES, compose_message, parse_recipient, read_attachment
 from connector.mail.flow import run_mail
-from connector.mail.message import SETTINGS, Header, Message, Recipient
+from connector.mail.message import SETTING_NAMES, Header, Message, Recipient
 from connector.mail.single import run_send
-from connector.notifications import end_failed_start, send_alert
+from connector.notifications import report_failed_start, send_alert
 from connector.progress import Progress
 from connector.runs.explanations import Explanation, explain_identity
 from connector.runs.planned_rows import check_rows_path
@@ -305,7 +305,7 @@ class Connector:
                 job_or_path = job if isinstance(job, Job) else Path(job).absolute()
                 start_error, environ = error, self._build_environ()
                 error.run_id, messages = run_in_thread(
-                    lambda stop: end_failed_start(command, job_or_path, start_error, environ, stop)
+                    lambda stop: report_failed_start(command, job_or_path, start_error, environ, stop)
                 )
                 for message in messages:
                     error.add_note(message)
@@ -408,7 +408,7 @@ def _compose_message(to: str | Sequence[str], sender: str, subject: str, options
         plain_text=options.get("text"),
         headers=tuple(Header(name, value) for name, value in (options.get("headers") or {}).items()),
         attachments=(*inline_files, *attached_files),
-        settings={name: value for name in SETTINGS if (value := values.get(name)) is not None},
+        settings={name: value for name in SETTING_NAMES if (value := values.get(name)) is not None},
         send_at=options.get("send_at"),
     )
 

@@ -31,7 +31,7 @@ from connector.listing.reader import LIST_CONNECTIONS, read_list
 from connector.service.client import open_client
 from connector.service.retry import Retrier
 from connector.service.wire import ListQuery
-from connector.settings import bound_connections, read_service
+from connector.settings import limit_connection_count, read_service
 from connector.warehouse.columns import SCHEMA, add_run_columns, narrow_table, select_columns
 from connector.warehouse.database import open_stage
 from connector.warehouse.destination import check_columns
@@ -237,7 +237,7 @@ def _read_stored_sweep(options: ListOptions, chunksize: int | None) -> tuple[Sto
         authorization=options.get("authorization"),
         timeout_s=options.get("timeout_s"),
         proxy=options.get("proxy"),
-        max_connections=bound_connections(LIST_CONNECTIONS),
+        max_connections=limit_connection_count(LIST_CONNECTIONS),
     )
 
     async def read() -> Certificate:

@@ -31,7 +31,9 @@ class Candidate:
 
     intent: Intent
     sent_values: dict[str, object]
-    read_source: Callable[[], Row] = lambda: Row(0, "", (), ())  # default: an entry of an earlier run, without a row
+    read_source_row: Callable[[], Row] = lambda: Row(
+        0, "", (), ()
+    )  # default: an entry of an earlier run, without a row
     entry_state: State = State.NONE  # the state before the create: NONE, REJECTED, or UNKNOWN and proved absent
     earlier_refusal: tuple[int, str] | None = None  # the status and the message of an earlier refusal of this create
     valid_until: float = inf  # the time (monotonic) until which the look-up is fresh (architecture 4.7)
@@ -53,7 +55,7 @@ def extract_row(chunk: Chunk, position: int) -> Row:
     """Return one row of a chunk."""
     cells = chunk.frame.iloc[position].tolist()
     return Row(
-        int(chunk.numbers[position]),
+        int(chunk.row_numbers[position]),
         chunk.name,
         tuple(chunk.frame.columns),
         tuple(None if pd.isna(cell) else str(cell) for cell in cells),
@@ -66,7 +68,7 @@ def extract_rows(chunk: Chunk, positions: Sequence[int]) -> list[Row]:
     columns = tuple(frame.columns)
     cells_by_column = [pa.array(frame[name], pa.string(), from_pandas=True).to_pylist() for name in columns]
     cell_rows = zip(*cells_by_column, strict=True) if columns else [()] * len(positions)
-    row_numbers = chunk.numbers[list(positions)].tolist()
+    row_numbers = chunk.row_numbers[list(positions)].tolist()
     return [Row(row_number, chunk.name, columns, row) for row_number, row in zip(row_numbers, cell_rows, strict=True)]
 
 
@@ -76,7 +78,10 @@ def find_omissions(planned_chunk: PlannedChunk, indexes: Sequence[int], identity
         return [None] * len(indexes)
     identity_texts = planned_chunk.subscribers[identity_field].iloc[list(indexes)]
     omitted_zips = planned_chunk.omitted_zips.reindex(identity_texts.index)
-    row_numbers, name = planned_chunk.chunk.numbers[identity_texts.index.to_numpy()].tolist(), planned_chunk.chunk.name
+    row_numbers, name = (
+        planned_chunk.chunk.row_numbers[identity_texts.index.to_numpy()].tolist(),
+        planned_chunk.chunk.name,
+    )
     return [
         None if pd.isna(zip_text) else Omission(Row(row_number, name, (), ()), str(identity_text), str(zip_text))
         for zip_text, identity_text, row_number in zip(
@@ -162,9 +167,9 @@ class CandidateStream:
                 sent_values[name] = cell
         body = encode_subscriber(sent_values, self._encoding_plan)
         intent = Intent(cells.identities[row_index], cells.fingerprints[row_index], body, self._identity_field)
-        read_source = partial(extract_row, self._planned_chunk.chunk, cells.positions[row_index])
+        read_source_row = partial(extract_row, self._planned_chunk.chunk, cells.positions[row_index])
         entry_state, omission = self._entry_states[self._indexes[chosen_index]], cells.omissions[row_index]
-        return Candidate(intent, sent_values, read_source, entry_state, valid_until=valid_until, omission=omission)
+        return Candidate(intent, sent_values, read_source_row, entry_state, valid_until=valid_until, omission=omission)
 
 
 class CandidateList:

@@ -47,7 +47,7 @@ class Creator:
     max_intents = 256  # intents in one commit: a create then takes 14 µs, against 22 to 32 µs with 64 intents
 
     def __init__(self, session: Session, outcomes: Outcomes) -> None:
-        self.is_proved = False  # whether the service has accepted a create of this base in this run
+        self.has_accepted_item = False  # whether the service has accepted a create of this base in this run
         self._session, self._outcomes = session, outcomes
         self._base_canaries = Canaries()
         self._open_create_count = 0  # creates that were fetched and have not ended
@@ -80,7 +80,7 @@ class Creator:
 
         If creates may move or merge existing subscribers, return small rounds. A round ends before the next round
         begins, so that few subscribers are moved before the answers show the moves."""
-        if self.is_proved:
+        if self.has_accepted_item:
             await self._stop_if_repeated()
             if self._session.stop.is_stopping:
                 return []
@@ -185,7 +185,7 @@ class Creator:
             return None
         if transition.may_be_temporary:
             self._stop_if_refusals_continue(transition)
-            if not self.is_proved:  # the base may be the cause of all refusals
+            if not self.has_accepted_item:  # the base may be the cause of all refusals
                 self._stop_on_first_failures(candidate, answer, transition)
         if transition.is_limited and self._session.policy.looks_up_first:
             return transition
@@ -195,7 +195,7 @@ class Creator:
             return None
         transition.may_be_temporary = False
         self._stop_on_faults(transition)
-        if not self.is_proved:
+        if not self.has_accepted_item:
             self._stop_on_first_failures(candidate, answer, transition)
         return transition
 
@@ -242,7 +242,7 @@ class Creator:
         existed before the create, the entry is held."""
         session = self._session
         known_subscriber = await find_known_subscriber(session.access, answer.subscriber_id)
-        if not self.is_proved and transition.event is Event.ANSWERED and session.policy.looks_up_first:
+        if not self.has_accepted_item and transition.event is Event.ANSWERED and session.policy.looks_up_first:
             await self._stop_if_unreadable(answer.subscriber_id)
         if known_subscriber is None or transition.event is not Event.ANSWERED:
             return transition
@@ -312,7 +312,7 @@ class Creator:
         """End the run after three answers with existing subscribers, or after one if no create was accepted before."""
         existing_ids = self._session.canaries.existing_ids
         existing_ids.append(transition.subscriber_id or 0)
-        if len(existing_ids) >= _MAX_EXISTING_SUBSCRIBERS or not self.is_proved:
+        if len(existing_ids) >= _MAX_EXISTING_SUBSCRIBERS or not self.has_accepted_item:
             ids, create_count = ", ".join(map(str, existing_ids)), len(existing_ids)
             self._session.stop.request_stop(
                 f"the service answered {count(create_count, 'create')} with "
@@ -329,7 +329,7 @@ class Creator:
         # A second refusal of the same row does not count, because the row may be the cause.
         is_second_refusal = candidate.entry_state is State.UNKNOWN and candidate.earlier_refusal is not None
         if transition.event is Event.ANSWERED and isinstance(answer, Created):
-            self.is_proved = session.canaries.is_answered = True
+            self.has_accepted_item = session.canaries.is_answered = True
             service_id, base_name = read_base(answer.subscriber)
             self._answered_base = None if service_id is None or base_name is None else (service_id, base_name)
         elif transition.event is Event.REFUSED and transition.status in RUN_ENDING_STATUSES and not is_second_refusal:

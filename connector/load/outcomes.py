@@ -174,7 +174,7 @@ class Outcomes:
         if candidate.entry_state is not State.UNKNOWN:
             omission = candidate.omission if self._mode is RunMode.LOAD else None  # a plan sends and omits nothing
             tally.reactivated_count += identity in self._session.access.inactive_identities.reactivated
-            tally.report_created_row(candidate.read_source, candidate.sent_values, omission)
+            tally.report_created_row(candidate.read_source_row, candidate.sent_values, omission)
         elif (row := self.unresolved_creates.pop(identity).row) is not None:
             self._report_created_row(row)
 
@@ -183,7 +183,7 @@ class Outcomes:
         is_after_look_up, now = True, self._session.clock.monotonic()
         if candidate.entry_state is not State.UNKNOWN:
             is_after_look_up = self._session.policy.looks_up_first
-            row = build_row(candidate, candidate.read_source())
+            row = build_row(candidate, candidate.read_source_row())
             self.unresolved_creates[candidate.intent.identity] = UnresolvedCreate(now, row)
         self.unresolved_creates[candidate.intent.identity].record_attempt(
             transition, now, candidate.valid_until, is_after_look_up=is_after_look_up
@@ -200,7 +200,7 @@ class Outcomes:
                 return
             source, attempt_count = unresolved_create.row.source, (unresolved_create.attempt_count or 0) + 1
         else:
-            source = candidate.read_source()
+            source = candidate.read_source_row()
         if is_refused:
             problem = _build_rejected_problem(source, transition.status, transition.message, attempt_count)
         else:

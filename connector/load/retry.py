@@ -247,8 +247,8 @@ class _EntryRetry:
             return None
         candidate = rebuild_candidate(read_intent(entry), sent_values, session.journal.base, State.REJECTED)
         refusal = entry.status or 0, entry.message or ""
-        read_source = partial(self._build_row, entry)
-        return Candidate(candidate.intent, candidate.sent_values, read_source, State.REJECTED, refusal, valid_until)
+        read_source_row = partial(self._build_row, entry)
+        return Candidate(candidate.intent, candidate.sent_values, read_source_row, State.REJECTED, refusal, valid_until)
 
     def _add_unresolved_create(self, entry: UnfinishedEntry) -> None:
         if self._selected_identities is not None:

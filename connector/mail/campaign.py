@@ -32,11 +32,11 @@ from connector.states import EmailState
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class CampaignHistory:
     """The ledger's records of a campaign: the number of sent emails by run id, the start of the latest run, and the
     time at which a run has reopened the campaign. Times are in ISO 8601 and UTC, or "" if there was no such run."""
 
-    sent_by_run: Mapping[str, int] = field(default_factory=dict)
+    sent_count_by_run: Mapping[str, int] = field(default_factory=dict)
     last_started_at: str = ""
     reopened_at: str = ""
 
@@ -58,9 +58,9 @@ def check_history(
         email_log.record_start(campaign, started_at.isoformat())
 
 
-def read_history(email_log: EmailLog, campaign: Campaign) -> History:
+def read_history(email_log: EmailLog, campaign: Campaign) -> CampaignHistory:
     """Return the ledger's records of the campaign. Call this function inside a transaction of the log."""
-    return History(
+    return CampaignHistory(
         email_log.count_sent_emails(campaign),
         email_log.find_last_start(campaign),
         email_log.find_last_reopening(campaign),
@@ -68,12 +68,12 @@ def read_history(email_log: EmailLog, campaign: Campaign) -> History:
 
 
 def refuse_older_ledger(
-    ledger: str, account: str, campaign: str, reports: Iterable[Mapping[str, Any]], history: History
+    ledger: str, account: str, campaign: str, reports: Iterable[Mapping[str, Any]], history: CampaignHistory
 ) -> None:
     """Raise ConfigurationError if a report counts more sent emails of the campaign than the ledger."""
     for report in reports:
         is_of_campaign = (report.get("account"), _read_value(report, "settings", "campaign")) == (account, campaign)
-        if is_of_campaign and report["command"] == "mail" and _is_lost(report, history):
+        if is_of_campaign and report["command"] == "mail" and _has_unrecorded_emails(report, history):
             raise ConfigurationError(
                 f"the ledger {ledger} lacks emails that the run {report['run_id']} has sent in the campaign "
                 f"{campaign}: an older copy of the ledger is in use. Nothing was sent. Put the newest ledger back. If "
@@ -81,16 +81,16 @@ def refuse_older_ledger(
             )
 
 
-def _is_lost(report: Mapping[str, Any], history: History) -> bool:
+def _has_unrecorded_emails(report: Mapping[str, Any], history: CampaignHistory) -> bool:
     run_id, started_at = str(report["run_id"]), str(report["started_at"])
     if started_at < history.reopened_at:
         return False
-    is_known = run_id in history.sent_by_run
+    is_run_known = run_id in history.sent_count_by_run
     if report["status"] == "killed":
         # The report of a killed run has no counts, but the ledger has its start, recorded before any email left.
-        return not is_known and started_at > history.last_started_at
+        return not is_run_known and started_at > history.last_started_at
     sent_count, failed_count = _read_count(report, "rows", "sent"), _read_count(report, "requests", "send", "failed")
-    return sent_count > history.sent_by_run.get(run_id, 0) or (failed_count > 0 and not is_known)
+    return sent_count > history.sent_count_by_run.get(run_id, 0) or (failed_count > 0 and not is_run_known)
 
 
 def _read_count(report: Mapping[str, Any], *keys: str) -> int:
@@ -127,7 +127,7 @@ class Addressee:
     """The recipient of one email: the row of the source, the digest of the address, and the address."""
 
     row: Row = field(repr=False)
-    recipient: bytes
+    recipient_digest: bytes
     address: str = field(repr=False)
 
 
@@ -153,8 +153,8 @@ class _UnrecordedOutcomes:
 
     accepted_emails: list[tuple[bytes, int, str, float]] = field(default_factory=list)
     refused_emails: list[tuple[bytes, int, str]] = field(default_factory=list)
-    not_sent_recipients: list[bytes] = field(default_factory=list)
-    lost_recipients: list[bytes] = field(default_factory=list)
+    not_sent_digests: list[bytes] = field(default_factory=list)
+    lost_digests: list[bytes] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ class CampaignSender:
         policy: MailPolicy = MailPolicy(),
     ) -> None:
         # whether the service has accepted an email; before that, only one email at a time leaves
-        self.is_proved = False
+        self.has_accepted_item = False
         self.is_token_refused = False  # whether the service refused the token at the first email
         self.resent_count = 0  # number of emails that were sent again after a 429
         self.unreported_count = 0  # number of emails that are recorded as leaving and have no outcome
@@ -203,21 +203,21 @@ class CampaignSender:
             stop, limiter, retrier, self, policy.max_concurrency
         )
         self._unrecorded_outcomes = _UnrecordedOutcomes()
-        self._allowed_recipients = set[
+        self._allowed_digests = set[
             bytes
         ]()  # recipients whose emails an earlier run recorded as rejected, and who get the email now
-        self._limited_recipients = set[bytes]()  # recipients whose emails were refused with 429 and must be sent again
+        self._limited_digests = set[bytes]()  # recipients whose emails were refused with 429 and must be sent again
         self._unknown_count = 0
         self._refused_counts = Counter[str]()
 
     def look_up(self, addressees: Sequence[Addressee]) -> list[Addressee]:
         """Report the outcomes that the ledger already has. Return the recipients who may get the email. Raises
         LedgerError."""
-        recipients = [addressee.recipient for addressee in addressees]
-        entries = self._commit_to_log(lambda email_log: email_log.find_emails(self._campaign, recipients))
+        recipient_digests = [addressee.recipient_digest for addressee in addressees]
+        entries = self._commit_to_log(lambda email_log: email_log.find_emails(self._campaign, recipient_digests))
         sendable_addressees = []
         for addressee in addressees:
-            entry = entries.get(addressee.recipient)
+            entry = entries.get(addressee.recipient_digest)
             if entry is None:
                 sendable_addressees.append(addressee)
                 continue
@@ -228,7 +228,7 @@ class CampaignSender:
                     reason = "an earlier run sent the email, and no certain answer came"
                     self._on_result(addressee, SendResult(MailOutcome.UNKNOWN, entry.status, reason))
                 case EmailState.REFUSED if self._policy.allows_rejected:
-                    self._allowed_recipients.add(addressee.recipient)
+                    self._allowed_digests.add(addressee.recipient_digest)
                     sendable_addressees.append(addressee)
                 case EmailState.REFUSED:
                     self._on_result(addressee, SendResult(MailOutcome.REJECTED, entry.status, entry.message or ""))
@@ -258,27 +258,28 @@ class CampaignSender:
 
     async def commit_intents(self, emails: Sequence[CampaignEmail]) -> None:
         """Record the emails as leaving. The same transaction allows emails that an earlier run recorded as rejected."""
-        recipients = [email.recipient for email in emails]
-        allowed_recipients = self._allowed_recipients.intersection(recipients)
+        recipient_digests = [email.recipient_digest for email in emails]
+        allowed_digests = self._allowed_digests.intersection(recipient_digests)
         intended_at = self._stop.clock.now().timestamp()
 
         def record_intents(email_log: EmailLog) -> None:
             email_log.mark_allowed(
-                self._campaign, [recipient for recipient in recipients if recipient in allowed_recipients]
+                self._campaign,
+                [recipient_digest for recipient_digest in recipient_digests if recipient_digest in allowed_digests],
             )
-            intents = [(email.recipient, email.address) for email in emails]
+            intents = [(email.recipient_digest, email.address) for email in emails]
             email_log.mark_intended(self._campaign, self._run_id, intents, intended_at=intended_at)
 
         self._commit_to_log(record_intents)
         self.unreported_count += len(emails)
-        self._allowed_recipients -= allowed_recipients
+        self._allowed_digests -= allowed_digests
         # Let other tasks read their answers. This is not done earlier, because the commit must not be cancelled.
         await asyncio.sleep(0)
 
     def attempt(self, email: CampaignEmail) -> Awaitable[EmailAnswer]:
         """Send one email (service-api.md 4.1)."""
-        if email.recipient in self._limited_recipients:
-            self._limited_recipients.remove(email.recipient)
+        if email.recipient_digest in self._limited_digests:
+            self._limited_digests.remove(email.recipient_digest)
             self.resent_count += 1
         return self._client.send_email(encode_email(email.message))
 
@@ -286,45 +287,47 @@ class CampaignSender:
         """Return the answer if it is final. Return None if the email must be sent again: the email never left, or it
         was refused with 429 and the job sets `mail.retry_limited`."""
         if isinstance(answer, Refused) and answer.status == TOO_MANY_REQUESTS and self._policy.retries_limited:
-            self._limited_recipients.add(email.recipient)
+            self._limited_digests.add(email.recipient_digest)
             return None
-        return None if isinstance(answer, NotSent) and (self.is_proved or self._client.is_quiet) else answer
+        return None if isinstance(answer, NotSent) and (self.has_accepted_item or self._client.is_quiet) else answer
 
     def finish(self, email: CampaignEmail, answer: EmailAnswer) -> None:
         """Report the outcome, and store it for the next commit. End the run if other emails would also fail."""
-        recipient = email.recipient
+        recipient_digest = email.recipient_digest
         match answer:
             case Accepted(request_id, message_id):
-                self.is_proved, self._unknown_count = True, 0
+                self.has_accepted_item, self._unknown_count = True, 0
                 self._refused_counts.clear()
                 accepted_at = self._stop.clock.now().timestamp()
-                self._unrecorded_outcomes.accepted_emails.append((recipient, request_id, message_id, accepted_at))
+                self._unrecorded_outcomes.accepted_emails.append(
+                    (recipient_digest, request_id, message_id, accepted_at)
+                )
                 self._report_email(email, SendResult(MailOutcome.SENT))
             case Refused(status, answer_message):
-                self._unrecorded_outcomes.refused_emails.append((recipient, status, answer_message))
+                self._unrecorded_outcomes.refused_emails.append((recipient_digest, status, answer_message))
                 self._report_email(email, SendResult(MailOutcome.REJECTED, status, answer_message))
                 self._stop_on_refusals(status, answer_message)
             case NotSent(answer_message):
-                self._unrecorded_outcomes.not_sent_recipients.append(recipient)
+                self._unrecorded_outcomes.not_sent_digests.append(recipient_digest)
                 self._report_email(email, SendResult(MailOutcome.UNSENT, None, answer_message))
                 self._stop.request_stop(
                     f"the service cannot be reached: {answer_message}. Run again; no recipient gets the email twice"
                 )
             case Ambiguous(status, answer_message, retry_after_s):
-                self._unrecorded_outcomes.lost_recipients.append(recipient)
+                self._unrecorded_outcomes.lost_digests.append(recipient_digest)
                 self._report_email(email, SendResult(MailOutcome.UNKNOWN, status, answer_message))
                 # After a refusal of the rate, the run goes on, because the service accepts emails at a lower rate.
-                if not (self.is_proved and is_rate_limit(status, retry_after_s)):
+                if not (self.has_accepted_item and is_rate_limit(status, retry_after_s)):
                     self._stop_on_unknown(status, answer_message)
 
     def give_up(self, email: CampaignEmail, reason: GiveUpReason) -> None:
         """Report the outcome of an email without an answer, and store it for the next commit."""
         if reason is GiveUpReason.CUT_OFF:
-            self._unrecorded_outcomes.lost_recipients.append(email.recipient)
+            self._unrecorded_outcomes.lost_digests.append(email.recipient_digest)
             message = "the run was ended before an answer came"
             self._report_email(email, SendResult(MailOutcome.UNKNOWN, None, message))
         else:
-            self._unrecorded_outcomes.not_sent_recipients.append(email.recipient)
+            self._unrecorded_outcomes.not_sent_digests.append(email.recipient_digest)
             self._report_email(email, SendResult(MailOutcome.UNSENT))
 
     async def commit_results(self) -> None:
@@ -342,7 +345,7 @@ class CampaignSender:
                 f"the service refused an email with 429, too many requests ({answer}), and mail.retry_limited is not "
                 "set. Lower load.max_rate, or set mail.retry_limited, and run again with --rejected"
             )
-        elif not self.is_proved:
+        elif not self.has_accepted_item:
             self.is_token_refused = status in UNAUTHORISED
             next_step = "Check the token" if self.is_token_refused else "Correct the cause"
             self._stop.request_stop(
@@ -365,7 +368,7 @@ class CampaignSender:
                 f"the service redirects ({status}), and redirects are not followed: "
                 f"correct service.base_url ({answer_message})"
             )
-        elif self._unknown_count >= (_MAX_UNKNOWN_IN_ROW if self.is_proved else _MAX_UNKNOWN_BEFORE_FIRST):
+        elif self._unknown_count >= (_MAX_UNKNOWN_IN_ROW if self.has_accepted_item else _MAX_UNKNOWN_BEFORE_FIRST):
             last_answer = f"status {status}, {answer_message}" if status is not None else answer_message
             self._stop.request_stop(
                 f"{self._unknown_count} emails in a row got no certain answer (last: {last_answer}). Run again when "
@@ -380,8 +383,8 @@ class CampaignSender:
         with self._email_log.transaction():
             self._email_log.mark_accepted(self._campaign, outcomes.accepted_emails)
             self._email_log.mark_refused(self._campaign, outcomes.refused_emails)
-            self._email_log.mark_not_sent(self._campaign, outcomes.not_sent_recipients)
-            self._email_log.mark_lost(self._campaign, outcomes.lost_recipients)
+            self._email_log.mark_not_sent(self._campaign, outcomes.not_sent_digests)
+            self._email_log.mark_lost(self._campaign, outcomes.lost_digests)
             result = function(self._email_log)
         # The outcomes are cleared after the commit, so that the next commit repeats a failed commit.
         self._unrecorded_outcomes = _UnrecordedOutcomes()

@@ -81,15 +81,17 @@ async def read_inactive_addresses(client: Client, clock: Clock, stop: Stop) -> I
     Raises RunAborted if the list is incomplete or shows no email. Raises ConfigurationError if no row of the first page
     has an IsActive that can be read, or if the service refuses the token.
     """
-    sink, retrier, query = _InactiveAddressSink(), Retrier(clock=clock), ListQuery(limit=MAX_LIMIT)
+    address_sink, retrier, query = _InactiveAddressSink(), Retrier(clock=clock), ListQuery(limit=MAX_LIMIT)
     try:
         rows = (await stop.wait_until_stopped(fetch_page(client, retrier, query))).subscribers
         if rows and not any(isinstance(row.get("IsActive"), bool) for row in rows):
             raise ConfigurationError(_UNREADABLE_MESSAGE)
-        sink.receive_rows(rows)
+        address_sink.receive_rows(rows)
         inactive_query = replace(query, is_active=False)
-        reading = read_list(client, retrier, inactive_query, sink, now=clock.now, monotonic=clock.monotonic)
-        certificate = await stop.wait_until_stopped(reading)
+        list_reading = read_list(
+            client, retrier, inactive_query, address_sink, now=clock.now, monotonic=clock.monotonic
+        )
+        certificate = await stop.wait_until_stopped(list_reading)
     except TokenRefusedError:
         raise
     except ListFailed as error:
@@ -98,9 +100,9 @@ async def read_inactive_addresses(client: Client, clock: Clock, stop: Stop) -> I
         raise RunAborted(
             f"The list of inactive subscribers is incomplete ({certificate.reason.value}). {_NOTHING_SENT_MESSAGE}"
         )
-    if sink.has_rows and not sink.has_email:
+    if address_sink.has_rows and not address_sink.has_email:
         raise RunAborted(f"The list shows no email address of inactive subscribers. {_NOTHING_SENT_MESSAGE}")
-    return sink.inactive_addresses
+    return address_sink.inactive_addresses
 
 
 class MailRows(CloseableResource):
@@ -128,7 +130,7 @@ class MailRows(CloseableResource):
         self._values.close()
 
 
-_RULES = ValidationRules(identity="email")
+_EMAIL_RULES = ValidationRules(identity="email")
 
 
 @dataclass(slots=True)
@@ -166,8 +168,8 @@ class MailPlan:
 def check_rows(
     plan: MailPlan,
     now: datetime,
-    spool: MailRows,
-    check: MailCheck,
+    mail_rows: MailRows,
+    mail_check: MailCheck,
     on_problem: Callable[[Problem], None],
     is_stopped: Callable[[], bool],
 ) -> None:
@@ -180,13 +182,13 @@ def check_rows(
     suppression = None
     if plan.suppression is not None:
         suppression, messages = read_suppression(plan.suppression, is_stopped)
-        check.messages += messages
-        check.suppression = suppression
+        mail_check.messages += messages
+        mail_check.suppression = suppression
     mapping = FieldMapping({"email": ColumnRule(column=plan.texts.address_column)})
     chunks = prepare_chunks(
         plan.source,
         mapping,
-        _RULES,
+        _EMAIL_RULES,
         today=now.date(),
         limit=None,  # a row beyond the limit may show that the recipient wants no email
         suppression=suppression,
@@ -194,13 +196,13 @@ def check_rows(
         ignored_columns=plan.ignored_columns,
     )
     consent_columns = _list_activity_columns(plan)
-    with SpooledRows(plan.source, _RULES.identity) as source_rows:
+    with SpooledRows(plan.source, _EMAIL_RULES.identity) as source_rows:
         for prepared_chunk in source_rows.spool(chunks):
             if is_stopped():
                 raise RunAborted("the run was stopped while its rows were being checked; nothing was sent")
             consent_columns |= dict.fromkeys(prepared_chunk.consent_columns)
-            read_count = check.read_count + prepared_chunk.chunk.record_count
-            check.read_count = read_count if plan.limit is None else min(read_count, plan.limit)
+            read_count = mail_check.read_count + prepared_chunk.chunk.record_count
+            mail_check.read_count = read_count if plan.limit is None else min(read_count, plan.limit)
         inactive_recipients, unclear_recipients = InactiveIdentities(), InactiveIdentities()
         for prepared_chunk in source_rows.read():
             inactive_mask, unclear_mask = find_inactive_rows(prepared_chunk.chunk.frame, consent_columns)
@@ -210,7 +212,7 @@ def check_rows(
                 inactive_recipients.add(identity)
             # If the source has consent columns, a malformed row may show that its address wants no email.
             malformed_identities, _ = find_possible_identities(
-                prepared_chunk.chunk.malformed if consent_columns else (), "email"
+                prepared_chunk.chunk.malformed_rows if consent_columns else (), "email"
             )
             for identity in split_digests(np.concatenate([identities[unclear_mask[positions]], malformed_identities])):
                 unclear_recipients.add(identity)
@@ -221,16 +223,16 @@ def check_rows(
                 prepared_chunk,
                 plan,
                 now,
-                spool,
-                check,
+                mail_rows,
+                mail_check,
                 on_problem,
                 consent_columns,
                 inactive_recipients,
                 unclear_recipients,
             )
-    if check.inactive_count:
-        row_count, column_count = check.inactive_count, len(consent_columns)
-        check.messages.append(
+    if mail_check.inactive_count:
+        row_count, column_count = mail_check.inactive_count, len(consent_columns)
+        mail_check.messages.append(
             f"{count(row_count, 'row')} {agree(row_count, 'counts', 'count')} as suppressed, because the "
             f"{agree(column_count, 'column', 'columns')} {', '.join(consent_columns)} "
             f"{agree(column_count, 'shows', 'show')} that the {agree(row_count, 'person wants', 'people want')} no "
@@ -242,8 +244,8 @@ def _check_chunk(
     prepared_chunk: PreparedChunk,
     plan: MailPlan,
     now: datetime,
-    spool: MailRows,
-    check: MailCheck,
+    mail_rows: MailRows,
+    mail_check: MailCheck,
     on_problem: Callable[[Problem], None],
     consent_columns: Mapping[str, None],
     inactive_recipients: InactiveIdentities,
@@ -253,20 +255,20 @@ def _check_chunk(
     recipients that a row of the source shows as inactive. `unclear_recipients` are the recipients for whom a row is
     malformed, or has no clear value in a consent column."""
     chunk = prepared_chunk.chunk
-    problems = [build_malformed_problem(row, chunk.name) for row in chunk.malformed]
+    problems = [build_malformed_problem(row, chunk.name) for row in chunk.malformed_rows]
     problems += build_invalid_problems(chunk, prepared_chunk.faults)
-    check.messages += chunk.messages
-    check.outcomes[MailOutcome.DUPLICATE] += len(prepared_chunk.repeated_positions)
-    check.outcomes[MailOutcome.SUPPRESSED] += len(prepared_chunk.suppressed_positions)
-    check.outcomes[MailOutcome.INVALID] += len(problems)
+    mail_check.messages += chunk.messages
+    mail_check.outcomes[MailOutcome.DUPLICATE] += len(prepared_chunk.repeated_positions)
+    mail_check.outcomes[MailOutcome.SUPPRESSED] += len(prepared_chunk.suppressed_positions)
+    mail_check.outcomes[MailOutcome.INVALID] += len(problems)
     for problem in problems:
         on_problem(problem)
     planned_chunk = prepared_chunk.planned_chunk
     inactive_mask = inactive_recipients.build_digest_mask(planned_chunk.identities)
     positions = planned_chunk.subscribers.index.to_numpy()
     inactive_count = int(np.count_nonzero(inactive_mask))
-    check.inactive_count += inactive_count
-    check.outcomes[MailOutcome.SUPPRESSED] += inactive_count
+    mail_check.inactive_count += inactive_count
+    mail_check.outcomes[MailOutcome.SUPPRESSED] += inactive_count
     positions, unclear_mask = (
         positions[~inactive_mask],
         unclear_recipients.build_digest_mask(planned_chunk.identities[~inactive_mask]),
@@ -275,7 +277,7 @@ def _check_chunk(
         Problem(row, Outcome.INVALID, "is_active", "flag", f"{_UNCLEAR_MESSAGE}: {', '.join(consent_columns)}")
         for row in extract_rows(chunk, positions[unclear_mask].tolist())
     ]
-    check.outcomes[MailOutcome.INVALID] += len(problems)
+    mail_check.outcomes[MailOutcome.INVALID] += len(problems)
     for problem in problems:
         on_problem(problem)
     for row in extract_rows(chunk, positions[~unclear_mask].tolist()):
@@ -286,9 +288,9 @@ def _check_chunk(
         except TemplateError as error:
             problem = Problem(row, Outcome.INVALID, "", "template", str(error))
         else:
-            spool.add(row)
+            mail_rows.add(row)
             continue
-        check.outcomes[MailOutcome.INVALID] += 1
+        mail_check.outcomes[MailOutcome.INVALID] += 1
         on_problem(problem)
 
 

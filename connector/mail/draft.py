@@ -47,13 +47,13 @@ _LINE_MARK, _GAP_MARK = "\x1e", "\x1f"
 _MAX_LIST_DEPTH = 8  # deeper lists are not indented further
 
 
-def html_to_text(html: str) -> str:
+def convert_html_to_text(html: str) -> str:
     """Return the text of any HTML, or "" for HTML without text. A link is written as `text [address]`, and a picture as
     its alt text.
 
     No line ends in blanks, and no two lines in a row are empty.
     """
-    reader = _Reader()
+    reader = _HtmlTextReader()
     reader.feed(_CONTROL_CHARACTERS.sub(" ", html))
     reader.close()
     reader.end_link()
@@ -65,7 +65,7 @@ def html_to_text(html: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n")
 
 
-class _Reader(HTMLParser):
+class _HtmlTextReader(HTMLParser):
     """A parser that collects pieces of text. A tab separates cells, and a no-break space is a blank that is not merged
     with others."""
 
@@ -172,8 +172,8 @@ def parse_recipient(text: str, field: str) -> Recipient:
 
     Raises MessageError. The error names `field` and does not show the text.
     """
-    match = _NAME_AND_ADDRESS.fullmatch(text.strip())
-    email, person_name = (match["email"], match["name"].strip()) if match else (text, "")
+    person_match = _NAME_AND_ADDRESS.fullmatch(text.strip())
+    email, person_name = (person_match["email"], person_match["name"].strip()) if person_match else (text, "")
     quoted_name = _QUOTED_NAME.fullmatch(person_name)
     if quoted_name:
         person_name = _ESCAPED_CHARACTER.sub(r"\1", quoted_name["inside"])
@@ -189,7 +189,7 @@ def build_recipient(email: str, name: str | None, field: str) -> Recipient:
         raise MessageError(f"{field}.{field_name}", error.problem) from None
 
 
-def to_timestamp(send_at: datetime | None, now: datetime) -> int | None:
+def convert_to_timestamp(send_at: datetime | None, now: datetime) -> int | None:
     """Return `send_at` as a Unix timestamp, or None if the email is to be sent at once. Both times are aware.
 
     A fraction of a second is rounded up. Raises MessageError for a time in the past.
@@ -205,8 +205,8 @@ def to_timestamp(send_at: datetime | None, now: datetime) -> int | None:
 
 # Attached files
 
-ATTACHMENTS = "Email.Attachments"
-UNKNOWN_TYPE = "application/octet-stream"
+ATTACHMENTS_FIELD = "Email.Attachments"
+UNKNOWN_MIME_TYPE = "application/octet-stream"
 
 MAX_ATTACHMENT_BYTES = 20_000_000
 """The default limit of an attached file. The limit of the service is unknown (service-api.md 8)."""
@@ -214,12 +214,12 @@ MAX_ATTACHMENT_BYTES = 20_000_000
 # A new table, because it has only Python's own types. The global table of `mimetypes` also reads files of the machine.
 _MIME_TABLE = MimeTypes()
 # The standard types of Python's table have precedence over its non-standard types.
-_TYPE_BY_SUFFIX = _MIME_TABLE.types_map[False] | _MIME_TABLE.types_map[True]
+_MIME_TYPE_BY_SUFFIX = _MIME_TABLE.types_map[False] | _MIME_TABLE.types_map[True]
 
 
-def guess_type(name: str) -> str:
-    """Return the MIME type of a file with this name, or UNKNOWN_TYPE if Python's table lacks the suffix."""
-    return _TYPE_BY_SUFFIX.get(PurePath(name).suffix.lower(), UNKNOWN_TYPE)
+def guess_mime_type(name: str) -> str:
+    """Return the MIME type of a file with this name, or UNKNOWN_MIME_TYPE if Python's table lacks the suffix."""
+    return _MIME_TYPE_BY_SUFFIX.get(PurePath(name).suffix.lower(), UNKNOWN_MIME_TYPE)
 
 
 def read_attachment(
@@ -239,30 +239,32 @@ def read_attachment(
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
-            raise MessageError(ATTACHMENTS, f"{quoted_path} is a folder; attach a file, or a zip file of the folder")
+            raise MessageError(
+                ATTACHMENTS_FIELD, f"{quoted_path} is a folder; attach a file, or a zip file of the folder"
+            )
         if not stat.S_ISREG(mode):  # reading a pipe or a device may wait or never end
-            raise MessageError(ATTACHMENTS, f"{quoted_path} is not a regular file; attach a regular file")
+            raise MessageError(ATTACHMENTS_FIELD, f"{quoted_path} is not a regular file; attach a regular file")
         with path.open("rb") as file:
             content = file.read(max_bytes + 1)
     except FileNotFoundError:
-        raise MessageError(ATTACHMENTS, f"{quoted_path} does not exist; check the path") from None
+        raise MessageError(ATTACHMENTS_FIELD, f"{quoted_path} does not exist; check the path") from None
     except OSError as error:
-        raise MessageError(ATTACHMENTS, f"{quoted_path} cannot be read: {error.strerror}") from None
+        raise MessageError(ATTACHMENTS_FIELD, f"{quoted_path} cannot be read: {error.strerror}") from None
     except ValueError:
-        raise MessageError(ATTACHMENTS, f"{quoted_path} is not a path: it has a NUL character") from None
+        raise MessageError(ATTACHMENTS_FIELD, f"{quoted_path} is not a path: it has a NUL character") from None
     if len(content) > max_bytes:
         raise MessageError(
-            ATTACHMENTS, f"{quoted_path} is larger than {max_bytes:,} bytes, the limit; attach a smaller file"
+            ATTACHMENTS_FIELD, f"{quoted_path} is larger than {max_bytes:,} bytes, the limit; attach a smaller file"
         )
     if not content:
-        raise MessageError(ATTACHMENTS, f"{quoted_path} is empty; attach a file with content")
-    return Attachment(content, path.name, mime_type or guess_type(path.name), disposition, content_id)
+        raise MessageError(ATTACHMENTS_FIELD, f"{quoted_path} is empty; attach a file with content")
+    return Attachment(content, path.name, mime_type or guess_mime_type(path.name), disposition, content_id)
 
 
 # The message
 
 SettingValues = Mapping[str, bool | str | None]
-"""The settings that have a value, by their names in SETTINGS."""
+"""The settings that have a value, by their names in SETTING_NAMES."""
 
 
 def compose_message(
@@ -292,9 +294,9 @@ def compose_message(
         raise MessageError("Email.Subject", 'is missing; for an empty subject write ""')
     setting_values: dict[str, Any] = {**settings, "use_dkim_selector": settings.get("use_dkim_selector") or None}
     if plain_text is None and html:
-        plain_text = html_to_text(html) or None
+        plain_text = convert_html_to_text(html) or None
     return Message(
-        settings=EmailSettings(**setting_values, send_at=to_timestamp(send_at, now)),
+        settings=EmailSettings(**setting_values, send_at=convert_to_timestamp(send_at, now)),
         sender=sender,
         to=to,
         cc=cc,
@@ -335,7 +337,7 @@ class MailTexts:
             columns += template.columns
         return tuple(dict.fromkeys(columns))
 
-    def find_key(self, column: str) -> str:
+    def find_job_key(self, column: str) -> str:
         """Return the first key of the job that uses the column."""
         if column in (self.address_column, self.name_column):
             return "mail.to"

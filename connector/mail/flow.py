@@ -31,8 +31,8 @@ from connector.ledger.schema import email_meta
 from connector.mail.campaign import (
     Addressee,
     CampaignEmail,
+    CampaignHistory,
     CampaignSender,
-    History,
     SendResult,
     check_history,
     read_history,
@@ -41,7 +41,7 @@ from connector.mail.campaign import (
 from connector.mail.checking import MailCheck, MailPlan, MailRows, check_rows, read_inactive_addresses
 from connector.mail.draft import MailTexts
 from connector.mail.message import Recipient, format_eml
-from connector.mail.single import send_unrecorded
+from connector.mail.single import send_without_record
 from connector.outcomes import MailOutcome, Outcome, needs_person
 from connector.progress import Progress, ProgressMeter
 from connector.rows import Row
@@ -50,7 +50,7 @@ from connector.runs.report import (
     Report,
     RunScope,
     Status,
-    UncountedError,
+    UncountedRowsError,
     count_mail_rows,
     describe_fault,
     describe_limit,
@@ -65,7 +65,7 @@ from connector.runs.row_files import RejectsFile
 from connector.runs.run_log import list_runs
 from connector.service.client import open_client
 from connector.service.retry import Retrier
-from connector.settings import bound_in_flight, build_service
+from connector.settings import build_service, limit_in_flight_count
 from connector.states import EmailState
 from connector.subscribers.identity import IDENTITY_BYTES, digest_identity, join_digests
 from connector.subscribers.identity_lists import InactiveIdentities
@@ -85,17 +85,17 @@ class _Run:
     progress: Progress
     clock: Clock
     rejects: RejectsFile
-    check: MailCheck = field(default_factory=MailCheck)
-    reported_recipients: set[bytes] = field(default_factory=set)  # recipients with a line in the rejects file
+    mail_check: MailCheck = field(default_factory=MailCheck)
+    reported_digests: set[bytes] = field(default_factory=set)  # recipients with a line in the rejects file
     has_unread_recipients: bool = False  # whether the emails of recipients without a row in the source are unknown
     is_token_refused: bool = False  # whether the service refused the token at the first email
     unreported_count: int = 0  # number of emails that are recorded as leaving and have no outcome
 
     def on_result(self, addressee: Addressee, result: SendResult) -> None:
         """Count the outcome of a recipient's email. If a person must act, write the outcome to the rejects file."""
-        self.check.outcomes[result.outcome] += 1
+        self.mail_check.outcomes[result.outcome] += 1
         if needs_person(result.outcome):
-            self.reported_recipients.add(addressee.recipient)
+            self.reported_digests.add(addressee.recipient_digest)
             outcome, message, status = result.outcome, result.message, result.status
             self.rejects.write_problem(Problem(addressee.row, Outcome(outcome), "email", outcome, message, status))
 
@@ -112,7 +112,7 @@ async def run_mail(plan: MailPlan, stop: Stop, progress: Progress) -> Report:
                 path = plan.settings.state_dir / "rejects" / f"{report.run_id}.csv"
                 workbook_path = path.with_suffix(".xlsx") if is_workbook_name(plan.source.name) else None
                 rejects = stack.enter_context(
-                    RejectsFile(path, plan.source.columns, report.run_id, clock.now, workbook=workbook_path)
+                    RejectsFile(path, plan.source.columns, report.run_id, clock.now, workbook_path=workbook_path)
                 )
                 run = _Run(plan, report, stop, progress, clock, rejects)
                 email_log = stack.enter_context(
@@ -153,14 +153,14 @@ def _describe_scope(plan: MailPlan) -> RunScope:
 async def _check_and_send(run: _Run, email_log: EmailLog, campaign: Campaign) -> None:
     """Check the rows, send the emails, and end the report. Raises ConfigurationError if the token or the settings are
     refused before any email was sent."""
-    reason, is_refused = None, False
+    reason, is_run_refused = None, False
     with email_log.transaction():
         email_log.mark_died(campaign)
     try:
-        with MailRows() as spool:
-            await _check_in_thread(run, spool)
-            _check_list(email_log, run.plan, run.check, is_recorded=True)
-            invalid_count, read_count = run.check.outcomes[MailOutcome.INVALID], run.check.read_count
+        with MailRows() as mail_rows:
+            await _check_in_thread(run, mail_rows)
+            _check_suppression_size(email_log, run.plan, run.mail_check, is_recorded=True)
+            invalid_count, read_count = run.mail_check.outcomes[MailOutcome.INVALID], run.mail_check.read_count
             if run.plan.max_invalid is not None and exceeds_share(invalid_count, run.plan.max_invalid, read_count):
                 reason = (
                     f"{invalid_count:,} of {count(read_count, 'row')} {agree(invalid_count, 'is', 'are')} invalid, "
@@ -168,10 +168,10 @@ async def _check_and_send(run: _Run, email_log: EmailLog, campaign: Campaign) ->
                     "Correct the rows or the templates, and run again"
                 )
             else:
-                reason = await _send_emails(run, email_log, campaign, spool)
+                reason = await _send_emails(run, email_log, campaign, mail_rows)
         _report_unread_recipients(run, email_log, campaign)
     except ConfigurationError as error:
-        reason, is_refused = str(error), True
+        reason, is_run_refused = str(error), True
     except ConnectorError as error:
         reason = str(error)
     except Exception as error:  # noqa: BLE001 - also after a bug, the run ends with a report
@@ -183,19 +183,21 @@ async def _check_and_send(run: _Run, email_log: EmailLog, campaign: Campaign) ->
         ignore_cancellation()
     # Rows that the run did not reach are unsent. An email that is recorded as leaving and has no outcome does not count
     # as unsent.
-    unsent_count = run.check.read_count - run.check.outcomes.total() - run.unreported_count
-    run.check.outcomes[MailOutcome.UNSENT] += unsent_count
+    unsent_count = run.mail_check.read_count - run.mail_check.outcomes.total() - run.unreported_count
+    run.mail_check.outcomes[MailOutcome.UNSENT] += unsent_count
     _end_report(run, reason or run.rejects.failure)
-    has_sent = run.report.requests.get("send", {}).get("sent", 0) > 0
-    is_refused = is_refused and not has_sent  # after an email was sent, the run ends with a report instead of an error
-    if (run.is_token_refused or is_refused) and reason is not None:
+    has_sent_email = run.report.requests.get("send", {}).get("sent", 0) > 0
+    is_run_refused = (
+        is_run_refused and not has_sent_email
+    )  # after an email was sent, the run ends with a report instead of an error
+    if (run.is_token_refused or is_run_refused) and reason is not None:
         raise ConfigurationError(reason)
 
 
-def _check_list(email_log: EmailLog, plan: MailPlan, check: MailCheck, *, is_recorded: bool) -> None:
+def _check_suppression_size(email_log: EmailLog, plan: MailPlan, mail_check: MailCheck, *, is_recorded: bool) -> None:
     """Compare the size of the suppression list with its size in the last run. If `is_recorded`, record the new size.
     Raises ConfigurationError and LedgerError."""
-    suppression, account = check.suppression, plan.settings.account
+    suppression, account = mail_check.suppression, plan.settings.account
     if suppression is None:
         return
     with email_log.transaction():
@@ -204,52 +206,59 @@ def _check_list(email_log: EmailLog, plan: MailPlan, check: MailCheck, *, is_rec
             record_list_size(email_log.connection, email_meta, account, suppression)
 
 
-async def _check_in_thread(run: _Run, spool: MailRows) -> None:
+async def _check_in_thread(run: _Run, mail_rows: MailRows) -> None:
     """Check all rows in a thread, so that signals are handled during the check."""
-    run.progress.set_describe(lambda: f"checking: {spool.row_count:,} emails can be sent so far")
+    run.progress.set_describe_function(lambda: f"checking: {mail_rows.row_count:,} emails can be sent so far")
     now, is_stopped = run.report.started_at, run.stop.event.is_set
     try:
-        await asyncio.to_thread(check_rows, run.plan, now, spool, run.check, run.rejects.write_problem, is_stopped)
+        await asyncio.to_thread(
+            check_rows, run.plan, now, mail_rows, run.mail_check, run.rejects.write_problem, is_stopped
+        )
     except asyncio.CancelledError:  # copy the results, because the thread may still change them for a moment
-        run.check = MailCheck(Counter(run.check.outcomes), list(run.check.messages), run.check.read_count)
+        run.mail_check = MailCheck(
+            Counter(run.mail_check.outcomes), list(run.mail_check.messages), run.mail_check.read_count
+        )
         raise
     finally:
-        run.report.messages += dict.fromkeys(run.check.messages)
+        run.report.messages += dict.fromkeys(run.mail_check.messages)
 
 
-async def _send_emails(run: _Run, email_log: EmailLog, campaign: Campaign, spool: MailRows) -> str | None:
+async def _send_emails(run: _Run, email_log: EmailLog, campaign: Campaign, mail_rows: MailRows) -> str | None:
     """Send the emails of the spool. If the run ended early, return the reason, else None."""
     plan = run.plan
     service = build_service(plan.settings, plan.policy.max_concurrency)
-    max_rate, max_concurrency = plan.policy.max_rate, bound_in_flight(service, plan.policy.max_concurrency)
+    max_rate, max_concurrency = plan.policy.max_rate, limit_in_flight_count(service, plan.policy.max_concurrency)
     policy = replace(plan.policy, max_concurrency=max_concurrency)
     pace = await start_pace(plan.settings, max_rate, run.clock, run.stop, max_concurrency=max_concurrency)
     async with open_client(service) as client:
         run_id = run.report.run_id
-        mailer = CampaignSender(
+        campaign_sender = CampaignSender(
             run.stop, email_log, campaign, run_id, client, Retrier(clock=run.clock), run.on_result, pace, policy
         )
         progress_meter = ProgressMeter(run.clock.monotonic)
 
         def describe() -> str:
-            sent_count, quiet_s = run.check.outcomes[MailOutcome.SENT], client.quiet_until - run.clock.monotonic()
-            pause_text = f" (waiting {quiet_s:.0f} s: the service has asked for a pause)" if quiet_s > 1 else ""
-            return f"{sent_count:,} sent; {progress_meter.describe(sent_count, spool.row_count)}{pause_text}"
+            sent_count, pause_s = run.mail_check.outcomes[MailOutcome.SENT], client.quiet_until - run.clock.monotonic()
+            pause_text = f" (waiting {pause_s:.0f} s: the service has asked for a pause)" if pause_s > 1 else ""
+            return f"{sent_count:,} sent; {progress_meter.describe(sent_count, mail_rows.row_count)}{pause_text}"
 
         try:
             inactive_identities = InactiveIdentities()
-            if plan.skips_inactive and spool.row_count:
-                run.progress.set_describe(lambda: "reading who is inactive in the service")
+            if plan.skips_inactive and mail_rows.row_count:
+                run.progress.set_describe_function(lambda: "reading who is inactive in the service")
                 inactive_identities = await read_inactive_addresses(client, run.clock, run.stop)
-            run.progress.set_describe(describe)
-            await mailer.send(_EmailStream(run, mailer, spool, inactive_identities).fetch)
+            run.progress.set_describe_function(describe)
+            await campaign_sender.send(_EmailStream(run, campaign_sender, mail_rows, inactive_identities).fetch)
         finally:
             run.report.copy_request_counts(client)
-            run.is_token_refused, run.unreported_count = mailer.is_token_refused, mailer.unreported_count
-            if mailer.resent_count:
+            run.is_token_refused, run.unreported_count = (
+                campaign_sender.is_token_refused,
+                campaign_sender.unreported_count,
+            )
+            if campaign_sender.resent_count:
                 run.report.messages.append(
-                    f"The service refused emails {mailer.resent_count:,} times with 429, and this run sent them "
-                    "again (mail.retry_limited). If the service sends emails that it refuses, some recipients got "
+                    f"The service refused emails {campaign_sender.resent_count:,} times with 429, and this run sent "
+                    "them again (mail.retry_limited). If the service sends emails that it refuses, some recipients got "
                     "two emails"
                 )
     return run.stop.reason
@@ -263,11 +272,11 @@ class _EmailStream:
     """
 
     def __init__(
-        self, run: _Run, mailer: CampaignSender, spool: MailRows, inactive_identities: InactiveIdentities
+        self, run: _Run, campaign_sender: CampaignSender, mail_rows: MailRows, inactive_identities: InactiveIdentities
     ) -> None:
         self._texts, self._now = run.plan.texts, run.report.started_at
-        self._run, self._mailer, self._inactive = run, mailer, inactive_identities
-        self._batches = spool.read(_BATCH_ROWS)
+        self._run, self._campaign_sender, self._inactive = run, campaign_sender, inactive_identities
+        self._batches = mail_rows.read(_BATCH_ROWS)
         self._sendable_addressees = deque[Addressee]()
 
     async def fetch(self, max_count: int) -> list[CampaignEmail]:
@@ -279,17 +288,17 @@ class _EmailStream:
             ]
             for addressee in addressees:
                 message = self._texts.compose(addressee.row, self._now)
-                emails.append(CampaignEmail(addressee.row, addressee.recipient, addressee.address, message))
+                emails.append(CampaignEmail(addressee.row, addressee.recipient_digest, addressee.address, message))
         return emails
 
     async def _look_up(self) -> bool:
         """Look up rows until at least one recipient may get an email. Return False at the end of the rows."""
         while not self._sendable_addressees and (batch := next(self._batches, None)) is not None:
             addressees = [_find_addressee(self._texts, row) for row in batch]
-            recipients = join_digests([addressee.recipient for addressee in addressees], IDENTITY_BYTES)
-            inactive_mask = self._inactive.build_digest_mask(recipients)
-            self._run.check.outcomes[MailOutcome.SUPPRESSED] += int(inactive_mask.sum())
-            self._sendable_addressees += self._mailer.look_up(list(compress(addressees, ~inactive_mask)))
+            recipient_digests = join_digests([addressee.recipient_digest for addressee in addressees], IDENTITY_BYTES)
+            inactive_mask = self._inactive.build_digest_mask(recipient_digests)
+            self._run.mail_check.outcomes[MailOutcome.SUPPRESSED] += int(inactive_mask.sum())
+            self._sendable_addressees += self._campaign_sender.look_up(list(compress(addressees, ~inactive_mask)))
             await asyncio.sleep(0)
         return bool(self._sendable_addressees)
 
@@ -303,9 +312,7 @@ def _report_unread_recipients(run: _Run, email_log: EmailLog, campaign: Campaign
     """Report recipients of the campaign whose emails are unknown, and for whom this run has read no row."""
     with email_log.transaction():
         other_entries = [
-            entry
-            for entry in email_log.read_unsettled_emails(campaign)
-            if entry.recipient not in run.reported_recipients
+            entry for entry in email_log.read_unsettled_emails(campaign) if entry.recipient not in run.reported_digests
         ]
     for entry in other_entries:
         message = f"{entry.address!r}: the run {entry.run_id} sent the email, and no certain answer came"
@@ -325,11 +332,11 @@ def _end_report(run: _Run, reason: str | None) -> None:
     run.rejects.close()
     report.rejects_file, report.causes = run.rejects.path, run.rejects.findings.causes
     try:
-        report.rows = count_mail_rows(run.check.read_count, run.check.outcomes)
-    except UncountedError as error:
+        report.rows = count_mail_rows(run.mail_check.read_count, run.mail_check.outcomes)
+    except UncountedRowsError as error:
         report.rows, reason = error.rows, f"{reason or 'a fault of the program'}; also, {error}"
     is_partial = run.has_unread_recipients or any(
-        row_count for outcome, row_count in run.check.outcomes.items() if needs_person(outcome)
+        row_count for outcome, row_count in run.mail_check.outcomes.items() if needs_person(outcome)
     )
     status: Status = "aborted" if reason is not None else "partial" if is_partial else "ok"
     end_run(report, run.stop, status, ended_at, reason)
@@ -346,30 +353,32 @@ async def write_preview(plan: MailPlan, folder: Path, email_count: int, stop: St
     report.is_planned = True
     _make_folder(folder)
     faults: list[str] = []
-    check = MailCheck()
+    mail_check = MailCheck()
 
     def on_problem(problem: Problem) -> None:
         if len(faults) < _MAX_SHOWN_FAULTS:
             faults.append(f"row {problem.row.number} is invalid: {problem.field or 'template'}: {problem.message}")
 
     now, is_stopped = report.started_at, stop.event.is_set
-    with plan.source, MailRows() as spool:
-        progress.set_describe(lambda: f"checking: {spool.row_count:,} emails can be sent so far")
+    with plan.source, MailRows() as mail_rows:
+        progress.set_describe_function(lambda: f"checking: {mail_rows.row_count:,} emails can be sent so far")
         try:
-            await asyncio.to_thread(check_rows, plan, now, spool, check, on_problem, is_stopped)
+            await asyncio.to_thread(check_rows, plan, now, mail_rows, mail_check, on_problem, is_stopped)
         except ContentError:
             raise
         except (SourceError, RunAborted) as error:
             report.rows = count_mail_rows(0, {})
-            report.messages += dict.fromkeys(check.messages)
+            report.messages += dict.fromkeys(mail_check.messages)
             return end_run(report, stop, "aborted", clock.now(), str(error))
-        outcomes = Counter(check.outcomes) + await asyncio.to_thread(_predict_outcomes, plan, spool, check)
-        for email_number, (row,) in enumerate(islice(spool.read(1), email_count), start=1):
+        outcomes = Counter(mail_check.outcomes) + await asyncio.to_thread(
+            _predict_outcomes, plan, mail_rows, mail_check
+        )
+        for email_number, (row,) in enumerate(islice(mail_rows.read(1), email_count), start=1):
             with create_private_file(folder / f"{email_number:04d}.eml") as file:  # only the owner can read the file
                 file.write(format_eml(plan.texts.compose(row, now)))
-    report.rows = count_mail_rows(check.read_count, outcomes)
-    report.messages += [*dict.fromkeys(check.messages), *faults]
-    written_count = min(email_count, spool.row_count)
+    report.rows = count_mail_rows(mail_check.read_count, outcomes)
+    report.messages += [*dict.fromkeys(mail_check.messages), *faults]
+    written_count = min(email_count, mail_rows.row_count)
     if plan.skips_inactive:
         report.messages.append(
             "The preview does not read the service's list. The campaign also leaves out addresses that the list shows "
@@ -379,7 +388,7 @@ async def write_preview(plan: MailPlan, folder: Path, email_count: int, stop: St
         f"Nothing was sent. {count(written_count, 'email')} {agree(written_count, 'was', 'were')} written to the "
         f"folder {folder}, as .eml files that a mail program can open"
     )
-    status: Status = "partial" if check.outcomes[MailOutcome.INVALID] else "ok"
+    status: Status = "partial" if mail_check.outcomes[MailOutcome.INVALID] else "ok"
     return end_report(report, status, clock.now())
 
 
@@ -387,17 +396,17 @@ async def send_sample(plan: MailPlan, recipient: Recipient, stop: Stop) -> Repor
     """Send the email of the first valid row to `recipient` at once, and record nothing. Raises ConfigurationError if no
     row is valid. Raises the errors of `check_rows`."""
     now = stop.clock.now()
-    with plan.source, MailRows() as spool:
-        await asyncio.to_thread(check_rows, plan, now, spool, MailCheck(), lambda _: None, stop.event.is_set)
-        row = next((row for rows in spool.read(1) for row in rows), None)
+    with plan.source, MailRows() as mail_rows:
+        await asyncio.to_thread(check_rows, plan, now, mail_rows, MailCheck(), lambda _: None, stop.event.is_set)
+        row = next((row for rows in mail_rows.read(1) for row in rows), None)
         if row is None:
             raise ConfigurationError("no row makes an email, so nothing can be sent. Run with --preview 1 to see why")
         message = plan.texts.compose(row, now)
     message = replace(message, to=(recipient,), settings=replace(message.settings, send_at=None))
-    return await send_unrecorded(message, plan.settings, plan.job, stop)
+    return await send_without_record(message, plan.settings, plan.job, stop)
 
 
-def _predict_outcomes(plan: MailPlan, spool: MailRows, check: MailCheck) -> Counter[MailOutcome]:
+def _predict_outcomes(plan: MailPlan, mail_rows: MailRows, mail_check: MailCheck) -> Counter[MailOutcome]:
     """Return the outcomes that the rows of the spool would have, as far as the ledger shows. Raises LedgerError."""
     outcomes = Counter[MailOutcome]()
     account, campaign_name, reports = plan.settings.account, plan.campaign, list_runs(plan.settings.state_dir)
@@ -408,10 +417,10 @@ def _predict_outcomes(plan: MailPlan, spool: MailRows, check: MailCheck) -> Coun
                 account,
                 campaign_name,
                 reports,
-                History(),
+                CampaignHistory(),
             )
-            return Counter({MailOutcome.SENT: spool.row_count})
-        _check_list(email_log, plan, check, is_recorded=False)
+            return Counter({MailOutcome.SENT: mail_rows.row_count})
+        _check_suppression_size(email_log, plan, mail_check, is_recorded=False)
         with email_log.transaction():
             campaign = email_log.find_campaign(
                 plan.settings.account,
@@ -420,16 +429,17 @@ def _predict_outcomes(plan: MailPlan, spool: MailRows, check: MailCheck) -> Coun
                 is_reopening=plan.is_reopening,
             )
             if not plan.is_reopening:
-                history = History() if campaign is None else read_history(email_log, campaign)
+                history = CampaignHistory() if campaign is None else read_history(email_log, campaign)
                 refuse_older_ledger(email_log.name, account, campaign_name, reports, history)
-            for batch in spool.read(_BATCH_ROWS):
-                recipients = [_find_addressee(plan.texts, row).recipient for row in batch]
-                entries = email_log.find_emails(campaign, recipients) if campaign is not None else {}
-                states = [
-                    entries[recipient].state if recipient in entries else EmailState.NONE for recipient in recipients
+            for batch in mail_rows.read(_BATCH_ROWS):
+                recipient_digests = [_find_addressee(plan.texts, row).recipient_digest for row in batch]
+                entries = email_log.find_emails(campaign, recipient_digests) if campaign is not None else {}
+                email_states = [
+                    entries[recipient_digest].state if recipient_digest in entries else EmailState.NONE
+                    for recipient_digest in recipient_digests
                 ]
                 outcomes.update(
-                    _predict_outcome(state, allows_rejected=plan.policy.allows_rejected) for state in states
+                    _predict_outcome(state, allows_rejected=plan.policy.allows_rejected) for state in email_states
                 )
     return outcomes
 

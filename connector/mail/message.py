@@ -39,7 +39,7 @@ class Header:
     value: str
 
     def __post_init__(self) -> None:
-        if not _HEADER_NAME.fullmatch(check_filled("Header.Name", self.name)):
+        if not _HEADER_NAME.fullmatch(check_not_blank("Header.Name", self.name)):
             raise MessageError("Header.Name", "is not a header name; use letters, digits and hyphens, like X-Campaign")
         check_text("Header.Value", self.value)
 
@@ -57,10 +57,10 @@ class Attachment:
     def __post_init__(self) -> None:
         if not self.content:
             raise MessageError("Attachment.ContentBase64", "is required, but the file is empty")
-        check_filled("Attachment.Filename", self.filename)
+        check_not_blank("Attachment.Filename", self.filename)
         check_mime_type(self.mime_type)
         if self.content_id is not None:
-            check_filled("Attachment.ContentId", self.content_id)
+            check_not_blank("Attachment.ContentId", self.content_id)
         elif self.disposition == "inline":
             raise MessageError("Attachment.ContentId", "is required when Disposition is inline")
 
@@ -85,9 +85,13 @@ class EmailSettings:
 
     def __post_init__(self) -> None:
         for name, path in _PATH_BY_SETTING.items():
-            flag = getattr(self, name)
-            if name not in ("send_at", "use_dkim_selector") and flag is not None and not isinstance(flag, bool):
-                raise MessageError(".".join(path), f"must be true, false or null, not {type(flag).__name__}")
+            setting_value = getattr(self, name)
+            if (
+                name not in ("send_at", "use_dkim_selector")
+                and setting_value is not None
+                and not isinstance(setting_value, bool)
+            ):
+                raise MessageError(".".join(path), f"must be true, false or null, not {type(setting_value).__name__}")
         send_at: object = self.send_at
         if send_at is not None and (
             not isinstance(send_at, int) or isinstance(send_at, bool) or not 0 <= send_at < SEND_AT_LIMIT
@@ -109,7 +113,7 @@ _PATH_BY_SETTING = {  # the group and the name of a setting in the JSON
     "use_dkim": ("EmailSettings", "UseDkim"),
     "use_dkim_selector": ("EmailSettings", "UseDkimSelector"),
 }
-SETTINGS = tuple(name for name in _PATH_BY_SETTING if name != "send_at")
+SETTING_NAMES = tuple(name for name in _PATH_BY_SETTING if name != "send_at")
 """The settings that a person may set, by their keys in a message file, without `send_at`."""
 
 
@@ -226,7 +230,7 @@ def check_text(field: str, text: object, *, is_one_line: bool = True) -> str:
     return text
 
 
-def check_filled(field: str, text: object) -> str:
+def check_not_blank(field: str, text: object) -> str:
     """Return the text. Raises MessageError if the text is blank or has more than one line."""
     if not check_text(field, text).strip():
         raise MessageError(field, "is required and is empty")
@@ -235,7 +239,7 @@ def check_filled(field: str, text: object) -> str:
 
 def check_address(field: str, text: object) -> str:
     """Return the address. Raises MessageError unless the address has a local part, an @ and a domain, and no blanks."""
-    address = check_filled(field, text)
+    address = check_not_blank(field, text)
     local_part, _, domain = address.rpartition("@")
     if not local_part or not domain or _BLANK.search(address):
         raise MessageError(field, "is not an email address; write it like name@example.com")
@@ -244,7 +248,7 @@ def check_address(field: str, text: object) -> str:
 
 def check_mime_type(mime_type: object) -> None:
     """Raise MessageError unless the text is a MIME type, such as application/pdf."""
-    if not _MIME_TYPE.fullmatch(check_filled("Attachment.Type", mime_type)):
+    if not _MIME_TYPE.fullmatch(check_not_blank("Attachment.Type", mime_type)):
         raise MessageError("Attachment.Type", "is not a MIME type; write one like application/pdf")
 
 
@@ -311,8 +315,10 @@ def _add_contents(email_message: EmailMessage, message: Message) -> None:
     for file in sorted(message.attachments, key=lambda file: file.disposition != "inline" or not message.html):
         content_type = policy.SMTP.header_factory("Content-Type", file.mime_type)
         is_parsed_type = content_type.maintype in _PARSED_TYPES
-        add = html_part.add_related if file.disposition == "inline" and message.html else email_message.add_attachment
-        add(
+        add_file = (
+            html_part.add_related if file.disposition == "inline" and message.html else email_message.add_attachment
+        )
+        add_file(
             file.content,
             maintype="application" if is_parsed_type else content_type.maintype,
             subtype="octet-stream" if is_parsed_type else content_type.subtype,

@@ -27,7 +27,7 @@ async def run_send(message: Message, settings: Settings, stop: Stop, progress: P
     clock = stop.clock
     scope = RunScope(destination=settings.service.base_url, account=settings.account)
     report = start_report("send", "", clock.now(), scope)
-    progress.set_describe(lambda: "sending")
+    progress.set_describe_function(lambda: "sending")
     with record_report(report, settings.state_dir, settings.retention_s, clock.now) as is_recorded:
         if not is_recorded:
             reason = f"the run cannot be recorded in {settings.state_dir}, so the email was not sent"
@@ -38,15 +38,15 @@ async def run_send(message: Message, settings: Settings, stop: Stop, progress: P
             _end_report(report, MailOutcome.UNSENT, "stopped", clock)
             report.signal = stop.signal
         else:
-            _refuse_token(await _send_message(message, settings, report, stop), report)
+            _raise_if_token_refused(await _send_message(message, settings, report, stop), report)
     return report
 
 
-async def send_unrecorded(message: Message, settings: Settings, job: str, stop: Stop) -> Report:
+async def send_without_record(message: Message, settings: Settings, job: str, stop: Stop) -> Report:
     """Send one email, and report its outcome. Neither the email nor the run is recorded."""
     scope = RunScope(destination=settings.service.base_url, account=settings.account)
     report = start_report("mail", job, stop.clock.now(), scope)
-    _refuse_token(await _send_message(message, settings, report, stop), report)
+    _raise_if_token_refused(await _send_message(message, settings, report, stop), report)
     return report
 
 
@@ -72,7 +72,7 @@ async def _send_message(
     return answer
 
 
-def _refuse_token(answer: Accepted | Refused | Ambiguous | NotSent, report: Report) -> None:
+def _raise_if_token_refused(answer: Accepted | Refused | Ambiguous | NotSent, report: Report) -> None:
     """Raise ConfigurationError if the service refused the token."""
     if isinstance(answer, Refused) and answer.status in UNAUTHORISED:
         raise ConfigurationError(f"{report.messages[0]}. Check the token")

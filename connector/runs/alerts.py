@@ -22,12 +22,12 @@ from connector.texts import agree, count, make_visible
 AlertPolicy = Literal["change", "problem", "always"]
 AlertReason = Literal["failure", "another_cause", "new_problems", "reminder", "recovery", "run"]
 
-_FOLDER = "alerts"
+_ALERTS_FOLDER = "alerts"
 _REMINDER_INTERVAL_S = 23 * 3600.0  # less than a day, because nightly runs do not always end at the same time
 _MAX_UNDELIVERED = 10  # alerts that are stored while the receiver is down; `status` shows every report
-_LONGEST_MESSAGE = 500  # characters of the text; the report has the whole message
+_MAX_MESSAGE_LENGTH = 500  # characters of the text; the report has the whole message
 _WORD_WITH_DIGIT = re.compile(r"\w*\d\w*")
-_ROW_PROBLEMS = "partial"  # the cause if the run finished and only rows have problems
+_ROW_PROBLEMS_CAUSE = "partial"  # the cause if the run finished and only rows have problems
 _COMMANDS_WITH_PROBLEMS = ("import", "sync")  # their reports distinguish new problems from known problems
 
 logger = logging.getLogger(__name__)
@@ -74,31 +74,31 @@ def decide_alert(
     `report` is the JSON of a report, and `now` is in Unix seconds.
     """
     previous_run = last_run or LastRun()
-    cause, problems = _find_cause(report), _count_problems(report)
-    reason = _find_reason(previous_run, cause, report, problems, now)
+    cause, problem_counts = _find_cause(report), _count_problems(report)
+    reason = _find_reason(previous_run, cause, report, problem_counts, now)
     if policy == "problem":
         reason = (reason or "reminder") if report["status"] != "ok" else None
     elif policy == "always":
         reason = reason or "run"
     since = "" if cause is None else previous_run.since or str(report["started_at"])
-    return reason, LastRun(cause, problems, since, previous_run.alerted_at if reason is None else now)
+    return reason, LastRun(cause, problem_counts, since, previous_run.alerted_at if reason is None else now)
 
 
 def _find_reason(
-    previous_run: LastRun, cause: str | None, report: Mapping[str, Any], problems: Mapping[str, int], now: float
+    previous_run: LastRun, cause: str | None, report: Mapping[str, Any], problem_counts: Mapping[str, int], now: float
 ) -> AlertReason | None:
     if cause is None:
         return None if previous_run.cause is None else "recovery"
     has_new_problems = report["problems"]["new"] > 0
     if report["command"] not in _COMMANDS_WITH_PROBLEMS:
         has_new_problems = any(
-            problem_count > previous_run.problems.get(kind, 0) for kind, problem_count in problems.items()
+            problem_count > previous_run.problems.get(kind, 0) for kind, problem_count in problem_counts.items()
         )
     if previous_run.cause is None:
         return "failure" if report["status"] != "ok" or has_new_problems else None
-    if cause == _ROW_PROBLEMS and has_new_problems:
+    if cause == _ROW_PROBLEMS_CAUSE and has_new_problems:
         return "new_problems"
-    if cause == _ROW_PROBLEMS != previous_run.cause:
+    if cause == _ROW_PROBLEMS_CAUSE != previous_run.cause:
         return "recovery"  # the previous run failed, and the problems of rows were reported before
     if cause != previous_run.cause:
         return "another_cause"
@@ -117,10 +117,10 @@ def _find_cause(report: Mapping[str, Any]) -> str | None:
     causes."""
     status = str(report["status"])
     if status == "ok":
-        return _ROW_PROBLEMS if report["problems"]["open"] else None
+        return _ROW_PROBLEMS_CAUSE if report["problems"]["open"] else None
     if status == "partial":
         certificate = report.get("certificate") or {}
-        return f"partial: {certificate.get('reason')}" if _is_incomplete(certificate) else _ROW_PROBLEMS
+        return f"partial: {certificate.get('reason')}" if _is_incomplete(certificate) else _ROW_PROBLEMS_CAUSE
     messages = report["messages"]
     return f"{status}: {_WORD_WITH_DIGIT.sub('#', messages[0])}" if messages else status
 
@@ -132,15 +132,15 @@ def _is_incomplete(certificate: Mapping[str, Any]) -> bool:
 def _count_problems(report: Mapping[str, Any]) -> dict[str, int]:
     """Return the number of problems by kind: rows that need a person, opt-outs, and differences of a reconciliation."""
     rows, differences = report["rows"], report.get("differences") or {}
-    problems = {kind: rows.get(kind, 0) for kind in OUTCOMES_FOR_A_PERSON}
-    problems |= {
+    problem_counts = {kind: rows.get(kind, 0) for kind in OUTCOMES_FOR_A_PERSON}
+    problem_counts |= {
         "opt_outs": report["opt_outs"],
         **{kind: problem_count or 0 for kind, problem_count in differences.items()},
     }
-    return {kind: problem_count for kind, problem_count in problems.items() if problem_count}
+    return {kind: problem_count for kind, problem_count in problem_counts.items() if problem_count}
 
 
-_TITLES: Mapping[AlertReason, str] = {
+_TITLE_BY_REASON: Mapping[AlertReason, str] = {
     "failure": "Problem",
     "another_cause": "Another problem",
     "new_problems": "New problems",
@@ -162,7 +162,11 @@ def write_alert(reason: AlertReason, last_run: LastRun, report: Mapping[str, Any
     """Return the alert. Its body has a `text` (for receivers that accept messages of Slack), the `reason`, and the
     `report`."""
     status, rows = report["status"], report["rows"]
-    title = f"{_TITLES[reason]} (since {last_run.since[:10]})" if reason == "reminder" else _TITLES[reason]
+    title = (
+        f"{_TITLE_BY_REASON[reason]} (since {last_run.since[:10]})"
+        if reason == "reminder"
+        else _TITLE_BY_REASON[reason]
+    )
     run_name = f"{report['command']} {report['job']}"
     lines = [f"{title}: {run_name} {_ENDING_BY_STATUS[status]}."]
     counts_text = ", ".join(f"{row_count:,} {outcome}" for outcome, row_count in rows.items() if row_count)
@@ -174,10 +178,10 @@ def write_alert(reason: AlertReason, last_run: LastRun, report: Mapping[str, Any
     lines += _describe_problems(report["problems"])
     if _is_incomplete(certificate := report.get("certificate") or {}):
         lines.append(f"The list is incomplete: {certificate['reason']}.")
-    if opt_outs := report["opt_outs"]:
+    if opt_out_count := report["opt_outs"]:
         lines.append(
-            f"{count(opt_outs, 'subscriber')} opted out in the source and {agree(opt_outs, 'is', 'are')} still active "
-            f"in the service. Deactivate {agree(opt_outs, 'the subscriber', 'them')} there."
+            f"{count(opt_out_count, 'subscriber')} opted out in the source and {agree(opt_out_count, 'is', 'are')} "
+            f"still active in the service. Deactivate {agree(opt_out_count, 'the subscriber', 'them')} there."
         )
     is_explained = status == "ok" or (status == "partial" and last_run.problems)
     if report["messages"] and not is_explained:
@@ -190,16 +194,16 @@ def write_alert(reason: AlertReason, last_run: LastRun, report: Mapping[str, Any
 
 def _describe_problems(problems: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line with the numbers of new and open problems, if a problem is open. Opt-outs have a separate line."""
-    kinds = {kind: counts for kind, counts in problems["kinds"].items() if kind != OPT_OUT_KIND}
-    if open_count := sum(counts["open"] for counts in kinds.values()):
+    counts_by_kind = {kind: counts for kind, counts in problems["kinds"].items() if kind != OPT_OUT_KIND}
+    if open_count := sum(counts["open"] for counts in counts_by_kind.values()):
         new_counts_text = (
-            ", ".join(f"{counts['new']:,} {kind}" for kind, counts in kinds.items() if counts["new"]) or "none"
+            ", ".join(f"{counts['new']:,} {kind}" for kind, counts in counts_by_kind.items() if counts["new"]) or "none"
         )
         yield f"New problems: {new_counts_text}. Open problems: {open_count:,}."
 
 
 def _cut_message(message: str) -> str:
-    return message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]}…"
+    return message if len(message) <= _MAX_MESSAGE_LENGTH else f"{message[:_MAX_MESSAGE_LENGTH]}…"
 
 
 def _escape_line(line: str) -> str:
@@ -207,20 +211,20 @@ def _escape_line(line: str) -> str:
     return make_visible(line).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def find_record(state_dir: Path, report: Mapping[str, Any]) -> Path:
+def build_alert_record_path(state_dir: Path, report: Mapping[str, Any]) -> Path:
     """Return the path of the file with a job's record. Each command and each shard of a job has a separate record."""
     shard = (report.get("settings") or {}).get("shard", "")
     key = "\0".join((report["command"], report["job"], shard)).encode("utf-8", "backslashreplace")
-    return state_dir / _FOLDER / f"{blake2b(key, digest_size=16).hexdigest()}.json"
+    return state_dir / _ALERTS_FOLDER / f"{blake2b(key, digest_size=16).hexdigest()}.json"
 
 
-def read_record(path: Path) -> AlertRecord:
+def read_alert_record(path: Path) -> AlertRecord:
     """Return the record, or an empty record if the file cannot be read, because a repeated alert is better than a
     missing alert."""
     try:
-        values = json.loads(path.read_bytes())
-        last_run = LastRun(**values["last_run"]) if values["last_run"] is not None else None
-        return AlertRecord(last_run, tuple(Alert(**alert) for alert in values["undelivered"]))
+        record_values = json.loads(path.read_bytes())
+        last_run = LastRun(**record_values["last_run"]) if record_values["last_run"] is not None else None
+        return AlertRecord(last_run, tuple(Alert(**alert) for alert in record_values["undelivered"]))
     except FileNotFoundError:
         return AlertRecord()
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -228,10 +232,10 @@ def read_record(path: Path) -> AlertRecord:
         return AlertRecord()
 
 
-def write_record(path: Path, last_run: LastRun, undelivered: Sequence[Alert]) -> None:
+def write_alert_record(path: Path, last_run: LastRun, undelivered_alerts: Sequence[Alert]) -> None:
     """Write the record, which only its owner can read. If the record cannot be written, log a warning, and do not fail
     the run."""
-    record = AlertRecord(last_run, tuple(undelivered[-_MAX_UNDELIVERED:]))
+    record = AlertRecord(last_run, tuple(undelivered_alerts[-_MAX_UNDELIVERED:]))
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_content(path, json.dumps(asdict(record)).encode())

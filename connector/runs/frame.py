@@ -42,7 +42,7 @@ from connector.runs.report import (
     Report,
     RunScope,
     Status,
-    UncountedError,
+    UncountedRowsError,
     count_rows,
     describe_fault,
     end_report,
@@ -53,7 +53,7 @@ from connector.runs.report import (
 from connector.runs.row_files import LoadFiles, RowFindings
 from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
-from connector.settings import Settings, bound_in_flight, build_service
+from connector.settings import Settings, build_service, limit_in_flight_count
 from connector.shards import WHOLE, Shard
 from connector.subscribers.identity_lists import InactiveIdentities, Suppression
 from connector.tally import Tally
@@ -66,10 +66,10 @@ _MIN_SHOWN_PAUSE_S = 1.0  # a shorter pause is not shown in the progress line
 _RENEWAL_INTERVAL_S = 5.0  # seconds between two renewals of the lease, which is valid for 30 s
 Work = Callable[["Run"], Awaitable[None]]
 
-ReceiveDescription = Callable[[Callable[[], str]], None]
+DescriptionCallback = Callable[[Callable[[], str]], None]
 """A callback. Its argument is a function that returns a text about the current state of the run."""
 
-ReadSuppression = Callable[[Callable[[], bool]], tuple[Suppression, list[str]]]
+SuppressionReader = Callable[[Callable[[], bool]], tuple[Suppression, list[str]]]
 """A function that reads a job's suppression list. Its argument returns whether the run must stop. It returns the list,
 and messages about the list."""
 
@@ -103,7 +103,7 @@ class RunPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class RunSetup:
     """The settings of a run. `columns` are the columns of its rejects file. `find_bases` returns the bases of the run.
 
     `find_bases` is called in the transaction that records the run. If it raises an error, nothing is recorded.
@@ -113,7 +113,7 @@ class Frame:
     job: str
     columns: Sequence[str]
     find_bases: Callable[[Ledger], Sequence[Base]]
-    suppression: ReadSuppression | None
+    suppression: SuppressionReader | None
     scope: RunScope = field(default_factory=RunScope)
     columns_by_field: Mapping[str, Sequence[str]] = field(default_factory=dict)
     is_workbook: bool = False  # whether the rejects file is written as a workbook
@@ -129,7 +129,7 @@ class Frame:
 class Run:
     """A run in progress: its connections and settings, and its counts and results so far."""
 
-    frame: Frame
+    setup: RunSetup
     report: Report
     stop: Stop
     rows: LoadFiles | PlannedRows
@@ -150,41 +150,41 @@ class Run:
     limits: Limits = field(default_factory=Limits)
     waiting_rows: WaitingRows = field(default_factory=WaitingRows)  # rows that must be compared with the service
     reason: str | None = None  # the reason if the run ended early
-    refusal: ConfigurationError | None = None  # the error if wrong settings are the reason
+    configuration_error: ConfigurationError | None = None  # the error if wrong settings are the reason
     is_attention_needed: bool = False  # whether a message makes the run partial
     suppression: Suppression | None = None
     ledger_writers: list[LedgerWriter] = field(default_factory=list)  # the ledger writers of all sessions
     on_end: Callable[[], Iterable[str]] = tuple  # returns messages; called in the transaction that records the end
     expected_row_count: float | None = None  # the number of rows of the source, or an estimate; None: not known
     is_row_count_estimated: bool = False
-    rows_read: int | None = None  # number of rows of the whole source, if all rows were read
+    source_row_count: int | None = None  # number of rows of the whole source, if all rows were read
 
     def open_session(self, base: Base, requested_name: str | None) -> Session:
         """Return a session for the load of one base. All sessions of a run share the counts and limits of the run.
         `requested_name` is the name of the base if the user gave only the name."""
-        access = ListAccess(
+        list_access = ListAccess(
             self.stop,
             self.client,
             self.retrier,
-            LedgerWriter(self.ledger_queue, base, self.key, has_receipts=self.frame.receipts is not None),
-            self.frame.plan.policy,
+            LedgerWriter(self.ledger_queue, base, self.key, has_receipts=self.setup.receipts is not None),
+            self.setup.plan.policy,
             requested_name,
             self.inactive_identities,
             state=self.lookup_state,
             known_ids=self.known_ids,
         )
         session = Session(
-            access,
-            self.frame.plan.policy,
+            list_access,
+            self.setup.plan.policy,
             self.tally,
-            self.frame.plan.owner_job,
+            self.setup.plan.owner_job,
             self.suppression,
             self.pace,
             self.canaries,
             self.limits,
             self.waiting_rows,
             self.client.temporary_refusals,
-            source_job=self.frame.job,
+            source_job=self.setup.job,
         )
         self.ledger_writers.append(session.journal)
         return session
@@ -192,8 +192,8 @@ class Run:
     async def deliver_receipts(self) -> None:
         """Write the receipts of the run, and the receipts of killed runs of the job. After a signal, the next run
         writes them instead, because a destination may be slow."""
-        frame = self.frame
-        if frame.receipts is None or self.stop.signal is not None:
+        setup = self.setup
+        if setup.receipts is None or self.stop.signal is not None:
             return
         try:
             for ledger_writer in self.ledger_writers:
@@ -201,10 +201,10 @@ class Run:
             # Imported here, because most runs need no writer of tables.
             from connector.runs.receipts import deliver_receipts
 
-            delivery = await deliver_receipts(
+            receipts_delivery = await deliver_receipts(
                 self.ledger_queue,
-                frame.receipts,
-                frame.plan.settings.account,
+                setup.receipts,
+                setup.plan.settings.account,
                 self.report.job,
                 self.key,
                 self.clock.now,
@@ -212,9 +212,9 @@ class Run:
         except LedgerError as error:
             self.reason = self.reason or str(error)
             return
-        self.report.receipts = delivery.as_json()
-        if delivery.failure:
-            self.report.messages.append(delivery.describe())
+        self.report.receipts = receipts_delivery.as_json()
+        if receipts_delivery.failure:
+            self.report.messages.append(receipts_delivery.describe())
             self.is_attention_needed = True
 
     @property
@@ -248,7 +248,7 @@ class Run:
         try:
             await work
         except ConfigurationError as error:
-            self.reason, self.refusal = str(error), error
+            self.reason, self.configuration_error = str(error), error
         except ConnectorError as error:
             self.reason = str(error)
         except Exception as error:  # noqa: BLE001 - a bug of the connector: the run still ends with a report
@@ -265,7 +265,7 @@ class Run:
             self.reason = self.reason or str(error)
         report_uncompared_rows(self.waiting_rows, self.tally, "the run ended before the comparison")
         if not self.is_running:
-            self.tally.count_unsent()
+            self.tally.count_unsent_rows()
 
     async def read_suppression(self) -> Suppression | None:
         """Return the job's suppression list, or None if the job has no list. The list is read once in a run, in a
@@ -273,11 +273,11 @@ class Run:
 
         Raises SourceError, ConfigurationError or RunAborted if the list cannot be used.
         """
-        read_list = self.frame.suppression
-        if read_list is None or self.suppression is not None:
+        read_suppression_list = self.setup.suppression
+        if read_suppression_list is None or self.suppression is not None:
             return self.suppression
-        suppression, messages = await asyncio.to_thread(read_list, self.stop.event.is_set)
-        account = self.frame.plan.settings.account
+        suppression, messages = await asyncio.to_thread(read_suppression_list, self.stop.event.is_set)
+        account = self.setup.plan.settings.account
         suppression.refuse_shrunk_list(
             await self.ledger_queue.execute(
                 lambda ledger: read_list_size(ledger.connection, meta, account, suppression)
@@ -292,7 +292,7 @@ class Run:
         """Compare the rows that differ from their entries with the service. Call this method after all other work.
         Raises the errors of `compare_waiting_rows`."""
         if self.is_running:
-            await compare_waiting_rows(sessions, self.waiting_rows, is_full=self.frame.plan.is_full)
+            await compare_waiting_rows(sessions, self.waiting_rows, is_full=self.setup.plan.is_full)
 
     def reset_counts_and_files(self) -> None:
         """Reset all counts and files after the survey, because the load counts the rows again."""
@@ -303,8 +303,8 @@ class Run:
         """Return a text for a person about the current state of the run."""
         is_loading = bool(self.ledger_writers)
         activity_text = self.stop.describe() if is_loading or self.tally.read_count else "starting"
-        if (quiet_s := self.client.quiet_until - self.clock.monotonic()) > _MIN_SHOWN_PAUSE_S:
-            activity_text = f"waiting {quiet_s:.0f} s: the service has asked for a pause"
+        if (pause_s := self.client.quiet_until - self.clock.monotonic()) > _MIN_SHOWN_PAUSE_S:
+            activity_text = f"waiting {pause_s:.0f} s: the service has asked for a pause"
         done_count = self.tally.outcomes.total() if is_loading else self.tally.read_count
         meter_text = self.progress_meter.describe(
             done_count, self.expected_row_count, is_estimate=self.is_row_count_estimated
@@ -312,44 +312,44 @@ class Run:
         counts_text = ", ".join(
             f"{row_count:,} {outcome}" for outcome, row_count in self.tally.outcomes.items() if row_count
         )
-        verb = "planned" if self.frame.plan.is_planned else "read"
+        participle = "planned" if self.setup.plan.is_planned else "read"
         progress_text = f"; {meter_text}" if meter_text else ""
         return (
-            f"{self.tally.read_count:,} {verb}{': ' if counts_text else ''}{counts_text}{progress_text} "
+            f"{self.tally.read_count:,} {participle}{': ' if counts_text else ''}{counts_text}{progress_text} "
             f"({activity_text})"
         )
 
 
-async def run_in_frame(frame: Frame, work: Work, stop: Stop, on_begin: ReceiveDescription) -> Report:
-    """Do the work in the frame, and return the report. `on_begin` receives a function that describes the current state
-    of the run.
+async def run_with_setup(setup: RunSetup, work: Work, stop: Stop, on_start: DescriptionCallback) -> Report:
+    """Do the work with this setup, and return the report. `on_start` receives a function that describes the current
+    state of the run.
 
     Raises ConfigurationError only before anything is sent. A run that has begun always ends with a report.
     """
-    plan = frame.plan
+    plan = setup.plan
     service = build_service(plan.settings, plan.policy.max_concurrency)
-    policy = replace(plan.policy, max_concurrency=bound_in_flight(service, plan.policy.max_concurrency))
+    policy = replace(plan.policy, max_concurrency=limit_in_flight_count(service, plan.policy.max_concurrency))
     plan = replace(plan, policy=policy, settings=replace(plan.settings, service=service))
-    frame = replace(frame, plan=plan)
-    report = start_report(plan.command, frame.job, stop.clock.now(), frame.scope)
+    setup = replace(setup, plan=plan)
+    report = start_report(plan.command, setup.job, stop.clock.now(), setup.scope)
     report.is_planned = plan.is_planned
-    record = record_report(report, plan.settings.state_dir, plan.settings.retention_s, stop.clock.now)
-    url = plan.settings.ledger_url
+    report_record = record_report(report, plan.settings.state_dir, plan.settings.retention_s, stop.clock.now)
+    ledger_url = plan.settings.ledger_url
     ledger_context: AbstractContextManager[Ledger] = (
-        open_planned_ledger(url, plan.settings.account)
+        open_planned_ledger(ledger_url, plan.settings.account)
         if plan.is_planned
         else open_ledger(
-            url,
+            ledger_url,
             shard=plan.shard,
             wait_s=plan.wait_s,
             is_stopped=stop.event.is_set,
             may_create=plan.settings.may_create_ledger,
         )
     )
-    with nullcontext() if plan.is_planned else record:
+    with nullcontext() if plan.is_planned else report_record:
         try:
             async with enter_in_thread(ledger_context, stop) as ledger:
-                await _run_with_ledger(ledger, frame, work, report, stop, on_begin)
+                await _run_with_ledger(ledger, setup, work, report, stop, on_start)
         except LockedError as error:
             report.signal = stop.signal
             end_report(report, "locked" if stop.signal is None else "stopped", stop.clock.now(), str(error))
@@ -361,30 +361,32 @@ async def run_in_frame(frame: Frame, work: Work, stop: Stop, on_begin: ReceiveDe
 
 
 async def _run_with_ledger(
-    ledger: Ledger, frame: Frame, work: Work, report: Report, stop: Stop, on_begin: ReceiveDescription
+    ledger: Ledger, setup: RunSetup, work: Work, report: Report, stop: Stop, on_start: DescriptionCallback
 ) -> None:
-    plan = frame.plan
+    plan = setup.plan
     clock = stop.clock
-    problems = ProblemLog(frame.problems, report.run_id)
-    findings = RowFindings(frame.columns_by_field, problems)
-    rows: LoadFiles | PlannedRows
+    problems = ProblemLog(setup.problems, report.run_id)
+    findings = RowFindings(setup.columns_by_field, problems)
+    row_files: LoadFiles | PlannedRows
     if not plan.is_planned:
-        file_arguments = frame.columns, report.run_id
-        rows = LoadFiles(plan.settings.state_dir, *file_arguments, clock.now, findings, is_workbook=frame.is_workbook)
+        file_arguments = setup.columns, report.run_id
+        row_files = LoadFiles(
+            plan.settings.state_dir, *file_arguments, clock.now, findings, is_workbook=setup.is_workbook
+        )
     else:
-        rows = PlannedRows(plan.rows_path, plan.policy.identity, findings)
-    with rows, open_ledger_queue(ledger) as ledger_queue:
-        run_key, bases = _record_start(ledger, frame, report, clock)
+        row_files = PlannedRows(plan.rows_path, plan.policy.identity, findings)
+    with row_files, open_ledger_queue(ledger) as ledger_queue:
+        run_key, bases = _record_start(ledger, setup, report, clock)
         with ledger.transaction():
             problems.load_known_problems(ledger)
-        pace = _build_pace(ledger, frame, clock)
+        pace = _build_pace(ledger, setup, clock)
         async with open_client(plan.settings.service, clock=clock, rate=pace.rate) as client:
-            tally, retrier = Tally(rows), Retrier(clock=clock)
+            tally, retrier = Tally(row_files), Retrier(clock=clock)
             run = Run(
-                frame,
+                setup,
                 report,
                 stop,
-                rows,
+                row_files,
                 tally,
                 ledger,
                 client,
@@ -395,18 +397,18 @@ async def _run_with_ledger(
                 problems,
                 retrier=retrier,
             )
-            on_begin(run.describe)
-            renew = partial(ledger_queue.execute, lambda _: None)  # any transaction renews the lease
-            async with run_in_background(keep_lease(ledger.store, renew, stop)):
+            on_start(run.describe)
+            renew_lease = partial(ledger_queue.execute, lambda _: None)  # any transaction renews the lease
+            async with run_in_background(renew_lease_until_end(ledger.store, renew_lease, stop)):
                 await work(run)
                 await run.deliver_receipts()
             report.copy_request_counts(client)
     _end_report(run)
     has_finished = report.status in ("ok", "partial")
-    rows_read = run.rows_read if has_finished else None
+    source_row_count = run.source_row_count if has_finished else None
     with ledger.transaction() as connection:
         ended_at = clock.now().timestamp()
-        finish_run(connection, run_key, report.status, ended_at, rows_read)
+        finish_run(connection, run_key, report.status, ended_at, source_row_count)
         if pace.rate.is_measured and pace.rate.found_limit is not None:
             record_found_limit(
                 connection, plan.settings.account, pace.rate.found_limit.scale(plan.shard.count), ended_at
@@ -416,14 +418,14 @@ async def _run_with_ledger(
         report.problems = problems.describe(ledger)
         messages = list(run.on_end())
     report.messages += messages
-    if run.refusal is not None and not client.counts["create"].sent:
-        raise run.refusal  # nothing was sent, so wrong settings are reported like an error before the run
+    if run.configuration_error is not None and not client.counts["create"].sent:
+        raise run.configuration_error  # nothing was sent, so wrong settings are reported like an error before the run
 
 
-def _build_pace(ledger: Ledger, frame: Frame, clock: Clock) -> Pace:
+def _build_pace(ledger: Ledger, setup: RunSetup, clock: Clock) -> Pace:
     """Return a pace that begins at the rate limit that the account's last load has found. A shard begins at its part of
     this limit."""
-    plan = frame.plan
+    plan = setup.plan
     with ledger.transaction() as connection:
         found_limit, limit_measured_at = read_found_limit(connection, plan.settings.account) or (None, 0.0)
     age_s = clock.now().timestamp() - limit_measured_at
@@ -431,11 +433,11 @@ def _build_pace(ledger: Ledger, frame: Frame, clock: Clock) -> Pace:
     return Pace(plan.policy.max_rate, plan.policy.max_concurrency, shard_limit, age_s)
 
 
-def _record_start(ledger: Ledger, frame: Frame, report: Report, clock: Clock) -> tuple[int, Sequence[Base]]:
+def _record_start(ledger: Ledger, setup: RunSetup, report: Report, clock: Clock) -> tuple[int, Sequence[Base]]:
     """Record the run, and return its key and its bases. Entries that a killed run left in the state `sending` are
     changed to `unknown` (architecture 4.3)."""
-    plan = frame.plan
-    suppressing_job = plan.owner_job if frame.suppression is not None or plan.policy.is_suppressing_inactive else None
+    plan = setup.plan
+    suppressing_job = plan.owner_job if setup.suppression is not None or plan.policy.is_suppressing_inactive else None
     with ledger.transaction() as connection:
         sending_count = ledger.mark_died()
         if plan.is_planned and sending_count:
@@ -444,27 +446,29 @@ def _record_start(ledger: Ledger, frame: Frame, report: Report, clock: Clock) ->
                 "unresolved: their rows count as `unknown` unless the list shows the subscriber"
             )
         end_dead_runs(connection, clock.now().timestamp())
-        bases = frame.find_bases(ledger)
+        bases = setup.find_bases(ledger)
         started_at = report.started_at.timestamp()
         is_holding = plan.policy.on_unknown == "hold"
         run_arguments = report.run_id, report.job, report.command
         account = plan.settings.account
-        key = start_run(connection, *run_arguments, started_at, suppressing_job, is_holding=is_holding, account=account)
+        run_key = start_run(
+            connection, *run_arguments, started_at, suppressing_job, is_holding=is_holding, account=account
+        )
         if ledger.store.lease is not None:
-            ledger.store.lease.record_run(connection, key)
-    return key, bases
+            ledger.store.lease.record_run(connection, run_key)
+    return run_key, bases
 
 
-async def keep_lease(store: Store, renew: Callable[[], Awaitable[object]], stop: Stop) -> None:
+async def renew_lease_until_end(store: Store, renew_lease: Callable[[], Awaitable[object]], stop: Stop) -> None:
     """Renew the lease of the ledger again and again, even while the run does not use the ledger. End the run if the
-    lease is lost. `renew` executes one transaction of the store.
+    lease is lost. `renew_lease` executes one transaction of the store.
     """
     if store.lease is None:
         return
     while True:
         await asyncio.sleep(_RENEWAL_INTERVAL_S)
         try:
-            await renew()
+            await renew_lease()
         except LedgerError as error:
             stop.request_stop(str(error))
             return
@@ -477,7 +481,7 @@ def _end_report(run: Run) -> None:
         report.messages.append(run.rows.failure)
     try:
         report.rows = count_rows(tally.read_count, outcomes)
-    except UncountedError as error:
+    except UncountedRowsError as error:
         report.rows, reason = error.rows, f"{reason or 'a fault of the program'}; besides, {error}"
     report.settled = {"found": tally.settled_found_count, "absent": tally.settled_absent_count}
     report.echo = dict(sorted(tally.altered_fields.items()))

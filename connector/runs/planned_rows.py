@@ -22,12 +22,23 @@ from connector.subscribers.preparation import PreparedChunk
 from connector.tally import Change, OptOut, Problem, RowRecorder
 from connector.texts import guard_formula
 
-ROWS_COLUMNS = ("_row", "_file", "_outcome", "_field", "_code", "_message", "identity", "fields", "service", "source")
+PLANNED_ROW_COLUMNS = (
+    "_row",
+    "_file",
+    "_outcome",
+    "_field",
+    "_code",
+    "_message",
+    "identity",
+    "fields",
+    "service",
+    "source",
+)
 """Columns of the CSV file. For a changed row, `fields` are the fields that differ. `service` and `source` are JSON
 objects with the values of these fields in the service and in the source. For a row that would be created, `source` has
 all values that would be sent."""
 
-_SOURCE_INDEX = ROWS_COLUMNS.index("source")
+_SOURCE_INDEX = PLANNED_ROW_COLUMNS.index("source")
 
 _RowKey = tuple[str, int]  # the file and the number of a row
 
@@ -66,7 +77,7 @@ class PlannedRows(CloseableResource, RowRecorder):
         self._write_lines()
         chunk = prepared_chunk.chunk
         identities = prepared_chunk.valid_chunk.subscribers[self._identity]
-        keys = [(chunk.name, row_number) for row_number in chunk.numbers[identities.index].tolist()]
+        keys = [(chunk.name, row_number) for row_number in chunk.row_numbers[identities.index].tolist()]
         self._identities |= dict(zip(keys, identities.tolist(), strict=True))
 
     def write_row_numbers(self, outcome: Outcome, file: str, row_numbers: Sequence[int]) -> None:
@@ -111,7 +122,7 @@ class PlannedRows(CloseableResource, RowRecorder):
     ) -> None:
         file, row_number = key
         if key in self._lines:  # a duplicate that differs from the used row is reported twice
-            identity = str(self._lines[key][ROWS_COLUMNS.index("identity")])
+            identity = str(self._lines[key][PLANNED_ROW_COLUMNS.index("identity")])
         else:
             identity = self._identities.pop(key, "")
             identity = normalise_identity(self._identity, identity) if identity else ""
@@ -136,7 +147,7 @@ class PlannedRows(CloseableResource, RowRecorder):
         try:
             with io.TextIOWrapper(create_private_file(path), "utf-8", "backslashreplace", newline="") as target:
                 writer = csv.writer(target)
-                writer.writerow(ROWS_COLUMNS)
+                writer.writerow(PLANNED_ROW_COLUMNS)
                 for index in range(self._line_count):
                     writer.writerow([guard_formula(str(cell)) for cell in self._values.read(index)])
         except (OSError, RunAborted) as failure:

@@ -35,7 +35,7 @@ from connector.tally import OptOut, Problem
 
 MAX_STORED_PROBLEMS = 100_000  # problems of one run, about 50 MB in memory; each further problem counts as new
 _ROWS_READ_TOGETHER = 1_000  # rows whose identities are read in one call, because each call takes milliseconds
-_PLACE_COLUMNS = ("_run_id", "_file", "_row")  # the columns in a rejects file that identify a row
+_ROW_POSITION_COLUMNS = ("_run_id", "_file", "_row")  # the columns in a rejects file that identify a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,9 @@ class ProblemLog:
 
     def _reset_problems(self) -> None:
         self._problems: dict[ProblemKey, SeenProblem] = {}
-        self._pending: list[tuple[Row, str, str]] = []  # row, kind and field of problems whose identity is not read yet
+        self._unread_problems: list[
+            tuple[Row, str, str]
+        ] = []  # row, kind and field of problems whose identity is not read yet
         self._unstored_counts: Counter[str] = Counter()  # the number of problems beyond MAX_STORED_PROBLEMS, by kind
         self._valid_rows: set[tuple[bytes, str]] = set()  # digest and base of valid rows with a known problem
         self._corrected_rows: dict[bytes, tuple[bytes, str]] = {}
@@ -97,8 +99,8 @@ class ProblemLog:
             row_digest = _digest_row_position(self._run_id, problem.row.file, problem.row.number)
             self._store_problem(ProblemKey(digest, "", kind), SeenProblem(False, "", row_digest))
             return
-        self._pending.append((problem.row, kind, problem.field))
-        if len(self._pending) >= _ROWS_READ_TOGETHER:
+        self._unread_problems.append((problem.row, kind, problem.field))
+        if len(self._unread_problems) >= _ROWS_READ_TOGETHER:
             self._read_identities()
 
     def add_opt_out(self, opt_out: OptOut) -> None:
@@ -117,7 +119,7 @@ class ProblemLog:
         if scope is None:
             return
         valid_rows = prepared_chunk.valid_chunk
-        is_rejects_file = set(_PLACE_COLUMNS) <= set(frame.columns)
+        is_rejects_file = set(_ROW_POSITION_COLUMNS) <= set(frame.columns)
         if is_rejects_file:
             indexes = np.arange(len(valid_rows.identities))
         elif len(self._known_digests):
@@ -131,7 +133,7 @@ class ProblemLog:
         digests_and_bases = list(zip(split_digests(valid_rows.identities[indexes]), bases, strict=True))
         self._valid_rows.update(digests_and_bases)
         if is_rejects_file:
-            cells = frame[[*_PLACE_COLUMNS]].iloc[positions].itertuples(index=False, name=None)
+            cells = frame[[*_ROW_POSITION_COLUMNS]].iloc[positions].itertuples(index=False, name=None)
             row_digests = [_digest_row_position(*map(str, row)) for row in cells]
             self._corrected_rows.update(zip(row_digests, digests_and_bases, strict=True))
 
@@ -144,12 +146,16 @@ class ProblemLog:
         """Record in the ledger which problems are open at the end of a finished run. `recorded_at` is the time of the
         end (Unix seconds). Call this method inside the transaction that records the end of the run."""
         self._read_identities()
-        seen_rows = {(key.digest, key.base) for key in self._problems}
-        corrected_row_digests = {row_digest for row_digest, row in self._corrected_rows.items() if row not in seen_rows}
+        seen_identities = {(key.digest, key.base) for key in self._problems}
+        corrected_row_digests = {
+            row_digest for row_digest, row in self._corrected_rows.items() if row not in seen_identities
+        }
         end_row_problems(ledger, corrected_row_digests)
         if self._scope is not None and self._scope.job:
             ended_keys = [
-                key for key in self._known_keys if key not in self._problems and self._has_ended(key, seen_rows)
+                key
+                for key in self._known_keys
+                if key not in self._problems and self._is_problem_ended(key, seen_identities)
             ]
             end_problems(ledger, self._scope.account, self._scope.job, ended_keys)
             record_problems(ledger, self._scope.account, self._scope.job, self._problems, self._run_id, recorded_at)
@@ -161,31 +167,36 @@ class ProblemLog:
         open_counts = Counter(new_counts)
         if self._scope is not None and self._scope.job:
             open_counts = self._unstored_counts + Counter(count_problems(ledger, self._scope.account, self._scope.job))
-        kinds = {
+        counts_by_kind = {
             kind: {"new": new_counts[kind], "open": open_counts[kind]} for kind in sorted({*new_counts, *open_counts})
         }
-        return {"new": new_counts.total(), "open": open_counts.total(), "kinds": kinds}
+        return {"new": new_counts.total(), "open": open_counts.total(), "kinds": counts_by_kind}
 
-    def _has_ended(self, key: ProblemKey, seen_rows: set[tuple[bytes, str]]) -> bool:
+    def _is_problem_ended(self, key: ProblemKey, seen_identities: set[tuple[bytes, str]]) -> bool:
         """Return whether a known problem that the run has not seen has ended. This is always the case for an opt-out,
         because each run looks for all opt-outs."""
         is_whole = self._scope is not None and self._scope.is_whole
-        row = (key.digest, key.base)
-        return is_whole or key.kind == OPT_OUT_KIND or row in self._valid_rows or row in seen_rows
+        identity_and_base = (key.digest, key.base)
+        return (
+            is_whole
+            or key.kind == OPT_OUT_KIND
+            or identity_and_base in self._valid_rows
+            or identity_and_base in seen_identities
+        )
 
     def _read_identities(self) -> None:
         """Read the identities of the pending problems, and store the problems."""
-        pending_problems, self._pending, scope = self._pending, [], self._scope
+        unread_problems, self._unread_problems, scope = self._unread_problems, [], self._scope
         if scope is None:
             return
         problems_by_columns: dict[tuple[str, ...], list[tuple[Row, str, str]]] = {}
-        for problem in pending_problems:
+        for problem in unread_problems:
             problems_by_columns.setdefault(problem[0].columns, []).append(problem)
         for columns, problems in problems_by_columns.items():
             frame = pd.DataFrame([row.cells for row, _, _ in problems], columns=list(columns), dtype="str")
-            digests, is_identity = digest_rows(frame, scope.mapping, scope.identity, today=date.max)
+            digests, identity_mask = digest_rows(frame, scope.mapping, scope.identity, today=date.max)
             bases = ["" if scope.base_column is None else cell for cell in frame.get(scope.base_column, digests)]
-            for digest, is_known, base, (row, kind, field) in zip(digests, is_identity, bases, problems, strict=True):
+            for digest, is_known, base, (row, kind, field) in zip(digests, identity_mask, bases, problems, strict=True):
                 key = ProblemKey(digest, "" if pd.isna(base) else str(base), kind)
                 self._store_problem(
                     key, SeenProblem(is_known, field, _digest_row_position(self._run_id, row.file, row.number))

@@ -76,17 +76,19 @@ async def _deliver_run(
 ) -> int:
     """Write the receipts of one run, and delete them from the outbox. Return the number of receipts."""
     receipt_count = 0
-    stage = open_stage(RECEIPT_ROW_SCHEMA)
+    receipt_stage = open_stage(RECEIPT_ROW_SCHEMA)
     try:
         receipts, next_position = await ledger_queue.execute(partial(_read_receipts, run.run_key, FIRST_POSITION))
         while next_position is not None:
-            stage.add(_build_table(receipts))
+            receipt_stage.add(_build_table(receipts))
             receipt_count += len(receipts)
             receipts, next_position = await ledger_queue.execute(partial(_read_receipts, run.run_key, next_position))
         if receipt_count:
-            await asyncio.to_thread(write_receipts, destination, run.run_id, job, delivered_at, stage.close_rows())
+            await asyncio.to_thread(
+                write_receipts, destination, run.run_id, job, delivered_at, receipt_stage.close_rows()
+            )
     finally:
-        stage.discard()
+        receipt_stage.discard()
     await ledger_queue.execute(lambda ledger: delete_pending_receipts(ledger.connection, run.run_key))
     return receipt_count
 

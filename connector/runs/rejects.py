@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from connector.rows import Chunk, CloseableResource, MalformedRow, Source
-from connector.texts import GUARDED
+from connector.texts import GUARDED_PATTERN
 
 ADDED_COLUMNS = (
     "_row", "_file", "_outcome", "_field", "_code", "_message", "_http_status", "_attempts", "_run_id", "_at", "_raw",
@@ -31,7 +31,7 @@ class CorrectedRejects(CloseableResource):
     def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`."""
         for chunk in self._source.read_chunks(used_columns):
-            frame = chunk.frame.replace(GUARDED, r"\1", regex=True) if self._is_guarded else chunk.frame
+            frame = chunk.frame.replace(GUARDED_PATTERN, r"\1", regex=True) if self._is_guarded else chunk.frame
             source_columns = list(select_source_columns([str(name) for name in frame.columns]))
             uncorrected_mask = ((frame[source_columns] == "").all(axis=1) & (frame["_raw"] != "")).to_numpy()
             uncorrected_rows = frame[uncorrected_mask]
@@ -39,14 +39,17 @@ class CorrectedRejects(CloseableResource):
             malformed_rows = [
                 MalformedRow(int(row_number), None, raw_record, code or "ragged", message.format(raw_record))
                 for row_number, raw_record, code in zip(
-                    chunk.numbers[uncorrected_mask], uncorrected_rows["_raw"], uncorrected_rows["_code"], strict=True
+                    chunk.row_numbers[uncorrected_mask],
+                    uncorrected_rows["_raw"],
+                    uncorrected_rows["_code"],
+                    strict=True,
                 )
             ]
             yield replace(
                 chunk,
                 frame=frame[~uncorrected_mask].reset_index(drop=True),
-                numbers=chunk.numbers[~uncorrected_mask],
-                malformed=tuple(sorted([*chunk.malformed, *malformed_rows], key=lambda row: row.number)),
+                row_numbers=chunk.row_numbers[~uncorrected_mask],
+                malformed_rows=tuple(sorted([*chunk.malformed_rows, *malformed_rows], key=lambda row: row.number)),
             )
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ from connector.fields import BaseRef
 from connector.outcomes import MailOutcome, Outcome
 from connector.paging.certificate import Certificate
 from connector.runs.report_keys import Activity, Cause, EmailReport, Problems, ReceiptCounts, SettledCounts
-from connector.runs.run_log import ERROR_STATUSES, record_failed_start, record_run
+from connector.runs.run_log import ERROR_STATUS_BY_EXIT_CODE, record_failed_start, record_run
 from connector.service.retry import RequestCounts
 from connector.units import format_duration
 
@@ -85,8 +85,8 @@ def describe_limit(limit: int | None) -> str:
 def describe_filters(query: "ListQuery") -> str:
     """Return the filters of an export except the base. Filters that may contain personal data are shown without their
     values."""
-    shown_texts = [f"{name}={getattr(query, name)}" for name in _SHOWN_FILTERS if getattr(query, name) is not None]
-    return ", ".join([*shown_texts, *(f"{name}=…" for name in _HIDDEN_FILTERS if getattr(query, name) is not None)])
+    filter_texts = [f"{name}={getattr(query, name)}" for name in _SHOWN_FILTERS if getattr(query, name) is not None]
+    return ", ".join([*filter_texts, *(f"{name}=…" for name in _HIDDEN_FILTERS if getattr(query, name) is not None)])
 
 
 def drop_empty_values(settings: dict[str, str]) -> dict[str, str]:
@@ -98,8 +98,8 @@ logger = logging.getLogger(__name__)
 
 Status = Literal["ok", "partial", "usage", "aborted", "stopped", "locked"]
 
-EXIT_CODES: Mapping[str, int] = {"ok": 0, "partial": 1, "usage": 2, "aborted": 3, "locked": 4}
-OPTIONAL_KEYS = ("activity", "samples", "email")
+EXIT_CODE_BY_STATUS: Mapping[str, int] = {"ok": 0, "partial": 1, "usage": 2, "aborted": 3, "locked": 4}
+OPTIONAL_REPORT_KEYS = ("activity", "samples", "email")
 """Keys that the JSON of a report leaves out if they have no value."""
 
 _EXIT_CODES_WORST_FIRST = (130, 143, 3, 4, 2, 1, 0)
@@ -211,7 +211,7 @@ class Report:
                 report_values |= {"planned": True} if value else {}
             elif isinstance(value, datetime):
                 report_values[report_field.name] = value.isoformat()
-            elif report_field.name not in OPTIONAL_KEYS or value is not None:
+            elif report_field.name not in OPTIONAL_REPORT_KEYS or value is not None:
                 report_values[report_field.name] = value
         return report_values
 
@@ -219,7 +219,7 @@ class Report:
     def exit_code(self) -> int:
         """The exit code of the command (architecture 8). If a signal stopped the run, it is 128 plus the number of the
         signal."""
-        return 128 + (self.signal or 0) if self.status == "stopped" else EXIT_CODES[self.status]
+        return 128 + (self.signal or 0) if self.status == "stopped" else EXIT_CODE_BY_STATUS[self.status]
 
     def raise_for_status(self) -> None:
         """Raise LockedError if another run held the lock, and RunAborted if the run was aborted or stopped. Then the
@@ -277,7 +277,7 @@ def report_error(command: str, job: str, error: ConnectorError, ended_at: dateti
     has the id of the record."""
     report = start_report(command, job, ended_at)
     report.run_id = error.run_id or report.run_id
-    return end_report(report, ERROR_STATUSES[find_exit_code(error)], ended_at, str(error))
+    return end_report(report, ERROR_STATUS_BY_EXIT_CODE[find_exit_code(error)], ended_at, str(error))
 
 
 def record_error(report: Report, state_dir: Path) -> None:
@@ -293,8 +293,8 @@ def end_report(report: Report, status: Status, ended_at: datetime, reason: str |
         report.messages.insert(0, reason)
     rows = {name: row_count for name, row_count in report.rows.items() if row_count}
     counts_text = "".join(f", {row_count:,} {name}" for name, row_count in rows.items())
-    report_values = {"status": status, "rows": rows, "run_id": report.run_id, "counted": counts_text}
-    logger.info("run ends: %(status)s%(counted)s (%(run_id)s)", report_values)
+    log_values = {"status": status, "rows": rows, "run_id": report.run_id, "counted": counts_text}
+    logger.info("run ends: %(status)s%(counted)s (%(run_id)s)", log_values)
     return report
 
 
@@ -313,26 +313,30 @@ def end_run(report: Report, stop: "Stop", status: Status, ended_at: datetime, re
     return end_report(report, "aborted", ended_at, stop.reason)
 
 
-class UncountedError(Exception):
+class UncountedRowsError(Exception):
     """The error of a report in which the sum of the outcomes is not the number of rows that were read. This is a bug.
     In `rows`, the rows without an outcome count as unknown, because they may have been sent."""
 
-    def __init__(self, rows: dict[str, int], counted_rows: int) -> None:
-        uncounted_rows = max(0, rows["read"] - counted_rows)
+    def __init__(self, rows: dict[str, int], counted_row_count: int) -> None:
+        uncounted_row_count = max(0, rows["read"] - counted_row_count)
         super().__init__(
-            f"rows read: {rows['read']}, rows with an outcome: {counted_rows}. The counts of this report are wrong"
-            + (f". Rows without an outcome, which count as unknown: {uncounted_rows}" if uncounted_rows else "")
+            f"rows read: {rows['read']}, rows with an outcome: {counted_row_count}. The counts of this report are wrong"
+            + (
+                f". Rows without an outcome, which count as unknown: {uncounted_row_count}"
+                if uncounted_row_count
+                else ""
+            )
         )
-        self.rows = rows | {"unknown": rows["unknown"] + uncounted_rows}
+        self.rows = rows | {"unknown": rows["unknown"] + uncounted_row_count}
 
 
 def count_rows(read_count: int, outcomes: Mapping[Outcome, int]) -> dict[str, int]:
-    """Return the report's `rows`. Raises UncountedError if the sum of the outcomes is not `read_count`."""
+    """Return the report's `rows`. Raises UncountedRowsError if the sum of the outcomes is not `read_count`."""
     return _build_row_counts(read_count, Outcome, outcomes)
 
 
 def count_mail_rows(read_count: int, outcomes: Mapping[MailOutcome, int]) -> dict[str, int]:
-    """Return the `rows` of a mail run or a single email. Raises UncountedError if the sum of the outcomes is not
+    """Return the `rows` of a mail run or a single email. Raises UncountedRowsError if the sum of the outcomes is not
     `read_count`."""
     first_outcomes = (MailOutcome.SENT, MailOutcome.ALREADY_SENT)  # in the order of architecture 8
     return _build_row_counts(
@@ -340,14 +344,16 @@ def count_mail_rows(read_count: int, outcomes: Mapping[MailOutcome, int]) -> dic
     )
 
 
-def _build_row_counts(read_count: int, order: Iterable[OutcomeT], outcomes: Mapping[OutcomeT, int]) -> dict[str, int]:
-    rows = {"read": read_count} | {str(outcome): outcomes.get(outcome, 0) for outcome in order}
-    if (counted_rows := sum(rows.values()) - read_count) != read_count:
-        raise UncountedError(rows, counted_rows)
+def _build_row_counts(
+    read_count: int, outcome_order: Iterable[OutcomeT], outcomes: Mapping[OutcomeT, int]
+) -> dict[str, int]:
+    rows = {"read": read_count} | {str(outcome): outcomes.get(outcome, 0) for outcome in outcome_order}
+    if (counted_row_count := sum(rows.values()) - read_count) != read_count:
+        raise UncountedRowsError(rows, counted_row_count)
     return rows
 
 
-def pick_worst(exit_codes: list[int]) -> int:
+def pick_worst_exit_code(exit_codes: list[int]) -> int:
     """Return the worst of the exit codes of the shards of a job."""
     return next((code for code in _EXIT_CODES_WORST_FIRST if code in exit_codes), 0)
 

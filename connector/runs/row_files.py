@@ -27,7 +27,7 @@ from connector.service.answers import build_refusal_kind
 from connector.sheet_file import CellError, SheetFile
 from connector.subscribers.preparation import Difference, PreparedChunk
 from connector.tally import Change, OptOut, Problem, RowRecorder
-from connector.texts import GUARDED, agree, count, guard_formula
+from connector.texts import GUARDED_PATTERN, agree, count, guard_formula
 
 DRIFT_COLUMNS = {
     "identity": "Email or client_user_id: the source's value, or the service's value if the run has not read the row.",
@@ -83,11 +83,13 @@ class RowFindings:
                 message = build_refusal_kind(problem.http_status, problem.message)
             elif not name or not problem.row.number:  # other messages about a field have no value of a row
                 message = _QUOTED_TEXT.sub("'…'", _LINE_PREFIX.sub("", problem.message))
-            key = str(problem.outcome), name, code, message
-            if key not in self._causes and len(self._causes) >= _MAX_CAUSES:
-                key = str(problem.outcome), "", "", "other causes, each with few rows"
-            cause_keys = ("outcome", "field", "code", "message")
-            cause = self._causes.setdefault(key, dict(zip(cause_keys, key, strict=True)) | {"rows": 0, "examples": []})
+            cause_key = str(problem.outcome), name, code, message
+            if cause_key not in self._causes and len(self._causes) >= _MAX_CAUSES:
+                cause_key = str(problem.outcome), "", "", "other causes, each with few rows"
+            cause_key_names = ("outcome", "field", "code", "message")
+            cause = self._causes.setdefault(
+                cause_key, dict(zip(cause_key_names, cause_key, strict=True)) | {"rows": 0, "examples": []}
+            )
             cause["rows"] += 1
             if len(cause["examples"]) < _MAX_EXAMPLES:
                 row = problem.row
@@ -199,7 +201,7 @@ class RowFile(CloseableResource):
 class RejectsFile(RowFile):
     """The rejects file of a run, with a line for each problem. `findings` counts the problems.
 
-    If `workbook` is a path, `close` writes the lines to an .xlsx workbook at this path and deletes the CSV file. The
+    If there is a `workbook_path`, `close` writes the lines to an .xlsx workbook at it and deletes the CSV file. The
     CSV file stays if the run is killed, or if a workbook cannot contain the lines.
     """
 
@@ -211,10 +213,10 @@ class RejectsFile(RowFile):
         now: Callable[[], datetime],
         findings: RowFindings | None = None,
         *,
-        workbook: Path | None = None,
+        workbook_path: Path | None = None,
     ) -> None:
         """`columns` are the columns of the source."""
-        self._workbook = workbook
+        self._workbook_path = workbook_path
         self.findings = findings or RowFindings()
         self._columns, self._run_id, self._now = select_source_columns(columns), run_id, now
         header = [*self._columns, *ADDED_COLUMNS]
@@ -234,28 +236,28 @@ class RejectsFile(RowFile):
     def close(self) -> None:
         """Close the file. If a workbook is required, convert the file. A second call does nothing."""
         super().close()
-        workbook, self._workbook = self._workbook, None
-        if workbook is not None and self.line_count and self.failure is None:
-            self._convert_to_workbook(workbook)
+        workbook_path, self._workbook_path = self._workbook_path, None
+        if workbook_path is not None and self.line_count and self.failure is None:
+            self._convert_to_workbook(workbook_path)
 
-    def _convert_to_workbook(self, workbook: Path) -> None:
+    def _convert_to_workbook(self, workbook_path: Path) -> None:
         """Replace the CSV file by a workbook with the same lines."""
         try:
-            with PartialFile(workbook) as partial_file, self._path.open(encoding="utf-8", newline="") as file:
+            with PartialFile(workbook_path) as partial_file, self._path.open(encoding="utf-8", newline="") as file:
                 lines = csv.reader(file)
-                sheet = SheetFile(partial_file.file, next(lines))
+                sheet_file = SheetFile(partial_file.file, next(lines))
                 try:
                     for line in lines:
-                        sheet.write_row([re.sub(GUARDED, r"\1", cell) for cell in line])
-                    sheet.close({})
+                        sheet_file.write_row([re.sub(GUARDED_PATTERN, r"\1", cell) for cell in line])
+                    sheet_file.close({})
                 finally:
-                    sheet.discard()
+                    sheet_file.discard()
                 partial_file.publish(is_new=True)
             self._path.unlink()
         except (CellError, csv.Error, OSError, ConnectorError) as error:
             logger.warning("the rejects file stays a CSV: %s: %s", self._path, error)
             return
-        self._path = workbook
+        self._path = workbook_path
 
     def restart(self) -> None:
         """Delete the file and reset the findings, because all rows are read again."""
@@ -329,7 +331,7 @@ class LoadFiles(CloseableResource, RowRecorder):
         rejects_file_path = state_dir / "rejects" / f"{run_id}.csv"
         workbook_path = rejects_file_path.with_suffix(".xlsx") if is_workbook else None
         drift_file_path = state_dir / "drift" / f"{run_id}.csv"
-        self._rejects = RejectsFile(rejects_file_path, columns, run_id, now, self.findings, workbook=workbook_path)
+        self._rejects = RejectsFile(rejects_file_path, columns, run_id, now, self.findings, workbook_path=workbook_path)
         self._drift = RowFile(drift_file_path, tuple(DRIFT_COLUMNS), "drift file", "the differences from the service")
         self._known_change_count = 0  # number of changed rows that an earlier run has reported
         self._uncompared_counts = Counter[str]()  # number of rows that were not compared, by reason
@@ -377,21 +379,23 @@ class LoadFiles(CloseableResource, RowRecorder):
     def write_opt_out(self, opt_out: OptOut) -> None:
         """Add an opt-out to the drift file."""
         self.findings.add_opt_out(opt_out)
-        service = None if opt_out.reason else True
-        self._write_drift(opt_out.row, opt_out.identity, "is_active", service, False, opt_out.outcome, "opted_out")
+        service_value = None if opt_out.reason else True
+        self._write_drift(
+            opt_out.row, opt_out.identity, "is_active", service_value, False, opt_out.outcome, "opted_out"
+        )
 
     def _write_drift(
         self,
         row: Row | None,
         identity: str,
         field_name: str,
-        service: object,
-        source: object,
+        service_value: object,
+        source_value: object,
         outcome: Outcome | None,
         code: str,
     ) -> None:
         written_at = self._now().isoformat(timespec="seconds")
-        cells = [identity, field_name, write_cell(service), write_cell(source)]
+        cells = [identity, field_name, write_cell(service_value), write_cell(source_value)]
         row_number, file = ("", "") if row is None else (row.number, row.file)
         self._drift.write_line([*cells, row_number, file, outcome or "", code, self._run_id, written_at])
 
@@ -399,14 +403,14 @@ class LoadFiles(CloseableResource, RowRecorder):
         """Yield messages about changed rows."""
         if self._known_change_count:
             verb = agree(self._known_change_count, "is", "are")
-            rows = count(self._known_change_count, "changed row")
+            rows_text = count(self._known_change_count, "changed row")
             yield (
-                f"{rows} {verb} in the drift file of an earlier run, and {verb} compared again 7 days after that "
+                f"{rows_text} {verb} in the drift file of an earlier run, and {verb} compared again 7 days after that "
                 "run, or with --full"
             )
         for reason, row_count in sorted(self._uncompared_counts.items()):
-            rows = f"{count(row_count, 'changed row')} {agree(row_count, 'is', 'are')}"
-            yield f"{rows} in the drift file without a field, because the values were not compared: {reason}"
+            rows_text = f"{count(row_count, 'changed row')} {agree(row_count, 'is', 'are')}"
+            yield f"{rows_text} in the drift file without a field, because the values were not compared: {reason}"
 
     def restart(self) -> None:
         """Delete both files, because all rows are read again."""

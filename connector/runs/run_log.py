@@ -31,7 +31,7 @@ PRUNED_FOLDERS = ("rejects", "drift", "runs")
 _DAY_S = 86_400.0
 _MAX_SCHEDULE_INTERVAL_S = 35 * _DAY_S  # the longest time between two runs of a monthly schedule
 
-ERROR_STATUSES: Mapping[int, Literal["usage", "aborted", "locked"]] = {2: "usage", 3: "aborted", 4: "locked"}
+ERROR_STATUS_BY_EXIT_CODE: Mapping[int, Literal["usage", "aborted", "locked"]] = {2: "usage", 3: "aborted", 4: "locked"}
 """The status of a run that ends with an error, by the exit code of the error."""
 
 _RUNS_FOLDER = "runs"
@@ -47,11 +47,12 @@ logger = logging.getLogger(__name__)
 def record_run(
     state_dir: Path,
     begin_values: Mapping[str, Any],
-    report: Callable[[], Mapping[str, Any]],
+    build_report: Callable[[], Mapping[str, Any]],
     now: Callable[[], datetime],
     retention_s: float = RETENTION_S,
 ) -> Iterator[bool]:
-    """Record a run: write `begin_values` (with a `run_id`) at the beginning of the context, and `report()` at its end.
+    """Record a run: write `begin_values` (with a `run_id`) at the beginning of the context, and `build_report()` at its
+    end.
 
     A ConnectorError that ends the run gets the id of the run. At the end, files of earlier runs that are older than
     `retention_s` are deleted, unless the clock has jumped. If the log cannot be written, this module's logger logs a
@@ -79,14 +80,14 @@ def record_run(
             if isinstance(error, ConnectorError):
                 error.run_id = begin_values["run_id"]
             end_values = {
-                "status": ERROR_STATUSES[exit_code],
+                "status": ERROR_STATUS_BY_EXIT_CODE[exit_code],
                 "exit_code": exit_code,
                 "finished_at": now().isoformat(),
                 "messages": [str(error)],
             }
-            _write_end(path, {**report(), **end_values})
+            _write_end(path, {**build_report(), **end_values})
             raise
-        _write_end(path, report())
+        _write_end(path, build_report())
     _prune_at_end(state_dir, now().timestamp(), retention_s)
 
 
@@ -105,10 +106,10 @@ def _prune_at_end(state_dir: Path, now: float, retention_s: float) -> None:
     """Delete files that are older than the retention. A wrong clock must not delete new files. So if the clock seems to
     have jumped ahead since the last earlier run, count the age from that run.
     """
-    jump_s = _find_clock_jump(state_dir, now, retention_s)
-    delete_old_runs(state_dir, now - retention_s - jump_s)
-    if jump_s:
-        days_text = f"{jump_s / _DAY_S:,.0f}"
+    clock_jump_s = _find_clock_jump(state_dir, now, retention_s)
+    delete_old_runs(state_dir, now - retention_s - clock_jump_s)
+    if clock_jump_s:
+        days_text = f"{clock_jump_s / _DAY_S:,.0f}"
         logger.warning(
             "the clock is %s days ahead of the last earlier run, so that time does not count for the retention: files "
             "of earlier runs are kept. If the clock is wrong, correct it. If it is right, a later run deletes the "
@@ -176,16 +177,21 @@ def find_other_accounts(runs: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[
     return {account: run for account, run in last_loads.items() if describe_other_account(run) is not None}
 
 
-def delete_old_runs(state_dir: Path, deleted_before: float) -> Sequence[Path]:
+def delete_old_runs(state_dir: Path, oldest_kept_time: float) -> Sequence[Path]:
     """Delete the files of runs (rejects, drift, reports) that were last written before this time (Unix seconds). Return
     their paths. Files of running runs, and files that no run created, are not deleted. If a file cannot be deleted, log
     a warning."""
     deleted_paths = []
     running_ids = {run["run_id"] for run in list_runs(state_dir) if run["status"] == "running"}
     for path in (path for name in PRUNED_FOLDERS for path in sorted((state_dir / name).glob("*"))):
-        match = _RUN_FILE_NAME.fullmatch(path.name)
+        name_match = _RUN_FILE_NAME.fullmatch(path.name)
         try:
-            if match and match[1] not in running_ids and path.is_file() and path.stat().st_mtime < deleted_before:
+            if (
+                name_match
+                and name_match[1] not in running_ids
+                and path.is_file()
+                and path.stat().st_mtime < oldest_kept_time
+            ):
                 path.unlink()
                 deleted_paths.append(path)
         except OSError as error:
@@ -224,9 +230,9 @@ def _read_run(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def _is_locked(handle: int) -> bool:
+def _is_locked(descriptor: int) -> bool:
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     return False

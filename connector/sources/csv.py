@@ -174,7 +174,7 @@ class CsvSource(CloseableResource):
             row_count = 0
             block_row_count = max(len(parsed_block.indices) + len(parsed_block.failures), 1)
             for chunk in self._build_chunks(block, records, parsed_block, line_number, previous_row_number):
-                row_count += len(chunk.numbers) + len(chunk.malformed)
+                row_count += len(chunk.row_numbers) + len(chunk.malformed_rows)
                 yield replace(
                     chunk,
                     messages=messages,

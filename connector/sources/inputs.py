@@ -27,7 +27,7 @@ from typing import BinaryIO
 
 from connector.errors import SourceError
 from connector.rows import CloseableResource, closed_on_error
-from connector.spool import describe_no_room
+from connector.spool import describe_full_disk
 from connector.stores import StoreError, is_url, open_object, parse_store_url, read_size, read_version
 
 STANDARD_INPUT = "-"
@@ -295,6 +295,6 @@ def _copy_to_temporary_file(pieces: Iterable[bytes], name: str) -> BinaryIO:
         except StoreError:
             raise
         except OSError as error:
-            raise SourceError(describe_no_room(f"{name}: must be copied to be read, and the copy", error)) from None
+            raise SourceError(describe_full_disk(f"{name}: must be copied to be read, and the copy", error)) from None
         open_files.pop_all()
         return copy_file

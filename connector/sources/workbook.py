@@ -150,7 +150,7 @@ class WorkbookSource(CloseableResource):
             for name, cells in zip(self.columns, columns, strict=True)
         }
         nonzero_number_counts = {name: cell_count for name, cell_count in number_count_by_column.items() if cell_count}
-        return Chunk(frame, row_numbers, tuple(malformed_rows), self.name, number_cells=nonzero_number_counts)
+        return Chunk(frame, row_numbers, tuple(malformed_rows), self.name, number_cell_counts=nonzero_number_counts)
 
     def _find_error(self, row_number: int, used_columns: Collection[str] | None) -> str | None:
         """Return the problem of the first cell without a value in a used column of this row, or None. If `used_columns`

@@ -33,7 +33,7 @@ from connector.subscribers.checks import (
     read_cells,
 )
 from connector.subscribers.rules import ColumnRule, FieldMapping, require_columns
-from connector.texts import GUARDED
+from connector.texts import GUARDED_PATTERN
 
 
 class Reinterpretation(NamedTuple):
@@ -147,8 +147,8 @@ def _fill_template(frame: pd.DataFrame, template_text: str, *, is_trimmed: bool)
 
 _CASE_FUNCTION_BY_NAME = {"lower": pc.utf8_lower, "upper": pc.utf8_upper, "title": pc.utf8_title}
 _GUARDED_DIGITS_PATTERN = "^'('*[=+@\t\r\n-]|[0-9])"
-"""The pattern GUARDED, or an apostrophe before a digit. Shopify and Excel write such an apostrophe to keep the digits
-as text."""
+"""The pattern GUARDED_PATTERN, or an apostrophe before a digit. Shopify and Excel write such an apostrophe to keep the
+digits as text."""
 
 _GUARDED_EMAIL_PATTERN = "^'([^@]*[^'@]@.*?)'?$"
 """An apostrophe before an address, or two apostrophes around an address, as Outlook writes them. In `'ann'@example.com`
@@ -230,7 +230,7 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
             if content.is_digits
             else _GUARDED_EMAIL_PATTERN
             if kind is FieldKind.EMAIL
-            else GUARDED
+            else GUARDED_PATTERN
         )
         cells = pc.replace_substring_regex(cells, guarded_pattern, r"\1")
     if contains_any_character(cells, b'"'):

@@ -168,7 +168,7 @@ class PreparedChunk:
     @property
     def invalid_count(self) -> int:
         """The number of invalid and malformed records."""
-        return len({fault.position for fault in self.faults}) + len(self.chunk.malformed)
+        return len({fault.position for fault in self.faults}) + len(self.chunk.malformed_rows)
 
     def truncate(self, record_count: int) -> "PreparedChunk":
         """Return the first `record_count` records of the chunk."""
@@ -260,12 +260,15 @@ def prepare_chunks(
             if len(validation_result.omitted_zip_positions)
             else None
         )
-        blocking_records = identities[:0], chunk.numbers[:0]
+        blocking_records = identities[:0], chunk.row_numbers[:0]
         if is_activity_read:
             invalid_positions = sorted({fault.position for fault in validation_result.faults})
             frame = chunk.frame.iloc[invalid_positions].reset_index(drop=True)
             invalid_chunk = replace(
-                chunk, frame=frame, numbers=chunk.numbers[invalid_positions], malformed=source_chunk.malformed
+                chunk,
+                frame=frame,
+                row_numbers=chunk.row_numbers[invalid_positions],
+                malformed_rows=source_chunk.malformed_rows,
             )
             blocking_records = _find_blocking_records(invalid_chunk, mapping, rules.identity, today=today)
         yield PreparedChunk(
@@ -301,7 +304,7 @@ def _find_blocking_records(
 
     Such rows are malformed records, and rows whose is_active is present and is not true. Other faults do not matter.
     """
-    malformed_identities, malformed_numbers = find_possible_identities(chunk.malformed, identity)
+    malformed_identities, malformed_numbers = find_possible_identities(chunk.malformed_rows, identity)
     if not len(chunk.frame):
         return malformed_identities, malformed_numbers
     positions, identities = read_identities(chunk.frame, mapping, identity, today=today)
@@ -315,7 +318,7 @@ def _find_blocking_records(
     inactive_mask = ~not_inactive_mask[positions]
     positions, identities = positions[inactive_mask], identities[inactive_mask]
     return np.concatenate([malformed_identities, identities]), np.concatenate(
-        [malformed_numbers, chunk.numbers[positions]]
+        [malformed_numbers, chunk.row_numbers[positions]]
     )
 
 
@@ -352,14 +355,14 @@ def find_possible_identities(records: Sequence[MalformedRow], identity: str) -> 
 
 def select_shard(chunk: Chunk, mapping: FieldMapping, rules: ValidationRules, shard: Shard, *, today: date) -> Chunk:
     """Return the records of a chunk that belong to the shard. The digest from `digest_rows` decides."""
-    shard_mask = shard.contains(
+    shard_mask = shard.build_digest_mask(
         join_digests(digest_rows(chunk.frame, mapping, rules.identity, today=today)[0], IDENTITY_BYTES)
     )
     return replace(
         chunk,
         frame=chunk.frame[shard_mask].reset_index(drop=True),
-        numbers=chunk.numbers[shard_mask],
-        malformed=tuple(row for row in chunk.malformed if shard.holds(digest_text(row.raw_record))),
+        row_numbers=chunk.row_numbers[shard_mask],
+        malformed_rows=tuple(row for row in chunk.malformed_rows if shard.has_digest(digest_text(row.raw_record))),
     )
 
 

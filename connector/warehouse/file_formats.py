@@ -23,7 +23,7 @@ import pyarrow.csv as arrow_csv
 
 from connector.errors import ConfigurationError
 from connector.sheet_file import Cell, CellError, SheetFile, read_properties
-from connector.texts import FORMULA
+from connector.texts import FORMULA_PATTERN
 from connector.warehouse.columns import flatten_table, format_lists_as_json, join_lists, join_tags
 from connector.warehouse.destination import FileOptions
 from connector.warehouse.runs import ID, INVALID, ExportRun
@@ -175,7 +175,7 @@ def _guard_texts(table: pa.Table) -> pa.Table:
     columns = []
     for column in table.columns:
         if pa.types.is_string(column.type):
-            formula_mask = pc.fill_null(pc.match_substring_regex(column, FORMULA), False)
+            formula_mask = pc.fill_null(pc.match_substring_regex(column, FORMULA_PATTERN), False)
             column = pc.if_else(formula_mask, pc.binary_join_element_wise("'", column, ""), column)
         columns.append(column)
     return pa.table(columns, names=table.column_names)

@@ -35,14 +35,14 @@ def explain_command(identity: str, output: Output) -> None:
     arguments are visible in process lists.
     """
     from connector.runs.explanations import explain_identity
-    from connector.runs.report import EXIT_CODES
+    from connector.runs.report import EXIT_CODE_BY_STATUS
     from connector.settings import read_state
     from pipelines.report.text import show_explanation
 
     location = read_state(os.environ, is_writing=False)
     explanation = explain_identity(location, _read_identity(identity))
     is_shown = output.is_json or output.write_drawing(lambda console: show_explanation(explanation, console))
-    end_command(explanation.as_json(), EXIT_CODES[explanation.status], output, is_shown=is_shown)
+    end_command(explanation.as_json(), EXIT_CODE_BY_STATUS[explanation.status], output, is_shown=is_shown)
 
 
 @click.command("forget", cls=Command)
@@ -94,11 +94,11 @@ def forget_command(
 
 def _exit_with_report(report: Mapping[str, Any], output: Output) -> NoReturn:
     """Show the messages of a report, and end the process with the exit code of its status."""
-    from connector.runs.report import EXIT_CODES
+    from connector.runs.report import EXIT_CODE_BY_STATUS
 
     if not output.is_quiet or report["status"] != "ok":
         show_message("\n".join(report["messages"]))
-    end_command(report, EXIT_CODES[report["status"]], output)
+    end_command(report, EXIT_CODE_BY_STATUS[report["status"]], output)
 
 
 def _read_identity(argument: str) -> str:

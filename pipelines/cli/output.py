@@ -357,7 +357,7 @@ def _end_start(path: Path, error: ConnectorError) -> str:
     import uvloop
 
     from connector.control import stop_on_signals
-    from connector.notifications import end_failed_start
+    from connector.notifications import report_failed_start
 
     command = click.get_current_context().info_name or ""
 
@@ -365,7 +365,7 @@ def _end_start(path: Path, error: ConnectorError) -> str:
 
     async def record_failed_start() -> tuple[str, list[str]]:
         with stop_on_signals(get_clock()) as stop:
-            return await end_failed_start(command, job_file, error, os.environ, stop)
+            return await report_failed_start(command, job_file, error, os.environ, stop)
 
     run_id, messages = uvloop.run(record_failed_start())
     for message in messages:

@@ -37,12 +37,12 @@ from connector.jobs.reader import load_job, read_settings
 from connector.ledger.store import LEASE_S
 from connector.progress import Progress
 from connector.runs.report import (
-    EXIT_CODES,
+    EXIT_CODE_BY_STATUS,
     Report,
     Status,
     describe_fault,
     end_run,
-    pick_worst,
+    pick_worst_exit_code,
     record_report,
     start_report,
 )
@@ -170,7 +170,7 @@ async def _run_shards(
                     f"{options.scheduler}"
                 )
             shard_results += [_ShardResult(Shard(index, len(workers))) for index in range(1, len(workers) + 1)]
-            progress.set_describe(lambda: _describe_progress(shard_results))
+            progress.set_describe_function(lambda: _describe_progress(shard_results))
             async with run_in_background(_stop_tasks(client, run, stop)):
                 await asyncio.gather(
                     *(
@@ -318,15 +318,17 @@ def _write_sharded_report(
     if configuration_error is not None and not is_anything_sent:
         raise configuration_error
     report.messages += _merge_messages(shard_results)
-    exit_codes = [EXIT_CODES[shard_result.status] for shard_result in shard_results if shard_result.status != "stopped"]
+    exit_codes = [
+        EXIT_CODE_BY_STATUS[shard_result.status] for shard_result in shard_results if shard_result.status != "stopped"
+    ]
     if restarted_indexes:
         shards_text = f"{agree(len(restarted_indexes), 'shard', 'shards')} {', '.join(restarted_indexes)}"
         count_notice = "Subscribers that the lost attempts created are counted as exists"
         if is_incremental:  # an attempt that finished before it was lost has moved the cursor
             count_notice += ", or are not counted. Rows of the lost attempts may be missing from the counts"
-            exit_codes.append(EXIT_CODES["partial"])
+            exit_codes.append(EXIT_CODE_BY_STATUS["partial"])
         report.messages.append(f"workers died, and {shards_text} began again. {count_notice}")
-    end_run(report, stop, _STATUS_BY_EXIT_CODE[pick_worst(exit_codes)], stop.clock.now())
+    end_run(report, stop, _STATUS_BY_EXIT_CODE[pick_worst_exit_code(exit_codes)], stop.clock.now())
 
 
 def _add_values(field_values: Sequence[Any]) -> Any:

@@ -21,7 +21,7 @@ from connector.listing.base_reader import BaseReader
 from connector.reconcile import Comparison, Integers, ListedBase
 from connector.rows import PlannedChunk, write_cell
 from connector.service.wire import find_differing_fields
-from connector.spool import read_values, write_values
+from connector.spool import decode_values, encode_values
 from connector.states import State
 from connector.subscribers.identity_lists import Suppression
 from connector.subscribers.preparation import PreparedChunk, mark_suppressed_rows, read_identities
@@ -130,13 +130,15 @@ class SourceRows:
         )
         base_numbers = self._find_base_numbers(len(planned_chunk.identities), prepared_chunk.bases)
         compared_rows = planned_chunk.select(np.flatnonzero(~suppressed_mask))
-        row_numbers = planned_chunk.chunk.numbers[compared_rows.subscribers.index.to_numpy()]
+        row_numbers = planned_chunk.chunk.row_numbers[compared_rows.subscribers.index.to_numpy()]
         texts = compared_rows.subscribers[identity].tolist()
-        contents = map(write_values, _read_values(compared_rows, self._names))
+        contents = map(encode_values, _read_values(compared_rows, self._names))
         self._comparison.add_rows(
             base_numbers[~suppressed_mask], compared_rows.identities, row_numbers, texts, contents
         )
-        self._comparison.add_present(base_numbers[suppressed_mask], planned_chunk.identities[suppressed_mask])
+        self._comparison.add_present_identities(
+            base_numbers[suppressed_mask], planned_chunk.identities[suppressed_mask]
+        )
         self._add_invalid(prepared_chunk)
         self._remarks.add_chunk(prepared_chunk)
         self.row_counts["read"] += prepared_chunk.chunk.record_count
@@ -168,7 +170,7 @@ class SourceRows:
     def _add_invalid(self, prepared_chunk: PreparedChunk) -> None:
         """Count subscribers of invalid rows as present in the source, if the row has a readable identity."""
         positions = sorted({fault.position for fault in prepared_chunk.faults})
-        self._unnamed_count += len(prepared_chunk.chunk.malformed)
+        self._unnamed_count += len(prepared_chunk.chunk.malformed_rows)
         if not positions:
             return
         identity, column = self._plan.rows.rules.identity, self._plan.rows.base_column
@@ -176,7 +178,7 @@ class SourceRows:
         indices, identities = read_identities(frame, self._plan.rows.mapping, identity, today=date.max)
         bases = None if column is None else read_bases(frame, column)[0].select(indices)
         base_numbers = self._find_base_numbers(len(indices), bases)
-        self._comparison.add_present(base_numbers[base_numbers >= 0], identities[base_numbers >= 0])
+        self._comparison.add_present_identities(base_numbers[base_numbers >= 0], identities[base_numbers >= 0])
         self._unnamed_count += len(positions) - int(np.count_nonzero(base_numbers >= 0))
 
     def _find_base_numbers(self, row_count: int, bases: RowBases | None) -> Integers:
@@ -273,7 +275,7 @@ def report_differences(
     """
     base_names = [describe_base(base) for base in bases]
     for base_number, name, subscriber_id, *contents in comparison.fetch_rows(_DRIFTED_SQL):
-        values, listed_values = map(read_values, contents)
+        values, listed_values = map(decode_values, contents)
         differing_indexes = find_differing_fields(names, values, listed_values)
         if differing_indexes:
             differences.count("drifted", subscriber_id)

@@ -129,7 +129,7 @@ class _Reconciliation:
             for prepared_chunk in self._source_rows.read():
                 source_rows.add_chunk(prepared_chunk)
                 await asyncio.sleep(0)
-            self._progress.set_describe(lambda: "comparing with the ledger")
+            self._progress.set_describe_function(lambda: "comparing with the ledger")
             add_entries(comparison, compared_bases, ledger, identity)
             comparison.assign_bases(compared_bases.listed_base_numbers)
             comparison.join_tables()
@@ -176,7 +176,7 @@ class _Reconciliation:
                 "counted as missing or extra"
             )
         if confirmed_at is not None:
-            self._progress.set_describe(lambda: "waiting until the list shows the latest subscribers")
+            self._progress.set_describe_function(lambda: "waiting until the list shows the latest subscribers")
             await self._clock.sleep(min(max(confirmed_at + shown_after_s - now, 0.0), shown_after_s))
 
     async def _read_list(self, ledger: Ledger, client: Client, comparison: Comparison) -> Certificate:
@@ -187,7 +187,7 @@ class _Reconciliation:
         def show_list_progress(list_progress: ListProgress) -> None:
             progress_text = f"sweep {list_progress.sweep_number}: {list_progress.row_count:,} listed"
             row_count, total_count = list_progress.row_count, list_progress.total_count
-            self._progress.set_describe(
+            self._progress.set_describe_function(
                 lambda: f"{progress_text}; {progress_meter.describe(row_count, total_count)}".rstrip("; ")
             )
 
@@ -207,7 +207,7 @@ class _Reconciliation:
         """Read the source to its end and close it, before the list is read. Raises RunAborted if it has no rows."""
         load, record_count = self._load, 0
         chunks = load.rows.prepare_chunks(self._clock.now().date(), suppression=None)
-        self._progress.set_describe(lambda: f"{record_count:,} rows of the source read")
+        self._progress.set_describe_function(lambda: f"{record_count:,} rows of the source read")
         async with aclosing(self._source_rows.spool_in_thread(chunks, self._stop)) as prepared_chunks:
             async for prepared_chunk in prepared_chunks:
                 record_count += prepared_chunk.chunk.record_count

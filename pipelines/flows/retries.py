@@ -19,7 +19,7 @@ from connector.ledger.store import Base
 from connector.load.base_load import Loader
 from connector.load.retry import RetrySelection, retry_entries
 from connector.progress import Progress
-from connector.runs.frame import Frame, Run, RunPlan, run_in_frame
+from connector.runs.frame import Run, RunPlan, RunSetup, run_with_setup
 from connector.runs.report import Report, RunScope, describe_policy, describe_requested_base, drop_empty_values
 from connector.settings import Settings
 from connector.states import State, find_traits
@@ -62,7 +62,7 @@ async def run_retry(plan: RetryPlan, stop: Stop, progress: Progress) -> Report:
     Raises ConfigurationError before anything is sent. A run that has begun always returns a report.
     """
     retry = _Retry(plan)
-    frame = Frame(
+    setup = RunSetup(
         plan,
         job=plan.owner_job,
         columns=FIELD_NAMES,
@@ -70,7 +70,7 @@ async def run_retry(plan: RetryPlan, stop: Stop, progress: Progress) -> Report:
         suppression=partial(read_suppression, plan.suppression) if plan.suppression is not None else None,
         scope=_describe_scope(plan),
     )
-    return await run_in_frame(frame, retry.execute, stop, progress.set_describe)
+    return await run_with_setup(setup, retry.execute, stop, progress.set_describe_function)
 
 
 def _describe_scope(plan: RetryPlan) -> RunScope:

@@ -103,9 +103,9 @@ def run_validation(plan: RowsPlan, rejects: Path | None, clock: Clock) -> Valida
         if rejects is not None:
             is_workbook = rejects.suffix.lower() == ".xlsx"
             path = rejects.with_name(f".{rejects.name}.csv") if is_workbook else rejects
-            workbook = rejects if is_workbook else None
+            workbook_path = rejects if is_workbook else None
             file = stack.enter_context(
-                RejectsFile(path, plan.source.columns, report.run_id, clock.now, workbook=workbook)
+                RejectsFile(path, plan.source.columns, report.run_id, clock.now, workbook_path=workbook_path)
             )
         reason = _check_rows(plan, source_rows, validation, file, clock)
         report.messages += source_rows.messages
@@ -151,7 +151,7 @@ def _check_rows(
             if file is not None:
                 problems = [
                     build_malformed_problem(malformed_row, prepared_chunk.chunk.name)
-                    for malformed_row in prepared_chunk.chunk.malformed
+                    for malformed_row in prepared_chunk.chunk.malformed_rows
                 ]
                 problems += build_invalid_problems(prepared_chunk.chunk, prepared_chunk.faults)
                 identity = plan.rules.identity
@@ -184,7 +184,7 @@ def _count_valid(planned_chunk: PlannedChunk, identity: str, report: Report) -> 
 def _add_findings(prepared_chunk: PreparedChunk, plan: RowsPlan, validation: Validation) -> None:
     """Add the faults of a chunk to the findings. The examples show the cells that the faulty field is read from."""
     findings, chunk = validation.findings, prepared_chunk.chunk
-    for malformed_row in chunk.malformed:
+    for malformed_row in chunk.malformed_rows:
         kind = ValidationFinding("", malformed_row.code, malformed_row.message)
         finding = findings.setdefault(("", malformed_row.code), kind)
         finding.rows += 1
@@ -203,7 +203,7 @@ def _add_findings(prepared_chunk: PreparedChunk, plan: RowsPlan, validation: Val
             continue
         cells = chunk.frame.iloc[[fault.position for fault in faults]][columns]
         for index, row in cells.drop_duplicates().head(2 * _MAX_EXAMPLES).fillna("").iterrows():
-            finding.add_example(int(chunk.numbers[int(str(index))]), _CELL_SEPARATOR.join(map(str, row)))
+            finding.add_example(int(chunk.row_numbers[int(str(index))]), _CELL_SEPARATOR.join(map(str, row)))
 
 
 def _list_messages(plan: RowsPlan, validation: Validation, refusals: Sequence[str]) -> Iterator[str]:

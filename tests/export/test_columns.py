@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 
 from connector.databases import build_engine
 from connector.fields import FIELD_BY_NAME, FIELD_NAMES
-from connector.texts import GUARDED, guard_formula
+from connector.texts import GUARDED_PATTERN, guard_formula
 from connector.warehouse.columns import SCHEMA, format_lists_as_json, move_nuls_to_invalid
 from connector.warehouse.database import Interruption, Statement
 from connector.warehouse.destination import FileOptions
@@ -187,7 +187,7 @@ def test_a_formula_is_written_as_a_text() -> None:
         csv_format.close(None)
 
         assert guard_formula(text) == guarded_text
-        assert re.sub(GUARDED, r"\1", guarded_text) == text
+        assert re.sub(GUARDED_PATTERN, r"\1", guarded_text) == text
         assert file.getvalue().decode() == f'"a","n"\n"{guarded_text}",-1\n,2\n'
 
 

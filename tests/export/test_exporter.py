@@ -121,7 +121,7 @@ def test_a_cancelled_export_leaves_the_target_unchanged_and_no_other_file(
     stop = Stop()
 
     class StopAfterReading(Progress):
-        def set_describe(self, describe: Callable[[], str]) -> None:
+        def set_describe_function(self, describe: Callable[[], str]) -> None:
             row_count = describe().partition(": ")[2].partition(" read")[0]
             if int(row_count.replace(",", "")) > 20_000:
                 stop.request_stop("the time is over")

@@ -125,7 +125,7 @@ def test_a_row_that_is_not_held_is_reported_with_all_creates_of_the_row(
         session, recorder = build_session(FakeService({}), journal), RecordedProblems()
         session.tally.recorder = recorder
         observed_outcomes = Outcomes(session, RunMode.LOAD)
-        unresolved_create = UnresolvedCreate(0.0, build_row(candidate, candidate.read_source()), attempt_count=2)
+        unresolved_create = UnresolvedCreate(0.0, build_row(candidate, candidate.read_source_row()), attempt_count=2)
         observed_outcomes.add_unresolved_create(candidate.intent.identity, unresolved_create)
         observed_outcomes.record_result(candidate, Transition(event, status=422, message="no"))
     assert [problem.attempt_count for problem in recorder.problems] == [3]

@@ -12,14 +12,14 @@ from pydantic import ValidationError
 
 from connector.jobs.mail_models import MessageFile
 from connector.mail.draft import (
-    UNKNOWN_TYPE,
+    UNKNOWN_MIME_TYPE,
     compose_message,
-    guess_type,
+    convert_to_timestamp,
+    guess_mime_type,
     parse_recipient,
     read_attachment,
-    to_timestamp,
 )
-from connector.mail.message import SETTINGS, MessageError, Recipient, encode_email
+from connector.mail.message import SETTING_NAMES, MessageError, Recipient, encode_email
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 ANN = Recipient("ann@example.com", "Ann")
@@ -40,7 +40,7 @@ def test_every_setting_has_a_default_and_is_sent() -> None:
     assert email["EmailSettings"] == {"InlineImages": False, "SendAt": None, "UseDkim": True, "UseDkimSelector": None}
 
 
-@pytest.mark.parametrize("setting", sorted({*SETTINGS} - {"use_dkim_selector"}))
+@pytest.mark.parametrize("setting", sorted({*SETTING_NAMES} - {"use_dkim_selector"}))
 @pytest.mark.parametrize("value", [True, False, None])
 def test_a_tracking_or_email_setting_is_sent_under_its_json_name(setting: str, value: bool | None) -> None:
     email = encode_template({**COMPLETE_PARTS, "settings": {setting: value}})
@@ -97,11 +97,11 @@ def test_the_error_for_a_bad_recipient_shows_its_field_without_its_value(text: s
 
 
 def test_a_time_is_rounded_up_and_a_past_time_is_refused() -> None:
-    assert to_timestamp(None, NOW) is None
-    assert to_timestamp(NOW, NOW) == NOW.timestamp()
-    assert to_timestamp(NOW + timedelta(microseconds=1), NOW) == NOW.timestamp() + 1
+    assert convert_to_timestamp(None, NOW) is None
+    assert convert_to_timestamp(NOW, NOW) == NOW.timestamp()
+    assert convert_to_timestamp(NOW + timedelta(microseconds=1), NOW) == NOW.timestamp() + 1
     with pytest.raises(MessageError, match="past"):
-        to_timestamp(NOW - timedelta(microseconds=1), NOW)
+        convert_to_timestamp(NOW - timedelta(microseconds=1), NOW)
 
 
 def test_a_file_above_the_limit_is_refused(tmp_path: Path) -> None:
@@ -122,23 +122,23 @@ def test_a_file_above_the_limit_is_refused(tmp_path: Path) -> None:
         ("terms.pdf", "application/pdf"),
         ("LOGO.PNG", "image/png"),
         ("rows.csv", "text/csv"),
-        ("rows.tar.gz", UNKNOWN_TYPE),
+        ("rows.tar.gz", UNKNOWN_MIME_TYPE),
         ("mail.eml", "message/rfc822"),
         ("data:text/html,x.pdf", "application/pdf"),
-        ("notes", UNKNOWN_TYPE),
-        (".profile", UNKNOWN_TYPE),
-        ("x.nosuch", UNKNOWN_TYPE),
+        ("notes", UNKNOWN_MIME_TYPE),
+        (".profile", UNKNOWN_MIME_TYPE),
+        ("x.nosuch", UNKNOWN_MIME_TYPE),
     ],
 )
 def test_the_mime_type_of_a_file_follows_from_its_name(tmp_path: Path, name: str, mime_type: str) -> None:
     path = tmp_path / name.replace("/", "∕")
     path.write_bytes(b"x")
-    assert read_attachment(path, max_bytes=1).mime_type == guess_type(name) == mime_type
+    assert read_attachment(path, max_bytes=1).mime_type == guess_mime_type(name) == mime_type
 
 
 def test_the_mime_types_of_the_machine_have_no_effect() -> None:
     mimetypes.add_type("application/x-of-this-machine", ".connector-test")
-    assert guess_type("a.connector-test") == UNKNOWN_TYPE
+    assert guess_mime_type("a.connector-test") == UNKNOWN_MIME_TYPE
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import example, given, strategies as st
 
-from connector.mail.draft import html_to_text
+from connector.mail.draft import convert_html_to_text
 
 
 @pytest.mark.parametrize(
@@ -37,12 +37,12 @@ from connector.mail.draft import html_to_text
     ],
 )  # fmt: skip
 def test_the_text_is_the_visible_text_of_the_html(html: str, text: str) -> None:
-    assert html_to_text(html).lstrip() == text
+    assert convert_html_to_text(html).lstrip() == text
 
 
 def test_the_text_has_all_texts_and_links_of_neighbouring_columns_once() -> None:
     cell = '<td><a href="https://x.example/{0}">a{0}<br>b{0}</a></td>'
-    text = html_to_text(f"<table><tr>{cell.format(1)}{cell.format(2)}</tr></table>")
+    text = convert_html_to_text(f"<table><tr>{cell.format(1)}{cell.format(2)}</tr></table>")
     for part in ("a1", "b1", "a2", "b2", "[https://x.example/1]", "[https://x.example/2]"):
         assert text.count(part) == 1
 
@@ -50,7 +50,7 @@ def test_the_text_has_all_texts_and_links_of_neighbouring_columns_once() -> None
 @pytest.mark.parametrize("depth", [10, 60, 190, 260, 3_000])
 @pytest.mark.parametrize("tag", ["div", "span", "table><tr><td", "ul><li"])
 def test_the_text_inside_deeply_nested_tags_is_kept(tag: str, depth: int) -> None:
-    text = html_to_text("<p>before</p>" + f"<{tag}>" * depth + "inside" + "</div>" * depth + "<p>after</p>")
+    text = convert_html_to_text("<p>before</p>" + f"<{tag}>" * depth + "inside" + "</div>" * depth + "<p>after</p>")
     assert [word for word in text.split() if word.isalpha() and word != "o"] == ["before", "inside", "after"]
 
 
@@ -76,7 +76,7 @@ HTML_TEXTS = st.lists(HTML_PIECES, max_size=25).map("".join)
 @example("<td>")
 @example("a\x85<br>\u2003<br>b")
 def test_the_text_of_any_html_has_no_surplus_spaces_and_blank_lines(html: str) -> None:
-    lines = html_to_text(html).split("\n")
+    lines = convert_html_to_text(html).split("\n")
     assert [line for line in lines if line != line.rstrip()] == []
     assert all(line or next_line for line, next_line in pairwise(lines))
     assert lines == [""] or (lines[0] and lines[-1])
@@ -88,5 +88,5 @@ def test_the_text_has_the_visible_words_in_their_order(words: list[str], data: s
     wrappers = st.sampled_from(
         ["<p>{}</p>", "<div>{}</div>", "<b>{}</b> ", "<a href='https://x'>{}</a> ", "{}<br>", "<h2>{}</h2>"]
     )
-    text = html_to_text("".join(data.draw(wrappers).format(word) for word in words))
+    text = convert_html_to_text("".join(data.draw(wrappers).format(word) for word in words))
     assert [word for word in text.split() if word != "[https://x]"] == words

@@ -54,7 +54,7 @@ def read_people(path: Path) -> list[dict[str, object]]:
             validated_rows = validate_rows(
                 mapped_chunk.frame, ValidationRules(), today=TODAY, known_faults=mapped_chunk.faults
             )
-            assert (validated_rows.faults, chunk.malformed) == ((), ())
+            assert (validated_rows.faults, chunk.malformed_rows) == ((), ())
             rows = validated_rows.subscribers.astype(object).where(validated_rows.subscribers.notna(), None)
             people += [{str(k): v for k, v in row.items() if v is not None} for row in rows.to_dict("records")]
     return people

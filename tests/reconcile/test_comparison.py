@@ -15,7 +15,7 @@ from connector.errors import RunAborted
 from connector.fields import BaseRef
 from connector.ledger.opening import open_ledger
 from connector.reconcile import Comparison
-from connector.spool import write_values
+from connector.spool import encode_values
 from connector.states import State
 from connector.subscribers.identity import IDENTITY_BYTES, digest_identity, join_digests
 from pipelines.flows.reconcile_sides import NAMELESS_SQL, ComparedBases, report_differences
@@ -83,12 +83,12 @@ def test_the_join_finds_the_differences_that_a_comparison_of_each_person_finds(
                 join_digests([build_digest(person_number)], IDENTITY_BYTES),
             )
             if is_compared:
-                stored_values = [write_values([value or None])]
+                stored_values = [encode_values([value or None])]
                 comparison.add_rows(
                     base_numbers, identities, np.array([1]), [build_email(person_number)], stored_values
                 )
             else:
-                comparison.add_present(base_numbers, identities)
+                comparison.add_present_identities(base_numbers, identities)
         for (base_number, person_number), (state, known_id) in entries.items():
             confirmed_id = known_id if state is State.CONFIRMED else None
             comparison.add_entries(base_number, [(build_digest(person_number), state, confirmed_id, None, None)])
@@ -141,7 +141,7 @@ def test_a_comparison_accepts_any_values_of_the_list() -> None:
         )
         assert comparison.bases == [(7, "News"), (None, None)]
         identities = join_digests([digest_identity("email", "ann@x.org")], IDENTITY_BYTES)
-        stored_values = [write_values(["Ann", "Ulm", ["a"]])]
+        stored_values = [encode_values(["Ann", "Ulm", ["a"]])]
         comparison.add_rows(np.array([0]), identities, np.array([1]), ["ann@x.org"], stored_values)
         lines = read_differences(comparison, ["first_name", "address_city", "tags"], base_ids=[7])
         assert list(comparison.fetch_rows(NAMELESS_SQL)) == [(4,)]

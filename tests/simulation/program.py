@@ -27,7 +27,7 @@ from connector.load.retry import retry_entries
 from connector.load.session import LoadPolicy, Session
 from connector.outcomes import Outcome
 from connector.pace.pace import Pace
-from connector.runs.frame import Frame, Run, RunPlan
+from connector.runs.frame import Run, RunPlan, RunSetup
 from connector.runs.planned_rows import PlannedRows
 from connector.runs.report import start_report
 from connector.service.client import Client, RequestSender
@@ -131,7 +131,7 @@ class Program:
         await loader.close()
         report_uncompared_rows(session.waiting_rows, self.report.tally, "the run ended before the comparison")
         if self.report.reason is not None or self.stop_request.is_stopping:
-            self.report.tally.count_unsent()
+            self.report.tally.count_unsent_rows()
         create_counts = client.counts["create"]
         self.report.attempt_count, self.report.limited_count = create_counts.sent, create_counts.limited
         with self.ledger.transaction() as connection:
@@ -176,9 +176,9 @@ class Program:
         policy, null_path = session.policy, Path(os.devnull)
         settings = Settings(Service("http://localhost", Token("token")), _ACCOUNT, null_path, "sqlite://")
         plan = RunPlan(command="sync", policy=policy, settings=settings, owner_job=JOB)
-        frame = Frame(plan, JOB, (), lambda _ledger: [], None)
+        setup = RunSetup(plan, JOB, (), lambda _ledger: [], None)
         run = _Run(
-            frame,
+            setup,
             start_report("sync", JOB, self._clock.now()),
             self.stop_request,
             PlannedRows(None, policy.identity),

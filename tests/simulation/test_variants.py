@@ -78,9 +78,9 @@ def divide_into_shards(job_run: JobRun, count: int) -> Iterator[JobRun]:
 def select_rows_of_shard(prepared_chunk: PreparedChunk, shard: Shard) -> PreparedChunk:
     """Return the rows of a shard. The first shard also has the rows whose outcome needs no ledger."""
     planned_chunk = prepared_chunk.planned_chunk.select(
-        np.flatnonzero(shard.contains(prepared_chunk.planned_chunk.identities))
+        np.flatnonzero(shard.build_digest_mask(prepared_chunk.planned_chunk.identities))
     )
-    shard_rows = tuple(row for row in prepared_chunk.rows if shard.holds(row.identity))
+    shard_rows = tuple(row for row in prepared_chunk.rows if shard.has_digest(row.identity))
     if shard.index > 1:
         return PreparedChunk(planned_chunk, len(shard_rows), 0, 0, 0, shard_rows)
     other_row_count = len(prepared_chunk.rows) - len(shard_rows)

@@ -75,11 +75,11 @@ def test_a_cell_that_cannot_be_read_as_text_rejects_its_row_only_in_a_used_colum
         for used_columns in (None, ["junk"], ["email", "junk"]):
             (chunk,) = source.read_chunks(used_columns)
             assert chunk.frame["email"].tolist() == EMAILS[1:]
-            assert [row.number for row in chunk.malformed] == [int(chunk.numbers[0]) - 1]
-            assert "junk" in chunk.malformed[0].message or "B2" in chunk.malformed[0].message
+            assert [row.number for row in chunk.malformed_rows] == [int(chunk.row_numbers[0]) - 1]
+            assert "junk" in chunk.malformed_rows[0].message or "B2" in chunk.malformed_rows[0].message
         for other_columns in ([], ["email"]):
             (chunk,) = source.read_chunks(other_columns)
-            assert (chunk.frame["email"].tolist(), chunk.malformed) == (EMAILS, ())
+            assert (chunk.frame["email"].tolist(), chunk.malformed_rows) == (EMAILS, ())
 
 
 def test_nan_is_a_missing_value_in_json_lines(tmp_path: Path) -> None:

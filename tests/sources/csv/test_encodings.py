@@ -60,7 +60,7 @@ def test_an_uncertain_encoding_is_not_guessed(tmp_path: Path, names_text: str, e
     path, rows = write_people(tmp_path, f"Ann {names_text} Bob", encoding)
     (chunk,) = read_chunks(path)
     assert chunk.frame["name"].tolist() == ["Ann", "Bob"]
-    assert [row.code for row in chunk.malformed] == ["encoding"] * (len(rows) - 2)
+    assert [row.code for row in chunk.malformed_rows] == ["encoding"] * (len(rows) - 2)
     (message,) = chunk.messages
     assert re.search(f"its encoding is not certain: {reason}", message)
     (named_chunk,) = read_chunks(path, encoding=encoding)
@@ -77,7 +77,7 @@ def test_a_utf8_file_with_some_rows_in_another_encoding_is_read_as_utf8(
     ]
     (chunk,) = read_chunks(write_file(tmp_path, b"id,name\n" + b"\n".join(lines)))
     assert chunk.frame["name"].tolist() == ["Müller"] * utf8_row_count
-    assert [row.code for row in chunk.malformed] == ["encoding"] * cp1252_row_count
+    assert [row.code for row in chunk.malformed_rows] == ["encoding"] * cp1252_row_count
     assert chunk.messages == ()
 
 
@@ -113,13 +113,13 @@ def test_a_character_that_is_cut_at_the_end_of_the_sample_does_not_change_the_gu
     names = [name, *NAMES["German"].split()]
     chunks = read_chunks(write_file(tmp_path, (file_start + "\n3,".join(names)).encode(encoding)))
     assert [cell.lstrip("x") for cell in chunks[-1].frame["name"].tolist()[-len(names) :]] == names
-    assert [row for chunk in chunks for row in chunk.malformed] == []
+    assert [row for chunk in chunks for row in chunk.malformed_rows] == []
 
 
 def test_a_late_row_with_too_few_letters_to_find_the_encoding_is_rejected_alone(tmp_path: Path) -> None:
     path = write_file(tmp_path, b"id,name\n" + b"1,Ann\n" * 300_000 + b"2,No\xebl Zo\xeb\n3,Ann\n")
     chunks = read_chunks(path)
-    (row,) = [row for chunk in chunks for row in chunk.malformed]
+    (row,) = [row for chunk in chunks for row in chunk.malformed_rows]
     assert (row.line, row.code) == (300_002, "encoding")
     assert sum(len(chunk.frame) for chunk in chunks) == 300_001
     assert ["not certain" in message for chunk in chunks for message in chunk.messages] == [True]
@@ -135,7 +135,7 @@ def test_a_late_byte_that_the_guessed_encoding_does_not_have_rejects_its_row(
     with path.open("ab") as file:
         file.write(b"\nlast@x.org,Jo" + wrong_bytes + b"n,Ann")
     chunks = read_chunks(path)
-    (row,) = [row for chunk in chunks for row in chunk.malformed]
+    (row,) = [row for chunk in chunks for row in chunk.malformed_rows]
     assert (row.number, row.code) == (len(rows) + 2, "encoding")
     assert f"not {encoding}" in row.message
 

@@ -75,7 +75,7 @@ def test_a_table_that_the_csv_module_writes_is_read_back_unchanged(
         path.write_bytes(write_table(rows, delimiter, line_ending, quoting, encoding))
         with open_csv(path, delimiter=delimiter, encoding=encoding_setting, chunk_bytes=chunk_bytes) as source:
             chunks = list(source.read_chunks())
-    assert [row for chunk in chunks for row in chunk.malformed] == []
+    assert [row for chunk in chunks for row in chunk.malformed_rows] == []
     read_rows = [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()]
     assert [row for row in read_rows if is_record(row, delimiter)] == [row for row in rows if is_record(row, delimiter)]
 
@@ -119,10 +119,12 @@ def read_records(path: Path, chunk_bytes: int | None) -> list[tuple[int, object]
     except SourceError as error:
         return str(error)
     numbered_rows = [
-        pair for chunk in chunks for pair in zip(chunk.numbers.tolist(), chunk.frame.to_numpy().tolist(), strict=True)
+        pair
+        for chunk in chunks
+        for pair in zip(chunk.row_numbers.tolist(), chunk.frame.to_numpy().tolist(), strict=True)
     ]
     return numbered_rows + [
-        (row.number, (row.line, row.raw_record, row.code)) for chunk in chunks for row in chunk.malformed
+        (row.number, (row.line, row.raw_record, row.code)) for chunk in chunks for row in chunk.malformed_rows
     ]
 
 

@@ -17,7 +17,7 @@ def test_each_row_of_a_polluted_file_is_read_or_rejected_with_its_line(tmp_path:
             columns, chunks = source.columns, list(source.read_chunks())
         assert columns == case.columns
         assert [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()] == case.rows
-        malformed_rows = [row for chunk in chunks for row in chunk.malformed]
+        malformed_rows = [row for chunk in chunks for row in chunk.malformed_rows]
         assert tuple((row.line, row.code) for row in malformed_rows) == case.rejected_rows
         messages = [message for chunk in chunks for message in chunk.messages]
         assert len(messages) == (1 if case.message else 0)
@@ -72,7 +72,7 @@ def test_a_delimiter_at_the_end_of_every_row_is_left_out(
         *EXPECTED_ROWS,
         ["b@x.org", "Bo, Jr.", ""],
     ]
-    assert [row for chunk in chunks for row in chunk.malformed] == []
+    assert [row for chunk in chunks for row in chunk.malformed_rows] == []
     assert ["its rows end with a delimiter" in message for chunk in chunks for message in chunk.messages] == [True]
 
 
@@ -85,7 +85,7 @@ def test_a_row_without_a_delimiter_at_its_end_is_rejected(tmp_path: Path, row: s
             write_file(tmp_path, f"email,first,last\n{GOOD_ROWS}{row}\n{GOOD_ROWS}"), chunk_bytes=chunk_bytes
         )
         assert [cells for chunk in chunks for cells in chunk.frame.to_numpy().tolist()] == EXPECTED_ROWS * 2
-        malformed_rows = [row for chunk in chunks for row in chunk.malformed]
+        malformed_rows = [row for chunk in chunks for row in chunk.malformed_rows]
         assert [
             (malformed_row.number, malformed_row.line, malformed_row.code, malformed_row.raw_record)
             for malformed_row in malformed_rows
@@ -97,8 +97,8 @@ def test_a_row_without_a_delimiter_at_its_end_is_rejected(tmp_path: Path, row: s
 )
 def test_rows_with_more_cells_than_the_header_are_still_rejected(tmp_path: Path, rows: str) -> None:
     chunks = read_chunks(write_file(tmp_path, f"email,first,last\n{rows}"))
-    assert {row.code for chunk in chunks for row in chunk.malformed} == {"ragged"}
-    assert sum(len(chunk.malformed) for chunk in chunks) == 9
+    assert {row.code for chunk in chunks for row in chunk.malformed_rows} == {"ragged"}
+    assert sum(len(chunk.malformed_rows) for chunk in chunks) == 9
 
 
 def test_a_delimiter_at_the_end_of_the_header_makes_a_column_without_a_name(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ def test_a_cell_is_read_as_unchanged_text(tmp_path: Path) -> None:
     (chunk,) = read_chunks(path)
     assert chunk.frame.to_numpy().tolist() == [["007", "+31612345678", " 1.50 ", ""], ["NULL", "NA", "nan", ""]]
     assert [str(dtype) for dtype in chunk.frame.dtypes] == ["str"] * 4
-    assert chunk.numbers.tolist() == [2, 3]
-    assert chunk.numbers.dtype == "int64"
+    assert chunk.row_numbers.tolist() == [2, 3]
+    assert chunk.row_numbers.dtype == "int64"
     assert chunk.frame.index.tolist() == [0, 1]
     assert chunk.name == str(path)
 
@@ -46,17 +46,17 @@ def test_a_row_has_the_number_that_a_spreadsheet_program_shows_for_it(tmp_path: 
         name_by_record_number = {
             record_number: name
             for chunk in chunks
-            for record_number, name in zip(chunk.numbers.tolist(), chunk.frame["name"], strict=True)
+            for record_number, name in zip(chunk.row_numbers.tolist(), chunk.frame["name"], strict=True)
         }
         assert name_by_record_number == {4: "row 4", 7: "row 7", 10: "row 10"}
-        assert [(row.number, row.raw_record) for chunk in chunks for row in chunk.malformed] == [(9, "row 9,a,b")]
+        assert [(row.number, row.raw_record) for chunk in chunks for row in chunk.malformed_rows] == [(9, "row 9,a,b")]
 
 
 def test_the_delimiter_line_of_excel_is_not_the_header(tmp_path: Path) -> None:
     path = write_file(tmp_path, "sep=;\r\nemail;name\r\na@x.com;Ann\r\nragged\r\n")
     (chunk,) = read_chunks(path)
     assert chunk.frame.to_dict("list") == {"email": ["a@x.com"], "name": ["Ann"]}
-    assert chunk.malformed[0].line == 4
+    assert chunk.malformed_rows[0].line == 4
 
 
 def test_a_quote_inside_a_cell_without_quotes_is_text(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_quotes_inside_an_unquoted_cell_that_enclose_a_delimiter_reject_the_row(
         assert [
             (malformed_row.line, malformed_row.code, malformed_row.raw_record)
             for chunk in chunks
-            for malformed_row in chunk.malformed
+            for malformed_row in chunk.malformed_rows
         ] == [(3, "ambiguous_quote", row)]
 
 
@@ -90,23 +90,23 @@ def test_a_line_with_only_blanks_is_not_a_record(tmp_path: Path, delimiter: str)
     path = write_file(tmp_path, "\n".join(lines).replace(",", delimiter))
     (chunk,) = read_chunks(path)
     assert chunk.frame.to_numpy().tolist() == [["1", "2", "3"], ["4", "5", " "]]
-    assert chunk.numbers.tolist() == [4, 9]
-    assert [(row.number, row.line, row.code) for row in chunk.malformed] == [(7, 7, "ragged")]
+    assert chunk.row_numbers.tolist() == [4, 9]
+    assert [(row.number, row.line, row.code) for row in chunk.malformed_rows] == [(7, 7, "ragged")]
 
 
 def test_a_delimiter_does_not_count_as_a_blank(tmp_path: Path) -> None:
     (chunk,) = read_chunks(write_file(tmp_path, "a\tb\tc\n1\t2\t3\n\t\n\t\t\n"))
-    assert chunk.numbers.tolist() == [2]
-    assert [(row.number, row.code) for row in chunk.malformed] == [(3, "ragged")]
+    assert chunk.row_numbers.tolist() == [2]
+    assert [(row.number, row.code) for row in chunk.malformed_rows] == [(3, "ragged")]
     (comma_chunk,) = read_chunks(write_file(tmp_path, "a,b\n1,2\n\t \t\n"))
-    assert comma_chunk.malformed == ()
+    assert comma_chunk.malformed_rows == ()
 
 
 def test_a_byte_that_the_named_encoding_does_not_have_rejects_its_row(tmp_path: Path) -> None:
     (chunk,) = read_chunks(write_file(tmp_path, b"a,b\n1,\x81\n2,\xe9\n"), encoding="cp1252")
     assert chunk.frame.to_numpy().tolist() == [["2", "é"]]
-    assert [(row.number, row.code, row.raw_record) for row in chunk.malformed] == [(2, "encoding", "1,\ufffd")]
-    assert "source.file.encoding in a job" in chunk.malformed[0].message
+    assert [(row.number, row.code, row.raw_record) for row in chunk.malformed_rows] == [(2, "encoding", "1,\ufffd")]
+    assert "source.file.encoding in a job" in chunk.malformed_rows[0].message
 
 
 @pytest.mark.parametrize("byte_count_before", range(3))
@@ -126,11 +126,11 @@ def test_numbers_and_lines_of_records_continue_over_chunks(tmp_path: Path) -> No
     chunks = read_chunks(write_file(tmp_path, content), chunk_bytes=500)
     assert len(chunks) > 5
     for chunk in chunks:
-        assert chunk.frame["a"].astype(int).tolist() == chunk.numbers.tolist()
-        assert all(row.raw_record == f"ragged {row.number}" for row in chunk.malformed)
+        assert chunk.frame["a"].astype(int).tolist() == chunk.row_numbers.tolist()
+        assert all(row.raw_record == f"ragged {row.number}" for row in chunk.malformed_rows)
     lines = content.split("\n")
-    assert all(lines[row.line - 1] == row.raw_record for chunk in chunks for row in chunk.malformed if row.line)
-    assert sum(len(chunk.malformed) for chunk in chunks) == 200
+    assert all(lines[row.line - 1] == row.raw_record for chunk in chunks for row in chunk.malformed_rows if row.line)
+    assert sum(len(chunk.malformed_rows) for chunk in chunks) == 200
 
 
 def test_column_names_are_trimmed_and_made_unique_and_missing_names_are_added(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def read_rows(path: Path, **options: Any) -> list[list[str]]:
 
 
 def read_malformed(path: Path, **options: Any) -> list[MalformedRow]:
-    return [row for chunk in read_chunks(path, **options) for row in chunk.malformed]
+    return [row for chunk in read_chunks(path, **options) for row in chunk.malformed_rows]
 
 
 def read_until_error(path: Path) -> tuple[list[Chunk], str]:

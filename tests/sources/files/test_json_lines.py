@@ -66,11 +66,13 @@ def test_an_object_in_a_column_of_values_rejects_its_row_if_the_column_is_used(t
     )
     with open_file(str(write_file(tmp_path, "a.jsonl", "\n".join(lines) + "\n"))) as source:
         (chunk,) = source.read_chunks(["email", "tags"])
-        assert [(row.number, "column tags holds an object" in row.message) for row in chunk.malformed] == [(2, True)]
+        assert [(row.number, "column tags holds an object" in row.message) for row in chunk.malformed_rows] == [
+            (2, True)
+        ]
         assert chunk.frame["email"].tolist() == ["a", "c"]
         for columns in (["email"], ["email", "tags", "tags.vip"]):
             (chunk,) = source.read_chunks(columns)
-            assert (chunk.malformed, len(chunk.frame)) == ((), 3)
+            assert (chunk.malformed_rows, len(chunk.frame)) == ((), 3)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +92,7 @@ def test_a_line_that_is_not_an_object_is_rejected_with_its_number(
     path = write_file(tmp_path, "a.jsonl", b'{"a": 1}\r\n\n' + line + b'\n{"a": 2}\n')
     chunks = read_chunks(path)
     assert [
-        (n, text) for chunk in chunks for n, text in zip(chunk.numbers.tolist(), chunk.frame["a"], strict=True)
+        (n, text) for chunk in chunks for n, text in zip(chunk.row_numbers.tolist(), chunk.frame["a"], strict=True)
     ] == [
         (1, "1"),
         (4, "2"),
@@ -118,7 +120,7 @@ def test_a_repeated_key_rejects_its_row_if_the_key_is_used(tmp_path: Path, line:
     complete_line = '{"email": "a", "address": {"city": "c", "zip": 1}, "tags": "t"}'
     with open_file(str(write_file(tmp_path, "a.jsonl", f"{complete_line}\n{line}\n"))) as source:
         (chunk,) = source.read_chunks(["email", "address.city", "tags"])
-        messages = [row.message.partition(":")[0] for row in chunk.malformed]
+        messages = [row.message.partition(":")[0] for row in chunk.malformed_rows]
         assert messages == ([] if key is None else [f"has the key {key} more than once"])
         assert len(chunk.frame) == (2 if key is None else 1)
 
@@ -143,7 +145,7 @@ def test_many_lines_are_read_in_chunks_with_their_numbers(tmp_path: Path) -> Non
     text = "".join(f'{{"email": "p{n}@x.org", "filler": "{"x" * 100}"}}\n' for n in range(100_000))
     chunks = read_chunks(write_file(tmp_path, "a.jsonl", text))
     assert len(chunks) > 2
-    assert [n for chunk in chunks for n in chunk.numbers.tolist()] == list(range(1, 100_001))
+    assert [n for chunk in chunks for n in chunk.row_numbers.tolist()] == list(range(1, 100_001))
     assert [email for chunk in chunks for email in chunk.frame["email"]] == [f"p{n}@x.org" for n in range(100_000)]
 
 

@@ -24,14 +24,14 @@ def test_the_files_of_a_pattern_are_read_in_the_order_of_their_names(tmp_path: P
     with open_pattern(tmp_path / "*.csv") as source:
         assert source.name == str(tmp_path / "*.csv")
         first_chunk, second_chunk = source.read_chunks()
-    assert (first_chunk.name, first_chunk.numbers.tolist(), first_chunk.frame["email"].tolist()) == (
+    assert (first_chunk.name, first_chunk.row_numbers.tolist(), first_chunk.frame["email"].tolist()) == (
         str(tmp_path / "a.csv"),
         [2],
         ["a@x.org"],
     )
-    assert (second_chunk.name, second_chunk.numbers.tolist()) == (str(tmp_path / "b.csv"), [2, 4])
+    assert (second_chunk.name, second_chunk.row_numbers.tolist()) == (str(tmp_path / "b.csv"), [2, 4])
     assert second_chunk.frame["email"].tolist() == ["b@x.org", "c@x.org"]
-    assert [row.number for row in second_chunk.malformed] == [3]
+    assert [row.number for row in second_chunk.malformed_rows] == [3]
 
 
 def test_the_columns_of_several_files_are_matched_by_name(tmp_path: Path) -> None:

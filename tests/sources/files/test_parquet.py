@@ -72,8 +72,8 @@ def test_bytes_that_are_not_utf8_reject_their_row(tmp_path: Path) -> None:
     broken_array = pa.Array.from_buffers(pa.string(), 3, [None, *pa.array([b"ok", b"M\xfc", b"x"]).buffers()[1:]])
     (chunk,) = read_chunks(write_table(tmp_path, pa.table({"email": broken_array, "n": [1, 2, 3]})))
     assert chunk.frame["email"].tolist() == ["ok", "x"]
-    assert chunk.numbers.tolist() == [1, 3]
-    (row,) = chunk.malformed
+    assert chunk.row_numbers.tolist() == [1, 3]
+    (row,) = chunk.malformed_rows
     assert (row.number, row.line, row.code) == (2, None, "encoding")
     assert row.message == "column email holds bytes that are not UTF-8 (0xFC)"
     assert row.raw_record == r'{"email":"M\\xfc","n":"2"}'
@@ -87,14 +87,14 @@ def test_bytes_that_are_not_utf8_in_lists_and_objects_reject_their_row(tmp_path:
     ):  # fmt: skip
         (chunk,) = read_chunks(write_table(tmp_path, pa.table({"email": ["a@x.org", "b@x.org"], "key": cells})))
         assert chunk.frame["email"].tolist() == ["a@x.org"]
-        assert [(row.number, row.code) for row in chunk.malformed] == [(2, "encoding")]
+        assert [(row.number, row.code) for row in chunk.malformed_rows] == [(2, "encoding")]
 
 
 def test_many_rows_are_read_in_batches_with_continuous_numbers(tmp_path: Path) -> None:
     path = write_table(tmp_path, pa.table({"n": range(50_000)}), row_group_size=15_000)
     chunks = read_chunks(path)
     assert max(len(chunk.frame) for chunk in chunks) <= 20_000
-    assert [n for chunk in chunks for n in chunk.numbers.tolist()] == list(range(1, 50_001))
+    assert [n for chunk in chunks for n in chunk.row_numbers.tolist()] == list(range(1, 50_001))
     assert [text for chunk in chunks for text in chunk.frame["n"]] == [str(n) for n in range(50_000)]
 
 

@@ -51,13 +51,13 @@ def test_a_row_with_an_error_is_rejected_with_its_number_in_the_sheet(tmp_path: 
     ]
     (chunk,) = read_chunks(write_file(tmp_path, "a.xlsx", build_xlsx(rows)))
     assert chunk.frame["email"].tolist() == ["a@x.org", "c@x.org"]
-    assert chunk.numbers.tolist() == [2, 6]
-    assert [(row.number, row.line, row.code) for row in chunk.malformed] == [
+    assert chunk.row_numbers.tolist() == [2, 6]
+    assert [(row.number, row.line, row.code) for row in chunk.malformed_rows] == [
         (4, None, "error_cell"),
         (5, None, "error_cell"),
     ]
-    assert chunk.malformed[0].message.startswith("the cell B4 holds ")
-    assert chunk.malformed[0].raw_record == '{"email":"b@x.org","name":""}'
+    assert chunk.malformed_rows[0].message.startswith("the cell B4 holds ")
+    assert chunk.malformed_rows[0].raw_record == '{"email":"b@x.org","name":""}'
 
 
 def test_an_old_workbook_is_read_with_the_same_people(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_an_old_workbook_is_read_with_the_same_people(tmp_path: Path) -> None:
     path = write_file(tmp_path, "people.xls", content[: error_offset + 10] + b"\x00\x00" + content[error_offset + 12 :])
     (chunk,) = read_chunks(path)
     assert chunk.frame.drop(columns="tags").head(3).equals(EXPECTED_FRAME)
-    assert chunk.malformed == ()
+    assert chunk.malformed_rows == ()
 
 
 @pytest.mark.parametrize("sheet", [None, "Other"])
@@ -100,7 +100,7 @@ def test_an_old_workbook_that_is_cut_off_is_refused(tmp_path: Path) -> None:
 def test_rows_have_the_numbers_that_the_sheet_shows(tmp_path: Path) -> None:
     rows = [["email", "name"], ["a@x.org", "Ann"], ["", ""], ["b@x.org", "Bob"]]
     (chunk,) = read_chunks(write_file(tmp_path, "a.xlsx", build_xlsx(rows, top_row=4, left_column=2)))
-    assert chunk.numbers.tolist() == [6, 8]
+    assert chunk.row_numbers.tolist() == [6, 8]
     assert list(chunk.frame.columns) == ["email", "name"]
 
 
@@ -170,7 +170,7 @@ def test_the_number_cells_of_a_column_are_counted(tmp_path: Path) -> None:
         ["c@x.org", 5, True],
     ]
     (chunk,) = read_chunks(write_file(tmp_path, "a.xlsx", build_xlsx(rows)))
-    assert chunk.number_cells == {"phone": 2, "id": 1}
+    assert chunk.number_cell_counts == {"phone": 2, "id": 1}
 
 
 def test_a_sheet_that_is_too_large_for_the_memory_is_refused_before_it_is_loaded(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_a_large_sheet_is_read_in_chunks(tmp_path: Path) -> None:
     rows: list[list[object]] = [["email", "n"], *([f"p{n}@x.org", n] for n in range(25_000))]
     chunks = read_chunks(write_file(tmp_path, "a.xlsx", build_xlsx(rows)))
     assert [len(chunk.frame) for chunk in chunks] == [20_000, 5_000]
-    assert [n for chunk in chunks for n in chunk.numbers.tolist()] == list(range(2, 25_002))
+    assert [n for chunk in chunks for n in chunk.row_numbers.tolist()] == list(range(2, 25_002))
     assert chunks[-1].frame["n"].tolist()[-1] == "24999"
 
 
@@ -229,7 +229,7 @@ def test_titles_above_the_header_are_left_out_and_reported(tmp_path: Path) -> No
     ]  # fmt: skip
     (chunk,) = read_chunks(write_file(tmp_path, "a", build_xlsx(rows)))
     assert chunk.frame.to_numpy().tolist() == rows[4:]
-    assert chunk.numbers.tolist() == [5, 6, 7, 8]
+    assert chunk.row_numbers.tolist() == [5, 6, 7, 8]
     assert "titles above its header were left out (rows: 2)" in chunk.messages[0]
 
 
@@ -260,11 +260,11 @@ def test_a_formula_that_was_never_computed_has_no_value(tmp_path: Path) -> None:
     path = write_formulas(tmp_path / "a.xlsx", ("=PROPER(D2)", "Ann"), ("=PROPER(D3)", 0), ("=PROPER(D4)", ""))
     (chunk,) = read_chunks(path)
     assert chunk.frame["name"].tolist() == ["Ann"]
-    messages = [row.message for row in chunk.malformed]
+    messages = [row.message for row in chunk.malformed_rows]
     assert ["the cell B3 holds a formula that was never computed" in messages[0], "B4" in messages[1]] == [True, True]
     with open_file(path) as source:
         (chunk,) = source.read_chunks(["email"])
-    assert (len(chunk.frame), chunk.malformed) == (3, ())
+    assert (len(chunk.frame), chunk.malformed_rows) == (3, ())
 
 
 def test_a_formula_without_any_value_was_never_computed(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_a_formula_without_any_value_was_never_computed(tmp_path: Path) -> None:
     path = write_formulas(tmp_path / "a.xlsx", ("=PROPER(D2)", "Ann"), ("=1+1", 2))
     edit_sheet(path, lambda xml: xml.replace("<v>2</v>", "<v/>"))
     (chunk,) = read_chunks(path)
-    assert (chunk.frame["name"].tolist(), [row.number for row in chunk.malformed]) == (["Ann"], [3])
+    assert (chunk.frame["name"].tolist(), [row.number for row in chunk.malformed_rows]) == (["Ann"], [3])
 
 
 def test_a_computed_zero_and_a_computed_empty_text_are_values(tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ def test_a_computed_zero_and_a_computed_empty_text_are_values(tmp_path: Path) ->
     path = write_formulas(tmp_path / "a.xlsx", ("=1-1", 0), ('=""', ""), ("=D2", "x"))
     edit_sheet(path, lambda xml: xml.replace(' fullCalcOnLoad="1"', ""), "xl/workbook.xml")
     (chunk,) = read_chunks(path)
-    assert (chunk.frame["name"].tolist(), chunk.malformed) == (["0", "", "x"], ())
+    assert (chunk.frame["name"].tolist(), chunk.malformed_rows) == (["0", "", "x"], ())
 
 
 def edit_sheet(path: Path, edit_xml: Callable[[str], str], part_path: str = "xl/worksheets/sheet1.xml") -> None:

@@ -40,8 +40,8 @@ def test_bytes_that_are_not_utf8_reject_their_row(crm_url: str) -> None:
     with open_sql(crm_url, query="select * from people where id > 2") as source:
         (chunk,) = source.read_chunks()
     assert chunk.frame["id"].tolist() == ["3", "5"]
-    assert chunk.numbers.tolist() == [1, 3]
-    (row,) = chunk.malformed
+    assert chunk.row_numbers.tolist() == [1, 3]
+    (row,) = chunk.malformed_rows
     assert (row.number, row.line, row.code) == (2, None, "encoding")
     assert row.raw_record == r'{"id":"4","email":"M\\xfc","note":"\\xff\u0000","Group":"y"}'
     assert "column email" in row.message

@@ -63,6 +63,6 @@ def test_a_value_that_cannot_be_read_rejects_its_row_only_if_its_column_is_used(
     for value in UNREADABLE_VALUES[database.kind]:
         with open_sql(database.url, query=f"select 'a@x.org' as email, {value} as v") as source:
             (chunk,) = source.read_chunks(["v"])
-            assert [row.message.split(" holds")[0] for row in chunk.malformed] == ["column v"], value
+            assert [row.message.split(" holds")[0] for row in chunk.malformed_rows] == ["column v"], value
             (chunk,) = source.read_chunks(["email"])
             assert chunk.frame["email"].tolist() == ["a@x.org"]
