@@ -8,6 +8,8 @@ import pytest
 from sqlalchemy import NullPool, create_engine, make_url
 
 SCHEMA_NUMBERS = count()
+ON_SQLITE = pytest.mark.parametrize("ledger_url", ["sqlite"], indirect=True)
+"""Run a test with the fixture `ledger_url` or `ledger` only on SQLite."""
 
 
 def add_schema(server_url: str) -> str:

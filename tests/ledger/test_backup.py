@@ -158,15 +158,6 @@ def test_an_entry_that_is_being_sent_is_unknown_in_the_backup(ledger_path: Path,
             finish_run(connection, RUN_KEY, "ok", 1.0)
 
 
-def test_a_backup_is_one_file_that_only_its_owner_may_read(ledger_path: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "backups"
-    folder.mkdir()
-    back_up_ledger(build_file_url(ledger_path), folder / "backup.db")
-    assert [file.name for file in folder.iterdir()] == ["backup.db"]
-    assert (folder / "backup.db").stat().st_mode & 0o777 == 0o600
-    assert (folder / "backup.db").read_bytes()[18:20] == b"\1\1"  # the file header says that no WAL is needed
-
-
 def test_a_target_that_cannot_be_a_backup_is_refused(ledger_path: Path, tmp_path: Path) -> None:
     (tmp_path / "link.db").symlink_to(ledger_path)
     (tmp_path / "first.db-wal").write_text("of another database")
@@ -213,23 +204,3 @@ def test_the_copy_of_a_damaged_ledger_is_removed(ledger_path: Path, tmp_path: Pa
     with pytest.raises(LedgerError, match=r"damaged|malformed"):
         back_up_ledger(build_file_url(ledger_path), folder / "backup.db")
     assert list(folder.iterdir()) == []
-
-
-def test_a_full_disk_leaves_nothing_at_the_target(ledger_path: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "backups"
-    folder.mkdir()
-    script = (
-        "import resource, sys\nfrom pathlib import Path\nfrom connector.errors import LedgerError\n"
-        "from connector.ledger.copies import Backup, back_up_ledger\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (40000, 40000))\n"  # the index of the journal (32 kB) still fits
-        "try:\n    back_up_ledger(sys.argv[1], Path(sys.argv[2]))\n"
-        "except LedgerError as error:\n    print(error)"
-    )
-    with open_ledger(build_file_url(ledger_path)) as ledger, ledger.transaction():
-        people = [(index.to_bytes(16, "big"), index) for index in range(5000)]
-        ledger.record_listed_subscribers(find_or_add_base(ledger.connection, "account", 8, None), "email", people)
-    arguments = [sys.executable, "-c", script, build_file_url(ledger_path), str(folder / "backup.db")]
-    result = subprocess.run(arguments, capture_output=True, text=True, check=True)
-    assert "cannot be copied" in result.stdout
-    assert list(folder.iterdir()) == []
-    assert len(read_subscriber_ids(ledger_path)) == 5001

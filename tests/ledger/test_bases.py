@@ -78,8 +78,8 @@ def test_a_base_with_an_id_counts_the_unsettled_entries_of_a_record_with_only_a_
         assert count_unsettled_elsewhere(connection, merged_base) == 0
 
 
-@pytest.mark.parametrize("name", ["a\0b", "half \ud83d of a pair"])
-def test_a_base_whose_name_is_stored_escaped_is_found(ledger: Ledger, name: str) -> None:
+def test_a_base_whose_name_is_stored_escaped_is_found(ledger: Ledger) -> None:
+    name = "a\0b and half \ud83d of a pair"
     base = add_base(ledger, None, name)
     assert add_base(ledger, None, name) == base
     with ledger.transaction() as connection:

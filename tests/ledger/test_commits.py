@@ -10,13 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
-from sqlalchemy import PoolProxiedConnection, text
+from sqlalchemy import text
 
 from connector.errors import LedgerError
 from connector.ledger.commits import LedgerQueue, open_ledger_queue
 from connector.ledger.entries import Ledger
 from connector.ledger.store import Base, StaleTransitionError
 from connector.states import State
+from tests.ledger.places import ON_SQLITE
 from tests.ledger.transitions import IDENTITY, INTENT, RUN_KEY, add_base, read_entry_state
 
 TIMEOUT_S = 30.0
@@ -57,22 +58,6 @@ def fail_at_commit(ledger: Ledger) -> None:
 
 def run_main(main: Awaitable[None]) -> None:
     asyncio.run(asyncio.wait_for(main, TIMEOUT_S))
-
-
-def test_steps_run_in_the_order_of_their_requests(ledger: Ledger) -> None:
-    base = add_base(ledger)
-
-    async def request_steps_together() -> None:
-        with open_ledger_queue(ledger) as ledger_queue:
-            await asyncio.gather(
-                *(
-                    ledger_queue.execute(step(base))
-                    for step in (build_intent_step, build_drop_step, build_intent_step, build_answer_step)
-                )
-            )
-
-    run_main(request_steps_together())
-    assert read_entry_state(ledger, base) is State.CONFIRMED
 
 
 def test_a_step_is_not_finished_before_its_commit(ledger: Ledger) -> None:
@@ -119,7 +104,7 @@ def test_a_step_that_fails_changes_nothing_and_the_other_steps_succeed(ledger: L
     assert read_entry_state(ledger, base) is State.SENDING
 
 
-@pytest.mark.parametrize("ledger_url", ["sqlite"], indirect=True)  # PostgreSQL checks foreign keys at once
+@ON_SQLITE  # PostgreSQL checks foreign keys at once
 def test_the_steps_after_a_failed_commit_succeed(ledger: Ledger) -> None:
     base = add_base(ledger)
 
@@ -134,6 +119,7 @@ def test_the_steps_after_a_failed_commit_succeed(ledger: Ledger) -> None:
     assert read_entry_state(ledger, base) is State.SENDING
 
 
+@ON_SQLITE
 @pytest.mark.parametrize("index", [0, 1], ids=["begun", "waiting"])
 def test_a_cancelled_task_waits_for_its_step(ledger: Ledger, index: int) -> None:
     base = add_base(ledger)
@@ -159,7 +145,7 @@ def test_a_cancelled_task_waits_for_its_step(ledger: Ledger, index: int) -> None
     assert read_entry_state(ledger, base) is State.CONFIRMED
 
 
-@pytest.mark.parametrize("ledger_url", ["sqlite"], indirect=True)
+@ON_SQLITE
 def test_a_cancelled_task_raises_the_error_of_its_commit(ledger: Ledger) -> None:
     follow_up_calls: list[None] = []
 
@@ -176,6 +162,7 @@ def test_a_cancelled_task_raises_the_error_of_its_commit(ledger: Ledger) -> None
     assert follow_up_calls == []
 
 
+@ON_SQLITE
 def test_the_follow_up_of_a_step_runs_before_the_next_step(ledger: Ledger) -> None:
     calls: list[str] = []
 
@@ -190,31 +177,7 @@ def test_the_follow_up_of_a_step_runs_before_the_next_step(ledger: Ledger) -> No
     assert calls == ["first", "follow-up of first", "second"]
 
 
-def test_commits_run_in_their_own_thread(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    dialect, commit_threads, step_threads = ledger.connection.engine.dialect, [], []
-    original_commit = dialect.do_commit
-
-    def record_and_commit(connection: PoolProxiedConnection) -> None:
-        commit_threads.append(threading.current_thread())
-        original_commit(connection)
-
-    monkeypatch.setattr(dialect, "do_commit", record_and_commit)
-
-    async def request_steps() -> None:
-        with open_ledger_queue(ledger) as ledger_queue:
-            await ledger_queue.execute(lambda _: step_threads.append(threading.current_thread()))
-
-    run_main(request_steps())
-    main_thread = threading.main_thread()
-    assert (
-        [thread is main_thread for thread in step_threads],
-        [thread is main_thread for thread in commit_threads],
-    ) == (
-        [ledger.is_file],
-        [False],
-    )
-
-
+@ON_SQLITE
 def test_a_step_that_was_requested_before_the_commits_are_closed_is_executed(ledger: Ledger) -> None:
     base = add_base(ledger)
 
@@ -244,6 +207,7 @@ def stop_garbage_collector() -> Iterator[None]:
     gc.enable()
 
 
+@ON_SQLITE
 @pytest.mark.usefixtures("stop_garbage_collector")
 def test_a_finished_step_frees_its_memory(ledger: Ledger) -> None:
     async def request_steps() -> "weakref.ref[Digests]":

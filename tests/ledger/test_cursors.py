@@ -1,7 +1,5 @@
 """Cursors of incremental sources in the ledger, on SQLite and on PostgreSQL."""
 
-import pytest
-
 from connector.ledger.entries import Ledger
 from connector.ledger.records import StoredCursor, move_cursor, read_cursor, start_run
 from tests.ledger.transitions import RUN_KEY
@@ -17,10 +15,6 @@ def read_job_cursor(ledger: Ledger, job: str = "crm", source: bytes = SOURCE) ->
 def move_job_cursor(ledger: Ledger, value: str, job: str = "crm", source: bytes = SOURCE, run: int = RUN_KEY) -> None:
     with ledger.transaction() as connection:
         move_cursor(connection, job, source, value, run)
-
-
-def test_a_cursor_that_was_never_moved_is_none(ledger: Ledger) -> None:
-    assert read_job_cursor(ledger) is None
 
 
 def test_each_job_has_its_own_cursor_for_each_source(ledger: Ledger) -> None:
@@ -39,9 +33,3 @@ def test_a_cursor_records_the_run_that_moved_it_and_can_be_moved_back(ledger: Le
         second_run_key = start_run(connection, "run-2", "crm", "sync", 1.0)
     move_job_cursor(ledger, "2026-11-20", run=second_run_key)
     assert read_job_cursor(ledger) == StoredCursor("2026-11-20", "run-2")
-
-
-@pytest.mark.parametrize("job", ["a\0b", "\ud800", "Ünïcode 😀"])
-def test_any_name_of_a_job_can_be_stored(ledger: Ledger, job: str) -> None:
-    move_job_cursor(ledger, "1", job=job)
-    assert read_job_cursor(ledger, job=job) == StoredCursor("1", "run-1")

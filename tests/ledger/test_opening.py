@@ -7,16 +7,12 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
-from sqlalchemy import create_engine
 
 from connector.errors import ConfigurationError, LedgerError, LockedError
-from connector.ledger.entries import Intent
-from connector.ledger.opening import open_ledger, wrap_connection
+from connector.ledger.opening import open_ledger
 from connector.ledger.records import find_or_add_base
-from connector.ledger.store import StaleTransitionError
-from connector.states import State
 from tests.ledger.places import check_refused
-from tests.ledger.transitions import IDENTITY, INTENT, RUN_KEY, add_base, begin_run, bring_to_state, read_entry_state
+from tests.ledger.transitions import begin_run
 
 
 def test_the_error_of_a_second_run_shows_the_process_of_the_first_run(ledger_url: str) -> None:
@@ -86,30 +82,6 @@ def test_the_lock_of_a_killed_process_is_free(ledger_url: str) -> None:
         pass
 
 
-def test_an_exception_of_the_caller_is_raised_unchanged(ledger_url: str) -> None:
-    with pytest.raises(FileNotFoundError), open_ledger(ledger_url):
-        raise FileNotFoundError
-    with open_ledger(ledger_url) as ledger, pytest.raises(FileNotFoundError), ledger.transaction():
-        raise FileNotFoundError
-
-
-def test_a_ledger_works_on_a_connection_of_the_caller() -> None:
-    engine = create_engine("sqlite://")
-    with engine.connect() as connection:
-        first_ledger = wrap_connection(connection, "memory")
-        begin_run(first_ledger)
-        base = add_base(first_ledger)
-        bring_to_state(first_ledger, base, State.SENDING)
-        with pytest.raises(StaleTransitionError), first_ledger.transaction():
-            first_ledger.mark_intended(base, RUN_KEY, [Intent(b"j" * 16, b"f" * 8, b"{}"), INTENT])
-        second_ledger = wrap_connection(connection, "memory")  # the next process does the same
-        assert read_entry_state(second_ledger, base, b"j" * 16) is State.NONE
-        with second_ledger.transaction():
-            assert second_ledger.mark_died() == 1
-        assert read_entry_state(second_ledger, base, IDENTITY) is State.UNKNOWN
-    engine.dispose()
-
-
 def test_a_base_id_beyond_64_bits_is_refused(ledger_url: str) -> None:
     with (
         open_ledger(ledger_url) as ledger,
@@ -117,13 +89,3 @@ def test_a_base_id_beyond_64_bits_is_refused(ledger_url: str) -> None:
         pytest.raises(ConfigurationError, match="beyond 64 bits"),
     ):
         find_or_add_base(connection, "account", 2**63, None)
-
-
-def test_a_subscriber_id_beyond_64_bits_is_an_error_and_changes_nothing(ledger_url: str) -> None:
-    with open_ledger(ledger_url) as ledger:
-        begin_run(ledger)
-        base = add_base(ledger)
-        bring_to_state(ledger, base, State.SENDING)
-        with pytest.raises(LedgerError), ledger.transaction():
-            ledger.mark_answered(base, [(IDENTITY, 2**63)])
-        assert read_entry_state(ledger, base) is State.SENDING

@@ -1,14 +1,11 @@
 """The ledger of a plan: it reads the real ledger and never changes it."""
 
-import multiprocessing
-import os
 from math import inf
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 
-from connector.errors import LedgerError
 from connector.ledger.entries import Intent, Ledger
 from connector.ledger.opening import open_ledger, read_ledger
 from connector.ledger.planned import open_planned_ledger
@@ -22,7 +19,7 @@ from connector.ledger.records import (
     record_lag,
 )
 from connector.states import State
-from tests.ledger.places import build_file_url, check_refused, run_sql
+from tests.ledger.places import ON_SQLITE, build_file_url, run_sql
 from tests.ledger.transitions import RUN_KEY, begin_run
 
 ACCOUNT = "account"
@@ -103,6 +100,7 @@ def test_the_records_of_a_plan_are_visible_only_in_the_plan(ledger_url: str) -> 
         assert cursor.value == "7"
 
 
+@ON_SQLITE
 def test_a_base_that_a_plan_adds_has_no_entries_of_a_base_that_a_load_adds(ledger_url: str) -> None:
     fill_ledger(ledger_url)
     with (
@@ -137,6 +135,7 @@ def test_a_plan_sees_the_commits_of_a_running_load(ledger_url: str) -> None:
             assert [entry.identity for entry in planned_ledger.find_confirmed_entries(news_base, b"", 9)] == [ANN, EVE]
 
 
+@ON_SQLITE
 def test_a_list_may_lack_entries_of_an_unfinished_run(ledger_url: str) -> None:
     fill_ledger(ledger_url)
     with open_ledger(ledger_url) as ledger, ledger.transaction() as connection:
@@ -146,6 +145,7 @@ def test_a_list_may_lack_entries_of_an_unfinished_run(ledger_url: str) -> None:
         assert {entry.identity: entry.known_since for entry in confirmed_entries} == {ANN: None, BOB: inf}
 
 
+@ON_SQLITE
 @pytest.mark.parametrize("service_id", [None, 7])
 def test_entries_of_a_base_name_are_found_after_the_plan_gets_the_id_of_the_base(
     ledger_url: str, service_id: int | None
@@ -168,25 +168,6 @@ def list_files(folder: Path) -> dict[str, tuple[bytes, int]]:
     return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in sorted(folder.iterdir())}
 
 
-@pytest.fixture
-def ledger_of_killed_writer(tmp_path: Path) -> str:
-    """The URL of a ledger whose writer was killed. Its last commit is only in the WAL."""
-    url = build_file_url(tmp_path / "ledger.db")
-    writer = multiprocessing.get_context("spawn").Process(target=write_and_exit, args=(url,))
-    writer.start()
-    writer.join()
-    assert (tmp_path / "ledger.db-wal").stat().st_size > 0
-    return url
-
-
-def write_and_exit(url: str) -> None:
-    fill_ledger(url)
-    with open_ledger(url) as ledger:
-        with ledger.transaction() as connection:
-            ledger.mark_lost(list_bases(connection, ACCOUNT)[0], [BOB])
-        os._exit(0)
-
-
 def test_a_plan_does_not_change_the_file_and_its_folder(tmp_path: Path) -> None:
     url = build_file_url(tmp_path / "ledger.db")
     fill_ledger(url)
@@ -195,31 +176,6 @@ def test_a_plan_does_not_change_the_file_and_its_folder(tmp_path: Path) -> None:
     assert list(files_before) == ["ledger.db"]
     read_states(url)
     assert list_files(tmp_path) == files_before
-
-
-def test_a_plan_reads_the_wal_of_a_killed_writer_without_changing_it(
-    tmp_path: Path, ledger_of_killed_writer: str
-) -> None:
-    files_before = {
-        name: content for name, content in list_files(tmp_path).items() if not name.endswith("-shm")
-    }  # SQLite changes the index of the WAL
-    assert read_states(ledger_of_killed_writer)[BOB] is State.UNKNOWN
-    files_after = {name: content for name, content in list_files(tmp_path).items() if not name.endswith("-shm")}
-    assert files_after == files_before
-
-
-def test_a_plan_that_exceeds_its_memory_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SQLITE_TMPDIR", str(tmp_path))
-    url = build_file_url(tmp_path / "ledger.db")
-    fill_ledger(url)
-    with open_planned_ledger(url, ACCOUNT) as planned_ledger, planned_ledger.transaction() as connection:
-        connection.exec_driver_sql("PRAGMA cache_size = 10")
-        news_base = list_bases(connection, ACCOUNT)[0]
-        identities_and_ids = [
-            (index.to_bytes(16, "big"), index) for index in range(1, 5_000)
-        ]  # more entries than fit into the cache
-        planned_ledger.record_listed_subscribers(news_base, "email", identities_and_ids)
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["ledger.db", "ledger.db.lock"]
 
 
 def test_a_ledger_that_changes_while_it_is_read_is_read_again(tmp_path: Path) -> None:
@@ -236,8 +192,3 @@ def test_a_ledger_that_changes_while_it_is_read_is_read_again(tmp_path: Path) ->
 
     assert read_ledger(url, count_and_add_base) == 3
     assert base_counts == [2, 3]
-
-
-def test_a_file_that_is_not_a_ledger_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "ledger.db").write_text("no database")
-    check_refused(open_planned_ledger(build_file_url(tmp_path / "ledger.db"), ACCOUNT), LedgerError, r"ledger\.db")

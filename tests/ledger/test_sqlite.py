@@ -1,4 +1,4 @@
-"""A ledger in a SQLite file: its settings, its size, its permissions, and the erasure of personal data."""
+"""A ledger in a SQLite file: its settings, its permissions, and the erasure of personal data."""
 
 import sqlite3
 from pathlib import Path
@@ -6,14 +6,13 @@ from pathlib import Path
 import pytest
 
 from connector.errors import LedgerError, LockedError
-from connector.ledger.entries import Intent, Ledger
+from connector.ledger.entries import Intent
 from connector.ledger.opening import open_ledger
 from connector.states import State
 from tests.ledger.places import build_file_url, check_refused
 from tests.ledger.transitions import IDENTITY, RUN_KEY, add_base, begin_run
 
 INTENT_WITH_EMAIL = Intent(IDENTITY, b"f" * 8, b"somebody@example.com" * 20)
-ENTRY_COUNT = 10_000
 
 
 def read_ledger_files(folder: Path) -> bytes:
@@ -29,14 +28,8 @@ def test_only_the_owner_may_read_a_new_ledger(tmp_path: Path) -> None:
         "ledger.db.lock": "0o600",
     }
     assert path.parent.stat().st_mode & 0o077 == 0
-
-
-def test_opening_a_ledger_removes_the_rights_of_other_users(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.db"
-    with open_ledger(f"sqlite:///{path}"):
-        pass
     path.chmod(0o644)
-    with open_ledger(f"sqlite:///{path}"):
+    with open_ledger(build_file_url(path)):
         assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -66,33 +59,6 @@ def test_the_body_of_an_entry_is_erased_after_the_last_state_that_needs_the_body
         else:
             ledger.mark_answered(base, [(IDENTITY, 7)])
     assert b"somebody" not in read_ledger_files(tmp_path)
-
-
-def create_and_confirm(ledger: Ledger, create_count: int) -> None:
-    """Record `create_count` creates like a run: each commit has 64 intents, and the answers to the previous intents."""
-    base = add_base(ledger)
-    identities = [
-        (index * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128).to_bytes(16, "big") for index in range(create_count)
-    ]
-    answered_entries: list[tuple[bytes, int]] = []
-    for start in range(0, create_count + 64, 64):
-        batch = identities[start : start + 64]
-        with ledger.transaction():
-            ledger.mark_answered(base, answered_entries)
-            ledger.mark_intended(base, RUN_KEY, [Intent(identity, b"f" * 8, b"{}" * 200) for identity in batch])
-        answered_entries = [(identity, 10**9 + start) for identity in batch]
-
-
-def test_a_confirmed_entry_takes_at_most_a_hundred_bytes(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.db"
-    with open_ledger(build_file_url(path)) as ledger:
-        begin_run(ledger)
-    empty_size = path.stat().st_size
-    with open_ledger(build_file_url(path)) as ledger:
-        create_and_confirm(ledger, ENTRY_COUNT)
-        with ledger.transaction() as connection:
-            assert connection.exec_driver_sql("SELECT count(*) FROM entry WHERE state = 4").scalar_one() == ENTRY_COUNT
-    assert sum(file.stat().st_size for file in tmp_path.iterdir()) - empty_size < 100 * ENTRY_COUNT
 
 
 def test_a_ledger_and_a_link_to_it_have_the_same_lock(tmp_path: Path) -> None:

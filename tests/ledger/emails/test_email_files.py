@@ -118,21 +118,6 @@ def test_a_file_with_a_second_name_is_refused(path: Path) -> None:
     check_refused(open_emails(build_file_url(path)), LedgerError, "hard link")
 
 
-def test_an_emails_database_of_another_program_is_refused(path: Path) -> None:
-    path.parent.mkdir()
-    with closing(sqlite3.connect(find_emails(path))) as connection:
-        connection.execute("CREATE TABLE invoice (note TEXT)")
-    check_refused(open_emails(build_file_url(path)), LedgerError, r"tables of another program \(invoice\)")
-
-
-def test_an_emails_file_that_is_not_a_database_is_refused_and_stays_unchanged(path: Path) -> None:
-    path.parent.mkdir()
-    find_emails(path).write_bytes(b"email,first_name\n" * 1000)
-    for open_email_log in (open_emails, open_existing_emails):
-        check_refused(open_email_log(build_file_url(path)), LedgerError, r"ledger-emails\.db .*not a database")
-    assert find_emails(path).read_bytes() == b"email,first_name\n" * 1000
-
-
 def test_a_campaign_in_a_damaged_file_is_refused(path: Path) -> None:
     """A damaged file may lack emails that were sent, so the ledger cannot prove that an email was not sent."""
     people = fill_emails(path)

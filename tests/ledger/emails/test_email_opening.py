@@ -13,7 +13,6 @@ from sqlalchemy import text
 from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.ledger.emails import EmailLog
 from connector.ledger.opening import open_emails, open_existing_emails, open_ledger
-from connector.ledger.planned import open_planned_ledger
 from connector.states import EmailState
 from tests.ledger.emails.transitions import add_campaign, bring_to_state, find_file, read_email_state
 from tests.ledger.places import check_refused
@@ -24,23 +23,6 @@ def test_an_email_is_stored_while_a_load_holds_the_ledger(ledger_url: str) -> No
     with open_ledger(ledger_url) as ledger, open_emails(ledger_url) as email_log:
         begin_run(ledger)
         bring_to_state(email_log, add_campaign(email_log), EmailState.SENT)
-
-
-@pytest.mark.parametrize("is_email_log_first", [True, False], ids=["emails first", "ledger first"])
-def test_the_ledger_and_the_emails_can_be_created_in_either_order(ledger_url: str, is_email_log_first: bool) -> None:
-    if is_email_log_first:
-        with open_emails(ledger_url) as email_log:
-            bring_to_state(email_log, add_campaign(email_log), EmailState.SENT)
-    with open_ledger(ledger_url) as ledger:
-        begin_run(ledger)
-    with open_emails(ledger_url) as email_log:
-        assert read_email_state(email_log, add_campaign(email_log)) is (
-            EmailState.SENT if is_email_log_first else EmailState.NONE
-        )
-    with open_ledger(ledger_url) as ledger, ledger.transaction() as connection:
-        assert connection.exec_driver_sql("SELECT count(*) FROM run").scalar_one() == 1
-    with open_planned_ledger(ledger_url, "account") as planned_ledger, planned_ledger.transaction() as connection:
-        assert connection.exec_driver_sql("SELECT count(*) FROM run").scalar_one() == 1
 
 
 def test_threads_that_create_the_ledger_of_emails_together_use_the_same_ledger(ledger_url: str) -> None:
@@ -183,49 +165,3 @@ def test_emails_of_a_run_that_was_killed_in_a_commit_are_unknown_and_are_not_sen
         for person in (people[0], people[1]):
             with pytest.raises(LedgerError, match="1 of 1 entries"), email_log.transaction():
                 email_log.mark_intended(campaign, "run-2", [(person, "p@example.com")], intended_at=3.0)
-
-
-WRITER_SCRIPT = """
-import sys
-from connector.ledger.opening import open_emails
-
-url, name, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
-with open_emails(url) as email_log:
-    print("open", flush=True)
-    sys.stdin.readline()
-    with email_log.hold_campaign("account", name) as campaign:
-        for start in range(number):
-            people = [(who.to_bytes(16, "big"), "p@example.com") for who in range(start * 8, start * 8 + 8)]
-            with email_log.transaction():
-                email_log.mark_intended(campaign, "run-1", people, intended_at=1.0)
-            with email_log.transaction():
-                email_log.mark_accepted(campaign, [(who, 7, "<7@shop>", 2.0) for who, _ in people])
-"""
-
-
-def test_two_processes_can_write_two_campaigns_at_the_same_time(ledger_url: str) -> None:
-    batch_count = 10
-    writers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WRITER_SCRIPT, ledger_url, name, str(batch_count)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for name in ("welcome", "farewell")
-    ]
-    for writer in writers:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "open\n"
-    for writer in writers:
-        assert writer.stdin is not None
-        writer.stdin.write("go\n")
-        writer.stdin.flush()
-    for writer in writers:
-        writer.communicate(timeout=120)
-    assert [writer.returncode for writer in writers] == [0, 0]
-    with open_emails(ledger_url) as email_log, email_log.transaction() as connection:
-        sent_count_sql = "SELECT count(*) FROM email WHERE state = 2"
-        assert connection.exec_driver_sql(sent_count_sql).scalar_one() == 2 * batch_count * 8
-        if connection.dialect.name == "sqlite":
-            assert connection.exec_driver_sql("PRAGMA integrity_check").scalars().all() == ["ok"]

@@ -4,11 +4,10 @@ import pytest
 from sqlalchemy import make_url
 
 from connector.errors import LedgerError, LockedError
-from connector.ledger.emails import EmailLog
 from connector.ledger.opening import open_emails, open_ledger
 from connector.states import EmailState
 from tests.ledger.emails.transitions import add_campaign, bring_to_state, read_email_state
-from tests.ledger.places import add_schema, check_refused, run_sql
+from tests.ledger.places import add_schema, run_sql
 from tests.pipelines.conftest import wait_for
 
 TABLES_SQL = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema() ORDER BY tablename"
@@ -51,22 +50,6 @@ def test_a_campaign_is_held_for_every_search_path_that_finds_its_emails(postgres
         pass
 
 
-def test_campaigns_of_two_schemas_do_not_block_each_other(server_url: str) -> None:
-    with (
-        open_emails(add_schema(server_url)) as email_log,
-        open_emails(add_schema(server_url)) as other_email_log,
-        email_log.hold_campaign("account", "welcome"),
-        other_email_log.hold_campaign("account", "welcome"),
-    ):
-        pass
-
-
-def test_a_table_of_another_program_is_refused_and_stays_unchanged(postgres_url: str) -> None:
-    run_sql(postgres_url, "CREATE TABLE email (note text)")
-    check_refused(open_emails(postgres_url), LedgerError, r"tables of another program \(email\)")
-    assert run_sql(postgres_url, TABLES_SQL) == [("email",)]
-
-
 def test_a_run_whose_session_ended_writes_nothing_more(postgres_url: str) -> None:
     with open_emails(postgres_url) as email_log:
         with email_log.hold_campaign("account", "welcome") as campaign:
@@ -86,14 +69,3 @@ def test_a_run_whose_session_ended_writes_nothing_more(postgres_url: str) -> Non
         with pytest.raises(LedgerError, match="the connection to the ledger was lost"):
             read_email_state(email_log, campaign)
     wait_for(lambda: run_sql(postgres_url, f"SELECT pid {SESSIONS_SQL}") == [])
-
-
-def test_a_released_campaign_is_free_for_other_sessions(postgres_url: str) -> None:
-    with open_emails(postgres_url) as email_log, open_emails(postgres_url) as other_email_log:
-        hold_and_release(email_log)
-        hold_and_release(other_email_log)
-
-
-def hold_and_release(email_log: EmailLog) -> None:
-    with email_log.hold_campaign("account", "welcome"):
-        pass
