@@ -13,7 +13,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import cast
@@ -38,7 +38,6 @@ settings.load_profile("shared machine")
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop] | None
 
-_TESTS_FOLDER = Path(__file__).parent
 _MEMORY_FOLDER = Path("/dev/shm")
 _SESSION_FOLDER: Path | None = None  # all temporary files of the session; the first process makes the folder
 if "TMPDIR" not in os.environ and _MEMORY_FOLDER.is_dir() and shutil.disk_usage(_MEMORY_FOLDER).free > 4 << 30:
@@ -59,23 +58,6 @@ gc.disable()  # until pytest has collected all tests: the garbage collector took
 _EXIT_STATUS = pytest.StashKey[int]()
 
 _SLOW_FOLDERS = ("simulation", "docs", "pipelines", "export", "sources")
-
-
-class _RotatedPackage(pytest.Package):
-    """The folder of all tests. Each process begins to collect at another file or folder. Otherwise, in a new checkout,
-    all processes would compile the same file at the same moment."""
-
-    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
-        """Return the files and folders of the tests. The number of the process decides which comes first."""
-        process_number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-        children = list(super().collect())
-        first_index = len(children) * process_number // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-        return children[first_index:] + children[:first_index]
-
-
-def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Collect the folder of all tests in rotated order, and other folders as usual."""
-    return _RotatedPackage.from_parent(parent, path=path) if path == _TESTS_FOLDER else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

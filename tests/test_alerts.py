@@ -104,11 +104,6 @@ def test_an_incomplete_list_for_another_reason_is_another_cause() -> None:
     assert decide_all(reports, HOUR_S) == ["failure", None, "another_cause"]
 
 
-def test_a_recovery_causes_one_alert_and_a_run_with_status_ok_causes_no_alert() -> None:
-    reports = [build_report(), build_report("stopped"), build_report(), build_report()]
-    assert decide_all(reports, HOUR_S) == [None, "failure", "recovery", None]
-
-
 def test_a_clock_that_is_set_back_does_not_stop_reminders() -> None:
     _, last_run = decide_alert("change", None, build_report("aborted", "x"), 1e9)
     assert decide_alert("change", last_run, build_report("aborted", "x"), 1e9 - 2 * DAY_S)[0] == "reminder"

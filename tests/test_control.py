@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import pytest
 
+from connector import control
 from connector.control import Stop, run_in_background
 from connector.errors import LedgerError, RunAborted
 
@@ -46,13 +47,6 @@ async def test_an_error_of_the_work_is_raised_after_the_end_of_the_block() -> No
     assert has_block_ended
 
 
-async def test_work_that_ends_before_a_stop_gives_its_result() -> None:
-    async def do_work() -> int:
-        return 7
-
-    assert await Stop().wait_until_stopped(do_work()) == 7
-
-
 async def test_work_is_cancelled_by_a_stop_and_the_first_reason_is_raised() -> None:
     stop = Stop()
     asyncio.get_running_loop().call_soon(stop.request_stop, "the guard tripped")
@@ -77,7 +71,11 @@ async def test_the_result_of_work_that_completes_after_its_cancellation_is_retur
     assert await stop.wait_until_stopped(publish(), is_cancelled_once=True) == "published"
 
 
-async def test_work_that_cleans_up_is_cancelled_once_and_other_work_is_cancelled_repeatedly() -> None:
+async def test_work_that_cleans_up_is_cancelled_once_and_other_work_is_cancelled_repeatedly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(control, "_CANCEL_INTERVAL_S", 0.05)
+
     async def clean_up() -> int:
         cancellation_count = 0
         try:
@@ -85,7 +83,7 @@ async def test_work_that_cleans_up_is_cancelled_once_and_other_work_is_cancelled
         except asyncio.CancelledError:
             cancellation_count += 1
         try:
-            await asyncio.sleep(1.5)  # longer than the time after which other work is cancelled again
+            await asyncio.sleep(0.2)  # longer than the time after which other work is cancelled again
         except asyncio.CancelledError:
             cancellation_count += 1
         return cancellation_count

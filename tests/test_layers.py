@@ -186,12 +186,7 @@ def test_the_modules_of_a_package_have_few_layers_and_no_import_cycle(package: s
     ("importer", "imported_name"),
     [
         ("connector.subscribers.identity", "connector.ledger.store"),
-        ("connector.subscribers.rules", "connector.service.wire"),
-        ("connector.load.base_load", "connector.runs.frame"),
-        ("connector.load.base_load", "connector.export"),
-        ("connector.sandbox.store", "connector.fields"),
         ("connector.service.client", "connector.sandbox"),
-        ("connector.warehouse.files", "connector.listing.columns"),
     ],
 )
 def test_the_check_finds_an_import_from_a_higher_layer(importer: str, imported_name: str) -> None:

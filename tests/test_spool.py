@@ -40,9 +40,3 @@ def test_each_json_value_is_read_by_its_index() -> None:
 def test_a_full_disk_ends_a_run_that_spools_the_rows_of_its_source() -> None:
     with Spool() as spool, pytest.raises(RunAborted, match=r"the rows of the source cannot be kept in .* TMPDIR"):
         spool.append(bytes(range(256)) * 10)
-
-
-@pytest.mark.usefixtures("small_files")
-def test_a_full_disk_ends_a_run_that_spools_json_values() -> None:
-    with SpooledValues() as spooled_values, pytest.raises(RunAborted, match="TMPDIR"):
-        spooled_values.add([["x" * 100_000]])

@@ -50,24 +50,6 @@ def test_every_transition_of_an_entry_is_in_the_table_or_raises() -> None:
                 ENTRY_STATE_MACHINE.decide(state, event)
 
 
-def test_only_an_answer_the_list_or_a_person_confirms_an_entry() -> None:
-    assert {
-        event for (_, event), next_state in ENTRY_STATE_MACHINE.transitions.items() if next_state is State.CONFIRMED
-    } == {
-        Event.ANSWERED,
-        Event.FOUND,
-        Event.ACCEPTED,
-    }
-
-
-def test_an_unknown_create_is_sent_again_only_after_a_proof_of_absence() -> None:
-    assert [
-        event
-        for (state, event), next_state in ENTRY_STATE_MACHINE.transitions.items()
-        if state is State.UNKNOWN and next_state is State.SENDING
-    ] == [Event.ABSENT]
-
-
 EMAIL_TRANSITIONS = {
     (EmailState.NONE, EmailEvent.INTENDED): EmailState.SENDING,
     (EmailState.SENDING, EmailEvent.ACCEPTED): EmailState.SENT,
@@ -86,8 +68,3 @@ def test_every_transition_of_an_email_is_in_the_table_or_raises() -> None:
         else:
             with pytest.raises(IllegalTransitionError, match=f"an email that is {state.name} cannot be {event.value}"):
                 EMAIL_STATE_MACHINE.decide(state, event)
-
-
-@pytest.mark.parametrize("state", [EmailState.SENT, EmailState.UNKNOWN])
-def test_an_email_that_was_sent_or_may_have_been_sent_keeps_its_state(state: EmailState) -> None:
-    assert [event for first_state, event in EMAIL_STATE_MACHINE.transitions if first_state is state] == []
