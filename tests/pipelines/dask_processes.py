@@ -1,12 +1,13 @@
 """Starts a scheduler of Dask, and finds the workers and sockets of a process."""
 
-import ipaddress
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
+
+import psutil
 
 from tests.pipelines.conftest import wait_for
 
@@ -40,57 +41,16 @@ def read_address(folder: Path) -> str:
     return "tcp://" + log_path.read_text().partition("Scheduler at:")[2].partition("tcp://")[2].split()[0]
 
 
-def list_children(pid: int) -> list[int]:
+def list_children(pid: int) -> list[psutil.Process]:
     """Return the descendants of a process."""
-    children = [
-        int(pid_text) for path in Path(f"/proc/{pid}/task").glob("*/children") for pid_text in path.read_text().split()
-    ]
-    return [*children, *(descendant for child in children for descendant in list_children(child))]
+    return psutil.Process(pid).children(recursive=True)
 
 
-def list_workers(pid: int) -> list[int]:
+def list_workers(pid: int) -> list[psutil.Process]:
     """Return the workers of a command: the children of its fork server."""
-    servers = [child for child in list_children(pid) if b"forkserver" in read_command(child)]
-    return [worker for server in servers for worker in list_children(server)]
+    servers = [child for child in list_children(pid) if "forkserver" in " ".join(child.cmdline())]
+    return [worker for server in servers for worker in server.children(recursive=True)]
 
 
-def read_command(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def list_listening_addresses(pid: int) -> list[str]:
-    """Return the addresses on which a process accepts connections over TCP."""
-    process_folder = Path(f"/proc/{pid}")
-    with suppress(FileNotFoundError):  # the process has just ended
-        sockets = {str(link.readlink()) for link in (process_folder / "fd").iterdir()}
-        socket_rows = [
-            line.split()
-            for name in ("tcp", "tcp6")
-            for line in (process_folder / "net" / name).read_text().splitlines()[1:]
-        ]
-        return [
-            _parse_address(line[1])
-            for line in socket_rows
-            if line[3] == _LISTENING and f"socket:[{line[9]}]" in sockets
-        ]
-    return []
-
-
-_LISTENING = "0A"  # a state of proc_pid_net(5)
-
-
-def _parse_address(hexadecimal: str) -> str:
-    """Return an address that the kernel wrote in hexadecimal digits, four bytes at a time in the machine's order."""
-    digits = hexadecimal.partition(":")[0]
-    groups = [int(digits[start : start + 8], 16).to_bytes(4, sys.byteorder) for start in range(0, len(digits), 8)]
-    return str(ipaddress.ip_address(b"".join(groups)))
+def is_alive(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE

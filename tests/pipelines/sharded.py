@@ -4,7 +4,7 @@ import os
 from collections import Counter
 from pathlib import Path
 
-from tests.pipelines.conftest import CommandResult, Connector, count_stored_emails, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, count_stored_emails, wait_for_result, write_csv
 from tests.pipelines.forked import ForkedProcess
 
 PEOPLE_COUNT = 600
@@ -48,9 +48,7 @@ def start_shard(connector: Connector, index: int, shard_count: int, *options: st
 def close_process(process: ForkedProcess) -> CommandResult:
     """Wait for the end of a command, and return its result."""
     with process:
-        stdout, stderr = process.communicate()
-    assert "Traceback" not in stderr, stderr
-    return CommandResult(process.returncode, stdout, stderr)
+        return wait_for_result(process)
 
 
 def sync_shards(connector: Connector, shard_count: int, *options: str) -> list[CommandResult]:

