@@ -1,0 +1,415 @@
+"""Lists that show only a part of the subscribers, of their identities or of their bases: no create and no certificate
+relies on such a list. Some lists show a class (a value of a field, or a base) only to a request for the class."""
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import pytest
+
+from tests.pipelines.conftest import CommandResult, Connector, count_stored_emails, write_addresses, write_csv
+from tests.pipelines.planned import write_job
+from tests.pipelines.reconciled import create_in_service
+
+FIRST_ID = 100_001  # the first id of the sandbox
+MANY_OTHER_PEOPLE = 1_500
+"""A number of subscribers in another base for which filters need fewer requests than a sweep, if pages are small."""
+
+NEWS = "--base-name News"
+MIXED = [f"p{n}@x.org,k{n},{'male' if n % 3 else ''},{str(n % 2 == 0).lower()}" for n in range(40)]
+"""Rows of `HEADER`: every second person is active, and two of three people are male."""
+HEADER = "email,client_user_id,gender,is_active"
+
+
+def build_rows(gender: str = "", is_active: bool = True, count: int = 5, name: str = "p", first: int = 0) -> list[str]:
+    """Return rows of people of one class."""
+    indexes = range(first, first + count)
+    return [f"{name}{index}@x.org,{index + 100},{gender},{str(is_active).lower()}" for index in indexes]
+
+
+def import_people(
+    connector: Connector, rows: Sequence[str], base: str = "--base-id 7", *options: str, state_name: str = "state"
+) -> CommandResult:
+    """Import rows of `HEADER` with the ledger of this state folder."""
+    people = write_csv(connector.folder / "people.csv", HEADER, *rows)
+    environ = {"CONNECTOR_STATE_DIR": str(connector.folder / state_name)}
+    return connector.run_json("import", people, *base.split(), "--quiet-period", "200ms", *options, environ=environ)
+
+
+def fill_base(connector: Connector, rows: Sequence[str], base: str = "--base-id 7", *options: str) -> None:
+    """Create the people with a ledger that no other command uses."""
+    result = import_people(connector, rows, base, *options, state_name=mkdtemp(dir=connector.folder))
+    assert result.rows == {"read": len(rows), "created": len(rows)}, result.stdout
+
+
+def add_other_people(connector: Connector, count: int) -> None:
+    """Add subscribers to base 50. Use small pages for many subscribers."""
+    if count:
+        connector.sandbox.seed(count, base_id=50)
+    connector.sandbox.switch(filters="icase", max_limit=50 if count == MANY_OTHER_PEOPLE else 1000)
+
+
+def count_creates_of_each(connector: Connector) -> set[int]:
+    """Return the numbers of creates that an address may have had."""
+    return set(count_stored_emails(connector.sandbox).values())
+
+
+# People who exist
+
+
+@dataclass(frozen=True)
+class Case:
+    """The people in the base, and switches for what the list shows of them and of people in another base."""
+
+    rows: Sequence[str]
+    switches: Mapping[str, Any]
+    other_count: int = 0
+    base: str = "--base-id 7"
+    first_base: str = "--base-id 7"  # the base as the first import names it
+    options: Sequence[str] = field(default_factory=tuple)
+    message: str = ""
+
+
+BY_ID = ("--identity", "client_user_id")
+EXISTING_PEOPLE = {
+    "inactive": Case(MIXED, {"hide": "inactive"}, message="unless a request asks for them. They were read separately."),
+    "inactive, by filters": Case(build_rows("male", False), {"hide": "inactive"}, MANY_OTHER_PEOPLE),
+    "inactive and no gender": Case(build_rows("", False), {"hide": "inactive,unspecified"}, MANY_OTHER_PEOPLE),
+    "male in a base": Case(build_rows("male"), {"hide": "male", "hidden_bases": "7"}, MANY_OTHER_PEOPLE),
+    "all three": Case(build_rows("male", False), {"hide": "inactive,male", "hidden_bases": "7"}),
+    "ids of people as numbers": Case(build_rows(), {"client_user_ids": "number"}, MANY_OTHER_PEOPLE, options=BY_ID),
+    "ids of bases": Case(build_rows(), {"base_in_rows": "id"}, base="--base-id 1", first_base=NEWS),
+}
+
+
+@pytest.mark.parametrize("case", EXISTING_PEOPLE.values(), ids=list(EXISTING_PEOPLE))
+def test_nobody_whom_the_list_shows_in_part_is_created_twice(connector: Connector, case: Case) -> None:
+    fill_base(connector, case.rows, case.first_base, *case.options)
+    stored_count = connector.sandbox.stats()["subscribers"]
+    add_other_people(connector, case.other_count)
+    connector.sandbox.switch(**case.switches)
+    result = import_people(connector, [*case.rows, "new@x.org,999,male,true"], case.base, *case.options)
+    expected_rows = {"read": len(case.rows) + 1, "created": 1, "exists": len(case.rows)}
+    assert (result.code, result.rows) == (0, expected_rows), result.report["messages"]
+    assert connector.sandbox.stats()["subscribers"] == stored_count + case.other_count + 1
+    assert case.message in str(result.report["messages"])
+
+
+def test_subscribers_without_an_email_are_found_and_no_export_certifies_a_list_that_hides_them(
+    connector: Connector,
+) -> None:
+    rows = [row[row.index(",") :] if index % 4 == 0 else row for index, row in enumerate(MIXED)]
+    fill_base(connector, rows, "--base-id 7", *BY_ID)
+    connector.sandbox.switch(hide="no_email")
+    result = import_people(connector, rows, "--base-id 7", *BY_ID)
+    assert (result.code, result.rows) == (0, {"read": 40, "exists": 40}), result.report["messages"]
+    assert connector.run_json("export", "out.csv").report["certificate"]["reason"] == "cut_off"
+
+
+def test_a_filter_that_returns_only_the_first_match_proves_nobody_absent(connector: Connector) -> None:
+    fill_base(connector, build_rows(), "--base-id 8")
+    fill_base(connector, build_rows())
+    add_other_people(connector, MANY_OTHER_PEOPLE)
+    connector.sandbox.switch(filters_return="first")
+    result = import_people(connector, build_rows())
+    assert (result.code, result.rows) == (0, {"read": 5, "exists": 5}), result.report["messages"]
+    assert count_creates_of_each(connector) == {2}
+
+
+@pytest.mark.parametrize(
+    ("switches", "is_active", "base_of_others"),
+    [({"hide": "inactive,male"}, False, 7), ({"hide": "male", "hidden_bases": "7"}, True, 50)],
+)
+def test_a_hidden_class_is_requested_if_all_listed_subscribers_have_the_same_class(
+    connector: Connector, switches: Mapping[str, str], is_active: bool, base_of_others: int
+) -> None:
+    """The first two runs find existing subscribers, and lost creates of the same class."""
+    people = build_rows("male", is_active, 2)
+    fill_base(connector, people)
+    connector.sandbox.switch(**switches, max_limit=5, filters="icase")  # filters take fewer requests than a sweep
+    for index in range(60):
+        create_in_service(connector.sandbox, f"other{index}@x.org", {"Id": base_of_others}, IsActive=True)
+    result = import_people(connector, people)
+    assert (result.code, result.rows) == (0, {"read": 2, "exists": 2}), result.report["messages"]
+    connector.sandbox.switch(drop_after=1)
+    lost_result = import_people(connector, build_rows("male", is_active, 2, "new"))
+    assert (lost_result.code, lost_result.rows) == (0, {"read": 2, "created": 2}), lost_result.report["messages"]
+    assert count_creates_of_each(connector) == {1}
+
+
+@pytest.mark.parametrize(("base", "other_count"), [("--base-id 7", 0), (NEWS, MANY_OTHER_PEOPLE)])
+def test_nobody_in_a_hidden_base_is_created_twice(connector: Connector, base: str, other_count: int) -> None:
+    add_other_people(connector, other_count)
+    fill_base(connector, build_rows(count=3, first=1), base)  # the first new row shows the base's id
+    connector.sandbox.switch(hidden_bases="7" if base == "--base-id 7" else "51")
+    result = import_people(connector, build_rows(count=5), base)
+    assert (result.code, result.rows) == (0, {"read": 5, "created": 2, "exists": 3}), result.report["messages"]
+    messages = str(result.report["messages"])
+    assert "until a request had its BaseId" in messages or "shows no subscribers of the base 7 unless" in messages
+    second_result = import_people(connector, build_rows(count=7), base)
+    assert second_result.rows == {"read": 7, "created": 2, "exists": 5}, second_result.report["messages"]
+    assert (second_result.code, second_result.report["requests"]["list"]["sent"] < 60) == (0, True)
+    assert count_creates_of_each(connector) == {1}
+
+
+def test_a_duplicate_in_a_hidden_base_with_only_hidden_subscribers_is_named(
+    connector: Connector, tmp_path: Path
+) -> None:
+    """No request without the base's Id shows a subscriber, and only the answer to the first create has the Id."""
+    add_other_people(connector, 30)
+    existing_ids = [
+        create_in_service(connector.sandbox, f"person{index}@example.com", IsActive=False) for index in range(5)
+    ]
+    connector.sandbox.switch(hide="inactive", hidden_bases="51")
+    result = connector.import_file(write_addresses(tmp_path / "people.csv", 5))
+    assert (result.code, connector.sandbox.stats()["subscribers"]) == (1, 36), result.stderr
+    second_id = connector.sandbox.truth()["events"][-1]["id"]
+    assert any(
+        f"in the service twice (ids {existing_id} and {second_id})" in result.stderr for existing_id in existing_ids
+    ), result.stderr
+    assert "does not show the last new subscriber" not in result.stderr
+
+
+# Loads that end, because the list cannot show who exists
+
+
+@pytest.mark.parametrize("hidden_count", [1, 40])
+def test_a_load_ends_if_neither_the_list_nor_its_filters_show_subscribers_with_old_ids(
+    connector: Connector, hidden_count: int
+) -> None:
+    fill_base(connector, build_rows(count=40))
+    add_other_people(connector, MANY_OTHER_PEOPLE if hidden_count == 1 else 1)
+    connector.sandbox.switch(hide="old_ids", old_ids_below=FIRST_ID + hidden_count)
+    result = import_people(connector, build_rows(count=2))
+    assert (result.code, result.rows) == (3, {"read": 2, "unsent": 2}), result.report["messages"]
+    assert count_creates_of_each(connector) == {1}
+
+
+@pytest.mark.parametrize(
+    ("switches", "base", "other_count", "expected_text"),
+    [
+        ({"base_in_rows": "id"}, NEWS, 0, "with its Id and name, so the connector cannot find out which subscribers"),
+        ({"base_in_rows": "id"}, NEWS, MANY_OTHER_PEOPLE, "Give the base by its id"),
+        ({"base_in_rows": "name"}, "--base-id 1", MANY_OTHER_PEOPLE, "the list does not show the base of a subscriber"),
+        ({"emails_in_rows": "masked"}, NEWS, MANY_OTHER_PEOPLE, "The list shows no email of its"),
+    ],
+)
+def test_a_load_ends_before_its_first_create_if_rows_of_the_list_lack_their_base_or_email(
+    connector: Connector, switches: Mapping[str, str], base: str, other_count: int, expected_text: str
+) -> None:
+    fill_base(connector, build_rows(), NEWS)
+    add_other_people(connector, other_count)
+    connector.sandbox.switch(**switches)
+    for options in ((), ("--dry-run",)):
+        result = import_people(connector, build_rows(count=7), base, *options)
+        assert (result.code, expected_text in result.stderr) == (2, True), result.stderr
+    assert connector.sandbox.stats()["subscribers"] == 5 + other_count
+
+
+@pytest.mark.parametrize(
+    ("identity", "path", "existing_count"), [("email", "Email", 0), ("client_user_id", "ClientUserId", 5)]
+)
+def test_a_load_ends_after_one_create_if_rows_of_the_list_lack_the_identity(
+    connector: Connector, identity: str, path: str, existing_count: int
+) -> None:
+    rows, options = build_rows(count=30), ("--identity", identity)
+    if identity == "client_user_id":
+        rows = [row[row.index(",") :] for row in rows]
+    if existing_count:
+        fill_base(connector, rows[:existing_count], "--base-id 7", *BY_ID)
+        add_other_people(connector, 30)
+    stored_count = connector.sandbox.stats()["subscribers"]
+    connector.sandbox.switch(rows_omit=path)
+    result = import_people(connector, rows, "--base-id 7", *options)
+    assert (result.code, result.rows) == (3, {"read": 30, "created": 1, "unsent": 29}), result.stdout
+    assert f"without the {identity} that was sent" in str(result.report["messages"])
+    assert import_people(connector, rows, "--base-id 7", *options).code == 2
+    assert connector.sandbox.stats()["subscribers"] == stored_count + 1
+
+
+# Lost creates
+
+
+@pytest.mark.parametrize(
+    ("switches", "other_count", "rows"),
+    [
+        ({"cached": 3600, "cache_ignores": True, "drop_after": 1.0}, 0, build_rows(count=1)),
+        ({"cached": 3600, "cache_ignores": True, "drop_after": 1.0}, MANY_OTHER_PEOPLE, build_rows(count=1)),
+        ({"hide": "inactive", "drop_after": 0.3}, MANY_OTHER_PEOPLE, MIXED[:20]),
+        ({"hidden_bases": "7", "drop_after": 1.0}, 30, build_rows(count=1)),
+        ({"drop_before": 0.5, "seed": 2}, 0, MIXED[:4]),
+    ],
+    ids=["a cached answer", "a cached answer of a filter", "a hidden class", "a hidden base", "an empty account"],
+)
+def test_each_lost_create_is_found_or_sent_again_but_never_twice(
+    connector: Connector, switches: Mapping[str, Any], other_count: int, rows: Sequence[str]
+) -> None:
+    add_other_people(connector, other_count)
+    connector.sandbox.switch(**switches)
+    result = import_people(connector, rows)
+    assert (result.code, result.rows) == (0, {"read": len(rows), "created": len(rows)}), result.report["messages"]
+    assert sorted(count_stored_emails(connector.sandbox).values()) == [1] * len(rows)
+
+
+def test_a_lost_create_of_a_class_that_the_list_never_shows_is_held(connector: Connector) -> None:
+    connector.sandbox.seed(30, base_id=50)
+    connector.sandbox.switch(hide="inactive", filters="ignored", drop_after=1.0)
+    result = import_people(connector, build_rows("", False, 1), NEWS)
+    assert count_stored_emails(connector.sandbox).total() == 1
+    assert (result.code, result.rows) == (1, {"read": 1, "unknown": 1}), result.report["messages"]
+    rejects = Path(result.report["rejects_file"]).read_text()
+    assert "the list has shown no inactive subscriber, so no look-up proves that the create had no effect" in rejects
+    assert "connector retry --held resend" in rejects
+    assert result.report["settled"]["absent"] == 0
+
+
+def test_a_create_answered_with_another_identity_does_not_count_as_an_arrival(connector: Connector) -> None:
+    connector.sandbox.seed(30, base_id=7)
+    connector.sandbox.switch(alter_identity=True)
+    rows = [f"p{index}{'+tag' if index % 2 else ''}@example.com,,,true" for index in range(10)]
+    result = import_people(connector, rows)
+    assert result.rows == {"read": 10, "created": 5, "unknown": 5}, result.report["messages"]
+    assert "appeared in the base" not in str(result.report["messages"])
+
+
+# Exports and reconciliations
+
+
+@pytest.mark.parametrize(("hidden_classes", "gender"), [("inactive,male", "male"), ("inactive,unspecified", "")])
+def test_an_export_has_the_subscribers_of_two_hidden_classes(
+    connector: Connector, hidden_classes: str, gender: str
+) -> None:
+    fill_base(connector, build_rows(gender, False))
+    create_in_service(connector.sandbox, "other@x.org", {"Id": 7}, IsActive=True, Gender="" if gender else "male")
+    connector.sandbox.switch(hide=hidden_classes)
+    result = connector.run_json("export", "out.csv")
+    certificate = result.report["certificate"]
+    assert (result.code, certificate["verdict"], certificate["distinct"]) == (0, "complete", 6), certificate
+    assert certificate["hidden"] == {"is_active": [False], "gender": [gender]}
+
+
+def test_an_export_and_a_reconciliation_read_hidden_bases_that_the_ledger_knows(
+    connector: Connector, tmp_path: Path
+) -> None:
+    connector.sandbox.seed(300, base_id=50)
+    write_csv(tmp_path / "people.csv", "email,name", *(f"person{n}@x.org,Ann" for n in range(40)))
+    job = write_job(tmp_path)
+    assert connector.run_json("sync", job).rows == {"read": 40, "created": 40}
+    connector.sandbox.switch(hidden_bases="51")
+    result = connector.run_json("export", "out.csv")
+    assert result.report["certificate"]["hidden"] == {"base_id": [51]}
+    assert (result.code, result.report["rows"]["written"]) == (0, 340)
+    reconcile_result = connector.run_json("reconcile", job)
+    certificate = reconcile_result.report["certificate"]
+    assert (reconcile_result.code, certificate["hidden"]) == (0, {"base_id": [51]}), reconcile_result.stdout
+
+
+def test_an_export_reads_a_hidden_class_and_marks_nobody_as_deleted(connector: Connector, tmp_path: Path) -> None:
+    fill_base(connector, build_rows(count=40))
+    arguments = "export", f"sqlite:///{tmp_path}/out.db", "--table", "people", "--mode", "upsert"
+    assert connector.run_json(*arguments).code == 0
+    connector.sandbox.switch(duplicates="upsert")
+    for index in range(8):
+        create_in_service(connector.sandbox, f"p{index}@x.org", {"Id": 7}, IsActive=False)
+    connector.sandbox.switch(duplicates="accept", hide="inactive")
+    result = connector.run_json(*arguments)
+    certificate = result.report["certificate"]
+    assert (result.code, certificate["verdict"], certificate["distinct"]) == (0, "complete", 40)
+    assert certificate["hidden"] == {"is_active": [False]}
+    expected_text = "The list shows no inactive subscribers unless a request asks for them. They were read separately."
+    assert expected_text in result.report["messages"]
+    with closing(sqlite3.connect(tmp_path / "out.db")) as database:
+        counts_sql = "SELECT is_active, count(*) FROM people WHERE deleted_at IS NULL GROUP BY 1"
+        assert dict(database.execute(counts_sql).fetchall()) == {0: 8, 1: 32}
+
+
+# Result windows, which limit both TotalCount and pages
+
+WINDOW_COUNT = 1040
+
+
+def import_with_new_ledger(connector: Connector, path: Path, *options: str) -> CommandResult:
+    """Import with a new ledger, as a first-time user does."""
+    environ = {"CONNECTOR_STATE_DIR": mkdtemp(dir=connector.folder)}
+    return connector.import_file(path, *options, environ=environ)
+
+
+@pytest.fixture
+def people(connector: Connector, tmp_path: Path) -> Path:
+    """A file of subscribers that exist in the service. All have the same classes, so that counts of classes prove
+    nothing."""
+    rows = [f"person{index}@x.org,Ann" for index in range(WINDOW_COUNT)]
+    path = write_csv(tmp_path / "people.csv", "email,name", *rows)
+    assert connector.run_json("sync", write_job(tmp_path)).rows == {"read": WINDOW_COUNT, "created": WINDOW_COUNT}
+    return path
+
+
+def test_no_subscriber_beyond_a_window_is_created_again(connector: Connector, people: Path) -> None:
+    sandbox, all_exist = connector.sandbox, {"read": WINDOW_COUNT, "exists": WINDOW_COUNT}
+
+    sandbox.switch(result_window=1000)  # the list ends before its last ids: a filter looks each row up
+    result = import_with_new_ledger(connector, people)
+    assert (result.code, result.rows) == (0, all_exist), result.stderr
+
+    sandbox.switch(result_window=1013, order="email")  # ids are missing in the middle of the list
+    result = import_with_new_ledger(connector, people)
+    assert (result.code, result.rows) == (0, all_exist), result.stderr
+
+    result = connector.run_json("reconcile", people.parent / "job.yaml")
+    assert result.report["certificate"]["reason"] == "cut_off"
+
+    new_people = write_csv(people.parent / "new.csv", "email,name", *(f"new{n}@x.org,Ann" for n in range(30)))
+    result = import_with_new_ledger(connector, new_people)  # each row is looked up, and then created
+    assert (result.code, result.rows) == (0, {"read": 30, "created": 30}), result.stderr
+
+    sandbox.switch(result_window=1000, filters="ignored")  # nothing shows that the list is cut off
+    result = import_with_new_ledger(connector, people)
+    assert (result.code, result.rows) == (3, {"read": WINDOW_COUNT, "unsent": WINDOW_COUNT})
+    assert "--allow-truncated" in result.stderr
+    assert count_creates_of_each(connector) == {1}
+
+
+def test_a_list_of_a_suspicious_size_is_accepted_with_the_option_allow_truncated(
+    connector: Connector, tmp_path: Path
+) -> None:
+    connector.sandbox.seed(1000, base_name="News")
+    connector.sandbox.switch(filters="ignored")
+    result = import_with_new_ledger(connector, write_addresses(tmp_path / "new.csv", 2), "--allow-truncated")
+    assert (result.code, result.rows) == (0, {"read": 2, "created": 2}), result.stderr
+
+
+def age_runs(connector: Connector) -> None:
+    """Let the runs of the ledger be an hour old, so that the list must show their subscribers."""
+    with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as ledger, ledger:
+        ledger.execute("UPDATE run SET started_at = started_at - 3600, finished_at = finished_at - 3600")
+
+
+def test_an_export_does_not_certify_a_list_that_lacks_confirmed_subscribers(connector: Connector, people: Path) -> None:
+    connector.sandbox.switch(result_window=1013, order="email")
+    arguments = "export", "out.csv", "--allow-incomplete"
+
+    result = connector.run_json(*arguments)
+    assert "ledger" not in result.report["certificate"]["evidence"]  # the list may not show a new subscriber yet
+
+    age_runs(connector)
+    result = connector.run_json(*arguments)
+    assert (result.code, result.report["certificate"]["reason"]) == (1, "cut_off")
+    assert result.report["certificate"]["evidence"]["ledger"].startswith("contradicts")
+
+    for filters in (("--active",), ("--gender", "unspecified"), ("--first-name", "Ann", "--active")):
+        result = connector.run_json(*arguments, *filters)
+        assert (result.code, result.report["certificate"]["reason"]) == (1, "cut_off"), filters
+
+
+def test_subscribers_that_a_filter_leaves_out_do_not_contradict_the_list(connector: Connector, people: Path) -> None:
+    beas = write_csv(people.parent / "beas.csv", "email,name", *(f"bea{index}@x.org,Bea" for index in range(30)))
+    assert connector.import_file(beas, "--map", "first_name=name").rows == {"read": 30, "created": 30}
+    age_runs(connector)
+    result = connector.run_json("export", "out.csv", "--first-name", "Ann")
+    assert (result.code, result.report["rows"]["written"]) == (0, WINDOW_COUNT)
+    evidence = result.report["certificate"]["evidence"]["ledger"]
+    assert evidence == "nothing: 0 of 14 subscribers that the list lacks exist"
