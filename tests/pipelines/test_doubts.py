@@ -54,23 +54,3 @@ def test_a_newer_row_replaces_the_body_of_an_unknown_create(connector: Connector
         event["subscriber"]["Email"]: event["subscriber"]["FirstName"] for event in connector.sandbox.truth()["events"]
     }
     assert first_names == {"a@x.org": "New", "b@x.org": "Old", "c@x.org": "Old"}
-
-
-def test_a_name_of_two_bases_is_refused_and_the_id_of_one_is_accepted(connector: Connector, tmp_path: Path) -> None:
-    first_file, second_file = (
-        write_addresses(tmp_path / "one.csv", 3),
-        write_addresses(tmp_path / "other.csv", 3, first_index=2),
-    )
-    connector.run_json("import", first_file, "--base-name", "Base 2")  # the first base: the sandbox gives it the id 1
-    connector.run_json("import", second_file, "--base-id", "2")  # a second base, which the sandbox also calls "Base 2"
-    result_of_base_name = connector.run_json("import", first_file, "--base-name", "Base 2")
-    assert result_of_base_name.is_refused
-    assert "ids 1, 2" in result_of_base_name.stderr
-    new_ledger_environ = {"CONNECTOR_STATE_DIR": str(tmp_path / "fresh")}
-    result_of_fresh_ledger = connector.run_json(
-        "import", first_file, "--base-name", "Base 2", environ=new_ledger_environ
-    )
-    assert result_of_fresh_ledger.is_refused
-    assert "several bases" in result_of_fresh_ledger.stderr
-    result_with_base_id = connector.run_json("import", first_file, "--base-id", "2", environ=new_ledger_environ)
-    assert result_with_base_id.rows == {"read": 3, "exists": 1, "created": 2}

@@ -1,0 +1,53 @@
+"""A base given by its name: a service may store another spelling, or match names in its own way.
+tests/test_base_names.py has the names."""
+
+from pathlib import Path
+
+from tests.pipelines.conftest import CommandResult, Connector, count_stored_emails, write_addresses
+from tests.pipelines.planned import count_creates
+
+
+def import_people(connector: Connector, path: Path, state: str, *base: str) -> CommandResult:
+    """Import the file into the base as active, with the ledger of this state folder."""
+    environ = {"CONNECTOR_STATE_DIR": str(connector.folder / state)}
+    return connector.run_json("import", path, *base, "--active", "--quiet-period", "200ms", environ=environ)
+
+
+def test_a_base_is_found_by_any_spelling_of_its_name(connector: Connector, tmp_path: Path) -> None:
+    first_spelling, second_spelling = 'R&D "North" <1>', "r&d  &quot;North&quot; <1>"
+    connector.sandbox.switch(base_names="escaped")
+    people = write_addresses(tmp_path / "a.csv", 3)
+    assert import_people(connector, people, "one", "--base-name", first_spelling).code == 0
+    people = write_addresses(tmp_path / "b.csv", 5)
+    result = import_people(connector, people, "two", "--base-name", second_spelling)
+    assert (result.code, result.rows) == (0, {"read": 5, "exists": 3, "created": 2}), result.stderr
+    assert import_people(connector, people, "one", "--base-name", second_spelling).rows == {"read": 5, "exists": 5}
+    assert set(count_stored_emails(connector.sandbox).values()) == {1}
+
+
+def test_a_name_that_the_service_may_take_for_another_base_is_refused_before_the_first_create(
+    connector: Connector, tmp_path: Path
+) -> None:
+    listed_name, requested_name = "Cafe Zurich", "Café Zürich"
+    connector.sandbox.switch(base_names="accent_blind")
+    people = write_addresses(tmp_path / "people.csv", 3)
+    import_people(connector, people, "one", "--base-name", listed_name)
+    create_count = count_creates(connector.sandbox)
+    result = import_people(connector, people, "two", "--base-name", requested_name)
+    assert result.is_refused, result.stdout
+    for expected_text in ("Give the base by its id: 1 if ", requested_name, listed_name):
+        assert expected_text in result.stderr
+    assert count_creates(connector.sandbox) == create_count
+    assert import_people(connector, people, "two", "--base-id", "1").rows == {"read": 3, "exists": 3}
+
+
+def test_a_name_of_two_bases_is_refused_and_the_id_of_one_is_accepted(connector: Connector, tmp_path: Path) -> None:
+    first_file = write_addresses(tmp_path / "one.csv", 3)
+    second_file = write_addresses(tmp_path / "other.csv", 3, first_index=2)
+    connector.run_json("import", first_file, "--base-name", "Base 2")  # the first base: the sandbox gives it the id 1
+    connector.run_json("import", second_file, "--base-id", "2")  # a second base, which the sandbox also calls "Base 2"
+    result_of_base_name = connector.run_json("import", first_file, "--base-name", "Base 2")
+    assert result_of_base_name.is_refused
+    assert "ids 1, 2" in result_of_base_name.stderr
+    result_with_base_id = import_people(connector, first_file, "fresh", "--base-id", "2")
+    assert result_with_base_id.rows == {"read": 3, "exists": 1, "created": 2}
