@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from connector.errors import ConfigurationError, SourceError
+from connector.errors import ConfigurationError, ContentError, SourceError
 from connector.sources.sql import open_sql
 from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping
@@ -307,9 +307,10 @@ FAILING_QUERIES = {
 def test_an_error_in_the_middle_of_a_result_is_raised_as_a_source_error(kind: str) -> None:
     with (
         DATABASE_OPENERS[kind]() as database,
-        pytest.raises(SourceError, match=r"after row 20000|boom|broken|more than 1 row"),
+        pytest.raises(SourceError, match=r"after row 20000|boom|broken|more than 1 row") as error_info,
     ):
         read_all_rows(open_sql(database.url, query=FAILING_QUERIES[kind]))
+    assert isinstance(error_info.value, ContentError) is (kind == "postgresql")  # a value that a person must correct
 
 
 KILL_SQL = {
