@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from connector.shards import Shard
 from connector.sources.files import open_file
 from connector.spooled_rows import SpooledRows
@@ -14,7 +12,7 @@ from tests.subscribers.test_rows import TODAY
 
 JOB = """
 job: news
-source: {{file: {{path: people.csv}}}}
+source: {{file: {{path: "{path}"}}}}
 subscriber: {{base: {base}, identity: {identity}, fields: {{{fields}}}}}
 load: {{quiet_period: 200ms}}
 {more_keys}
@@ -24,60 +22,56 @@ ROWS = ("ann@x.org,Ann,DE,yes", "bob@x.org,Bob,DE,yes")
 
 
 def write_job(
-    folder: Path, base: str = "{id: 7}", identity: str = "email", fields: str = FIELDS, job_keys: str = ""
+    folder: Path,
+    base: str = "{id: 7}",
+    identity: str = "email",
+    fields: str = FIELDS,
+    job_keys: str = "",
+    path: str = "people.csv",
 ) -> Path:
-    path = folder / "job.yaml"
-    path.write_text(JOB.format(base=base, identity=identity, fields=fields, more_keys=job_keys), encoding="utf-8")
-    return path
+    job = folder / "job.yaml"
+    job.write_text(JOB.format(base=base, identity=identity, fields=fields, more_keys=job_keys, path=path), "utf-8")
+    return job
 
 
-def write_people(folder: Path, *rows: str) -> None:
-    write_csv(folder / "people.csv", "email,name,country,active", *rows)
+def write_people(folder: Path, *rows: str, name: str = "people.csv") -> None:
+    write_csv(folder / name, "email,name,country,active", *rows)
 
 
-@pytest.mark.parametrize(
-    ("rows", "used_row_number"),
-    [
-        (("ann@x.org,Ann,DE,no", *ROWS), 2),
-        ((*ROWS, "ANN@x.org,A,DE,no", "ann@x.org,B,DE,no"), 4),
-    ],
-    ids=["first", "the first of two"],
-)
 def test_an_inactive_row_has_precedence_over_the_active_rows_of_its_subscriber(
-    connector: Connector, tmp_path: Path, rows: tuple[str, ...], used_row_number: int
+    connector: Connector, tmp_path: Path
 ) -> None:
-    write_people(tmp_path, *rows)
-    job = write_job(tmp_path)
-    expected_counts = {"read": len(rows), "duplicate": len(rows) - 2}
-    plan_result = connector.run_json("plan", job, "--rows", tmp_path / "planned.csv")
-    assert plan_result.rows == expected_counts | {"created": 2}
+    write_people(tmp_path, *ROWS, "ANN@x.org,A,DE,no", "ann@x.org,B,DE,no")
+    job, expected = write_job(tmp_path), {"read": 4, "duplicate": 2}
+    plan_result = connector.run_json("plan", job)
+    assert plan_result.rows == expected | {"created": 2}
     result = connector.run_json("sync", job)
-    assert (result.exit_code, result.rows) == (0, expected_counts | {"created": 2}), result.stderr
-    assert list_activity(connector) in (
-        {"ann@x.org": False, "bob@x.org": True},
-        {"ANN@x.org": False, "bob@x.org": True},
-    )
-    expected_text = (
-        f"1 subscriber has rows that disagree on is_active: the inactive row is used (row {used_row_number})"
-    )
+    assert (result.code, result.rows) == (0, expected | {"created": 2}), result.stderr
+    assert list_activity(connector) == {"ANN@x.org": False, "bob@x.org": True}
+    expected_text = "1 subscriber has rows that disagree on is_active: the inactive row is used (row 4)"
     assert find_messages(result, "disagree") == find_messages(plan_result, "disagree") == [expected_text]
     assert connector.run_json("sync", job).rows == expected_counts | {"exists": 2}
 
 
-def test_an_inactive_row_in_a_later_chunk_has_precedence_over_the_first_row(
+def test_an_inactive_row_in_a_later_file_has_precedence_also_beyond_the_limit(
     connector: Connector, tmp_path: Path
 ) -> None:
-    rows = [f"p{index}@x.org,Pat,DE,yes" for index in range(32_000)]
-    write_people(tmp_path, *rows, "p5@x.org,Pat,DE,no", "P31999@X.org,Pat,DE,no", "p7@x.org,Paul,FR,yes")
-    job = write_job(tmp_path, job_keys="guard: {max_creates: 10}")
+    write_people(tmp_path, *(f"p{index}@x.org,Pat,DE,yes" for index in range(8)), name="part0.csv")
+    write_people(tmp_path, "p8@x.org,Pat,DE,yes", name="part1.csv")
+    write_people(tmp_path, "p5@x.org,Pat,DE,no", "P8@X.org,Pat,DE,no", "p7@x.org,Paul,FR,yes", name="part2.csv")
+    job = write_job(tmp_path, job_keys="guard: {max_creates: 10}", path="part*.csv")
     for options, created_count in ((["--limit", "8"], 7), (["--limit", "2"], 0)):
         result = connector.run_json("sync", job, *options)
         assert result.rows.get("created", 0) == created_count, result.stderr
         assert result.rows["read"] == int(options[1])
-        assert find_messages(result, "All 32,003 rows were read, because a row beyond --limit may show")
+        assert find_messages(result, "All 12 rows were read, because a row beyond --limit may show")
     assert "p5@x.org" not in list_stored_subscribers(connector.sandbox)  # the row beyond the limit says inactive
-    validation_result = connector.run_json("validate", job)
-    assert validation_result.rows == {"read": 32_003, "valid": 32_000, "duplicate": 3}
+    assert connector.run_json("validate", job).rows == {"read": 12, "valid": 9, "duplicate": 3}
+    whole_result = connector.run_json("sync", job)
+    assert whole_result.rows == {"read": 12, "exists": 7, "created": 2, "duplicate": 3}, whole_result.stderr
+    assert [email for email, is_active in list_activity(connector).items() if not is_active] == ["p5@x.org", "P8@X.org"]
+    (message,) = find_messages(whole_result, "disagree on is_active")
+    assert f"row 2 of {tmp_path}/part2.csv" in message
 
 
 def test_the_report_names_the_fields_that_differ(connector: Connector, tmp_path: Path) -> None:
@@ -104,10 +98,12 @@ def test_an_invalid_inactive_row_prevents_the_create_of_its_subscriber(connector
         "cem@x.org,Cem,DE,no",
         "dan@x.org,Dan,DE,perhaps",
         "dan@x.org,Dan,DE,yes",
+        "bob@x.org,Bob,Narnia,yes",  # the rows of bob without an opt-out leave his first row valid
+        "bob@x.org,Bob,DE,",
     )
     job = write_job(tmp_path)
     result = connector.run_json("sync", job)
-    assert (result.exit_code, result.rows) == (1, {"read": 10, "invalid": 4, "duplicate": 4, "created": 2})
+    assert (result.code, result.rows) == (1, {"read": 12, "invalid": 6, "duplicate": 4, "created": 2})
     assert list_activity(connector) == {"bob@x.org": True, "cem@x.org": False}
     (message,) = find_messages(result, "an invalid row that says inactive")
     expected_text = (
@@ -118,43 +114,32 @@ def test_an_invalid_inactive_row_prevents_the_create_of_its_subscriber(connector
     assert sorted((cause["code"], cause["rows"]) for cause in causes) == [("overruled", 1), ("overruled", 3)]
 
 
-UNREADABLE_ROWS = {
-    "an unclear word": "ann@x.org,Ann,DE,paused",
-    "too few cells": "ann@x.org,Ann,no",
-    "too many cells": "Ann@X.org,Lee, Ann,DE,no",
-    "an unquoted title": "Dr., ann@x.org,Ann,DE,no",
-    "a stray quote": '"Ann "X" Lee",ann@x.org,DE,no',
-    "an undecodable byte": "ann@x.org,Ann,D\xff,no",
-    "a country that does not exist": "ann@x.org,Ann,Narnia,paused",
-}
-
-
-@pytest.mark.parametrize(
-    ("row", "is_unreadable_row_last"), [(row, index % 2 == 0) for index, row in enumerate(UNREADABLE_ROWS)]
+UNREADABLE_ROWS = (
+    "{email},Ann,DE,paused",
+    "{email},Ann,no",  # too few cells
+    "{email},Lee, Ann,DE,no",  # too many cells
+    "Dr., {email},Ann,DE,no",  # an unquoted title
+    '"Ann "X" Lee",{email},DE,no',  # a stray quote
+    "{email},Ann,D\xff,no",  # an undecodable byte
+    "{email},Ann,Narnia,paused",  # a country that does not exist
 )
+
+
 def test_an_unreadable_row_prevents_the_create_of_its_subscriber_as_active(
-    connector: Connector, tmp_path: Path, row: str, *, is_unreadable_row_last: bool
-) -> None:
-    rows = [*ROWS, UNREADABLE_ROWS[row]] if is_unreadable_row_last else [UNREADABLE_ROWS[row], *ROWS]
-    path = tmp_path / "people.csv"
-    path.write_bytes("\n".join(["email,name,country,active", *rows, ""]).encode("latin-1"))
-    result = connector.run_json("sync", write_job(tmp_path))
-    assert (result.exit_code, result.rows) == (1, {"read": 3, "invalid": 1, "duplicate": 1, "created": 1}), (
-        result.stderr
-    )
-    assert list_activity(connector) == {"bob@x.org": True}
-    (message,) = find_messages(result, "that cannot be read (row")
-    assert f"(row {4 if is_unreadable_row_last else 2})" in message
-    causes = [cause for cause in result.report["causes"] if cause["outcome"] == "duplicate"]
-    assert [(cause["code"], cause["rows"]) for cause in causes] == [("overruled", 1)]
-
-
-def test_an_invalid_row_without_an_opt_out_leaves_other_rows_of_its_subscriber_valid(
     connector: Connector, tmp_path: Path
 ) -> None:
-    write_people(tmp_path, *ROWS, "ann@x.org,Ann,Narnia,yes", "bob@x.org,Bob,DE,")
+    rows = ["bob@x.org,Bob,DE,yes"]
+    for index, template in enumerate(UNREADABLE_ROWS):
+        pair = [f"p{index}@x.org,Ann,DE,yes", template.format(email=f"P{index}@X.org")]
+        rows += pair if index % 2 == 0 else reversed(pair)
+    text = "\n".join(["email,name,country,active", *rows, ""])
+    (tmp_path / "people.csv").write_bytes(text.encode("latin-1"))
     result = connector.run_json("sync", write_job(tmp_path))
-    assert (result.exit_code, result.rows) == (1, {"read": 4, "invalid": 2, "created": 2}), result.stderr
+    assert result.rows == {"read": 15, "invalid": 7, "duplicate": 7, "created": 1}, result.stderr
+    assert (result.code, list_activity(connector)) == (1, {"bob@x.org": True})
+    assert find_messages(result, "that cannot be read (rows 4, 5, 8, 9, 12, 13, 16)")
+    causes = [cause for cause in result.report["causes"] if cause["outcome"] == "duplicate"]
+    assert [(cause["code"], cause["rows"]) for cause in causes] == [("overruled", 7)]
 
 
 def test_an_invalid_row_prevents_creates_of_its_identity_in_both_of_its_bases(
@@ -209,23 +194,13 @@ def test_an_inactive_row_has_no_precedence_over_a_row_for_another_base(connector
     ]
 
 
-def test_an_inactive_row_in_any_of_several_files_has_precedence(connector: Connector, tmp_path: Path) -> None:
-    write_csv(tmp_path / "1.csv", "email,active", "ann@x.org,yes", "bob@x.org,yes")
-    write_csv(tmp_path / "2.csv", "email,active", "cem@x.org,yes", "ann@x.org,no")
-    options = ("--base-id", "7", "--map", "is_active=active", "--quiet-period", "200ms")
-    result = connector.run_json("import", tmp_path / "*.csv", *options)
-    assert result.rows == {"read": 4, "created": 3, "duplicate": 1}
-    assert list_activity(connector) == {"ann@x.org": False, "bob@x.org": True, "cem@x.org": True}
-    (message,) = find_messages(result, "disagree")
-    assert message.endswith(f"the inactive row is used (row 3 of {tmp_path}/2.csv)")
-
-
 def test_a_limit_ends_the_reading_if_no_column_holds_the_activity(connector: Connector, tmp_path: Path) -> None:
-    rows = [f"p{index}@x.org,Pat,DE,yes" for index in range(32_000)]
-    write_people(tmp_path, *rows, '"never closed', *rows)
-    arguments = ("import", tmp_path / "people.csv", "--base-name", "News", "--quiet-period", "100ms")
-    refused_result = connector.run_json(*arguments, "--active", "--map", "is_active=")
-    assert refused_result.exit_code == 2, refused_result.stderr
-    result = connector.run_json(*arguments, "--active", "--map", "is_active=", "--limit", "3")
+    write_people(tmp_path, *(f"p{index}@x.org,Pat,DE,yes" for index in range(5)), name="part0.csv")
+    write_people(tmp_path, '"never closed', *ROWS, name="part1.csv")
+    options = ("--active", "--map", "is_active=", "--base-name", "News", "--quiet-period", "100ms")
+    arguments = ("import", tmp_path / "part*.csv", *options)
+    refused_result = connector.run_json(*arguments)
+    assert refused_result.code == 2, refused_result.stderr
+    result = connector.run_json(*arguments, "--limit", "3")
     assert result.rows == {"read": 3, "created": 3}, result.stderr
     assert find_messages(result, "rows were read") == []

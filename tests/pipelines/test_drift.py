@@ -114,10 +114,8 @@ def test_a_changed_row_is_compared_with_the_current_values_of_the_service(connec
     ]
 
 
-@pytest.mark.parametrize("person_count", [30, 250], ids=["by look-ups", "by one listing"])
-def test_a_sync_after_an_import_of_other_columns_reports_only_the_real_change(
-    connector: Connector, person_count: int
-) -> None:
+def test_a_sync_after_an_import_of_other_columns_reports_only_the_real_change(connector: Connector) -> None:
+    person_count = 250  # the rows are compared by one listing
     rows = [f"p{index}@x.org,Ann {index},Lee,true" for index in range(person_count)]
     write_csv(connector.folder / "export.csv", "Email,First name,Last name,is_active", *rows)
     import_result = connector.run_json("import", connector.folder / "export.csv", "--base-id", "7")
@@ -132,18 +130,6 @@ def test_a_sync_after_an_import_of_other_columns_reports_only_the_real_change(
     second_result = sync_lines(connector, *changed_lines, job=job)
     assert (second_result.rows, second_result.report["drift_file"]) == (sync_result.rows, None)
     assert count_list_requests(second_result) <= 1
-
-
-def test_a_guarded_job_reports_each_change_once(connector: Connector) -> None:
-    """A guard makes the run read all rows before the load (the survey). The survey compares no values, so each change
-    is reported once."""
-    guarded_job = JOB + "guard: {max_creates: 0}\n"
-    sync_lines(connector, "ann@x.org,Ann,,")
-    changed_result = sync_lines(connector, "ann@x.org,Anna,,", job=guarded_job)
-    assert read_fields(changed_result) == [("ann@x.org", "first_name", "Ann", "Anna")]
-    stopped_result = sync_lines(connector, "ann@x.org,Ann,b,", "new@x.org,,,", job=guarded_job)
-    assert (stopped_result.exit_code, stopped_result.rows["changed"]) == (3, 1)
-    assert [(line["identity"], line["_code"]) for line in read_drift(stopped_result)] == [("ann@x.org", "not_compared")]
 
 
 def test_values_that_the_service_altered_at_the_create_are_not_reported(connector: Connector) -> None:
@@ -181,20 +167,6 @@ def test_a_changed_row_is_not_compared_with_a_subscriber_whose_address_has_chang
     assert (changed_result.rows, changed_result.report["opt_outs"]) == ({"read": 2, "changed": 1, "exists": 1}, 0)
 
 
-def test_an_omitted_zip_is_reported_once_when_its_row_is_created(connector: Connector) -> None:
-    people = ["ann@x.org,Ann,,SW1A 1AA", "bob@x.org,Bob,,1012", "eve@x.org,Eve,,02134"]
-    create_result = sync_lines(connector, *people)
-    assert create_result.rows == {"read": 3, "created": 3}
-    assert read_fields(create_result) == [
-        ("ann@x.org", "address_zip", "", "SW1A 1AA"),
-        ("eve@x.org", "address_zip", "", "02134"),
-    ]
-    lines = [[line[name] for name in ("_row", "_outcome", "_code")] for line in read_drift(create_result)]
-    assert sorted(lines) == [["2", "created", "zip_omitted"], ["4", "created", "zip_omitted"]]
-    second_result = sync_lines(connector, *people)
-    assert (second_result.rows, second_result.report["drift_file"]) == ({"read": 3, "exists": 3}, None)
-
-
 @pytest.mark.parametrize("other_person_count", [0, 1010], ids=["by a listing", "by look-ups"])
 def test_a_row_of_an_existing_subscriber_is_compared_by_the_first_run(
     connector: Connector, other_person_count: int
@@ -224,14 +196,6 @@ def test_a_held_row_is_compared_with_a_subscriber_that_another_program_created(c
     result = sync_lines(connector, "ann@x.org,Ann,,", "new@x.org,New,,", job=holding_job)
     assert (result.exit_code, result.rows) == (0, {"read": 2, "created": 1, "changed": 1})
     assert read_fields(result) == [("ann@x.org", "first_name", "Annette", "Ann")]
-
-
-def test_a_drift_file_that_cannot_be_written_ends_the_run(connector: Connector) -> None:
-    sync_lines(connector, "ann@x.org,Ann,,")
-    (connector.folder / "state" / "drift").write_text("in its place")
-    changed_result = sync_lines(connector, "ann@x.org,Anna,,")
-    assert (changed_result.exit_code, changed_result.report["status"]) == (3, "aborted")
-    assert "drift file" in changed_result.report["messages"][0]
 
 
 def test_an_unknown_create_that_took_effect_with_other_values_is_reported_as_changed(connector: Connector) -> None:
@@ -266,11 +230,15 @@ def test_a_comparison_that_fails_at_the_end_of_a_run_becomes_a_message(connector
     assert sandbox.stats()["requests"]["list"]["answers"].get("401", 0) >= 1
 
 
-def test_an_omitted_zip_is_reported_once_if_the_answer_of_its_create_was_lost(connector: Connector) -> None:
+def test_an_omitted_zip_is_reported_once_even_if_the_answer_of_its_create_was_lost(connector: Connector) -> None:
     connector.sandbox.switch(error_after=0.3, drop_before=0.1)
-    create_result = sync_lines(connector, *(f"p{index}@x.org,Ann,,SW{index}" for index in range(40)))
-    assert create_result.rows == {"read": 40, "created": 40}
+    people = [*(f"p{index}@x.org,Ann,,SW{index}" for index in range(40)), "bob@x.org,Bob,,1012", "eve@x.org,Eve,,02134"]
+    create_result = sync_lines(connector, *people)
+    assert create_result.rows == {"read": 42, "created": 42}
     assert create_result.report["settled"]["found"] > 0
-    assert read_fields(create_result) == sorted(
-        (f"p{index}@x.org", "address_zip", "", f"SW{index}") for index in range(40)
-    )
+    zips = [(f"p{index}@x.org", "address_zip", "", f"SW{index}") for index in range(40)]
+    assert read_fields(create_result) == sorted([*zips, ("eve@x.org", "address_zip", "", "02134")])
+    lines = {tuple(line[name] for name in ("_outcome", "_code")) for line in read_drift(create_result)}
+    assert lines == {("created", "zip_omitted")}
+    second_result = sync_lines(connector, *people)
+    assert (second_result.rows, second_result.report["drift_file"]) == ({"read": 42, "exists": 42}, None)
