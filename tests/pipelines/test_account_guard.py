@@ -58,8 +58,7 @@ def test_each_next_step_after_another_account_names_the_token_and_the_address(
     assert connector.run("sync", "job.yaml").exit_code == 1  # this run leaves an unresolved create
     connector.sandbox.reset()
     commands = ["sync job.yaml", "retry --job job.yaml", "status", "explain person0@example.com"]
-    commands += ["explain person2@example.com", "sync job.yaml --report run.html", "status --html runs.html"]
-    for command in commands:
+    for command in [*commands, "explain person2@example.com"]:
         output = connector.run(*command.split()).stdout
         next_step = output[max(output.find("Next: "), output.find("  next ")) :]
         for expected_text in (
@@ -71,9 +70,6 @@ def test_each_next_step_after_another_account_names_the_token_and_the_address(
             assert expected_text in next_step, (command, output)
         for wrong_text in ("connector retry", "again", "connector sync", "Nothing to do"):
             assert wrong_text not in next_step, (command, output)
-    for page in ("run.html", "runs.html"):
-        assert "un it again" not in (tmp_path / page).read_text()
-        assert "connector forget" in (tmp_path / page).read_text()
 
 
 def test_an_unknown_create_is_not_sent_again_into_another_account(connector: Connector, tmp_path: Path) -> None:
@@ -97,13 +93,8 @@ def test_an_unknown_create_is_not_sent_again_into_another_account(connector: Con
     [
         ({"list_lag_ms": 1000, "filters": "ignored", "max_limit": 10}, 0.0, "1500ms"),
         ({"list_lag_ms": 2500}, 2.7, "200ms"),
-        ({"churn_delete": 1.0}, 0.0, "200ms"),
     ],
-    ids=[
-        "a lag without filters",
-        "a lag as long as an earlier lag",
-        "one subscriber vanishes after each page",
-    ],
+    ids=["a lag without filters", "a lag as long as an earlier lag"],
 )
 def test_a_run_waits_for_subscribers_of_the_previous_run_that_the_list_does_not_show_yet(
     connector: Connector, tmp_path: Path, switches: dict[str, Any], recorded_lag_s: float, quiet_period: str
@@ -116,16 +107,7 @@ def test_a_run_waits_for_subscribers_of_the_previous_run_that_the_list_does_not_
     if recorded_lag_s:
         record_lag_of_list(connector, recorded_lag_s)
     result = connector.import_file(write_addresses(tmp_path / "more.csv", 31), "--quiet-period", quiet_period)
-    assert result.rows == {"read": 31, "exists": 30, "created": 1}, result.stderr
-    assert result.exit_code == 0 or "churn_delete" in switches, "the subscriber that vanishes may be the new subscriber"
-
-
-def test_a_run_without_new_rows_continues_if_the_filter_by_id_is_ignored(connector: Connector, tmp_path: Path) -> None:
-    path = write_addresses(tmp_path / "people.csv", 30)
-    assert connector.import_file(path).exit_code == 0
-    connector.sandbox.switch(filters="ignored")
-    result = connector.import_file(path)
-    assert (result.exit_code, result.rows) == (0, {"read": 30, "exists": 30})
+    assert (result.code, result.rows) == (0, {"read": 31, "exists": 30, "created": 1}), result.stderr
 
 
 def test_a_run_waits_for_subscribers_of_a_killed_run_that_the_list_does_not_show_yet(
@@ -174,17 +156,6 @@ def test_a_base_whose_subscribers_are_all_hidden_is_loaded_with_a_warning(connec
     assert (result.exit_code, result.rows) == (1, {"read": 21, "exists": 20, "created": 1}), result.stderr
     assert "double opt-in" in result.stderr
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
-
-
-def test_subscribers_with_new_ids_are_found_by_their_identities(connector: Connector, tmp_path: Path) -> None:
-    """The service moved to another machine, and gave all subscribers new ids."""
-    path = write_addresses(tmp_path / "people.csv", 20)
-    assert connector.import_file(path).exit_code == 0
-    connector.sandbox.reset()
-    for person_number in reversed(range(20)):
-        create_in_service(connector.sandbox, f"person{person_number}@example.com")
-    result = connector.import_file(path)
-    assert (result.exit_code, result.rows) == (0, {"read": 20, "exists": 20}), result.stderr
 
 
 def test_a_move_of_all_subscribers_to_another_base_ends_the_run(connector: Connector, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Commands in processes that may open only a few files and connections (`ulimit -n`)."""
 
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -22,27 +21,17 @@ def run_limited(
     return subprocess.run(command, cwd=connector.folder, env=environ, capture_output=True, text=True, check=False)
 
 
-def test_a_load_creates_every_row_with_few_descriptors(connector: Connector, tmp_path: Path) -> None:
-    people_path = write_addresses(tmp_path / "people.csv", 200)
+def test_a_load_raises_the_soft_limit_and_creates_every_row(connector: Connector, tmp_path: Path) -> None:
+    people = write_addresses(tmp_path / "people.csv", 200)
     connector.sandbox.switch(latency_ms=100)
-    result = run_limited(connector, 64, 64, "import", people_path, *NEWS_IMPORT_OPTIONS)
+    result = run_limited(connector, 38, 64, "import", people, *INTO_NEWS)
     assert (result.returncode, "fault of the program" in result.stderr) == (0, False), result.stderr
     assert sorted(count_stored_emails(connector.sandbox).values()) == [1] * 200
 
 
-def test_a_command_raises_the_soft_limit(connector: Connector, tmp_path: Path) -> None:
-    people_path = write_addresses(tmp_path / "people.csv", 200)
-    hard_limit = min(4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
-    result = run_limited(connector, 38, hard_limit, "import", people_path, *NEWS_IMPORT_OPTIONS)
-    assert result.returncode == 0, result.stderr
-
-
-def test_exports_and_mail_are_complete_with_few_descriptors(connector: Connector, tmp_path: Path) -> None:
-    people_path = write_addresses(tmp_path / "people.csv", 120)
-    assert connector.import_file(people_path).exit_code == 0
-    for destination in ("out.parquet", "duckdb:///out.duckdb"):
-        result = run_limited(connector, 64, 64, "export", destination)
-        assert result.returncode == 0, (destination, result.stderr)
+def test_mail_is_complete_with_few_descriptors(connector: Connector, tmp_path: Path) -> None:
+    people = write_addresses(tmp_path / "people.csv", 120)
+    assert connector.import_file(people).code == 0
     write_csv(tmp_path / "body.txt", "Hello")
     mail = "{campaign: c, to: {email: email}, from: a@example.com, subject: S, text: body.txt}"
     job = (
