@@ -43,7 +43,7 @@ def read_address(folder: Path) -> str:
 
 def list_children(pid: int) -> list[psutil.Process]:
     """Return the descendants of a process."""
-    return psutil.Process(pid).children(recursive=True)
+    return list(psutil.Process(pid).children(recursive=True))
 
 
 def list_workers(pid: int) -> list[psutil.Process]:
@@ -53,4 +53,7 @@ def list_workers(pid: int) -> list[psutil.Process]:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

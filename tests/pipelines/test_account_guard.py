@@ -107,7 +107,7 @@ def test_a_run_waits_for_subscribers_of_the_previous_run_that_the_list_does_not_
     if recorded_lag_s:
         record_lag_of_list(connector, recorded_lag_s)
     result = connector.import_file(write_addresses(tmp_path / "more.csv", 31), "--quiet-period", quiet_period)
-    assert (result.code, result.rows) == (0, {"read": 31, "exists": 30, "created": 1}), result.stderr
+    assert (result.exit_code, result.rows) == (0, {"read": 31, "exists": 30, "created": 1}), result.stderr
 
 
 def test_a_run_waits_for_subscribers_of_a_killed_run_that_the_list_does_not_show_yet(

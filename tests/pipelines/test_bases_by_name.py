@@ -17,10 +17,10 @@ def test_a_base_is_found_by_any_spelling_of_its_name(connector: Connector, tmp_p
     first_spelling, second_spelling = 'R&D "North" <1>', "r&d  &quot;North&quot; <1>"
     connector.sandbox.switch(base_names="escaped")
     people = write_addresses(tmp_path / "a.csv", 3)
-    assert import_people(connector, people, "one", "--base-name", first_spelling).code == 0
+    assert import_people(connector, people, "one", "--base-name", first_spelling).exit_code == 0
     people = write_addresses(tmp_path / "b.csv", 5)
     result = import_people(connector, people, "two", "--base-name", second_spelling)
-    assert (result.code, result.rows) == (0, {"read": 5, "exists": 3, "created": 2}), result.stderr
+    assert (result.exit_code, result.rows) == (0, {"read": 5, "exists": 3, "created": 2}), result.stderr
     assert import_people(connector, people, "one", "--base-name", second_spelling).rows == {"read": 5, "exists": 5}
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
 

@@ -13,7 +13,7 @@ import pytest
 from connector.errors import SourceError
 from connector.sources.files import open_file, open_files
 from tests.pipelines.conftest import Connector, count_stored_emails, wait_for, write_addresses
-from tests.sources.files.people import FILES, PEOPLE
+from tests.sources.files.people import BUILD_FILE_BY_NAME, PEOPLE
 from tests.sources.files.reading import write_file
 
 
@@ -34,12 +34,12 @@ FORMATS = ("people.csv", "people.csv.gz", "people.parquet", "people.xlsx", "peop
 
 
 @pytest.mark.parametrize(
-    ("name", "change"), [("people.csv", append_row), ("people.csv", touch_file), ("people.parquet", cut_file_off)]
+    ("name", "change_file"), [("people.csv", append_row), ("people.csv", touch_file), ("people.parquet", cut_file_off)]
 )
 def test_a_file_that_changes_between_its_opening_and_its_last_row_is_refused(
     tmp_path: Path, name: str, change_file: Callable[[Path], None]
 ) -> None:
-    file_path = write_file(tmp_path, name, FILES[name]())
+    file_path = write_file(tmp_path, name, BUILD_FILE_BY_NAME[name]())
     with open_file(file_path) as source:
         change_file(file_path)
         with pytest.raises(SourceError, match="has changed since it was opened"):
@@ -48,17 +48,20 @@ def test_a_file_that_changes_between_its_opening_and_its_last_row_is_refused(
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_file_that_is_replaced_or_deleted_is_read_to_its_end(tmp_path: Path, name: str) -> None:
-    file_path, other_file = write_file(tmp_path, name, FILES[name]()), write_file(tmp_path, f"other.{name}", b"a")
+    file_path, other_file = (
+        write_file(tmp_path, name, BUILD_FILE_BY_NAME[name]()),
+        write_file(tmp_path, f"other.{name}", b"a"),
+    )
     with open_file(file_path) as source:
         other_file.replace(file_path)
         row_count = sum(len(chunk.frame) for chunk in source.read_chunks())
         file_path.unlink()
-        assert sum(len(chunk.frame) for chunk in source.chunks()) == row_count == len(PEOPLE)
+        assert sum(len(chunk.frame) for chunk in source.read_chunks()) == row_count == len(PEOPLE)
 
 
 def test_one_of_several_files_that_grows_is_refused(tmp_path: Path) -> None:
     for name in ("a.csv", "b.csv"):
-        write_file(tmp_path, name, FILES["people.csv"]())
+        write_file(tmp_path, name, BUILD_FILE_BY_NAME["people.csv"]())
     with open_files(tmp_path / "*.csv", open_file) as source:
         append_row(tmp_path / "b.csv")  # before the run opens the file again
         with pytest.raises(SourceError, match=r"b\.csv: has changed"):
@@ -93,7 +96,7 @@ def test_an_upload_in_progress_is_refused_before_the_first_create(connector: Con
     with upload_slowly(file_path):
         for command in ("plan", file_path), ("import", file_path, "--limit", "1000", "--quiet-period", "200ms"):
             result = connector.run_json(*command, "--base-id", "7")
-            assert result.code == 3, (command, result.stderr)
+            assert result.exit_code == 3, (command, result.stderr)
             assert "people.csv: has changed since it was opened" in result.stderr
             assert "Wait until it is complete, then run again" in result.stderr
     assert count_stored_emails(connector.sandbox) == {}

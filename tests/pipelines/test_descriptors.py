@@ -24,14 +24,14 @@ def run_limited(
 def test_a_load_raises_the_soft_limit_and_creates_every_row(connector: Connector, tmp_path: Path) -> None:
     people = write_addresses(tmp_path / "people.csv", 200)
     connector.sandbox.switch(latency_ms=100)
-    result = run_limited(connector, 38, 64, "import", people, *INTO_NEWS)
+    result = run_limited(connector, 38, 64, "import", people, *NEWS_IMPORT_OPTIONS)
     assert (result.returncode, "fault of the program" in result.stderr) == (0, False), result.stderr
     assert sorted(count_stored_emails(connector.sandbox).values()) == [1] * 200
 
 
 def test_mail_is_complete_with_few_descriptors(connector: Connector, tmp_path: Path) -> None:
     people = write_addresses(tmp_path / "people.csv", 120)
-    assert connector.import_file(people).code == 0
+    assert connector.import_file(people).exit_code == 0
     write_csv(tmp_path / "body.txt", "Hello")
     mail = "{campaign: c, to: {email: email}, from: a@example.com, subject: S, text: body.txt}"
     job = (

@@ -46,11 +46,11 @@ def test_an_inactive_row_has_precedence_over_the_active_rows_of_its_subscriber(
     plan_result = connector.run_json("plan", job)
     assert plan_result.rows == expected | {"created": 2}
     result = connector.run_json("sync", job)
-    assert (result.code, result.rows) == (0, expected | {"created": 2}), result.stderr
+    assert (result.exit_code, result.rows) == (0, expected | {"created": 2}), result.stderr
     assert list_activity(connector) == {"ANN@x.org": False, "bob@x.org": True}
     expected_text = "1 subscriber has rows that disagree on is_active: the inactive row is used (row 4)"
     assert find_messages(result, "disagree") == find_messages(plan_result, "disagree") == [expected_text]
-    assert connector.run_json("sync", job).rows == expected_counts | {"exists": 2}
+    assert connector.run_json("sync", job).rows == expected | {"exists": 2}
 
 
 def test_an_inactive_row_in_a_later_file_has_precedence_also_beyond_the_limit(
@@ -103,7 +103,7 @@ def test_an_invalid_inactive_row_prevents_the_create_of_its_subscriber(connector
     )
     job = write_job(tmp_path)
     result = connector.run_json("sync", job)
-    assert (result.code, result.rows) == (1, {"read": 12, "invalid": 6, "duplicate": 4, "created": 2})
+    assert (result.exit_code, result.rows) == (1, {"read": 12, "invalid": 6, "duplicate": 4, "created": 2})
     assert list_activity(connector) == {"bob@x.org": True, "cem@x.org": False}
     (message,) = find_messages(result, "an invalid row that says inactive")
     expected_text = (
@@ -136,7 +136,7 @@ def test_an_unreadable_row_prevents_the_create_of_its_subscriber_as_active(
     (tmp_path / "people.csv").write_bytes(text.encode("latin-1"))
     result = connector.run_json("sync", write_job(tmp_path))
     assert result.rows == {"read": 15, "invalid": 7, "duplicate": 7, "created": 1}, result.stderr
-    assert (result.code, list_activity(connector)) == (1, {"bob@x.org": True})
+    assert (result.exit_code, list_activity(connector)) == (1, {"bob@x.org": True})
     assert find_messages(result, "that cannot be read (rows 4, 5, 8, 9, 12, 13, 16)")
     causes = [cause for cause in result.report["causes"] if cause["outcome"] == "duplicate"]
     assert [(cause["code"], cause["rows"]) for cause in causes] == [("overruled", 7)]
@@ -200,7 +200,7 @@ def test_a_limit_ends_the_reading_if_no_column_holds_the_activity(connector: Con
     options = ("--active", "--map", "is_active=", "--base-name", "News", "--quiet-period", "100ms")
     arguments = ("import", tmp_path / "part*.csv", *options)
     refused_result = connector.run_json(*arguments)
-    assert refused_result.code == 2, refused_result.stderr
+    assert refused_result.exit_code == 2, refused_result.stderr
     result = connector.run_json(*arguments, "--limit", "3")
     assert result.rows == {"read": 3, "created": 3}, result.stderr
     assert find_messages(result, "rows were read") == []

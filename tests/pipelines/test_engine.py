@@ -116,7 +116,7 @@ def test_the_first_signal_stops_the_shards_cleanly_and_the_second_signal_at_once
     started_at = time.monotonic()
     result = close_process(process)
     assert time.monotonic() - started_at < 5
-    assert (result.code, result.report["status"]) == (143, "stopped")
+    assert (result.exit_code, result.report["status"]) == (143, "stopped")
     wait_for(lambda: not any(is_alive(child) for child in children))
 
 
@@ -147,7 +147,9 @@ def test_a_run_uses_a_scheduler_and_a_lost_scheduler_ends_the_run_with_a_report(
             postgres_connector.sandbox.switch(list_lag_ms=100, **FAULTS)
             result = postgres_connector.run_json(*command)
             postgres_connector.sandbox.switch(list_lag_ms=0, **dict.fromkeys(FAULTS, 0))
-            assert (result.code, result.rows) == (1, {"read": 305, "created": 300, **ODD_ROW_COUNTS}), result.stderr
+            assert (result.exit_code, result.rows) == (1, {"read": 305, "created": 300, **ODD_ROW_COUNTS}), (
+                result.stderr
+            )
             check_sums(postgres_connector, result)
             assert scheduler.poll() is None
             job = (tmp_path / "job.yaml").read_text()

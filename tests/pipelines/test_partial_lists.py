@@ -94,7 +94,7 @@ def test_nobody_whom_the_list_shows_in_part_is_created_twice(connector: Connecto
     connector.sandbox.switch(**case.switches)
     result = import_people(connector, [*case.rows, "new@x.org,999,male,true"], case.base, *case.options)
     expected_rows = {"read": len(case.rows) + 1, "created": 1, "exists": len(case.rows)}
-    assert (result.code, result.rows) == (0, expected_rows), result.report["messages"]
+    assert (result.exit_code, result.rows) == (0, expected_rows), result.report["messages"]
     assert connector.sandbox.stats()["subscribers"] == stored_count + case.other_count + 1
     assert case.message in str(result.report["messages"])
 
@@ -106,7 +106,7 @@ def test_subscribers_without_an_email_are_found_and_no_export_certifies_a_list_t
     fill_base(connector, rows, "--base-id 7", *BY_ID)
     connector.sandbox.switch(hide="no_email")
     result = import_people(connector, rows, "--base-id 7", *BY_ID)
-    assert (result.code, result.rows) == (0, {"read": 40, "exists": 40}), result.report["messages"]
+    assert (result.exit_code, result.rows) == (0, {"read": 40, "exists": 40}), result.report["messages"]
     assert connector.run_json("export", "out.csv").report["certificate"]["reason"] == "cut_off"
 
 
@@ -116,7 +116,7 @@ def test_a_filter_that_returns_only_the_first_match_proves_nobody_absent(connect
     add_other_people(connector, MANY_OTHER_PEOPLE)
     connector.sandbox.switch(filters_return="first")
     result = import_people(connector, build_rows())
-    assert (result.code, result.rows) == (0, {"read": 5, "exists": 5}), result.report["messages"]
+    assert (result.exit_code, result.rows) == (0, {"read": 5, "exists": 5}), result.report["messages"]
     assert count_creates_of_each(connector) == {2}
 
 
@@ -134,10 +134,10 @@ def test_a_hidden_class_is_requested_if_all_listed_subscribers_have_the_same_cla
     for index in range(60):
         create_in_service(connector.sandbox, f"other{index}@x.org", {"Id": base_of_others}, IsActive=True)
     result = import_people(connector, people)
-    assert (result.code, result.rows) == (0, {"read": 2, "exists": 2}), result.report["messages"]
+    assert (result.exit_code, result.rows) == (0, {"read": 2, "exists": 2}), result.report["messages"]
     connector.sandbox.switch(drop_after=1)
     lost_result = import_people(connector, build_rows("male", is_active, 2, "new"))
-    assert (lost_result.code, lost_result.rows) == (0, {"read": 2, "created": 2}), lost_result.report["messages"]
+    assert (lost_result.exit_code, lost_result.rows) == (0, {"read": 2, "created": 2}), lost_result.report["messages"]
     assert count_creates_of_each(connector) == {1}
 
 
@@ -147,12 +147,12 @@ def test_nobody_in_a_hidden_base_is_created_twice(connector: Connector, base: st
     fill_base(connector, build_rows(count=3, first=1), base)  # the first new row shows the base's id
     connector.sandbox.switch(hidden_bases="7" if base == "--base-id 7" else "51")
     result = import_people(connector, build_rows(count=5), base)
-    assert (result.code, result.rows) == (0, {"read": 5, "created": 2, "exists": 3}), result.report["messages"]
+    assert (result.exit_code, result.rows) == (0, {"read": 5, "created": 2, "exists": 3}), result.report["messages"]
     messages = str(result.report["messages"])
     assert "until a request had its BaseId" in messages or "shows no subscribers of the base 7 unless" in messages
     second_result = import_people(connector, build_rows(count=7), base)
     assert second_result.rows == {"read": 7, "created": 2, "exists": 5}, second_result.report["messages"]
-    assert (second_result.code, second_result.report["requests"]["list"]["sent"] < 60) == (0, True)
+    assert (second_result.exit_code, second_result.report["requests"]["list"]["sent"] < 60) == (0, True)
     assert count_creates_of_each(connector) == {1}
 
 
@@ -166,7 +166,7 @@ def test_a_duplicate_in_a_hidden_base_with_only_hidden_subscribers_is_named(
     ]
     connector.sandbox.switch(hide="inactive", hidden_bases="51")
     result = connector.import_file(write_addresses(tmp_path / "people.csv", 5))
-    assert (result.code, connector.sandbox.stats()["subscribers"]) == (1, 36), result.stderr
+    assert (result.exit_code, connector.sandbox.stats()["subscribers"]) == (1, 36), result.stderr
     second_id = connector.sandbox.truth()["events"][-1]["id"]
     assert any(
         f"in the service twice (ids {existing_id} and {second_id})" in result.stderr for existing_id in existing_ids
@@ -185,7 +185,7 @@ def test_a_load_ends_if_neither_the_list_nor_its_filters_show_subscribers_with_o
     add_other_people(connector, MANY_OTHER_PEOPLE if hidden_count == 1 else 1)
     connector.sandbox.switch(hide="old_ids", old_ids_below=FIRST_ID + hidden_count)
     result = import_people(connector, build_rows(count=2))
-    assert (result.code, result.rows) == (3, {"read": 2, "unsent": 2}), result.report["messages"]
+    assert (result.exit_code, result.rows) == (3, {"read": 2, "unsent": 2}), result.report["messages"]
     assert count_creates_of_each(connector) == {1}
 
 
@@ -206,7 +206,7 @@ def test_a_load_ends_before_its_first_create_if_rows_of_the_list_lack_their_base
     connector.sandbox.switch(**switches)
     for options in ((), ("--dry-run",)):
         result = import_people(connector, build_rows(count=7), base, *options)
-        assert (result.code, expected_text in result.stderr) == (2, True), result.stderr
+        assert (result.exit_code, expected_text in result.stderr) == (2, True), result.stderr
     assert connector.sandbox.stats()["subscribers"] == 5 + other_count
 
 
@@ -225,9 +225,9 @@ def test_a_load_ends_after_one_create_if_rows_of_the_list_lack_the_identity(
     stored_count = connector.sandbox.stats()["subscribers"]
     connector.sandbox.switch(rows_omit=path)
     result = import_people(connector, rows, "--base-id 7", *options)
-    assert (result.code, result.rows) == (3, {"read": 30, "created": 1, "unsent": 29}), result.stdout
+    assert (result.exit_code, result.rows) == (3, {"read": 30, "created": 1, "unsent": 29}), result.stdout
     assert f"without the {identity} that was sent" in str(result.report["messages"])
-    assert import_people(connector, rows, "--base-id 7", *options).code == 2
+    assert import_people(connector, rows, "--base-id 7", *options).exit_code == 2
     assert connector.sandbox.stats()["subscribers"] == stored_count + 1
 
 
@@ -251,7 +251,7 @@ def test_each_lost_create_is_found_or_sent_again_but_never_twice(
     add_other_people(connector, other_count)
     connector.sandbox.switch(**switches)
     result = import_people(connector, rows)
-    assert (result.code, result.rows) == (0, {"read": len(rows), "created": len(rows)}), result.report["messages"]
+    assert (result.exit_code, result.rows) == (0, {"read": len(rows), "created": len(rows)}), result.report["messages"]
     assert sorted(count_stored_emails(connector.sandbox).values()) == [1] * len(rows)
 
 
@@ -260,7 +260,7 @@ def test_a_lost_create_of_a_class_that_the_list_never_shows_is_held(connector: C
     connector.sandbox.switch(hide="inactive", filters="ignored", drop_after=1.0)
     result = import_people(connector, build_rows("", False, 1), NEWS)
     assert count_stored_emails(connector.sandbox).total() == 1
-    assert (result.code, result.rows) == (1, {"read": 1, "unknown": 1}), result.report["messages"]
+    assert (result.exit_code, result.rows) == (1, {"read": 1, "unknown": 1}), result.report["messages"]
     rejects = Path(result.report["rejects_file"]).read_text()
     assert "the list has shown no inactive subscriber, so no look-up proves that the create had no effect" in rejects
     assert "connector retry --held resend" in rejects
@@ -288,7 +288,7 @@ def test_an_export_has_the_subscribers_of_two_hidden_classes(
     connector.sandbox.switch(hide=hidden_classes)
     result = connector.run_json("export", "out.csv")
     certificate = result.report["certificate"]
-    assert (result.code, certificate["verdict"], certificate["distinct"]) == (0, "complete", 6), certificate
+    assert (result.exit_code, certificate["verdict"], certificate["distinct"]) == (0, "complete", 6), certificate
     assert certificate["hidden"] == {"is_active": [False], "gender": [gender]}
 
 
@@ -302,23 +302,23 @@ def test_an_export_and_a_reconciliation_read_hidden_bases_that_the_ledger_knows(
     connector.sandbox.switch(hidden_bases="51")
     result = connector.run_json("export", "out.csv")
     assert result.report["certificate"]["hidden"] == {"base_id": [51]}
-    assert (result.code, result.report["rows"]["written"]) == (0, 340)
+    assert (result.exit_code, result.report["rows"]["written"]) == (0, 340)
     reconcile_result = connector.run_json("reconcile", job)
     certificate = reconcile_result.report["certificate"]
-    assert (reconcile_result.code, certificate["hidden"]) == (0, {"base_id": [51]}), reconcile_result.stdout
+    assert (reconcile_result.exit_code, certificate["hidden"]) == (0, {"base_id": [51]}), reconcile_result.stdout
 
 
 def test_an_export_reads_a_hidden_class_and_marks_nobody_as_deleted(connector: Connector, tmp_path: Path) -> None:
     fill_base(connector, build_rows(count=40))
     arguments = "export", f"sqlite:///{tmp_path}/out.db", "--table", "people", "--mode", "upsert"
-    assert connector.run_json(*arguments).code == 0
+    assert connector.run_json(*arguments).exit_code == 0
     connector.sandbox.switch(duplicates="upsert")
     for index in range(8):
         create_in_service(connector.sandbox, f"p{index}@x.org", {"Id": 7}, IsActive=False)
     connector.sandbox.switch(duplicates="accept", hide="inactive")
     result = connector.run_json(*arguments)
     certificate = result.report["certificate"]
-    assert (result.code, certificate["verdict"], certificate["distinct"]) == (0, "complete", 40)
+    assert (result.exit_code, certificate["verdict"], certificate["distinct"]) == (0, "complete", 40)
     assert certificate["hidden"] == {"is_active": [False]}
     expected_text = "The list shows no inactive subscribers unless a request asks for them. They were read separately."
     assert expected_text in result.report["messages"]
@@ -353,22 +353,22 @@ def test_no_subscriber_beyond_a_window_is_created_again(connector: Connector, pe
 
     sandbox.switch(result_window=1000)  # the list ends before its last ids: a filter looks each row up
     result = import_with_new_ledger(connector, people)
-    assert (result.code, result.rows) == (0, all_exist), result.stderr
+    assert (result.exit_code, result.rows) == (0, all_exist), result.stderr
 
     sandbox.switch(result_window=1013, order="email")  # ids are missing in the middle of the list
     result = import_with_new_ledger(connector, people)
-    assert (result.code, result.rows) == (0, all_exist), result.stderr
+    assert (result.exit_code, result.rows) == (0, all_exist), result.stderr
 
     result = connector.run_json("reconcile", people.parent / "job.yaml")
     assert result.report["certificate"]["reason"] == "cut_off"
 
     new_people = write_csv(people.parent / "new.csv", "email,name", *(f"new{n}@x.org,Ann" for n in range(30)))
     result = import_with_new_ledger(connector, new_people)  # each row is looked up, and then created
-    assert (result.code, result.rows) == (0, {"read": 30, "created": 30}), result.stderr
+    assert (result.exit_code, result.rows) == (0, {"read": 30, "created": 30}), result.stderr
 
     sandbox.switch(result_window=1000, filters="ignored")  # nothing shows that the list is cut off
     result = import_with_new_ledger(connector, people)
-    assert (result.code, result.rows) == (3, {"read": WINDOW_COUNT, "unsent": WINDOW_COUNT})
+    assert (result.exit_code, result.rows) == (3, {"read": WINDOW_COUNT, "unsent": WINDOW_COUNT})
     assert "--allow-truncated" in result.stderr
     assert count_creates_of_each(connector) == {1}
 
@@ -379,7 +379,7 @@ def test_a_list_of_a_suspicious_size_is_accepted_with_the_option_allow_truncated
     connector.sandbox.seed(1000, base_name="News")
     connector.sandbox.switch(filters="ignored")
     result = import_with_new_ledger(connector, write_addresses(tmp_path / "new.csv", 2), "--allow-truncated")
-    assert (result.code, result.rows) == (0, {"read": 2, "created": 2}), result.stderr
+    assert (result.exit_code, result.rows) == (0, {"read": 2, "created": 2}), result.stderr
 
 
 def age_runs(connector: Connector) -> None:
@@ -397,12 +397,12 @@ def test_an_export_does_not_certify_a_list_that_lacks_confirmed_subscribers(conn
 
     age_runs(connector)
     result = connector.run_json(*arguments)
-    assert (result.code, result.report["certificate"]["reason"]) == (1, "cut_off")
+    assert (result.exit_code, result.report["certificate"]["reason"]) == (1, "cut_off")
     assert result.report["certificate"]["evidence"]["ledger"].startswith("contradicts")
 
     for filters in (("--active",), ("--gender", "unspecified"), ("--first-name", "Ann", "--active")):
         result = connector.run_json(*arguments, *filters)
-        assert (result.code, result.report["certificate"]["reason"]) == (1, "cut_off"), filters
+        assert (result.exit_code, result.report["certificate"]["reason"]) == (1, "cut_off"), filters
 
 
 def test_subscribers_that_a_filter_leaves_out_do_not_contradict_the_list(connector: Connector, people: Path) -> None:
@@ -410,6 +410,6 @@ def test_subscribers_that_a_filter_leaves_out_do_not_contradict_the_list(connect
     assert connector.import_file(beas, "--map", "first_name=name").rows == {"read": 30, "created": 30}
     age_runs(connector)
     result = connector.run_json("export", "out.csv", "--first-name", "Ann")
-    assert (result.code, result.report["rows"]["written"]) == (0, WINDOW_COUNT)
+    assert (result.exit_code, result.report["rows"]["written"]) == (0, WINDOW_COUNT)
     evidence = result.report["certificate"]["evidence"]["ledger"]
     assert evidence == "nothing: 0 of 14 subscribers that the list lacks exist"

@@ -122,7 +122,7 @@ def test_the_dockerfile_copies_and_installs_existing_files() -> None:
 
 
 def test_the_commands_of_the_page_mount_the_paths_and_pass_the_settings_of_the_image() -> None:
-    image_text = (CONFIGS / "Dockerfile").read_text()
+    image_text = (CONFIGS_FOLDER / "Dockerfile").read_text()
     settings = dict(re.findall(r"(CONNECTOR_\w+)=(\S+)", image_text))
     page_blocks = [block.text for block in read_blocks(ROOT / "docs/how-to/unattended.md")]
     build_text, *run_texts = (text for text in page_blocks if "docker " in text)

@@ -78,11 +78,11 @@ def test_compressed_objects_and_archives_and_patterns_of_a_store_are_read(put_ob
 
 
 def test_an_object_that_is_overwritten_while_it_is_read_is_refused(put_object: PutObject) -> None:
-    with open_file(put_object("people.csv", ANN)) as source:
-        assert sum(len(chunk.frame) for chunk in source.chunks()) == 1
-        put_object("people.csv", ANN + "eve@example.co")
+    with open_file(put_object("people.csv", ANN_CSV)) as source:
+        assert sum(len(chunk.frame) for chunk in source.read_chunks()) == 1
+        put_object("people.csv", ANN_CSV + "eve@example.co")
         with pytest.raises(SourceError, match="has changed since it was opened"):
-            list(source.chunks())
+            list(source.read_chunks())
 
 
 def test_the_error_of_an_object_name_that_looks_like_an_option_shows_the_name(put_object: PutObject) -> None:
