@@ -3,9 +3,9 @@ ledger, before and after receipts are written, and before each statement and eac
 
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -13,25 +13,20 @@ from typing import Any
 from connector.ledger.store import Store
 from connector.runs import receipts
 from connector.warehouse.receipts import write_receipts as write_to_destination
+from pipelines.cli import main
 from tests.export.kill_points import call_at_disk_changes, call_at_statements
-from tests.pipelines.forked import CONTEXT
+from tests.pipelines.forked import ForkedProcess
 
 
 def run_killed(arguments: Sequence[str], environ: Mapping[str, str], folder: Path, kill_point: int) -> bool:
     """Run a command that kills itself at the kill point with the index `kill_point` (from 0). Return whether the
     command reached the kill point."""
-    process = CONTEXT.Process(target=_run_command, args=(list(arguments), dict(environ), folder, kill_point))
-    process.start()
-    process.join()
-    return process.exitcode == -signal.SIGKILL
+    with ForkedProcess(arguments, environ, folder, program=partial(_run_until_killed, kill_point)) as process:
+        process.communicate()
+    return bool(process.returncode == -signal.SIGKILL)
 
 
-def _run_command(arguments: list[str], environ: dict[str, str], folder: Path, kill_point: int) -> None:
-    os.environ.clear()
-    os.environ.update(environ)
-    os.chdir(folder)
-    for stream in (1, 2):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+def _run_until_killed(kill_point: int) -> None:
     remaining_kill_points = iter(range(kill_point, -1, -1))
 
     def reach_kill_point() -> None:
@@ -67,7 +62,4 @@ def _run_command(arguments: list[str], environ: dict[str, str], folder: Path, ki
     }
     for (patched_object, name), function in replacements.items():
         setattr(patched_object, name, function)
-    sys.argv = ["connector", *arguments]
-    from pipelines.cli import main
-
     main()
