@@ -40,10 +40,10 @@ def test_an_answer_has_the_normalised_fields_with_an_id_and_the_base(client: San
     assert client.read_page()["Subscribers"] == [expected_subscriber]
 
 
-WRONG_BASES: list[Any] = [{}, {"Name": ""}, {"Id": "7"}, {"Id": -1}, {"Id": True}, "News"]
+WRONG_BASES: list[Any] = [{}, {"Id": "7"}, {"Id": -1}, "News"]
 WRONG_VALUES: list[tuple[dict[str, Any], str]] = [
-    ({"IsActive": "true"}, "IsActive"), ({"Email": "nobody"}, "Email"), ({"Email": "a@b c.org"}, "Email"),
-    ({"FirstName": 5}, "FirstName"), ({"Gender": "Male"}, "Gender"), ({"Tags": ["a", 1]}, "Tags"),
+    ({"IsActive": "true"}, "IsActive"), ({"Email": "nobody"}, "Email"), ({"Gender": "Male"}, "Gender"),
+    ({"Tags": ["a", 1]}, "Tags"),
     ({"Address": "Main Street"}, "Address"), ({"Address": {"Zip": "1234"}}, "Address.Zip"),
     ({"Address": {"Country": "XX"}}, "Address.Country"), ({"Birthday": "2001-02-29"}, "Birthday"), ({"Id": 5}, "Id"),
     ({"Surname": "x"}, "Surname"), ({"Base": {"Id": 1, "Colour": "x"}}, "Base.Colour"),
@@ -76,45 +76,6 @@ def test_the_id_of_a_base_has_precedence_over_its_name_and_a_new_base_is_created
     )]  # fmt: skip
     base_7, news = {"Id": 7, "Name": "Base 7"}, {"Id": 8, "Name": "News"}
     assert bases == [base_7, news, base_7, news, news, base_7]
-
-
-def test_a_create_without_fields_has_the_default_values(
-    client: SandboxClient,
-) -> None:
-    answers = []
-    for absent_fields in ("omit", "empty", "null"):
-        client.sandbox.switch(absent_fields=absent_fields)
-        answers.append({k: v for k, v in client.create().json["Subscriber"].items() if k not in ("Id", "Base")})
-    answer_without_fields, empty_answer, null_answer = answers
-    assert answer_without_fields == {"IsActive": False, "Gender": ""}
-    assert (empty_answer["Email"], empty_answer["Tags"], empty_answer["Address"]["Zip"]) == ("", [], "")
-    assert (null_answer["Email"], null_answer["Tags"], null_answer["Address"]["Zip"], null_answer["IsActive"]) == (
-        None,
-        None,
-        None,
-        False,
-    )
-
-
-def test_required_fields_need_a_value(client: SandboxClient) -> None:
-    client.sandbox.switch(required=["IsActive", "Address.City"])
-    assert client.create(IsActive=False, Address={"City": "x"}).status == 200
-    for address in ({}, {"City": ""}):
-        reply = client.create(IsActive=False, Address=address)
-        assert (reply.status, reply.json["message"]) == (400, "Subscriber.Address.City is required")
-
-
-def test_switches_set_the_status_and_the_shape_of_errors(client: SandboxClient) -> None:
-    client.sandbox.switch(error_status=200, error_shape="nested")
-    reply = client.create("nobody")
-    assert (reply.status, reply.json["error"]["code"]) == (200, 200)
-    assert "Subscriber.Email" in reply.json["error"]["details"][0]["message"]
-    client.sandbox.switch(error_shape="html", error_status=422)
-    reply = client.create("no<body")
-    assert (reply.status, reply.headers["content-type"]) == (422, "text/html; charset=utf-8")
-    assert b"no&lt;body" in reply.body
-    client.sandbox.switch(error_shape="empty")
-    assert client.create("nobody").body == b""
 
 
 def test_switches_set_the_status_the_ids_and_the_altered_fields_of_creates(client: SandboxClient) -> None:
@@ -164,121 +125,3 @@ def test_a_client_user_id_is_the_identity_if_the_email_is_missing(
     ]
     assert answer_statuses == [{"+": 200, "-": 409}[status_sign] for status_sign in status_signs]
     assert client.sandbox.truth()["duplicates"] == []
-
-
-def test_upsert_updates_the_sent_fields_of_the_existing_subscriber(client: SandboxClient) -> None:
-    client.sandbox.switch(duplicates="upsert")
-    first_answer = client.create("ana@example.com", FirstName="Ana", LastName="B", Address={"City": "X", "Zip": 1}).json
-    updated_subscriber = client.create("ANA@example.com", FirstName="Anna", Address={"Zip": 2}).json["Subscriber"]
-    assert updated_subscriber == first_answer["Subscriber"] | {
-        "Email": "ANA@example.com", "FirstName": "Anna", "Address": {"City": "X", "Zip": "2"}
-    }  # fmt: skip
-    assert (
-        client.read_page()["Subscribers"]
-        == client.read_page(Email="ANA@example.com")["Subscribers"]
-        == [updated_subscriber]
-    )
-    assert [event["subscriber"] for event in client.list_events("updated")] == [updated_subscriber]
-
-
-def test_bases_can_be_found_by_folded_names_and_keep_their_first_spelling(client: SandboxClient) -> None:
-    bases = [{"Name": name} for name in ("News", " NEWS ", "news")]
-    exact_ids = [client.create(base=base).json["Subscriber"]["Base"]["Id"] for base in bases]
-    assert exact_ids == [1, 2, 3]
-    client.sandbox.reset()
-    client.sandbox.switch(base_names="folded")
-    assert [client.create(base=base).json["Subscriber"]["Base"] for base in bases] == [{"Id": 1, "Name": "News"}] * 3
-
-
-@pytest.mark.parametrize(
-    ("base_name_rule", "base_names", "expected_bases"),
-    [
-        ("nfd", ("Café", "Cafe\u0301", "CAFÉ"), ((1, "Cafe\u0301"), (1, "Cafe\u0301"), (2, "CAFE\u0301"))),
-        ("collapsed", (" a  b", "a b", "A b"), ((1, "a b"), (1, "a b"), (2, "A b"))),
-        ("escaped", ("É&<", "&Eacute;&amp;&lt;"), ((1, "&Eacute;&amp;&lt;"), (1, "&Eacute;&amp;&lt;"))),
-        ("cut", ("x" * 21, "x" * 20, "x" * 19), ((1, "x" * 20), (1, "x" * 20), (2, "x" * 19))),
-        ("accent_blind", ("Café", " CAFE ", "Cafés"), ((1, "Café"), (1, "Café"), (2, "Cafés"))),
-    ],
-)
-def test_a_switch_changes_how_base_names_are_stored_and_compared(
-    client: SandboxClient, base_name_rule: str, base_names: tuple[str, ...], expected_bases: tuple[tuple[int, str], ...]
-) -> None:
-    client.sandbox.switch(base_names=base_name_rule)
-    bases = [client.create(base={"Name": name}).json["Subscriber"]["Base"] for name in base_names]
-    assert [(base["Id"], base["Name"]) for base in bases] == list(expected_bases)
-
-
-def test_a_base_can_be_the_alias_of_another_base_by_name_or_by_id(client: SandboxClient) -> None:
-    client.sandbox.switch(base_alias={"Old": "New", "7": "9"})
-    sent_bases = ({"Name": "Old"}, {"Id": 7}, {"Name": "New"}, {"Name": "OLD"})
-    answered_bases = [client.create(base=base).json["Subscriber"]["Base"] for base in sent_bases]
-    new_base, base_9 = {"Id": 1, "Name": "New"}, {"Id": 9, "Name": "Base 9"}
-    assert answered_bases == [new_base, base_9, new_base, {"Id": 10, "Name": "OLD"}]
-    assert [
-        subscriber["Base"] for subscriber in client.read_page()["Subscribers"]
-    ] == answered_bases  # the stored value is the same
-    client.sandbox.switch(base_names="folded")
-    assert client.create(base={"Name": "OLD"}).json["Subscriber"]["Base"] == new_base
-
-
-def test_a_switch_removes_the_tag_of_an_address(client: SandboxClient) -> None:
-    client.sandbox.switch(alter_identity=True, duplicates="reject_409")
-    assert client.create("ann+news@example.com").json["Subscriber"]["Email"] == "ann@example.com"
-    assert client.create("+@example.com").json["Subscriber"]["Email"] == "+@example.com"
-    assert client.create("ann+shop@example.com").status == 409
-    assert client.list_emails() == ["ann@example.com", "+@example.com"]
-    assert [event["email"] for event in client.list_events()] == ["ann+news@example.com", "+@example.com"]
-
-
-def list_members(client: SandboxClient) -> list[tuple[int | str, str, str]]:
-    """Return the Id, the base's name and the email of each subscriber on the list."""
-    return [
-        (subscriber["Id"], subscriber["Base"]["Name"], subscriber["Email"])
-        for subscriber in client.read_page()["Subscribers"]
-    ]
-
-
-@pytest.mark.parametrize(
-    ("merge_scope", "expected_list"),
-    [
-        ("base", [(100_001, "Customers", "ana@e.org"), (100_002, "News", "ANA@e.org")]),
-        ("account", [(100_001, "News", "ANA@e.org")]),
-    ],
-)
-def test_a_create_in_another_base_stores_or_moves_the_subscriber(
-    client: SandboxClient, merge_scope: str, expected_list: list[tuple[int, str, str]]
-) -> None:
-    client.sandbox.switch(merge_by="Email", merge_within=merge_scope)
-    client.create("ana@e.org", base={"Name": "Customers"}, FirstName="Ana")
-    second_answer = client.create("ANA@e.org", base={"Name": "News"}).json["Subscriber"]
-    assert list_members(client) == expected_list
-    assert (second_answer["Id"], second_answer["Base"]["Name"]) == expected_list[-1][:2]
-    assert [client.read_page(BaseId=base_id)["TotalCount"] for base_id in (1, 2)] == [int(len(expected_list) > 1), 1]
-    assert client.read_page(Id=100_001)["TotalCount"] == sum(
-        subscriber_id == 100_001 for subscriber_id, *_ in expected_list
-    )
-    assert ("FirstName" in second_answer) == (merge_scope != "base")
-    third_answer = client.create("ana@e.org", base={"Name": "News"}).json["Subscriber"]
-    assert (third_answer["Id"], client.read_page()["TotalCount"]) == (second_answer["Id"], len(expected_list))
-
-
-@pytest.mark.parametrize("field", ["Phone", "ClientUserId"])
-def test_a_create_overwrites_the_subscriber_with_the_same_phone_or_client_user_id(
-    client: SandboxClient, field: str
-) -> None:
-    client.sandbox.switch(merge_by="Phone,ClientUserId")
-    client.create("ana@e.org", **{field: "31"})
-    answered_subscriber = client.create("bob@e.org", **{field: "31"}).json["Subscriber"]
-    assert (answered_subscriber["Id"], [subscriber["Email"] for subscriber in client.read_page()["Subscribers"]]) == (
-        100_001,
-        ["bob@e.org"],
-    )
-    assert client.create("cyd@e.org").json["Subscriber"]["Id"] == 100_002
-
-
-def test_the_list_shows_another_id_than_the_provisional_id_of_the_answer(client: SandboxClient) -> None:
-    client.sandbox.switch(provisional_ids=True)
-    provisional_id = client.create("ana@e.org").json["Subscriber"]["Id"]
-    listed_id = client.read_page()["Subscribers"][0]["Id"]
-    assert provisional_id != listed_id
-    assert [client.read_page(Id=shown_id)["TotalCount"] for shown_id in (provisional_id, listed_id)] == [0, 1]

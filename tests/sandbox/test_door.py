@@ -69,10 +69,8 @@ def test_a_rate_limit_counts_the_requests_of_all_operations_together(client: San
     ]
 
 
-@pytest.mark.parametrize("is_fault", [False, True])
-def test_retry_after_is_seconds_a_date_a_unix_time_or_nothing(client: SandboxClient, is_fault: bool) -> None:
-    refusal_switches = {"refuse": 1, "refuse_retry_after_s": 60} if is_fault else {"rate": 0.0166, "burst": 1}
-    client.sandbox.switch(**refusal_switches)
+def test_retry_after_is_seconds_a_date_a_unix_time_or_nothing(client: SandboxClient) -> None:
+    client.sandbox.switch(rate=0.0166, burst=1)
     client.create("a@example.com")
     refusal_reply = client.create("a@example.com")
     assert refusal_reply.status == 429
@@ -80,10 +78,10 @@ def test_retry_after_is_seconds_a_date_a_unix_time_or_nothing(client: SandboxCli
     client.sandbox.switch(retry_after="date")
     request_time = time.time()
     retry_date = parsedate_to_datetime(client.create("a@example.com").headers["retry-after"])
-    assert (60 if is_fault else 58) <= retry_date.timestamp() - request_time <= 62  # the date is rounded up
+    assert 58 <= retry_date.timestamp() - request_time <= 62  # the date is rounded up
     client.sandbox.switch(retry_after="unix")
     retry_at = int(client.create("a@example.com").headers["retry-after"])
-    assert (60 if is_fault else 58) <= retry_at - request_time <= 64
+    assert 58 <= retry_at - request_time <= 64
     client.sandbox.switch(retry_after="none")
     assert "retry-after" not in client.create("a@example.com").headers
 
@@ -111,15 +109,7 @@ def send_create(connection: http.client.HTTPConnection, token: str) -> int:
     return answer.status
 
 
-@pytest.mark.parametrize("limit_switches", [{"rate": 0.001, "burst": 1}, {"refuse": 1}])
-def test_a_limit_can_refuse_with_403(client: SandboxClient, limit_switches: dict[str, float]) -> None:
-    client.sandbox.switch(limit_status=403, **limit_switches)
-    reply = [client.create("b@example.com") for _ in range(2)][-1]
-    assert (reply.status, int(reply.headers["retry-after"]) > 0) == (403, True)
-
-
-@pytest.mark.parametrize("status", [503, 400, 200])
-@pytest.mark.parametrize("retry_after", ["seconds", "none"])
+@pytest.mark.parametrize(("status", "retry_after"), [(403, "seconds"), (503, "none"), (200, "seconds")])
 def test_a_limit_can_refuse_with_any_status_and_without_a_retry_after(
     client: SandboxClient, status: int, retry_after: str
 ) -> None:
@@ -127,14 +117,6 @@ def test_a_limit_can_refuse_with_any_status_and_without_a_retry_after(
     reply = [client.create("b@example.com") for _ in range(2)][-1]
     assert (reply.status, reply.json["success"]) == (status, False)
     assert ("retry-after" in reply.headers) == (retry_after == "seconds")
-
-
-def test_the_retry_after_of_a_limit_is_not_shorter_than_the_switch(client: SandboxClient) -> None:
-    client.sandbox.switch(rate=0.05, burst=1, retry_after_s=30)
-    assert [client.create("a@example.com").headers.get("retry-after") for _ in range(2)] == [None, "30"]
-    client.sandbox.switch(rate=0.001)
-    assert client.create("a@example.com").status == 200
-    assert int(client.create("a@example.com").headers["retry-after"]) > 900
 
 
 def test_a_limiter_returns_the_seconds_that_a_request_must_wait() -> None:
@@ -169,13 +151,6 @@ def test_simultaneous_requests_share_one_latency(client: SandboxClient) -> None:
     client.sandbox.switch(refuse=1, retry_after="none")
     statuses, duration_s = create_many(client, 1)
     assert (statuses, duration_s >= 0.15) == ([429], True)
-
-
-def test_requests_beyond_the_capacity_wait_for_earlier_requests(client: SandboxClient) -> None:
-    client.sandbox.switch(latency_ms=50, capacity=2)
-    statuses, duration_s = create_many(client, 8)
-    assert (statuses, duration_s >= 0.2) == ([200] * 8, True)
-    assert client.sandbox.stats()["in_flight"] == 0
 
 
 def test_a_reset_closes_open_requests_and_stores_nothing(client: SandboxClient) -> None:

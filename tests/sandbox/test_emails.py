@@ -1,7 +1,6 @@
 import base64
 import email
 import email.policy
-import time
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
@@ -46,29 +45,6 @@ def test_a_sent_email_is_in_the_outbox(client: SandboxClient) -> None:
     assert [event["request_id"] for event in client.list_events("sent")] == [1]
 
 
-def test_the_outbox_has_all_parts_of_an_email(client: SandboxClient) -> None:
-    complete_email = PLAIN_EMAIL | {
-        "Cc": [{"Email": "bob@example.net"}],
-        "Bcc": [{"Email": "cleo@example.net", "Name": "Клео"}],
-        "ReplyTo": [{"Email": "help@example.com", "Name": "Help"}],
-        "Headers": [{"Name": "X-Campaign", "Value": "Frühling"}, {"Name": "List-Unsubscribe", "Value": "<https://x>"}],
-        "Html": '<p>Hello <img src="cid:logo"></p>',
-        "Attachments": [PDF, LOGO],
-    }
-    assert client.send(complete_email).status == 200
-    message = read_eml(client.sandbox.outbox()[0]["eml"])
-    assert (message["Cc"], message["Reply-To"], message["X-Campaign"]) == (
-        "bob@example.net", "Help <help@example.com>", "Frühling",
-    )  # fmt: skip
-    assert message["Bcc"].addresses[0].display_name == "Клео"
-    content_types = [part.get_content_type() for part in message.walk() if not part.is_multipart()]
-    assert content_types == ["text/plain", "text/html", "image/png", "application/pdf"]
-    parts = {part.get_content_type(): part for part in message.walk()}
-    assert isinstance(pdf := parts["application/pdf"], EmailMessage)
-    assert (pdf.get_content(), pdf.get_filename()) == (b"%PDF \x00", "terms.pdf")
-    assert (parts["image/png"]["Content-ID"], parts["image/png"].get_content_disposition()) == ("<logo>", "inline")
-
-
 @pytest.mark.parametrize(
     ("change", "expected_text"),
     [
@@ -99,24 +75,6 @@ def test_the_refusal_of_a_wrong_email_names_the_field(
     assert (reply.status, reply.json["success"]) == (400, False)
     assert expected_text in reply.json["message"]
     assert client.sandbox.outbox() == []
-
-
-def test_the_settings_of_an_email_are_stored_and_a_dkim_selector_switches_dkim_on(client: SandboxClient) -> None:
-    send_at = int(time.time()) + 1000
-    client.send(
-        PLAIN_EMAIL,
-        TrackingSettings={"TrackOpen": False, "TrackLinks": None},
-        EmailSettings={"UseDkim": False, "UseDkimSelector": "s1", "SendAt": send_at},
-    )
-    client.send(PLAIN_EMAIL, EmailSettings={"SendAt": 5, "UseDkim": False, "UseDkimSelector": ""})
-    first_entry, second_entry = client.sandbox.outbox()
-    assert (first_entry["tracking"]["TrackOpen"], first_entry["tracking"]["TrackLinks"]) == (False, None)
-    assert (first_entry["settings"]["UseDkim"], first_entry["state"], first_entry["settings"]["SendAt"]) == (
-        True,
-        "scheduled",
-        send_at,
-    )
-    assert (second_entry["settings"]["UseDkim"], second_entry["state"]) == (False, "sent")
 
 
 def test_switches_set_the_verified_domains_and_the_protected_headers(client: SandboxClient) -> None:
