@@ -1,23 +1,19 @@
 """Creates that are sent one after another: a refusal that needs a check, and a create that is not sent in time."""
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
 import orjson
 import pytest
 
 from connector.ledger.entries import Intent, Transition
-from connector.load import outcomes
-from connector.load.candidates import Candidate, CandidateList, build_row
+from connector.load.candidates import Candidate, CandidateList
 from connector.load.creates import Creator
 from connector.load.outcomes import Outcomes
 from connector.load.session import RunMode, Session
-from connector.load.unresolved import UnresolvedCreate
 from connector.service.retry import RequestCounts
 from connector.service.wire import Created, ListQuery, NotSent, Refused, encode_subscriber
-from connector.states import CreateEvent, Event, State
-from connector.tally import Problem, RowRecorder
+from connector.states import Event, State
 from tests.load.sessions import BASE_ID, VirtualTime, build_session, compute_identity, open_journal
 
 CREATE_COUNT = 5
@@ -53,16 +49,6 @@ class FakeService:
             return Refused(404, "there is no list")
         await self.has_sent_all.wait()  # this request checks whether the service also refuses the list
         return Refused(400, "no limit of 1")
-
-
-class RecordedProblems(RowRecorder):
-    """A recorder that stores the problems of a run."""
-
-    def __init__(self) -> None:
-        self.problems: list[Problem] = []
-
-    def write_problem(self, problem: Problem) -> None:
-        self.problems.append(problem)
 
 
 class RecordedOutcomes(Outcomes):
@@ -113,19 +99,3 @@ def test_a_create_that_was_not_sent_in_time_is_looked_up_again(tmp_path: Path, i
     email = f"person{index}@x.org"
     transitions = create_all(tmp_path, candidates, {email: NotSent("connection refused")})
     assert (transitions[email].event, transitions[email].is_stale) == (Event.NOT_SENT, True)
-
-
-@pytest.mark.parametrize("event", [Event.REFUSED, Event.MISANSWERED])
-def test_a_row_that_is_not_held_is_reported_with_all_creates_of_the_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, event: CreateEvent
-) -> None:
-    monkeypatch.setattr(outcomes, "_MAX_HELD_ROWS", 0)
-    candidate = replace(build_candidate(1), entry_state=State.UNKNOWN)
-    with open_journal(tmp_path) as journal:
-        session, recorder = build_session(FakeService({}), journal), RecordedProblems()
-        session.tally.recorder = recorder
-        observed_outcomes = Outcomes(session, RunMode.LOAD)
-        unresolved_create = UnresolvedCreate(0.0, build_row(candidate, candidate.read_source_row()), attempt_count=2)
-        observed_outcomes.add_unresolved_create(candidate.intent.identity, unresolved_create)
-        observed_outcomes.record_result(candidate, Transition(event, status=422, message="no"))
-    assert [problem.attempt_count for problem in recorder.problems] == [3]

@@ -111,26 +111,3 @@ class SlowFakeService(FakeService):
         answer = await super().create_subscriber(body)
         await asyncio.sleep(0.05)
         return answer
-
-
-def test_a_failed_flush_is_raised_in_the_cancelled_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    candidate = build_candidate(1)
-
-    async def flush_and_cancel(ledger: Ledger, ledger_queue: LedgerQueue) -> None:
-        journal, dialect = begin_run(ledger, ledger_queue), ledger.connection.engine.dialect
-        await journal.commit_intents([(candidate.entry_state, candidate.intent)])
-
-        def fail_commit(_: Any) -> None:
-            raise sqlite3.OperationalError("disk I/O error")
-
-        with monkeypatch.context() as scoped_monkeypatch:
-            scoped_monkeypatch.setattr(dialect, "do_commit", fail_commit)
-            journal.record(candidate.intent.identity, Transition(Event.ANSWERED, subscriber_id=5))
-            flush_task = asyncio.ensure_future(journal.flush())
-            await asyncio.sleep(0)
-            flush_task.cancel()
-            with pytest.raises(LedgerError, match="disk I/O"):
-                await flush_task
-
-    with open_ledger_file(tmp_path) as ledger, open_ledger_queue(ledger) as ledger_queue:
-        asyncio.run(flush_and_cancel(ledger, ledger_queue))

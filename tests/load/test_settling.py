@@ -30,7 +30,7 @@ from connector.sender import FetchItems
 from connector.service.wire import encode_subscriber
 from connector.states import Event, State
 from connector.subscribers.identity import digest_identity
-from connector.tally import Leftover, Tally
+from connector.tally import Tally
 from tests.load.sessions import Journal
 
 ANN_IDENTITY = digest_identity("email", "ann@x.org")
@@ -336,19 +336,3 @@ def test_lost_creates_of_an_earlier_run_do_not_count_as_lost_creates_of_this_run
     observed_settler.fake_look_ups, observed_settler.loss_count = [EMPTY_LOOK_UP] * 6, 1
     observed_settler.settle(sentinel_confirmed_at=1001.0)
     assert (observed_settler.state, len(observed_settler.resent_candidates)) == (State.CONFIRMED, 2)
-
-
-def test_a_create_of_an_earlier_run_is_rejected_after_this_run_has_lost_the_create_five_times(
-    observed_settler: ObservedSettler,
-) -> None:
-    lose_create_five_times(observed_settler)
-    observed_settler.fake_look_ups, observed_settler.loss_count = [EMPTY_LOOK_UP] * 20, 20
-    observed_settler.settle(sentinel_confirmed_at=1001.0)
-    assert (observed_settler.state, len(observed_settler.resent_candidates)) == (State.REJECTED, 5)
-
-
-def test_a_run_with_on_unknown_hold_holds_an_unknown_entry(observed_settler: ObservedSettler) -> None:
-    observed_settler.fake_look_ups = [EMPTY_LOOK_UP, EMPTY_LOOK_UP, EMPTY_LOOK_UP]
-    observed_settler.settle(holds_unknown_creates=True, sentinel_confirmed_at=1001.0)
-    assert (observed_settler.state, observed_settler.resent_candidates) == (State.HELD, [])
-    assert observed_settler.tally.leftovers == {Leftover.HELD: 1}

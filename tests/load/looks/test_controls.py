@@ -8,7 +8,7 @@ from connector.listing.access import Sentinel
 from connector.listing.lookup import FilterCheck, check_filters, has_control
 from connector.listing.requests import read_stats
 from connector.load.session import Session
-from connector.service.wire import ListPage, ListQuery, Refused
+from connector.service.wire import ListPage, Refused
 from connector.subscribers.spellings import SpellingClass, classify_spelling
 from tests.load.looks.fake_list import (
     FakeList,
@@ -55,25 +55,6 @@ def test_the_control_of_a_class_decides_only_about_this_class(tmp_path: Path) ->
     assert (set(result.passed_classes), set(result.failed_classes)) == ({PLAIN_CLASS, KEY_CLASS}, {PLUS_CLASS})
 
 
-def test_the_check_makes_one_request_for_each_class_and_one_made_up_request_for_each_field(tmp_path: Path) -> None:
-    fake_list = build_list_with_plus()
-    check_filters_of(fake_list, tmp_path, PLAIN_CLASS, PLUS_CLASS, KEY_CLASS)
-    assert len(fake_list.queries) == 1 + 2 + 3  # the stats, two made-up values, three classes
-
-
-def test_another_listed_subscriber_is_tried_if_the_control_has_vanished(tmp_path: Path) -> None:
-    fake_list = build_list_with_plus()
-    people = list(fake_list.people)
-
-    def remove_first_people(query: ListQuery) -> None:
-        if query.email is not None:
-            fake_list.people = people[7:]
-
-    fake_list.on_request = remove_first_people
-    assert check_filters_of(fake_list, tmp_path, PLUS_CLASS).passed_classes == {PLUS_CLASS}
-    assert [fake_list.count_requests(f"p+{sentinel_number}@x.org") for sentinel_number in (11, 12, 13)] == [1, 1, 1]
-
-
 def test_a_class_fails_if_the_filter_does_not_find_three_listed_subscribers(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     fake_list.add(14, "p+14@x.org")
@@ -85,14 +66,6 @@ def test_a_class_fails_if_the_filter_does_not_find_three_listed_subscribers(tmp_
         1,
         0,
     ]
-
-
-def test_a_class_fails_if_the_filter_lists_another_id_than_the_control_has(tmp_path: Path) -> None:
-    other_page: ListPage = ListPage([{"Id": 99, "Email": "p1@crowd.org"}], 1, 0, 1000)
-    fake_list = FakeList(
-        build_other_people(1), choose_answer=lambda query: other_page if query.email == "p1@crowd.org" else None
-    )
-    assert check_filters_of(fake_list, tmp_path, PLAIN_CLASS).failed_classes == {PLAIN_CLASS}
 
 
 def test_the_run_no_longer_uses_a_filter_that_lists_subscribers_for_a_made_up_value(tmp_path: Path) -> None:
@@ -129,43 +102,6 @@ def test_a_filter_is_usable_only_with_a_total_count_for_a_made_up_value(
     )
 
 
-def test_a_repeated_check_tries_only_the_classes_again(tmp_path: Path) -> None:
-    fake_list = build_list_with_plus()
-
-    async def run_checks(session: Session) -> list[int]:
-        await read_stats(session.access)
-        request_counts = []
-        for is_repeated in (False, False, True):
-            request_count_before = len(fake_list.queries)
-            result = await check_filters(session.access, [PLAIN_CLASS, PLUS_CLASS, KEY_CLASS], is_repeated=is_repeated)
-            assert result.passed_classes == {PLAIN_CLASS, PLUS_CLASS, KEY_CLASS}
-            request_counts.append(len(fake_list.queries) - request_count_before)
-        return request_counts
-
-    assert run_with_fake(fake_list, tmp_path, run_checks) == [2 + 3, 0, 3]
-
-
-def test_a_class_that_stops_working_fails_for_the_rest_of_the_run(tmp_path: Path) -> None:
-    fake_list = build_list_with_plus()
-
-    async def run_checks(session: Session) -> None:
-        await read_stats(session.access)
-        assert (await check_filters(session.access, [PLAIN_CLASS, PLUS_CLASS])).passed_classes == {
-            PLAIN_CLASS,
-            PLUS_CLASS,
-        }
-        fake_list.text_match = matches_plus_as_blank
-        assert (await check_filters(session.access, [PLAIN_CLASS, PLUS_CLASS], is_repeated=True)).failed_classes == {
-            PLUS_CLASS
-        }
-        fake_list.text_match = matches_exactly
-        assert (await check_filters(session.access, [PLAIN_CLASS, PLUS_CLASS], is_repeated=True)).failed_classes == {
-            PLUS_CLASS
-        }
-
-    run_with_fake(fake_list, tmp_path, run_checks)
-
-
 def build_sentinels(*texts: str) -> tuple[Sentinel, ...]:
     return tuple(build_sentinel(900.0 + index, 100 + index, text) for index, text in enumerate(texts))
 
@@ -188,43 +124,11 @@ def test_a_sentinel_is_a_control_only_if_the_list_shows_its_id(tmp_path: Path) -
     assert [fake_list.count_requests(f"late+{sentinel_number}@x.org") for sentinel_number in (1, 2, 3)] == [1, 1, 0]
 
 
-def test_no_class_fails_if_the_list_only_lags(tmp_path: Path) -> None:
-    result = check_filters_of(
-        FakeList(build_other_people(5)), tmp_path, PLUS_CLASS, sentinels=build_sentinels("late+1@x.org")
-    )
-    assert (set(result.passed_classes), set(result.failed_classes)) == (set(), set())
-
-
 def test_a_class_fails_if_the_list_shows_a_sentinel_by_its_id_and_not_by_its_text(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     fake_list.add(100, "WIT+NESS@X.ORG")  # the service stores the text in capitals, and its filter is case-sensitive
     result = check_filters_of(fake_list, tmp_path, PLUS_CLASS, sentinels=build_sentinels("wit+ness@x.org"))
     assert (set(result.passed_classes), set(result.failed_classes)) == (set(), {PLUS_CLASS})
-
-
-def test_a_class_passes_although_the_list_shows_a_sentinel_only_at_the_second_request(tmp_path: Path) -> None:
-    fake_list = build_list_with_plus()
-
-    def add_sentinel_at_second_request(query: ListQuery) -> None:
-        if query.id is not None:
-            fake_list.add(100, "wit+ness@x.org")
-
-    fake_list.on_request = add_sentinel_at_second_request
-    assert check_filters_of(
-        fake_list, tmp_path, PLUS_CLASS, sentinels=build_sentinels("wit+ness@x.org")
-    ).passed_classes == {PLUS_CLASS}
-
-
-def test_listed_subscribers_and_sentinels_are_controls(tmp_path: Path) -> None:
-    async def run_checks(session: Session) -> list[bool]:
-        await read_stats(session.access)
-        return [
-            has_control(session.access, spelling_class)
-            for spelling_class in (PLAIN_CLASS, PLUS_CLASS, CAPITALS_CLASS, KEY_CLASS)
-        ]
-
-    options = {"sentinels": build_sentinels("wit+ness@x.org")}
-    assert run_with_fake(FakeList(build_other_people(5)), tmp_path, run_checks, **options) == [True, True, False, True]
 
 
 def test_a_filter_is_case_insensitive_if_lower_case_finds_upper_case_and_the_reverse(tmp_path: Path) -> None:
@@ -253,17 +157,3 @@ def test_a_filter_is_case_insensitive_if_lower_case_finds_upper_case_and_the_rev
     for index, (people, text_match, is_case_insensitive) in enumerate(cases):
         result = check_filters_of(FakeList(people, text_match), tmp_path / str(index), PLAIN_CLASS, tries_case=True)
         assert result.is_case_insensitive is is_case_insensitive, text_match
-
-
-def test_a_case_sensitive_filter_is_not_tried_again(tmp_path: Path) -> None:
-    fake_list = FakeList(build_other_people(5))
-
-    async def run_checks(session: Session) -> int:
-        await read_stats(session.access)
-        await check_filters(session.access, [PLAIN_CLASS], tries_case=True)
-        assert session.access.state.is_case_insensitive is False
-        fake_list.queries.clear()
-        assert not (await check_filters(session.access, [PLAIN_CLASS], tries_case=True)).is_case_insensitive
-        return len(fake_list.queries)
-
-    assert run_with_fake(fake_list, tmp_path, run_checks) == 0

@@ -1,14 +1,12 @@
 """Look-ups by filters: keys that are found, keys that are proved absent, and keys whose look-up is inconclusive."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from connector.errors import ConfigurationError
 from connector.listing.access import LookupResult
-from connector.listing.lookup import can_prove_absence, count_requests, look_up_by_filters
+from connector.listing.lookup import can_prove_absence, look_up_by_filters
 from connector.listing.requests import read_stats
 from connector.load.session import Session
 from connector.service.wire import ListPage, ListQuery, Refused
@@ -20,7 +18,7 @@ from tests.load.looks.fake_list import (
     matches_in_any_case,
     matches_partially,
 )
-from tests.load.sessions import VirtualTime, build_key, build_sentinel, compute_identity, read_result, run_with_fake
+from tests.load.sessions import build_key, build_sentinel, compute_identity, read_result, run_with_fake
 
 NO_SENTINEL = float("-inf")
 
@@ -43,16 +41,6 @@ def test_a_listed_subscriber_is_found_and_an_unlisted_subscriber_is_absent(tmp_p
     assert (result.started_at, result.latest_sentinel_at, result.lag_s) == (1000.0, NO_SENTINEL, 0.0)
 
 
-def test_a_look_up_returns_the_ids_of_its_base_only(tmp_path: Path) -> None:
-    fake_list = FakeList(build_other_people(5), matches_in_any_case)
-    for subscriber_id, email, base in ((52, "ann@x.org", 7), (51, "Ann@X.org", 7), (50, "ann@x.org", 8)):
-        fake_list.add(subscriber_id, email, base={"Id": base, "Name": f"b{base}"})
-    fake_list.add(60, "bob@x.org", base={"Id": 8, "Name": "b8"})
-    result = look_up(fake_list, tmp_path, "ann@x.org", "bob@x.org")
-    assert result.found_ids == {compute_identity("ann@x.org"): (51, 52)}
-    assert result.absent_identities == compute_identities("bob@x.org")
-
-
 def test_a_partial_match_does_not_count_as_found(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5), matches_partially)
     fake_list.add(50, "joann@x.org")
@@ -61,59 +49,6 @@ def test_a_partial_match_does_not_count_as_found(tmp_path: Path) -> None:
     fake_list.add(51, "mary.ann@x.org")
     (tmp_path / "again").mkdir()
     assert read_result(look_up(fake_list, tmp_path / "again", "ann@x.org")) == ({}, compute_identities("ann@x.org"))
-
-
-def test_a_base_that_is_known_only_by_its_name_is_compared_by_name(tmp_path: Path) -> None:
-    fake_list = FakeList(build_other_people(5))
-    fake_list.add(50, "ann@x.org", base={"Id": 8, "Name": "Shop"})
-    fake_list.add(51, "bob@x.org", base={"Id": 7, "Name": "News"})
-    result = look_up(fake_list, tmp_path, "ann@x.org", "bob@x.org", base_id=None, name="News")
-    assert (set(result.found_ids), set(result.absent_identities)) == (compute_identities("bob@x.org"), set())
-    fake_list.add(52, "bob@x.org", base={"Id": 8, "Name": "Shop"})  # now one answer of the filter lists both bases
-    (tmp_path / "again").mkdir()
-    result = look_up(fake_list, tmp_path / "again", "ann@x.org", "bob@x.org", base_id=None, name="News")
-    assert (set(result.found_ids), set(result.absent_identities)) == (
-        compute_identities("bob@x.org"),
-        compute_identities("ann@x.org"),
-    )
-
-
-@pytest.mark.parametrize("base", [{"Id": None}, {"Id": None, "Name": "News"}])
-def test_a_row_without_the_id_of_its_base_ends_the_run(tmp_path: Path, base: object) -> None:
-    fake_list = FakeList(build_other_people(5))
-    fake_list.people += [
-        {"Id": subscriber_id, "Base": base, "Email": email}
-        for subscriber_id, email in enumerate(["ann@x.org", "bob@x.org", "bob@x.org"], 50)
-    ]
-    with pytest.raises(ConfigurationError, match="does not show the base of a subscriber with its Id"):
-        look_up(fake_list, tmp_path, "ann@x.org", "bob@x.org", "eve@x.org")
-
-
-def test_the_run_ends_if_two_batches_show_two_bases_with_the_name(tmp_path: Path) -> None:
-    fake_list = FakeList(build_other_people(5))
-    fake_list.add(50, "p0@x.org", base={"Id": 8, "Name": "News"})
-    fake_list.add(51, "p500@x.org", base={"Id": 7, "Name": "News"})
-    with pytest.raises(ConfigurationError, match="several bases"):
-        look_up(fake_list, tmp_path, *(f"p{index}@x.org" for index in range(501)), base_id=None, name="News")
-
-
-def test_only_keys_of_a_failed_class_stay_inconclusive(tmp_path: Path) -> None:
-    fake_list = FakeList(
-        build_other_people(5), lambda filter_text, stored_text: filter_text.replace("+", " ") == stored_text
-    )
-    fake_list.add(50, "known+1@x.org")
-    fake_list.add(51, "ann+b@x.org")
-    result = look_up(fake_list, tmp_path, "ann+b@x.org", "cem+d@x.org", "bob@x.org")
-    assert read_result(result) == ({}, compute_identities("bob@x.org"))
-
-
-def test_keys_of_a_failed_class_are_not_looked_up(tmp_path: Path) -> None:
-    fake_list = FakeList(
-        build_other_people(5) + build_other_people(3, 20, "p+{}@x.org"),
-        lambda filter_text, stored_text: "+" not in filter_text and filter_text == stored_text,
-    )
-    look_up(fake_list, tmp_path, "ann+b@x.org", "bob@x.org")
-    assert (fake_list.count_requests("ann+b@x.org"), fake_list.count_requests("bob@x.org")) == (0, 1)
 
 
 def test_a_class_that_passes_only_after_the_look_ups_proves_no_absence(tmp_path: Path) -> None:
@@ -146,32 +81,6 @@ def test_a_key_is_looked_up_in_all_spellings_and_each_spelling_needs_a_control(t
     assert [fake_list.count_requests(text) for text in ("Ann@X.org", "Ann@x.org", "ann@x.org")] == [1, 1, 1]
 
 
-def test_a_case_sensitive_filter_finds_a_subscriber_whose_domain_the_service_lowers(
-    tmp_path: Path,
-) -> None:
-    def store_email(email: str) -> str:
-        local_part, _, domain = email.partition("@")
-        return f"{local_part}@{domain.lower()}"
-
-    fake_list = FakeList(build_other_people(5) + build_other_people(3, 20, "Anna{}@crowd.org"))
-    sent_emails = [f"{name}@{domain}" for name in ("ann", "Bob") for domain in ("x.org", "X.org")]
-    listed_emails = [f"is.there.{email}" for email in sent_emails]
-    for index, email in enumerate(listed_emails):
-        fake_list.add(100 + index, store_email(email))
-    result = look_up(fake_list, tmp_path, *sent_emails, *listed_emails)
-    assert set(result.found_ids) == compute_identities(*listed_emails)
-    assert result.absent_identities == compute_identities("ann@x.org", "bob@x.org")
-
-
-@pytest.mark.parametrize(
-    "choose_total_count",
-    [lambda match_count: None, lambda match_count: match_count + 1, lambda match_count: max(0, match_count - 1)],
-)
-def test_a_missing_or_wrong_total_count_proves_no_absence(tmp_path: Path, choose_total_count: Any) -> None:
-    fake_list = FakeList(build_other_people(5), choose_total_count=choose_total_count)
-    assert look_up(fake_list, tmp_path, "bob@x.org").absent_identities == set()
-
-
 def test_an_incomplete_answer_proves_no_absence(tmp_path: Path) -> None:
     fake_list = FakeList(
         build_other_people(5),
@@ -184,18 +93,6 @@ def test_a_key_stays_inconclusive_if_one_of_its_answers_is_incomplete(tmp_path: 
     fake_list = FakeList(build_other_people(5) + build_other_people(3, 20, "Anna{}@crowd.org"))
     fake_list.choose_answer = lambda query: Refused(400, "no") if query.email == "Bob@x.org" else None
     assert look_up(fake_list, tmp_path, "Bob@x.org", "Cem@x.org").absent_identities == compute_identities("cem@x.org")
-
-
-@pytest.mark.parametrize(("match_count", "is_absent"), [(9, True), (10, False)])
-def test_partial_matches_prove_absence_only_if_they_fit_one_page(
-    match_count: int, is_absent: bool, tmp_path: Path
-) -> None:
-    fake_list = FakeList(
-        [*build_other_people(4), *build_other_people(match_count, 100, "p{}.ann@x.org")],
-        matches_partially,
-        max_limit=10,
-    )
-    assert (look_up(fake_list, tmp_path, "ann@x.org").absent_identities == compute_identities("ann@x.org")) is is_absent
 
 
 def test_a_filter_that_fails_within_a_batch_proves_no_absence_in_the_batch(tmp_path: Path) -> None:
@@ -255,16 +152,6 @@ def test_a_client_user_id_is_proved_absent_by_a_case_sensitive_filter(tmp_path: 
     assert result.absent_identities == {compute_identity("c99", "client_user_id")}
 
 
-def test_the_latest_sentinel_is_looked_up_before_the_keys(tmp_path: Path) -> None:
-    fake_list = FakeList(build_other_people(5))
-    fake_list.add(100, "wit@x.org")
-    sentinels = (build_sentinel(950.0, 99, "gone@x.org"), build_sentinel(990.0, 100, "wit@x.org"))
-    result = look_up(fake_list, tmp_path, "bob@x.org", sentinels=sentinels)
-    assert (result.latest_sentinel_at, result.lag_s) == (990.0, 0.0)
-    emails = [query.email for query in fake_list.queries]
-    assert emails.index("wit@x.org") < emails.index("bob@x.org")
-
-
 def test_a_sentinel_that_vanishes_during_the_look_ups_does_not_count(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5))
     fake_list.add(100, "wit@x.org")
@@ -276,49 +163,6 @@ def test_a_sentinel_that_vanishes_during_the_look_ups_does_not_count(tmp_path: P
     fake_list.on_request = hide_sentinel
     result = look_up(fake_list, tmp_path, "bob@x.org", sentinels=(build_sentinel(990.0, 100, "wit@x.org"),))
     assert (result.latest_sentinel_at, result.lag_s) == (NO_SENTINEL, 10.0)
-
-
-def test_the_stats_are_read_again_only_if_they_are_old(tmp_path: Path) -> None:
-    fake_list, virtual_time = FakeList(build_other_people(5)), VirtualTime()
-
-    async def look_up_three_times(session: Session) -> None:
-        await look_up_by_filters(session.access, [build_key("bob@x.org")])
-        await look_up_by_filters(session.access, [build_key("bob@x.org")])
-        assert fake_list.page_count == 1
-        virtual_time.now_s += 60
-        await look_up_by_filters(session.access, [build_key("bob@x.org")])
-        assert fake_list.page_count == 2
-
-    run_with_fake(fake_list, tmp_path, look_up_three_times, virtual_time=virtual_time, fresh_s=60)
-
-
-@pytest.mark.parametrize("ignores_case", [False, True])
-def test_count_requests_predicts_the_number_of_requests(ignores_case: bool, tmp_path: Path) -> None:
-    fake_list = FakeList(
-        [
-            *build_other_people(3),
-            *build_other_people(3, 20, "A{}@crowd.org"),
-            *build_other_people(3, 30, "p+{}@crowd.org"),
-        ],
-        matches_in_any_case,
-    )
-    fake_list.add(100, "wit@x.org")
-    keys = [build_key(f"{prefix}{index}@x.org") for index in range(150) for prefix in ("p", "P", "p+")]
-    keys += [build_key(f"k{subscriber_id}", "client_user_id") for subscriber_id in range(50)]
-
-    async def look_up_and_count(session: Session) -> None:
-        await read_stats(session.access)
-        fake_list.queries.clear()
-        requested_keys = [replace(key, ignores_case=ignores_case) for key in keys]
-        assert not (await look_up_by_filters(session.access, requested_keys)).found_ids
-        expected_count = count_requests(requested_keys)
-        assert expected_count - 4 <= len(fake_list.queries) <= expected_count  # the sentinel may be one of the controls
-
-    run_with_fake(fake_list, tmp_path, look_up_and_count, sentinels=(build_sentinel(990.0, 100, "wit@x.org"),))
-
-
-def test_each_further_plain_address_costs_one_request(tmp_path: Path) -> None:
-    assert count_requests([build_key("a@x.org"), build_key("b@x.org")]) - count_requests([build_key("a@x.org")]) == 1
 
 
 def test_can_prove_absence_is_true_only_for_keys_whose_controls_are_known(tmp_path: Path) -> None:

@@ -1,33 +1,16 @@
 """Look-ups by filters: a stopped run, the messages, and the requests."""
 
-import asyncio
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from connector.errors import RunAborted
 from connector.listing.lookup import look_up_by_filters
 from connector.listing.pages import ListFailed
 from connector.load.session import Session
 from connector.service.wire import ListQuery, Refused
 from tests.load.looks.fake_list import FakeList, build_other_people
 from tests.load.sessions import build_key, build_sentinel, run_with_fake
-
-
-def test_a_stopped_run_ends_its_look_ups_and_sends_no_more_requests(tmp_path: Path) -> None:
-    fake_list = FakeList(build_other_people(5))
-
-    async def look_up_and_stop(session: Session) -> None:
-        fake_list.on_request = lambda query: session.stop.event.set() if query.email == "p7@x.org" else None
-        with pytest.raises(RunAborted, match="stopped"):
-            await look_up_by_filters(session.access, [build_key(f"p{index}@x.org") for index in range(200)])
-        query_count = len(fake_list.queries)
-        await asyncio.sleep(0)
-        assert (len(fake_list.queries), fake_list.in_flight_count) == (query_count, 0)
-        assert query_count < 120
-
-    run_with_fake(fake_list, tmp_path, look_up_and_stop)
 
 
 def test_messages_contain_no_email(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from connector.listing.access import LookupKey
-from connector.listing.lookup import look_up_by_filters
 from connector.load.lookups import look_up_all
 from connector.sandbox import SandboxProcess
 from tests.load.sessions import BASE_ID, build_key, run_with_sandbox
@@ -64,33 +63,3 @@ def test_listed_and_absent_subscribers_are_recognised_with_any_filters(
 
     assert result.found_ids == {key.identity: (ids_by_email[key.value],) for key in listed_keys}
     assert result.absent_identities == {key.identity for key in absent_keys}
-
-
-@pytest.mark.parametrize("filters", ["exact", "icase", "partial"])
-def test_client_user_ids_are_found_only_with_the_same_capitals(
-    sandbox: SandboxProcess, tmp_path: Path, filters: str
-) -> None:
-    fill_sandbox(sandbox)
-    sandbox.switch(filters=filters)
-    listed_keys, absent_keys = (
-        [
-            build_key(
-                CLIENT_USER_ID_PATTERNS[index % len(CLIENT_USER_ID_PATTERNS)].format(f"{key_number}-{index}"),
-                "client_user_id",
-            )
-            for index in range(len(EMAIL_PATTERNS))
-        ]
-        for key_number in (1, 2)
-    )
-    key_in_other_case = build_key("k1-1", "client_user_id")  # K1-1 is another subscriber
-
-    result = run_with_sandbox(
-        sandbox,
-        tmp_path,
-        lambda session: look_up_by_filters(session.access, [*listed_keys, *absent_keys, key_in_other_case]),
-    )
-
-    assert set(result.found_ids) == {key.identity for key in listed_keys}
-    assert result.absent_identities - {key_in_other_case.identity} == {key.identity for key in absent_keys}
-    # Unless the filter is exact, the only match of an answer may be the first of several.
-    assert (key_in_other_case.identity in result.absent_identities) == (filters == "exact")

@@ -40,25 +40,6 @@ def test_a_subscriber_that_no_filter_can_find_is_not_a_sample() -> None:
         assert read_samples(person) == {}
 
 
-def test_a_class_has_at_most_three_samples() -> None:
-    samples_by_class = read_samples(
-        *({"Id": index, "Email": f"{prefix}{index}@x.org"} for index in range(1000) for prefix in ("p", "p+"))
-    )
-    assert {
-        spelling_class: [sample.subscriber_id for sample in class_samples]
-        for spelling_class, class_samples in samples_by_class.items()
-    } == {
-        PLAIN_CLASS: [0, 1, 2],
-        PLUS_CLASS: [0, 1, 2],
-    }
-
-
-def test_at_most_500_classes_have_samples() -> None:
-    characters = "!#$%&'*/=?^`{|}~"
-    people = [{"Id": 1, "Email": f"{a}{b}{c}@x.org"} for a in characters for b in characters for c in characters]
-    assert len(read_samples(*people)) == 500
-
-
 def test_samples_that_differ_only_in_capitals_are_found() -> None:
     list_stats = ListStats(0.0)
     texts = ("a@x.org", "A@x.org", "a@X.org", "A+b@x.org", "É@x.org")

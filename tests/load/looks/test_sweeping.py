@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 
-from connector.errors import ConfigurationError, RunAborted
+from connector.errors import ConfigurationError
 from connector.ledger.entries import ConfirmedEntry
 from connector.listing.access import KeyGroup, LookupKey, LookupResult
 from connector.listing.base_list import EmptiedListError, Listing, look_up_by_sweep, read_account_list, record_base
-from connector.listing.pages import ListFailed
 from connector.load.session import Session
-from connector.service.wire import Ambiguous, ListQuery
+from connector.service.wire import ListQuery
 from connector.subscribers.identity import digest_identity
-from connector.subscribers.spellings import classify_spelling
 from tests.load.looks.fake_list import FakeList, build_other_people
 from tests.load.sessions import build_key, build_sentinel, compute_identity, read_recorded_ids, run_with_fake
 
@@ -39,18 +37,6 @@ def test_a_complete_sweep_finds_each_key_or_proves_the_key_absent(tmp_path: Path
     result = sweep_for_texts(fake_list, tmp_path, "ann@x.org", "bob@x.org")
     assert result.found_ids == {compute_identity("ann@x.org"): (5001, 5002)}
     assert result.absent_identities == {compute_identity("bob@x.org")}
-
-
-def test_a_listing_keeps_the_values_of_the_subscribers_that_are_looked_up(tmp_path: Path) -> None:
-    fake_list = FakeList(build_other_people(3000))
-    fake_list.add(5001, "ann@x.org")
-
-    async def look_up_people(session: Session) -> list[object]:
-        await read_account_list([session.access], [build_key("ann@x.org")])
-        rows = [session.access.state.shown_subscribers.read(subscriber_id) for subscriber_id in (5001, 7)]
-        return [row and row["Email"] for row in rows]
-
-    assert run_with_fake(fake_list, tmp_path, look_up_people) == ["ann@x.org", None]
 
 
 def test_an_incomplete_sweep_proves_no_absence_and_no_lag(tmp_path: Path) -> None:
@@ -110,27 +96,6 @@ def test_a_sentinel_that_appears_during_a_sweep_proves_no_absence(tmp_path: Path
     assert not result.absent_identities  # lost@x.org exists with the Id 1200, and no page showed this Id
 
 
-def test_a_sweep_records_the_total_the_number_of_requests_and_samples_of_the_classes(tmp_path: Path) -> None:
-    fake_list = FakeList([*build_other_people(3000), *build_other_people(1, 5000, "p+{}@x.org")])
-
-    async def look_up_people(session: Session) -> None:
-        await sweep_session(session, [build_key("bob@x.org")])
-        state = session.access.state
-        assert state.stats is not None
-        assert (state.stats.total_count, state.stats.request_count) == (3001, len(fake_list.queries))
-        assert [sample.text for sample in state.stats.samples_by_class[classify_spelling("email", "a+b@x.org")]] == [
-            "p+5000@x.org"
-        ]
-        assert len(state.stats.samples_by_class[classify_spelling("email", "a@x.org")]) == 3
-        assert not state.is_list_unreadable
-        fake_list.max_limit = 200
-        shuffle_list(fake_list)
-        await sweep_session(session, [build_key("bob@x.org")])
-        assert session.access.state.is_list_unreadable
-
-    run_with_fake(fake_list, tmp_path, look_up_people)
-
-
 def test_only_the_last_sweep_of_a_look_up_shows_sentinels(tmp_path: Path) -> None:
     """Two sweeps must agree, and the sentinel vanishes after the first sweep. So there are three sweeps."""
     fake_list = FakeList(
@@ -172,15 +137,6 @@ def list_once(fake_list: FakeList, folder: Path, *texts: str, **options: Any) ->
     return run_with_fake(fake_list, folder, list_base_and_read_ids, **options)
 
 
-def test_a_listing_records_only_the_subscribers_of_the_base(tmp_path: Path) -> None:
-    fake_list = FakeList(build_other_people(5))
-    fake_list.add(51, "Ann@x.org")
-    fake_list.add(52, "bob@x.org", base={"Id": 8, "Name": "Shop"})
-    listing, duplicate_count, recorded_ids = list_once(fake_list, tmp_path, "ann@x.org", "bob@x.org", "p1@crowd.org")
-    assert recorded_ids == [51, None, None]
-    assert (listing.is_complete, duplicate_count) == (True, 0)
-
-
 @pytest.mark.parametrize("is_listed", [True, False])
 def test_a_listing_without_any_unverified_entry_ends_the_run(tmp_path: Path, is_listed: bool) -> None:
     """The list must show the identity of an entry. The Id of the entry with another identity is not enough."""
@@ -212,45 +168,9 @@ def test_a_listing_counts_the_identities_that_have_several_ids(tmp_path: Path, i
     assert None not in recorded_ids
 
 
-def test_a_listing_records_the_id_of_a_base_that_is_known_by_its_name(tmp_path: Path) -> None:
-    fake_list = FakeList(build_other_people(5))
-    fake_list.add(51, "ann@x.org")
-
-    async def look_up_people(session: Session) -> None:
-        await list_base(session)
-        assert (session.journal.base.service_id, session.journal.base.name) == (7, "News")
-        assert read_recorded_ids(session.journal, "ann@x.org") == [51]
-
-    run_with_fake(fake_list, tmp_path, look_up_people, base_id=None, name="News")
-
-
 def test_the_run_ends_if_two_bases_have_the_name(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5))
     fake_list.add(51, "ann@x.org")
     fake_list.add(52, "bob@x.org", base={"Id": 8, "Name": "News"})
     with pytest.raises(ConfigurationError, match=r"several bases are called News \(ids 7, 8\)"):
         sweep_for_texts(fake_list, tmp_path, "ann@x.org", base_id=None, name="News")
-
-
-def test_the_run_ends_if_the_base_was_renamed(tmp_path: Path) -> None:
-    fake_list = FakeList(build_other_people(5))
-    fake_list.add(51, "ann@x.org", base={"Id": 7, "Name": "Old news"})
-    with pytest.raises(RunAborted, match="no longer called News"):
-        sweep_for_texts(fake_list, tmp_path, "ann@x.org", name="News")
-
-
-def test_a_sweep_fails_if_the_service_returns_no_list(tmp_path: Path) -> None:
-    with pytest.raises(ListFailed):
-        sweep_for_texts(FakeList(choose_answer=lambda query: Ambiguous(500, "broken")), tmp_path, "ann@x.org")
-
-
-def test_a_stopped_run_ends_its_sweep(tmp_path: Path) -> None:
-    fake_list = FakeList(build_other_people(500), max_limit=10)
-
-    async def look_up_people(session: Session) -> None:
-        fake_list.on_request = lambda query: session.stop.event.set() if len(fake_list.queries) == 5 else None
-        with pytest.raises(RunAborted, match="stopped"):
-            await sweep_session(session, [build_key("ann@x.org")])
-
-    run_with_fake(fake_list, tmp_path, look_up_people)
-    assert len(fake_list.queries) < 15

@@ -7,7 +7,7 @@ import pytest
 
 from connector.listing.pages import ListFailed, try_page
 from connector.load.session import Session
-from connector.service.wire import Ambiguous, ListPage, ListQuery, Refused
+from connector.service.wire import Ambiguous, ListPage, ListQuery
 from tests.load.looks.fake_list import FakeList, build_other_people
 from tests.load.sessions import run_with_fake
 
@@ -28,17 +28,6 @@ def _try_page(tmp_path: Path, is_failing: Callable[[FakeList, ListQuery], bool])
 
 def test_a_page_at_which_the_service_always_fails_is_returned_as_none(tmp_path: Path) -> None:
     assert _try_page(tmp_path, lambda fake_list, query: query == _CLASS_QUERY) is None
-
-
-@pytest.mark.parametrize("status", [400, 404, 422])
-def test_a_page_that_the_service_refuses_is_returned_as_none_after_one_request(status: int, tmp_path: Path) -> None:
-    fake_list = FakeList(build_other_people(5), choose_answer=lambda query: Refused(status, "no such filter"))
-
-    async def request_page(session: Session) -> None:
-        assert await try_page(session.access.client, session.access.retrier, _CLASS_QUERY) is None
-
-    run_with_fake(fake_list, tmp_path, request_page)
-    assert [*fake_list.queries, *fake_list.evidence_queries] == [_CLASS_QUERY]
 
 
 def test_a_page_at_which_the_service_fails_once_is_read_again(tmp_path: Path) -> None:
