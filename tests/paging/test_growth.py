@@ -111,8 +111,8 @@ def test_new_subscribers_beyond_the_largest_id_do_not_contradict_a_list(subscrib
 
 
 @pytest.mark.parametrize("order", [Order.ID, Order.ID_DESC])
-@pytest.mark.parametrize("subscriber_count", [0, 1, 10, 2500])
-@pytest.mark.parametrize("added_count", [1, 2, 40])
+@pytest.mark.parametrize("subscriber_count", [0, 10])
+@pytest.mark.parametrize("added_count", [1, 40])
 def test_a_base_that_gets_its_first_subscribers_is_hidden_only_if_the_list_hides_the_base(
     added_count: int, subscriber_count: int, order: Order
 ) -> None:
@@ -134,8 +134,8 @@ def test_a_base_that_gets_its_first_subscribers_is_hidden_only_if_the_list_hides
 
 
 @pytest.mark.parametrize("order", [Order.ID, Order.ID_DESC])
-@pytest.mark.parametrize("subscriber_count", [0, 1, 10, 2500])
-@pytest.mark.parametrize("added_count_per_answer", [1, 2, 5])
+@pytest.mark.parametrize("subscriber_count", [0, 10])
+@pytest.mark.parametrize("added_count_per_answer", [1, 5])
 def test_a_base_that_grows_while_evidence_is_gathered_is_hidden_only_if_the_list_hides_it(
     added_count_per_answer: int, subscriber_count: int, order: Order
 ) -> None:

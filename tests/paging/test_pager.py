@@ -80,17 +80,6 @@ def test_the_last_page_is_long_enough_to_prove_its_order() -> None:
     assert len(listed_ids) == 196
 
 
-def test_many_deletions_move_the_reading_back_until_the_pages_join() -> None:
-    rows = list(range(1, 501))
-
-    certificate, pages, listed_ids = read_list(rows, {1: build_deletion(0, 30)})
-
-    assert list_offsets(pages)[:3] == [0, 95, 68]  # 30 rows vanished: 5 rows of overlap are too few, and 32 are enough
-    assert certificate.reason is CertificateReason.ID_ORDER
-    assert listed_ids == list(range(1, 501)), "a row after the deleted rows was skipped"
-    assert certificate.vanished == 30
-
-
 def test_the_reading_continues_from_known_rows_after_a_large_insertion() -> None:
     rows = list(range(1000, 500, -1))
     added_ids = range(1250, 1000, -1)
@@ -100,25 +89,6 @@ def test_the_reading_continues_from_known_rows_after_a_large_insertion() -> None
     assert certificate.reason is CertificateReason.ID_ORDER
     assert set(range(501, 1001)) <= set(listed_ids)
     assert len(listed_ids) == len(set(listed_ids))
-
-
-def test_rows_at_the_head_of_a_descending_list_are_read_and_counted() -> None:
-    certificate, pages, listed_ids = read_list(list(range(500, 0, -1)), {2: build_insertion(0, 503, 502, 501)})
-
-    assert list_offsets(pages)[-1] == 0
-    assert certificate.reason is CertificateReason.ID_ORDER
-    assert (certificate.appeared, certificate.vanished) == (3, 0)
-    assert set(listed_ids) == set(range(1, 504))
-
-
-def test_an_unread_row_that_moves_to_the_head_prevents_the_proof_by_id_order() -> None:
-    def touch(rows: Rows) -> None:
-        rows.insert(0, rows.pop(450))
-
-    certificate, _, listed_ids = read_list(list(range(500, 0, -1)), {2: touch})
-
-    assert certificate.reason is CertificateReason.TWO_SWEEPS
-    assert set(listed_ids) == set(range(1, 501))
 
 
 def test_a_deletion_does_not_hide_an_unread_row_that_moves_to_the_head() -> None:
@@ -190,18 +160,6 @@ def test_a_row_on_two_aligned_pages_prevents_the_proof() -> None:
     assert not pager.certify(STARTED_AT, FINISHED_AT).is_complete
 
 
-def test_the_reading_uses_a_smaller_limit_that_the_service_echoes() -> None:
-    rows = list(range(1, 500))
-    pager, offsets = Pager(1000), list[int]()
-    while (page := pager.decide_next_page()) is not None:
-        offsets.append(page.offset)
-        ids = np.array(rows[page.offset : page.offset + 200], dtype=np.int64)
-        pager.add_page(ids, total_count=499, offset=page.offset, limit=200)
-
-    assert offsets == [0, 190, 380, 499, 0]
-    assert pager.certify(STARTED_AT, FINISHED_AT).reason is CertificateReason.ID_ORDER
-
-
 def read_pages(pager: Pager, rows: Rows, page_count: int, *, total_count: int | None = None) -> None:
     for _ in range(page_count):
         page = pager.decide_next_page()
@@ -210,17 +168,6 @@ def read_pages(pager: Pager, rows: Rows, page_count: int, *, total_count: int | 
         pager.add_page(
             ids, total_count=len(rows) if total_count is None else total_count, offset=page.offset, limit=page.limit
         )
-
-
-def test_pages_are_fetched_ahead_from_the_second_page_on() -> None:
-    pager, rows, pages_ahead_counts = Pager(100), list(range(2000)), list[int]()
-    for _ in range(8):
-        pages_ahead_counts.append(len(pager.decide_pages_ahead(4)))
-        read_pages(pager, rows, 1)
-
-    assert pages_ahead_counts == [0, 4, 4, 4, 4, 4, 4, 4]
-    assert [page.offset for page in pager.decide_pages_ahead(4)] == [855, 950, 1045, 1140]
-    assert pager.decide_next_page() == PageRequest(1, 760, 100)
 
 
 def test_the_pages_fetched_ahead_are_the_next_pages_of_a_list_that_does_not_change() -> None:
@@ -253,22 +200,6 @@ def test_pages_are_fetched_ahead_again_after_eight_overlaps_without_a_change() -
         assert not pager.decide_pages_ahead(4)
         read_pages(pager, rows, 1)
         assert len(pager.decide_pages_ahead(4)) == 4
-
-
-def test_a_changed_head_prevents_the_proof_by_id_order() -> None:
-    """The list is sorted by activity and then by id. Many rows, read and unread, move to the first group."""
-
-    def move_rows_to_head(rows: Rows) -> None:
-        touched_ids = [
-            *range(3, 363, 6),
-            *range(1001, 1961, 16),
-        ]  # more than a page of rows; the ids from 1001 on are unread
-        deleted_ids = range(400, 440)  # so that the ranks show fewer rows than were touched
-        rows[:] = [*touched_ids, *(row for row in rows if row not in touched_ids and row not in deleted_ids)]
-
-    certificate, _, _ = read_list(list(range(2000)), {6: move_rows_to_head}, limit=100)
-
-    assert certificate.reason is not CertificateReason.ID_ORDER
 
 
 def test_the_certificate_in_the_report_has_the_documented_keys_as_plain_json() -> None:

@@ -180,11 +180,6 @@ async def reset_in_the_body(connection: Connection) -> None:
     connection.reset()
 
 
-async def cut_in_a_chunk(connection: Connection) -> None:
-    await connection.read_request()
-    await connection.write(b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n50\r\n{"success": true, "Subs')
-
-
 async def cut_without_length(connection: Connection) -> None:
     """Answer without Content-Length: the client cannot know whether the answer is complete."""
     await connection.read_request()
