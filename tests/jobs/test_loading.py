@@ -179,6 +179,7 @@ TEXTS_WITH_ONE_FAULT: list[tuple[str, str, str]] = [
     ("load:", "suppress: {file: {path: a, column: b}, field: phone}\nload:", "suppress.field: must be email or client"),
     ("load:", "guard: {max_invalid: 5}\nload:", "guard.max_invalid: must be a share with its sign, such as 5%"),
     ("load:", "guard: {max_create: 5}\nload:", "max_creates"),
+    ("load:", "notify: {}\nload:", "notify.webhook: is missing"),
     ("load:", "suppress: {}\nload:", "line 17: suppress: needs either file or sql, and not both"),
     ("load:", "suppress: {file: {path: a, colunm: b, column: c}}\nload:", "did you mean column? Allowed here: path,"),
     ("load:", "export: {to: a.csv}\nload:", "a job has either source and subscriber, or export"),

@@ -13,6 +13,7 @@ from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.ledger import postgres
 from connector.ledger.entries import ConfirmedEntry, Intent, Ledger
 from connector.ledger.opening import open_ledger
+from connector.ledger.problems import ProblemKey, SeenProblem, count_problems, find_problems, record_problems
 from connector.ledger.records import end_dead_runs, find_open_run, find_or_add_base, start_run
 from connector.ledger.store import Base
 from connector.shards import Shard
@@ -151,7 +152,17 @@ def test_a_shard_moves_only_the_entries_of_its_range(postgres_url: str) -> None:
             assert first_ledger.find_not_final_refusals(base) == []
             first_ledger.record_listed_subscribers(base, "email", [(IDENTITY_OF_SECOND_SHARD, 8), (b"\x02" * 16, 9)])
             assert first_ledger.find_confirmed_entries(base, b"\xff" * 16, 9) == [ConfirmedEntry(b"\x02" * 16, 9, None)]
+            first_ledger.record_opt_outs(base, "crm", [b"\x02" * 16])
+            keys = [ProblemKey(digest, "", "invalid") for digest in (b"\x02" * 16, IDENTITY_OF_SECOND_SHARD)]
+            problems = dict.fromkeys(keys, SeenProblem(True, "email", b"r" * 16))
+            record_problems(first_ledger, "account", "crm", problems, "run", 1.0)
+            assert first_ledger.find_opt_outs(base, "crm") == [b"\x02" * 16]
+            assert find_problems(first_ledger, "account", "crm") == {keys[0]}
         assert read_entry_state(second_ledger, base, IDENTITY_OF_SECOND_SHARD) is State.REJECTED
+        with second_ledger.transaction():
+            assert second_ledger.find_opt_outs(base, "crm") == []
+            assert find_problems(second_ledger, "account", "crm") == {keys[1]}
+            assert count_problems(second_ledger, "account", "crm") == {"invalid": 1}
 
 
 def test_two_shards_that_add_the_same_base_at_the_same_time_make_one_record(postgres_url: str) -> None:

@@ -1,4 +1,4 @@
-"""Runs a command on a terminal of 80 columns."""
+"""Runs a command on a terminal, by default of 80 columns."""
 
 import os
 import pty
@@ -18,8 +18,10 @@ def run_on_terminal(
     answer: str = "n",
     before_answer: Callable[[], object] = tuple,
     early_input: str = "",
+    columns: int = 80,
+    term: str = "dumb",
 ) -> tuple[int, str]:
-    """Run a command whose standard input, output and error are a terminal of 80 columns; return its exit code and
+    """Run a command whose standard input, output and error are a terminal; return its exit code and
     its output. If the command asks a question, call `before_answer` and send `answer`. `early_input` is typed before
     the command starts."""
     controller, terminal = pty.openpty()
@@ -28,7 +30,7 @@ def run_on_terminal(
         attributes[3] &= ~termios.ECHO  # otherwise the echo would look like output of the command
         termios.tcsetattr(terminal, termios.TCSANOW, attributes)
         os.write(controller, early_input.encode())
-    environ = connector.build_environ({"COLUMNS": "80", "TERM": "dumb"})
+    environ = connector.build_environ({"COLUMNS": str(columns), "TERM": term})
     process = ForkedProcess(list(map(str, arguments)), environ, connector.folder, terminal=os.ttyname(terminal))
     wait_for(lambda: process.poll() is not None or select.select([controller], [], [], 0)[0] != [])
     os.close(terminal)

@@ -43,12 +43,6 @@ def test_vv_logs_events_and_the_field_names_of_each_request(connector: Connector
         assert secret not in result.stderr
 
 
-def test_the_option_vv_logs_a_request_without_an_answer(connector: Connector, tmp_path: Path) -> None:
-    connector.sandbox.switch(drop_before=1)
-    log_text = connector.import_file(write_people(tmp_path), "--quiet-period", "0ms", "-vv").stderr
-    assert "status no answer after" in log_text
-
-
 def test_vv_logs_a_refusal_without_the_words_of_the_service(connector: Connector, tmp_path: Path) -> None:
     """The words of the service may quote the row."""
     connector.sandbox.switch(required="Phone")

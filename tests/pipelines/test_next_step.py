@@ -1,10 +1,14 @@
-"""The report on a terminal ends with the next command, which works when it is copied."""
+"""The next steps after a run and of `status`. Their commands work when a person copies them."""
 
 import shlex
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
-from tests.pipelines.conftest import Connector, count_stored_emails, list_stored_subscribers, write_csv
+import pytest
+
+from pipelines.report.advice import advise_on_run, advise_on_runs
+from tests.pipelines.conftest import Connector, list_stored_subscribers, write_csv
 from tests.pipelines.terminal import run_on_terminal
 
 JOB = """\
@@ -15,41 +19,6 @@ subscriber:
   fields: {email: email, first_name: first, is_active: {value: true}}
 load: {quiet_period: 100ms}
 """
-
-
-def test_the_last_line_of_a_sync_is_the_command_that_imports_the_corrected_rejects(
-    connector: Connector, tmp_path: Path
-) -> None:
-    (tmp_path / "crm.yaml").write_text(JOB)
-    write_csv(tmp_path / "people.csv", "email,first", "ann@example.com,Ann", "nobody,Bob")
-    result = connector.run("sync", "crm.yaml")
-    assert result.exit_code == 1
-    advice, command_line = result.stdout.splitlines()[-2:]
-    assert advice == "Next: Correct the rows in the rejects file, then import it:"
-    program, *arguments = shlex.split(command_line)
-    assert program == "connector"
-    rejects_path = Path(arguments[1])
-    second_lines = connector.run(*arguments).stdout.splitlines()
-    assert second_lines[-1].startswith(f"  connector import {tmp_path}/state/rejects/")
-    assert second_lines[-1].endswith(f" --job {tmp_path}/crm.yaml")
-    rejects_path.write_text(rejects_path.read_text("utf-8-sig").replace("nobody", "bob@example.com"), "utf-8")
-    assert connector.run(*arguments).exit_code == 0
-    assert count_stored_emails(connector.sandbox).total() == 2
-
-
-def test_the_last_line_of_the_plan_of_a_file_shows_how_to_carry_out_the_plan(
-    connector: Connector, tmp_path: Path
-) -> None:
-    write_csv(tmp_path / "people.csv", "Who;Opt in", "ann@example.com;yes")
-    options = ["--base-name", "News", "--map", "email=Who", "--map", "is_active=Opt in", "--delimiter", ";"]
-    last_line = "Next: To carry out the plan, run the same command with import instead of plan."
-    plan_result = connector.run("plan", "people.csv", *options)
-    assert (
-        plan_result.exit_code,
-        " ".join(" ".join(plan_result.stdout.splitlines()[-2:]).split())[-len(last_line) :],
-    ) == (0, last_line)
-    assert connector.run("import", "people.csv", *options).exit_code == 0
-    assert count_stored_emails(connector.sandbox) == {"ann@example.com": 1}
 
 
 def test_the_last_line_of_an_import_has_the_options_of_the_import(connector: Connector, tmp_path: Path) -> None:
@@ -63,10 +32,13 @@ def test_the_last_line_of_an_import_has_the_options_of_the_import(connector: Con
     advice, command_line = result.stdout.splitlines()[-2:]
     assert advice == "Next: Correct the rows in the rejects file, then import it:"
     assert connector.run("status").stdout.splitlines()[-2:] == [advice, command_line]
+    run_id = connector.run_json("status").report["runs"][0]["run_id"]
+    lines_of_run = connector.run("status", run_id).stdout.splitlines()
+    assert [line for line in lines_of_run if line.startswith("Next: ")] == [advice]
     arguments = shlex.split(command_line)[1:]
     assert connector.run(*arguments).exit_code == 1
-    rejects_path = Path(arguments[1])
-    rejects_path.write_text(rejects_path.read_text("utf-8-sig").replace("nobody", "bob@example.com"), "utf-8")
+    rejects = Path(arguments[1])
+    rejects.write_text(rejects.read_text("utf-8-sig").replace("nobody", "bob@example.com"), "utf-8")
     corrected_result = connector.run_json(*arguments)
     assert (corrected_result.exit_code, corrected_result.rows) == (0, {"read": 1, "created": 1}), (
         corrected_result.stderr
@@ -82,35 +54,6 @@ def test_the_last_line_of_an_import_has_the_options_of_the_import(connector: Con
         False,
         "News: A & B",
     )
-
-
-def test_a_plan_of_a_job_ends_with_the_sync_that_carries_it_out(connector: Connector, tmp_path: Path) -> None:
-    (tmp_path / "crm.yaml").write_text(JOB)
-    write_csv(tmp_path / "people.csv", "email,first", "ann@example.com,Ann")
-    command_line = connector.run("plan", "crm.yaml").stdout.splitlines()[-1]
-    assert command_line == f"  connector sync {tmp_path}/crm.yaml"
-    assert connector.run(*shlex.split(command_line)[1:]).exit_code == 0
-    assert "Next:" not in connector.run("plan", "crm.yaml").stdout
-
-
-def test_a_reconciliation_with_differences_ends_with_the_command_that_lists_them(
-    connector: Connector, tmp_path: Path
-) -> None:
-    (tmp_path / "crm.yaml").write_text(JOB)
-    write_csv(tmp_path / "people.csv", "email,first", "ann@example.com,Ann")
-    command_line = connector.run("reconcile", "crm.yaml").stdout.splitlines()[-1]
-    assert command_line == f"  connector reconcile {tmp_path}/crm.yaml --to differences.csv"
-    second_result = connector.run(*shlex.split(command_line)[1:])
-    assert (second_result.exit_code, len((tmp_path / "differences.csv").read_text().splitlines())) == (1, 2)
-    assert "differences.csv" not in second_result.stdout.partition("Next: ")[2]
-
-
-def test_the_report_of_a_sync_advises_a_retry_with_its_job(connector: Connector, tmp_path: Path) -> None:
-    (tmp_path / "crm.yaml").write_text(JOB)
-    write_csv(tmp_path / "people.csv", "email,first", "ann@example.com,Ann")
-    connector.sandbox.switch(required="Phone", error_status=422)
-    report_text = connector.run("sync", "crm.yaml").stdout
-    assert f"connector retry --rejected --job {tmp_path}/crm.yaml" in report_text.splitlines()[-1]
 
 
 def test_held_creates_have_a_next_step_for_each_decision(connector: Connector, tmp_path: Path) -> None:
@@ -131,11 +74,8 @@ def test_held_creates_have_a_next_step_for_each_decision(connector: Connector, t
     for _, command in steps:
         result = connector.run(*shlex.split(command)[1:])
         assert result.exit_code in (0, 1)
-        has_held_create = "drop" not in command
-        assert ("Next: 1 create is held" in result.stdout, "--job" in result.stdout) == (
-            has_held_create,
-            has_held_create,
-        )
+        is_held = "drop" not in command
+        assert ("Next: 1 create is held" in result.stdout, "--job" in result.stdout) == (is_held, is_held)
     assert "Next:" not in connector.run("status").stdout
     assert "Nothing to do" in connector.run("explain", "ann@example.com").stdout
 
@@ -143,29 +83,6 @@ def test_held_creates_have_a_next_step_for_each_decision(connector: Connector, t
 def list_steps(lines: list[str]) -> list[tuple[str, str]]:
     """Return the sentence and the command of each next step."""
     return [(sentence, command) for sentence, command in pairwise(lines) if sentence.startswith("Next: ")]
-
-
-def test_status_of_one_run_ends_with_each_next_command_once(connector: Connector, tmp_path: Path) -> None:
-    (tmp_path / "crm.yaml").write_text(JOB)
-    write_csv(tmp_path / "people.csv", "email,first", "ann@example.com,Ann", "nobody,Bob")
-    report = connector.run_json("sync", "crm.yaml").report
-    lines = connector.run("status", report["run_id"]).stdout.splitlines()
-    assert lines[-1] == f"  connector import {report['rejects_file']} --job {tmp_path}/crm.yaml"
-    assert [line for line in lines if line.startswith("Next: ")] == [lines[-2]]
-
-
-def test_a_validation_does_not_advise_connector_status(connector: Connector, tmp_path: Path) -> None:
-    (tmp_path / "crm.yaml").write_text(JOB)
-    write_csv(tmp_path / "people.csv", "email,first", "nobody,Bob")
-    result = connector.run("validate", "crm.yaml")
-    assert (result.exit_code, "connector status" in result.stdout) == (1, False), result.stdout
-
-
-def test_a_run_that_is_ok_names_no_next_step(connector: Connector, tmp_path: Path) -> None:
-    write_csv(tmp_path / "people.csv", "email,first", "ann@example.com,Ann")
-    result = connector.run("import", "people.csv", "--base-name", "News", "--active")
-    assert result.exit_code == 0
-    assert "Next:" not in result.stdout
 
 
 def test_a_terminal_of_80_columns_breaks_no_word(connector: Connector, tmp_path: Path) -> None:
@@ -187,3 +104,82 @@ def test_a_terminal_of_80_columns_breaks_no_word(connector: Connector, tmp_path:
 def is_unbreakable(line: str) -> bool:
     """Return whether a line cannot be broken: it is a command to copy, or a single word such as a path."""
     return line.lstrip().startswith(("connector ", "less ")) or " " not in line.strip()
+
+
+EXISTING_FILE = __file__
+"""A path of a job file or a rejects file that exists."""
+
+RUN = {"run_id": "R", "job": "crm", "command": "sync", "status": "partial", "started_at": "2026-11-23T08:00:00+00:00"}
+RUN_OF_JOB = RUN | {"settings": {"job_file": EXISTING_FILE}}
+PLAN = {"command": "plan", "status": "ok", "planned": True, "rows": {"created": 1}}
+DIFFERENCES = {"command": "reconcile", "differences": {"missing": 1}}
+INVALID = {"rows": {"invalid": 1}, "rejects_file": EXISTING_FILE}
+IMPORT_STEP = (
+    f"Correct the rows in the rejects file, then import it: connector import {EXISTING_FILE} --job {EXISTING_FILE}"
+)
+REJECTED_STEP = (
+    "The service rejected 1 row. Correct it in the rejects file and import it, or send it unchanged: "
+    f"connector retry --rejected --job {EXISTING_FILE}"
+)
+READ_STEP = "Read the messages of the run: connector status R"
+
+
+@pytest.mark.parametrize(
+    ("run", "expected_steps"),
+    [
+        (RUN | PLAN, ["To carry out the plan, run the same command with import instead of plan."]),
+        (RUN_OF_JOB | PLAN, [f"To carry out the plan, run: connector sync {EXISTING_FILE}"]),
+        (RUN_OF_JOB | PLAN | {"rows": {"exists": 1}}, []),
+        (
+            RUN_OF_JOB | DIFFERENCES,
+            [f"To list each difference, run: connector reconcile {EXISTING_FILE} --to differences.csv"],
+        ),
+        (RUN_OF_JOB | DIFFERENCES | {"differences_file": "d.csv"}, [READ_STEP]),
+        (RUN_OF_JOB | INVALID, [IMPORT_STEP]),
+        (
+            RUN_OF_JOB | INVALID | {"rows": {"rejected": 1}},
+            [
+                IMPORT_STEP,
+                REJECTED_STEP,
+            ],
+        ),
+        (RUN_OF_JOB | {"command": "validate", "rows": {"invalid": 1}}, []),
+        (RUN | {"status": "ok", "rows": {"created": 1}}, []),
+        (RUN | {"rows": {"created": 1}}, [READ_STEP]),  # for example, the receipts could not be written
+    ],
+)
+def test_the_next_steps_after_a_run_follow_from_its_report(run: dict[str, Any], expected_steps: list[str]) -> None:
+    assert advise_on_run(run) == expected_steps
+
+
+IMPORT = RUN | {"command": "import", "job": "people"}
+RETRY_STEP = "1 create is unresolved. Look it up and finish: connector retry"
+REPEAT_TEXT = "The connector repeats nothing that is on record. Run the same command again."
+RUNNING_STEP = "1 create is unresolved while run R is still going on."
+LATER_REFUSED, LATER_LOCKED = (
+    IMPORT | {"run_id": run_id, "status": status} for run_id, status in (("U", "usage"), ("L", "locked"))
+)
+REFUSED_STEP = (
+    "Run U (import people) was refused. Correct what the message says. To find what else is wrong, run: connector check"
+)
+LOCKED_STEP = f"Run L (import people) was locked. {REPEAT_TEXT}"
+KILLED_SEND = RUN | {"command": "send", "job": "", "status": "killed"}
+
+
+@pytest.mark.parametrize(
+    ("selected_count", "runs", "open_count", "expected_steps"),
+    [
+        (1, [IMPORT | {"status": "running"}], 1, [RUNNING_STEP]),
+        (1, [LATER_LOCKED, IMPORT | {"status": "running"}], 1, [RUNNING_STEP, LOCKED_STEP]),
+        (1, [IMPORT | {"status": "killed"}], 1, [RETRY_STEP, f"Run R (import people) was killed. {REPEAT_TEXT}"]),
+        (1, [KILLED_SEND], 0, ["Run R (send) was killed. Look whether the email arrived before you send it again."]),
+        (3, [LATER_LOCKED, LATER_LOCKED | {"run_id": "L1"}, IMPORT | {"status": "ok"}], 0, [LOCKED_STEP]),
+        (3, [LATER_LOCKED, LATER_LOCKED, RUN_OF_JOB | IMPORT | INVALID], 0, [LOCKED_STEP, IMPORT_STEP]),
+        (3, [LATER_REFUSED, LATER_REFUSED, RUN_OF_JOB | IMPORT | INVALID], 0, [REFUSED_STEP, IMPORT_STEP]),
+    ],
+)
+def test_the_next_steps_of_status_follow_from_its_runs_and_open_entries(
+    selected_count: int, runs: list[dict[str, Any]], open_count: int, expected_steps: list[str]
+) -> None:
+    entries = [{"account": "", "run_id": "R", "state": "unknown", "entries": open_count}] if open_count else []
+    assert list(advise_on_runs(runs[:selected_count], entries, runs)) == expected_steps

@@ -19,7 +19,7 @@ def fill_service(connector: Connector, person_count: int, *options: str) -> None
     create_elsewhere(connector, people_path, "--base-name", "News", "--map", "first_name=first_name", *options)
 
 
-@pytest.mark.parametrize("person_count", [0, 1, 20, 1200])
+@pytest.mark.parametrize("person_count", [0, 1200])
 def test_a_list_without_total_count_is_loaded_with_the_option_ignore_total_count(
     connector: Connector, tmp_path: Path, person_count: int
 ) -> None:
@@ -71,11 +71,9 @@ def explains_uuids(result: CommandResult) -> bool:
 def test_a_service_with_uuids_is_refused_before_the_first_create(connector: Connector, tmp_path: Path) -> None:
     fill_service(connector, 5, "--active")
     connector.sandbox.switch(uuids=True)
-    job, people_path = write_job(tmp_path, text=JOB_WITHOUT_TOTAL_COUNT), write_addresses(tmp_path / "people.csv", 7)
+    write_addresses(tmp_path / "people.csv", 7)
     create_count = count_creates(connector.sandbox)
-    commands = [("sync", job), ("import", people_path, "--base-name", "News", "--active"), ("plan", job), ("check",)]
-    commands += [("reconcile", job), ("export", "out.csv"), ("import", people_path, "--base-id", "1", "--active")]
-    for command in commands:
+    for command in (("sync", write_job(tmp_path, text=JOB_WITHOUT_TOTAL_COUNT)), ("export", "out.csv"), ("check",)):
         assert explains_uuids(connector.run(*command)), command
     assert count_creates(connector.sandbox) == create_count
 

@@ -1,19 +1,16 @@
 """Progress of a run on a terminal: share, rate, remaining time, and the reason of a wait."""
 
 import asyncio
-import os
-import pty
 import re
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
 from connector.clock import system_clock
 from connector.control import Stop
 from connector.progress import ProgressMeter
-from tests.pipelines.conftest import ROOT, Connector
+from tests.pipelines.conftest import Connector
+from tests.pipelines.terminal import run_on_terminal
 
 
 def test_the_rate_and_the_remaining_time_are_computed_from_the_last_seconds() -> None:
@@ -61,23 +58,7 @@ def test_a_terminal_shows_the_progress_of_a_run(connector: Connector, tmp_path: 
         database.executemany("INSERT INTO people VALUES (?)", [(f"p{index}@example.com",) for index in range(200)])
     (tmp_path / "sql.yaml").write_text(SQL_JOB)
     connector.sandbox.switch(latency_ms=100)
-    controller, terminal = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pipelines", "sync", "sql.yaml"],
-        cwd=tmp_path,
-        env=os.environ | connector.environ | {"TERM": "xterm", "COLUMNS": "200", "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=terminal,
-    )
-    os.close(terminal)
-    output = b""
-    try:
-        while piece := os.read(controller, 65536):
-            output += piece
-    except OSError:  # the terminal's other end has closed
-        pass
-    os.close(controller)
-    process.communicate(timeout=60)
-    assert process.returncode == 0
-    pattern = rb"200 read: [1-9]\d* created; \d+% of 200, \d+/s, \d+ s left \(creating\)"
+    code, output = run_on_terminal(connector, "sync", "sql.yaml", columns=200, term="xterm")
+    assert code == 0, output
+    pattern = r"200 read: [1-9]\d* created; \d+% of 200, \d+/s, \d+ s left \(creating\)"
     assert re.search(pattern, output), output[-2000:]

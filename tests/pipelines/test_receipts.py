@@ -68,7 +68,7 @@ class Destination:
 
             rows = DeltaTable(f"{self.folder}/receipts").to_pyarrow_table().to_pylist()
         else:
-            arrow_format = {"csv.gz": "csv", "jsonl": "json"}.get(self.kind, self.kind)
+            arrow_format = self.kind.partition(".")[0]
             rows = ds.dataset(f"{self.folder}/receipts.{self.kind}", format=arrow_format).to_table().to_pylist()
         return sorted(rows, key=lambda row: (row["identity"], row["run_id"]))
 
@@ -94,9 +94,8 @@ def read_outcomes_by_identity(rows: list[ReceiptRow], run: CommandResult) -> dic
     return {row["identity"]: (row["outcome"], row["evidence"]) for row in rows if row["run_id"] == run_id}
 
 
-@pytest.mark.parametrize(
-    "destination", ["sqlite", "duckdb", "postgresql", "parquet", "csv", "csv.gz", "jsonl", "delta"], indirect=True
-)
+# The test of killed runs has duckdb, postgresql and parquet.
+@pytest.mark.parametrize("destination", ["sqlite", "csv.gz", "delta"], indirect=True)
 def test_each_destination_of_exports_can_store_the_receipts_of_each_run(
     connector: Connector, destination: Destination
 ) -> None:
@@ -190,22 +189,11 @@ def test_receipts_that_could_not_be_written_are_written_by_the_next_run(connecto
     first_result = sync_lines(connector, destination.to, "ann@x.org,Ann,")
     assert (first_result.exit_code, first_result.rows) == (1, {"read": 1, "created": 1})
     assert "The next run of the job writes them" in " ".join(first_result.report["messages"])
-    output_lines = connector.run("sync", connector.folder / "job.yaml").stdout.splitlines()
-    assert output_lines[-2:] == [
-        "Next: Read the messages of the run:",
-        f"  connector status {read_last_run(connector)}",
-    ]
     with closing(sqlite3.connect(tmp_path / "warehouse.db")) as database, database:
         database.execute("DROP TABLE subscriber_receipts")
     second_result = sync_lines(connector, destination.to, "ann@x.org,Ann,")
     assert (second_result.exit_code, second_result.report["receipts"]["rows"]) == (0, 1)
     assert read_outcomes_by_identity(destination.read(), first_result) == {"ann@x.org": ("created", "lookup")}
-
-
-def read_last_run(connector: Connector) -> str:
-    """Return the id of the last run."""
-    run_id: str = connector.run_json("status", "--last", "1").report["runs"][0]["run_id"]
-    return run_id
 
 
 def test_an_import_without_a_job_writes_receipts_to_a_folder(connector: Connector, tmp_path: Path) -> None:
@@ -226,12 +214,11 @@ def test_the_library_writes_receipts_as_the_commands_do(connector: Connector, tm
     write_csv(tmp_path / "people.csv", "mail,name,phone", "bob@x.org,Bob,")
     folders_and_reports: list[tuple[Path, Report]] = [
         (tmp_path / "frame.csv", library.import_file(rows, base_id=7, active=True, receipts=tmp_path / "frame.csv")),
-        (tmp_path / "job.csv", library.import_file(rows.replace("ann", "cy", regex=True), job=job)),
         (
             tmp_path / "own.csv",
             library.import_file(rows.replace("ann", "dee", regex=True), job=job, receipts=f"{tmp_path}/own.csv"),
         ),
-        (tmp_path / "sync.csv", library.sync(job, receipts=tmp_path / "sync.csv")),
+        (tmp_path / "job.csv", library.sync(job)),
     ]
     for folder, report in folders_and_reports:
         assert report.receipts == {"to": str(folder), "rows": 1}
@@ -241,7 +228,7 @@ def test_the_library_writes_receipts_as_the_commands_do(connector: Connector, tm
             library.sync(job, receipts=wrong_target)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("destination", ["sqlite", "duckdb", "postgresql", "parquet"], indirect=True)
+@pytest.mark.parametrize("destination", ["duckdb", "postgresql", "parquet"], indirect=True)
 def test_the_next_run_writes_the_receipts_of_a_run_that_was_killed_at_any_point(
     connector: Connector, destination: Destination
 ) -> None:

@@ -4,8 +4,6 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import (
     NEWS_IMPORT_OPTIONS,
@@ -37,12 +35,11 @@ def test_a_corrected_row_whose_refused_create_took_effect_is_not_created_again(
     assert set(count_stored_emails(sandbox).values()) == {1}
 
 
-@pytest.mark.parametrize("status", [401, 402])
-def test_a_create_that_was_refused_for_the_account_or_the_token_is_sent_again_without_its_row(
-    status: int, connector: Connector, tmp_path: Path
+def test_a_create_that_was_refused_for_the_account_is_sent_again_without_its_row(
+    connector: Connector, tmp_path: Path
 ) -> None:
     sandbox = connector.sandbox
-    sandbox.switch(required="FirstName", error_status=status)
+    sandbox.switch(required="FirstName", error_status=402)
     path = write_csv(tmp_path / "people.csv", "email,first_name", "a@x.org,Ann", "b@x.org,")
     assert connector.import_file(path).rows == {"read": 2, "created": 1, "rejected": 1}
     sandbox.switch(required="")
@@ -102,19 +99,6 @@ def test_a_first_create_that_took_effect_and_got_a_429_is_sent_once_while_the_li
     assert set(count_stored_emails(sandbox).values()) == {1}
 
 
-def test_a_first_create_with_a_429_is_sent_again_with_on_unknown_hold(connector: Connector, tmp_path: Path) -> None:
-    connector.sandbox.switch(refuse=1, retry_after="seconds")
-    path = write_addresses(tmp_path / "people.csv", 3)
-    arguments = ("import", path, "--base-name", "News", "--on-unknown", "hold", "--quiet-period", "500ms")
-    with connector.start(*arguments, "--output", "json") as process:
-        wait_for(lambda: connector.sandbox.stats()["faults"].get("refuse", 0) >= 2)
-        connector.sandbox.switch(refuse=0)
-        stdout, stderr = process.communicate(timeout=60)
-    result = CommandResult(process.returncode, stdout, stderr)
-    assert (result.exit_code, result.rows) == (0, {"read": 3, "created": 3}), stderr
-    assert set(count_stored_emails(connector.sandbox).values()) == {1}
-
-
 def test_a_subscriber_that_another_program_creates_after_a_429_is_not_reported_as_created(
     connector: Connector, tmp_path: Path
 ) -> None:
@@ -149,19 +133,6 @@ def test_a_token_that_is_revoked_during_a_run_ends_the_run_without_rejecting_a_r
         second_result.stderr
     )
     assert Counter(count_stored_emails(sandbox).values()) == {1: 300}
-
-
-def test_a_rejected_row_is_sent_again_only_after_its_correction(connector: Connector, tmp_path: Path) -> None:
-    connector.sandbox.switch(required="FirstName")
-    path = write_csv(tmp_path / "people.csv", "email,first_name", "a@x.org,Ann", "b@x.org,", "c@x.org,")
-    first_result = connector.import_file(path)
-    assert (first_result.exit_code, first_result.rows) == (1, {"read": 3, "created": 1, "rejected": 2})
-    assert all("FirstName" in row["_message"] for row in read_rejects(first_result))
-    second_result = connector.import_file(path)
-    assert second_result.rows == {"read": 3, "exists": 1, "rejected": 2}
-    assert second_result.report["requests"]["create"]["sent"] == 0
-    write_csv(path, "email,first_name", "a@x.org,Ann", "b@x.org,Bob", "c@x.org,")
-    assert connector.import_file(path).rows == {"read": 3, "exists": 1, "created": 1, "rejected": 1}
 
 
 def test_the_rejects_of_a_file_come_in_the_order_of_the_file(connector: Connector, tmp_path: Path) -> None:

@@ -101,7 +101,9 @@ def test_the_page_of_an_export_shows_the_certificate_without_filter_values(
     assert "person1" not in page_text + json.dumps({**report, "certificate": None})
 
 
-def test_the_health_page_shows_each_job_and_its_open_entries(connector: Connector, tmp_path: Path) -> None:
+def test_the_health_page_shows_each_job_its_open_entries_and_the_report_of_each_run(
+    connector: Connector, tmp_path: Path
+) -> None:
     people_path = write_addresses(tmp_path / "people.csv", 3)
     for path in (people_path, people_path, write_csv(tmp_path / "later.csv", "email", "no address")):
         connector.import_file(path)
@@ -120,22 +122,18 @@ def test_the_health_page_shows_each_job_and_its_open_entries(connector: Connecto
     assert connector.run("status", runs[0]["run_id"], "--html", "run.html").exit_code == 2
     assert connector.run("status", "--report", "all.html").exit_code == 2
 
-
-def test_the_health_page_counts_jobs_and_links_to_the_report_of_each_run(connector: Connector, tmp_path: Path) -> None:
-    write_csv(tmp_path / "people.csv", "email", "ann@example.com", "nobody")
+    write_csv(people_path, "email", "ann@example.com", "nobody")
     (tmp_path / "crm.yaml").write_text(
         "job: crm\nsource: {file: {path: people.csv}}\n"
-        "subscriber: {base: {name: News}, fields: {email: email, is_active: {value: true}}}\n"
+        "subscriber: {base: {name: Jobs}, fields: {email: email, is_active: {value: true}}}\n"
         "load: {quiet_period: 200ms}\n"
     )
-    connector.import_file(tmp_path / "people.csv")
     run_id = connector.run_json("sync", "crm.yaml", "--report", "run.html").report["run_id"]
     assert connector.run("reconcile", "crm.yaml").exit_code == 0, "two commands of one job count as one job"
     (tmp_path / "list.yaml").write_text("job: list\nexport: {to: list.csv}\n")
     assert connector.run("export", "list.yaml").exit_code == 0
     connector.run("status", "--html", "health.html")
-    page_text = read_page(tmp_path / "health.html")
-    assert "1 of 2 jobs ended well the last time" in page_text
+    assert "1 of 2 jobs ended well the last time" in read_page(tmp_path / "health.html")
     page = (tmp_path / "health.html").read_text(encoding="utf-8")
     assert f'<a href="#{run_id}">' in page
     article = page.partition(f'<article id="{run_id}"')[2].partition("</article>")[0]

@@ -1,20 +1,19 @@
 """`connector retry` finishes the entries of earlier runs from their bodies in the ledger. A person decides about held,
 rejected and suppressed entries."""
 
-import csv
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from connector.sandbox import SandboxProcess
 from connector.states import State
 from tests.pipelines.conftest import (
-    CommandResult,
     Connector,
     count_stored_emails,
+    find_messages,
     has_stored_subscribers,
     list_stored_subscribers,
     wait_for,
@@ -31,36 +30,70 @@ from tests.pipelines.leftovers import (
     read_states,
     retry,
 )
-from tests.pipelines.planned import count_requests
+from tests.pipelines.test_rejects_round_trip import correct_rows
 from tests.pipelines.virtual_time import skip_waits
 
 # A retry finishes a run that was lost or killed, without the source of the run
 
 
+def leave_lost_creates(connector: Connector, path: Path) -> None:
+    leave_three_unknown_creates(connector, write_addresses(path, 3), drop_before=1)
+
+
+def leave_lost_answers(connector: Connector, path: Path) -> None:
+    leave_three_unknown_creates(connector, write_addresses(path, 3), drop_after=1)
+
+
+def leave_held_creates(connector: Connector, path: Path) -> None:
+    leave_three_held_creates(connector, write_addresses(path, 3))
+
+
+def leave_one_rejected_create(connector: Connector, path: Path) -> None:
+    connector.sandbox.switch(required=["Phone"])
+    result = connector.import_file(write_csv(path, "email,phone,tags", "a@x.org,1,", 'b@x.org,,"news,vip"'))
+    assert result.rows == {"read": 2, "created": 1, "rejected": 1}
+
+
 @pytest.mark.parametrize(
-    ("switches", "expected_rows", "expected_settled"),
+    ("leave", "email_created_elsewhere", "options", "code", "rows", "states"),
     [
-        ({"drop_after": 1}, {"read": 3, "exists": 3}, {"found": 3, "absent": 0}),
-        ({"drop_before": 1}, {"read": 3, "created": 3}, {"found": 0, "absent": 3}),
+        (leave_lost_answers, "", (), 0, {"read": 3, "exists": 3}, []),
+        (leave_lost_creates, "", (), 0, {"read": 3, "created": 3}, []),
+        (leave_held_creates, "person0@example.com", (), 1, {"read": 3, "exists": 1, "unknown": 2}, [State.HELD] * 2),
+        (
+            leave_held_creates,
+            "person0@example.com",
+            ("--held", "resend"),
+            0,
+            {"read": 3, "exists": 1, "created": 2},
+            [],
+        ),
+        (leave_one_rejected_create, "", (), 0, {}, [State.REJECTED]),
+        (leave_one_rejected_create, "", ("--rejected",), 0, {"read": 1, "created": 1}, []),
+        (leave_one_rejected_create, "b@x.org", ("--rejected",), 0, {"read": 1, "exists": 1}, []),
     ],
 )
-def test_unknown_entries_are_finished_without_their_source(
+def test_a_retry_finishes_entries_without_their_source_by_the_list_and_a_decision(
     connector: Connector,
     tmp_path: Path,
-    switches: dict[str, Any],
-    expected_rows: dict[str, int],
-    expected_settled: dict[str, int],
+    leave: Callable[[Connector, Path], None],
+    email_created_elsewhere: str,
+    options: tuple[str, ...],
+    code: int,
+    rows: dict[str, int],
+    states: list[State],
 ) -> None:
-    path = write_addresses(tmp_path / "people.csv", 3)
-    leave_three_unknown_creates(connector, path, **switches)
-    path.unlink()
-    result = retry(connector)
-    assert (result.exit_code, result.report["status"], result.rows) == (0, "ok", expected_rows)
-    assert result.report["settled"] == expected_settled
-    assert result.report["activity"] == {"active": expected_rows.get("created", 0), "inactive": 0}
-    assert result.report["command"] == "retry"
-    assert count_stored_emails(connector.sandbox) == {f"person{index}@example.com": 1 for index in range(3)}
-    assert read_states(connector) == []
+    leave(connector, tmp_path / "people.csv")
+    (tmp_path / "people.csv").unlink()
+    connector.sandbox.switch(required=[])
+    if email_created_elsewhere:
+        create_elsewhere(connector, write_csv(tmp_path / "one.csv", "email", email_created_elsewhere))
+    result = retry(connector, *options)
+    assert (result.exit_code, result.rows, read_states(connector)) == (code, rows, states), result.stderr
+    assert set(count_stored_emails(connector.sandbox).values()) == {1}
+    held_count = rows.get("unknown", 0)
+    assert [row["_code"] for row in read_rejects(result)] == ["held"] * held_count if held_count else True
+    assert len(find_messages(result, "wait for your decision")) == bool(held_count)
 
 
 def test_a_retry_finishes_the_named_base_or_each_base_of_the_account(connector: Connector, tmp_path: Path) -> None:
@@ -102,15 +135,6 @@ def test_a_retry_of_a_run_finishes_only_the_entries_of_that_run(connector: Conne
 # Other reports
 
 
-def test_a_retry_without_open_entries_reports_this_and_sends_no_request(connector: Connector, tmp_path: Path) -> None:
-    connector.import_file(write_addresses(tmp_path / "people.csv", 3))
-    requests = connector.sandbox.stats()["requests"]
-    result = retry(connector)
-    assert (result.exit_code, result.report["status"], result.report["rows"]["read"]) == (0, "ok", 0)
-    assert any("Nothing to do: the ledger has no" in message for message in result.report["messages"])
-    assert connector.sandbox.stats()["requests"] == requests
-
-
 def test_open_entries_of_another_account_are_reported(connector: Connector, tmp_path: Path) -> None:
     leave_three_unknown_creates(connector, write_addresses(tmp_path / "people.csv", 3), drop_before=1)
     job = tmp_path / "job.yaml"
@@ -138,59 +162,7 @@ def test_a_list_that_fails_ends_the_retry_and_each_entry_has_an_outcome(connecto
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
-def test_a_signal_while_absence_is_being_proved_ends_the_retry(connector: Connector, tmp_path: Path) -> None:
-    leave_three_unknown_creates(connector, write_addresses(tmp_path / "people.csv", 3), drop_before=1)
-    leave_three_unknown_creates(
-        connector, write_addresses(tmp_path / "more.csv", 3, first_index=10), base="Shop", drop_before=1
-    )
-    list_request_count = count_requests(connector.sandbox, "list")
-    with connector.start("retry", "--quiet-period", "60s", "--output", "json") as process:
-        wait_for(lambda: count_requests(connector.sandbox, "list") > list_request_count)
-        process.send_signal(signal.SIGINT)
-        result = wait_for_result(process)
-    assert (result.exit_code, result.report["status"]) == (130, "stopped")
-    assert result.rows == {"read": 3, "unknown": 3}
-    assert "The run ended before it retried the entries of Shop" in result.stderr
-    assert read_states(connector) == [State.UNKNOWN] * 6
-
-
 # Decisions about held entries
-
-
-def test_a_retry_confirms_held_entries_that_the_list_shows(connector: Connector, tmp_path: Path) -> None:
-    sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)
-    held_result = leave_three_held_creates(connector, path)
-    assert {(row["_outcome"], row["_code"], row["email"]) for row in read_rejects(held_result)} == {
-        ("unknown", "held", f"person{index}@example.com") for index in range(3)
-    }
-    assert sandbox.stats()["subscribers"] == 0
-    second_result = connector.import_file(path, "--on-unknown", "hold")
-    assert second_result.rows == {"read": 3, "unknown": 3}
-    create_elsewhere(connector, write_addresses(tmp_path / "one.csv", 1))
-    result = retry(connector)
-    assert (result.exit_code, result.rows) == (1, {"read": 3, "exists": 1, "unknown": 2})
-    assert result.report["settled"]["found"] == 1
-    assert {(row["_code"], row["email"]) for row in read_rejects(result)} == {
-        ("held", f"person{person_number}@example.com") for person_number in (1, 2)
-    }
-    assert any("wait for your decision" in message for message in result.report["messages"])
-    assert count_stored_emails(sandbox) == {"person0@example.com": 1}
-    assert read_states(connector) == [State.HELD] * 2
-
-
-def test_held_entries_are_sent_again_with_the_option_held_resend(connector: Connector, tmp_path: Path) -> None:
-    sandbox = connector.sandbox
-    leave_three_held_creates(connector, write_addresses(tmp_path / "people.csv", 3))
-    create_elsewhere(connector, write_addresses(tmp_path / "one.csv", 1))
-    job = tmp_path / "job.yaml"
-    job.write_text(
-        SUPPRESSING_JOB.replace("200ms", "200ms, on_unknown: hold").replace("suppress", "#"), encoding="utf-8"
-    )
-    assert connector.run_json("retry", "--job", job).rows == {"read": 3, "exists": 1, "unknown": 2}
-    result = connector.run_json("retry", "--job", job, "--held", "resend")  # has precedence over on_unknown of the job
-    assert (result.exit_code, result.rows) == (0, {"read": 2, "created": 2})
-    assert set(count_stored_emails(sandbox).values()) == {1}
-    assert read_states(connector) == []
 
 
 def test_held_entries_are_rejected_with_the_option_held_drop(connector: Connector, tmp_path: Path) -> None:
@@ -207,34 +179,6 @@ def test_held_entries_are_rejected_with_the_option_held_drop(connector: Connecto
 # Rejected entries
 
 
-def leave_one_rejected_create(connector: Connector, path: Path) -> CommandResult:
-    connector.sandbox.switch(required=["Phone"])
-    result = connector.import_file(write_csv(path, "email,phone,tags", "a@x.org,1,", 'b@x.org,,"news,vip"'))
-    assert result.rows == {"read": 2, "created": 1, "rejected": 1}
-    return result
-
-
-def test_rejected_entries_are_sent_again_only_with_the_option_rejected(connector: Connector, tmp_path: Path) -> None:
-    leave_one_rejected_create(connector, tmp_path / "people.csv")
-    connector.sandbox.switch(required=[])
-    result = retry(connector)
-    assert (result.exit_code, result.rows) == (0, {"read": 0} if "read" in result.rows else {})
-    assert read_states(connector) == [State.REJECTED]
-    second_result = retry(connector, "--rejected")
-    assert (second_result.exit_code, second_result.rows) == (0, {"read": 1, "created": 1})
-    assert count_stored_emails(connector.sandbox) == {"a@x.org": 1, "b@x.org": 1}
-    assert read_states(connector) == []
-
-
-def test_a_rejected_subscriber_that_exists_now_is_not_sent_again(connector: Connector, tmp_path: Path) -> None:
-    leave_one_rejected_create(connector, tmp_path / "people.csv")
-    connector.sandbox.switch(required=[])
-    create_elsewhere(connector, write_csv(tmp_path / "one.csv", "email", "b@x.org"))
-    result = retry(connector, "--rejected")
-    assert (result.exit_code, result.rows) == (0, {"read": 1, "exists": 1})
-    assert count_stored_emails(connector.sandbox) == {"a@x.org": 1, "b@x.org": 1}
-
-
 def test_the_rejects_of_a_retry_can_be_corrected_and_imported(connector: Connector, tmp_path: Path) -> None:
     leave_one_rejected_create(connector, tmp_path / "people.csv")
     result = retry(connector, "--rejected")
@@ -242,11 +186,7 @@ def test_the_rejects_of_a_retry_can_be_corrected_and_imported(connector: Connect
     rejects_path = Path(result.report["rejects_file"])
     (row,) = read_rejects(result)
     assert (row["email"], row["phone"], row["_outcome"], row["_http_status"]) == ("b@x.org", "", "rejected", "400")
-    header, cells = csv.reader(rejects_path.read_text(encoding="utf-8").splitlines())
-    with rejects_path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows(
-            [header, ["2" if name == "phone" else value for name, value in zip(header, cells, strict=True)]]
-        )
+    correct_rows(rejects_path, lambda _, row: row.update(phone="2"))
     job = tmp_path / "job.yaml"  # the columns of these rejects are fields, not columns of the job's source
     fields = "{name: News}, fields: {email: mail, is_active: {value: true}}"
     job.write_text(SUPPRESSING_JOB.replace("{name: News}", fields), encoding="utf-8")
@@ -346,8 +286,8 @@ def test_held_entries_of_a_job_with_a_suppression_list_are_sent_again_only_with_
     connector: Connector, tmp_path: Path
 ) -> None:
     job = leave_unknown_entries_of_suppressing_job(connector, connector.sandbox, tmp_path)
-    held_result = connector.run_json("retry", "--job", job, "--on-unknown", "hold")
-    assert held_result.rows == {"read": 3, "unknown": 3}
+    job.write_text(SUPPRESSING_JOB.replace("200ms", "200ms, on_unknown: hold"), encoding="utf-8")
+    assert connector.run_json("retry", "--job", job).rows == {"read": 3, "unknown": 3}
     result = retry(connector, "--held", "resend")
     assert (result.exit_code, result.rows) == (1, {"read": 3, "unknown": 3})
     assert (connector.sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.HELD] * 3)

@@ -17,17 +17,6 @@ def test_a_restarted_file_holds_only_later_lines(tmp_path: Path) -> None:
     assert (tmp_path / "rows.csv").read_text(encoding="utf-8").split() == ["name", "Bob"]
 
 
-def test_a_file_that_cannot_be_replaced_is_a_failure(tmp_path: Path) -> None:
-    path = tmp_path / "rows.csv"
-    file = RowFile(path, ["name"], "rejects file", "rows")
-    file.write_line(["Ann"])
-    path.unlink()
-    path.mkdir()
-    file.restart()
-    assert file.failure is not None
-    assert f"the rejects file {path} cannot be replaced" in file.failure
-
-
 def test_a_file_that_is_cut_off_by_a_full_disk_is_a_failure(tmp_path: Path) -> None:
     file = RowFile(tmp_path / "rows.csv", ["name"], "rejects file", "the rows that need attention")
     limits_before = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -7,9 +7,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import duckdb
-import pytest
-
 from pipelines.cli import COMMANDS
 from tests.pipelines.conftest import ROOT, Connector
 
@@ -61,21 +58,6 @@ def test_help_and_usage_errors_import_no_library(connector: Connector) -> None:
     argument_lists = [[*arguments, option] for arguments in command_lines for option in ("--help", "--nonsense")]
     argument_lists.append(["export", "nowhere/out.parquet"])
     assert run_commands(connector, argument_lists) == ([*([0, 2] * len(command_lines)), 2], [])
-
-
-@pytest.mark.parametrize(("target", "expected_libraries"), [("out.csv", []), ("duckdb:///w.db", ["duckdb"])])
-def test_an_export_by_options_imports_only_the_libraries_that_its_destination_needs(
-    connector: Connector, target: str, expected_libraries: list[str]
-) -> None:
-    connector.sandbox.seed(20, base_name="News")
-
-    exit_code, libraries = run_and_list_libraries(connector, "export", target)
-    if "duckdb" in libraries and duckdb.__version__ < "2":
-        libraries.remove("pandas")  # DuckDB 1 itself imports pandas
-    assert (exit_code, [library for library in libraries if library in OPTIONAL_LIBRARIES + DIALECT_MODULES]) == (
-        0,
-        expected_libraries,
-    )
 
 
 def test_an_export_without_a_ledger_needs_no_library_of_ledgers(connector: Connector) -> None:

@@ -242,54 +242,7 @@ def test_a_clock_that_jumps_loses_no_row_and_creates_no_subscriber_twice(
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
-def test_status_advises_to_look_for_the_email_of_a_killed_send(connector: Connector, tmp_path: Path) -> None:
-    write_run_file(tmp_path / "state", job="", command="send")
-    (step,) = connector.run_json("status").report["next"]
-    assert step == f"Run {RUN_ID} (send) was killed. Look whether the email arrived before you send it again."
-
-
-@pytest.mark.parametrize(("status", "expected_text"), [("locked", "was locked"), ("usage", "was refused")])
-def test_a_failed_start_does_not_hide_the_previous_run(
-    connector: Connector, tmp_path: Path, status: str, expected_text: str
-) -> None:
-    path = write_csv(tmp_path / "people.csv", "email", "ann@x.org")
-    assert connector.import_file(path).report["status"] == "ok"
-    run_values = {"started_at": "2100-01-01T00:00:00+00:00", "status": status}
-    for digit in "01":
-        write_run_file(tmp_path / "state", f"21000101T00000{digit}-0a1b2c", **run_values)
-    (step,) = connector.run_json("status").report["next"]
-    assert f"21000101T000001-0a1b2c (import people) {expected_text}" in step
-
-    write_csv(path, "email", "other address")
-    rejects_path = connector.import_file(path).report["rejects_file"]
-    for command in (["status"], ["status", "--html", "health.html"]):
-        assert rejects_path in connector.run_json(*command).report["next"][-1]
-
-
-def test_no_retry_is_advised_while_a_run_holds_the_ledger(connector: Connector, tmp_path: Path) -> None:
-    connector.sandbox.switch(drop_before=0.3)  # some creates take no effect, and are not answered
-    path = write_addresses(tmp_path / "people.csv", 20)
-    with connector.start("import", path, "--base-name", "News", "--quiet-period", "1h") as process:
-        wait_for(
-            lambda: (
-                {"unknown"}
-                == {open_entry["state"] for open_entry in connector.run_json("status").report["open_entries"]}
-            )
-        )
-        write_run_file(
-            tmp_path / "state", "21000101T000000-0a1b2c", started_at="2100-01-01T00:00:00+00:00", status="locked"
-        )
-        for options in ([], ["--last", "1"], ["--job", "people"]):
-            first_step, *_ = connector.run_json("status", *options).report["next"]
-            assert "still going on" in first_step, first_step
-        process.kill()
-        process.communicate()
-    assert connector.run_json("status").report["next"][0].endswith("connector retry")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "exit_code"), [(["-vv"], 0), (["-vv", "--log-format", "json"], 0), (["--no"], 2)]
-)
+@pytest.mark.parametrize(("arguments", "exit_code"), [(["-vv"], 0), (["--no"], 2)])
 def test_a_full_standard_error_changes_no_exit_code(
     connector: Connector, tmp_path: Path, arguments: list[str], exit_code: int
 ) -> None:

@@ -1,12 +1,10 @@
 """Commands that read from a bucket or write to a bucket: no duplicates, and no credential in any file."""
 
 import gzip
-import json
 from pathlib import Path
 
 import pytest
 
-from tests.export.readers import read_parquet
 from tests.pipelines.conftest import Connector, count_stored_emails, write_addresses
 from tests.pipelines.test_faults import FAULTS
 from tests.stores import SECRET_KEY, Bucket
@@ -55,42 +53,3 @@ def test_an_import_from_a_bucket_under_lost_answers_creates_each_row_once(
     )
     assert second_result.rows == {"read": 401, "exists": 398, "created": 2, "invalid": 1}
     assert second_result.report["job"] == "inbox"
-    assert bucket_connector.run_json("validate", bucket.url("gone.csv")).rows["valid"] == 2
-    init_result = bucket_connector.run("init", bucket.url("inbox/b.csv"), "--base-name", "News", "-o", "drafted.yaml")
-    assert init_result.exit_code == 0
-    assert bucket_connector.run_json("plan", "drafted.yaml").rows == {"read": 151, "exists": 150, "invalid": 1}
-
-
-def test_an_export_is_the_same_in_a_bucket_and_through_a_pipe(
-    bucket_connector: Connector, bucket: Bucket, tmp_path: Path
-) -> None:
-    bucket_connector.sandbox.seed(1200, base_name="News")
-    for target in ("people.parquet", bucket.url("people.parquet")):
-        assert bucket_connector.run_json("export", target).rows == {"read": 1200, "written": 1200}
-    piped_result = bucket_connector.run("export", "-", "--format", "jsonl", "--quiet")
-    bucket.download(tmp_path / "bucket")
-    run_columns = ["_run_id", "_exported_at"]
-    file_table = read_parquet(tmp_path / "people.parquet").drop_columns(run_columns)
-    assert read_parquet(tmp_path / "bucket" / "people.parquet").drop_columns(run_columns).equals(file_table)
-    assert [json.loads(line)["id"] for line in piped_result.stdout.splitlines()] == file_table["id"].to_pylist()
-    assert bucket.list_uploads() == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected_text"),
-    [
-        ("import s3://{bucket}/none.csv --base-id 7 --active", "there is no such object"),
-        ("export s3://no-such-bucket/people.csv", "there is no bucket no-such-bucket"),
-        ("export s3://me:pass-word@{bucket}/a.csv", "cannot contain credentials"),
-        ("export s3://{bucket}/people.csv --group-readable", "does not take --group-readable"),
-        ("export - --format xml", "is not one of"),
-    ],
-)
-def test_a_wrong_url_of_a_store_is_refused_before_the_first_request(
-    bucket_connector: Connector, bucket: Bucket, arguments: str, expected_text: str
-) -> None:
-    result = bucket_connector.run_json(*arguments.format(bucket=bucket.name).split())
-    assert (result.is_refused, expected_text in result.stderr) == (True, True), result.stderr
-    assert "pass-word" not in result.stdout + result.stderr
-    assert bucket_connector.sandbox.stats()["requests"] == {}
-    assert bucket.read() == {}

@@ -4,12 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import CommandResult, Connector, write_addresses
+from tests.pipelines.conftest import Connector, find_messages, write_addresses
 from tests.pipelines.leftovers import record_lag_of_list
 
-
-def find_unseen_messages(result: CommandResult) -> list[str]:
-    return [message for message in result.report["messages"] if "does not show the last new subscriber" in message]
+TEXT = "does not show the last new subscriber"
 
 
 @pytest.mark.parametrize("seeded_count", [0, 30])
@@ -21,14 +19,14 @@ def test_a_service_that_stores_nothing_makes_the_run_partial(
     connector.sandbox.switch(discard=1)
     result = connector.import_file(write_addresses(tmp_path / "people.csv", 20))
     assert (result.exit_code, result.rows) == (1, {"read": 20, "created": 20}), result.stderr
-    (message,) = find_unseen_messages(result)
+    (message,) = find_messages(result, TEXT)
     assert message.startswith("The service answered 20 creates with an Id, and the list does not show the last new")
 
 
 def test_a_run_waits_for_a_list_that_lags_less_than_the_quiet_period(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(list_lag_ms=700)
     result = connector.import_file(write_addresses(tmp_path / "people.csv", 5), "--quiet-period", "1500ms")
-    assert (result.exit_code, find_unseen_messages(result)) == (0, []), result.stderr
+    assert (result.exit_code, find_messages(result, TEXT)) == (0, []), result.stderr
 
 
 def test_a_lag_that_is_shorter_than_the_lag_on_record_does_not_change_the_exit_code(
@@ -39,7 +37,7 @@ def test_a_lag_that_is_shorter_than_the_lag_on_record_does_not_change_the_exit_c
     record_lag_of_list(connector, 900.0)
     connector.sandbox.switch(list_lag_ms=600_000)
     result = connector.import_file(write_addresses(path, 5))
-    (message,) = find_unseen_messages(result)
+    (message,) = find_messages(result, TEXT)
     assert (result.exit_code, "The largest lag on record is longer" in message) == (0, True), result.stderr
 
 
@@ -58,6 +56,6 @@ def test_a_list_that_shows_the_last_subscriber_in_any_way_causes_no_warning(
     connector.sandbox.seed(30, base_name="News")
     connector.sandbox.switch(**switches)
     result = connector.import_file(write_addresses(tmp_path / "people.csv", 20))
-    assert (result.exit_code, result.rows, find_unseen_messages(result)) == (0, {"read": 20, "created": 20}, []), (
+    assert (result.exit_code, result.rows, find_messages(result, TEXT)) == (0, {"read": 20, "created": 20}, []), (
         result.stderr
     )

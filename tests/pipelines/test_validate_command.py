@@ -106,13 +106,6 @@ def test_validate_suppresses_the_same_rows_as_a_sync(connector: Connector, tmp_p
     assert validate(connector, "people.csv").rows == {"read": 4, "valid": 2, "invalid": 1, "duplicate": 1}
 
 
-def test_a_file_without_a_fault_is_ok(connector: Connector, tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "people.csv", *PEOPLE[:2])
-    result = validate(connector, path, "--rejects", tmp_path / "none.csv")
-    assert (result.exit_code, result.report["status"], result.report["faults"]) == (0, "ok", [])
-    assert not (tmp_path / "none.csv").exists()
-
-
 def test_validate_reads_options_like_an_import(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "people.csv", *PEOPLE)
     result = validate(connector, path, "--map", "gender=", "--zip", "reject", "--limit", "3", "--inactive")
