@@ -2,10 +2,12 @@
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
 from connector import control
+from connector.clock import system_clock
 from connector.control import Stop, run_in_background
 from connector.errors import LedgerError, RunAborted
 
@@ -103,6 +105,25 @@ async def test_a_time_limit_ends_a_run_unless_the_run_is_ending_already() -> Non
     await asyncio.sleep(0.01)
     assert (limited_run.reason or "").startswith("the time limit of")
     assert stopped_run.reason is None
+
+
+async def test_work_may_end_within_the_grace_period_after_a_stop_and_is_cancelled_later() -> None:
+    sleeps, has_ended = [], False
+
+    async def end_late() -> None:
+        nonlocal has_ended
+        await asyncio.sleep(0.01)
+        has_ended = True
+
+    async def skip_sleep(seconds: float) -> None:
+        sleeps.append(seconds)
+
+    patient_stop, stop_without_waits = Stop(), Stop(replace(system_clock(), sleep=skip_sleep))
+    for stop in (patient_stop, stop_without_waits):
+        stop.event.set()
+    await patient_stop.run_with_grace(end_late(), 60.0)
+    await asyncio.wait_for(stop_without_waits.run_with_grace(asyncio.sleep(60), 8.0), 30)
+    assert (has_ended, sleeps) == (True, [8.0])
 
 
 async def test_a_second_signal_does_not_cancel_a_clean_up() -> None:

@@ -11,6 +11,7 @@ from connector.sources.cursor import (
     CursorValue,
     CursorWatch,
     find_cursor_kind,
+    find_latest_allowed_value,
     format_cursor,
     is_larger,
     parse_cursor,
@@ -121,6 +122,26 @@ def test_values_are_compared_as_their_kind_and_not_as_text() -> None:
         cursor_watch = CursorWatch("c", kind)
         cursor_watch.record(values, 1)
         assert cursor_watch.largest_value == largest_value
+
+
+def test_a_value_beyond_tomorrow_is_counted_and_is_not_the_largest_value() -> None:
+    tomorrow_s = int((NOON.replace(tzinfo=UTC) + timedelta(days=1)).timestamp())
+    cases: list[tuple[str, list[object], str, int]] = [
+        ("2000-01-01T00:00:00", ["2026-11-22 23:00:00", "2026-11-23 01:00:00"], "2026-11-22T23:00:00", 1),
+        ("2000-01-01", ["2026-11-22", "2026-11-23", "2062-01-01"], "2026-11-22", 2),
+        ("20000101", [20261122, 20261123], "20261122", 1),
+        ("20000101000000", [20261122100000, 20620101000000], "20261122100000", 1),
+        ("0", [tomorrow_s, tomorrow_s, 2903299200], str(tomorrow_s), 1),
+        ("0", [tomorrow_s * 1000, tomorrow_s * 1000, 2903299200000], f"{tomorrow_s}000", 1),
+        ("0", [*range(1, 9), 2903299200], "2903299200", 0),  # a large id is not a time
+    ]
+    for start, values, largest_value, future_count in cases:
+        kind, now = find_cursor_kind(start), NOON.replace(tzinfo=UTC)
+        latest_value = find_latest_allowed_value(parse_cursor(start, kind), now)
+        cursor_watch = CursorWatch("c", kind, now, latest_value)
+        cursor_watch.record(values, 1)
+        assert cursor_watch.largest_value is not None
+        assert (format_cursor(cursor_watch.largest_value), cursor_watch.future_count) == (largest_value, future_count)
 
 
 def test_a_value_of_another_kind_is_counted_with_its_first_record() -> None:
