@@ -1,10 +1,10 @@
-"""`connector export`: filters, formulas, and files of another database."""
+"""`connector export`: filters, and files of another database."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, write_addresses, write_csv
+from tests.pipelines.conftest import Connector, write_addresses
 
 
 @pytest.fixture
@@ -37,16 +37,6 @@ def test_a_filter_that_matches_nobody_replaces_nothing(filled_connector: Connect
     result = filled_connector.run_json("export", "out.csv", "--email", "nobody@example.com")
     assert (result.exit_code, result.report["rows"]["written"]) == (1, 0)
     assert (tmp_path / "out.csv").read_bytes() == content_before
-
-
-def test_formulas_are_guarded_only_with_the_option_guard_formulas(connector: Connector, tmp_path: Path) -> None:
-    write_csv(tmp_path / "people.csv", "email,first_name,is_active", "a@example.com,=1+1,true")
-    connector.import_file(tmp_path / "people.csv")
-    assert connector.run_json("export", "out.csv", "--guard-formulas").exit_code == 0
-    assert connector.run_json("export", "raw.csv").exit_code == 0
-
-    assert '"\'=1+1"' in (tmp_path / "out.csv").read_text(encoding="utf-8")
-    assert '"=1+1"' in (tmp_path / "raw.csv").read_text(encoding="utf-8")
 
 
 def test_a_file_of_another_database_is_not_opened_with_duckdb(filled_connector: Connector, tmp_path: Path) -> None:

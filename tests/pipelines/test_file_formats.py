@@ -1,10 +1,7 @@
 """`connector import` and `sync` of files in every format: the same people give the same outcome."""
 
-import json
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from tests.pipelines.conftest import Connector, count_stored_emails, list_stored_subscribers
 from tests.pipelines.leftovers import read_rejects
@@ -43,9 +40,8 @@ def write_job(folder: Path, file: str, job_keys: str = "") -> Path:
     return write_file(folder, "job.yaml", JOB.format(file=file) + job_keys)
 
 
-@pytest.mark.parametrize("name", ["people.csv", "people.xlsx"])
-def test_standard_input_is_imported_like_a_file(connector: Connector, name: str) -> None:
-    result = connector.run_json("import", "-", "--base-name", "News", stdin=BUILD_FILE_BY_NAME[name]())
+def test_standard_input_is_imported_like_a_file(connector: Connector) -> None:
+    result = connector.run_json("import", "-", "--base-name", "News", stdin=BUILD_FILE_BY_NAME["people.xlsx"]())
     assert result.rows == {"read": 3, "invalid": 1, "created": 2}
     assert read_stored_subscribers(connector) == EXPECTED_SUBSCRIBERS
     assert result.report["job"] == "stdin"
@@ -55,8 +51,6 @@ def test_standard_input_is_imported_like_a_file(connector: Connector, name: str)
 
 def test_options_and_a_job_describe_the_format_of_standard_input(connector: Connector, tmp_path: Path) -> None:
     content = build_csv(";").decode().encode("cp1252")
-    refused_result = connector.run("import", "-", "--base-name", "News", "--format", "excel", stdin=content)
-    assert (refused_result.exit_code, "standard input: is not an Excel workbook" in refused_result.stderr) == (2, True)
     job = write_job(tmp_path, 'path: none.csv, delimiter: ";", encoding: cp1252')
     result = connector.run_json("import", "-", "--job", job, stdin=content)
     assert result.rows == {"read": 3, "invalid": 1, "created": 2}
@@ -67,11 +61,6 @@ def test_options_and_a_job_describe_the_format_of_standard_input(connector: Conn
 
 def test_a_sheet_is_chosen_by_option_and_by_job(connector: Connector, tmp_path: Path) -> None:
     path = write_file(tmp_path, "a.xlsx", build_xlsx(sheet="Other people"))
-    refused_result = connector.run("import", path, "--base-name", "News", "--sheet", "People")
-    assert (refused_result.exit_code, "has no sheet People; its sheets: Other people" in refused_result.stderr) == (
-        2,
-        True,
-    )
     assert connector.run_json("import", path, "--base-name", "News", "--sheet", "Other people").rows["created"] == 2
     job = write_job(tmp_path, "path: a.xlsx, format: excel, sheet: 1")
     assert connector.run_json("sync", job).rows == {"read": 3, "invalid": 1, "exists": 2}
@@ -88,7 +77,8 @@ def write_inbox(folder: Path) -> None:
 
 def test_rejects_of_several_files_name_the_file_and_the_row(connector: Connector, tmp_path: Path) -> None:
     write_inbox(tmp_path)
-    result = connector.run_json("sync", write_job(tmp_path, 'path: "inbox/*"'))
+    job = write_job(tmp_path, 'path: "inbox/*"')
+    result = connector.run_json("sync", job)
     assert result.rows == {"read": 5, "invalid": 3, "created": 2}
     assert set(count_stored_emails(connector.sandbox)) == {"ann@x.org", "bob@x.org"}
     inbox_folder = tmp_path / "inbox"
@@ -100,29 +90,5 @@ def test_rejects_of_several_files_name_the_file_and_the_row(connector: Connector
         (str(inbox_folder / "2026-02.csv"), "3", "", "", ""),
         (str(inbox_folder / "2026-02.csv"), "4", "nobody", "Cem", ""),
     ]
-
-
-def test_a_limit_counts_the_records_of_all_files(connector: Connector, tmp_path: Path) -> None:
-    write_inbox(tmp_path)
-    job = write_job(tmp_path, 'path: "inbox/*"')
-    assert connector.run_json("sync", job, "--limit", "4").rows == {"read": 4, "invalid": 2, "created": 2}
-
-
-def test_a_suppression_list_may_be_a_workbook_or_several_files(connector: Connector, tmp_path: Path) -> None:
-    write_file(tmp_path, "people.csv", "email,is_active\na@x.org,true\nb@x.org,true\nc@x.org,true\n")
-    (tmp_path / "lists").mkdir()
-    write_file(tmp_path / "lists", "a.xlsx", build_xlsx([["mail"], ["a@x.org"]]))
-    write_file(tmp_path / "lists", "b.jsonl", json.dumps({"mail": "B@x.org"}))
-    job = write_job(tmp_path, "path: people.csv", 'suppress: {file: {path: "lists/*", column: mail}}\n')
-    assert connector.run_json("sync", job).rows == {"read": 3, "suppressed": 2, "created": 1}
-
-
-def test_a_job_for_csv_imports_a_corrected_rejects_file_that_was_saved_as_a_workbook(
-    connector: Connector, tmp_path: Path
-) -> None:
-    write_file(tmp_path, "people.csv", "email;name;is_active\nann@x.org;Ann;true\nbob x.org;Bob;true\n")
-    job = write_job(tmp_path, 'path: people.csv, format: csv, delimiter: ";"')
-    (reject,) = read_rejects(connector.run_json("sync", job))
-    corrected_row = {**reject, "email": "bob@x.org"}
-    path = write_file(tmp_path, "corrected.xlsx", build_xlsx([list(corrected_row), list(corrected_row.values())]))
-    assert connector.run_json("import", path, "--job", job).rows == {"read": 1, "created": 1}
+    limited_result = connector.run_json("sync", job, "--limit", "4")
+    assert limited_result.rows == {"read": 4, "invalid": 2, "exists": 2}, "the limit counts the records of all files"

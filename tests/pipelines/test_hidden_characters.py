@@ -11,7 +11,7 @@ from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, CommandResult, Connect
 
 HIDDEN_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029]")
 RED_SEQUENCE, TITLE_SEQUENCE, C1_SEQUENCE, RIGHT_TO_LEFT = "\x1b[31m", "\x1b]0;title\x07", "\x9b2J", "\u202egpj"
-FILE_NAME = f"people {RED_SEQUENCE}{TITLE_SEQUENCE}{C1_SEQUENCE}{RIGHT_TO_LEFT}.csv"
+FILE_NAME = f"people [red] {RED_SEQUENCE}{TITLE_SEQUENCE}{C1_SEQUENCE}{RIGHT_TO_LEFT}.csv"
 
 
 @pytest.fixture
@@ -28,6 +28,7 @@ def test_no_command_writes_hidden_characters_to_the_terminal(connector: Connecto
     import_result = connector.run("import", people_path, *NEWS_IMPORT_OPTIONS, "-vv")
     assert (import_result.exit_code, has_no_hidden_characters(import_result)) == (1, True)
     assert "\\x1b[31mnote\\x9b2J\\u202egpj\\u2067" in import_result.stderr
+    assert "people [red] " in import_result.stdout, "a name is not a markup of rich"
     run_id = next(iter((connector.folder / "state" / "runs").glob("*.json"))).stem
     commands: tuple[tuple[str | Path, ...], ...] = (
         ("status",),
@@ -35,11 +36,8 @@ def test_no_command_writes_hidden_characters_to_the_terminal(connector: Connecto
         ("plan", people_path, *NEWS_IMPORT_OPTIONS),
         ("validate", people_path, *NEWS_IMPORT_OPTIONS),
         ("import", people_path, *NEWS_IMPORT_OPTIONS, "--log-format", "json", "-vv"),
-        ("import", people_path, *NEWS_IMPORT_OPTIONS, "--map", f"email={RED_SEQUENCE}mail"),
         ("import", f"{RED_SEQUENCE}{C1_SEQUENCE}missing.csv", *NEWS_IMPORT_OPTIONS),
         ("import", people_path, f"--{RED_SEQUENCE}option"),
-        (f"{RED_SEQUENCE}{RIGHT_TO_LEFT}",),
-        ("sync", f"{RED_SEQUENCE}job.yaml"),
         ("init", people_path),
     )
     for command in commands:

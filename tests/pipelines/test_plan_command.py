@@ -29,7 +29,6 @@ from tests.pipelines.planned import (
     write_job,
 )
 from tests.pipelines.test_guards import CURSOR_TABLE, SQL_JOB, add_people
-from tests.pipelines.test_import_command import REPORT_KEYS, ROW_KEYS
 
 SUPPRESS_KEY = "suppress: {file: {path: gone.csv, column: address}}"
 
@@ -83,8 +82,6 @@ def test_a_plan_reports_every_outcome_and_changes_nothing(connector: Connector, 
     created_values_json = '{"base_id":1,"is_active":true,"email":"new@x.org","first_name":"N"}'
     assert (created_row["service"], created_row["source"]) == ("", created_values_json)
     assert (tmp_path / "rows.csv").stat().st_mode & 0o777 == 0o600
-    assert result.report.keys() >= REPORT_KEYS
-    assert list(result.report["rows"]) == ROW_KEYS
     assert (result.report["planned"], result.report["command"], result.report["job"]) == (True, "plan", "news")
     assert list(result.report["requests"]) == ["list"]
     assert result.report["rejects_file"] is None
