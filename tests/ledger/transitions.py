@@ -71,12 +71,12 @@ def add_base(ledger: Ledger, service_id: int | None = 7, name: str | None = None
 
 
 def bring_to_state(ledger: Ledger, base: Base, state: State) -> None:
-    """Create the entry of IDENTITY in the state `state`, with a transaction for each transition."""
+    """Create the entry of IDENTITY in the state `state`."""
     current_state = State.NONE
-    for event in EVENTS_TO_STATE[state]:
-        with ledger.transaction():
+    with ledger.transaction():
+        for event in EVENTS_TO_STATE[state]:
             TRANSITION_CALLS[current_state, event](ledger, base)
-        current_state = ENTRY_STATE_MACHINE.transitions[current_state, event]
+            current_state = ENTRY_STATE_MACHINE.transitions[current_state, event]
 
 
 def read_entry(ledger: Ledger, base: Base, identity: bytes = IDENTITY) -> Entry | None:

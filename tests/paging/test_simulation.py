@@ -179,6 +179,21 @@ def test_a_list_that_always_contradicts_its_total_count_is_incomplete(faulty_set
         )
 
 
+def test_a_list_with_pages_of_one_row_is_certified_by_two_sweeps_without_overlaps() -> None:
+    simulated_list = SimulatedList(Random(1), 50, "id", limit=1)
+    result = read_list(simulated_list)
+    assert (result.certificate.reason, simulated_list.request_count) == (CertificateReason.TWO_SWEEPS, 103)
+
+
+def test_no_certificate_is_false_if_total_count_is_capped_at_one_page() -> None:
+    """TotalCount is the size of a page. If a row is deleted, the first row of the second page moves to the first
+    page."""
+    for seed in range(300):
+        simulated_list = SimulatedList(Random(seed), 101, "email", limit=100, delete_chance=0.5, total_mode="page_cap")
+        result = read_list(simulated_list)
+        assert not result.is_false(simulated_list), f"seed {seed}"
+
+
 @pytest.mark.parametrize(("order", "touch_chance"), [("grouped", 0.05), ("grouped", 0.3), ("touched_desc", 0.3)])
 def test_no_certificate_is_false_if_unread_rows_move_to_the_head(order: str, touch_chance: float) -> None:
     for seed in range(LIST_COUNT // 3):

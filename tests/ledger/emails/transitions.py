@@ -48,12 +48,12 @@ def add_campaign(email_log: EmailLog, name: str = "welcome", account: str = "acc
 
 
 def bring_to_state(email_log: EmailLog, campaign: Campaign, state: EmailState) -> None:
-    """Create the entry of RECIPIENT in the state `state`, with a transaction for each transition."""
+    """Create the entry of RECIPIENT in the state `state`."""
     current_state = EmailState.NONE
-    for event in EVENTS_TO_STATE[state]:
-        with email_log.transaction():
+    with email_log.transaction():
+        for event in EVENTS_TO_STATE[state]:
             TRANSITION_CALLS[current_state, event](email_log, campaign)
-        current_state = EMAIL_STATE_MACHINE.transitions[current_state, event]
+            current_state = EMAIL_STATE_MACHINE.transitions[current_state, event]
 
 
 def read_email_entry(email_log: EmailLog, campaign: Campaign, recipient: bytes = RECIPIENT) -> EmailEntry | None:
