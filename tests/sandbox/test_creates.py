@@ -125,3 +125,30 @@ def test_a_client_user_id_is_the_identity_if_the_email_is_missing(
     ]
     assert answer_statuses == [{"+": 200, "-": 409}[status_sign] for status_sign in status_signs]
     assert client.sandbox.truth()["duplicates"] == []
+
+
+def test_bases_can_be_found_by_folded_names_and_keep_their_first_spelling(client: SandboxClient) -> None:
+    bases = [{"Name": name} for name in ("News", " NEWS ", "news")]
+    exact_ids = [client.create(base=base).json["Subscriber"]["Base"]["Id"] for base in bases]
+    assert exact_ids == [1, 2, 3]
+    client.sandbox.reset()
+    client.sandbox.switch(base_names="folded")
+    assert [client.create(base=base).json["Subscriber"]["Base"] for base in bases] == [{"Id": 1, "Name": "News"}] * 3
+
+
+@pytest.mark.parametrize(
+    ("base_name_rule", "base_names", "expected_bases"),
+    [
+        ("nfd", ("Café", "Cafe\u0301", "CAFÉ"), ((1, "Cafe\u0301"), (1, "Cafe\u0301"), (2, "CAFE\u0301"))),
+        ("collapsed", (" a  b", "a b", "A b"), ((1, "a b"), (1, "a b"), (2, "A b"))),
+        ("escaped", ("É&<", "&Eacute;&amp;&lt;"), ((1, "&Eacute;&amp;&lt;"), (1, "&Eacute;&amp;&lt;"))),
+        ("cut", ("x" * 21, "x" * 20, "x" * 19), ((1, "x" * 20), (1, "x" * 20), (2, "x" * 19))),
+        ("accent_blind", ("Café", " CAFE ", "Cafés"), ((1, "Café"), (1, "Café"), (2, "Cafés"))),
+    ],
+)
+def test_a_switch_changes_how_base_names_are_stored_and_compared(
+    client: SandboxClient, base_name_rule: str, base_names: tuple[str, ...], expected_bases: tuple[tuple[int, str], ...]
+) -> None:
+    client.sandbox.switch(base_names=base_name_rule)
+    bases = [client.create(base={"Name": name}).json["Subscriber"]["Base"] for name in base_names]
+    assert [(base["Id"], base["Name"]) for base in bases] == list(expected_bases)
