@@ -1,6 +1,7 @@
 """Escape sequences and other hidden characters of data: terminals, JSON and pages show escapes."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, CommandResult, Connect
 
 HIDDEN_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029]")
 RED_SEQUENCE, TITLE_SEQUENCE, C1_SEQUENCE, RIGHT_TO_LEFT = "\x1b[31m", "\x1b]0;title\x07", "\x9b2J", "\u202egpj"
-FILE_NAME = f"people [red] {RED_SEQUENCE}{TITLE_SEQUENCE}{C1_SEQUENCE}{RIGHT_TO_LEFT}.csv"
+NAME_NOT_IN_UTF8 = os.fsdecode(b"K\xfcnden")
+FILE_NAME = f"{NAME_NOT_IN_UTF8} [red] {RED_SEQUENCE}{TITLE_SEQUENCE}{C1_SEQUENCE}{RIGHT_TO_LEFT}.csv"
 
 
 @pytest.fixture
@@ -28,7 +30,7 @@ def test_no_command_writes_hidden_characters_to_the_terminal(connector: Connecto
     import_result = connector.run("import", people_path, *NEWS_IMPORT_OPTIONS, "-vv")
     assert (import_result.exit_code, has_no_hidden_characters(import_result)) == (1, True)
     assert "\\x1b[31mnote\\x9b2J\\u202egpj\\u2067" in import_result.stderr
-    assert "people [red] " in import_result.stdout, "a name is not a markup of rich"
+    assert "K\\udcfcnden [red] " in import_result.stdout, "a name is not a markup of rich"
     run_id = next(iter((connector.folder / "state" / "runs").glob("*.json"))).stem
     commands: tuple[tuple[str | Path, ...], ...] = (
         ("status",),
