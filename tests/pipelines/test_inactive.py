@@ -50,7 +50,7 @@ def test_a_row_is_not_created_as_active_if_its_identity_is_inactive_in_another_b
 
 
 def test_inactive_subscribers_are_found_in_a_list_that_omits_false(connector: Connector, tmp_path: Path) -> None:
-    """emails/test_consent.py has the other forms of is_active."""
+    """tests/service/test_answers.py has the other forms of IsActive."""
     unsubscribe(connector, "ANN@x.org", "eve@x.org")
     connector.sandbox.switch(activity="omit_false", filters="icase")
     write_csv(tmp_path / "people.csv", *THREE_PEOPLE)

@@ -71,6 +71,21 @@ def test_an_id_with_decimal_zeros_and_a_body_with_a_byte_order_mark_are_accepted
     assert [repr(answer.subscriber_id), repr(answer.read("id"))] == ["12", "12"]
 
 
+def test_an_activity_that_is_a_number_or_a_text_is_read_as_a_boolean() -> None:
+    for text, is_active in {
+        "0": False,
+        "1": True,
+        '"0"': False,
+        '" False "': False,
+        '"true"': True,
+        '"N"': "N",
+    }.items():
+        body = f'{{"success": true, "Subscriber": {{"Id": 12, "IsActive": {text}}}}}'
+        answer = parse_create_answer(200, {}, body.encode(), NOW)
+        assert isinstance(answer, Created)
+        assert answer.subscriber["IsActive"] == is_active
+
+
 def test_an_answer_2xx_without_the_fields_of_service_api_md_is_ambiguous() -> None:
     for body in [
         b"",
