@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import io
 import json
 import signal
 import subprocess
@@ -66,30 +65,6 @@ def test_an_interrupt_in_a_notebook_ends_the_read(sandbox: SandboxProcess, name:
         process.send_signal(signal.SIGINT)
         stdout, _ = process.communicate(timeout=30)
     assert (process.returncode, stdout) == (0, "interrupted MainThread\n")
-
-
-def test_importing_the_connector_does_not_import_pandas() -> None:
-    """The import of pandas is slow, and an export does not need pandas."""
-    script = "import sys, connector; assert not {'pandas', 'pandera'} & set(sys.modules), 'imported'; "
-    script += "connector.read_batches; assert not {'pandas', 'pandera'} & set(sys.modules); connector.nobody"
-    result = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
-
-    assert result.stderr.splitlines()[-1].startswith("AttributeError: ")
-    assert "nobody" in result.stderr.splitlines()[-1]
-
-
-def test_a_frame_can_be_written_and_searched_for_duplicates(sandbox: SandboxProcess) -> None:
-    create_people(
-        sandbox,
-        {"base_id": 7, "email": "ann@example.com", "tags": ["a", "b"], "birthday": "1990-02-28"},
-        {"base_id": 7, "email": "bo@example.com"},
-    )
-    frame = read_frame(sandbox)
-
-    assert len(frame.drop_duplicates()) == len(pd.concat([frame, frame]).drop_duplicates()) == 2
-    (ann, bo) = json.loads(frame.to_json(orient="records", date_format="iso"))
-    assert (ann["tags"], ann["birthday"][:10], bo["birthday"]) == (["a", "b"], "1990-02-28", None)
-    frame.to_excel(io.BytesIO(), engine="xlsxwriter")
 
 
 _FILE_DESCRIPTORS = Path("/proc/self/fd")

@@ -18,7 +18,6 @@ from tests.export.exports import (
     SweepCollector,
     build_retrier,
     build_service,
-    create_people,
     read_certified_list,
     read_current_time,
 )
@@ -33,27 +32,6 @@ def test_the_error_of_an_unreachable_service_has_no_status() -> None:
         asyncio.run(run())
 
     assert error_info.value.status is None
-
-
-@pytest.mark.parametrize("filters", ["partial", "ignored"])
-def test_a_filter_is_applied_to_the_rows_of_a_service_that_ignores_the_filter(
-    sandbox: SandboxProcess, filters: str
-) -> None:
-    sandbox.switch(filters=filters)
-    create_people(
-        sandbox,
-        {"base_id": 7, "email": "ann@example.com", "first_name": "Ann"},
-        {"base_id": 7, "email": "anna@example.com", "first_name": "Anna"},
-        {"base_id": 7, "email": "bo@example.com", "first_name": "ann"},
-        {"base_id": 8, "email": "cy@example.com", "first_name": "Ann"},
-    )
-
-    certificate, collector = read_certified_list(sandbox, ListQuery(first_name="Ann", base_id=7))
-
-    (row,) = collector.rows_by_sweep[1]
-    assert row["Email"] == "ann@example.com"
-    assert certificate.filters["asked"] == {"first_name": "Ann", "base_id": 7}
-    assert certificate.filters["dropped"] == certificate.distinct - 1
 
 
 def test_progress_counts_the_rows_of_each_sweep(sandbox: SandboxProcess) -> None:
@@ -138,16 +116,6 @@ def test_a_list_that_changes_is_certified_in_id_order_and_has_every_subscriber(
         assert certificate.sweeps == 1
     else:
         assert certificate.appeared + certificate.vanished > 0
-
-
-@pytest.mark.parametrize("order", ["id", "id_desc"])
-def test_a_list_is_certified_if_a_subscriber_is_added_after_its_last_page(sandbox: SandboxProcess, order: str) -> None:
-    sandbox.seed(1300, base_name="News")
-    sandbox.switch(order=order, max_limit=50, churn_insert=1, churn_where="end" if order == "id" else "head")
-
-    certificate, _ = read_certified_list(sandbox, ListQuery())
-
-    assert certificate.reason is CertificateReason.ID_ORDER
 
 
 def test_a_list_is_read_to_the_end_despite_429_answers(sandbox: SandboxProcess) -> None:

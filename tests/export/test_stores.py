@@ -22,7 +22,7 @@ from tests.export.test_killed import KILL_COUNT
 from tests.export.test_modes import Person, build_person, publish_people
 from tests.stores import Bucket, set_environ
 
-FILE_NAMES = ("people.parquet", "people.csv.gz", "people.csv", "people.jsonl")
+FILE_NAMES = ("people.parquet", "people.csv.gz")
 PEOPLE: list[Person] = [
     FULL_SUBSCRIBER,
     BARE_SUBSCRIBER,

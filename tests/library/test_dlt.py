@@ -2,7 +2,6 @@
 
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +39,6 @@ pipeline.run(subscribers(is_active=True))
 """
 
 
-@pytest.fixture
-def sandbox() -> Iterator[SandboxProcess]:
-    with SandboxProcess() as sandbox:
-        yield sandbox
-
-
 def run_script() -> None:
     """Run the script that the first argument of the process contains."""
     exec(sys.argv[1], {"__name__": "__main__"})
@@ -66,14 +59,6 @@ def run_scripts(sandbox: SandboxProcess, folder: Path, *scripts: str) -> None:
     with start_script("\n".join(scripts), sandbox, folder) as process:
         _, errors = process.communicate()
     assert process.returncode == 0, errors
-
-
-def test_the_destination_creates_each_row_once_although_answers_are_lost(
-    sandbox: SandboxProcess, tmp_path: Path
-) -> None:
-    sandbox.switch(drop_after=0.1, error_after=0.1, seed=5)
-    run_scripts(sandbox, tmp_path, LOAD_SCRIPT, LOAD_SCRIPT)  # the second pipeline loads the same rows again
-    assert sorted(count_stored_emails(sandbox).values()) == [1] * ROW_COUNT
 
 
 def test_a_load_after_a_killed_load_creates_no_subscriber_twice(sandbox: SandboxProcess, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pipelines.cli import COMMANDS
 from tests.pipelines.conftest import ROOT, Connector
 
 OPTIONAL_LIBRARIES = (
-    "duckdb", "email_validator", "pandas", "pandera", "psycopg", "pyarrow.parquet", "pydantic", "pymysql",
+    "duckdb", "email_validator", "jinja2", "pandas", "pandera", "psycopg", "pyarrow.parquet", "pydantic", "pymysql",
     "python_calamine", "sqlalchemy", "xml.etree", "yaml",
 )  # fmt: skip
 COMMON_LIBRARIES = ("aiohttp", "pyarrow", "rich", "uvloop")  # libraries that most runs need
@@ -76,6 +76,7 @@ def test_an_import_of_plain_rows_imports_no_library_of_other_formats(connector: 
     unexpected_libraries = {
         "duckdb",
         "email_validator",
+        "jinja2",
         "psycopg",
         "pyarrow.parquet",
         "python_calamine",

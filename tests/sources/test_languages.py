@@ -9,10 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from connector.sources.encoding import decide_encoding
-from tests.sources.csv.reading import read_chunks, write_file
 
 WESTERN_LANGUAGES = "French German Spanish Portuguese Italian Catalan Dutch Danish Swedish Norwegian Finnish Icelandic"
 CENTRAL_LANGUAGES = "Polish Czech Slovak Hungarian Slovenian Croatian Albanian Romanian"
@@ -33,7 +30,6 @@ ENCODINGS = {
     for encodings, names in LANGUAGES_BY_ENCODINGS.items()
     for language in names.split()
 }
-UTF_ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-16-le")
 
 
 def _read_names() -> dict[str, tuple[list[str], list[str], list[str]]]:
@@ -98,14 +94,6 @@ def test_at_least_95_percent_of_the_files_are_read_correctly_and_at_most_half_a_
     assert share_by_result["right"] >= 0.95, counts_by_row_count
     assert share_by_result["wrong"] <= 0.005, counts_by_row_count
     assert counts_by_row_count[40]["right"] >= 0.98 * counts_by_row_count[40].total(), counts_by_row_count
-
-
-@pytest.mark.parametrize("encoding", UTF_ENCODINGS)
-def test_a_utf_file_in_any_language_is_read_correctly(tmp_path: Path, encoding: str) -> None:
-    for language in NAMES:
-        text = build_text(language, 10, 0)
-        (chunk,) = read_chunks(write_file(tmp_path, text.encode(encoding)))
-        assert [",".join(row) for row in chunk.frame.to_numpy().tolist()] == text.splitlines()[1:], language
 
 
 def test_a_file_in_an_encoding_of_dos_or_koi8_is_not_read_as_another_encoding() -> None:

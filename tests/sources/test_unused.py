@@ -4,12 +4,10 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
-import duckdb
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import xlsxwriter
 
 from connector.rows import Source
 from connector.sources.columnar import open_rows
@@ -35,16 +33,6 @@ def open_json_lines(folder: Path) -> Source:
     return open_file(folder / "a.jsonl")
 
 
-def open_workbook(folder: Path) -> Source:
-    with xlsxwriter.Workbook(folder / "a.xlsx") as workbook:
-        page = workbook.add_worksheet()
-        page.write_row(0, 0, ["email", "junk"])
-        page.write_column(1, 0, EMAILS)
-        page.write_formula(1, 1, "=1/0", None, "#DIV/0!")
-        page.write(2, 1, "ok")
-    return open_file(folder / "a.xlsx")
-
-
 def open_database(folder: Path) -> Source:
     with sqlite3.connect(folder / "a.sqlite") as connection:
         connection.execute("create table people (email text, junk blob)")
@@ -53,18 +41,11 @@ def open_database(folder: Path) -> Source:
     return open_sql(f"sqlite:///{folder / 'a.sqlite'}", table="people")
 
 
-def open_duckdb(folder: Path) -> Source:
-    with duckdb.connect(folder / "a.duckdb") as connection:
-        connection.execute("create table people (email text, junk date)")
-        connection.executemany("insert into people values (?, ?)", [(EMAILS[0], "infinity"), (EMAILS[1], "2001-02-03")])
-    return open_sql(f"duckdb:///{folder / 'a.duckdb'}", table="people")
-
-
 def open_frame(_: Path) -> Source:
     return open_rows(pd.DataFrame({"email": EMAILS, "junk": [object(), "ok"]}), "frame")
 
 
-SOURCE_OPENERS = [open_parquet, open_far_dates, open_json_lines, open_workbook, open_database, open_duckdb, open_frame]
+SOURCE_OPENERS = [open_parquet, open_far_dates, open_json_lines, open_database, open_frame]
 
 
 @pytest.mark.parametrize("open_source", SOURCE_OPENERS)
@@ -76,7 +57,7 @@ def test_a_cell_that_cannot_be_read_as_text_rejects_its_row_only_in_a_used_colum
             (chunk,) = source.read_chunks(used_columns)
             assert chunk.frame["email"].tolist() == EMAILS[1:]
             assert [row.number for row in chunk.malformed_rows] == [int(chunk.row_numbers[0]) - 1]
-            assert "junk" in chunk.malformed_rows[0].message or "B2" in chunk.malformed_rows[0].message
+            assert "junk" in chunk.malformed_rows[0].message
         for other_columns in ([], ["email"]):
             (chunk,) = source.read_chunks(other_columns)
             assert (chunk.frame["email"].tolist(), chunk.malformed_rows) == (EMAILS, ())

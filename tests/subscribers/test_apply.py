@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from datetime import date
 from typing import Any
 
@@ -304,12 +302,3 @@ def test_a_template_that_fails_for_a_row_makes_only_that_row_faulty() -> None:
     assert [convert_to_python(cell) for cell in mapped_rows.frame["first_name"]] == ["x", None, "y", None]
     message = "FirstName: the template asks in line 1 for something that this row does not have"
     assert mapped_rows.faults == tuple(Fault(row, "first_name", "template", message) for row in (1, 3))
-
-
-def test_a_mapping_without_a_template_does_not_load_jinja() -> None:
-    script = (
-        "import sys\nfrom connector.subscribers.rules import ColumnRule\n"
-        "ColumnRule(column='a')\nprint('jinja2' in sys.modules)"
-    )
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert result.stdout == "False\n"

@@ -48,13 +48,6 @@ def test_a_small_file_that_hides_rows_is_refused_before_its_first_row(
         next(source.read_chunks())
 
 
-def test_a_file_may_have_17000_columns(tmp_path: Path) -> None:
-    names, cells = [f"c{index}" for index in range(17_000)], [str(index) for index in range(17_000)]
-    with open_csv(write_file(tmp_path, f"{','.join(names)}\n{','.join(cells)}\n")) as source:
-        assert source.columns == tuple(names)
-        assert [chunk.frame.to_numpy().tolist() for chunk in source.read_chunks()] == [[cells]]
-
-
 GOOD_ROWS = "a@x.org,Ann,Lee,\n" * 9
 EXPECTED_ROWS = [["a@x.org", "Ann", "Lee"]] * 9
 

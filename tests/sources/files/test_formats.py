@@ -112,7 +112,7 @@ def test_a_source_can_be_closed_before_its_end_and_twice(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["people.csv", "people.jsonl", "people.parquet", "people.xlsx"])
-def test_each_chunk_knows_the_share_of_the_file_that_has_been_read(tmp_path: Path, name: str) -> None:
+def test_each_chunk_has_numbered_rows_and_the_share_of_the_file_that_has_been_read(tmp_path: Path, name: str) -> None:
     rows, path = [[f"person{index}@example.com", "x" * 200] for index in range(35_000)], tmp_path / name
     match name.partition(".")[2]:
         case "csv":
@@ -126,4 +126,8 @@ def test_each_chunk_knows_the_share_of_the_file_that_has_been_read(tmp_path: Pat
     chunks = read_chunks(path)
     expected_shares = np.cumsum([len(chunk.frame) for chunk in chunks]) / len(rows)
     assert len(chunks) > 1
+    assert [cells for chunk in chunks for cells in chunk.frame.to_numpy().tolist()] == rows
+    first_number = 2 if name.endswith(("csv", "xlsx")) else 1  # the header is a row of a CSV file and of a sheet
+    numbers = [number for chunk in chunks for number in chunk.row_numbers.tolist()]
+    assert numbers == list(range(first_number, first_number + len(rows)))
     assert [chunk.read_share for chunk in chunks] == pytest.approx(expected_shares.tolist(), abs=0.05)

@@ -141,14 +141,6 @@ def test_a_file_with_more_than_10000_keys_is_refused(tmp_path: Path) -> None:
         open_file(write_file(tmp_path, "a.jsonl", "".join(f'{{"p{n}": 1}}\n' for n in range(10_001))))
 
 
-def test_many_lines_are_read_in_chunks_with_their_numbers(tmp_path: Path) -> None:
-    text = "".join(f'{{"email": "p{n}@x.org", "filler": "{"x" * 100}"}}\n' for n in range(100_000))
-    chunks = read_chunks(write_file(tmp_path, "a.jsonl", text))
-    assert len(chunks) > 2
-    assert [n for chunk in chunks for n in chunk.row_numbers.tolist()] == list(range(1, 100_001))
-    assert [email for chunk in chunks for email in chunk.frame["email"]] == [f"p{n}@x.org" for n in range(100_000)]
-
-
 VALUES = st.one_of(st.text(), st.booleans(), st.integers(), st.none(), st.floats(allow_nan=False, allow_infinity=False))
 OBJECTS = st.dictionaries(st.text(string.ascii_letters, min_size=1), VALUES, max_size=8)
 

@@ -199,14 +199,6 @@ def test_a_workbook_whose_zip_directory_shows_too_many_bytes_is_refused(tmp_path
         open_file(write_file(tmp_path, "a.xlsx", large_workbook))
 
 
-def test_a_large_sheet_is_read_in_chunks(tmp_path: Path) -> None:
-    rows: list[list[object]] = [["email", "n"], *([f"p{n}@x.org", n] for n in range(25_000))]
-    chunks = read_chunks(write_file(tmp_path, "a.xlsx", build_xlsx(rows)))
-    assert [len(chunk.frame) for chunk in chunks] == [20_000, 5_000]
-    assert [n for chunk in chunks for n in chunk.row_numbers.tolist()] == list(range(2, 25_002))
-    assert chunks[-1].frame["n"].tolist()[-1] == "24999"
-
-
 @pytest.mark.parametrize(
     ("rows", "expected_text"),
     [

@@ -43,9 +43,7 @@ def test_a_query_keeps_its_colons(database: Database) -> None:
 
 
 WRITING_QUERIES = [
-    "insert into people values (9, 'x', 'y')",
     "insert into people values (9, 'x', 'y') returning id",
-    "update people set note = 'x'",
     "update people set note = 'x' returning id",
     "delete from people",
     "delete from people returning id",
@@ -53,10 +51,8 @@ WRITING_QUERIES = [
     "with gone as (delete from people returning id) select id from gone",
     "with new as (select 9 as id) insert into people select id, 'x', 'y' from new returning id",
     "/* select */ delete from people",
-    "-- select\n  delete from people returning id",
     "select 1 as id; delete from people",
     "drop table people",
-    "create table other (id integer)",
     "create temporary table other (id integer)",
     "truncate people",
 ]

@@ -1,7 +1,7 @@
 """Incremental sources on every database: the source reads the rows from the cursor on and finds the largest value."""
 
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import date, datetime
 
 import duckdb
 import pytest
@@ -12,7 +12,6 @@ from connector.sources.sql import IncrementalSource
 from tests.databases import DATABASE_OPENERS, Database
 
 NOON = datetime(2026, 11, 21, 12, 0)  # noqa: DTZ001 - databases return it without a time zone
-ZONE_TWO_HOURS_EAST = timezone(timedelta(hours=2))
 
 
 @pytest.fixture(scope="module", params=sorted(DATABASE_OPENERS))
@@ -73,22 +72,6 @@ def test_a_cursor_that_is_not_in_the_result_is_refused(database: Database) -> No
             IncrementalSource(database.url, query=query, column=column, kind=CursorKind.TIMESTAMP)
     with pytest.raises((ConfigurationError, SourceError), match="changed"):
         IncrementalSource(database.url, table="people", column="changed", kind=CursorKind.TIMESTAMP)
-
-
-def test_timestamps_with_a_zone_are_compared_as_moments_in_postgresql_and_duckdb() -> None:
-    for kind in ("postgresql", "duckdb"):
-        with DATABASE_OPENERS[kind]() as database:
-            database.run("create table t (id integer, moment timestamptz)")
-            database.insert_rows("t", [(1, "2026-11-21 10:00:00+00"), (2, "2026-11-21 10:00:00+02")])
-            source = IncrementalSource(database.url, table="t", column="moment", kind=CursorKind.TIMESTAMP)
-            source.set_start(datetime(2026, 11, 21, 9, 30, tzinfo=UTC))
-            with source:
-                assert [chunk.frame["id"].tolist() for chunk in source.read_chunks()] == [["1"]]
-            assert source.watch.largest_value == datetime(2026, 11, 21, 10, tzinfo=UTC)
-            source = IncrementalSource(database.url, table="t", column="moment", kind=CursorKind.TIMESTAMP)
-            source.set_start(datetime(2026, 11, 21, 8, 0, tzinfo=UTC).astimezone(ZONE_TWO_HOURS_EAST))
-            with source:
-                assert [chunk.frame["id"].tolist() for chunk in source.read_chunks()] == [["1", "2"]]
 
 
 def test_all_spellings_of_a_moment_are_equal_in_sqlite() -> None:
