@@ -1,7 +1,5 @@
 """Messages about subscribers of earlier runs that a complete list does not show."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.pipelines.conftest import Connector, find_messages, write_addresses, write_csv
@@ -12,18 +10,18 @@ TEXT = "the list is complete and lacks"
 
 
 def test_a_load_names_each_base_and_the_number_of_its_confirmed_subscribers_that_its_list_lacks(
-    connector: Connector, tmp_path: Path
+    connector: Connector,
 ) -> None:
     # The account guard looks four subscribers up, and must find one.
     rows = [*(f"a{index}@x.org,news" for index in range(200)), *(f"b{index}@x.org,shop" for index in range(20))]
-    job = write_lists(tmp_path, *rows)
+    job = write_lists(connector.folder, *rows)
     job.write_text(job.read_text().replace("200ms", "1ms"))  # a younger subscriber may not be on the list yet
     first_result = connector.run_json("sync", job)
     assert (first_result.rows, find_messages(first_result, TEXT)) == ({"read": 220, "created": 220}, [])
     erase_oldest(connector.sandbox, 20)
     # Without new rows the run reads no list.
     assert find_messages(connector.run_json("sync", job), TEXT) == []
-    write_csv(tmp_path / "people.csv", "email,list", *rows, "new@x.org,news", "new@x.org,shop")
+    write_csv(connector.folder / "people.csv", "email,list", *rows, "new@x.org,news", "new@x.org,shop")
     plan_result = connector.run_json("sync", job, "--dry-run")
     result = connector.run_json("sync", job)
     assert (result.exit_code, result.rows) == (0, {"read": 222, "exists": 220, "created": 2})
@@ -39,10 +37,10 @@ def test_a_load_names_each_base_and_the_number_of_its_confirmed_subscribers_that
     ids=["younger than the quiet period", "listed with other ids"],
 )
 def test_subscribers_that_the_list_shows_late_or_with_other_ids_are_not_reported_as_missing(
-    connector: Connector, tmp_path: Path, switches: dict[str, object], quiet_period: str, row_count: int
+    connector: Connector, switches: dict[str, object], quiet_period: str, row_count: int
 ) -> None:
     connector.sandbox.switch(**switches)
-    people_path = write_addresses(tmp_path / "people.csv", 50)
+    people_path = write_addresses(connector.folder / "people.csv", 50)
     connector.import_file(people_path, "--quiet-period", quiet_period)
     write_addresses(people_path, row_count)
     result = connector.import_file(people_path, "--quiet-period", quiet_period)

@@ -67,10 +67,8 @@ def test_a_start_on_windows_is_refused_in_one_line() -> None:
     assert "Windows" in result.stderr
 
 
-def test_a_fault_during_a_run_ends_in_a_report(
-    connector: Connector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    leave_three_unknown_creates(connector, write_addresses(tmp_path / "people.csv", 3), drop_after=1)
+def test_a_fault_during_a_run_ends_in_a_report(connector: Connector, monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_three_unknown_creates(connector, write_addresses(connector.folder / "people.csv", 3), drop_after=1)
     read_identities: set[bytes] = set()
 
     def read_first_body(entry: UnfinishedEntry) -> dict[str, object]:
@@ -91,11 +89,11 @@ def test_a_fault_during_a_run_ends_in_a_report(
 
 
 def test_a_lost_outcome_of_an_email_counts_as_unknown_and_is_reported(
-    connector: Connector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    connector: Connector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_csv(tmp_path / "people.csv", "email", "ann@x.org", "eve@x.org")
-    (tmp_path / "welcome.html").write_text("<p>Hello</p>")
-    (tmp_path / "job.yaml").write_text(
+    write_csv(connector.folder / "people.csv", "email", "ann@x.org", "eve@x.org")
+    (connector.folder / "welcome.html").write_text("<p>Hello</p>")
+    (connector.folder / "job.yaml").write_text(
         "job: mails\nsource: {file: {path: people.csv}}\nmail: {campaign: may, from: news@unverified.org, "
         "to: {email: email}, subject: Hello, html: welcome.html}\n"
     )

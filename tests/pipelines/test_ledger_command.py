@@ -16,30 +16,30 @@ def move_ledger_away(folder: Path) -> None:
         path.unlink()
 
 
-def test_a_restored_backup_takes_the_place_of_a_missing_ledger(connector: Connector, tmp_path: Path) -> None:
-    path = write_addresses(tmp_path / "people.csv", 5)
+def test_a_restored_backup_takes_the_place_of_a_missing_ledger(connector: Connector) -> None:
+    path = write_addresses(connector.folder / "people.csv", 5)
     connector.import_file(path)
     environ = {"CONNECTOR_TOKEN": None, "CONNECTOR_BASE_URL": None}  # a backup sends no request
     assert connector.run_json("ledger", "backup", "copy.db", environ=environ).report["entries"] == 5
-    connector.import_file(write_addresses(tmp_path / "more.csv", 8))
+    connector.import_file(write_addresses(connector.folder / "more.csv", 8))
 
     refused_result = connector.run_json("ledger", "restore", "copy.db")
     assert refused_result.is_refused
     assert "ledger.db exists already, and was not overwritten" in refused_result.stderr
-    move_ledger_away(tmp_path)
+    move_ledger_away(connector.folder)
     result = connector.run_json("ledger", "restore", "copy.db")
     assert (result.exit_code, result.report["status"], result.report["entries"]) == (0, "ok", 5)
-    assert (tmp_path / "state" / "ledger.db").stat().st_mode & 0o777 == 0o600
-    second_result = connector.import_file(tmp_path / "more.csv")
+    assert (connector.folder / "state" / "ledger.db").stat().st_mode & 0o777 == 0o600
+    second_result = connector.import_file(connector.folder / "more.csv")
     assert (second_result.exit_code, second_result.rows) == (0, {"read": 8, "exists": 8})
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
 @pytest.mark.parametrize("file_content", [None, b"no database" * 500, "another version's"])
 def test_a_file_that_is_not_a_backup_is_refused_and_no_ledger_is_made(
-    connector: Connector, tmp_path: Path, file_content: bytes | str | None
+    connector: Connector, file_content: bytes | str | None
 ) -> None:
-    copy_path, ledger = tmp_path / "copy.db", tmp_path / "state" / "ledger.db"
+    copy_path, ledger = connector.folder / "copy.db", connector.folder / "state" / "ledger.db"
     if isinstance(file_content, bytes):
         copy_path.write_bytes(file_content)
     elif file_content is not None:
@@ -53,11 +53,11 @@ def test_a_file_that_is_not_a_backup_is_refused_and_no_ledger_is_made(
     assert not ledger.exists()
 
 
-def test_a_restore_closes_campaigns_also_without_a_backup_of_emails(connector: Connector, tmp_path: Path) -> None:
-    connector.import_file(write_addresses(tmp_path / "people.csv", 3))
-    url = f"sqlite:///{tmp_path}/state/ledger.db"
+def test_a_restore_closes_campaigns_also_without_a_backup_of_emails(connector: Connector) -> None:
+    connector.import_file(write_addresses(connector.folder / "people.csv", 3))
+    url = f"sqlite:///{connector.folder}/state/ledger.db"
     connector.run_json("ledger", "backup", "copy.db")
-    move_ledger_away(tmp_path)
+    move_ledger_away(connector.folder)
     assert connector.run_json("ledger", "restore", "copy.db").exit_code == 0
     with open_emails(url) as email_log:
         with email_log.transaction(), pytest.raises(ConfigurationError, match="--reopen"):

@@ -26,9 +26,9 @@ def write_people(folder: Path) -> Path:
     return write_csv(folder / "people.csv", "email,first_name", *rows)
 
 
-def test_vv_logs_events_and_the_field_names_of_each_request(connector: Connector, tmp_path: Path) -> None:
+def test_vv_logs_events_and_the_field_names_of_each_request(connector: Connector) -> None:
     connector.sandbox.switch(rate=20, burst=4, retry_after="seconds")
-    result = connector.import_file(write_people(tmp_path), "-vv", "--log-format", "json")
+    result = connector.import_file(write_people(connector.folder), "-vv", "--log-format", "json")
     assert result.exit_code == 0, result.stderr
     lines = [json.loads(line) for line in result.stderr.splitlines()]
     events = {line["event"] for line in lines}
@@ -43,17 +43,17 @@ def test_vv_logs_events_and_the_field_names_of_each_request(connector: Connector
         assert secret not in result.stderr
 
 
-def test_vv_logs_a_refusal_without_the_words_of_the_service(connector: Connector, tmp_path: Path) -> None:
+def test_vv_logs_a_refusal_without_the_words_of_the_service(connector: Connector) -> None:
     """The words of the service may quote the row."""
     connector.sandbox.switch(required="Phone")
-    result = connector.import_file(write_csv(tmp_path / "people.csv", "email", "ann@x.org"), "-vv")
+    result = connector.import_file(write_csv(connector.folder / "people.csv", "email", "ann@x.org"), "-vv")
     (service_message,) = {row["_message"] for row in read_rejects(result)}
     lines = [line for line in result.stderr.splitlines() if "refusal: create refused" in line]
     assert (len(lines), [line for line in lines if service_message in line]) == (1, [])
 
 
-def test_the_option_v_adds_look_ups_to_the_log(connector: Connector, tmp_path: Path) -> None:
-    path = write_people(tmp_path).rename(tmp_path / "one\ntwo.csv")
+def test_the_option_v_adds_look_ups_to_the_log(connector: Connector) -> None:
+    path = write_people(connector.folder).rename(connector.folder / "one\ntwo.csv")
     log_text = connector.import_file(path, "-v").stderr
     assert r"run begins: import one\ntwo" in log_text
     assert "look-up" in log_text
@@ -67,8 +67,8 @@ def test_the_option_v_adds_look_ups_to_the_log(connector: Connector, tmp_path: P
     assert (quiet_result.exit_code, quiet_result.stdout, quiet_result.stderr) == (0, "", "")
 
 
-def test_messages_are_json_lines_with_log_format_json(connector: Connector, tmp_path: Path) -> None:
-    result = connector.import_file(tmp_path / "missing.csv", "--log-format", "json")
+def test_messages_are_json_lines_with_log_format_json(connector: Connector) -> None:
+    result = connector.import_file(connector.folder / "missing.csv", "--log-format", "json")
     (line,) = (json.loads(text) for text in result.stderr.splitlines())
     assert (result.exit_code, line["event"]) == (2, "message")
     assert "missing.csv" in line["text"]
@@ -77,11 +77,11 @@ def test_messages_are_json_lines_with_log_format_json(connector: Connector, tmp_
     assert (refused_result.exit_code, line["text"]) == (2, "No such option '--no-such-option'.")
 
 
-def test_vv_logs_no_value_of_a_row(connector: Connector, tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "people.csv", ",".join(PERSONAL_VALUES), ",".join(PERSONAL_VALUES.values()))
+def test_vv_logs_no_value_of_a_row(connector: Connector) -> None:
+    path = write_csv(connector.folder / "people.csv", ",".join(PERSONAL_VALUES), ",".join(PERSONAL_VALUES.values()))
     changed_values = ",".join(PERSONAL_VALUES.values()).replace("crm-4711", "crm-4712")
-    changed_path = write_csv(tmp_path / "changed.csv", ",".join(PERSONAL_VALUES), changed_values)
-    job = tmp_path / "crm.yaml"
+    changed_path = write_csv(connector.folder / "changed.csv", ",".join(PERSONAL_VALUES), changed_values)
+    job = connector.folder / "crm.yaml"
     job.write_text("job: crm\nsource: {file: {path: changed.csv}}\nsubscriber: {base: {name: News}}\n")
     log_texts = [
         connector.run(*command, "-vv", clock=skip_waits()).stderr
@@ -90,7 +90,7 @@ def test_vv_logs_no_value_of_a_row(connector: Connector, tmp_path: Path) -> None
             ("import", changed_path, *NEWS_IMPORT_OPTIONS),
             (
                 "export",
-                tmp_path / "out.csv",
+                connector.folder / "out.csv",
                 "--email",
                 PERSONAL_VALUES["email"],
                 "--first-name",

@@ -1,7 +1,5 @@
 """Creates that are answered with another base or identity (architecture 4.9): held until a person decides."""
 
-from pathlib import Path
-
 from tests.pipelines.conftest import Connector, count_stored_emails, write_addresses, write_csv
 from tests.pipelines.leftovers import read_rejects, read_states, retry
 from tests.pipelines.reconciled import create_in_service
@@ -9,10 +7,8 @@ from tests.pipelines.reconciled import create_in_service
 ROWS = ("ann+news@x.org,true", "bob@x.org,true", "cyd@x.org,true")
 
 
-def test_a_base_that_is_answered_as_another_base_gets_only_one_wrong_create(
-    connector: Connector, tmp_path: Path
-) -> None:
-    sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 5)
+def test_a_base_that_is_answered_as_another_base_gets_only_one_wrong_create(connector: Connector) -> None:
+    sandbox, path = connector.sandbox, write_addresses(connector.folder / "people.csv", 5)
     sandbox.switch(base_alias="News=Other")
     first_result = connector.import_file(path)
     assert (first_result.exit_code, first_result.rows) == (3, {"read": 5, "unknown": 1, "unsent": 4}), (
@@ -33,9 +29,9 @@ def test_a_base_that_is_answered_as_another_base_gets_only_one_wrong_create(
 
 
 def test_a_base_that_was_answered_as_another_base_is_tried_again_with_the_option_held_resend(
-    connector: Connector, tmp_path: Path
+    connector: Connector,
 ) -> None:
-    sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)
+    sandbox, path = connector.sandbox, write_addresses(connector.folder / "people.csv", 3)
     sandbox.switch(base_alias="News=Other")
     assert connector.import_file(path).exit_code == 3
     result = retry(connector)
@@ -47,10 +43,8 @@ def test_a_base_that_was_answered_as_another_base_is_tried_again_with_the_option
     assert connector.import_file(path).rows == {"read": 3, "exists": 1, "created": 2}
 
 
-def test_a_base_is_not_blocked_by_a_held_create_that_a_person_has_repeated(
-    connector: Connector, tmp_path: Path
-) -> None:
-    sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)
+def test_a_base_is_not_blocked_by_a_held_create_that_a_person_has_repeated(connector: Connector) -> None:
+    sandbox, path = connector.sandbox, write_addresses(connector.folder / "people.csv", 3)
     sandbox.switch(base_alias="News=Other")
     assert connector.import_file(path).exit_code == 3
     sandbox.switch(base_alias="")
@@ -60,9 +54,9 @@ def test_a_base_is_not_blocked_by_a_held_create_that_a_person_has_repeated(
 
 
 def test_an_identity_that_the_service_alters_is_held_and_not_sent_again_until_it_is_accepted(
-    connector: Connector, tmp_path: Path
+    connector: Connector,
 ) -> None:
-    sandbox, path = connector.sandbox, write_csv(tmp_path / "people.csv", "email,is_active", *ROWS)
+    sandbox, path = connector.sandbox, write_csv(connector.folder / "people.csv", "email,is_active", *ROWS)
     sandbox.switch(alter_identity=True)
     first_result = connector.import_file(path)
     assert (first_result.exit_code, first_result.rows) == (3, {"read": 3, "unknown": 1, "unsent": 2}), (

@@ -29,30 +29,30 @@ def check_refusal(result: CommandResult, spell_known_id: SpellId, spell_row_id: 
     assert not any(spell_row_id(7) in cause["message"] for cause in result.report["causes"])
 
 
-def test_ids_in_another_spelling_than_the_list_has_are_refused(connector: Connector, tmp_path: Path) -> None:
+def test_ids_in_another_spelling_than_the_list_has_are_refused(connector: Connector) -> None:
     """The list has needless decimals, as some programs write them."""
     spell_known_id, spell_row_id = "{}.0".format, "{}".format
     for person_number in PEOPLE_NUMBERS:
         create_in_service(
             connector.sandbox, None, ClientUserId=spell_known_id(person_number), LastName="Lee", IsActive=True
         )
-    check_refusal(import_ids(connector, tmp_path, spell_row_id), spell_known_id, spell_row_id)
-    assert import_ids(connector, tmp_path, spell_known_id).rows == {"read": 10, "exists": 10}
+    check_refusal(import_ids(connector, connector.folder, spell_row_id), spell_known_id, spell_row_id)
+    assert import_ids(connector, connector.folder, spell_known_id).rows == {"read": 10, "exists": 10}
 
 
-def test_ids_in_another_spelling_than_an_earlier_run_has_sent_are_refused(connector: Connector, tmp_path: Path) -> None:
+def test_ids_in_another_spelling_than_an_earlier_run_has_sent_are_refused(connector: Connector) -> None:
     """The list does not show the subscribers of the first run."""
     connector.sandbox.switch(list_lag_ms=600_000)
-    assert import_ids(connector, tmp_path, "{}".format).rows == {"read": 10, "created": 10}
-    check_refusal(import_ids(connector, tmp_path, "{}.0".format), "{}".format, "{}.0".format)
+    assert import_ids(connector, connector.folder, "{}".format).rows == {"read": 10, "created": 10}
+    check_refusal(import_ids(connector, connector.folder, "{}.0".format), "{}".format, "{}.0".format)
 
 
-def test_ids_in_an_unusual_spelling_are_looked_up_by_filters(connector: Connector, tmp_path: Path) -> None:
+def test_ids_in_an_unusual_spelling_are_looked_up_by_filters(connector: Connector) -> None:
     connector.sandbox.seed(2000, base_name="News")
     connector.sandbox.switch(max_limit=10)
     for person_number in (41, 42):
         create_in_service(connector.sandbox, None, ClientUserId=str(person_number))
-    path = write_csv(tmp_path / "people.csv", "client_user_id,is_active", "42.0,true", "43.0,true")
+    path = write_csv(connector.folder / "people.csv", "client_user_id,is_active", "42.0,true", "43.0,true")
     result = connector.run_json("import", path, "--base-id", "1", "--active", "--identity", "client_user_id")
     assert (result.exit_code, result.rows) == (1, {"read": 2, "invalid": 2}), result.stderr
     messages = [row["_message"] for row in read_rejects(result)]
@@ -60,20 +60,16 @@ def test_ids_in_an_unusual_spelling_are_looked_up_by_filters(connector: Connecto
     assert "is a whole number with decimals" in messages[1]
 
 
-def test_a_row_with_a_misspelt_id_is_counted_once_as_invalid_if_the_run_ends_early(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_a_row_with_a_misspelt_id_is_counted_once_as_invalid_if_the_run_ends_early(connector: Connector) -> None:
     create_in_service(connector.sandbox, None, ClientUserId="42", IsActive=True)
     connector.sandbox.switch(stray_refusal=1, stray_statuses="403")
-    path = write_csv(tmp_path / "people.csv", "client_user_id,is_active", "42.0,true", "77,true", "78,true")
+    path = write_csv(connector.folder / "people.csv", "client_user_id,is_active", "42.0,true", "77,true", "78,true")
     result = connector.import_file(path, "--identity", "client_user_id")
     assert (result.exit_code, result.rows["invalid"], sum(result.rows.values())) == (3, 1, 2 * 3), result.stderr
 
 
 @pytest.mark.parametrize("look_up_method", ["listing", "filters"])
-def test_a_new_id_of_an_email_that_is_in_the_base_is_refused(
-    connector: Connector, tmp_path: Path, look_up_method: str
-) -> None:
+def test_a_new_id_of_an_email_that_is_in_the_base_is_refused(connector: Connector, look_up_method: str) -> None:
     if look_up_method == "filters":
         connector.sandbox.seed(2000, base_name="News")
         connector.sandbox.switch(max_limit=10)
@@ -83,7 +79,7 @@ def test_a_new_id_of_an_email_that_is_in_the_base_is_refused(
             connector.sandbox, f"person{index + 3}@example.com", {"Name": "Other"}, ClientUserId=f"old-{index}"
         )
     rows = [f"new-{person_number},person{person_number}@example.com,true" for person_number in range(6)]
-    path = write_csv(tmp_path / "people.csv", "client_user_id,email,is_active", *rows)
+    path = write_csv(connector.folder / "people.csv", "client_user_id,email,is_active", *rows)
     options = ("--base-id", "1", "--active", "--identity", "client_user_id", "--quiet-period", "200ms")
     result = connector.run_json("import", path, *options)
     assert (result.exit_code, result.rows) == (1, {"read": 6, "created": 3, "invalid": 3}), result.stderr
@@ -99,9 +95,9 @@ def test_a_new_id_of_an_email_that_is_in_the_base_is_refused(
     assert second_result.rows == {"read": 6, "exists": 3, "invalid": 3}
 
 
-def test_two_new_ids_may_share_an_email(connector: Connector, tmp_path: Path) -> None:
+def test_two_new_ids_may_share_an_email(connector: Connector) -> None:
     rows = [f"{index},family{index // 2}@example.com,true" for index in range(10)]
-    path = write_csv(tmp_path / "people.csv", "client_user_id,email,is_active", *rows)
+    path = write_csv(connector.folder / "people.csv", "client_user_id,email,is_active", *rows)
     for outcome in ("created", "exists"):
         result = connector.import_file(path, "--identity", "client_user_id")
         assert (result.exit_code, result.rows) == (0, {"read": 10, outcome: 10}), result.stderr

@@ -21,9 +21,9 @@ load: {quiet_period: 100ms}
 """
 
 
-def test_the_last_line_of_an_import_has_the_options_of_the_import(connector: Connector, tmp_path: Path) -> None:
+def test_the_last_line_of_an_import_has_the_options_of_the_import(connector: Connector) -> None:
     lines = ("Who;Nom: 1;Opt in", "ann@example.com;Ann;yes", "nobody;Bob;yes")
-    write_csv(tmp_path / "people.csv", *lines)
+    write_csv(connector.folder / "people.csv", *lines)
     options = ["--base-name", "News: A & B", "--map", "email=Who", "--map", "first_name=Nom: 1", "--map", "tags="]
     options += ["--ignore", "Opt in", "--inactive", "--zip", "reject", "--quiet-period", "300ms", "--max-rate", "90.5"]
     options += ["--max-concurrency", "7", "--on-unknown", "hold", "--receipts", "out.csv", "--delimiter", ";"]
@@ -43,7 +43,7 @@ def test_the_last_line_of_an_import_has_the_options_of_the_import(connector: Con
     assert (corrected_result.exit_code, corrected_result.rows) == (0, {"read": 1, "created": 1}), (
         corrected_result.stderr
     )
-    assert corrected_result.report["receipts"] == {"to": f"{tmp_path}/out.csv", "rows": 1}
+    assert corrected_result.report["receipts"] == {"to": f"{connector.folder}/out.csv", "rows": 1}
     assert shlex.split(corrected_result.report["settings"]["options"]) == arguments[2:]
     for name, value in {"quiet_period": "300ms", "max_rate": "90.5", "on_unknown": "hold"}.items():
         assert value in corrected_result.report["settings"][name]
@@ -56,10 +56,10 @@ def test_the_last_line_of_an_import_has_the_options_of_the_import(connector: Con
     )
 
 
-def test_held_creates_have_a_next_step_for_each_decision(connector: Connector, tmp_path: Path) -> None:
+def test_held_creates_have_a_next_step_for_each_decision(connector: Connector) -> None:
     connector.sandbox.switch(drop_before=1.0)
-    (tmp_path / "crm.yaml").write_text(JOB.replace("100ms", "100ms, on_unknown: hold"))
-    write_csv(tmp_path / "people.csv", "email,first", "ann@example.com,Ann")
+    (connector.folder / "crm.yaml").write_text(JOB.replace("100ms", "100ms, on_unknown: hold"))
+    write_csv(connector.folder / "people.csv", "email,first", "ann@example.com,Ann")
     connector.run("sync", "crm.yaml")  # the run ends early, because the service does not answer
     held_lines, status_lines = (
         connector.run(*command.split()).stdout.splitlines() for command in ("sync crm.yaml", "status")
@@ -68,7 +68,7 @@ def test_held_creates_have_a_next_step_for_each_decision(connector: Connector, t
     assert steps == list_steps(held_lines)
     assert steps[0][0].startswith("Next: 1 create is held for your decision. To send the creates again if")
     expected_commands = [
-        f"  connector retry --held {name} --job {tmp_path}/crm.yaml" for name in ("resend", "accept", "drop")
+        f"  connector retry --held {name} --job {connector.folder}/crm.yaml" for name in ("resend", "accept", "drop")
     ]
     assert [command for _, command in steps] == expected_commands
     for _, command in steps:
@@ -85,11 +85,17 @@ def list_steps(lines: list[str]) -> list[tuple[str, str]]:
     return [(sentence, command) for sentence, command in pairwise(lines) if sentence.startswith("Next: ")]
 
 
-def test_a_terminal_of_80_columns_breaks_no_word(connector: Connector, tmp_path: Path) -> None:
+def test_a_terminal_of_80_columns_breaks_no_word(connector: Connector) -> None:
     connector.sandbox.switch(required="FirstName", error_status=422)
-    (tmp_path / "crm.yaml").write_text(JOB)
-    (tmp_path / "wrong.yaml").write_text(JOB + "receipts: {to: out.txt}\n")
-    write_csv(tmp_path / "people.csv", "email,first,notes", "ann@example.com,,x", "nobody,Bob,", "bob@example.com,Bob,")
+    (connector.folder / "crm.yaml").write_text(JOB)
+    (connector.folder / "wrong.yaml").write_text(JOB + "receipts: {to: out.txt}\n")
+    write_csv(
+        connector.folder / "people.csv",
+        "email,first,notes",
+        "ann@example.com,,x",
+        "nobody,Bob,",
+        "bob@example.com,Bob,",
+    )
     run_id = connector.run_json("sync", "crm.yaml").report["run_id"]
     commands = [
         "sync crm.yaml", "status", f"status {run_id}", "explain ann@example.com", "reconcile crm.yaml",

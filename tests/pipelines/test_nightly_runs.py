@@ -78,10 +78,10 @@ SCHEDULED_RUNS = [
 
 
 def test_two_weeks_of_runs_send_an_alert_for_each_change_and_one_reminder_a_day(
-    connector: Connector, tmp_path: Path, webhook_receiver: WebhookReceiver
+    connector: Connector, webhook_receiver: WebhookReceiver
 ) -> None:
     notify_keys = {"webhook": {"url": webhook_receiver.url, "secret": SECRET}}
-    (tmp_path / "job.yaml").write_text(f"{JOB}notify: {json.dumps(notify_keys)}\n", encoding="utf-8")
+    (connector.folder / "job.yaml").write_text(f"{JOB}notify: {json.dumps(notify_keys)}\n", encoding="utf-8")
     virtual_time, run_started_at, opt_out_lines = (
         VirtualTime(FIRST_RUN_AT),
         FIRST_RUN_AT - timedelta(hours=24),
@@ -90,11 +90,11 @@ def test_two_weeks_of_runs_send_an_alert_for_each_change_and_one_reminder_a_day(
     for scheduled_run in SCHEDULED_RUNS:
         run_started_at += timedelta(hours=scheduled_run.hours_since_previous_run)
         virtual_time.move_to(run_started_at)
-        write_source(tmp_path / "crm.db", scheduled_run.rows)
+        write_source(connector.folder / "crm.db", scheduled_run.rows)
         webhook_receiver.answers = [*scheduled_run.answers]
         if scheduled_run.deactivated_email:
             set_activity(connector, scheduled_run.deactivated_email, is_active=False)
-        environ = {"CRM_URL": f"sqlite:///{tmp_path}/crm.db", **scheduled_run.environ}
+        environ = {"CRM_URL": f"sqlite:///{connector.folder}/crm.db", **scheduled_run.environ}
         result = connector.run_json("sync", "job.yaml", environ=environ, clock=virtual_time.clock)
         alerts = [] if scheduled_run.answers else pop_verified_alerts(webhook_receiver, run_started_at)
         reasons = [alert["reason"] for alert in alerts]

@@ -32,13 +32,13 @@ def run_sync(connector: Connector, **environ: str | None) -> CommandResult:
 
 
 def test_a_run_that_is_ok_sends_an_alert_only_if_the_job_asks_for_it(
-    connector: Connector, tmp_path: Path, webhook_receiver: WebhookReceiver
+    connector: Connector, webhook_receiver: WebhookReceiver
 ) -> None:
-    write_job(tmp_path, webhook_receiver)
+    write_job(connector.folder, webhook_receiver)
     assert run_sync(connector).exit_code == 0
     assert webhook_receiver.posts == []
 
-    write_job(tmp_path, webhook_receiver, on="always")
+    write_job(connector.folder, webhook_receiver, on="always")
     assert run_sync(connector).exit_code == 0
     assert connector.run_json("sync", "job.yaml", "--dry-run").exit_code == 0
     export_result = connector.run_json("export", "export.yaml")
@@ -49,11 +49,11 @@ def test_a_run_that_is_ok_sends_an_alert_only_if_the_job_asks_for_it(
 
 
 def test_a_failed_alert_is_named_and_sent_again_by_the_next_run(
-    connector: Connector, tmp_path: Path, webhook_receiver: WebhookReceiver
+    connector: Connector, webhook_receiver: WebhookReceiver
 ) -> None:
-    write_job(tmp_path, webhook_receiver, webhook={"url": "${HOOK_URL}", "secret": "${HOOK_SECRET}"})
+    write_job(connector.folder, webhook_receiver, webhook={"url": "${HOOK_URL}", "secret": "${HOOK_SECRET}"})
     connector.environ |= {"HOOK_URL": webhook_receiver.url, "HOOK_SECRET": SECRET}
-    write_csv(tmp_path / "people.csv", "email", "ann@example.com", "<nobody>")
+    write_csv(connector.folder / "people.csv", "email", "ann@example.com", "<nobody>")
     webhook_receiver.answers = [500, 307, 404]
 
     failed_result = run_sync(connector)
@@ -63,11 +63,11 @@ def test_a_failed_alert_is_named_and_sent_again_by_the_next_run(
         "failed 3 times: 127.0.0.1 answered 404. The next run of the job sends the alert again." in failed_result.stderr
     )
     assert not any(secret in failed_result.stderr + failed_result.stdout for secret in ("T0PS3CRET", SECRET))
-    (record_path,) = (tmp_path / "state" / "alerts").iterdir()
+    (record_path,) = (connector.folder / "state" / "alerts").iterdir()
     assert stat.S_IMODE(record_path.stat().st_mode) == 0o600
 
     webhook_receiver.pop_posts()
-    write_addresses(tmp_path / "people.csv", 3)
+    write_addresses(connector.folder / "people.csv", 3)
     recovered_result = run_sync(connector)
     (headers, _), _ = webhook_receiver.posts
     assert headers["webhook-id"] == f"msg_{failed_result.report['run_id']}"
@@ -81,9 +81,9 @@ def test_a_failed_alert_is_named_and_sent_again_by_the_next_run(
 
 
 def test_a_failed_alert_of_a_quiet_run_that_is_ok_is_named(
-    connector: Connector, tmp_path: Path, webhook_receiver: WebhookReceiver
+    connector: Connector, webhook_receiver: WebhookReceiver
 ) -> None:
-    write_job(tmp_path, webhook_receiver, on="always")
+    write_job(connector.folder, webhook_receiver, on="always")
     webhook_receiver.answers = [500, 500, 500]
     result = connector.run("sync", "job.yaml", "--quiet", clock=skip_waits())
     assert (result.exit_code, result.stdout) == (0, "")
@@ -91,22 +91,22 @@ def test_a_failed_alert_of_a_quiet_run_that_is_ok_is_named(
 
 
 def test_a_failed_alert_is_not_repeated_without_a_state_folder(
-    connector: Connector, tmp_path: Path, webhook_receiver: WebhookReceiver
+    connector: Connector, webhook_receiver: WebhookReceiver
 ) -> None:
-    write_job(tmp_path, webhook_receiver)
+    write_job(connector.folder, webhook_receiver)
     webhook_receiver.answers = [500, 500, 500]
-    result = run_sync(connector, CONNECTOR_STATE_DIR=str(tmp_path / "people.csv" / "state"))
+    result = run_sync(connector, CONNECTOR_STATE_DIR=str(connector.folder / "people.csv" / "state"))
     assert result.is_refused
     assert "No later run sends the alert again, because the state folder cannot be used." in result.stderr
     assert len(webhook_receiver.posts) == 3
 
 
 def test_a_run_that_the_lock_of_another_run_prevents_sends_an_alert(
-    connector: Connector, tmp_path: Path, webhook_receiver: WebhookReceiver
+    connector: Connector, webhook_receiver: WebhookReceiver
 ) -> None:
-    write_job(tmp_path, webhook_receiver)
+    write_job(connector.folder, webhook_receiver)
     run_sync(connector)
-    with open_ledger(f"sqlite:///{tmp_path}/state/ledger.db"):
+    with open_ledger(f"sqlite:///{connector.folder}/state/ledger.db"):
         assert run_sync(connector).exit_code == 4
         assert run_sync(connector).exit_code == 4
     (alert,) = webhook_receiver.pop_alerts()
@@ -115,9 +115,9 @@ def test_a_run_that_the_lock_of_another_run_prevents_sends_an_alert(
 
 
 def test_the_alert_about_a_refused_token_has_the_report_of_the_recorded_run(
-    connector: Connector, tmp_path: Path, webhook_receiver: WebhookReceiver
+    connector: Connector, webhook_receiver: WebhookReceiver
 ) -> None:
-    write_job(tmp_path, webhook_receiver)
+    write_job(connector.folder, webhook_receiver)
     environ = {"CONNECTOR_TOKEN": "not-the-token-at-all"}
     result = connector.run_json("sync", "job.yaml", environ=environ)
     assert result.is_refused
@@ -131,10 +131,8 @@ def test_the_alert_about_a_refused_token_has_the_report_of_the_recorded_run(
     assert webhook_receiver.posts == []
 
 
-def test_a_refused_job_file_sends_an_alert(
-    connector: Connector, tmp_path: Path, webhook_receiver: WebhookReceiver
-) -> None:
-    write_job(tmp_path, webhook_receiver, "nonsense: 1\n")
+def test_a_refused_job_file_sends_an_alert(connector: Connector, webhook_receiver: WebhookReceiver) -> None:
+    write_job(connector.folder, webhook_receiver, "nonsense: 1\n")
     assert run_sync(connector).is_refused
     (alert,) = webhook_receiver.pop_alerts()
     assert (alert["report"]["job"], alert["report"]["status"]) == ("crm", "usage")

@@ -1,7 +1,5 @@
 """Services whose list has no TotalCount, and services with UUIDs as ids."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.pipelines.conftest import CommandResult, Connector, count_stored_emails, write_addresses
@@ -21,13 +19,13 @@ def fill_service(connector: Connector, person_count: int, *options: str) -> None
 
 @pytest.mark.parametrize("person_count", [0, 1200])
 def test_a_list_without_total_count_is_loaded_with_the_option_ignore_total_count(
-    connector: Connector, tmp_path: Path, person_count: int
+    connector: Connector, person_count: int
 ) -> None:
     if person_count:
         fill_service(connector, person_count, "--active")
     connector.sandbox.switch(list_omits="TotalCount")
-    job = write_job(tmp_path, text=JOB_WITHOUT_TOTAL_COUNT)
-    write_addresses(tmp_path / "people.csv", person_count + 2)
+    job = write_job(connector.folder, text=JOB_WITHOUT_TOTAL_COUNT)
+    write_addresses(connector.folder / "people.csv", person_count + 2)
     expected_exists_count = {"exists": person_count} if person_count else {}
     assert connector.run_json("sync", job).rows == {"read": person_count + 2, **expected_exists_count, "created": 2}
     reconcile_result = connector.run_json("reconcile", job)
@@ -35,10 +33,10 @@ def test_a_list_without_total_count_is_loaded_with_the_option_ignore_total_count
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
-def test_a_list_without_total_count_is_refused_with_the_next_step(connector: Connector, tmp_path: Path) -> None:
+def test_a_list_without_total_count_is_refused_with_the_next_step(connector: Connector) -> None:
     fill_service(connector, 5, "--active")
     connector.sandbox.switch(list_omits="TotalCount")
-    people_path, create_count = write_addresses(tmp_path / "people.csv", 7), count_creates(connector.sandbox)
+    people_path, create_count = write_addresses(connector.folder / "people.csv", 7), count_creates(connector.sandbox)
     result = connector.import_file(people_path)
     assert (result.exit_code, result.rows) == (3, {"read": 7, "unsent": 7})
     assert "the list has no TotalCount (if the list is whole, run again with --ignore-total-count" in result.stderr
@@ -52,15 +50,15 @@ def test_a_list_without_total_count_is_refused_with_the_next_step(connector: Con
 
 @pytest.mark.parametrize("switches", [{"hide": "inactive"}, {"result_window": 20}, {"lost_shard": 1}])
 def test_nobody_is_created_twice_if_a_list_without_total_count_leaves_subscribers_out(
-    connector: Connector, tmp_path: Path, switches: dict[str, object]
+    connector: Connector, switches: dict[str, object]
 ) -> None:
     fill_service(connector, 20, "--active")
-    people_path = write_addresses(tmp_path / "inactive.csv", 20, first_index=20)
+    people_path = write_addresses(connector.folder / "inactive.csv", 20, first_index=20)
     connector.run_json("import", people_path, "--base-name", "News", "--inactive", "--quiet-period", "200ms")
     connector.sandbox.switch(list_omits="TotalCount", **switches)
-    write_addresses(tmp_path / "people.csv", 40)
-    environ = {"CONNECTOR_STATE_DIR": str(tmp_path / "another")}
-    connector.run_json("sync", write_job(tmp_path, text=JOB_WITHOUT_TOTAL_COUNT), environ=environ)
+    write_addresses(connector.folder / "people.csv", 40)
+    environ = {"CONNECTOR_STATE_DIR": str(connector.folder / "another")}
+    connector.run_json("sync", write_job(connector.folder, text=JOB_WITHOUT_TOTAL_COUNT), environ=environ)
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
@@ -68,20 +66,24 @@ def explains_uuids(result: CommandResult) -> bool:
     return result.exit_code in (2, 3) and "a UUID" in result.stdout + result.stderr
 
 
-def test_a_service_with_uuids_is_refused_before_the_first_create(connector: Connector, tmp_path: Path) -> None:
+def test_a_service_with_uuids_is_refused_before_the_first_create(connector: Connector) -> None:
     fill_service(connector, 5, "--active")
     connector.sandbox.switch(uuids=True)
-    write_addresses(tmp_path / "people.csv", 7)
+    write_addresses(connector.folder / "people.csv", 7)
     create_count = count_creates(connector.sandbox)
-    for command in (("sync", write_job(tmp_path, text=JOB_WITHOUT_TOTAL_COUNT)), ("export", "out.csv"), ("check",)):
+    for command in (
+        ("sync", write_job(connector.folder, text=JOB_WITHOUT_TOTAL_COUNT)),
+        ("export", "out.csv"),
+        ("check",),
+    ):
         assert explains_uuids(connector.run(*command)), command
     assert count_creates(connector.sandbox) == create_count
 
 
-def test_a_uuid_in_the_answer_to_the_first_create_ends_the_run(connector: Connector, tmp_path: Path) -> None:
+def test_a_uuid_in_the_answer_to_the_first_create_ends_the_run(connector: Connector) -> None:
     connector.sandbox.switch(uuids=True)
-    write_addresses(tmp_path / "people.csv", 5)
-    result = connector.run_json("sync", write_job(tmp_path, text=JOB_WITHOUT_TOTAL_COUNT))
+    write_addresses(connector.folder / "people.csv", 5)
+    result = connector.run_json("sync", write_job(connector.folder, text=JOB_WITHOUT_TOTAL_COUNT))
     assert explains_uuids(result)
     assert (result.rows, count_creates(connector.sandbox)) == ({"read": 5, "unknown": 1, "unsent": 4}, 1)
     assert "person0@" not in result.report["messages"][0]

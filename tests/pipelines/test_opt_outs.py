@@ -159,7 +159,7 @@ def test_a_file_of_another_name_reports_the_opt_outs_of_its_own_rows(connector: 
     check_without_opt_outs(run("new.csv", "eve@x.org,yes"))
 
 
-def test_a_plan_counts_opt_outs_and_changes_nothing(connector: Connector, tmp_path: Path) -> None:
+def test_a_plan_counts_opt_outs_and_changes_nothing(connector: Connector) -> None:
     sync_lines(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes", "cem@x.org,Cem,yes")
     job = write_people(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes", "cem@x.org,Cem,yes")
     for _ in range(2):
@@ -167,9 +167,9 @@ def test_a_plan_counts_opt_outs_and_changes_nothing(connector: Connector, tmp_pa
         assert (plan_result.exit_code, plan_result.report["opt_outs"], plan_result.report["drift_file"]) == (1, 1, None)
     sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes", "cem@x.org,Cem,yes")
     job = write_people(connector, "bob@x.org,Bob,no", "cem@x.org,Cem,yes")
-    plan_result = plan(connector, job, "--rows", tmp_path / "rows.csv")
+    plan_result = plan(connector, job, "--rows", connector.folder / "rows.csv")
     assert (plan_result.exit_code, plan_result.report["opt_outs"]) == (1, 2)  # ann from the ledger, bob from his row
-    assert [row["_code"] for row in read_rows(tmp_path / "rows.csv")] == ["opted_out", ""]
+    assert [row["_code"] for row in read_rows(connector.folder / "rows.csv")] == ["opted_out", ""]
     assert plan(connector, job).report["opt_outs"] == 2
 
 
@@ -213,14 +213,16 @@ def test_an_incremental_sync_reports_an_opt_out_whose_row_it_does_not_read_again
     check_without_opt_outs(connector.run_json("sync", job))
 
 
-def test_the_text_report_and_the_page_name_opt_outs_and_the_next_step(connector: Connector, tmp_path: Path) -> None:
+def test_the_text_report_and_the_page_name_opt_outs_and_the_next_step(connector: Connector) -> None:
     sync_lines(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes")
     job = write_people(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no")
-    result = connector.run("sync", job, "--report", tmp_path / "run.html", "--metrics", tmp_path / "run.prom")
+    result = connector.run(
+        "sync", job, "--report", connector.folder / "run.html", "--metrics", connector.folder / "run.prom"
+    )
     assert result.exit_code == 1
     assert "opted out" in result.stdout
     expected_text = "2 subscribers opted out in the source and are still active in the service. Deactivate them there"
     assert expected_text in result.stderr
-    assert expected_text in (tmp_path / "run.html").read_text(encoding="utf-8")
-    assert 'connector_last_run_opt_outs{command="sync",job="crm"} 2' in (tmp_path / "run.prom").read_text()
+    assert expected_text in (connector.folder / "run.html").read_text(encoding="utf-8")
+    assert 'connector_last_run_opt_outs{command="sync",job="crm"} 2' in (connector.folder / "run.prom").read_text()
     assert "2 subscribers opted out" in connector.run("status").stdout

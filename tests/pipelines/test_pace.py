@@ -1,7 +1,5 @@
 """The request rate of real runs: during a pause of the service, and at the limit that the last load has found."""
 
-from pathlib import Path
-
 import pytest
 
 from connector.ledger.opening import open_ledger
@@ -14,19 +12,19 @@ from tests.pipelines.conftest import Connector, write_addresses
     ids=["by 429 until a Unix time", "by 403"],
 )
 def test_no_request_is_sent_during_a_pause_of_the_service_and_no_row_is_lost(
-    connector: Connector, tmp_path: Path, limit_switches: dict[str, object]
+    connector: Connector, limit_switches: dict[str, object]
 ) -> None:
     connector.sandbox.switch(**({"rate": 150, "retry_after": "seconds", "latency_ms": 5} | limit_switches))
-    result = connector.import_file(write_addresses(tmp_path / "people.csv", 300))
+    result = connector.import_file(write_addresses(connector.folder / "people.csv", 300))
     assert (result.exit_code, result.rows) == (0, {"read": 300, "created": 300}), result.stderr
     create_counts = result.report["requests"]["create"]
     assert (create_counts["limited"] > 0, create_counts["failed"]) == (True, 0)
     assert connector.sandbox.stats()["inside_retry_after"]["told"] == 0
 
 
-def test_a_very_long_pause_ends_the_run_with_the_time_of_its_end(connector: Connector, tmp_path: Path) -> None:
+def test_a_very_long_pause_ends_the_run_with_the_time_of_its_end(connector: Connector) -> None:
     connector.sandbox.switch(refuse=1, refuse_retry_after_s=7200)
-    result = connector.import_file(write_addresses(tmp_path / "people.csv", 10))
+    result = connector.import_file(write_addresses(connector.folder / "people.csv", 10))
     assert (result.exit_code, result.report["status"], result.rows) == (
         3,
         "aborted",
@@ -39,11 +37,9 @@ def test_a_very_long_pause_ends_the_run_with_the_time_of_its_end(connector: Conn
 LIMIT_SWITCHES = {"rate": 50, "burst": 2, "retry_after": "none", "latency_ms": 5, "max_limit": 20}
 
 
-def test_a_run_without_the_ledger_begins_at_the_limit_that_the_last_load_found(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_a_run_without_the_ledger_begins_at_the_limit_that_the_last_load_found(connector: Connector) -> None:
     connector.sandbox.seed(200, base_name="News")
-    connector.import_file(write_addresses(tmp_path / "one.csv", 1))  # creates the ledger, and reaches no limit
+    connector.import_file(write_addresses(connector.folder / "one.csv", 1))  # creates the ledger, and reaches no limit
     connector.sandbox.switch(**LIMIT_SWITCHES)
     limited_request_counts = []
     for index in range(2):
@@ -51,17 +47,15 @@ def test_a_run_without_the_ledger_begins_at_the_limit_that_the_last_load_found(
         assert connector.run_json("export", "people.parquet").exit_code == 0
         limited_request_counts.append(connector.sandbox.stats()["limited"] - limited_count_before)
         if index == 0:
-            load_result = connector.import_file(write_addresses(tmp_path / "more.csv", 40, 1000))
+            load_result = connector.import_file(write_addresses(connector.folder / "more.csv", 40, 1000))
             assert load_result.rows == {"read": 40, "created": 40}, load_result.stderr
     assert limited_request_counts[1] < limited_request_counts[0]
 
 
-def test_an_export_under_a_rate_limit_does_not_wait_for_the_run_that_holds_the_ledger(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_an_export_under_a_rate_limit_does_not_wait_for_the_run_that_holds_the_ledger(connector: Connector) -> None:
     connector.sandbox.seed(200, base_name="News")
     connector.sandbox.switch(**LIMIT_SWITCHES)
-    (tmp_path / "state").mkdir()
-    with open_ledger(f"sqlite:///{tmp_path}/state/ledger.db"):
+    (connector.folder / "state").mkdir()
+    with open_ledger(f"sqlite:///{connector.folder}/state/ledger.db"):
         result = connector.run_json("export", "people.parquet")
     assert (result.exit_code, connector.sandbox.stats()["limited"] > 0) == (0, True), result.stderr

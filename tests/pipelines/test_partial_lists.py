@@ -156,16 +156,14 @@ def test_nobody_in_a_hidden_base_is_created_twice(connector: Connector, base: st
     assert count_creates_of_each(connector) == {1}
 
 
-def test_a_duplicate_in_a_hidden_base_with_only_hidden_subscribers_is_named(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_a_duplicate_in_a_hidden_base_with_only_hidden_subscribers_is_named(connector: Connector) -> None:
     """No request without the base's Id shows a subscriber, and only the answer to the first create has the Id."""
     add_other_people(connector, 30)
     existing_ids = [
         create_in_service(connector.sandbox, f"person{index}@example.com", IsActive=False) for index in range(5)
     ]
     connector.sandbox.switch(hide="inactive", hidden_bases="51")
-    result = connector.import_file(write_addresses(tmp_path / "people.csv", 5))
+    result = connector.import_file(write_addresses(connector.folder / "people.csv", 5))
     assert (result.exit_code, connector.sandbox.stats()["subscribers"]) == (1, 36), result.stderr
     second_id = connector.sandbox.truth()["events"][-1]["id"]
     assert any(
@@ -292,12 +290,10 @@ def test_an_export_has_the_subscribers_of_two_hidden_classes(
     assert certificate["hidden"] == {"is_active": [False], "gender": [gender]}
 
 
-def test_an_export_and_a_reconciliation_read_hidden_bases_that_the_ledger_knows(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_an_export_and_a_reconciliation_read_hidden_bases_that_the_ledger_knows(connector: Connector) -> None:
     connector.sandbox.seed(300, base_id=50)
-    write_csv(tmp_path / "people.csv", "email,name", *(f"person{n}@x.org,Ann" for n in range(40)))
-    job = write_job(tmp_path)
+    write_csv(connector.folder / "people.csv", "email,name", *(f"person{n}@x.org,Ann" for n in range(40)))
+    job = write_job(connector.folder)
     assert connector.run_json("sync", job).rows == {"read": 40, "created": 40}
     connector.sandbox.switch(hidden_bases="51")
     result = connector.run_json("export", "out.csv")
@@ -308,9 +304,9 @@ def test_an_export_and_a_reconciliation_read_hidden_bases_that_the_ledger_knows(
     assert (reconcile_result.exit_code, certificate["hidden"]) == (0, {"base_id": [51]}), reconcile_result.stdout
 
 
-def test_an_export_reads_a_hidden_class_and_marks_nobody_as_deleted(connector: Connector, tmp_path: Path) -> None:
+def test_an_export_reads_a_hidden_class_and_marks_nobody_as_deleted(connector: Connector) -> None:
     fill_base(connector, build_rows(count=40))
-    arguments = "export", f"sqlite:///{tmp_path}/out.db", "--table", "people", "--mode", "upsert"
+    arguments = "export", f"sqlite:///{connector.folder}/out.db", "--table", "people", "--mode", "upsert"
     assert connector.run_json(*arguments).exit_code == 0
     connector.sandbox.switch(duplicates="upsert")
     for index in range(8):
@@ -322,7 +318,7 @@ def test_an_export_reads_a_hidden_class_and_marks_nobody_as_deleted(connector: C
     assert certificate["hidden"] == {"is_active": [False]}
     expected_text = "The list shows no inactive subscribers unless a request asks for them. They were read separately."
     assert expected_text in result.report["messages"]
-    with closing(sqlite3.connect(tmp_path / "out.db")) as database:
+    with closing(sqlite3.connect(connector.folder / "out.db")) as database:
         counts_sql = "SELECT is_active, count(*) FROM people WHERE deleted_at IS NULL GROUP BY 1"
         assert dict(database.execute(counts_sql).fetchall()) == {0: 8, 1: 32}
 
@@ -373,12 +369,10 @@ def test_no_subscriber_beyond_a_window_is_created_again(connector: Connector, pe
     assert count_creates_of_each(connector) == {1}
 
 
-def test_a_list_of_a_suspicious_size_is_accepted_with_the_option_allow_truncated(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_a_list_of_a_suspicious_size_is_accepted_with_the_option_allow_truncated(connector: Connector) -> None:
     connector.sandbox.seed(1000, base_name="News")
     connector.sandbox.switch(filters="ignored")
-    result = import_with_new_ledger(connector, write_addresses(tmp_path / "new.csv", 2), "--allow-truncated")
+    result = import_with_new_ledger(connector, write_addresses(connector.folder / "new.csv", 2), "--allow-truncated")
     assert (result.exit_code, result.rows) == (0, {"read": 2, "created": 2}), result.stderr
 
 

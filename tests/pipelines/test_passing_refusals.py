@@ -1,7 +1,5 @@
 """Temporary refusals (architecture 4.8): a limit, maintenance or a quota, answered as a refusal of each create."""
 
-from pathlib import Path
-
 from connector.listing.evidence import MAX_REQUESTS
 from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import CommandResult, Connector, count_stored_emails, write_addresses, write_csv
@@ -21,20 +19,16 @@ def count_creates(result: CommandResult) -> int:
     return create_count
 
 
-def test_a_rate_limit_answered_as_a_refusal_slows_the_load_and_rejects_no_row(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_a_rate_limit_answered_as_a_refusal_slows_the_load_and_rejects_no_row(connector: Connector) -> None:
     connector.sandbox.switch(rate=50, limit_status=200, retry_after="none", **SLOW_SWITCHES)
-    result = connector.import_file(write_addresses(tmp_path / "people.csv", 200))
+    result = connector.import_file(write_addresses(connector.folder / "people.csv", 200))
     assert (result.exit_code, result.rows) == (0, {"read": 200, "created": 200}), result.stderr
     assert has_created_each_once(connector.sandbox, 200)
     assert count_creates(result) < 2 * 200
 
 
-def test_the_next_run_sends_all_refused_rows_only_after_one_of_the_rows_is_accepted(
-    connector: Connector, tmp_path: Path
-) -> None:
-    sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 50)
+def test_the_next_run_sends_all_refused_rows_only_after_one_of_the_rows_is_accepted(connector: Connector) -> None:
+    sandbox, path = connector.sandbox, write_addresses(connector.folder / "people.csv", 50)
     sandbox.switch(quota=20, quota_status=200, **SLOW_SWITCHES)
     connector.import_file(path, "--time-limit", "3s")
     for _ in range(2):
@@ -53,14 +47,14 @@ def test_the_next_run_sends_all_refused_rows_only_after_one_of_the_rows_is_accep
     assert has_created_each_once(sandbox, 50)
 
 
-def test_a_retry_counts_every_refused_row_that_it_creates_as_read(connector: Connector, tmp_path: Path) -> None:
+def test_a_retry_counts_every_refused_row_that_it_creates_as_read(connector: Connector) -> None:
     """The retry has three unknown rows. The retry also sends one refused row and, when this row is accepted, the other
     refused rows."""
     sandbox = connector.sandbox
     sandbox.switch(quota=20, quota_status=200, **SLOW_SWITCHES)
-    connector.import_file(write_addresses(tmp_path / "people.csv", 50), "--time-limit", "3s")
+    connector.import_file(write_addresses(connector.folder / "people.csv", 50), "--time-limit", "3s")
     leave_three_unknown_creates(
-        connector, write_csv(tmp_path / "lost.csv", "email", "a@x.org", "b@x.org", "c@x.org"), drop_before=1
+        connector, write_csv(connector.folder / "lost.csv", "email", "a@x.org", "b@x.org", "c@x.org"), drop_before=1
     )
     sandbox.switch(quota=0)
     result = retry(connector, "--base-name", "News")
@@ -68,11 +62,11 @@ def test_a_retry_counts_every_refused_row_that_it_creates_as_read(connector: Con
     assert has_created_each_once(sandbox, 53)
 
 
-def test_rows_that_lack_a_required_field_are_rejected_without_a_pause(connector: Connector, tmp_path: Path) -> None:
+def test_rows_that_lack_a_required_field_are_rejected_without_a_pause(connector: Connector) -> None:
     """The service names the field, so that the refusal is about the row."""
     connector.sandbox.switch(required="FirstName", **SLOW_SWITCHES)
     rows = [f"a{index}@x.org,{'Ann' if index < 30 or index > 90 else ''}" for index in range(120)]
-    path = write_csv(tmp_path / "people.csv", "email,first_name", *rows)
+    path = write_csv(connector.folder / "people.csv", "email,first_name", *rows)
     first_result = connector.import_file(path)
     assert (first_result.exit_code, first_result.rows, count_creates(first_result)) == (
         1,
@@ -86,17 +80,15 @@ def test_rows_that_lack_a_required_field_are_rejected_without_a_pause(connector:
     assert (second_result.rows, count_creates(second_result)) == ({"read": 120, "exists": 59, "rejected": 61}, 0)
 
 
-def test_a_refused_row_is_created_by_the_next_run_even_without_rows_of_its_base(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_a_refused_row_is_created_by_the_next_run_even_without_rows_of_its_base(connector: Connector) -> None:
     connector.sandbox.switch(blocked_from=3, blocked_creates=1, blocked_status=404, **SLOW_SWITCHES)
     base = "{column: list, values: {news: 7, shop: 9}}"
-    job = write_lists(tmp_path, "a@x.org,news", "b@x.org,shop", "c@x.org,shop", base=base)
+    job = write_lists(connector.folder, "a@x.org,news", "b@x.org,shop", "c@x.org,shop", base=base)
     first_result = connector.run_json("sync", job)
     assert (first_result.exit_code, first_result.rows) == (1, {"read": 3, "created": 2, "rejected": 1}), (
         first_result.stderr
     )
-    job = write_lists(tmp_path, "a@x.org,news", base=base)
+    job = write_lists(connector.folder, "a@x.org,news", base=base)
     second_result = connector.run_json("sync", job)
     assert (second_result.exit_code, second_result.rows) == (0, {"read": 1, "exists": 1}), second_result.stderr
     assert has_created_each_once(connector.sandbox, 3)

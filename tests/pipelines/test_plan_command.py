@@ -33,23 +33,23 @@ from tests.pipelines.test_guards import CURSOR_TABLE, SQL_JOB, add_people
 SUPPRESS_KEY = "suppress: {file: {path: gone.csv, column: address}}"
 
 
-def test_a_plan_reports_every_outcome_and_changes_nothing(connector: Connector, tmp_path: Path) -> None:
-    connector.run_json("import", write_csv(tmp_path / "a.csv", "email", "there@x.org"), *NEWS_IMPORT_OPTIONS,
-                       environ={"CONNECTOR_STATE_DIR": str(tmp_path / "another")})  # fmt: skip
-    job = write_job(tmp_path, SUPPRESS_KEY)
-    write_csv(tmp_path / "gone.csv", "address", "gone@x.org")
-    write_csv(tmp_path / "people.csv", "email,name", "same@x.org,Ann", "other@x.org,Bob", "refused@x.org,")
+def test_a_plan_reports_every_outcome_and_changes_nothing(connector: Connector) -> None:
+    connector.run_json("import", write_csv(connector.folder / "a.csv", "email", "there@x.org"), *NEWS_IMPORT_OPTIONS,
+                       environ={"CONNECTOR_STATE_DIR": str(connector.folder / "another")})  # fmt: skip
+    job = write_job(connector.folder, SUPPRESS_KEY)
+    write_csv(connector.folder / "gone.csv", "address", "gone@x.org")
+    write_csv(connector.folder / "people.csv", "email,name", "same@x.org,Ann", "other@x.org,Bob", "refused@x.org,")
     connector.sandbox.switch(required="FirstName")
     assert connector.run_json("sync", job).rows == {"read": 3, "created": 2, "rejected": 1}
-    lost_path = write_csv(tmp_path / "lost.csv", "email,name", "lost@x.org,L", "lost2@x.org,L", "lost3@x.org,L")
+    lost_path = write_csv(connector.folder / "lost.csv", "email,name", "lost@x.org,L", "lost2@x.org,L", "lost3@x.org,L")
     connector.sandbox.switch(drop_before=1)
     assert connector.run_json("import", lost_path, "--job", job).rows == {"read": 3, "unknown": 3}
     connector.sandbox.switch(drop_before=0)
     write_csv(
-        tmp_path / "people.csv", "email,name", "same@x.org,Ann", "other@x.org,Bert", "refused@x.org,", "new@x.org,N",
-        "there@x.org,T", "nobody,X", "new@x.org,Other", "NEW@x.org,N", "gone@x.org,G", "lost@x.org,L",
+        connector.folder / "people.csv", "email,name", "same@x.org,Ann", "other@x.org,Bert", "refused@x.org,",
+        "new@x.org,N", "there@x.org,T", "nobody,X", "new@x.org,Other", "NEW@x.org,N", "gone@x.org,G", "lost@x.org,L",
     )  # fmt: skip
-    result = plan(connector, job, "--rows", tmp_path / "rows.csv")
+    result = plan(connector, job, "--rows", connector.folder / "rows.csv")
     assert (result.exit_code, result.rows) == (
         1,
         {
@@ -57,7 +57,7 @@ def test_a_plan_reports_every_outcome_and_changes_nothing(connector: Connector, 
             "rejected": 1, "unknown": 1,
         },
     )  # fmt: skip
-    rows = read_rows(tmp_path / "rows.csv")
+    rows = read_rows(connector.folder / "rows.csv")
     assert list(rows[0]) == [
         "_row", "_file", "_outcome", "_field", "_code", "_message", "identity", "fields", "service", "source",
     ]  # fmt: skip
@@ -81,63 +81,64 @@ def test_a_plan_reports_every_outcome_and_changes_nothing(connector: Connector, 
     ]  # fmt: skip
     created_values_json = '{"base_id":1,"is_active":true,"email":"new@x.org","first_name":"N"}'
     assert (created_row["service"], created_row["source"]) == ("", created_values_json)
-    assert (tmp_path / "rows.csv").stat().st_mode & 0o777 == 0o600
+    assert (connector.folder / "rows.csv").stat().st_mode & 0o777 == 0o600
     assert (result.report["planned"], result.report["command"], result.report["job"]) == (True, "plan", "news")
     assert list(result.report["requests"]) == ["list"]
     assert result.report["rejects_file"] is None
 
 
-def test_a_plan_compares_the_list_with_the_subscribers_that_the_ledger_knows(
-    connector: Connector, tmp_path: Path
-) -> None:
-    job, rows = write_job(tmp_path), [f"person+{index}@x.org,Ann" for index in range(160)]
-    write_csv(tmp_path / "people.csv", "email,name", *rows[:150])
+def test_a_plan_compares_the_list_with_the_subscribers_that_the_ledger_knows(connector: Connector) -> None:
+    job, rows = write_job(connector.folder), [f"person+{index}@x.org,Ann" for index in range(160)]
+    write_csv(connector.folder / "people.csv", "email,name", *rows[:150])
     assert connector.run_json("sync", job).rows == {"read": 150, "created": 150}
-    with closing(sqlite3.connect(tmp_path / "state" / "ledger.db")) as ledger, ledger:
+    with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as ledger, ledger:
         # By now, the list must show all subscribers.
         ledger.execute("UPDATE run SET started_at = started_at - 60, finished_at = finished_at - 60")
     connector.sandbox.switch(result_window=100, blind_filters="plus")
-    write_csv(tmp_path / "people.csv", "email,name", *rows)
+    write_csv(connector.folder / "people.csv", "email,name", *rows)
     result = plan(connector, job)
     assert result.exit_code == 3
     assert "4 of 4 subscribers that the list lacks exist" in result.stderr, result.stderr
 
 
-def test_a_plan_of_a_large_file_has_the_rows_in_the_order_of_the_file(connector: Connector, tmp_path: Path) -> None:
-    connector.import_file(write_addresses(tmp_path / "few.csv", 100))
-    people = write_addresses(tmp_path / "people.csv", 2500)
-    plan(connector, people, "--base-name", "News", "--rows", tmp_path / "rows.csv")
-    outcomes = read_outcomes(tmp_path / "rows.csv")
+def test_a_plan_of_a_large_file_has_the_rows_in_the_order_of_the_file(connector: Connector) -> None:
+    connector.import_file(write_addresses(connector.folder / "few.csv", 100))
+    people = write_addresses(connector.folder / "people.csv", 2500)
+    plan(connector, people, "--base-name", "News", "--rows", connector.folder / "rows.csv")
+    outcomes = read_outcomes(connector.folder / "rows.csv")
     assert list(outcomes) == [str(index) for index in range(2, 2502)]
     assert list(outcomes.values()) == ["exists"] * 100 + ["created"] * 2400
 
 
-def test_a_stopped_plan_leaves_no_file_behind(connector: Connector, tmp_path: Path) -> None:
-    temporary_folder = tmp_path / "temporary"
+def test_a_stopped_plan_leaves_no_file_behind(connector: Connector) -> None:
+    temporary_folder = connector.folder / "temporary"
     temporary_folder.mkdir()
-    connector.import_file(write_addresses(tmp_path / "people.csv", 50))
+    connector.import_file(write_addresses(connector.folder / "people.csv", 50))
     connector.sandbox.switch(latency_ms=60_000)
-    state_before, request_count = read_file_states(tmp_path / "state"), count_requests(connector.sandbox, "list")
-    arguments = ("plan", write_addresses(tmp_path / "more.csv", 51), "--base-name", "News")
+    state_before, request_count = (
+        read_file_states(connector.folder / "state"),
+        count_requests(connector.sandbox, "list"),
+    )
+    arguments = ("plan", write_addresses(connector.folder / "more.csv", 51), "--base-name", "News")
     environ = {"TMPDIR": str(temporary_folder), "SQLITE_TMPDIR": str(temporary_folder)}
-    with connector.start(*arguments, "--rows", tmp_path / "rows.csv", environ=environ) as process:
+    with connector.start(*arguments, "--rows", connector.folder / "rows.csv", environ=environ) as process:
         wait_for(lambda: count_requests(connector.sandbox, "list") > request_count)
         assert list(temporary_folder.iterdir()) == []  # so a killed plan leaves no file either
         process.send_signal(signal.SIGINT)
         assert wait_for_result(process).exit_code == 130
     connector.sandbox.switch(latency_ms=0)
     assert list(temporary_folder.iterdir()) == []
-    assert read_file_states(tmp_path / "state") == state_before
-    assert read_outcomes(tmp_path / "rows.csv") == {}  # the plan had read no row yet
+    assert read_file_states(connector.folder / "state") == state_before
+    assert read_outcomes(connector.folder / "rows.csv") == {}  # the plan had read no row yet
 
 
-def test_a_plan_reads_from_the_cursor_and_does_not_move_it(connector: Connector, tmp_path: Path) -> None:
+def test_a_plan_reads_from_the_cursor_and_does_not_move_it(connector: Connector) -> None:
     text = SQL_JOB.replace("SOURCE", CURSOR_TABLE)
-    add_people(tmp_path, *range(1, 6))
-    job = write_job(tmp_path, text=text)
+    add_people(connector.folder, *range(1, 6))
+    job = write_job(connector.folder, text=text)
     assert plan(connector, job).rows == {"read": 5, "created": 5}
     assert connector.run_json("sync", job).rows == {"read": 5, "created": 5}
-    add_people(tmp_path, 9)
+    add_people(connector.folder, 9)
     for _ in range(2):
         assert plan(connector, job).rows == {"read": 2, "exists": 1, "created": 1}
     assert plan(connector, job, "--full").rows == {"read": 6, "exists": 5, "created": 1}
@@ -160,20 +161,20 @@ def write_messy_people(path: Path, rng: random.Random, person_count: int) -> Non
 
 
 @pytest.mark.parametrize("seed", range(SEED_COUNT))
-def test_each_row_of_a_messy_source_ends_as_planned(connector: Connector, tmp_path: Path, seed: int) -> None:
+def test_each_row_of_a_messy_source_ends_as_planned(connector: Connector, seed: int) -> None:
     rng = random.Random(seed)
-    sandbox, job = connector.sandbox, write_job(tmp_path, SUPPRESS_KEY, text=JOB)
-    other_ledger_environ = {"CONNECTOR_STATE_DIR": str(tmp_path / "another")}
-    write_csv(tmp_path / "gone.csv", "address", *(f"p{rng.randrange(60)}@x.org" for _ in range(5)))
-    write_messy_people(tmp_path / "people.csv", rng, 30)
+    sandbox, job = connector.sandbox, write_job(connector.folder, SUPPRESS_KEY, text=JOB)
+    other_ledger_environ = {"CONNECTOR_STATE_DIR": str(connector.folder / "another")}
+    write_csv(connector.folder / "gone.csv", "address", *(f"p{rng.randrange(60)}@x.org" for _ in range(5)))
+    write_messy_people(connector.folder / "people.csv", rng, 30)
     connector.run_json("sync", job, environ=other_ledger_environ)
     for run_index in range(2):
-        write_messy_people(tmp_path / "people.csv", rng, 60)
+        write_messy_people(connector.folder / "people.csv", rng, 60)
         counts_before = count_stored_emails(sandbox)
-        plan_result = plan(connector, job, "--rows", tmp_path / f"rows{run_index}.csv")
+        plan_result = plan(connector, job, "--rows", connector.folder / f"rows{run_index}.csv")
         sync_result = connector.run_json("sync", job)
         assert (plan_result.exit_code, plan_result.rows) == (sync_result.exit_code, sync_result.rows)
-        rows = read_rows(tmp_path / f"rows{run_index}.csv")
+        rows = read_rows(connector.folder / f"rows{run_index}.csv")
         rows_by_outcome = {
             outcome: {row["_row"] for row in rows if row["_outcome"] == outcome} for outcome in plan_result.rows
         }

@@ -14,39 +14,39 @@ def write_people(folder: Path, person_count: int, *names: str) -> None:
     write_csv(folder / "people.csv", "email,name", *rows)
 
 
-def test_a_ledger_that_moved_to_postgresql_knows_the_created_subscribers(connector: Connector, tmp_path: Path) -> None:
+def test_a_ledger_that_moved_to_postgresql_knows_the_created_subscribers(connector: Connector) -> None:
     with open_postgres() as database:
-        job = write_job(tmp_path)
-        write_people(tmp_path, 20)
+        job = write_job(connector.folder)
+        write_people(connector.folder, 20)
         assert connector.run_json("sync", job).rows == {"read": 20, "created": 20}
         copy_result = connector.run_json("ledger", "copy", database.url)
         assert (copy_result.exit_code, copy_result.report["entries"], copy_result.report["emails"]) == (0, 20, 0), (
             copy_result.stderr
         )
         connector.environ["CONNECTOR_LEDGER"] = database.url
-        write_people(tmp_path, 21)
+        write_people(connector.folder, 21)
         assert connector.run_json("sync", job).rows == {"read": 21, "exists": 20, "created": 1}
 
 
-def test_a_ledger_in_postgresql_serves_every_command(connector: Connector, tmp_path: Path) -> None:
+def test_a_ledger_in_postgresql_serves_every_command(connector: Connector) -> None:
     with open_postgres() as database:
         connector.environ["CONNECTOR_LEDGER"] = database.url
         database.run("create role reader_of_ledgers login")
-        job = write_job(tmp_path)
-        write_people(tmp_path, 100)
+        job = write_job(connector.folder)
+        write_people(connector.folder, 100)
         assert connector.run_json("sync", job).rows == {"read": 100, "created": 100}
 
         database.run("grant select on all tables in schema public to reader_of_ledgers")
         connector.environ["CONNECTOR_LEDGER"] = database.url.replace("postgres:@", "reader_of_ledgers:@")
-        write_people(tmp_path, 102)
-        result = plan(connector, write_job(tmp_path), "--rows", tmp_path / "rows.csv")
+        write_people(connector.folder, 102)
+        result = plan(connector, write_job(connector.folder), "--rows", connector.folder / "rows.csv")
         assert (result.exit_code, result.rows) == (0, {"read": 102, "exists": 100, "created": 2})
-        assert list(read_outcomes(tmp_path / "rows.csv").values()) == ["exists"] * 100 + ["created"] * 2
-        write_people(tmp_path, 1, "Anna")
-        plan(connector, write_job(tmp_path), "--rows", tmp_path / "changed.csv")
-        (changed_row,) = read_rows(tmp_path / "changed.csv")
+        assert list(read_outcomes(connector.folder / "rows.csv").values()) == ["exists"] * 100 + ["created"] * 2
+        write_people(connector.folder, 1, "Anna")
+        plan(connector, write_job(connector.folder), "--rows", connector.folder / "changed.csv")
+        (changed_row,) = read_rows(connector.folder / "changed.csv")
         assert (changed_row["service"], changed_row["source"]) == ('{"first_name":"Ann"}', '{"first_name":"Anna"}')
-        write_people(tmp_path, 100)
+        write_people(connector.folder, 100)
         erase_oldest(connector.sandbox, 2)
         assert find_differences(reconcile(connector, job)) == {"missing": 2, "vanished": 2}
 

@@ -87,10 +87,10 @@ def test_a_yes_creates_the_shown_subscribers_of_a_file_that_changes_before_the_a
 
 
 def test_a_suppression_list_that_changes_before_the_answer_ends_the_run(
-    connector: Connector, people_path: Path, tmp_path: Path
+    connector: Connector, people_path: Path
 ) -> None:
-    suppression_path = write_csv(tmp_path / "gone.csv", "address", "eve@x.org", "ann@x.org")
-    job = tmp_path / "job.yaml"
+    suppression_path = write_csv(connector.folder / "gone.csv", "address", "eve@x.org", "ann@x.org")
+    job = connector.folder / "job.yaml"
     job.write_text(
         "job: news\nsource: {file: {path: people.csv}}\nsubscriber: {base: {id: 7}}\n"
         "suppress: {file: {path: gone.csv, column: address}}\nguard: {max_creates: 5}\n",
@@ -121,9 +121,9 @@ def test_an_import_with_json_or_quiet_asks_on_a_terminal(
     assert list_stored_subscribers(connector.sandbox) == {}
 
 
-def test_plan_and_validate_report_the_counts_and_values_of_the_preview(connector: Connector, tmp_path: Path) -> None:
+def test_plan_and_validate_report_the_counts_and_values_of_the_preview(connector: Connector) -> None:
     more_people = ("ann@x.org,Anna,yes,Köln", *(f"p{index}@x.org,Pat,no,Bonn" for index in range(5)))
-    people_path = write_csv(tmp_path / "people.csv", *PEOPLE, *more_people)
+    people_path = write_csv(connector.folder / "people.csv", *PEOPLE, *more_people)
     validation_result = connector.run_json("validate", people_path)
     plan_result = connector.run_json("plan", people_path, "--base-name", "News")
     assert validation_result.rows == {"read": 9, "valid": 7, "invalid": 1, "duplicate": 1}
@@ -138,9 +138,9 @@ def test_plan_and_validate_report_the_counts_and_values_of_the_preview(connector
     assert validation_result.report["samples"] == values
 
 
-def test_the_preview_breaks_no_value_on_a_narrow_terminal(connector: Connector, tmp_path: Path) -> None:
+def test_the_preview_breaks_no_value_on_a_narrow_terminal(connector: Connector) -> None:
     emails = [f"a.rather.long.address{index}@example.com" for index in range(5)]
-    people = write_csv(tmp_path / "people.csv", "email", *emails)
+    people = write_csv(connector.folder / "people.csv", "email", *emails)
     output = connector.run("validate", people, "--active", environ={"COLUMNS": "80"}).stdout
     assert [email for email in emails if email not in output] == []
     assert max(map(len, output.splitlines())) <= 80
@@ -157,9 +157,11 @@ FIELD_BY_COLUMN = {
 }
 
 
-def test_unused_columns_that_look_like_fields_are_named(connector: Connector, tmp_path: Path) -> None:
+def test_unused_columns_that_look_like_fields_are_named(connector: Connector) -> None:
     header = ["email", "is_active", *FIELD_BY_COLUMN, "Company", "created_via", "order_total"]
-    people_path = write_csv(tmp_path / "people.csv", ",".join(header), ",".join(["ann@x.org", "yes", *"abcdefghij"]))
+    people_path = write_csv(
+        connector.folder / "people.csv", ",".join(header), ",".join(["ann@x.org", "yes", *"abcdefghij"])
+    )
     (message,) = find_messages(connector.run_json("validate", people_path), "look like fields")
     expected_columns_text = ", ".join(f"{column} ({field})" for column, field in FIELD_BY_COLUMN.items())
     assert message.startswith(

@@ -123,8 +123,8 @@ def test_the_corrected_row_of_a_rejects_file_ends_its_problem(connector: Connect
         assert read_problem_counts(result) == (1, 0, 1)
 
 
-def test_an_import_without_a_job_keeps_no_problems(connector: Connector, tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "people.csv", "email", "ann@x.org", "bob")
+def test_an_import_without_a_job_keeps_no_problems(connector: Connector) -> None:
+    path = write_csv(connector.folder / "people.csv", "email", "ann@x.org", "bob")
     assert [read_problem_counts(connector.import_file(path)) for _ in range(2)] == [(1, 1, 1), (1, 1, 1)]
     assert read_backlog(connector) == {}
 

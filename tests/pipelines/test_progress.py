@@ -4,7 +4,6 @@ import asyncio
 import re
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 
 from connector.clock import system_clock
 from connector.control import Stop
@@ -52,11 +51,11 @@ SQL_JOB = (
 )
 
 
-def test_a_terminal_shows_the_progress_of_a_run(connector: Connector, tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "crm.db")) as database, database:
+def test_a_terminal_shows_the_progress_of_a_run(connector: Connector) -> None:
+    with closing(sqlite3.connect(connector.folder / "crm.db")) as database, database:
         database.execute("CREATE TABLE people (email TEXT)")
         database.executemany("INSERT INTO people VALUES (?)", [(f"p{index}@example.com",) for index in range(200)])
-    (tmp_path / "sql.yaml").write_text(SQL_JOB)
+    (connector.folder / "sql.yaml").write_text(SQL_JOB)
     connector.sandbox.switch(latency_ms=100)
     code, output = run_on_terminal(connector, "sync", "sql.yaml", columns=200, term="xterm")
     assert code == 0, output

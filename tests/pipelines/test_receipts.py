@@ -114,8 +114,8 @@ def test_each_destination_of_exports_can_store_the_receipts_of_each_run(
     assert (third_result.report["receipts"]["rows"], len(destination.read())) == (0, 3)
 
 
-def test_each_outcome_has_its_evidence(connector: Connector, tmp_path: Path) -> None:
-    destination = Destination("sqlite", tmp_path, "")
+def test_each_outcome_has_its_evidence(connector: Connector) -> None:
+    destination = Destination("sqlite", connector.folder, "")
     connector.sandbox.switch(required="FirstName", error_status=422)
     first_result = sync_lines(connector, destination.to, "ann@x.org,Ann,", "bob@x.org,,")
     assert read_outcomes_by_identity(destination.read(), first_result) == {
@@ -131,8 +131,8 @@ def test_each_outcome_has_its_evidence(connector: Connector, tmp_path: Path) -> 
     assert message == "differs in first_name"
 
 
-def test_the_receipt_of_a_compared_row_shows_how_the_row_was_compared(connector: Connector, tmp_path: Path) -> None:
-    destination = Destination("sqlite", tmp_path, "")
+def test_the_receipt_of_a_compared_row_shows_how_the_row_was_compared(connector: Connector) -> None:
+    destination = Destination("sqlite", connector.folder, "")
     people = [f"person{index}@x.org,Ann," for index in range(101)]
     sync_lines(connector, destination.to, "erased@x.org,Ann,", *people)
     erase_oldest(connector.sandbox, Email="erased@x.org")
@@ -149,10 +149,8 @@ def test_the_receipt_of_a_compared_row_shows_how_the_row_was_compared(connector:
     )
 
 
-def test_a_create_that_took_effect_with_a_429_has_the_receipt_of_a_created_subscriber(
-    connector: Connector, tmp_path: Path
-) -> None:
-    destination = Destination("sqlite", tmp_path, "")
+def test_a_create_that_took_effect_with_a_429_has_the_receipt_of_a_created_subscriber(connector: Connector) -> None:
+    destination = Destination("sqlite", connector.folder, "")
     connector.sandbox.switch(created_429=1.0)
     result = sync_lines(connector, destination.to, "ann@x.org,Ann,")
     assert result.rows == {"read": 1, "created": 1}, result.stderr
@@ -167,10 +165,8 @@ def read_receipt(destination: Destination, result: CommandResult, identity: str)
     return row["outcome"], row["evidence"], row["message"]
 
 
-def test_a_held_create_has_a_receipt_in_each_run_until_a_retry_finds_its_subscriber(
-    connector: Connector, tmp_path: Path
-) -> None:
-    destination = Destination("sqlite", tmp_path, "")
+def test_a_held_create_has_a_receipt_in_each_run_until_a_retry_finds_its_subscriber(connector: Connector) -> None:
+    destination = Destination("sqlite", connector.folder, "")
     connector.sandbox.switch(drop_before=1.0)
     write_csv(connector.folder / "people.csv", "mail,name,phone", "ann@x.org,Ann,")
     job = write_job(connector.folder, JOB.replace("TO", destination.to).replace("load: {", "load: {on_unknown: hold, "))
@@ -182,43 +178,53 @@ def test_a_held_create_has_a_receipt_in_each_run_until_a_retry_finds_its_subscri
     ]  # fmt: skip
 
 
-def test_receipts_that_could_not_be_written_are_written_by_the_next_run(connector: Connector, tmp_path: Path) -> None:
-    destination = Destination("sqlite", tmp_path, "")
-    with closing(sqlite3.connect(tmp_path / "warehouse.db")) as database, database:
+def test_receipts_that_could_not_be_written_are_written_by_the_next_run(connector: Connector) -> None:
+    destination = Destination("sqlite", connector.folder, "")
+    with closing(sqlite3.connect(connector.folder / "warehouse.db")) as database, database:
         database.execute("CREATE TABLE subscriber_receipts (id)")
     first_result = sync_lines(connector, destination.to, "ann@x.org,Ann,")
     assert (first_result.exit_code, first_result.rows) == (1, {"read": 1, "created": 1})
     assert "The next run of the job writes them" in " ".join(first_result.report["messages"])
-    with closing(sqlite3.connect(tmp_path / "warehouse.db")) as database, database:
+    with closing(sqlite3.connect(connector.folder / "warehouse.db")) as database, database:
         database.execute("DROP TABLE subscriber_receipts")
     second_result = sync_lines(connector, destination.to, "ann@x.org,Ann,")
     assert (second_result.exit_code, second_result.report["receipts"]["rows"]) == (0, 1)
     assert read_outcomes_by_identity(destination.read(), first_result) == {"ann@x.org": ("created", "lookup")}
 
 
-def test_an_import_without_a_job_writes_receipts_to_a_folder(connector: Connector, tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "people.csv", "email", "ann@x.org")
+def test_an_import_without_a_job_writes_receipts_to_a_folder(connector: Connector) -> None:
+    path = write_csv(connector.folder / "people.csv", "email", "ann@x.org")
     result = connector.import_file(path, "--receipts", "receipts.csv")
-    assert (result.exit_code, result.report["receipts"]) == (0, {"to": str(tmp_path / "receipts.csv"), "rows": 1})
-    assert [path.name for path in (tmp_path / "receipts.csv").iterdir()] == [f"{result.report['run_id']}.csv"]
+    assert (result.exit_code, result.report["receipts"]) == (
+        0,
+        {"to": str(connector.folder / "receipts.csv"), "rows": 1},
+    )
+    assert [path.name for path in (connector.folder / "receipts.csv").iterdir()] == [f"{result.report['run_id']}.csv"]
     plan_result = connector.import_file(path, "--receipts", "receipts.csv", "--dry-run")
     assert plan_result.report["receipts"] is None
     for url in ("people.csv", "receipts.xlsx", "nowhere/receipts.csv"):
         assert connector.import_file(path, "--receipts", url).exit_code == 2
 
 
-def test_the_library_writes_receipts_as_the_commands_do(connector: Connector, tmp_path: Path) -> None:
-    library = Library(base_url=connector.sandbox.base_url, token=connector.sandbox.token, state_dir=tmp_path / "state")
-    job = write_job(tmp_path, JOB.replace("TO", str(tmp_path / "job.csv")))
+def test_the_library_writes_receipts_as_the_commands_do(connector: Connector) -> None:
+    library = Library(
+        base_url=connector.sandbox.base_url, token=connector.sandbox.token, state_dir=connector.folder / "state"
+    )
+    job = write_job(connector.folder, JOB.replace("TO", str(connector.folder / "job.csv")))
     rows = pd.DataFrame({"mail": ["ann@x.org"], "name": ["Ann"], "phone": [""]})
-    write_csv(tmp_path / "people.csv", "mail,name,phone", "bob@x.org,Bob,")
+    write_csv(connector.folder / "people.csv", "mail,name,phone", "bob@x.org,Bob,")
     folders_and_reports: list[tuple[Path, Report]] = [
-        (tmp_path / "frame.csv", library.import_file(rows, base_id=7, active=True, receipts=tmp_path / "frame.csv")),
         (
-            tmp_path / "own.csv",
-            library.import_file(rows.replace("ann", "dee", regex=True), job=job, receipts=f"{tmp_path}/own.csv"),
+            connector.folder / "frame.csv",
+            library.import_file(rows, base_id=7, active=True, receipts=connector.folder / "frame.csv"),
         ),
-        (tmp_path / "job.csv", library.sync(job)),
+        (
+            connector.folder / "own.csv",
+            library.import_file(
+                rows.replace("ann", "dee", regex=True), job=job, receipts=f"{connector.folder}/own.csv"
+            ),
+        ),
+        (connector.folder / "job.csv", library.sync(job)),
     ]
     for folder, report in folders_and_reports:
         assert report.receipts == {"to": str(folder), "rows": 1}

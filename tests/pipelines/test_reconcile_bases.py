@@ -1,7 +1,5 @@
 """Reconciliations of jobs with several bases: one listing, and a comparison for each base."""
 
-from pathlib import Path
-
 from connector.listing.evidence import MAX_REQUESTS
 from tests.pipelines.conftest import Connector
 from tests.pipelines.lists import write_lists
@@ -11,8 +9,8 @@ from tests.pipelines.reconciled import create_in_service, erase_oldest, find_dif
 ROWS = ("ann@x.org,news", "ann@x.org,shop", "bob@x.org,shop", "cem@x.org,club")
 
 
-def test_each_base_is_compared_separately(connector: Connector, tmp_path: Path) -> None:
-    sandbox, job = connector.sandbox, write_lists(tmp_path, *ROWS)
+def test_each_base_is_compared_separately(connector: Connector) -> None:
+    sandbox, job = connector.sandbox, write_lists(connector.folder, *ROWS)
     assert connector.run_json("sync", job).rows["created"] == 4
     assert reconcile(connector, job).exit_code == 0
     list_request_count = count_requests(sandbox, "list")
@@ -22,13 +20,13 @@ def test_each_base_is_compared_separately(connector: Connector, tmp_path: Path) 
     create_in_service(sandbox, "ann@x.org", {"Id": 9})  # a second, inactive ann@x.org
     create_in_service(sandbox, "ann@x.org", {"Id": 5})  # a base that the job does not have
     rows = (*ROWS[:3], "cem@x.org,news", "cem@x.org,club", "dan@x.org,nwes")
-    result = reconcile(connector, write_lists(tmp_path, *rows))
+    result = reconcile(connector, write_lists(connector.folder, *rows))
 
     assert (
         count_requests(sandbox, "list") <= list_request_count + 6 + MAX_REQUESTS
     )  # for the listing, the evidence and the erasing
     reported_differences = {
-        (line["difference"], line["base"].rpartition("(")[2], line["identity"]) for line in read_lines(tmp_path)
+        (line["difference"], line["base"].rpartition("(")[2], line["identity"]) for line in read_lines(connector.folder)
     }
     assert reported_differences == {
         ("missing", "id 7)", "cem@x.org"), ("extra", "id 7)", "bob@x.org"), ("duplicated", "id 9)", "ann@x.org"),
@@ -39,11 +37,11 @@ def test_each_base_is_compared_separately(connector: Connector, tmp_path: Path) 
     assert any("1 of them have no identity or no base" in message for message in result.report["messages"])
 
 
-def test_a_base_without_rows_is_compared_if_the_job_names_the_base(connector: Connector, tmp_path: Path) -> None:
+def test_a_base_without_rows_is_compared_if_the_job_names_the_base(connector: Connector) -> None:
     create_in_service(connector.sandbox, "ann@x.org", {"Id": 9})
     create_in_service(connector.sandbox, "bob@x.org", {"Id": 11})
     create_in_service(connector.sandbox, "cem@x.org", {"Id": 7}, IsActive=True)
-    job = write_lists(tmp_path, "cem@x.org,news", base="{column: list, values: {news: 7, shop: 9}}")
+    job = write_lists(connector.folder, "cem@x.org,news", base="{column: list, values: {news: 7, shop: 9}}")
     assert find_differences(reconcile(connector, job)) == {"extra": 1}
-    job_without_other_bases = write_lists(tmp_path, "cem@x.org,7", base="{column: list}")
+    job_without_other_bases = write_lists(connector.folder, "cem@x.org,7", base="{column: list}")
     assert find_differences(reconcile(connector, job_without_other_bases)) == {}

@@ -61,12 +61,12 @@ def write_people(folder: Path, names: dict[str, str], *, is_in_database: bool = 
     ids=["by id", "from a database"],
 )
 def test_exactly_the_differences_that_the_test_has_made_are_found(
-    connector: Connector, tmp_path: Path, job_text: str, switches: dict[str, object]
+    connector: Connector, job_text: str, switches: dict[str, object]
 ) -> None:
     sandbox, base = connector.sandbox, {"Id": 7} if job_text is JOB_WITH_BASE_ID else {"Name": "News"}
-    job = write_job(tmp_path, text=job_text)
+    job = write_job(connector.folder, text=job_text)
     names = {f"person{index}@x.org": f"Ann {index}" for index in range(30)}
-    write_people(tmp_path, names, is_in_database=job_text is JOB_WITH_SQL)
+    write_people(connector.folder, names, is_in_database=job_text is JOB_WITH_SQL)
     assert connector.run_json("sync", job).rows == {"read": 30, "created": 30}
     create_in_service(sandbox, "elsewhere@x.org", {"Name": "Shop"})
     assert reconcile(connector, job).exit_code == 0
@@ -79,7 +79,7 @@ def test_exactly_the_differences_that_the_test_has_made_are_found(
     doubled_id = create_in_service(sandbox, doubled_email.upper(), base, FirstName="Other")
     names[changed_email] = "Anna"
     names["new@x.org"] = "New"
-    write_people(tmp_path, names, is_in_database=job_text is JOB_WITH_SQL)
+    write_people(connector.folder, names, is_in_database=job_text is JOB_WITH_SQL)
     sandbox.switch(**switches)
 
     result = reconcile(connector, job)
@@ -87,11 +87,11 @@ def test_exactly_the_differences_that_the_test_has_made_are_found(
     assert (result.exit_code, result.report["status"]) == (1, "partial"), result.stderr
     assert (result.report["command"], result.report["job"]) == ("reconcile", "news")
     assert result.report["requests"]["create"]["sent"] == 0
-    assert result.report["differences_file"] == str(tmp_path / "differences.csv")
+    assert result.report["differences_file"] == str(connector.folder / "differences.csv")
     assert result.report["differences"] == {"missing": 2, "extra": 1, "duplicated": 1, "drifted": 1, "vanished": 1}
     assert result.report["fields"] == {"first_name": 1}
     assert result.report["missing_by_ledger"] == {"confirmed": 1, "none": 1}
-    lines = {(line["difference"], line["identity"]): line for line in read_lines(tmp_path)}
+    lines = {(line["difference"], line["identity"]): line for line in read_lines(connector.folder)}
     assert lines.keys() == {
         ("missing", erased_email), ("vanished", erased_email), ("missing", "new@x.org"), ("extra", "stranger@x.org"),
         ("duplicated", doubled_email), ("drifted", changed_email),
@@ -111,9 +111,9 @@ def test_exactly_the_differences_that_the_test_has_made_are_found(
     assert result.report["certificate"]["verdict"] == "complete"
 
 
-def test_another_account_with_the_same_ids_is_reported(connector: Connector, tmp_path: Path) -> None:
-    job = write_job(tmp_path)
-    write_people(tmp_path, {"ann@x.org": "Ann", "bob@x.org": "Bob"}, is_in_database=False)
+def test_another_account_with_the_same_ids_is_reported(connector: Connector) -> None:
+    job = write_job(connector.folder)
+    write_people(connector.folder, {"ann@x.org": "Ann", "bob@x.org": "Bob"}, is_in_database=False)
     assert connector.run_json("sync", job).rows == {"read": 2, "created": 2}
     connector.sandbox.reset()
     create_in_service(connector.sandbox, "other-ann@x.org")
@@ -124,16 +124,16 @@ def test_another_account_with_the_same_ids_is_reported(connector: Connector, tmp
     assert any(message in text and "another account" in text for text in result.report["messages"])
 
 
-def test_the_identity_may_be_the_client_user_id(connector: Connector, tmp_path: Path) -> None:
-    job = write_job(tmp_path, text=JOB_WITH_CLIENT_USER_ID)
-    write_csv(tmp_path / "people.csv", "number,email", "a1,Ann@X.org", "b2,bob@x.org", "c3,cem@x.org")
+def test_the_identity_may_be_the_client_user_id(connector: Connector) -> None:
+    job = write_job(connector.folder, text=JOB_WITH_CLIENT_USER_ID)
+    write_csv(connector.folder / "people.csv", "number,email", "a1,Ann@X.org", "b2,bob@x.org", "c3,cem@x.org")
     assert connector.run_json("sync", job).rows["created"] == 3
     create_in_service(connector.sandbox, "ann@x.org", ClientUserId="A1")  # not the id a1, because the case counts
     create_in_service(connector.sandbox, "dan@x.org")  # without a client_user_id
-    write_csv(tmp_path / "people.csv", "number,email", "a1,ann@x.org", "b2,bert@x.org", "c3,cem@x.org")
+    write_csv(connector.folder / "people.csv", "number,email", "a1,ann@x.org", "b2,bert@x.org", "c3,cem@x.org")
     result = reconcile(connector, job)
     assert find_differences(result) == {"extra": 2, "drifted": 1}
-    assert list_lines(tmp_path) == [("drifted", "b2", "email"), ("extra", "A1", ""), ("extra", "", "")]
+    assert list_lines(connector.folder) == [("drifted", "b2", "email"), ("extra", "A1", ""), ("extra", "", "")]
     assert any("1 listed subscriber has no client_user_id" in message for message in result.report["messages"])
 
 
@@ -145,15 +145,15 @@ def test_the_identity_may_be_the_client_user_id(connector: Connector, tmp_path: 
     ],
 )
 def test_zips_are_compared_by_the_zip_rule_of_the_job(
-    connector: Connector, tmp_path: Path, zips: list[str], zip_rule: str, service_fields: dict[str, object],
+    connector: Connector, zips: list[str], zip_rule: str, service_fields: dict[str, object],
     expected_fields: list[str], absent_fields: str,
 ) -> None:  # fmt: skip
     connector.sandbox.switch(absent_fields=absent_fields)
     fields = "email: email, address_zip: zip, address_state: state, address_line3: line, is_active: {value: true}"
     job_text = JOB_WITH_BASE_ID.replace("email: email, first_name: name, is_active: {value: true}", fields)
-    job = write_job(tmp_path, text=job_text.replace("base: {id: 7}", f"base: {{id: 7}}, zip: {zip_rule}"))
+    job = write_job(connector.folder, text=job_text.replace("base: {id: 7}", f"base: {{id: 7}}, zip: {zip_rule}"))
     people = [f"person{index}@x.org,{zip_code},," for index, zip_code in enumerate(zips)]
-    write_csv(tmp_path / "people.csv", "email,zip,state,line", *people)
+    write_csv(connector.folder / "people.csv", "email,zip,state,line", *people)
     if service_fields:
         create_in_service(connector.sandbox, "person0@x.org", {"Id": 7}, IsActive=True, **service_fields)
     else:
@@ -163,20 +163,20 @@ def test_zips_are_compared_by_the_zip_rule_of_the_job(
     assert list(result.report["fields"]) == expected_fields
 
 
-def test_missing_rows_are_reported_with_the_state_of_the_ledger(connector: Connector, tmp_path: Path) -> None:
-    job = write_job(tmp_path)
+def test_missing_rows_are_reported_with_the_state_of_the_ledger(connector: Connector) -> None:
+    job = write_job(connector.folder)
     connector.sandbox.switch(required="FirstName")
-    write_csv(tmp_path / "people.csv", "email,name", "there@x.org,Ann", "refused@x.org,")
+    write_csv(connector.folder / "people.csv", "email,name", "there@x.org,Ann", "refused@x.org,")
     assert connector.run_json("sync", job).rows == {"read": 2, "created": 1, "rejected": 1}
     connector.sandbox.switch(drop_before=1)
-    write_csv(tmp_path / "people.csv", "email,name", *(f"lost{index}@x.org,L" for index in range(3)))
+    write_csv(connector.folder / "people.csv", "email,name", *(f"lost{index}@x.org,L" for index in range(3)))
     assert connector.run_json("sync", job).rows == {"read": 3, "unknown": 3}
     connector.sandbox.switch(drop_before=0)
     rows = ["there@x.org,Ann", "refused@x.org,", "lost0@x.org,L", "new@x.org,N"]
-    write_csv(tmp_path / "people.csv", "email,name", *rows)
+    write_csv(connector.folder / "people.csv", "email,name", *rows)
     result = reconcile(connector, job)
     assert result.report["missing_by_ledger"] == {"none": 1, "rejected": 1, "unknown": 1}
-    ledger_states = {line["identity"]: (line["ledger"], line["message"]) for line in read_lines(tmp_path)}
+    ledger_states = {line["identity"]: (line["ledger"], line["message"]) for line in read_lines(connector.folder)}
     assert ledger_states["new@x.org"] == ("none", "never sent")
     assert ledger_states["refused@x.org"][0] == "rejected"
     assert "(400): Subscriber.FirstName is required" in ledger_states["refused@x.org"][1]
@@ -184,14 +184,14 @@ def test_missing_rows_are_reported_with_the_state_of_the_ledger(connector: Conne
     assert "connector retry" in ledger_states["lost0@x.org"][1]
 
 
-def test_invalid_duplicate_and_suppressed_rows_count_as_present(connector: Connector, tmp_path: Path) -> None:
+def test_invalid_duplicate_and_suppressed_rows_count_as_present(connector: Connector) -> None:
     job_text = JOB_WITH_BASE_ID.replace("first_name: name,", "first_name: name, gender: sex,")
-    job = write_job(tmp_path, "suppress: {file: {path: gone.csv, column: address}}", text=job_text)
-    write_csv(tmp_path / "gone.csv", "address", "gone@x.org", "never@x.org")
+    job = write_job(connector.folder, "suppress: {file: {path: gone.csv, column: address}}", text=job_text)
+    write_csv(connector.folder / "gone.csv", "address", "gone@x.org", "never@x.org")
     for name in ("ann", "gone", "wrong"):
         create_in_service(connector.sandbox, f"{name}@x.org", {"Id": 7}, FirstName="Ann", IsActive=True)
     write_csv(
-        tmp_path / "people.csv", "email,name,sex", "ann@x.org,Ann,", "ANN@x.org,Other,", "gone@x.org,Changed,",
+        connector.folder / "people.csv", "email,name,sex", "ann@x.org,Ann,", "ANN@x.org,Other,", "gone@x.org,Changed,",
         "never@x.org,Ann,", "wrong@x.org,Ann,robot", "nobody,Ann,", 'torn@x.org',
     )  # fmt: skip
     result = reconcile(connector, job)
@@ -200,13 +200,13 @@ def test_invalid_duplicate_and_suppressed_rows_count_as_present(connector: Conne
     assert any("2 of them have no identity" in message for message in result.report["messages"])
 
 
-def test_an_incomplete_list_shows_duplicates_and_drift(connector: Connector, tmp_path: Path) -> None:
-    sandbox, job = connector.sandbox, write_job(tmp_path)
-    write_people(tmp_path, {f"person{index}@x.org": "Ann" for index in range(20)})
+def test_an_incomplete_list_shows_duplicates_and_drift(connector: Connector) -> None:
+    sandbox, job = connector.sandbox, write_job(connector.folder)
+    write_people(connector.folder, {f"person{index}@x.org": "Ann" for index in range(20)})
     connector.run_json("sync", job)
     for index in range(20):
         create_in_service(sandbox, f"person{index}@x.org")
-    write_people(tmp_path, {f"person{index}@x.org": "Anna" for index in range(20)})
+    write_people(connector.folder, {f"person{index}@x.org": "Anna" for index in range(20)})
     sandbox.switch(max_total=5)
     result = reconcile(connector, job)
     assert result.report["certificate"]["reason"] == "total_count"
@@ -217,37 +217,37 @@ def test_an_incomplete_list_shows_duplicates_and_drift(connector: Connector, tmp
     assert accepted_result.report["differences"] == {**NO_DIFFERENCES, "duplicated": 20, "drifted": 20}
 
 
-def test_a_list_that_changes_during_the_reading_causes_no_wrong_difference(
-    connector: Connector, tmp_path: Path
-) -> None:
-    sandbox, job = connector.sandbox, write_job(tmp_path)
-    write_people(tmp_path, {f"person{index}@x.org": "Ann" for index in range(60)})
+def test_a_list_that_changes_during_the_reading_causes_no_wrong_difference(connector: Connector) -> None:
+    sandbox, job = connector.sandbox, write_job(connector.folder)
+    write_people(connector.folder, {f"person{index}@x.org": "Ann" for index in range(60)})
     connector.run_json("sync", job)
     sandbox.switch(max_limit=10, churn_insert=1, churn_delete=1, churn_where="middle", id_step=5)
     result = reconcile(connector, job)
     sandbox.switch(churn_insert=0, churn_delete=0)
     assert result.report["certificate"]["verdict"] == "complete", result.report["certificate"]
     remaining_emails = list_by_email(sandbox).keys()
-    differences = list_lines(tmp_path)
+    differences = list_lines(connector.folder)
     assert {kind for kind, _, _ in differences} <= {"missing", "extra", "vanished"}
     assert not {name for kind, name, _ in differences if kind == "missing"} & remaining_emails
     assert all(name.startswith("churn-") or "churn-" in name for kind, name, _ in differences if kind == "extra")
 
 
-def test_a_reconciliation_waits_for_the_largest_lag_on_record(connector: Connector, tmp_path: Path) -> None:
+def test_a_reconciliation_waits_for_the_largest_lag_on_record(connector: Connector) -> None:
     connector.sandbox.switch(list_lag_ms=2500)
-    job = write_job(tmp_path)
-    write_people(tmp_path, {f"person{index}@x.org": "Ann" for index in range(30)})
+    job = write_job(connector.folder)
+    write_people(connector.folder, {f"person{index}@x.org": "Ann" for index in range(30)})
     assert connector.run_json("sync", job).exit_code == 1  # the list does not show the new subscribers yet
     record_lag_of_list(connector, 2.7)
     assert reconcile(connector, job).report["differences"] == NO_DIFFERENCES
 
 
-def test_a_reconciliation_beside_a_load_reports_the_load(connector: Connector, tmp_path: Path) -> None:
-    sandbox, job = connector.sandbox, write_job(tmp_path)
-    write_people(tmp_path, {f"person{index}@x.org": "Ann" for index in range(300)})
+def test_a_reconciliation_beside_a_load_reports_the_load(connector: Connector) -> None:
+    sandbox, job = connector.sandbox, write_job(connector.folder)
+    write_people(connector.folder, {f"person{index}@x.org": "Ann" for index in range(300)})
     sandbox.switch(latency_ms=100)
-    with connector.start("import", tmp_path / "people.csv", "--job", job, "--max-concurrency", "2") as load_process:
+    with connector.start(
+        "import", connector.folder / "people.csv", "--job", job, "--max-concurrency", "2"
+    ) as load_process:
         wait_for(lambda: sandbox.stats()["subscribers"] >= 10)
         result = connector.run_json("reconcile", job)
         assert load_process.poll() is None
@@ -258,45 +258,45 @@ def test_a_reconciliation_beside_a_load_reports_the_load(connector: Connector, t
     assert any("is active, or was killed" in message for message in result.report["messages"])
 
 
-def test_an_empty_source_is_refused(connector: Connector, tmp_path: Path) -> None:
-    write_csv(tmp_path / "people.csv", "email,name")
-    result = connector.run("reconcile", write_job(tmp_path), "--to", tmp_path / "differences.csv")
+def test_an_empty_source_is_refused(connector: Connector) -> None:
+    write_csv(connector.folder / "people.csv", "email,name")
+    result = connector.run("reconcile", write_job(connector.folder), "--to", connector.folder / "differences.csv")
     assert (result.exit_code, "has a header and no rows" in result.stderr) == (3, True), result.stderr
-    assert not (tmp_path / "differences.csv").exists()
+    assert not (connector.folder / "differences.csv").exists()
 
 
-def test_a_list_that_cannot_be_read_aborts_the_run_and_keeps_the_file(connector: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path, {"ann@x.org": "Ann"})
-    job = write_job(tmp_path)
+def test_a_list_that_cannot_be_read_aborts_the_run_and_keeps_the_file(connector: Connector) -> None:
+    write_people(connector.folder, {"ann@x.org": "Ann"})
+    job = write_job(connector.folder)
     reconcile(connector, job)
-    content_before = (tmp_path / "differences.csv").read_bytes()
+    content_before = (connector.folder / "differences.csv").read_bytes()
     connector.sandbox.switch(list_error=1)
     result = reconcile(connector, job)
     assert (result.exit_code, result.report["status"]) == (3, "aborted")
     assert "differences" not in result.report
-    assert (tmp_path / "differences.csv").read_bytes() == content_before
+    assert (connector.folder / "differences.csv").read_bytes() == content_before
 
 
-def test_a_source_that_fails_in_the_middle_aborts_the_run(connector: Connector, tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "people.db")) as database, database:
+def test_a_source_that_fails_in_the_middle_aborts_the_run(connector: Connector) -> None:
+    with closing(sqlite3.connect(connector.folder / "people.db")) as database, database:
         database.execute("CREATE TABLE numbers (email TEXT, name TEXT, at INTEGER)")
         database.executemany("INSERT INTO numbers VALUES (?, 'Ann', ?)", [(f"p{n}@x.org", n) for n in range(1, 4)])
         broken_sql = "CASE at WHEN 3 THEN json_extract('broken', '$') ELSE at END"  # the last row cannot be read
         database.execute(f"CREATE VIEW people AS SELECT email, name, {broken_sql} AS at FROM numbers ORDER BY rowid")
     job_text = JOB_WITH_SQL.replace(", cursor: {column: at, start: 1}", "")
-    result = reconcile(connector, write_job(tmp_path, text=job_text))
+    result = reconcile(connector, write_job(connector.folder, text=job_text))
     assert (result.exit_code, result.report["status"]) == (3, "aborted"), result.stdout
-    assert not (tmp_path / "differences.csv").exists()
+    assert not (connector.folder / "differences.csv").exists()
 
 
-def test_the_report_is_a_table_without_personal_data(connector: Connector, tmp_path: Path) -> None:
+def test_the_report_is_a_table_without_personal_data(connector: Connector) -> None:
     subscriber_id = create_in_service(connector.sandbox, "stranger@x.org")
-    write_people(tmp_path, {"ann@x.org": "Ann"})
-    result = connector.run("reconcile", write_job(tmp_path))
+    write_people(connector.folder, {"ann@x.org": "Ann"})
+    result = connector.run("reconcile", write_job(connector.folder))
     assert result.exit_code == 1
     table_rows = [" ".join(line.strip("│").split("│")).split() for line in result.stdout.splitlines()]
     assert ["missing", "1", "rows", "2"] in table_rows
     assert ["ledger:", "none", "1"] in table_rows
     assert ["extra", "1", "ids", str(subscriber_id)] in table_rows
     assert "stranger" not in result.stdout
-    assert not list((tmp_path / "state").glob("ledger*")), "a reconciliation creates no ledger"
+    assert not list((connector.folder / "state").glob("ledger*")), "a reconciliation creates no ledger"

@@ -2,7 +2,6 @@
 
 import time
 from collections import Counter
-from pathlib import Path
 
 from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import (
@@ -20,11 +19,9 @@ from tests.pipelines.leftovers import read_rejects
 from tests.pipelines.reconciled import list_by_email
 
 
-def test_a_corrected_row_whose_refused_create_took_effect_is_not_created_again(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_a_corrected_row_whose_refused_create_took_effect_is_not_created_again(connector: Connector) -> None:
     """The list shows the refused subscribers only after the look-up of the first run."""
-    sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 50)
+    sandbox, path = connector.sandbox, write_addresses(connector.folder / "people.csv", 50)
     sandbox.switch(created_422=0.2, list_lag_ms=2000)
     rejected_count = connector.import_file(path).rows["rejected"]
     sandbox.switch(created_422=0)
@@ -35,27 +32,23 @@ def test_a_corrected_row_whose_refused_create_took_effect_is_not_created_again(
     assert set(count_stored_emails(sandbox).values()) == {1}
 
 
-def test_a_create_that_was_refused_for_the_account_is_sent_again_without_its_row(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_a_create_that_was_refused_for_the_account_is_sent_again_without_its_row(connector: Connector) -> None:
     sandbox = connector.sandbox
     sandbox.switch(required="FirstName", error_status=402)
-    path = write_csv(tmp_path / "people.csv", "email,first_name", "a@x.org,Ann", "b@x.org,")
+    path = write_csv(connector.folder / "people.csv", "email,first_name", "a@x.org,Ann", "b@x.org,")
     assert connector.import_file(path).rows == {"read": 2, "created": 1, "rejected": 1}
     sandbox.switch(required="")
-    other_path = write_csv(tmp_path / "other.csv", "email,first_name", "c@x.org,Cem")
+    other_path = write_csv(connector.folder / "other.csv", "email,first_name", "c@x.org,Cem")
     result = connector.import_file(other_path, "--on-unknown", "hold")
     assert (result.exit_code, result.rows) == (0, {"read": 1, "created": 1}), result.stderr
     assert count_stored_emails(sandbox) == {"a@x.org": 1, "b@x.org": 1, "c@x.org": 1}
 
 
-def test_a_retry_sends_a_create_again_that_was_refused_because_of_the_account(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_a_retry_sends_a_create_again_that_was_refused_because_of_the_account(connector: Connector) -> None:
     """`status` counts such a create as unresolved, and does not ask for a correction of its row."""
     sandbox = connector.sandbox
     sandbox.switch(required="FirstName", error_status=403)
-    path = write_csv(tmp_path / "people.csv", "email,first_name", "a@x.org,Ann", "b@x.org,")
+    path = write_csv(connector.folder / "people.csv", "email,first_name", "a@x.org,Ann", "b@x.org,")
     connector.import_file(path)
     status_report = connector.run_json("status").report
     assert [(open_entry["state"], open_entry["entries"]) for open_entry in status_report["open_entries"]] == [
@@ -68,23 +61,19 @@ def test_a_retry_sends_a_create_again_that_was_refused_because_of_the_account(
     assert count_stored_emails(sandbox) == {"a@x.org": 1, "b@x.org": 1}
 
 
-def test_creates_that_were_refused_at_random_are_sent_again_without_a_quiet_period(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_creates_that_were_refused_at_random_are_sent_again_without_a_quiet_period(connector: Connector) -> None:
     """Three of 200 creates get a 429, and the list has several pages. Two readings of the list prove these
     three absent."""
     connector.sandbox.switch(blocked_from=100, blocked_creates=3, blocked_status=429, max_limit=50)
-    path = write_addresses(tmp_path / "people.csv", 200)
+    path = write_addresses(connector.folder / "people.csv", 200)
     result = connector.import_file(path, "--quiet-period", "10m", "--time-limit", "20s")
     assert (result.exit_code, result.rows) == (0, {"read": 200, "created": 200}), result.stderr
     assert result.report["settled"] == {"found": 0, "absent": 3}
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
-def test_a_first_create_that_took_effect_and_got_a_429_is_sent_once_while_the_list_lags(
-    connector: Connector, tmp_path: Path
-) -> None:
-    sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 60)
+def test_a_first_create_that_took_effect_and_got_a_429_is_sent_once_while_the_list_lags(connector: Connector) -> None:
+    sandbox, path = connector.sandbox, write_addresses(connector.folder / "people.csv", 60)
     sandbox.seed(3000, base_name="News")
     sandbox.switch(created_429=1, list_lag_ms=3_000, duplicates="accept", retry_after="none")
     arguments = ("import", path, "--base-name", "News", "--quiet-period", "2500ms", "--output", "json")
@@ -99,28 +88,27 @@ def test_a_first_create_that_took_effect_and_got_a_429_is_sent_once_while_the_li
     assert set(count_stored_emails(sandbox).values()) == {1}
 
 
-def test_a_subscriber_that_another_program_creates_after_a_429_is_not_reported_as_created(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_a_subscriber_that_another_program_creates_after_a_429_is_not_reported_as_created(connector: Connector) -> None:
     connector.sandbox.switch(refuse=1, retry_after="seconds")
-    path = write_csv(tmp_path / "people.csv", "email,first_name", "ann@x.org,Ann", "bob@x.org,Bob")
-    other_path = write_csv(tmp_path / "other.csv", "email,first_name", "ann@x.org,Anna")
+    path = write_csv(connector.folder / "people.csv", "email,first_name", "ann@x.org,Ann", "bob@x.org,Bob")
+    other_path = write_csv(connector.folder / "other.csv", "email,first_name", "ann@x.org,Anna")
     arguments = ("import", path, *NEWS_IMPORT_OPTIONS, "--quiet-period", "2s", "--output", "json")
     with connector.start(*arguments) as process:
         wait_for(lambda: connector.sandbox.stats()["faults"].get("refuse", 0) >= 2)
         connector.sandbox.switch(refuse=0)
         assert (
-            connector.import_file(other_path, environ={"CONNECTOR_STATE_DIR": str(tmp_path / "other")}).exit_code == 0
+            connector.import_file(
+                other_path, environ={"CONNECTOR_STATE_DIR": str(connector.folder / "other")}
+            ).exit_code
+            == 0
         )
         result = wait_for_result(process)
     assert (result.exit_code, result.rows) == (0, {"read": 2, "created": 1, "changed": 1}), result.stderr
     assert connector.import_file(path).rows == {"read": 2, "exists": 1, "changed": 1}
 
 
-def test_a_token_that_is_revoked_during_a_run_ends_the_run_without_rejecting_a_row(
-    connector: Connector, tmp_path: Path
-) -> None:
-    sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 300)
+def test_a_token_that_is_revoked_during_a_run_ends_the_run_without_rejecting_a_row(connector: Connector) -> None:
+    sandbox, path = connector.sandbox, write_addresses(connector.folder / "people.csv", 300)
     sandbox.switch(latency_ms=20)
     with connector.start("import", path, *NEWS_IMPORT_OPTIONS, "--max-concurrency", "4", "--output", "json") as process:
         wait_for(lambda: has_stored_subscribers(sandbox, 20))
@@ -135,19 +123,17 @@ def test_a_token_that_is_revoked_during_a_run_ends_the_run_without_rejecting_a_r
     assert Counter(count_stored_emails(sandbox).values()) == {1: 300}
 
 
-def test_the_rejects_of_a_file_come_in_the_order_of_the_file(connector: Connector, tmp_path: Path) -> None:
+def test_the_rejects_of_a_file_come_in_the_order_of_the_file(connector: Connector) -> None:
     """The rows of a long file are sent in the order of their digests, which is faster for the ledger."""
     connector.sandbox.switch(required="FirstName")
     rows = [f"a{index}@x.org,{'' if index % 20 == 7 else 'Ann'}" for index in range(2500)]
-    result = connector.import_file(write_csv(tmp_path / "people.csv", "email,first_name", *rows))
+    result = connector.import_file(write_csv(connector.folder / "people.csv", "email,first_name", *rows))
     assert [int(row["_row"]) for row in read_rejects(result)] == list(range(9, 2502, 20))
 
 
-def test_a_refused_create_that_the_list_shows_late_counts_as_existing_in_the_next_run(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_a_refused_create_that_the_list_shows_late_counts_as_existing_in_the_next_run(connector: Connector) -> None:
     """The look-up of the first run is earlier than the moment when the list shows the subscribers."""
-    sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 5)
+    sandbox, path = connector.sandbox, write_addresses(connector.folder / "people.csv", 5)
     sandbox.switch(executed_status=1, executed_statuses=["422"], list_lag_ms=2000)
     assert connector.import_file(path).rows == {"read": 5, "rejected": 5}
     sandbox.switch(executed_status=0)
@@ -159,9 +145,9 @@ def test_a_refused_create_that_the_list_shows_late_counts_as_existing_in_the_nex
     assert set(count_stored_emails(sandbox).values()) == {1}
 
 
-def test_a_refused_row_is_looked_up_by_one_later_run_only(connector: Connector, tmp_path: Path) -> None:
+def test_a_refused_row_is_looked_up_by_one_later_run_only(connector: Connector) -> None:
     connector.sandbox.switch(required="FirstName", error_status=422)
-    path = write_csv(tmp_path / "people.csv", "email,first_name", "a@x.org,Ann", "b@x.org,")
+    path = write_csv(connector.folder / "people.csv", "email,first_name", "a@x.org,Ann", "b@x.org,")
     assert connector.import_file(path).rows == {"read": 2, "created": 1, "rejected": 1}
     time.sleep(0.5)  # two quiet periods
     list_request_counts = [connector.import_file(path).report["requests"]["list"]["sent"] for _ in range(3)]

@@ -86,8 +86,8 @@ def correct_rows(path: Path, change_row: Callable[[int, dict[str, str]], None]) 
     return rows
 
 
-def test_a_corrected_rejects_file_of_a_mapped_job_creates_all_rows(connector: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path)
+def test_a_corrected_rejects_file_of_a_mapped_job_creates_all_rows(connector: Connector) -> None:
+    write_people(connector.folder)
     first_result = connector.run_json("sync", "job.yaml")
     assert first_result.rows == {"read": 1 + len(INVALID_ROWS), "created": 1, "invalid": len(INVALID_ROWS)}, (
         first_result.stderr
@@ -120,14 +120,14 @@ def test_a_corrected_rejects_file_of_a_mapped_job_creates_all_rows(connector: Co
     assert subscribers["gus@x.org"]["CustomField1"] == "g. (7)"
 
 
-def test_formulas_in_rejects_are_guarded_and_imported_unchanged(connector: Connector, tmp_path: Path) -> None:
+def test_formulas_in_rejects_are_guarded_and_imported_unchanged(connector: Connector) -> None:
     write_csv(
-        tmp_path / "people.csv",
+        connector.folder / "people.csv",
         "email,first_name,phone,custom_field1",
         "a@,=1+1,+31301234567,'=x",
         "ragged,row",
     )
-    first_result = connector.import_file(tmp_path / "people.csv")
+    first_result = connector.import_file(connector.folder / "people.csv")
     assert first_result.rows == {"read": 2, "invalid": 2}
     rejects_path = Path(first_result.report["rejects_file"])
     ragged_row, formula_row = correct_rows(

@@ -84,10 +84,10 @@ def test_validate_writes_rejects_in_the_format_of_the_file_name(connector: Conne
     assert rows == [HEADER[:2], ROWS[1][:2], ROWS[2][:2]]
 
 
-def test_rejects_that_a_workbook_cannot_hold_stay_a_csv(connector: Connector, tmp_path: Path) -> None:
+def test_rejects_that_a_workbook_cannot_hold_stay_a_csv(connector: Connector) -> None:
     cells = {f"note {column_number}": "x" * 30_000 for column_number in range(3)}
     overlong_row = ("b@example.com", *cells.values(), "beside the columns")
-    people_path = write_workbook(tmp_path / "people.xlsx", overlong_row, header=("email", *cells))
+    people_path = write_workbook(connector.folder / "people.xlsx", overlong_row, header=("email", *cells))
     result = connector.import_file(people_path)
     path = Path(result.report["rejects_file"])
     assert (result.exit_code, path.suffix, list(path.parent.iterdir())) == (1, ".csv", [path])

@@ -1,25 +1,19 @@
 """Creates that the service executes twice, for example because a proxy repeats a POST."""
 
-from pathlib import Path
-
 from tests.pipelines.conftest import Connector, count_stored_emails, write_addresses
 
 
-def test_creates_that_are_executed_twice_end_the_run_after_the_first_create(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_creates_that_are_executed_twice_end_the_run_after_the_first_create(connector: Connector) -> None:
     connector.sandbox.seed(30, base_name="News")
     connector.sandbox.switch(repeat=1, filters="icase")
-    result = connector.import_file(write_addresses(tmp_path / "people.csv", 40))
+    result = connector.import_file(write_addresses(connector.folder / "people.csv", 40))
     assert (result.exit_code, result.rows) == (3, {"read": 40, "created": 1, "unsent": 39}), result.stderr
     first_id, second_id = (event["id"] for event in connector.sandbox.truth()["events"] if event["kind"] == "created")
     assert f"1 subscriber of this run is in the service twice (ids {first_id} and {second_id})" in result.stderr
 
 
-def test_a_few_creates_that_are_executed_twice_are_named_at_the_end_of_the_run(
-    connector: Connector, tmp_path: Path
-) -> None:
-    path = tmp_path / "people.csv"
+def test_a_few_creates_that_are_executed_twice_are_named_at_the_end_of_the_run(connector: Connector) -> None:
+    path = connector.folder / "people.csv"
     assert connector.import_file(write_addresses(path, 5)).exit_code == 0
     connector.sandbox.switch(repeat=0.2, seed=3)
     result = connector.import_file(write_addresses(path, 60))
@@ -28,10 +22,8 @@ def test_a_few_creates_that_are_executed_twice_are_named_at_the_end_of_the_run(
     assert f"{duplicate_count} subscribers of this run are in the service twice" in result.stderr
 
 
-def test_creates_that_are_executed_twice_are_noticed_although_the_list_lags(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_creates_that_are_executed_twice_are_noticed_although_the_list_lags(connector: Connector) -> None:
     connector.sandbox.switch(repeat=1, list_lag_ms=500)
-    result = connector.import_file(write_addresses(tmp_path / "people.csv", 5), "--quiet-period", "1s")
+    result = connector.import_file(write_addresses(connector.folder / "people.csv", 5), "--quiet-period", "1s")
     assert result.exit_code == 1, result.stderr
     assert "in the service twice" in result.stderr

@@ -48,17 +48,15 @@ def read_text(page: str) -> str:
     return re.sub(r"\s+", " ", PageReader(page).text.partition("\n}\n\n")[2])
 
 
-def test_the_page_of_an_import_shows_the_run_its_problems_and_the_next_step(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_the_page_of_an_import_shows_the_run_its_problems_and_the_next_step(connector: Connector) -> None:
     rows = [f"person{index}@example.com,Ann" for index in range(20)]
     invalid_rows = ["secret.lady@hidden,Ann", "another.lady@hidden,Ann", "one,cell,too many"]
-    path = write_csv(tmp_path / "<b>people & co.csv", "email,first_name", *rows, *invalid_rows)
+    path = write_csv(connector.folder / "<b>people & co.csv", "email,first_name", *rows, *invalid_rows)
     result = connector.import_file(path, "--report", "run.html", "--max-rate", "400")
 
-    page_text = read_page(tmp_path / "run.html")
+    page_text = read_page(connector.folder / "run.html")
     report = result.report
-    assert "<b>people" not in (tmp_path / "run.html").read_text(encoding="utf-8")
+    assert "<b>people" not in (connector.folder / "run.html").read_text(encoding="utf-8")
     for expected_text in (
         "<b>people & co partial", report["run_id"], connector.sandbox.base_url, "News", "400/s", "23 read", "20created",
         "3invalid", "2 invalid · email: Email is not one complete email address", "s•••••.l•••@h•••••",
@@ -71,10 +69,10 @@ def test_the_page_of_an_import_shows_the_run_its_problems_and_the_next_step(
         assert secret not in json.dumps(report)
 
 
-def test_an_earlier_run_and_a_killed_run_have_a_page(connector: Connector, tmp_path: Path) -> None:
-    run_id = connector.import_file(write_addresses(tmp_path / "people.csv", 3)).report["run_id"]
+def test_an_earlier_run_and_a_killed_run_have_a_page(connector: Connector) -> None:
+    run_id = connector.import_file(write_addresses(connector.folder / "people.csv", 3)).report["run_id"]
     connector.run("status", run_id, "--report", "earlier.html")
-    assert "3created" in (page_text := read_page(tmp_path / "earlier.html"))
+    assert "3created" in (page_text := read_page(connector.folder / "earlier.html"))
     assert "connector status" not in page_text
     run = {"run_id": "20261123T080000-0a1b2c", "job": "", "command": "sync", "status": "killed"}
     page = build_page({**run, "started_at": "2026-11-23T08:00:00+00:00"})
@@ -89,52 +87,48 @@ def test_the_page_of_a_run_explains_each_outcome_of_rows(outcomes: type[Outcome]
     assert [outcome for outcome in outcomes if f"100{outcome.replace('_', ' ')}" not in read_text(page)] == []
 
 
-def test_the_page_of_an_export_shows_the_certificate_without_filter_values(
-    connector: Connector, tmp_path: Path
-) -> None:
-    connector.import_file(write_addresses(tmp_path / "people.csv", 3))
+def test_the_page_of_an_export_shows_the_certificate_without_filter_values(connector: Connector) -> None:
+    connector.import_file(write_addresses(connector.folder / "people.csv", 3))
     arguments = ("--email", "person1@example.com", "--report", "run.html")
     report = connector.run_json("export", "sqlite:///out.db", *arguments).report
-    page_text = read_page(tmp_path / "run.html")
+    page_text = read_page(connector.folder / "run.html")
     assert "Every subscriber who was on the list throughout the reading is in the output, once." in page_text
     assert "sqlite:///" in page_text
     assert "person1" not in page_text + json.dumps({**report, "certificate": None})
 
 
-def test_the_health_page_shows_each_job_its_open_entries_and_the_report_of_each_run(
-    connector: Connector, tmp_path: Path
-) -> None:
-    people_path = write_addresses(tmp_path / "people.csv", 3)
-    for path in (people_path, people_path, write_csv(tmp_path / "later.csv", "email", "no address")):
+def test_the_health_page_shows_each_job_its_open_entries_and_the_report_of_each_run(connector: Connector) -> None:
+    people_path = write_addresses(connector.folder / "people.csv", 3)
+    for path in (people_path, people_path, write_csv(connector.folder / "later.csv", "email", "no address")):
         connector.import_file(path)
     runs = connector.run_json("status", "--last", "1", "--html", "health.html").report["runs"]
     assert [run["job"] for run in runs] == ["later"]
-    page_text = read_page(tmp_path / "health.html")
+    page_text = read_page(connector.folder / "health.html")
     assert page_text.index("later import") < page_text.index("people import")
     assert page_text.count("1 run:") == 2
     assert "No job has run" in page_text, "an import of a single file is not a job"
     assert "No run on record succeeded" in page_text
     assert f"then import it: connector import {runs[0]['rejects_file']} --base-name" in page_text
     connector.run("status", "--html", "health.html", "--job", "people")  # replaces the page
-    assert "later import" not in read_page(tmp_path / "health.html")
+    assert "later import" not in read_page(connector.folder / "health.html")
     assert connector.run("status", "--html", "health.html", "--quiet").stdout == ""
     assert connector.run("status", "--html", people_path.name).exit_code == 2
     assert connector.run("status", runs[0]["run_id"], "--html", "run.html").exit_code == 2
     assert connector.run("status", "--report", "all.html").exit_code == 2
 
     write_csv(people_path, "email", "ann@example.com", "nobody")
-    (tmp_path / "crm.yaml").write_text(
+    (connector.folder / "crm.yaml").write_text(
         "job: crm\nsource: {file: {path: people.csv}}\n"
         "subscriber: {base: {name: Jobs}, fields: {email: email, is_active: {value: true}}}\n"
         "load: {quiet_period: 200ms}\n"
     )
     run_id = connector.run_json("sync", "crm.yaml", "--report", "run.html").report["run_id"]
     assert connector.run("reconcile", "crm.yaml").exit_code == 0, "two commands of one job count as one job"
-    (tmp_path / "list.yaml").write_text("job: list\nexport: {to: list.csv}\n")
+    (connector.folder / "list.yaml").write_text("job: list\nexport: {to: list.csv}\n")
     assert connector.run("export", "list.yaml").exit_code == 0
     connector.run("status", "--html", "health.html")
-    assert "1 of 2 jobs ended well the last time" in read_page(tmp_path / "health.html")
-    page = (tmp_path / "health.html").read_text(encoding="utf-8")
+    assert "1 of 2 jobs ended well the last time" in read_page(connector.folder / "health.html")
+    page = (connector.folder / "health.html").read_text(encoding="utf-8")
     assert f'<a href="#{run_id}">' in page
     article = page.partition(f'<article id="{run_id}"')[2].partition("</article>")[0]
     assert "Some rows or subscribers need your attention" in article

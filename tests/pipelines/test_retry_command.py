@@ -75,7 +75,6 @@ def leave_one_rejected_create(connector: Connector, path: Path) -> None:
 )
 def test_a_retry_finishes_entries_without_their_source_by_the_list_and_a_decision(
     connector: Connector,
-    tmp_path: Path,
     leave: Callable[[Connector, Path], None],
     email_created_elsewhere: str,
     options: tuple[str, ...],
@@ -83,11 +82,11 @@ def test_a_retry_finishes_entries_without_their_source_by_the_list_and_a_decisio
     rows: dict[str, int],
     states: list[State],
 ) -> None:
-    leave(connector, tmp_path / "people.csv")
-    (tmp_path / "people.csv").unlink()
+    leave(connector, connector.folder / "people.csv")
+    (connector.folder / "people.csv").unlink()
     connector.sandbox.switch(required=[])
     if email_created_elsewhere:
-        create_elsewhere(connector, write_csv(tmp_path / "one.csv", "email", email_created_elsewhere))
+        create_elsewhere(connector, write_csv(connector.folder / "one.csv", "email", email_created_elsewhere))
     result = retry(connector, *options)
     assert (result.exit_code, result.rows, read_states(connector)) == (code, rows, states), result.stderr
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
@@ -96,20 +95,22 @@ def test_a_retry_finishes_entries_without_their_source_by_the_list_and_a_decisio
     assert len(find_messages(result, "wait for your decision")) == bool(held_count)
 
 
-def test_a_retry_finishes_the_named_base_or_each_base_of_the_account(connector: Connector, tmp_path: Path) -> None:
-    connector.run_json("import", write_addresses(tmp_path / "new.csv", 1, first_index=90), "--base-name", "Shop")
-    leave_three_unknown_creates(connector, write_addresses(tmp_path / "one.csv", 3), drop_after=1)
+def test_a_retry_finishes_the_named_base_or_each_base_of_the_account(connector: Connector) -> None:
+    connector.run_json(
+        "import", write_addresses(connector.folder / "new.csv", 1, first_index=90), "--base-name", "Shop"
+    )
+    leave_three_unknown_creates(connector, write_addresses(connector.folder / "one.csv", 3), drop_after=1)
     leave_three_unknown_creates(
-        connector, write_addresses(tmp_path / "two.csv", 3, first_index=10), base="Shop", drop_before=1
+        connector, write_addresses(connector.folder / "two.csv", 3, first_index=10), base="Shop", drop_before=1
     )
     assert retry(connector, "--base-name", "Shop").rows == {"read": 3, "created": 3}
     assert read_states(connector) == [State.UNKNOWN] * 3
     leave_three_unknown_creates(
-        connector, write_addresses(tmp_path / "three.csv", 3, first_index=20), base="Shop", drop_before=1
+        connector, write_addresses(connector.folder / "three.csv", 3, first_index=20), base="Shop", drop_before=1
     )
     assert retry(connector, "--base-id", "1").rows == {"read": 3, "created": 3}
     leave_three_unknown_creates(
-        connector, write_addresses(tmp_path / "four.csv", 3, first_index=30), base="Shop", drop_before=1
+        connector, write_addresses(connector.folder / "four.csv", 3, first_index=30), base="Shop", drop_before=1
     )
     result = retry(connector)
     assert (result.exit_code, result.rows) == (0, {"read": 6, "exists": 3, "created": 3})
@@ -117,10 +118,14 @@ def test_a_retry_finishes_the_named_base_or_each_base_of_the_account(connector: 
     assert bases == {"News", "Shop"}
 
 
-def test_a_retry_of_a_run_finishes_only_the_entries_of_that_run(connector: Connector, tmp_path: Path) -> None:
-    first_result = leave_three_unknown_creates(connector, write_addresses(tmp_path / "one.csv", 3), drop_before=1)
+def test_a_retry_of_a_run_finishes_only_the_entries_of_that_run(connector: Connector) -> None:
+    first_result = leave_three_unknown_creates(
+        connector, write_addresses(connector.folder / "one.csv", 3), drop_before=1
+    )
     connector.sandbox.switch(drop_before=1)
-    lost_result = connector.import_file(write_addresses(tmp_path / "two.csv", 3, first_index=10), "--look", "none")
+    lost_result = connector.import_file(
+        write_addresses(connector.folder / "two.csv", 3, first_index=10), "--look", "none"
+    )
     connector.sandbox.switch(drop_before=0)
     assert lost_result.rows["unknown"] >= 1
     unknown_count = len(read_states(connector))
@@ -135,11 +140,11 @@ def test_a_retry_of_a_run_finishes_only_the_entries_of_that_run(connector: Conne
 # Other reports
 
 
-def test_open_entries_of_another_account_are_reported(connector: Connector, tmp_path: Path) -> None:
-    leave_three_unknown_creates(connector, write_addresses(tmp_path / "people.csv", 3), drop_before=1)
-    job = tmp_path / "job.yaml"
+def test_open_entries_of_another_account_are_reported(connector: Connector) -> None:
+    leave_three_unknown_creates(connector, write_addresses(connector.folder / "people.csv", 3), drop_before=1)
+    job = connector.folder / "job.yaml"
     job.write_text(SUPPRESSING_JOB.replace("job: news", "job: news\nservice: {account: other}"), encoding="utf-8")
-    write_csv(tmp_path / "gone.csv", "address")
+    write_csv(connector.folder / "gone.csv", "address")
     result = connector.run_json("retry", "--job", job)
     assert (result.exit_code, result.report["rows"]["read"]) == (0, 0)
     expected_text = f"3 entries of another account of this ledger are unknown or held: {connector.sandbox.base_url}"
@@ -147,11 +152,11 @@ def test_open_entries_of_another_account_are_reported(connector: Connector, tmp_
     assert read_states(connector) == [State.UNKNOWN] * 3
 
 
-def test_a_list_that_fails_ends_the_retry_and_each_entry_has_an_outcome(connector: Connector, tmp_path: Path) -> None:
-    path = write_addresses(tmp_path / "people.csv", 3)
+def test_a_list_that_fails_ends_the_retry_and_each_entry_has_an_outcome(connector: Connector) -> None:
+    path = write_addresses(connector.folder / "people.csv", 3)
     leave_three_held_creates(connector, path)
     leave_three_unknown_creates(
-        connector, write_addresses(tmp_path / "more.csv", 3, first_index=10), base="Shop", drop_before=1
+        connector, write_addresses(connector.folder / "more.csv", 3, first_index=10), base="Shop", drop_before=1
     )
     connector.sandbox.switch(list_error=1)
     result = retry(connector, clock=skip_waits())
@@ -165,8 +170,8 @@ def test_a_list_that_fails_ends_the_retry_and_each_entry_has_an_outcome(connecto
 # Decisions about held entries
 
 
-def test_held_entries_are_rejected_with_the_option_held_drop(connector: Connector, tmp_path: Path) -> None:
-    sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)
+def test_held_entries_are_rejected_with_the_option_held_drop(connector: Connector) -> None:
+    sandbox, path = connector.sandbox, write_addresses(connector.folder / "people.csv", 3)
     leave_three_held_creates(connector, path)
     result = retry(connector, "--held", "drop")
     assert (result.exit_code, result.rows) == (1, {"read": 3, "rejected": 3})
@@ -179,34 +184,32 @@ def test_held_entries_are_rejected_with_the_option_held_drop(connector: Connecto
 # Rejected entries
 
 
-def test_the_rejects_of_a_retry_can_be_corrected_and_imported(connector: Connector, tmp_path: Path) -> None:
-    leave_one_rejected_create(connector, tmp_path / "people.csv")
+def test_the_rejects_of_a_retry_can_be_corrected_and_imported(connector: Connector) -> None:
+    leave_one_rejected_create(connector, connector.folder / "people.csv")
     result = retry(connector, "--rejected")
     assert (result.exit_code, result.rows) == (1, {"read": 1, "rejected": 1})
     rejects_path = Path(result.report["rejects_file"])
     (row,) = read_rejects(result)
     assert (row["email"], row["phone"], row["_outcome"], row["_http_status"]) == ("b@x.org", "", "rejected", "400")
     correct_rows(rejects_path, lambda _, row: row.update(phone="2"))
-    job = tmp_path / "job.yaml"  # the columns of these rejects are fields, not columns of the job's source
+    job = connector.folder / "job.yaml"  # the columns of these rejects are fields, not columns of the job's source
     fields = "{name: News}, fields: {email: mail, is_active: {value: true}}"
     job.write_text(SUPPRESSING_JOB.replace("{name: News}", fields), encoding="utf-8")
-    write_csv(tmp_path / "gone.csv", "address", "b@x.org")
+    write_csv(connector.folder / "gone.csv", "address", "b@x.org")
     assert connector.run_json("import", rejects_path, "--job", job).rows == {"read": 1, "suppressed": 1}
-    write_csv(tmp_path / "gone.csv", "address", "c@x.org")
+    write_csv(connector.folder / "gone.csv", "address", "c@x.org")
     second_result = connector.run_json("import", rejects_path, "--job", job)
     assert (second_result.exit_code, second_result.rows) == (0, {"read": 1, "created": 1})
     subscribers = list_stored_subscribers(connector.sandbox)
     assert (subscribers["b@x.org"]["Phone"], subscribers["b@x.org"]["Tags"]) == ("2", ["news", "vip"])
 
 
-def test_rejected_entries_that_a_stopped_retry_did_not_reach_stay_in_the_ledger(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_rejected_entries_that_a_stopped_retry_did_not_reach_stay_in_the_ledger(connector: Connector) -> None:
     """The ledger has only the bodies of these entries, no source rows."""
     sandbox = connector.sandbox
     sandbox.switch(required=["Phone"])
     people = (f"person{index}@example.com,{'' if index else 1}" for index in range(31))
-    first_result = connector.import_file(write_csv(tmp_path / "people.csv", "email,phone", *people))
+    first_result = connector.import_file(write_csv(connector.folder / "people.csv", "email,phone", *people))
     assert first_result.rows == {"read": 31, "created": 1, "rejected": 30}
     time.sleep(0.5)  # two quiet periods: the list would show refused creates that took effect
     sandbox.switch(required=[], latency_ms=100)
@@ -246,46 +249,42 @@ def leave_unknown_entries_of_suppressing_job(connector: Connector, sandbox: Sand
 
 
 def test_unknown_entries_of_a_job_with_a_suppression_list_are_sent_again_only_with_the_list(
-    connector: Connector, tmp_path: Path
+    connector: Connector,
 ) -> None:
     sandbox = connector.sandbox
-    job = leave_unknown_entries_of_suppressing_job(connector, sandbox, tmp_path)
+    job = leave_unknown_entries_of_suppressing_job(connector, sandbox, connector.folder)
     result = retry(connector)
     assert (result.exit_code, result.rows) == (1, {"read": 3, "unknown": 3})
     assert any("without the suppression list of the job" in message for message in result.report["messages"])
     assert not any("wait for your decision" in message for message in result.report["messages"])
     assert (sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.UNKNOWN] * 3)
-    namesake_result = connector.import_file(write_csv(tmp_path / "news.csv", "email", "z@x.org"))
+    namesake_result = connector.import_file(write_csv(connector.folder / "news.csv", "email", "z@x.org"))
     assert (namesake_result.report["job"], count_stored_emails(sandbox)) == ("news", {"z@x.org": 1}), (
         "an import of a file is not a run of the job with the same name"
     )
-    write_csv(tmp_path / "gone.csv", "address", "person1@example.com")
+    write_csv(connector.folder / "gone.csv", "address", "person1@example.com")
     job_result = connector.run_json("retry", "--job", job)
     assert (job_result.exit_code, job_result.rows) == (0, {"read": 3, "suppressed": 1, "created": 2})
     assert count_stored_emails(sandbox) == {"person0@example.com": 1, "person2@example.com": 1, "z@x.org": 1}
     assert read_states(connector) == []
 
 
-def test_rejected_subscribers_that_the_suppression_list_names_later_are_not_sent_again(
-    connector: Connector, tmp_path: Path
-) -> None:
-    sandbox, job = connector.sandbox, write_suppressing_job(tmp_path)
+def test_rejected_subscribers_that_the_suppression_list_names_later_are_not_sent_again(connector: Connector) -> None:
+    sandbox, job = connector.sandbox, write_suppressing_job(connector.folder)
     sandbox.switch(required="Phone")
     assert connector.run_json("sync", job).rows == {"read": 3, "rejected": 3}
     sandbox.switch(required="")
     time.sleep(0.5)  # two quiet periods: the list would show refused creates that took effect
     result_without_option = retry(connector, "--rejected")
     assert (result_without_option.rows, sandbox.stats()["subscribers"]) == ({"read": 3, "rejected": 3}, 0)
-    write_csv(tmp_path / "gone.csv", "address", "person1@example.com")
+    write_csv(connector.folder / "gone.csv", "address", "person1@example.com")
     result = connector.run_json("retry", "--rejected", "--job", job)
     assert (result.exit_code, result.rows) == (0, {"read": 3, "suppressed": 1, "created": 2})
     assert count_stored_emails(sandbox) == {"person0@example.com": 1, "person2@example.com": 1}
 
 
-def test_held_entries_of_a_job_with_a_suppression_list_are_sent_again_only_with_the_list(
-    connector: Connector, tmp_path: Path
-) -> None:
-    job = leave_unknown_entries_of_suppressing_job(connector, connector.sandbox, tmp_path)
+def test_held_entries_of_a_job_with_a_suppression_list_are_sent_again_only_with_the_list(connector: Connector) -> None:
+    job = leave_unknown_entries_of_suppressing_job(connector, connector.sandbox, connector.folder)
     job.write_text(SUPPRESSING_JOB.replace("200ms", "200ms, on_unknown: hold"), encoding="utf-8")
     assert connector.run_json("retry", "--job", job).rows == {"read": 3, "unknown": 3}
     result = retry(connector, "--held", "resend")
@@ -294,10 +293,10 @@ def test_held_entries_of_a_job_with_a_suppression_list_are_sent_again_only_with_
     assert connector.run_json("retry", "--job", job, "--held", "resend").rows == {"read": 3, "created": 3}
 
 
-def test_a_retry_that_cannot_read_the_suppression_list_sends_no_request(connector: Connector, tmp_path: Path) -> None:
-    job = leave_unknown_entries_of_suppressing_job(connector, connector.sandbox, tmp_path)
+def test_a_retry_that_cannot_read_the_suppression_list_sends_no_request(connector: Connector) -> None:
+    job = leave_unknown_entries_of_suppressing_job(connector, connector.sandbox, connector.folder)
     requests = connector.sandbox.stats()["requests"]
-    write_csv(tmp_path / "gone.csv", "address,since", "person1@example.com,2020,x")
+    write_csv(connector.folder / "gone.csv", "address,since", "person1@example.com,2020,x")
     result = connector.run_json("retry", "--job", job)
     assert (result.exit_code, result.report["status"]) == (2, "usage")
     assert "the suppression list cannot be read" in result.stderr

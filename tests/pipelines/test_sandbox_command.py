@@ -2,18 +2,17 @@
 
 import re
 import signal
-from pathlib import Path
 
 from tests.pipelines.conftest import Connector, write_addresses
 
 
-def test_the_sandbox_prints_its_address_serves_and_ends_with_a_signal(connector: Connector, tmp_path: Path) -> None:
+def test_the_sandbox_prints_its_address_serves_and_ends_with_a_signal(connector: Connector) -> None:
     arguments = ("sandbox", "--port", "0", "--token", "try-me", "--data", "data", "--set", "order=id_desc")
     with connector.start_new_interpreter(*arguments) as process:
         assert process.stdout is not None
         base_url = process.stdout.readline().split()[-1]
         environ = {"CONNECTOR_BASE_URL": base_url, "CONNECTOR_TOKEN": "try-me"}
-        import_result = connector.import_file(write_addresses(tmp_path / "people.csv", 5), environ=environ)
+        import_result = connector.import_file(write_addresses(connector.folder / "people.csv", 5), environ=environ)
         export_result = connector.run_json("export", "out.csv", environ=environ)
         process.send_signal(signal.SIGTERM)
         _, stderr = process.communicate(timeout=30)
@@ -28,10 +27,10 @@ def test_a_used_port_is_named(connector: Connector) -> None:
     assert (result.exit_code, port in result.stderr) == (2, True)
 
 
-def test_the_demo_ends_with_a_verdict_and_leaves_its_files(connector: Connector, tmp_path: Path) -> None:
+def test_the_demo_ends_with_a_verdict_and_leaves_its_files(connector: Connector) -> None:
     result = connector.run("demo", "--folder", "demo", "--people", "400")
     assert result.exit_code == 0, result.stdout
     assert "verdict: service, ledger and warehouse agree" in result.stdout
     assert len(re.findall(r"^yes ", result.stdout, re.MULTILINE)) == 5
-    assert {"crm.yaml", "warehouse.duckdb", "state"} <= {path.name for path in (tmp_path / "demo").iterdir()}
-    assert (tmp_path / "demo").stat().st_mode & 0o077 == 0
+    assert {"crm.yaml", "warehouse.duckdb", "state"} <= {path.name for path in (connector.folder / "demo").iterdir()}
+    assert (connector.folder / "demo").stat().st_mode & 0o077 == 0

@@ -11,7 +11,6 @@ import sqlite3
 import time
 from contextlib import closing
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -36,10 +35,8 @@ MAX_KILL_COUNT = 1000 if IS_LONG_RUN else 4
 SHARD_COUNT = 3
 
 
-def test_a_sync_with_another_number_of_shards_creates_nobody_twice(
-    postgres_connector: Connector, tmp_path: Path
-) -> None:
-    write_job(tmp_path, person_count=200)
+def test_a_sync_with_another_number_of_shards_creates_nobody_twice(postgres_connector: Connector) -> None:
+    write_job(postgres_connector.folder, person_count=200)
     for count in (2, 3):
         assert {result.exit_code for result in sync_shards(postgres_connector, count)} <= {0, 1}
     unsharded_result = postgres_connector.run_json("sync", "job.yaml")
@@ -47,8 +44,8 @@ def test_a_sync_with_another_number_of_shards_creates_nobody_twice(
     assert has_each_person_once(postgres_connector, 200)
 
 
-def test_killed_shards_that_run_again_lose_and_repeat_no_create(postgres_connector: Connector, tmp_path: Path) -> None:
-    write_job(tmp_path, person_count=KILL_TEST_PEOPLE_COUNT)
+def test_killed_shards_that_run_again_lose_and_repeat_no_create(postgres_connector: Connector) -> None:
+    write_job(postgres_connector.folder, person_count=KILL_TEST_PEOPLE_COUNT)
     postgres_connector.sandbox.switch(latency_ms=40, **ENGINE_FAULTS)
     rng, kill_count = random.Random(3), 0
     processes = {index: start_shard(postgres_connector, index, 4) for index in range(1, 5)}
@@ -76,13 +73,11 @@ def test_killed_shards_that_run_again_lose_and_repeat_no_create(postgres_connect
     assert kill_count > 0
 
 
-def test_a_run_that_stops_beyond_its_lease_repeats_no_create_of_another_run(
-    postgres_connector: Connector, tmp_path: Path
-) -> None:
+def test_a_run_that_stops_beyond_its_lease_repeats_no_create_of_another_run(postgres_connector: Connector) -> None:
     """The run waits in a pause after it has recorded intents. It loses its session, and its lease of 8 s ends."""
-    write_job(tmp_path, person_count=120)
-    job_text = (tmp_path / "job.yaml").read_text().replace("500ms}", "500ms, max_rate: 20}")
-    (tmp_path / "job.yaml").write_text(job_text)
+    write_job(postgres_connector.folder, person_count=120)
+    job_text = (postgres_connector.folder / "job.yaml").read_text().replace("500ms}", "500ms, max_rate: 20}")
+    (postgres_connector.folder / "job.yaml").write_text(job_text)
     postgres_connector.sandbox.switch(duplicates="accept", latency_ms=50)
     paused_process = postgres_connector.start("sync", "job.yaml", "--output", "json", lease_s=8.0)
     for retry_after_s, created_count in ((1, 10), (5, 20)):  # a run looks up only the first create that gets a 429
@@ -101,16 +96,16 @@ def test_a_run_that_stops_beyond_its_lease_repeats_no_create_of_another_run(
     assert has_each_person_once(postgres_connector, 120)
 
 
-def test_each_shard_has_its_own_cursor(postgres_connector: Connector, tmp_path: Path) -> None:
+def test_each_shard_has_its_own_cursor(postgres_connector: Connector) -> None:
     def add_people(*person_numbers: int) -> None:
-        with closing(sqlite3.connect(tmp_path / "crm.db")) as crm_database, crm_database:
+        with closing(sqlite3.connect(postgres_connector.folder / "crm.db")) as crm_database, crm_database:
             crm_database.execute("CREATE TABLE IF NOT EXISTS people (id INTEGER, email TEXT, first_name TEXT)")
             crm_database.executemany(
                 "INSERT INTO people VALUES (?, ?, 'Ann')", [(n, f"person{n}@example.com") for n in person_numbers]
             )
 
     table_source = "source: {sql: {url: 'sqlite:///crm.db', table: people, cursor: {column: id, start: 0}}}"
-    (tmp_path / "job.yaml").write_text(JOB.replace("source: {file: {path: people.csv}}", table_source))
+    (postgres_connector.folder / "job.yaml").write_text(JOB.replace("source: {file: {path: people.csv}}", table_source))
     add_people(*range(20))
     first_result = postgres_connector.run_json("sync", "job.yaml", "--shard", "1/2")
     add_people(20, 21, 22, 23)
@@ -123,22 +118,22 @@ def test_each_shard_has_its_own_cursor(postgres_connector: Connector, tmp_path: 
     assert postgres_connector.run_json("sync", "job.yaml").rows == {"read": 24, "exists": 24}
 
 
-def test_a_shard_has_its_part_of_each_limit(postgres_connector: Connector, tmp_path: Path) -> None:
-    write_job(tmp_path, "guard: {max_creates: 40}", person_count=60)
+def test_a_shard_has_its_part_of_each_limit(postgres_connector: Connector) -> None:
+    write_job(postgres_connector.folder, "guard: {max_creates: 40}", person_count=60)
     refused_result = postgres_connector.run_json("sync", "job.yaml", "--shard", "1/2")
     assert (refused_result.exit_code, "and 20 are allowed" in refused_result.stderr) == (3, True), refused_result.stderr
-    job = (tmp_path / "job.yaml").read_text().replace("max_creates: 40", "max_creates: 400")
-    (tmp_path / "job.yaml").write_text(job.replace("quiet_period: 500ms", "quiet_period: 500ms, max_rate: 20"))
+    job = (postgres_connector.folder / "job.yaml").read_text().replace("max_creates: 40", "max_creates: 400")
+    (postgres_connector.folder / "job.yaml").write_text(
+        job.replace("quiet_period: 500ms", "quiet_period: 500ms, max_rate: 20")
+    )
     started_at = time.monotonic()
     result = postgres_connector.run_json("sync", "job.yaml", "--shard", "1/2")
     assert time.monotonic() - started_at > (result.rows["created"] - 10) / 10
 
 
-def test_a_shard_of_a_base_with_a_name_is_refused_before_the_first_create(
-    postgres_connector: Connector, tmp_path: Path
-) -> None:
-    write_job(tmp_path, person_count=3)
-    (tmp_path / "job.yaml").write_text(JOB.replace("{id: 7}", "{name: Newsletter}"))
+def test_a_shard_of_a_base_with_a_name_is_refused_before_the_first_create(postgres_connector: Connector) -> None:
+    write_job(postgres_connector.folder, person_count=3)
+    (postgres_connector.folder / "job.yaml").write_text(JOB.replace("{id: 7}", "{name: Newsletter}"))
     result = postgres_connector.run("sync", "job.yaml", "--shard", "1/2")
     assert (result.exit_code, "Give the base by its id" in result.stderr) == (2, True), result.stderr
     assert not postgres_connector.sandbox.truth()["events"]
@@ -146,10 +141,10 @@ def test_a_shard_of_a_base_with_a_name_is_refused_before_the_first_create(
 
 @pytest.mark.parametrize("rows", [(), ("person1@example.com,Ann",)])
 def test_only_a_file_without_rows_is_refused_and_an_empty_shard_is_accepted(
-    postgres_connector: Connector, tmp_path: Path, rows: tuple[str, ...]
+    postgres_connector: Connector, rows: tuple[str, ...]
 ) -> None:
-    write_job(tmp_path)
-    (tmp_path / "people.csv").write_text("\n".join(["email,first_name", *rows, ""]))
+    write_job(postgres_connector.folder)
+    (postgres_connector.folder / "people.csv").write_text("\n".join(["email,first_name", *rows, ""]))
     results = sync_shards(postgres_connector, 2)
     assert [result.exit_code for result in results] == ([0, 0] if rows else [3, 3])
     assert sum_rows(results) == ({"read": 1, "created": 1} if rows else {})

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from pipelines.cli import COMMANDS
 from tests.pipelines.conftest import ROOT, Connector
@@ -68,8 +67,8 @@ def test_an_export_without_a_ledger_needs_no_library_of_ledgers(connector: Conne
     assert (exit_code, libraries) == (0, ["pyarrow.parquet", "aiohttp", "pyarrow", "uvloop"])
 
 
-def test_an_import_of_plain_rows_imports_no_library_of_other_formats(connector: Connector, tmp_path: Path) -> None:
-    (tmp_path / "people.csv").write_text("email\nann@example.com\n", encoding="utf-8")
+def test_an_import_of_plain_rows_imports_no_library_of_other_formats(connector: Connector) -> None:
+    (connector.folder / "people.csv").write_text("email\nann@example.com\n", encoding="utf-8")
     options = ("--base-id", "1", "--active", "--quiet-period", "1ms")
 
     exit_code, libraries = run_and_list_libraries(connector, "import", "people.csv", *options)

@@ -44,13 +44,11 @@ def read_files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
-def test_status_shows_a_killed_import_its_open_entries_and_the_command_that_resolves_them(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_status_shows_a_killed_import_its_open_entries_and_the_command_that_resolves_them(connector: Connector) -> None:
     sandbox = connector.sandbox
-    assert connector.run("status").stdout.startswith(f"no run is on record in {tmp_path}")
+    assert connector.run("status").stdout.startswith(f"no run is on record in {connector.folder}")
     sandbox.switch(hang_after=1)  # one create takes effect and is not answered
-    path = write_addresses(tmp_path / "people.csv", 20)
+    path = write_addresses(connector.folder / "people.csv", 20)
     with connector.start("import", path, "--base-name", "News", "--max-concurrency", "1") as process:
         wait_for(lambda: sandbox.stats()["subscribers"] >= 1)
         report_during_run = connector.run_json("status").report
@@ -60,7 +58,7 @@ def test_status_shows_a_killed_import_its_open_entries_and_the_command_that_reso
     assert [run["status"] for run in report_during_run["runs"]] == ["running"]
     assert "still going on" in report_during_run["next"][0]
 
-    files_before = read_files(tmp_path / "state")
+    files_before = read_files(connector.folder / "state")
     report = connector.run_json("status").report
     (killed_run,) = report["runs"]
     assert (killed_run["status"], killed_run["command"], killed_run["job"]) == ("killed", "import", "people")
@@ -68,7 +66,7 @@ def test_status_shows_a_killed_import_its_open_entries_and_the_command_that_reso
     assert open_entries == [("sending", killed_run["run_id"])]
     assert any(step.endswith("connector retry") for step in report["next"])
     assert any(killed_run["run_id"] in step and "was killed" in step for step in report["next"])
-    assert read_files(tmp_path / "state")["ledger.db"] == files_before["ledger.db"]
+    assert read_files(connector.folder / "state")["ledger.db"] == files_before["ledger.db"]
 
     assert connector.run_json("retry", "--quiet-period", "200ms").exit_code == 0
     report_after_retry = connector.run_json("status").report
@@ -76,10 +74,10 @@ def test_status_shows_a_killed_import_its_open_entries_and_the_command_that_reso
     assert report_after_retry["open_entries"] == []
 
 
-def test_each_run_is_recorded_with_a_report_that_only_its_owner_can_read(connector: Connector, tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "people.csv", "email", "ann@x.org", "no address")
+def test_each_run_is_recorded_with_a_report_that_only_its_owner_can_read(connector: Connector) -> None:
+    path = write_csv(connector.folder / "people.csv", "email", "ann@x.org", "no address")
     import_report = connector.import_file(path).report
-    export_report = connector.run_json("export", tmp_path / "out.csv").report
+    export_report = connector.run_json("export", connector.folder / "out.csv").report
     connector.run_json("plan", path, "--base-name", "News", "--active")
     runs = connector.run_json("status").report["runs"]
     for run, report, exit_code in zip(runs, (export_report, import_report), (0, 1), strict=True):
@@ -89,13 +87,16 @@ def test_each_run_is_recorded_with_a_report_that_only_its_owner_can_read(connect
     assert import_report["rejects_file"] in output
     assert connector.run_json("status", "--last", "1").report["runs"] == runs[:1]
     assert connector.run_json("status", "--job", "people").report["runs"] == runs[1:]
-    (run_file,) = (tmp_path / "state" / "runs").glob(f"{import_report['run_id']}*")
+    (run_file,) = (connector.folder / "state" / "runs").glob(f"{import_report['run_id']}*")
     assert stat.S_IMODE(run_file.stat().st_mode) == 0o600
     assert connector.run_json("status", "none-such").is_refused
 
 
-def test_status_of_a_job_has_the_open_entries_of_this_job_only(connector: Connector, tmp_path: Path) -> None:
-    people_path, other_path = write_csv(tmp_path / "people.csv", "email", "ann@x.org"), tmp_path / "others.csv"
+def test_status_of_a_job_has_the_open_entries_of_this_job_only(connector: Connector) -> None:
+    people_path, other_path = (
+        write_csv(connector.folder / "people.csv", "email", "ann@x.org"),
+        connector.folder / "others.csv",
+    )
     write_csv(other_path, "email", "bob@x.org")
     connector.sandbox.switch(drop_before=1.0)
     for path in (people_path, other_path):
@@ -107,38 +108,38 @@ def test_status_of_a_job_has_the_open_entries_of_this_job_only(connector: Connec
         assert report["next"][0].startswith("1 create is held for your decision"), report["next"]
     report = connector.run_json("status", "--job", "nobody", "--html", "none.html").report
     assert (report["open_entries"], report["next"]) == ([], [])
-    assert "What is openNothing" in (tmp_path / "none.html").read_text().replace("</h2><p>", "")
+    assert "What is openNothing" in (connector.folder / "none.html").read_text().replace("</h2><p>", "")
     connector.run_json("retry", "--quiet-period", "200ms")
     assert len(connector.run_json("status", "--job", "people").report["open_entries"]) == 1, (
         "the entry belongs to the job after a retry without a job"
     )
 
 
-def test_old_files_are_deleted_by_prune_and_at_the_end_of_a_run(connector: Connector, tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "people.csv", "email", "ann@x.org", "no address")
+def test_old_files_are_deleted_by_prune_and_at_the_end_of_a_run(connector: Connector) -> None:
+    path = write_csv(connector.folder / "people.csv", "email", "ann@x.org", "no address")
     rejects_path = Path(connector.import_file(path).report["rejects_file"])
-    run_file = tmp_path / "state" / "runs" / f"{rejects_path.stem}.json"
+    run_file = connector.folder / "state" / "runs" / f"{rejects_path.stem}.json"
     assert connector.run_json("prune").report["deleted"] == []
     for file in (rejects_path, run_file):
         os.utime(file, times=(time.time() - 91 * 86_400,) * 2)
     assert connector.run_json("prune", "--older-than", "92d").report["deleted"] == []
     assert connector.run_json("prune").report["deleted"] == [str(rejects_path), str(run_file)]
 
-    (tmp_path / "job.yaml").write_text(
+    (connector.folder / "job.yaml").write_text(
         f"job: kept\nretention: 1h\nsource: {{file: {{path: {path}}}}}\n"
         "subscriber: {base: {name: News}, fields: {email: email, is_active: {value: true}}}\n"
     )
-    first_rejects_path = Path(connector.run_json("sync", tmp_path / "job.yaml").report["rejects_file"])
+    first_rejects_path = Path(connector.run_json("sync", connector.folder / "job.yaml").report["rejects_file"])
     os.utime(first_rejects_path, times=(time.time() - 3_601,) * 2)
-    connector.run_json("sync", tmp_path / "job.yaml")
+    connector.run_json("sync", connector.folder / "job.yaml")
     assert not first_rejects_path.exists()
-    assert (tmp_path / "state" / "ledger.db").exists()
+    assert (connector.folder / "state" / "ledger.db").exists()
 
 
-def test_a_clock_that_has_jumped_ahead_deletes_nothing(connector: Connector, tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "people.csv", "email", "ann@x.org", "no address")
+def test_a_clock_that_has_jumped_ahead_deletes_nothing(connector: Connector) -> None:
+    path = write_csv(connector.folder / "people.csv", "email", "ann@x.org", "no address")
     rejects_paths = [Path(connector.import_file(path).report["rejects_file"]) for _ in range(2)]
-    files = [*rejects_paths, *(tmp_path / "state" / "runs" / f"{reject.stem}.json" for reject in rejects_paths)]
+    files = [*rejects_paths, *(connector.folder / "state" / "runs" / f"{reject.stem}.json" for reject in rejects_paths)]
 
     def set_age(days: float, *aged_files: Path) -> None:
         for file in aged_files:
@@ -149,15 +150,15 @@ def test_a_clock_that_has_jumped_ahead_deletes_nothing(connector: Connector, tmp
         result = connector.import_file(path)
         assert all(file.exists() for file in files)
         assert "the clock is 100 days ahead of the last earlier run" in result.stderr
-    set_age(2, *(file for file in (tmp_path / "state" / "runs").iterdir() if file not in files))
+    set_age(2, *(file for file in (connector.folder / "state" / "runs").iterdir() if file not in files))
     result = connector.import_file(path)
     assert [file.exists() for file in files] == [False] * 4
     assert "the clock" not in result.stderr
 
 
-def test_only_files_of_runs_are_read_and_deleted(connector: Connector, tmp_path: Path) -> None:
-    runs_folder, rejects_folder = tmp_path / "state" / "runs", tmp_path / "state" / "rejects"
-    write_run_file(tmp_path / "state")
+def test_only_files_of_runs_are_read_and_deleted(connector: Connector) -> None:
+    runs_folder, rejects_folder = connector.folder / "state" / "runs", connector.folder / "state" / "rejects"
+    write_run_file(connector.folder / "state")
     rejects_folder.mkdir()
     foreign_files = [runs_folder / "20261123.json", runs_folder / "notes.json", rejects_folder / "corrected.csv"]
     for path in foreign_files:
@@ -174,8 +175,8 @@ def test_only_files_of_runs_are_read_and_deleted(connector: Connector, tmp_path:
 RUNNING_RUN = {"run_id": RUN_ID, "job": "people", "command": "import", "started_at": "2026-11-23T08:00:00+00:00"}
 
 
-def test_files_of_a_run_that_has_not_ended_are_kept_at_any_age(connector: Connector, tmp_path: Path) -> None:
-    state = tmp_path / "state"
+def test_files_of_a_run_that_has_not_ended_are_kept_at_any_age(connector: Connector) -> None:
+    state = connector.folder / "state"
     with record_run(state, RUNNING_RUN, lambda: {**RUNNING_RUN, "status": "ok"}, system_clock().now):
         (state / "rejects").mkdir()
         run_files = [state / "runs" / f"{RUN_ID}.json", state / "rejects" / f"{RUN_ID}.csv"]
@@ -221,10 +222,8 @@ def test_two_runs_that_begin_at_the_same_moment_have_a_record_each(tmp_path: Pat
 
 
 @pytest.mark.parametrize("jump_hours", [-2000, 2000])
-def test_a_clock_that_jumps_loses_no_row_and_creates_no_subscriber_twice(
-    connector: Connector, tmp_path: Path, jump_hours: int
-) -> None:
-    path = write_addresses(tmp_path / "people.csv", 20)
+def test_a_clock_that_jumps_loses_no_row_and_creates_no_subscriber_twice(connector: Connector, jump_hours: int) -> None:
+    path = write_addresses(connector.folder / "people.csv", 20)
     connector.sandbox.switch(drop_after=0.3)  # the run must look lost creates up
     machine_clock, clock_read_numbers = system_clock(), count()
 
@@ -243,10 +242,8 @@ def test_a_clock_that_jumps_loses_no_row_and_creates_no_subscriber_twice(
 
 
 @pytest.mark.parametrize(("arguments", "exit_code"), [(["-vv"], 0), (["--no"], 2)])
-def test_a_full_standard_error_changes_no_exit_code(
-    connector: Connector, tmp_path: Path, arguments: list[str], exit_code: int
-) -> None:
-    path = write_csv(tmp_path / "people.csv", "email", "ann@x.org")
+def test_a_full_standard_error_changes_no_exit_code(connector: Connector, arguments: list[str], exit_code: int) -> None:
+    path = write_csv(connector.folder / "people.csv", "email", "ann@x.org")
     command = [sys.executable, "-m", "pipelines", "import", str(path), "--base-name", "News", "--active", *arguments]
     with Path("/dev/full").open("w") as full_device:
         result = subprocess.run(
@@ -260,20 +257,20 @@ def test_a_full_standard_error_changes_no_exit_code(
     assert result.returncode == exit_code
 
 
-def test_a_run_that_cannot_be_recorded_is_carried_out(connector: Connector, tmp_path: Path) -> None:
-    (tmp_path / "state").mkdir(mode=0o700)
-    (tmp_path / "state" / "runs").write_text("in the way")
-    path = write_csv(tmp_path / "people.csv", "email", "ann@x.org")
+def test_a_run_that_cannot_be_recorded_is_carried_out(connector: Connector) -> None:
+    (connector.folder / "state").mkdir(mode=0o700)
+    (connector.folder / "state" / "runs").write_text("in the way")
+    path = write_csv(connector.folder / "people.csv", "email", "ann@x.org")
     result = connector.run("import", path, *NEWS_IMPORT_OPTIONS)
     assert result.exit_code == 0
     assert "cannot be recorded" in result.stderr
 
 
-def test_a_job_whose_ledger_must_exist_sends_nothing_without_the_ledger(connector: Connector, tmp_path: Path) -> None:
-    write_addresses(tmp_path / "people.csv", 1)
+def test_a_job_whose_ledger_must_exist_sends_nothing_without_the_ledger(connector: Connector) -> None:
+    write_addresses(connector.folder / "people.csv", 1)
     job_text = "job: kept\nsource: {file: {path: people.csv}}\nsubscriber: {base: {name: News}}\n"
-    (tmp_path / "job.yaml").write_text(job_text)
-    (tmp_path / "strict.yaml").write_text(job_text + "ledger: must_exist\n")
+    (connector.folder / "job.yaml").write_text(job_text)
+    (connector.folder / "strict.yaml").write_text(job_text + "ledger: must_exist\n")
     refused_result = connector.run("sync", "strict.yaml")
     assert (refused_result.exit_code, connector.sandbox.stats()["subscribers"]) == (3, 0)
     assert "there is no ledger at" in refused_result.stderr
@@ -300,8 +297,11 @@ def read_metrics(path: Path) -> dict[str, float]:
     return {f"{match[1].removeprefix('connector_last_run_')} {match[2]}": float(match[3]) for match in matches}
 
 
-def test_the_metrics_of_a_run_equal_the_figures_of_its_report(connector: Connector, tmp_path: Path) -> None:
-    path, metrics_path = write_csv(tmp_path / 'pe"ople.csv', "email", "ann@x.org", "no address"), tmp_path / "c.prom"
+def test_the_metrics_of_a_run_equal_the_figures_of_its_report(connector: Connector) -> None:
+    path, metrics_path = (
+        write_csv(connector.folder / 'pe"ople.csv', "email", "ann@x.org", "no address"),
+        connector.folder / "c.prom",
+    )
     report = connector.import_file(path, "--metrics", str(metrics_path)).report
     samples = read_metrics(metrics_path)
     labels = 'command="import",job="pe\\"ople"'

@@ -4,7 +4,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import sqlalchemy as sa
 
@@ -58,7 +57,7 @@ def wait_for_stopped_result(process: ForkedProcess) -> CommandResult:
     return result
 
 
-def test_two_signals_while_the_list_is_read_end_in_a_report(connector: Connector, tmp_path: Path) -> None:
+def test_two_signals_while_the_list_is_read_end_in_a_report(connector: Connector) -> None:
     connector.sandbox.seed(1500, base_name="News")
     connector.sandbox.switch(latency_ms=60_000)
     list_request_count = count_requests(connector.sandbox, "list")
@@ -67,7 +66,7 @@ def test_two_signals_while_the_list_is_read_end_in_a_report(connector: Connector
         send_two_signals(process)
         wait_for_stopped_result(process)
     connector.sandbox.switch(latency_ms=0)
-    assert not [*tmp_path.glob("out*"), *tmp_path.glob("*.partial")]
+    assert not [*connector.folder.glob("out*"), *connector.folder.glob("*.partial")]
 
 
 def test_two_signals_while_postgresql_waits_for_a_lock_leave_the_table_unchanged(connector: Connector) -> None:

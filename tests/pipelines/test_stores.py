@@ -22,23 +22,23 @@ def bucket_connector(connector: Connector, bucket: Bucket) -> Connector:
 
 
 def test_an_import_from_a_bucket_under_lost_answers_creates_each_row_once(
-    bucket_connector: Connector, bucket: Bucket, tmp_path: Path
+    bucket_connector: Connector, bucket: Bucket
 ) -> None:
     first_content, second_content = (
-        write_addresses(tmp_path / "x.csv", *count_and_first_index).read_bytes()
+        write_addresses(bucket_connector.folder / "x.csv", *count_and_first_index).read_bytes()
         for count_and_first_index in ((250,), (150, 250))
     )
     bucket.put("inbox/a.csv.gz", gzip.compress(first_content))
     bucket.put("inbox/b.csv", second_content + b"no-address,Eve,Lee,true\n")
     bucket.put("gone.csv", "email\nperson3@example.com\nperson300@example.com\n")
-    job = tmp_path / "job.yaml"
+    job = bucket_connector.folder / "job.yaml"
     job.write_text(
         f"job: inbox\nsource: {{file: {{path: '{bucket.url('inbox/*.csv*')}'}}}}\n"
         "subscriber: {base: {name: News}}\n"
         f"suppress: {{file: {{path: '{bucket.url('gone.csv')}', column: email}}}}\nload: {{quiet_period: 200ms}}\n"
     )
     bucket_connector.sandbox.switch(**FAULTS)
-    result = bucket_connector.run_json("sync", job, "--report", tmp_path / "report.json", "-vv")
+    result = bucket_connector.run_json("sync", job, "--report", bucket_connector.folder / "report.json", "-vv")
     create_counts = count_stored_emails(bucket_connector.sandbox)
     assert (len(create_counts), set(create_counts.values())) == (398, {1})
     assert result.rows == {"read": 401, "created": 398, "suppressed": 2, "invalid": 1}, result.stderr
@@ -50,7 +50,7 @@ def test_an_import_from_a_bucket_under_lost_answers_creates_each_row_once(
     texts = [
         result.stdout,
         result.stderr,
-        *(path.read_bytes().decode("latin-1") for path in tmp_path.rglob("*") if path.is_file()),
+        *(path.read_bytes().decode("latin-1") for path in bucket_connector.folder.rglob("*") if path.is_file()),
     ]
     assert not any(SECRET_KEY in text for text in texts)
 

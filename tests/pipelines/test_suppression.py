@@ -45,76 +45,72 @@ def write_job(folder: Path, suppress_key: str = FILE_LIST, subscriber_keys: str 
     return path
 
 
-def test_a_subscriber_of_the_suppression_list_is_suppressed_and_never_sent(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_a_subscriber_of_the_suppression_list_is_suppressed_and_never_sent(connector: Connector) -> None:
     rows = ("ann@x.org,Ann", "bob@x.org,Bob", "nobody,Cem", "BOB@x.org,Bob", "zoe@bücher.example,Zoe")
-    write_active_people(tmp_path / "people.csv", "email,first_name", *rows)
+    write_active_people(connector.folder / "people.csv", "email,first_name", *rows)
     suppression_lines = (" Bob@X.org,2020", "zoe@xn--bcher-kva.example,2021", "eve@x.org,", "\u200b,2020", ",2021")
-    write_csv(tmp_path / "gone.csv", "address,since", *suppression_lines)
-    result = connector.run_json("import", tmp_path / "people.csv", "--job", write_job(tmp_path))
+    write_csv(connector.folder / "gone.csv", "address,since", *suppression_lines)
+    result = connector.run_json("import", connector.folder / "people.csv", "--job", write_job(connector.folder))
     assert "is empty in 2 rows (row numbers 5, 6), so they suppress nobody" in find_messages(result, "gone.csv")[0]
     assert result.rows == {"read": 5, "invalid": 1, "duplicate": 1, "suppressed": 2, "created": 1}
     assert count_stored_emails(connector.sandbox) == {"ann@x.org": 1}
     assert result.report["requests"]["create"]["sent"] == 1
 
 
-def test_the_suppression_list_is_read_after_the_run_gets_the_lock(connector: Connector, tmp_path: Path) -> None:
+def test_the_suppression_list_is_read_after_the_run_gets_the_lock(connector: Connector) -> None:
     """A subscriber may unsubscribe while a run waits for the lock of another run."""
-    write_addresses(tmp_path / "people.csv", 2)
-    write_csv(tmp_path / "gone.csv", "address", "person1@example.com")
-    (tmp_path / "state").mkdir()
-    with open_ledger(f"sqlite:///{tmp_path}/state/ledger.db"):
-        process = connector.start("sync", write_job(tmp_path), "--wait", "60s", "--output", "json")
+    write_addresses(connector.folder / "people.csv", 2)
+    write_csv(connector.folder / "gone.csv", "address", "person1@example.com")
+    (connector.folder / "state").mkdir()
+    with open_ledger(f"sqlite:///{connector.folder}/state/ledger.db"):
+        process = connector.start("sync", write_job(connector.folder), "--wait", "60s", "--output", "json")
         time.sleep(3)  # after this time, the run waits for the lock
         assert process.poll() is None
-        write_csv(tmp_path / "gone.csv", "address", "person0@example.com", "person1@example.com")
+        write_csv(connector.folder / "gone.csv", "address", "person0@example.com", "person1@example.com")
     with process:
         result = wait_for_result(process)
     assert result.rows == {"read": 2, "suppressed": 2}
 
 
-def test_a_suppression_list_can_come_from_a_database(connector: Connector, tmp_path: Path) -> None:
-    write_addresses(tmp_path / "people.csv", 3)
-    with closing(sqlite3.connect(tmp_path / "crm.db")) as database, database:
+def test_a_suppression_list_can_come_from_a_database(connector: Connector) -> None:
+    write_addresses(connector.folder / "people.csv", 3)
+    with closing(sqlite3.connect(connector.folder / "crm.db")) as database, database:
         database.execute("CREATE TABLE gone (mail, is_final)")
         database.executemany("INSERT INTO gone VALUES (?, ?)", [("person0@example.com", 1), ("person1@example.com", 0)])
     query = "select mail from gone where is_final = 1"
-    job = write_job(tmp_path, f'{{sql: {{url: "sqlite:///crm.db", query: "{query}", column: mail}}}}')
+    job = write_job(connector.folder, f'{{sql: {{url: "sqlite:///crm.db", query: "{query}", column: mail}}}}')
     assert connector.run_json("sync", job).rows == {"read": 3, "suppressed": 1, "created": 2}
 
 
-def test_a_suppression_list_may_use_another_field_than_the_identity_of_the_job(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_a_suppression_list_may_use_another_field_than_the_identity_of_the_job(connector: Connector) -> None:
     write_active_people(
-        tmp_path / "people.csv", "email,client_user_id", "a@x.org,A1", "b@x.org,B1", "c@x.org,", "a@x.org,A2"
+        connector.folder / "people.csv", "email,client_user_id", "a@x.org,A1", "b@x.org,B1", "c@x.org,", "a@x.org,A2"
     )
-    write_csv(tmp_path / "gone.csv", "key", "A1", "b1", "A2")
-    job = write_job(tmp_path, "{file: {path: gone.csv, column: key}, field: client_user_id}")
+    write_csv(connector.folder / "gone.csv", "key", "A1", "b1", "A2")
+    job = write_job(connector.folder, "{file: {path: gone.csv, column: key}, field: client_user_id}")
     result = connector.run_json("sync", job)
     assert result.rows == {"read": 4, "suppressed": 1, "duplicate": 1, "created": 2}
     assert count_stored_emails(connector.sandbox) == {"b@x.org": 1, "c@x.org": 1}
 
 
-def test_an_empty_suppression_list_is_refused_before_the_first_create(connector: Connector, tmp_path: Path) -> None:
-    write_addresses(tmp_path / "people.csv", 2)
-    job = write_job(tmp_path)
+def test_an_empty_suppression_list_is_refused_before_the_first_create(connector: Connector) -> None:
+    write_addresses(connector.folder / "people.csv", 2)
+    job = write_job(connector.folder)
     for content in ("", "address,since\n"):
-        (tmp_path / "gone.csv").write_text(content, encoding="utf-8")
+        (connector.folder / "gone.csv").write_text(content, encoding="utf-8")
         for command in ("plan", "sync"):
             assert connector.run_json(command, job).is_refused, (command, content)
     assert count_stored_emails(connector.sandbox).total() == 0
 
 
-def test_a_suppression_list_that_shrank_by_half_is_refused_until_the_guard_allows_it(
-    connector: Connector, tmp_path: Path
-) -> None:
-    write_addresses(tmp_path / "people.csv", 200)
-    job = write_job(tmp_path)
+def test_a_suppression_list_that_shrank_by_half_is_refused_until_the_guard_allows_it(connector: Connector) -> None:
+    write_addresses(connector.folder / "people.csv", 200)
+    job = write_job(connector.folder)
 
     def sync(list_length: int, *options: str) -> CommandResult:
-        write_csv(tmp_path / "gone.csv", "address", *(f"person{index}@example.com" for index in range(list_length)))
+        write_csv(
+            connector.folder / "gone.csv", "address", *(f"person{index}@example.com" for index in range(list_length))
+        )
         return connector.run_json("sync", job, *options)
 
     assert sync(200).rows == {"read": 200, "suppressed": 200}
@@ -140,11 +136,11 @@ BAD_SUPPRESSION_LISTS = {
 
 @pytest.mark.parametrize(("content", "expected_text"), BAD_SUPPRESSION_LISTS.items())
 def test_a_suppression_list_with_an_unreadable_entry_ends_the_run_before_the_first_create(
-    connector: Connector, tmp_path: Path, content: str, expected_text: str
+    connector: Connector, content: str, expected_text: str
 ) -> None:
-    write_addresses(tmp_path / "people.csv", 2)
-    (tmp_path / "gone.csv").write_text(content, encoding="utf-8")
-    result = connector.run_json("sync", write_job(tmp_path))
+    write_addresses(connector.folder / "people.csv", 2)
+    (connector.folder / "gone.csv").write_text(content, encoding="utf-8")
+    result = connector.run_json("sync", write_job(connector.folder))
     assert result.is_refused
     assert expected_text in result.stderr
     assert "person0" not in result.stderr

@@ -34,15 +34,15 @@ def write_customers(path: Path, *rows: tuple[object, ...]) -> None:
         database.executemany("INSERT INTO customers VALUES (?, ?, ?, ?, ?, ?)", rows)
 
 
-def test_a_database_is_synced_by_its_job(connector: Connector, tmp_path: Path) -> None:
+def test_a_database_is_synced_by_its_job(connector: Connector) -> None:
     write_customers(
-        tmp_path / "crm.db",
+        connector.folder / "crm.db",
         ("ann@x.org", "F", "a|b", "29/02/1980", 1012, 1),
         ("bob@x.org", None, None, None, None, 1),
         ("bad@x.org", "?", "", "31/02/1980", 1, 1),
         ("out@x.org", "M", "", "", 1, 0),
     )
-    job = write_job(tmp_path, SQL_JOB)
+    job = write_job(connector.folder, SQL_JOB)
     result = connector.run_json("sync", job)
     assert (result.exit_code, result.rows) == (1, {"read": 3, "invalid": 1, "created": 2})
     assert result.report["command"] == "sync"

@@ -39,9 +39,9 @@ def write_foreign_parquet(path: Path) -> bytes:
 
 @pytest.mark.parametrize("name", [*FOREIGN_FILES, "people.parquet"])
 def test_a_file_of_another_program_is_replaced_only_with_the_option_overwrite(
-    filled_connector: Connector, tmp_path: Path, name: str
+    filled_connector: Connector, name: str
 ) -> None:
-    path = tmp_path / name
+    path = filled_connector.folder / name
     path.write_bytes(FOREIGN_FILES.get(name, b""))
     content_before = FOREIGN_FILES[name] if name in FOREIGN_FILES else write_foreign_parquet(path)
 
@@ -56,50 +56,48 @@ def test_a_file_of_another_program_is_replaced_only_with_the_option_overwrite(
         assert filled_connector.run_json("export", name).rows == {"read": 20, "written": 20}, (
             "an export wrote the file, so --overwrite is not needed"
         )
-    assert sorted(path_in_folder.name for path_in_folder in tmp_path.iterdir() if path_in_folder.is_file()) == [name]
+    assert sorted(
+        path_in_folder.name for path_in_folder in filled_connector.folder.iterdir() if path_in_folder.is_file()
+    ) == [name]
 
 
-def test_the_key_overwrite_lets_a_job_replace_a_file_of_another_program(
-    filled_connector: Connector, tmp_path: Path
-) -> None:
-    (tmp_path / "people.csv").write_bytes(FOREIGN_FILES["people.csv"])
-    job = tmp_path / "job.yaml"
+def test_the_key_overwrite_lets_a_job_replace_a_file_of_another_program(filled_connector: Connector) -> None:
+    (filled_connector.folder / "people.csv").write_bytes(FOREIGN_FILES["people.csv"])
+    job = filled_connector.folder / "job.yaml"
     job.write_text("job: w\nexport: {to: people.csv, overwrite: true, group_readable: true}\n", encoding="utf-8")
     assert filled_connector.run_json("export", job).exit_code == 0
-    assert (tmp_path / "people.csv").stat().st_mode & 0o777 == 0o640
+    assert (filled_connector.folder / "people.csv").stat().st_mode & 0o777 == 0o640
 
 
-def test_a_pipe_or_a_device_is_refused(filled_connector: Connector, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.csv")
-    (tmp_path / "null.csv").symlink_to(os.devnull)
+def test_a_pipe_or_a_device_is_refused(filled_connector: Connector) -> None:
+    os.mkfifo(filled_connector.folder / "pipe.csv")
+    (filled_connector.folder / "null.csv").symlink_to(os.devnull)
     for name, expected_text in (("pipe.csv", "a pipe"), ("null.csv", "a character device")):
         for overwrite_options in ((), ("--overwrite",)):
             result = filled_connector.run_json("export", name, *overwrite_options)
             assert (result.exit_code, expected_text in result.report["message"]) == (2, True)
-    assert (tmp_path / "null.csv").resolve() == Path(os.devnull)
+    assert (filled_connector.folder / "null.csv").resolve() == Path(os.devnull)
     for url in ("sqlite:///pipe.csv", "duckdb:///pipe.csv", "duckdb:///null.csv"):
         result = filled_connector.run_json("export", url)
         assert (result.exit_code, "is not a file" in result.report["message"]) == (2, True)
 
 
-def test_a_parquet_file_has_the_run_and_the_certificate_in_its_metadata(
-    filled_connector: Connector, tmp_path: Path
-) -> None:
+def test_a_parquet_file_has_the_run_and_the_certificate_in_its_metadata(filled_connector: Connector) -> None:
     result = filled_connector.run_json("export", "out.parquet", "--columns", "email, tags")
-    metadata = pq.read_metadata(tmp_path / "out.parquet").metadata
+    metadata = pq.read_metadata(filled_connector.folder / "out.parquet").metadata
     assert json.loads(metadata[b"certificate"]) == result.report["certificate"]
     assert json.loads(metadata[b"connector_run"])["run_id"] == result.report["run_id"]
     expected_columns = ["id", "email", "tags", "_run_id", "_exported_at", "_invalid"]
-    assert pq.read_schema(tmp_path / "out.parquet").names == expected_columns
+    assert pq.read_schema(filled_connector.folder / "out.parquet").names == expected_columns
 
 
-def test_standard_output_gets_the_rows_and_stderr_the_report(filled_connector: Connector, tmp_path: Path) -> None:
+def test_standard_output_gets_the_rows_and_stderr_the_report(filled_connector: Connector) -> None:
     result = filled_connector.run("export", "-", "--report", "report.json")
-    (tmp_path / "out.csv").write_text(result.stdout, encoding="utf-8")
+    (filled_connector.folder / "out.csv").write_text(result.stdout, encoding="utf-8")
     assert result.exit_code == 0
-    assert read_csv(tmp_path / "out.csv").num_rows == 20
+    assert read_csv(filled_connector.folder / "out.csv").num_rows == 20
     assert "complete" in result.stderr
-    assert json.loads((tmp_path / "report.json").read_bytes())["rows"] == {"read": 20, "written": 20}
+    assert json.loads((filled_connector.folder / "report.json").read_bytes())["rows"] == {"read": 20, "written": 20}
 
     json_result = filled_connector.run("export", "-", "--output", "json")
     assert json_result.exit_code == 2
@@ -107,11 +105,11 @@ def test_standard_output_gets_the_rows_and_stderr_the_report(filled_connector: C
 
 
 @pytest.mark.parametrize("name", ["run.json", "run.html"])
-def test_a_report_replaces_only_a_report(filled_connector: Connector, tmp_path: Path, name: str) -> None:
+def test_a_report_replaces_only_a_report(filled_connector: Connector, name: str) -> None:
     """Each report replaces the previous report. Some reports are of a run, and others of a command without a run."""
-    write_addresses(tmp_path / "people.csv", 2)
-    (tmp_path / name).touch()
-    job = tmp_path / "job.yaml"
+    write_addresses(filled_connector.folder / "people.csv", 2)
+    (filled_connector.folder / name).touch()
+    job = filled_connector.folder / "job.yaml"
     job.write_text(
         "job: w\nsource: {file: {path: people.csv}}\n"
         "subscriber: {base: {id: 7}, fields: {email: email, is_active: {value: true}}}\n",
@@ -125,7 +123,7 @@ def test_a_report_replaces_only_a_report(filled_connector: Connector, tmp_path: 
     ):
         assert filled_connector.run(*arguments, "--report", name).exit_code == 0, arguments
     for foreign_content in (b'{"status": "ok", "items": []}', b"<!DOCTYPE html>\n<html></html>"):
-        (tmp_path / name).write_bytes(foreign_content)
+        (filled_connector.folder / name).write_bytes(foreign_content)
         refused_result = filled_connector.run_json("export", "out.parquet", "--report", name)
         assert (refused_result.exit_code, refused_result.report["status"]) == (2, "usage")
-        assert (tmp_path / name).read_bytes() == foreign_content
+        assert (filled_connector.folder / name).read_bytes() == foreign_content

@@ -1,7 +1,5 @@
 """`time_limit` and `--time-limit`: a run past its time limit stops cleanly, and the next run continues."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.pipelines.conftest import Connector, count_stored_emails, write_addresses, write_csv
@@ -11,14 +9,14 @@ from tests.pipelines.planned import write_job
 PEOPLE_COUNT = 60
 
 
-def test_a_load_past_its_time_limit_stops_cleanly_and_the_next_run_continues(
-    connector: Connector, tmp_path: Path
-) -> None:
-    write_addresses(tmp_path / "people.csv", PEOPLE_COUNT)
-    path = write_job(tmp_path, "time_limit: 3s")
+def test_a_load_past_its_time_limit_stops_cleanly_and_the_next_run_continues(connector: Connector) -> None:
+    write_addresses(connector.folder / "people.csv", PEOPLE_COUNT)
+    path = write_job(connector.folder, "time_limit: 3s")
     text = path.read_text().replace("first_name: name, ", "").replace("200ms}", "200ms, max_rate: 10}")
-    (tmp_path / "limited.yaml").write_text(text)
-    (tmp_path / "job.yaml").write_text(text.replace("time_limit: 3s", "time_limit: 1h").replace(", max_rate: 10", ""))
+    (connector.folder / "limited.yaml").write_text(text)
+    (connector.folder / "job.yaml").write_text(
+        text.replace("time_limit: 3s", "time_limit: 1h").replace(", max_rate: 10", "")
+    )
     result = connector.run_json("sync", "limited.yaml")
     assert (result.exit_code, result.report["status"]) == (3, "aborted")
     assert "the time limit of 3s has passed" in result.report["messages"][0]
@@ -32,17 +30,15 @@ def test_a_load_past_its_time_limit_stops_cleanly_and_the_next_run_continues(
 
 
 @pytest.mark.parametrize("command", ["export out.csv", "reconcile job.yaml --to out.csv", "mail mail.yaml"])
-def test_a_listing_past_its_time_limit_is_aborted_and_writes_no_file(
-    connector: Connector, tmp_path: Path, command: str
-) -> None:
+def test_a_listing_past_its_time_limit_is_aborted_and_writes_no_file(connector: Connector, command: str) -> None:
     connector.sandbox.switch(latency_ms=60_000)
-    write_csv(tmp_path / "people.csv", "email,name", "ann@x.org,Ann")
-    write_job(tmp_path)
-    write_mail_job(tmp_path, {"to": "email", "subject": "Hello", "html": {"content": "<p>Hello</p>"}})
+    write_csv(connector.folder / "people.csv", "email,name", "ann@x.org,Ann")
+    write_job(connector.folder)
+    write_mail_job(connector.folder, {"to": "email", "subject": "Hello", "html": {"content": "<p>Hello</p>"}})
     result = connector.run_json(*command.split(), "--time-limit", "1s")
     assert (result.exit_code, result.report["status"], "time limit" in result.report["messages"][0]) == (
         3,
         "aborted",
         True,
     )
-    assert not (tmp_path / "out.csv").exists()
+    assert not (connector.folder / "out.csv").exists()

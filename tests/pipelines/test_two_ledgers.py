@@ -47,8 +47,8 @@ def test_a_load_reports_the_arrivals_from_other_programs_even_if_it_created_them
     assert message.startswith("10 subscribers appeared in the base during this run")
 
 
-def test_a_load_without_another_program_reports_no_arrival(connector: Connector, tmp_path: Path) -> None:
-    people_path = write_addresses(tmp_path / "people.csv", 30)
+def test_a_load_without_another_program_reports_no_arrival(connector: Connector) -> None:
+    people_path = write_addresses(connector.folder / "people.csv", 30)
     assert find_messages(connector.import_file(people_path), TEXT) == []
     write_addresses(people_path, 60)
     assert find_messages(connector.import_file(people_path), TEXT) == []

@@ -1,7 +1,5 @@
 """Services that answer creates with an Id and do not list the subscribers: the report tells a person to look."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.pipelines.conftest import Connector, find_messages, write_addresses
@@ -11,28 +9,24 @@ TEXT = "does not show the last new subscriber"
 
 
 @pytest.mark.parametrize("seeded_count", [0, 30])
-def test_a_service_that_stores_nothing_makes_the_run_partial(
-    connector: Connector, tmp_path: Path, seeded_count: int
-) -> None:
+def test_a_service_that_stores_nothing_makes_the_run_partial(connector: Connector, seeded_count: int) -> None:
     if seeded_count:
         connector.sandbox.seed(seeded_count, base_name="News")
     connector.sandbox.switch(discard=1)
-    result = connector.import_file(write_addresses(tmp_path / "people.csv", 20))
+    result = connector.import_file(write_addresses(connector.folder / "people.csv", 20))
     assert (result.exit_code, result.rows) == (1, {"read": 20, "created": 20}), result.stderr
     (message,) = find_messages(result, TEXT)
     assert message.startswith("The service answered 20 creates with an Id, and the list does not show the last new")
 
 
-def test_a_run_waits_for_a_list_that_lags_less_than_the_quiet_period(connector: Connector, tmp_path: Path) -> None:
+def test_a_run_waits_for_a_list_that_lags_less_than_the_quiet_period(connector: Connector) -> None:
     connector.sandbox.switch(list_lag_ms=700)
-    result = connector.import_file(write_addresses(tmp_path / "people.csv", 5), "--quiet-period", "1500ms")
+    result = connector.import_file(write_addresses(connector.folder / "people.csv", 5), "--quiet-period", "1500ms")
     assert (result.exit_code, find_messages(result, TEXT)) == (0, []), result.stderr
 
 
-def test_a_lag_that_is_shorter_than_the_lag_on_record_does_not_change_the_exit_code(
-    connector: Connector, tmp_path: Path
-) -> None:
-    path = tmp_path / "people.csv"
+def test_a_lag_that_is_shorter_than_the_lag_on_record_does_not_change_the_exit_code(connector: Connector) -> None:
+    path = connector.folder / "people.csv"
     assert connector.import_file(write_addresses(path, 2)).exit_code == 0
     record_lag_of_list(connector, 900.0)
     connector.sandbox.switch(list_lag_ms=600_000)
@@ -51,11 +45,11 @@ def test_a_lag_that_is_shorter_than_the_lag_on_record_does_not_change_the_exit_c
     ],
 )
 def test_a_list_that_shows_the_last_subscriber_in_any_way_causes_no_warning(
-    connector: Connector, tmp_path: Path, switches: dict[str, object]
+    connector: Connector, switches: dict[str, object]
 ) -> None:
     connector.sandbox.seed(30, base_name="News")
     connector.sandbox.switch(**switches)
-    result = connector.import_file(write_addresses(tmp_path / "people.csv", 20))
+    result = connector.import_file(write_addresses(connector.folder / "people.csv", 20))
     assert (result.exit_code, result.rows, find_messages(result, TEXT)) == (0, {"read": 20, "created": 20}, []), (
         result.stderr
     )

@@ -38,8 +38,8 @@ def list_faults(result: CommandResult) -> list[tuple[str, str, int, list[tuple[i
     ]
 
 
-def test_each_fault_is_counted_with_examples_of_original_values(connector: Connector, tmp_path: Path) -> None:
-    result = validate(connector, write_csv(tmp_path / "people.csv", *PEOPLE))
+def test_each_fault_is_counted_with_examples_of_original_values(connector: Connector) -> None:
+    result = validate(connector, write_csv(connector.folder / "people.csv", *PEOPLE))
     assert (result.exit_code, result.report["status"], result.report["command"]) == (1, "partial", "validate")
     assert result.rows == {"read": 7, "valid": 1, "invalid": 4, "duplicate": 2}
     assert list_faults(result) == [
@@ -49,11 +49,14 @@ def test_each_fault_is_counted_with_examples_of_original_values(connector: Conne
     ]
     assert result.report["unmapped_columns"] == ["Plan"]
     assert (result.report["rejects_file"], result.report["job"]) == (None, "people")
-    assert (connector.sandbox.stats()["requests"], [path.name for path in tmp_path.iterdir()]) == ({}, ["people.csv"])
+    assert (connector.sandbox.stats()["requests"], [path.name for path in connector.folder.iterdir()]) == (
+        {},
+        ["people.csv"],
+    )
 
 
-def test_validate_rejects_the_same_rows_as_an_import(connector: Connector, tmp_path: Path) -> None:
-    path, rejects_path = write_csv(tmp_path / "people.csv", *PEOPLE), tmp_path / "rejects.csv"
+def test_validate_rejects_the_same_rows_as_an_import(connector: Connector) -> None:
+    path, rejects_path = write_csv(connector.folder / "people.csv", *PEOPLE), connector.folder / "rejects.csv"
     result = validate(connector, path, "--rejects", rejects_path, "--base-name", "News")
     assert result.report["rejects_file"] == str(rejects_path)
     assert rejects_path.stat().st_mode & 0o777 == 0o600
@@ -71,8 +74,8 @@ def read_rejects(path: Path) -> list[dict[str, str]]:
         ]
 
 
-def test_a_job_is_validated_with_its_mapping(connector: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path)
+def test_a_job_is_validated_with_its_mapping(connector: Connector) -> None:
+    write_people(connector.folder)
     result = validate(connector, "job.yaml")
     assert result.rows == {"read": 1 + len(INVALID_ROWS), "valid": 1, "invalid": len(INVALID_ROWS)}
     faults = {(name, code): examples for name, code, _, examples in list_faults(result)}
@@ -94,8 +97,8 @@ def write_suppressing_job(folder: Path, *suppression_lines: str) -> None:
     )
 
 
-def test_validate_suppresses_the_same_rows_as_a_sync(connector: Connector, tmp_path: Path) -> None:
-    write_suppressing_job(tmp_path, "email,since", "Bob@X.org,2020", ",2021")
+def test_validate_suppresses_the_same_rows_as_a_sync(connector: Connector) -> None:
+    write_suppressing_job(connector.folder, "email,since", "Bob@X.org,2020", ",2021")
     result = validate(connector, "job.yaml")
     assert (result.exit_code, result.rows) == (
         1,
@@ -106,8 +109,8 @@ def test_validate_suppresses_the_same_rows_as_a_sync(connector: Connector, tmp_p
     assert validate(connector, "people.csv").rows == {"read": 4, "valid": 2, "invalid": 1, "duplicate": 1}
 
 
-def test_validate_reads_options_like_an_import(connector: Connector, tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "people.csv", *PEOPLE)
+def test_validate_reads_options_like_an_import(connector: Connector) -> None:
+    path = write_csv(connector.folder / "people.csv", *PEOPLE)
     result = validate(connector, path, "--map", "gender=", "--zip", "reject", "--limit", "3", "--inactive")
     assert list_faults(result) == [("email", "email", 1, [(3, "bob")]), ("address_zip", "zip", 1, [(4, "02134")])]
     result_with_client_user_id = validate(
@@ -116,21 +119,23 @@ def test_validate_reads_options_like_an_import(connector: Connector, tmp_path: P
     assert result_with_client_user_id.rows["duplicate"] == 2
 
 
-def test_an_empty_or_broken_source_is_not_valid(connector: Connector, tmp_path: Path) -> None:
-    empty_result = validate(connector, write_csv(tmp_path / "empty.csv", "email"))
+def test_an_empty_or_broken_source_is_not_valid(connector: Connector) -> None:
+    empty_result = validate(connector, write_csv(connector.folder / "empty.csv", "email"))
     assert (empty_result.exit_code, empty_result.report["status"], empty_result.rows) == (3, "aborted", {})
     # abs() of the last value overflows
     query = "select abs(v) as email from (select 1 as v union all select -9223372036854775807 - 1)"
-    (tmp_path / "job.yaml").write_text(
+    (connector.folder / "job.yaml").write_text(
         f"job: x\nsource: {{sql: {{url: 'sqlite:///x.db', query: \"{query}\"}}}}\nsubscriber: {{base: {{id: 1}}}}\n"
     )
-    sqlite3.connect(tmp_path / "x.db").close()
+    sqlite3.connect(connector.folder / "x.db").close()
     broken_result = validate(connector, "job.yaml")
     assert (broken_result.exit_code, broken_result.report["status"]) == (3, "aborted")
 
 
-def test_the_table_shows_escape_sequences_of_cells_as_text(connector: Connector, tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "people.csv", "email,is_active", "\x1b[31mred,yes", "[bold]x[/],yes", f"{'y' * 99},yes")
+def test_the_table_shows_escape_sequences_of_cells_as_text(connector: Connector) -> None:
+    path = write_csv(
+        connector.folder / "people.csv", "email,is_active", "\x1b[31mred,yes", "[bold]x[/],yes", f"{'y' * 99},yes"
+    )
     result = connector.run("validate", path, environ=ENVIRON_WITHOUT_SERVICE)
     assert result.exit_code == 1
     assert "\x1b" not in result.stdout

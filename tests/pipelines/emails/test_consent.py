@@ -18,8 +18,8 @@ def write_people(folder: Path, header: str, *cells: str) -> None:
     write_csv(folder / "people.csv", f"email,first,order,{header}", *people)
 
 
-def test_an_unsubscribed_row_is_suppressed(mailer: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path, "Newsletter", "nein", "ja", "ja")
+def test_an_unsubscribed_row_is_suppressed(mailer: Connector) -> None:
+    write_people(mailer.folder, "Newsletter", "nein", "ja", "ja")
     preview_result = mailer.run_json("mail", "mail.yaml", "--preview", "2")
     assert preview_result.rows == {"read": 3, "suppressed": 1, "sent": 2}, preview_result.stderr
     result = mailer.run_json("mail", "mail.yaml")
@@ -28,23 +28,23 @@ def test_an_unsubscribed_row_is_suppressed(mailer: Connector, tmp_path: Path) ->
     assert list_recipients(mailer.sandbox) == ["bob@example.net", "cleo@example.net"]
 
 
-def test_each_consent_column_that_is_not_ignored_suppresses_rows(mailer: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path, "is_active,opt-out", "true,1", "false,0", "true,0", "perhaps,0")
+def test_each_consent_column_that_is_not_ignored_suppresses_rows(mailer: Connector) -> None:
+    write_people(mailer.folder, "is_active,opt-out", "true,1", "false,0", "true,0", "perhaps,0")
     result = mailer.run_json("mail", "mail.yaml")
     assert (result.exit_code, result.rows) == (1, {"read": 4, "suppressed": 2, "invalid": 1, "sent": 1}), result.stderr
     assert list_recipients(mailer.sandbox) == ["cleo@example.net"]
-    write_people(tmp_path, "unsubscribed", "ja", "", "nein")
-    write_job(tmp_path, {"campaign": "second"}, ignore=["unsubscribd"])
+    write_people(mailer.folder, "unsubscribed", "ja", "", "nein")
+    write_job(mailer.folder, {"campaign": "second"}, ignore=["unsubscribd"])
     assert "Did you mean unsubscribed?" in mailer.run("mail", "mail.yaml").stderr
-    write_job(tmp_path, {"campaign": "second"}, ignore=["unsubscribed"])
+    write_job(mailer.folder, {"campaign": "second"}, ignore=["unsubscribed"])
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "sent": 3}
 
 
-def test_one_unsubscribed_row_suppresses_its_recipient(mailer: Connector, tmp_path: Path) -> None:
+def test_one_unsubscribed_row_suppresses_its_recipient(mailer: Connector) -> None:
     write_csv(
-        tmp_path / "people.csv", "email,first,order,unsubscribed", "ann@example.net,Ann,1,", "bob@example.net,Bob,1,",
-        "ANN@example.net,Ann,2,ja", "cleo@example.net,Cleo,1,ja", "cleo@example.net,Cleo,2,", "BOB@example.net,Bob,3,",
-        "dan@example.net,Dan,3,", "Dan@Example.net,,,ja",
+        mailer.folder / "people.csv", "email,first,order,unsubscribed", "ann@example.net,Ann,1,",
+        "bob@example.net,Bob,1,", "ANN@example.net,Ann,2,ja", "cleo@example.net,Cleo,1,ja", "cleo@example.net,Cleo,2,",
+        "BOB@example.net,Bob,3,", "dan@example.net,Dan,3,", "Dan@Example.net,,,ja",
     )  # fmt: skip
     expected_counts = {"read": 8, "suppressed": 3, "duplicate": 4, "sent": 1}
     assert mailer.run_json("mail", "mail.yaml", "--preview", "2").rows == expected_counts
@@ -61,20 +61,18 @@ def test_one_unsubscribed_row_suppresses_its_recipient(mailer: Connector, tmp_pa
     ("row", "other_counts"),
     [("ann@example.net,Ann,1,paused", {"invalid": 1, "duplicate": 1}), ("Ann <ann@example.net>,1", {"invalid": 2})],
 )
-def test_an_unreadable_row_suppresses_its_recipient(
-    mailer: Connector, tmp_path: Path, row: str, other_counts: dict[str, int]
-) -> None:
+def test_an_unreadable_row_suppresses_its_recipient(mailer: Connector, row: str, other_counts: dict[str, int]) -> None:
     people = (f"{name}@example.net,A,1,yes" for name in ("ann", "bob"))
-    write_csv(tmp_path / "people.csv", "email,first,order,is_active", *people, row)
+    write_csv(mailer.folder / "people.csv", "email,first,order,is_active", *people, row)
     result = mailer.run_json("mail", "mail.yaml")
     assert (result.exit_code, result.rows) == (1, {"read": 3, "sent": 1} | other_counts), result.stderr
     assert list_recipients(mailer.sandbox) == ["bob@example.net"]
 
 
-def test_the_word_unsubscribed_in_a_late_row_also_suppresses_earlier_rows(mailer: Connector, tmp_path: Path) -> None:
+def test_the_word_unsubscribed_in_a_late_row_also_suppresses_earlier_rows(mailer: Connector) -> None:
     """Only the word in the late row shows that the column is about subscriptions. The header does not show this."""
     people = [f"p{index}@example.net,P,1,{'inactive' if index == 0 else 'open'}" for index in range(32_000)]
-    write_csv(tmp_path / "people.csv", "email,first,order,state", *people, "last@example.net,L,1,unsubscribed")
+    write_csv(mailer.folder / "people.csv", "email,first,order,state", *people, "last@example.net,L,1,unsubscribed")
     result = mailer.run_json("mail", "mail.yaml", "--preview", "1")
     assert result.rows["suppressed"] == 2, result.stderr
 
@@ -82,16 +80,14 @@ def test_the_word_unsubscribed_in_a_late_row_also_suppresses_earlier_rows(mailer
 # Recipients whom the list of the service shows as inactive
 
 
-def test_an_inactive_subscriber_of_the_list_gets_an_email_only_if_the_job_allows_it(
-    mailer: Connector, tmp_path: Path
-) -> None:
+def test_an_inactive_subscriber_of_the_list_gets_an_email_only_if_the_job_allows_it(mailer: Connector) -> None:
     mailer.sandbox.seed(1200, base_name="Others")
     unsubscribe(mailer, "BOB@example.net")
     result = mailer.run_json("mail", "mail.yaml")
     assert (result.exit_code, result.rows) == (0, {"read": 3, "suppressed": 1, "sent": 2}), result.stderr
     assert list_recipients(mailer.sandbox) == ["ann@example.net", "cleo@example.net"]
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "suppressed": 1, "already_sent": 2}
-    write_job(tmp_path, skip_inactive=False)
+    write_job(mailer.folder, skip_inactive=False)
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "already_sent": 2, "sent": 1}
 
 
@@ -100,7 +96,7 @@ def test_an_inactive_subscriber_of_the_list_gets_an_email_only_if_the_job_allows
     [({"hide": "inactive"}, 0), ({"filters": "ignored"}, 0), ({"activity": "omit_false"}, 20)],
 )  # fmt: skip
 def test_inactive_subscribers_are_found_in_each_form_of_the_list(
-    mailer: Connector, tmp_path: Path, switches: dict[str, str], seeded_count: int
+    mailer: Connector, switches: dict[str, str], seeded_count: int
 ) -> None:
     if seeded_count:
         mailer.sandbox.seed(seeded_count, base_name="Others")
@@ -116,7 +112,7 @@ def test_inactive_subscribers_are_found_in_each_form_of_the_list(
      ({"activity": "omit", "filters": "ignored"}, 2), ({"activity": "letter"}, 2)],
 )  # fmt: skip
 def test_no_email_is_sent_if_the_list_does_not_show_inactive_subscribers(
-    mailer: Connector, tmp_path: Path, switches: dict[str, object], exit_code: int
+    mailer: Connector, switches: dict[str, object], exit_code: int
 ) -> None:
     mailer.sandbox.seed(200, base_name="Others")
     unsubscribe(mailer, "bob@example.net")
@@ -127,16 +123,16 @@ def test_no_email_is_sent_if_the_list_does_not_show_inactive_subscribers(
         "skip_inactive: false" if exit_code == 3 else "No row of the service's list shows an IsActive that can be read"
     )
     assert expected_text in result.stderr
-    write_job(tmp_path, skip_inactive=False)
+    write_job(mailer.folder, skip_inactive=False)
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "sent": 3}
 
 
-def test_recipients_without_a_listed_activity_get_no_email_and_are_counted(mailer: Connector, tmp_path: Path) -> None:
+def test_recipients_without_a_listed_activity_get_no_email_and_are_counted(mailer: Connector) -> None:
     people = [f"p{index}@example.net,{'true' if index else 'false'}" for index in range(9)]
-    write_csv(tmp_path / "base.csv", "email,is_active", *people)
-    create_elsewhere(mailer, tmp_path / "base.csv", "--base-id", "7")
+    write_csv(mailer.folder / "base.csv", "email,is_active", *people)
+    create_elsewhere(mailer, mailer.folder / "base.csv", "--base-id", "7")
     mailer.sandbox.switch(activity="omit_some", filters="ignored")
-    write_csv(tmp_path / "people.csv", "email,first,order", *(f"p{index}@example.net,P,1" for index in range(9)))
+    write_csv(mailer.folder / "people.csv", "email,first,order", *(f"p{index}@example.net,P,1" for index in range(9)))
     result = mailer.run_json("mail", "mail.yaml")
     create_events = [event for event in mailer.sandbox.truth()["events"] if event["kind"] == "created"]
     emails_without_activity = {event["subscriber"]["Email"] for event in create_events if event["id"] % 3 == 0}

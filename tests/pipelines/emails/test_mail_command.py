@@ -64,9 +64,9 @@ def read_rejects(result: Any) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_each_row_is_sent_its_own_email_once(mailer: Connector, tmp_path: Path) -> None:
-    (tmp_path / "terms.txt").write_text("terms", encoding="utf-8")
-    write_job(tmp_path, {"headers": {"X-Order": "{{ order }}"}, "attach": ["terms.txt"]})
+def test_each_row_is_sent_its_own_email_once(mailer: Connector) -> None:
+    (mailer.folder / "terms.txt").write_text("terms", encoding="utf-8")
+    write_job(mailer.folder, {"headers": {"X-Order": "{{ order }}"}, "attach": ["terms.txt"]})
     result = mailer.run_json("mail", "mail.yaml")
 
     assert (result.exit_code, result.rows) == (0, {"read": 3, "sent": 3})
@@ -88,13 +88,13 @@ def test_each_row_is_sent_its_own_email_once(mailer: Connector, tmp_path: Path) 
     assert set(Counter(list_recipients(mailer.sandbox)).values()) == {2}
 
 
-def test_no_email_is_sent_with_an_empty_or_shrunken_suppression_list(mailer: Connector, tmp_path: Path) -> None:
+def test_no_email_is_sent_with_an_empty_or_shrunken_suppression_list(mailer: Connector) -> None:
     people = [f"p{index}@example.net,P,{index}" for index in range(40)]
-    write_csv(tmp_path / "people.csv", "email,first,order", *people)
-    write_job(tmp_path, suppress={"file": {"path": "gone.csv", "column": "email"}})
+    write_csv(mailer.folder / "people.csv", "email,first,order", *people)
+    write_job(mailer.folder, suppress={"file": {"path": "gone.csv", "column": "email"}})
 
     def write_suppression_list(suppressed_count: int) -> None:
-        write_csv(tmp_path / "gone.csv", "email", *(row.split(",")[0] for row in people[:suppressed_count]))
+        write_csv(mailer.folder / "gone.csv", "email", *(row.split(",")[0] for row in people[:suppressed_count]))
 
     # The refused run stores no emails, so the next run finds no unknown emails.
     write_suppression_list(0)
@@ -110,9 +110,9 @@ def test_no_email_is_sent_with_an_empty_or_shrunken_suppression_list(mailer: Con
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 40, "suppressed": 30, "sent": 10}
 
 
-def test_invalid_duplicate_and_suppressed_rows_get_no_email(mailer: Connector, tmp_path: Path) -> None:
+def test_invalid_duplicate_and_suppressed_rows_get_no_email(mailer: Connector) -> None:
     write_csv(
-        tmp_path / "people.csv",
+        mailer.folder / "people.csv",
         "email,first,order",
         "ann@example.net,Ann,1",
         "nobody,Bob,1",
@@ -120,9 +120,9 @@ def test_invalid_duplicate_and_suppressed_rows_get_no_email(mailer: Connector, t
         'eve@example.net,"Eve\nBcc: x@y.org",1',
         "gone@example.net,Gone,1",
     )
-    write_csv(tmp_path / "gone.csv", "email", "GONE@example.net")
+    write_csv(mailer.folder / "gone.csv", "email", "GONE@example.net")
     suppress_key = {"file": {"path": "gone.csv", "column": "email"}}
-    write_job(tmp_path, suppress=suppress_key)
+    write_job(mailer.folder, suppress=suppress_key)
     preview_result = mailer.run_json("mail", "mail.yaml", "--preview", "1")
     assert "row 5 is invalid: Email." in preview_result.stderr
     assert "Bcc" not in preview_result.stderr + preview_result.stdout
@@ -139,11 +139,11 @@ def test_invalid_duplicate_and_suppressed_rows_get_no_email(mailer: Connector, t
 
 @pytest.mark.parametrize(("row_count", "invalid_count", "is_guarded"), [(10, 9, False), (10, 10, True)])
 def test_a_guard_stops_a_source_with_many_invalid_rows(
-    mailer: Connector, tmp_path: Path, row_count: int, invalid_count: int, is_guarded: bool
+    mailer: Connector, row_count: int, invalid_count: int, is_guarded: bool
 ) -> None:
     rows = (f"{'nobody' if index < invalid_count else f'p{index}@example.net'},P,1" for index in range(row_count))
-    write_csv(tmp_path / "people.csv", "email,first,order", *rows)
-    write_job(tmp_path, guard={"max_invalid": "10%"})
+    write_csv(mailer.folder / "people.csv", "email,first,order", *rows)
+    write_job(mailer.folder, guard={"max_invalid": "10%"})
     result = mailer.run_json("mail", "mail.yaml")
     assert (result.exit_code, "guard.max_invalid" in result.stderr) == ((3, True) if is_guarded else (1, False))
     assert len(list_recipients(mailer.sandbox)) == (0 if is_guarded else row_count - invalid_count)
@@ -170,9 +170,9 @@ def test_a_refusal_of_the_first_email_stops_the_run(mailer: Connector) -> None:
     assert (result.exit_code, result.rows) == (0, {"read": 3, "sent": 1, "already_sent": 2})
 
 
-def test_an_email_with_a_429_is_sent_again_only_with_the_key_retry_limited(mailer: Connector, tmp_path: Path) -> None:
+def test_an_email_with_a_429_is_sent_again_only_with_the_key_retry_limited(mailer: Connector) -> None:
     people = [f"person{index}@example.net,P,1" for index in range(60)]
-    write_csv(tmp_path / "people.csv", "email,first,order", *people)
+    write_csv(mailer.folder / "people.csv", "email,first,order", *people)
     mailer.sandbox.switch(refuse=0.2, retry_after="none")
 
     result = mailer.run_json("mail", "mail.yaml")
@@ -182,14 +182,14 @@ def test_an_email_with_a_429_is_sent_again_only_with_the_key_retry_limited(maile
     assert {reject["_http_status"] for reject in read_rejects(result)} == {"429"}
     assert "retry_limited" in result.stderr
 
-    write_job(tmp_path, {"retry_limited": True, "campaign": "second"})
+    write_job(mailer.folder, {"retry_limited": True, "campaign": "second"})
     result = mailer.run_json("mail", "mail.yaml")
     assert (result.exit_code, result.rows) == (0, {"read": 60, "sent": 60})
     assert "sent them again" in result.stderr
 
 
-def test_an_email_with_a_429_that_was_not_sent_again_is_unsent(mailer: Connector, tmp_path: Path) -> None:
-    write_job(tmp_path, {"retry_limited": True})
+def test_an_email_with_a_429_that_was_not_sent_again_is_unsent(mailer: Connector) -> None:
+    write_job(mailer.folder, {"retry_limited": True})
     mailer.sandbox.switch(refuse=1, refuse_retry_after_s=86_400)
     result = mailer.run_json("mail", "mail.yaml")
     assert (result.exit_code, result.rows) == (3, {"read": 3, "unsent": 3})
@@ -198,9 +198,9 @@ def test_an_email_with_a_429_that_was_not_sent_again_is_unsent(mailer: Connector
     assert "sent them again" not in result.stderr
 
 
-def test_a_service_that_does_not_answer_leaves_at_most_three_unknown_emails(mailer: Connector, tmp_path: Path) -> None:
+def test_a_service_that_does_not_answer_leaves_at_most_three_unknown_emails(mailer: Connector) -> None:
     people = [f"person{index}@example.net,P,1" for index in range(60)]
-    write_csv(tmp_path / "people.csv", "email,first,order", *people)
+    write_csv(mailer.folder / "people.csv", "email,first,order", *people)
     mailer.sandbox.switch(error_before=1)
 
     result = mailer.run_json("mail", "mail.yaml")
@@ -210,7 +210,7 @@ def test_a_service_that_does_not_answer_leaves_at_most_three_unknown_emails(mail
     result = mailer.run_json("mail", "mail.yaml")
     assert (result.exit_code, result.rows) == (1, {"read": 60, "sent": 57, "unknown": 3})
     assert len(read_rejects(result)) == 3
-    write_csv(tmp_path / "people.csv", "email,first,order", "zoe@example.net,Zoe,1")
+    write_csv(mailer.folder / "people.csv", "email,first,order", "zoe@example.net,Zoe,1")
     result = mailer.run_json("mail", "mail.yaml")  # the source has no row of the unknown recipients any more
     assert (result.exit_code, result.rows) == (1, {"read": 1, "sent": 1})
     assert "3 more recipients of this campaign" in result.stderr
@@ -219,30 +219,30 @@ def test_a_service_that_does_not_answer_leaves_at_most_three_unknown_emails(mail
     assert "example.net" not in str(result.report["causes"])
 
 
-def test_a_preview_writes_emails_and_sends_no_email(mailer: Connector, tmp_path: Path) -> None:
+def test_a_preview_writes_emails_and_sends_no_email(mailer: Connector) -> None:
     result = mailer.run_json("mail", "mail.yaml", "--preview", "2")
 
     assert (result.exit_code, result.rows, result.report["planned"]) == (0, {"read": 3, "sent": 3}, True)
-    assert sorted(path.name for path in (tmp_path / "preview").iterdir()) == ["0001.eml", "0002.eml"]
-    assert "Hello Ann" in (tmp_path / "preview" / "0001.eml").read_text(encoding="utf-8")
-    assert not (tmp_path / "state").exists()
+    assert sorted(path.name for path in (mailer.folder / "preview").iterdir()) == ["0001.eml", "0002.eml"]
+    assert "Hello Ann" in (mailer.folder / "preview" / "0001.eml").read_text(encoding="utf-8")
+    assert not (mailer.folder / "state").exists()
     assert mailer.sandbox.stats()["requests"] == {}
     assert mailer.run("mail", "mail.yaml", "--preview", "1").exit_code == 2
 
     mailer.run_json("mail", "mail.yaml", "--limit", "2")
-    ledger_bytes = (tmp_path / "state" / "ledger-emails.db").read_bytes()
-    (tmp_path / "preview").rename(tmp_path / "earlier")
+    ledger_bytes = (mailer.folder / "state" / "ledger-emails.db").read_bytes()
+    (mailer.folder / "preview").rename(mailer.folder / "earlier")
     result = mailer.run_json("mail", "mail.yaml", "--preview", "1")
     assert result.rows == {"read": 3, "sent": 1, "already_sent": 2}
-    assert (tmp_path / "state" / "ledger-emails.db").read_bytes() == ledger_bytes
+    assert (mailer.folder / "state" / "ledger-emails.db").read_bytes() == ledger_bytes
 
 
-def test_only_a_run_of_the_same_campaign_waits_for_the_first_run(mailer: Connector, tmp_path: Path) -> None:
+def test_only_a_run_of_the_same_campaign_waits_for_the_first_run(mailer: Connector) -> None:
     mailer.sandbox.switch(latency_ms=500)
     with mailer.start("mail", "mail.yaml", "--output", "json") as first_process:
         wait_for(lambda: mailer.sandbox.stats()["requests"].get("send", {}).get("received", 0) > 0)
         assert mailer.run_json("mail", "mail.yaml").exit_code == 4
-        write_job(tmp_path, {"campaign": "other"})
+        write_job(mailer.folder, {"campaign": "other"})
         assert mailer.run_json("mail", "mail.yaml").exit_code == 0
         first_process.communicate()
     assert Counter(list_recipients(mailer.sandbox)) == Counter(
@@ -250,10 +250,10 @@ def test_only_a_run_of_the_same_campaign_waits_for_the_first_run(mailer: Connect
     )
 
 
-def test_a_signal_ends_the_run_after_the_last_answer(mailer: Connector, tmp_path: Path) -> None:
+def test_a_signal_ends_the_run_after_the_last_answer(mailer: Connector) -> None:
     people = [f"person{index}@example.net,P,1" for index in range(400)]
-    write_csv(tmp_path / "people.csv", "email,first,order", *people)
-    write_job(tmp_path, load={"max_rate": 100})
+    write_csv(mailer.folder / "people.csv", "email,first,order", *people)
+    write_job(mailer.folder, load={"max_rate": 100})
     with mailer.start("mail", "mail.yaml", "--output", "json") as process:
         wait_for(lambda: mailer.sandbox.stats()["emails"] >= 20)
         os.kill(process.pid, signal.SIGINT)
@@ -264,11 +264,9 @@ def test_a_signal_ends_the_run_after_the_last_answer(mailer: Connector, tmp_path
     assert rows["unknown"] == 0
 
 
-def test_a_campaign_of_another_account_is_refused_without_the_option_new_account(
-    mailer: Connector, tmp_path: Path
-) -> None:
+def test_a_campaign_of_another_account_is_refused_without_the_option_new_account(mailer: Connector) -> None:
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "sent": 3}
-    write_job(tmp_path, service={"account": "main"})
+    write_job(mailer.folder, service={"account": "main"})
     for arguments in (("mail", "mail.yaml"), ("mail", "mail.yaml", "--preview", "1")):
         refused_result = mailer.run_json(*arguments)
         assert (refused_result.exit_code, "--new-account" in refused_result.stderr) == (2, True)
@@ -278,38 +276,38 @@ def test_a_campaign_of_another_account_is_refused_without_the_option_new_account
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "already_sent": 3}
 
 
-def test_a_restored_ledger_closes_campaigns_until_a_person_reopens_them(mailer: Connector, tmp_path: Path) -> None:
+def test_a_restored_ledger_closes_campaigns_until_a_person_reopens_them(mailer: Connector) -> None:
     mailer.run_json("mail", "mail.yaml", "--limit", "1")
     assert mailer.run_json("ledger", "backup", "copy.db").exit_code == 0
     mailer.run_json("mail", "mail.yaml")
-    write_job(tmp_path, {"campaign": "begun after the backup"})
+    write_job(mailer.folder, {"campaign": "begun after the backup"})
     mailer.run_json("mail", "mail.yaml")
     assert mailer.sandbox.stats()["emails"] == 6
 
-    for path in (tmp_path / "state").glob("ledger*"):
+    for path in (mailer.folder / "state").glob("ledger*"):
         path.unlink()
     result = mailer.run_json("ledger", "restore", "copy.db")
     assert (result.exit_code, result.report["emails"], "--reopen" in result.stderr) == (0, 1, True)
 
     for campaign in ("begun after the backup", "welcome"):
-        write_job(tmp_path, {"campaign": campaign})
+        write_job(mailer.folder, {"campaign": campaign})
         for arguments in (("mail", "mail.yaml"), ("mail", "mail.yaml", "--preview", "1")):
             refused_result = mailer.run_json(*arguments)
             assert (refused_result.exit_code, "--reopen" in refused_result.stderr) == (2, True)
     assert mailer.sandbox.stats()["emails"] == 6
 
-    write_csv(tmp_path / "people.csv", "email,first,order", "ann@example.net,Ann,17", "new@example.net,New,20")
+    write_csv(mailer.folder / "people.csv", "email,first,order", "ann@example.net,Ann,17", "new@example.net,New,20")
     result = mailer.run_json("mail", "mail.yaml", "--reopen")
     assert (result.exit_code, result.rows) == (0, {"read": 2, "sent": 1, "already_sent": 1})
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 2, "already_sent": 2}
 
 
-def test_killed_runs_send_no_recipient_a_second_email(mailer: Connector, tmp_path: Path) -> None:
+def test_killed_runs_send_no_recipient_a_second_email(mailer: Connector) -> None:
     """The sandbox loses 2 % of the answers after it sent the email."""
     recipient_count = 5000 if KILL_COUNT >= 50 else 1000
     addresses = [f"person{index}@example.net" for index in range(recipient_count)]
-    write_csv(tmp_path / "people.csv", "email,first,order", *(f"{address},P,1" for address in addresses))
-    write_job(tmp_path, {"html": None, "text": {"content": "Hello {{ first }}"}})
+    write_csv(mailer.folder / "people.csv", "email,first,order", *(f"{address},P,1" for address in addresses))
+    write_job(mailer.folder, {"html": None, "text": {"content": "Hello {{ first }}"}})
     mailer.sandbox.switch(drop_after=0.02)
 
     for index in range(KILL_COUNT):
@@ -343,11 +341,11 @@ def test_killed_runs_send_no_recipient_a_second_email(mailer: Connector, tmp_pat
 # Interrupted runs
 
 
-def test_a_second_signal_during_the_last_answers_counts_no_sent_email_as_unsent(
-    mailer: Connector, tmp_path: Path
-) -> None:
-    write_csv(tmp_path / "people.csv", "email", *(f"person{index}@example.net" for index in range(20)))
-    write_job(tmp_path, {"to": "email", "subject": "Hi", "html": {"content": "<p>Hello</p>"}}, load={"max_rate": 10})
+def test_a_second_signal_during_the_last_answers_counts_no_sent_email_as_unsent(mailer: Connector) -> None:
+    write_csv(mailer.folder / "people.csv", "email", *(f"person{index}@example.net" for index in range(20)))
+    write_job(
+        mailer.folder, {"to": "email", "subject": "Hi", "html": {"content": "<p>Hello</p>"}}, load={"max_rate": 10}
+    )
     with mailer.start("mail", "mail.yaml", "--output", "json") as process:
         wait_for(lambda: mailer.sandbox.stats()["emails"] >= 5)
         mailer.sandbox.switch(hang_after=1)
@@ -360,13 +358,13 @@ def test_a_second_signal_during_the_last_answers_counts_no_sent_email_as_unsent(
     assert rows["unknown"] > 5
 
 
-def test_a_campaign_is_refused_while_an_older_copy_of_the_ledger_is_in_use(mailer: Connector, tmp_path: Path) -> None:
+def test_a_campaign_is_refused_while_an_older_copy_of_the_ledger_is_in_use(mailer: Connector) -> None:
     mailer.run_json("mail", "mail.yaml", "--limit", "1")
-    shutil.copytree(tmp_path / "state", tmp_path / "copy", ignore=shutil.ignore_patterns("runs", "rejects"))
+    shutil.copytree(mailer.folder / "state", mailer.folder / "copy", ignore=shutil.ignore_patterns("runs", "rejects"))
     assert mailer.run_json("mail", "mail.yaml").rows["sent"] == 2
-    for path in (tmp_path / "state").glob("ledger*"):
+    for path in (mailer.folder / "state").glob("ledger*"):
         path.unlink()
-    shutil.copytree(tmp_path / "copy", tmp_path / "state", dirs_exist_ok=True)
+    shutil.copytree(mailer.folder / "copy", mailer.folder / "state", dirs_exist_ok=True)
 
     for options in ((), ("--preview", "1", "--preview-dir", "out")):
         refused_result = mailer.run_json("mail", "mail.yaml", *options)
@@ -402,8 +400,8 @@ def test_a_ledger_that_lacks_emails_of_a_report_is_refused(
         refuse_older_ledger("ledger", "a", "may", [run], history)
 
 
-def test_send_does_not_create_the_ledger_that_a_job_requires_to_exist(mailer: Connector, tmp_path: Path) -> None:
-    write_job(tmp_path, ledger="must_exist")
+def test_send_does_not_create_the_ledger_that_a_job_requires_to_exist(mailer: Connector) -> None:
+    write_job(mailer.folder, ledger="must_exist")
     assert mailer.run_json("mail", "mail.yaml").exit_code == 3
     send_result = mailer.run(
         "send", "--from", "a@example.com", "--to", "b@example.net", "--subject", "S", "--html", "welcome.html"

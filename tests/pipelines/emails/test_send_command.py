@@ -37,11 +37,11 @@ def test_an_email_of_options_is_sent_and_its_answer_is_recorded(mailer: Connecto
     assert next(list_runs(mailer.folder / "state"))["email"] == result.report["email"]
 
 
-def test_every_field_of_the_interface_arrives(mailer: Connector, tmp_path: Path) -> None:
+def test_every_field_of_the_interface_arrives(mailer: Connector) -> None:
     """The fields of service-api.md 2.2, from a message file."""
-    (tmp_path / "logo.png").write_bytes(PNG)
-    (tmp_path / "übersicht.pdf").write_bytes(b"%PDF-1.7 \x00\xff" * 999)
-    (tmp_path / "hi.html").write_text('<p>Hallo <b>Änne</b> <img src="cid:stamp"></p>', "utf-8")
+    (mailer.folder / "logo.png").write_bytes(PNG)
+    (mailer.folder / "übersicht.pdf").write_bytes(b"%PDF-1.7 \x00\xff" * 999)
+    (mailer.folder / "hi.html").write_text('<p>Hallo <b>Änne</b> <img src="cid:stamp"></p>', "utf-8")
     message = {
         "from": "Größe & Söhne <hello@example.com>",
         "to": ["Änne Ö <ann@example.net>", {"email": "bob@example.net", "name": "Lee, Bob"}],
@@ -58,7 +58,7 @@ def test_every_field_of_the_interface_arrives(mailer: Connector, tmp_path: Path)
         "tracking": {"track_links": True, "track_open": None},
         "settings": {"use_dkim": False, "use_dkim_selector": "s1"},
     }
-    (tmp_path / "message.yaml").write_text(yaml.safe_dump(message, allow_unicode=True), encoding="utf-8")
+    (mailer.folder / "message.yaml").write_text(yaml.safe_dump(message, allow_unicode=True), encoding="utf-8")
 
     result = mailer.run_json("send", "message.yaml")
 
@@ -86,29 +86,29 @@ def test_every_field_of_the_interface_arrives(mailer: Connector, tmp_path: Path)
     assert "dan@example.net" in json.dumps(sent_email.outbox_entry), "Bcc"
 
 
-def test_a_dry_run_writes_the_email_and_sends_no_email(mailer: Connector, tmp_path: Path) -> None:
-    (tmp_path / "a.bin").write_bytes(PNG)
+def test_a_dry_run_writes_the_email_and_sends_no_email(mailer: Connector) -> None:
+    (mailer.folder / "a.bin").write_bytes(PNG)
     result = mailer.run_json("send", *ARGUMENTS, "--attach", "a.bin", "--dry-run", "--eml", "out.eml")
 
     assert (result.exit_code, mailer.sandbox.outbox()) == (0, [])
     (attachment,) = result.report["request"]["SendEmail"]["Email"]["Attachments"]
     assert attachment == {"Disposition": "attachment", "Filename": "a.bin", "Type": "application/octet-stream"}
-    eml_message = email.message_from_bytes((tmp_path / "out.eml").read_bytes(), policy=email.policy.default)
+    eml_message = email.message_from_bytes((mailer.folder / "out.eml").read_bytes(), policy=email.policy.default)
     assert (eml_message["To"], eml_message["Subject"]) == ("ann@example.net", "Hi")
-    assert (tmp_path / "out.eml").stat().st_mode & 0o077 == 0
-    assert not (tmp_path / "state").exists()
+    assert (mailer.folder / "out.eml").stat().st_mode & 0o077 == 0
+    assert not (mailer.folder / "state").exists()
     second_result = mailer.run("send", *ARGUMENTS, "--dry-run", "--eml", "out.eml")
     assert (second_result.exit_code, "--eml" in second_result.stderr) == (2, True)
 
 
-def test_options_replace_keys_of_a_message_file_and_add_attachments(mailer: Connector, tmp_path: Path) -> None:
-    (tmp_path / "a.bin").write_bytes(PNG)
-    (tmp_path / "b.bin").write_bytes(PNG[1:])
-    (tmp_path / "message.yaml").write_text(
+def test_options_replace_keys_of_a_message_file_and_add_attachments(mailer: Connector) -> None:
+    (mailer.folder / "a.bin").write_bytes(PNG)
+    (mailer.folder / "b.bin").write_bytes(PNG[1:])
+    (mailer.folder / "message.yaml").write_text(
         "from: hello@example.com\nto: [bob@example.net]\ncc: [cleo@example.net]\nsubject: First\n"
         "html: {content: <p>Old</p>}\ntext: {content: Old}\nheaders: {X-A: b}\nattach: [a.bin]\n"
     )
-    (tmp_path / "new.html").write_text("<p>Something else</p>", encoding="utf-8")
+    (mailer.folder / "new.html").write_text("<p>Something else</p>", encoding="utf-8")
 
     options = ("--to", "ann@example.net", "--subject", "Another", "--html", "new.html", "--attach", "b.bin")
     result = mailer.run_json("send", "message.yaml", *options)
@@ -141,9 +141,9 @@ def test_an_email_without_a_certain_answer_is_not_sent_again(
     assert mailer.sandbox.stats()["requests"]["send"]["received"] == 1
 
 
-def test_an_email_that_cannot_be_recorded_is_not_sent(mailer: Connector, tmp_path: Path) -> None:
-    (tmp_path / "state").mkdir()
-    (tmp_path / "state" / "runs").write_text("a file in the way")
+def test_an_email_that_cannot_be_recorded_is_not_sent(mailer: Connector) -> None:
+    (mailer.folder / "state").mkdir()
+    (mailer.folder / "state" / "runs").write_text("a file in the way")
     result = mailer.run_json("send", *ARGUMENTS)
     assert (result.exit_code, mailer.sandbox.outbox(), result.rows) == (3, [], {"read": 1, "unsent": 1})
     assert "cannot be recorded in" in result.report["messages"][0]
