@@ -152,3 +152,11 @@ def test_a_switch_changes_how_base_names_are_stored_and_compared(
     client.sandbox.switch(base_names=base_name_rule)
     bases = [client.create(base={"Name": name}).json["Subscriber"]["Base"] for name in base_names]
     assert [(base["Id"], base["Name"]) for base in bases] == list(expected_bases)
+
+
+def test_the_list_shows_another_id_than_the_provisional_id_of_the_answer(client: SandboxClient) -> None:
+    client.sandbox.switch(provisional_ids=True)
+    provisional_id = client.create("ana@e.org").json["Subscriber"]["Id"]
+    listed_id = client.read_page()["Subscribers"][0]["Id"]
+    assert provisional_id != listed_id
+    assert [client.read_page(Id=shown_id)["TotalCount"] for shown_id in (provisional_id, listed_id)] == [0, 1]

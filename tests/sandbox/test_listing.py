@@ -161,3 +161,11 @@ def test_a_page_without_rows_can_be_null(client: SandboxClient) -> None:
     client.sandbox.seed(3)
     assert client.read_page(offset=3)["Subscribers"] is None
     assert len(client.read_page(offset=2)["Subscribers"]) == 1
+
+
+def test_a_page_can_lack_a_fixed_part_of_the_subscribers(client: SandboxClient) -> None:
+    client.sandbox.seed(30)
+    client.sandbox.switch(lost_shard=1.0, shards=3)
+    page = client.read_page(limit=100)
+    assert page["TotalCount"] == len(page["Subscribers"]) == 20
+    assert len({row["Id"] % 3 for row in page["Subscribers"]}) == 2
