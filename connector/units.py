@@ -75,7 +75,7 @@ def resolve_url(url: str, folder: Path) -> str:
     match = _FILE_DATABASE_URL.fullmatch(url)
     if match is None or match["path"].startswith((":memory:", "file:")):
         return url
-    # In a URL, a % begins an escape and a ? begins the query. Other characters need no escape.
+    # In the path of a SQLAlchemy URL, only % (an escape) and ? (the query) have a meaning. Other characters stay.
     escaped_folder = str(folder).replace("%", "%25").replace("?", "%3F")
     return f"{match['scheme']}:///{escaped_folder}/{match['path']}{match['query'] or ''}"
 

@@ -159,7 +159,7 @@ def write_crm(path: Path, people: Sequence[Person]) -> None:
         database.executemany(f"insert into customers values ({parameter_marks})", rows)  # noqa: S608 - marks
 
 
-# the story
+# the steps and checks of the demo
 
 
 @dataclass(frozen=True, slots=True)

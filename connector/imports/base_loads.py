@@ -332,7 +332,7 @@ class BaseLoads:
 
 
 def _find_entries_to_settle(ledger: Ledger, base: Base, state: State) -> list[UnfinishedEntry]:
-    """Return the entries of the base in this state that a load settles even if it does not read their rows."""
+    """Return the entries of `base` in `state` that a load settles, even if the load does not read their rows."""
     match state:
         case State.UNKNOWN:
             return ledger.find_unfinished_entries(base, state)

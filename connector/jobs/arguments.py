@@ -202,7 +202,7 @@ def refuse_arguments_of_job(
 
 
 def read_message(arguments: Mapping[str, Any]) -> MessageFile:
-    """Return the message of a command's options. The options have the names of the keys of a message file. Raises
+    """Return the email that the options of a command describe, as a message file with the same keys. Raises
     ConfigurationError."""
     return _validate_arguments(MessageFile, arguments, spell_option)
 

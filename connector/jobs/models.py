@@ -201,8 +201,8 @@ class Guard(BaseModel):
 
     max_invalid: Share | None = Field(
         default=None,
-        description="Largest share of invalid rows, such as 5%. A run with more ends before it sends anything. "
-        "Without this key, no limit.",
+        description="Largest share of invalid rows, such as 5%. If the share is larger, the run ends before it sends "
+        "anything. Without this key, no limit.",
     )
     max_rejected: Share | None = Field(
         default=None,
@@ -212,8 +212,8 @@ class Guard(BaseModel):
     max_creates: int | None = Field(
         default=None,
         ge=0,
-        description="Largest number of subscribers to create. A run with more ends before it sends anything. Without "
-        "this key, no limit.",
+        description="Largest number of subscribers to create. If more would be created, the run ends before it sends "
+        "anything. Without this key, no limit.",
     )
     max_shrink: Share = Field(
         default=0.5,

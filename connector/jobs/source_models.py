@@ -101,7 +101,7 @@ class FileSource(BaseModel):
     encoding: str = Field(default="auto", description="Encoding of the file's text, such as utf-8 or cp1252.")
     delimiter: str = Field(
         default="auto",
-        description="Character between two cells: comma, semicolon, tab, pipe, or the character itself.",
+        description="Delimiter of the cells, by its name (comma, semicolon, tab or pipe) or as the character itself.",
     )
     sheet: str | None = Field(
         default=None,

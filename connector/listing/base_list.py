@@ -210,8 +210,8 @@ class _SearchSink:
 class _WatchingSink:
     """A sink that passes rows to another sink, records which `watched_ids` the last sweep shows, and collects stats.
 
-    If a sweep shows an unverified entry of a base, the account is verified: `unverified_entries` of the base are
-    emptied."""
+    If a sweep shows an unverified entry of a base, the list belongs to the account of the ledger: the sink sets
+    `unverified_entries` of the base's access to an empty tuple."""
 
     target_sink: PageSink
     accesses: Sequence[ListAccess]
@@ -354,7 +354,7 @@ async def wait_until_listed(access: ListAccess, entries: Sequence[ConfirmedEntry
     wait_s = confirmed_at + access.expected_lag_s - access.clock.now().timestamp()
     if wait_s <= 0:
         return False
-    await access.stop.wait(min(wait_s, access.expected_lag_s), "until the list must show known subscribers")
+    await access.stop.wait(min(wait_s, access.expected_lag_s), "the list may not show the latest subscribers yet")
     return True
 
 

@@ -126,7 +126,7 @@ class _Stretch:
     began_at: float = inf  # when the first request left; after the refusal of a limit, the first served request
     served_count: int = 0
     excess_refusal_count: float = 0.0  # refusals beyond the tolerated share
-    served_before_count: int = 0  # requests served before the first refusal of `excess_refusal_count`
+    served_before_count: int = 0  # requests served before the first refusal that `excess_refusal_count` counts
     refused_sent_at: float = inf  # when the refused request left
     rate: float = 1.0  # rate when the refusal arrived (requests/s); after a search, at most twice the mean rate
     sending_s: float = 1.0  # from `began_at` to `refused_sent_at`

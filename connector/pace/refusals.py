@@ -119,7 +119,8 @@ class TemporaryRefusals:
 
         The refusals of a kind become final in these cases:
 
-        - All creates of a minute were refused, and this create was sent again, or an earlier run has met the kind.
+        - All creates of a minute were refused. In addition, this create was refused before, or an earlier run has met
+          this kind.
         - Three creates that were sent again were refused.
         - From two seconds after the pace was reduced, at least 40 creates got an answer, some were accepted, and more
           were refused.

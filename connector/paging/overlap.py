@@ -270,8 +270,8 @@ class ListChanges:
         self.vanished_count += max(-net_change, 0)
 
     def is_count_possible(self, id_count: int, totals: Totals) -> bool:
-        """Return whether the number of different ids fits the TotalCounts: it is between the
-        smallest TotalCount without vanished subscribers and the largest TotalCount with new subscribers."""
+        """Return whether the number of different ids fits the TotalCounts. The number is at least the smallest
+        TotalCount minus the vanished subscribers, and at most the largest TotalCount plus the new subscribers."""
         if totals.smallest_total is None or totals.largest_total is None:
             return False
         smallest_count = totals.smallest_total - self.vanished_count

@@ -71,7 +71,8 @@ class ProblemLog:
         self._unstored_counts: Counter[str] = Counter()  # the number of problems beyond MAX_STORED_PROBLEMS, by kind
         self._valid_rows: set[tuple[bytes, str]] = set()  # digest and base of valid rows with a known problem
         self._corrected_rows: dict[bytes, tuple[bytes, str]] = {}
-        """Digest and base of each valid row of a rejects file, by the place of the row in the original source."""
+        """Identity digest and base of each valid row of a rejects file, by the digest of the row's file and number in
+        the original source."""
 
     @property
     def fails_only_on_new_problems(self) -> bool:

@@ -142,8 +142,8 @@ class Report:
     )
     activity: Annotated[
         dict[str, int] | None,
-        "The created subscribers of a load, or the valid subscribers of `validate`. Left out by other commands, and if "
-        "shards were started again.",
+        "Numbers of active and inactive subscribers: of the subscribers that a load created, or of the valid rows of "
+        "`validate`. Left out by other commands, and if shards were started again.",
         Activity | None,
     ] = None
     causes: Annotated[
@@ -262,7 +262,7 @@ def record_report(
     report: Report, state_dir: Path, retention_s: float, now: Callable[[], datetime]
 ) -> AbstractContextManager[bool]:
     """Return a context that stores the report in the state folder for the command `status`. The context lasts from the
-    beginning of the run to its end. The context yields whether the beginning is durable."""
+    beginning of the run to its end. The context yields whether the record of the start is on disk."""
 
     def describe() -> dict[str, Any]:
         return {**report.as_json(), "exit_code": report.exit_code}

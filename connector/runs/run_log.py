@@ -56,7 +56,7 @@ def record_run(
 
     A ConnectorError that ends the run gets the id of the run. At the end, files of earlier runs that are older than
     `retention_s` are deleted, unless the clock has jumped. If the log cannot be written, this module's logger logs a
-    warning, and the run does not fail. Yield whether the beginning of the run is durable.
+    warning, and the run does not fail. Yield whether the record of the run's start is on disk.
     """
     path = state_dir / _RUNS_FOLDER / f"{begin_values['run_id']}.json"
     try:

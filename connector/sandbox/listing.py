@@ -297,8 +297,8 @@ class SubscriberList:
 
 
 def draw_row(ids: list[int], settings: SandboxSettings, random: Random) -> int:
-    """Return the id at the place of the switch `churn_where`. `ids` are the rows of the list, which must not be
-    empty."""
+    """Return an id of the list: at its head, in its middle or at its end, as the switch `churn_where` says. If the
+    order is shuffled, return a random id. `ids` are the rows of the list, which must not be empty."""
     if settings.order == "shuffled":
         return ids[random.randrange(len(ids))]
     index = {"head": 0, "middle": len(ids) // 2, "end": len(ids) - 1}[settings.churn_where]

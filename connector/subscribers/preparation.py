@@ -71,7 +71,7 @@ def check_mapping(
     for name, column in read_columns:
         if column not in columns:
             similar_columns = get_close_matches(column, columns, n=1)
-            hint = f", did you mean {similar_columns[0]}?" if similar_columns else ""
+            hint = f" (did you mean {similar_columns[0]}?)" if similar_columns else ""
             faults.append(f"{name} is mapped to the column {column}, which does not exist{hint}")
     faults += _find_value_faults(mapping)
     if faults:

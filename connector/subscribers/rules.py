@@ -126,7 +126,7 @@ def find_kind_faults(name: str, rule: ColumnRule) -> Iterator[str]:
     if rule.split is not None and kind is not FieldKind.TAGS:
         yield f"{name}: split is for tags; to use a part of a cell, write a template"
     if rule.format and kind is not FieldKind.DATE:
-        yield f"{name}: format is for birthday"
+        yield f"{name}: only birthday can have a format; remove it"
     if not rule.is_trimmed and kind not in (FieldKind.TEXT, FieldKind.NULLABLE_TEXT):
         yield f"{name}: trim: false is for texts only; remove it"
 
@@ -141,7 +141,7 @@ def _find_faults(rule: ColumnRule) -> Iterator[str]:
     if rule.value is not None and (step_keys or not rule.is_trimmed):
         yield f"value is a constant, so there is no cell to read: leave out {' and '.join(step_keys) or 'trim'}"
     if rule.default and rule.values and any(not key.strip() and value for key, value in rule.values.items()):
-        yield "default, and the empty key of values, both replace an empty cell: keep one of them"
+        yield "default and the empty key in values ('') both replace an empty cell; keep one of them"
     for key in rule.values or {}:
         cell = key.strip() if rule.is_trimmed else key
         if (rule.case == "lower" and cell != cell.lower()) or (rule.case == "upper" and cell != cell.upper()):

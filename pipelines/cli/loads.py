@@ -475,7 +475,7 @@ def retry_command(
 
     The command looks up each such create in the service. If the subscriber exists, the create is confirmed. If the
     subscriber is proved absent, the create is sent again. The command does not read the source. With RUN, a run id from
-    `connector status`, the command retries only creates that this run sent last.
+    `connector status`, the command retries only creates whose latest attempt was in this run.
 
     With --job, the values of the job file replace the defaults below.
     """

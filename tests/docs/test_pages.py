@@ -43,7 +43,7 @@ class Block:
 
 
 def read_blocks(page: Path) -> list[Block]:
-    """Return the code blocks in their order, without blocks that make an environment. CI runs those blocks."""
+    """Return the code blocks in their order. The blocks that make an environment are left out, because CI runs them."""
     matches = _BLOCK.finditer(page.read_text(encoding="utf-8"))
     blocks = [
         Block(

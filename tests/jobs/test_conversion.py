@@ -94,7 +94,7 @@ def test_all_faults_of_a_mapping_are_reported_together() -> None:
     assert message.startswith("a.csv: no column is mapped to email")
     assert "no column is mapped to phone" in message
     assert "zip: custom_field1 would overwrite" in message
-    assert "first_name is mapped to the column fnme, which does not exist, did you mean fname?" in message
+    assert "first_name is mapped to the column fnme, which does not exist (did you mean fname?)" in message
     assert message.endswith("Its columns: mail, fname, c")
 
 
@@ -136,8 +136,10 @@ def test_a_missing_column_of_a_template_is_refused() -> None:
     )
     with pytest.raises(ConfigurationError) as error_info:
         check_mapping(mapping, ValidationRules(), ["mail", "fnam", "street", "number"], source_name="a.csv")
-    assert "first_name is mapped to the column fname, which does not exist, did you mean fnam?" in str(error_info.value)
+    assert "first_name is mapped to the column fname, which does not exist (did you mean fnam?)" in str(
+        error_info.value
+    )
     assert "first_name is mapped to the column middle name, which does not exist" in str(error_info.value)
-    assert "address_line1 is mapped to the column numer, which does not exist, did you mean number?" in str(
+    assert "address_line1 is mapped to the column numer, which does not exist (did you mean number?)" in str(
         error_info.value
     )

@@ -31,7 +31,7 @@ RULE_FAULTS = [  # the rule of first_name, and a part of the message
     ('{column: a, default: "\\ud800"}', "first_name.default: "),
     ("{column: a, case: lower, values: {M: male}}", "no cell can be 'M', because case: lower is applied first"),
     ("{column: a, case: upper, values: {m: x}}", "no cell can be 'm', because case: upper is applied first"),
-    ("{column: a, values: {'': b}, default: c}", "both replace an empty cell: keep one of them"),
+    ("{column: a, values: {'': b}, default: c}", "both replace an empty cell; keep one of them"),
     ("{column: a, default: ''}", "first_name.default: must not be empty"),
     ("{column: a, values: {a: \"\\ud800\"}}", "one text holds half a character"),
     ("{column: a, split: ','}", "split is for tags; to use a part of a cell, write a template"),

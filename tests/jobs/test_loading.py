@@ -137,7 +137,7 @@ TEXTS_WITH_ONE_FAULT: list[tuple[str, str, str]] = [
     ("    first_name: fname", "    id: number", "line 10: subscriber.fields.id: the service assigns id"),
     ("    first_name: fname", "    base_id: b", "line 10: subscriber.fields.base_id: base_id is not a field"),
     ("first_name: fname", "first_name: [a, b]", "must hold keys (column, template, value, trim,"),
-    ("first_name: fname", "first_name: {column: f, format: '%Y-%m-%d'}", "first_name: format is for birthday"),
+    ("first_name: fname", "first_name: {column: f, format: '%Y-%m-%d'}", "first_name: only birthday can have a format"),
     ('"%d/%m/%Y"', '"%d/%m"', "line 14: subscriber.fields.birthday: format must give year, month and day"),
     ("    email: email_address\n", "", "no column is mapped to email, which identifies a subscriber"),
     ("identity: email", "identity: client_user_id", "no column is mapped to client_user_id"),

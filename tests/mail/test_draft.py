@@ -1,4 +1,5 @@
-"""Messages from the settings of a person: recipients, times, attachments, defaults, and errors that show the field."""
+"""Messages that are made from a message file or from options: recipients, times, attachments, defaults, and errors
+that name the field."""
 
 import mimetypes
 import os

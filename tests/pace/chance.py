@@ -1,5 +1,5 @@
-"""The bound of a chance cell: the result of a client that knows the limit, obeys each pause, and otherwise sends at
-the limit."""
+"""The upper bound of a cell whose service refuses requests at random: the requests that are served to a client that
+knows the limit, obeys each pause, and otherwise sends at the limit."""
 
 from tests.pace.matrix import CHANCE_PLAY_LENGTH_S, FIRST_MINUTE_S, NO_LIMIT, Cell, Controller, PlayCounts, play
 

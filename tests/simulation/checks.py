@@ -16,7 +16,7 @@ from tests.simulation.simulation import EntryValues
 
 _MAX_ATTEMPTS = 5  # lost creates of one identity, each proved absent, before a person must decide about the entry
 
-_RETRY_S = 70.0  # without a connection, a create is retried for a minute
+_RETRY_S = 70.0  # without a connection, a create is retried for 60 s; the last attempt may take 10 s more
 
 _ALLOWED_STATE_CHANGES = {
     (old_state, new_state) for (old_state, _), new_state in ENTRY_STATE_MACHINE.transitions.items()

@@ -65,7 +65,7 @@ class JobRun:
     ledger_accident: Literal["none", "lost", "restored"] = "none"  # restored: a copy from before the previous run
     has_base_column: bool = False  # each row names its base
     base_ids: tuple[int, ...] = ()  # the ids of the bases of the rows; each person has one of them
-    shard: Shard = WHOLE  # the portions have only rows of this shard
+    shard: Shard = WHOLE  # the prepared chunks have only rows of this shard
 
 
 @dataclass(frozen=True, slots=True)

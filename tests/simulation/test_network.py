@@ -30,7 +30,7 @@ FAULTS: dict[str, dict[str, object]] = {
     "cut in the middle of the answer": {"cut_answer": 1},
     "hang": {"hang_after": 1},
     "500": {"error_after": 1, "error_shape": "nested"},
-    "503 as a page": {"error_before": 1, "error_shape": "html", "server_error": 503},
+    "503 with an HTML body": {"error_before": 1, "error_shape": "html", "server_error": 503},
     "429": {"refuse": 1, "refuse_retry_after_s": 3},
     "429 with a date": {"refuse": 1, "refuse_retry_after_s": 3, "retry_after": "date"},
     "422-but-created": {"created_422": 1, "error_shape": "empty"},

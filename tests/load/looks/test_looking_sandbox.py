@@ -32,7 +32,8 @@ CLIENT_USER_ID_PATTERNS = ("k{}", "K{}", "1234{}", "007{}", "a/b {}")
 def fill_sandbox(
     sandbox: SandboxProcess, *, base_id: int = BASE_ID, key_numbers: tuple[int, ...] = (1, 3)
 ) -> dict[str, int]:
-    """Create numbers 1 and 3 of each class, with an email and a client_user_id. Return their ids by email."""
+    """Create a subscriber for each number of `key_numbers` and each pattern of an email. Each has a client_user_id.
+    Return the ids of the subscribers by email."""
     ids_by_email = {}
     for key_number in key_numbers:
         for index, email_pattern in enumerate(EMAIL_PATTERNS):
