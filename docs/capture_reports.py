@@ -71,7 +71,7 @@ COMMANDS: Mapping[str, str] = {
 }
 """The commands in their order, each with a sentence about its output."""
 
-_LOGGED = re.compile(r"^\d{4}-\d\d-\d\dT\S+ \w+ .*\n", re.MULTILINE)
+_LOG_LINE = re.compile(r"^\d{4}-\d\d-\d\dT\S+ \w+ .*\n", re.MULTILINE)
 _MASKS = {
     r"\b20\d{6}T\d{6}-[0-9a-f]{6}\b": "20261126T080000-1a2b3c",
     r"\b20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC": "2026-11-26 08:00:00 UTC",
@@ -99,7 +99,7 @@ def build_page(run: Run, folder: Path) -> str:
         (folder / name).write_text(text, encoding="utf-8")
     parts = [_INTRODUCTION, *(f"`{name}`:\n\n```text\n{text}```\n" for name, text in FILES.items())]
     for command, sentence in COMMANDS.items():
-        output = _LOGGED.sub("", run(command.split()))
+        output = _LOG_LINE.sub("", run(command.split()))
         for pattern, replacement in _MASKS.items():
             output = re.sub(pattern, replacement, output)
         output = output.replace(str(folder.resolve()), "/home/ann").rstrip()

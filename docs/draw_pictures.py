@@ -45,7 +45,7 @@ _CONTACTS: list[Row] = [
     ["zoe.example.com", "Zoë", "Blum", "Graz", 8010, "+43 316 555 0104", "yes", None],
     ["max@example.com", "Max", "Ohm", "Wien", 1010, None, "yes", date(1990, 12, 24)],
 ]
-_CORRECTED: list[Row] = [_CONTACTS[0], ["zoe@example.com", *_CONTACTS[4][1:4], "8010", *_CONTACTS[4][5:]]]
+_CORRECTED_CONTACTS: list[Row] = [_CONTACTS[0], ["zoe@example.com", *_CONTACTS[4][1:4], "8010", *_CONTACTS[4][5:]]]
 _QUESTION = b"[y/N]: "
 _CONTROL = re.compile(r"\r\n|\n|\r|\x1b\[[0-9;?]*[A-Za-z]|[^\x1b\r\n]+")
 
@@ -83,7 +83,7 @@ def draw_preview() -> None:
 def draw_excel() -> None:
     """Write the workbooks of the page on Excel, and draw them, the question of an import and its end."""
     pages = Path(__file__).parent / "how-to"
-    for name, rows in (("contacts", _CONTACTS), ("corrected", _CORRECTED)):
+    for name, rows in (("contacts", _CONTACTS), ("corrected", _CORRECTED_CONTACTS)):
         workbook = Workbook()
         sheet = workbook.worksheets[0]
         sheet.title = "Contacts"
@@ -111,14 +111,14 @@ def draw_sheet(rows: Sequence[Row], path: Path) -> None:
         for column_index, text in enumerate(row):
             is_heading = row_index == 0 or column_index == 0
             is_number = row_index > 1 and column_index > 0 and isinstance(rows[row_index - 1][column_index - 1], int)
-            left_edge, top, width = edges[column_index], height * row_index, widths[column_index]
+            left_edge, top_edge, width = edges[column_index], height * row_index, widths[column_index]
             x, anchor = (left_edge + width / 2, "middle") if is_heading else (left_edge + 6, "start")
             if is_number:
                 x, anchor = left_edge + width - 6, "end"
             parts.append(
-                f'<rect x="{left_edge + 0.5}" y="{top + 0.5}" width="{width}" height="{height}" '
+                f'<rect x="{left_edge + 0.5}" y="{top_edge + 0.5}" width="{width}" height="{height}" '
                 f'fill="{"#e7e9ec" if is_heading else "#ffffff"}" stroke="#c3c7cc"/>'
-                f'<text x="{x}" y="{top + 18}" text-anchor="{anchor}" fill="#1f2328">{escape(text)}</text>'
+                f'<text x="{x}" y="{top_edge + 18}" text-anchor="{anchor}" fill="#1f2328">{escape(text)}</text>'
             )
     path.write_text("\n".join([*parts, "</svg>\n"]), encoding="utf-8")
 

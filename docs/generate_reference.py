@@ -250,7 +250,7 @@ def list_report_keys(model: type, prefix: str = "") -> Iterator[ReportKey]:
     A key is annotated with its description, and with its type in JSON if the field has another type.
     """
     type_hints = get_type_hints(model, include_extras=True)
-    defaults = {item.name: item for item in fields(model)} if is_dataclass(model) else {}
+    field_by_name = {item.name: item for item in fields(model)} if is_dataclass(model) else {}
     for name, type_hint in type_hints.items():
         if name == "scope":
             yield from list_report_keys(get_args(type_hint)[0])
@@ -260,27 +260,27 @@ def list_report_keys(model: type, prefix: str = "") -> Iterator[ReportKey]:
         if get_origin(type_hint) is Annotated:
             kind, description, *json_types = get_args(type_hint)
             kind = json_types[0] if json_types else kind
-        is_optional = name in _OPTIONAL.get(model, ()) or name in vars(model).get("__optional_keys__", ())
+        is_optional = name in _OPTIONAL_KEYS_BY_MODEL.get(model, ()) or name in vars(model).get("__optional_keys__", ())
         if get_origin(kind) is NotRequired:
             kind, is_optional = get_args(kind)[0], True
-        key, type_text = f"{prefix}{_RENAMED.get(name, name)}", _format_json_type(kind)
+        key, type_text = f"{prefix}{_JSON_KEY_BY_FIELD.get(name, name)}", _format_json_type(kind)
         if is_optional:
             yield ReportKey(
                 key, type_text.removesuffix(", or null") if model is Report else type_text, "left out", description
             )
         else:
-            yield ReportKey(key, type_text, _format_default(defaults.get(name), kind), description)
-        path, subcommand = _find_object(kind)
-        if subcommand is not None:
-            yield from list_report_keys(subcommand, f"{key}{path}.")
+            yield ReportKey(key, type_text, _format_default(field_by_name.get(name), kind), description)
+        path, object_model = _find_object(kind)
+        if object_model is not None:
+            yield from list_report_keys(object_model, f"{key}{path}.")
 
 
-_OPTIONAL: Mapping[type, frozenset[str]] = {Report: frozenset((*OPTIONAL_REPORT_KEYS, "is_planned"))}
+_OPTIONAL_KEYS_BY_MODEL: Mapping[type, frozenset[str]] = {Report: frozenset((*OPTIONAL_REPORT_KEYS, "is_planned"))}
 """The fields of a class that have no key in the JSON of some reports."""
 _NOT_REPORTED = ("scope", "reconciled", "signal", "unlisted_ids", "unshown_classes")
 """Fields that have no key of their own in a report."""
 
-_RENAMED = {"is_planned": "planned"}
+_JSON_KEY_BY_FIELD = {"is_planned": "planned"}
 _JSON_TYPES = {bool: "`true` or `false`", int: "whole number", float: "number", str: "text", datetime: "ISO 8601 time"}
 
 
@@ -330,11 +330,11 @@ def _find_object(kind: Any) -> tuple[str, type | None]:
         return "", kind
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is list:
-        path, subcommand = _find_object(arguments[0])
-        return f"[]{path}", subcommand
+        path, object_model = _find_object(arguments[0])
+        return f"[]{path}", object_model
     if origin in (dict, Mapping):
-        path, subcommand = _find_object(arguments[1])
-        return f".*{path}", subcommand
+        path, object_model = _find_object(arguments[1])
+        return f".*{path}", object_model
     return next((_find_object(part) for part in arguments if _find_object(part)[1] is not None), ("", None))
 
 
@@ -417,13 +417,13 @@ def _describe_library() -> Iterator[str]:
     types."""
     facade = connector.Connector
     yield f"## connector.Connector\n\n```text\n{_format_signature(facade)}\n```\n\n{_format_examples(facade)}"
-    public = {f"connector.{name}": getattr(connector, name) for name in sorted(connector.__all__)}
-    public["connector.jobs.models.Job"] = models.Job
+    public_objects = {f"connector.{name}": getattr(connector, name) for name in sorted(connector.__all__)}
+    public_objects["connector.jobs.models.Job"] = models.Job
     functions = {f"Connector.{name}": value for name, value in vars(facade).items() if not name.startswith("_")}
-    functions |= {name: value for name, value in public.items() if inspect.isfunction(value)}
+    functions |= {name: value for name, value in public_objects.items() if inspect.isfunction(value)}
     for name, value in functions.items():
         yield f"## {name}\n\n```text\n{_format_signature(value)}\n```\n\n{_format_examples(value)}"
-    for name, value in public.items():
+    for name, value in public_objects.items():
         if inspect.isclass(value) and value is not facade:
             yield f"## {name}\n\n{_describe_type(value)}"
 
@@ -463,8 +463,10 @@ def _describe_type(kind: type) -> str:
         rows = []
         for item in fields(kind):
             is_described = get_origin(item.type) is Annotated
-            declared, description = get_args(item.type)[:2] if is_described else (item.type, "")
-            rows.append((f"`{item.name}`", f"`{_MODULE.sub('', inspect.formatannotation(declared))}`", description))
+            declared_type, description = get_args(item.type)[:2] if is_described else (item.type, "")
+            rows.append(
+                (f"`{item.name}`", f"`{_MODULE.sub('', inspect.formatannotation(declared_type))}`", description)
+            )
         is_any_described = any(description for _, _, description in rows)
         width = 3 if is_any_described else 2
         parts.append(_build_table(("field", "type", "meaning")[:width], [row[:width] for row in rows]))

@@ -46,7 +46,7 @@ FAULTS: Mapping[str, Any] = {
 }
 """About one create in 25 fails or loses its answer. The sandbox executes more than half of these creates."""
 
-_CONFIRMED = 4  # the value of State.CONFIRMED in the file; the demo reads the ledger as another program would
+_CONFIRMED_STATE = 4  # the value of State.CONFIRMED in the file; the demo reads the ledger as another program would
 _ADDED_COUNT, _MOVED_COUNT = 120, 80  # subscribers that the CRM has added and changed since the file was written
 _NEW_TOWN = "Ísafjörður"
 
@@ -125,7 +125,7 @@ def write_people(path: Path, data: DemoData) -> None:
         ]
         for person in data.file_people
     ]  # fmt: skip
-    second_rows = [[cells[0].upper(), *cells[1:]] for cells in rows[: data.duplicate_count]]
+    repeated_rows = [[cells[0].upper(), *cells[1:]] for cells in rows[: data.duplicate_count]]
     for index in range(data.invalid_count):
         email, birthday = ("not an address", "") if index % 2 else (f"spoilt{index}@example.com", "1990-02-30")
         rows.insert(index * 7, [email, *[""] * 11, birthday])
@@ -135,7 +135,7 @@ def write_people(path: Path, data: DemoData) -> None:
             ("Email Address", "First Name", "Last Name", "Gender", "Phone Number", "Tags", "Client User ID", "Country",
              "City", "State", "Zip", "Address Line 1", "Birthday")
         )  # fmt: skip
-        writer.writerows(rows + second_rows)
+        writer.writerows(rows + repeated_rows)
 
 
 def write_crm(path: Path, people: Sequence[Person]) -> None:
@@ -163,7 +163,7 @@ def write_crm(path: Path, people: Sequence[Person]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class DemoCheck:
     """A claim, whether it is true, and the figures behind it."""
 
     claim: str
@@ -171,7 +171,7 @@ class Check:
     details: str
 
 
-def run_demo(folder: Path, row_count: int, seed: int, run: RunFlow, console: PlainConsole) -> list[Check]:
+def run_demo(folder: Path, row_count: int, seed: int, run: RunFlow, console: PlainConsole) -> list[DemoCheck]:
     """Run all steps of the demo in `folder`, show each step on `console`, and return the checks."""
     data, people_path = draw_data(row_count, seed), folder / "people.csv"
     write_people(people_path, data)
@@ -227,7 +227,7 @@ def _run_checks(
     second_import: Report,
     sync_report: Report,
     export_report: Report,
-) -> Iterator[Check]:
+) -> Iterator[DemoCheck]:
     """Yield the five checks of the reports, the service, the ledger and the warehouse."""
     first_counts = {"created": len(data.file_people), "invalid": data.invalid_count, "duplicate": data.duplicate_count}
     second_counts = {"created": 0, "unknown": 0, "exists": len(data.file_people)}
@@ -236,19 +236,19 @@ def _run_checks(
         for report, expected_counts in ((first_import, first_counts), (second_import, second_counts))
     ]
     claim = "the first import created each subscriber of the file, and the second import created nobody"
-    yield Check(
+    yield DemoCheck(
         claim,
         row_counts == [first_counts, second_counts],
         f"{row_counts[0]['created']:,} created, then {row_counts[1]['created']}",
     )
 
     emails = sorted(normalise_email(event["email"]) for event in create_events)
-    has_each_once = emails == sorted({normalise_email(person.email) for person in data.crm_people})
+    has_each_subscriber_once = emails == sorted({normalise_email(person.email) for person in data.crm_people})
     lost_create_count = sum(event["answered"] != "answered" for event in create_events)
     claim = "the service has every subscriber once, although answers were lost"
-    yield Check(
+    yield DemoCheck(
         claim,
-        has_each_once and lost_create_count > 0,
+        has_each_subscriber_once and lost_create_count > 0,
         f"{len(create_events):,} creates, {lost_create_count} of their answers lost",
     )
 
@@ -261,13 +261,13 @@ def _run_checks(
     is_drift_complete = drifted_emails == {normalise_email(person.email) for person in data.moved_people}
     is_true = is_drift_complete and (created_count, changed_count) == (len(data.added_people), len(data.moved_people))
     claim = "the sync created the added subscribers, and listed the moved subscribers in the drift file"
-    yield Check(claim, is_true, f"{created_count} created, {len(drifted_emails)} listed")
+    yield DemoCheck(claim, is_true, f"{created_count} created, {len(drifted_emails)} listed")
 
     ledger = f"{(folder / 'state' / 'ledger.db').as_uri()}?mode=ro"
     with closing(sqlite3.connect(ledger, uri=True)) as database:
         entries = database.execute("SELECT subscriber_id, state FROM entry").fetchall()
-    is_true = sorted(entries) == sorted((event["id"], _CONFIRMED) for event in create_events)
-    yield Check("the ledger has the id of each subscriber in the service", is_true, f"{len(entries):,} entries")
+    is_true = sorted(entries) == sorted((event["id"], _CONFIRMED_STATE) for event in create_events)
+    yield DemoCheck("the ledger has the id of each subscriber in the service", is_true, f"{len(entries):,} entries")
 
     query = "select id, email, first_name, last_name, address_city, address_zip, birthday from subscribers"
     with duckdb.connect(str(folder / "warehouse.duckdb"), read_only=True) as database:
@@ -278,8 +278,9 @@ def _run_checks(
         names = [subscriber.get(name) for name in ("Id", "Email", "FirstName", "LastName")]
         expected_rows.append([*names, address.get("City"), address.get("Zip"), subscriber.get("Birthday")])
     sorted_rows = [
-        sorted(["" if value is None else str(value) for value in row] for row in side) for side in (rows, expected_rows)
+        sorted(["" if value is None else str(value) for value in row] for row in compared_rows)
+        for compared_rows in (rows, expected_rows)
     ]
     verdict = (export_report.certificate or {}).get("verdict")
     claim = "the warehouse has the same subscribers with the same values, and the export is certified"
-    yield Check(claim, verdict == "complete" and sorted_rows[0] == sorted_rows[1], f"{len(rows):,} rows, {verdict}")
+    yield DemoCheck(claim, verdict == "complete" and sorted_rows[0] == sorted_rows[1], f"{len(rows):,} rows, {verdict}")

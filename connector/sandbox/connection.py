@@ -62,15 +62,15 @@ class Connection:
     """The server side of one connection. `receive` gets each complete request, and must call `finish` once for each
     request."""
 
-    def __init__(self, receive: "Callable[[Request, Connection], None]") -> None:
-        self._receive = receive
+    def __init__(self, receive_request: "Callable[[Request, Connection], None]") -> None:
+        self._receive = receive_request
         self.quiet_until = -inf
         """The end of the pause that a Retry-After on this connection asked for (seconds of the service's clock)."""
         self._transport: asyncio.Transport | None = None
         self._finished: asyncio.Future[tuple[Response, Delivery, str]] | None = None
 
     @property
-    def is_gone(self) -> bool:
+    def is_client_gone(self) -> bool:
         """Whether the client has closed the connection, so that no response can reach the client."""
         return self._transport is None or self._transport.is_closing()
 
@@ -98,8 +98,8 @@ class Connection:
             await answer.prepare(request)
             await answer.write(response.body[: len(response.body) // 2])
         if transport is not None and delivery is Delivery.CUT and cut_by == "reset":
-            sock = transport.get_extra_info("socket")
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            client_socket = transport.get_extra_info("socket")
+            client_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             transport.abort()
         elif transport is not None:
             transport.close()  # no reset after half an answer, because the reset could arrive before the half

@@ -95,8 +95,8 @@ class CreateBlock:
         if not settings.blocked_from or self._received_count < settings.blocked_from:
             return False
         self._start_at = min(self._start_at, now)
-        is_over = settings.blocked_ms and now >= self._start_at + settings.blocked_ms / 1000
-        if is_over or (settings.blocked_creates and self._refused_count >= settings.blocked_creates):
+        is_block_over = settings.blocked_ms and now >= self._start_at + settings.blocked_ms / 1000
+        if is_block_over or (settings.blocked_creates and self._refused_count >= settings.blocked_creates):
             return False
         self._refused_count += 1
         return True
@@ -127,7 +127,7 @@ class RateLimiter(Protocol):
         """Admit and count the request and return 0, or return the seconds to wait and count nothing."""
 
 
-class NoLimit:
+class NoLimiter:
     """A limiter without a limit."""
 
     def admit(self, now: float) -> float:
@@ -135,7 +135,7 @@ class NoLimit:
         return 0.0
 
 
-class Bucket:
+class BucketLimiter:
     """A bucket that holds `burst` tokens and gains `rate` tokens per second. Each request takes one token."""
 
     def __init__(self, rate: float, burst: int) -> None:
@@ -155,28 +155,28 @@ class Bucket:
         return (1 - self._tokens) / self._rate
 
 
-class FixedWindow:
+class FixedWindowLimiter:
     """A limit of `rate * window_s` requests in each window. The windows follow one another, and each lasts
     `window_s`."""
 
     def __init__(self, rate: float, window_s: float) -> None:
         self._max_requests = max(1, math.floor(rate * window_s + _ROUNDING_TOLERANCE))
         self._window_s = window_s
-        self._window = -math.inf
+        self._window_index = -math.inf
         self._admitted_count = 0
 
     def admit(self, now: float) -> float:
         """Count the request in the present window and return 0, or return the seconds until the next window."""
-        window = now // self._window_s
-        if window != self._window:
-            self._window, self._admitted_count = window, 0
+        window_index = now // self._window_s
+        if window_index != self._window_index:
+            self._window_index, self._admitted_count = window_index, 0
         if self._admitted_count < self._max_requests:
             self._admitted_count += 1
             return 0.0
-        return max(_ROUNDING_TOLERANCE, (window + 1) * self._window_s - now)
+        return max(_ROUNDING_TOLERANCE, (window_index + 1) * self._window_s - now)
 
 
-class SlidingWindow:
+class SlidingWindowLimiter:
     """A limit of `rate * window_s` requests in any period of `window_s` seconds."""
 
     def __init__(self, rate: float, window_s: float) -> None:
@@ -197,7 +197,7 @@ class SlidingWindow:
 def build_limiter(kind: str, rate: float, burst: int, window_s: float) -> RateLimiter:
     """Return the limiter that the switches `limiter`, `rate`, `burst` and `window_ms` describe."""
     if not rate:
-        return NoLimit()
+        return NoLimiter()
     if kind == "bucket":
-        return Bucket(rate, burst)
-    return FixedWindow(rate, window_s) if kind == "fixed_window" else SlidingWindow(rate, window_s)
+        return BucketLimiter(rate, burst)
+    return FixedWindowLimiter(rate, window_s) if kind == "fixed_window" else SlidingWindowLimiter(rate, window_s)

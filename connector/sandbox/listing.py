@@ -114,7 +114,7 @@ def find_subscriber_ids(store: SubscriberStore, query: Query, settings: SandboxS
         ids = []
     elif not query.filters or query.base_id is not None:
         ids = store.list_visible_ids(query.base_id)
-    elif any(_is_blind(filter_, settings) for filter_ in query.filters):
+    elif any(_is_blind_filter(filter_, settings) for filter_ in query.filters):
         ids = []
     else:
         combine = any if settings.combine == "any" else all
@@ -183,7 +183,7 @@ def _is_hidden_subscriber(
     return any(is_in_class.get(name, False) for name in settings.hide)
 
 
-def _is_blind(filter_: Filter, settings: SandboxSettings) -> bool:
+def _is_blind_filter(filter_: Filter, settings: SandboxSettings) -> bool:
     """Return whether a text filter finds nothing because of its characters (switch `blind_filters`)."""
     text = str(filter_.value) if filter_.name in _TEXT_FILTERS else ""
     has_characters_by_class = {"capitals": text != text.lower(), "plus": "+" in text, "non_ascii": not text.isascii()}
@@ -220,8 +220,8 @@ class SubscriberList:
 
     def find(self, query: Query, settings: SandboxSettings) -> list[int]:
         """Return the result of `find_subscriber_ids`. If many pages of a list are read, the store is searched once."""
-        is_list_stored = query.base_id is not None or not (query.filters or settings.hidden_bases)
-        if is_list_stored and settings.order != "email" and not settings.hide:
+        is_list_in_store = query.base_id is not None or not (query.filters or settings.hidden_bases)
+        if is_list_in_store and settings.order != "email" and not settings.hide:
             return find_subscriber_ids(self._store, query, settings)  # the store already has this list
         if self._version != self._store.version or self._settings is not settings:
             self._rows, self._version, self._settings = {}, self._store.version, settings
@@ -296,7 +296,7 @@ class SubscriberList:
 # churn: after a page is read, subscribers vanish and appear at the head, in the middle or at the end of the list
 
 
-def draw_row(ids: list[int], settings: SandboxSettings, random: Random) -> int:
+def draw_churned_id(ids: list[int], settings: SandboxSettings, random: Random) -> int:
     """Return an id of the list: at its head, in its middle or at its end, as the switch `churn_where` says. If the
     order is shuffled, return a random id. `ids` are the rows of the list, which must not be empty."""
     if settings.order == "shuffled":
@@ -305,7 +305,7 @@ def draw_row(ids: list[int], settings: SandboxSettings, random: Random) -> int:
     return ids[-1 - index if settings.order == "id_desc" else index]
 
 
-def choose_id(store: SubscriberStore, ids: list[int], settings: SandboxSettings) -> int:
+def choose_new_id(store: SubscriberStore, ids: list[int], settings: SandboxSettings) -> int:
     """Return the id of a new subscriber.
 
     If the list is in the order of ids, return a free id at the place of the switch `churn_where`: at one end of the

@@ -112,18 +112,18 @@ def _create_email(
 ) -> str:
     """Return an address in one of the usual forms. The number makes the address unique if `taken_emails` has the
     address."""
-    form_draw = random.random()
+    random_number = random.random()
     host = random.choice(_HOSTS)
-    if form_draw < 0.02 and all(character.isalpha() for character in first_name):
+    if random_number < 0.02 and all(character.isalpha() for character in first_name):
         local_part, host = (
             unicodedata.normalize("NFC", first_name),
             random.choice(_NON_ASCII_HOSTS),
         )  # SMTPUTF8 (RFC 6531)
-    elif form_draw < 0.06:
+    elif random_number < 0.06:
         local_part, host = f"{latin_first_name}.{latin_last_name}", random.choice(_NON_ASCII_HOSTS)
-    elif form_draw < 0.14:
+    elif random_number < 0.14:
         local_part = f"{latin_first_name}.{latin_last_name}+{random.choice(('news', 'shop', '2026'))}"
-    elif form_draw < 0.22:
+    elif random_number < 0.22:
         # The connector sends capitals unchanged, and compares addresses without case.
         local_part = f"{latin_first_name.capitalize()}.{latin_last_name.capitalize()}"
     else:
@@ -219,15 +219,15 @@ class SyntheticSubscribers:
 
     def find_email(self, email: str) -> int | None:
         """Return the id of the subscriber with this email (trimmed, lower case), or None."""
-        subscriber_id = self._find_digits(email.partition("@")[0].rpartition(".")[2])
+        subscriber_id = self._parse_id(email.partition("@")[0].rpartition(".")[2])
         return subscriber_id if subscriber_id is not None and self.email(subscriber_id) == email else None
 
     def find_client_user_id(self, key: str) -> int | None:
         """Return the id of the subscriber whose ClientUserId is `key` in lower case, or None."""
-        subscriber_id = self._find_digits(key.removeprefix("seed-"))
+        subscriber_id = self._parse_id(key.removeprefix("seed-"))
         return subscriber_id if f"seed-{subscriber_id}" == key else None
 
-    def _find_digits(self, digits: str) -> int | None:
+    def _parse_id(self, digits: str) -> int | None:
         is_number = digits.isascii() and digits.isdigit() and len(digits) < 19
         return int(digits) if is_number and int(digits) in self.ids else None
 
@@ -243,10 +243,12 @@ class SyntheticSubscribers:
         """Return the JSON of these subscribers, as the service writes it."""
         base = b',"Base":' + orjson.dumps({"Id": self.base_id, "Name": self.base_name})
         templates = _list_templates()
-        wires = []
+        subscriber_jsons = []
         for subscriber_id in subscriber_ids:
             index = (subscriber_id - self.first_id) // self.step
             part_1, part_2, part_3, part_4 = templates[index % _PERSON_COUNT]
             digits, phone = b"%d" % subscriber_id, b"%d" % (200_000_000 + index % 99_999_989)
-            wires.append(b"".join((b'{"Id":', digits, base, part_1, digits, part_2, phone, part_3, digits, part_4)))
-        return wires
+            subscriber_jsons.append(
+                b"".join((b'{"Id":', digits, base, part_1, digits, part_2, phone, part_3, digits, part_4))
+            )
+        return subscriber_jsons

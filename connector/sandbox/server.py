@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 # The page
 
 
-_HTML = "text/html; charset=utf-8"
-_MAX_SHOWN = 50  # maximum number of subscribers and of emails; the page has a search for other subscribers
+_HTML_CONTENT_TYPE = "text/html; charset=utf-8"
+_MAX_SHOWN_ENTRIES = 50  # maximum number of subscribers and of emails; the page has a search for other subscribers
 _HEADING_BY_FIRST_SWITCH = {
     "duplicates": "What a create does",
     "error_shape": "Errors and access",
@@ -89,9 +89,9 @@ def answer_page(sandbox: Sandbox, request: Request) -> Response:
     if request.method == "GET":
         return _render_page(sandbox, dict(parse_qsl(request.query, keep_blank_values=True)), switch_values)
     if request.method != "POST":
-        return Response(405, b"", _HTML, (*_PAGE_HEADERS, ("Allow", "GET, POST")))
+        return Response(405, b"", _HTML_CONTENT_TYPE, (*_PAGE_HEADERS, ("Allow", "GET, POST")))
     if request.headers.get("origin") != f"http://{request.headers.get('host')}":
-        return Response(403, b"Only the sandbox's own page can send this form.", _HTML, _PAGE_HEADERS)
+        return Response(403, b"Only the sandbox's own page can send this form.", _HTML_CONTENT_TYPE, _PAGE_HEADERS)
     form_values = dict(parse_qsl(request.body.decode("utf-8", "replace"), keep_blank_values=True))
     changed_values = {name: value for name, value in form_values.items() if switch_values.get(name) != value}
     try:
@@ -99,7 +99,7 @@ def answer_page(sandbox: Sandbox, request: Request) -> Response:
     except ValueError as error:  # the form keeps the values that the person has entered
         return _render_page(sandbox, {}, switch_values | form_values, problem=str(error))
     target = "/?" + urlencode({"set": ", ".join(changed_values)}) + "#switches" if changed_values else "/#switches"
-    return Response(303, b"", _HTML, (*_PAGE_HEADERS, ("Location", target)))
+    return Response(303, b"", _HTML_CONTENT_TYPE, (*_PAGE_HEADERS, ("Location", target)))
 
 
 def _render_page(
@@ -136,10 +136,10 @@ def _render_page(
         sandbox=sandbox,
         bases=[(base_id, name, store.count_by_base().get(base_id, 0)) for base_id, name in store.bases.items()],
         query=search_text,
-        subscribers=[store.read(subscriber_id) for subscriber_id in store.search(search_text, _MAX_SHOWN)],
-        shown=_MAX_SHOWN,
+        subscribers=[store.read(subscriber_id) for subscriber_id in store.search(search_text, _MAX_SHOWN_ENTRIES)],
+        shown=_MAX_SHOWN_ENTRIES,
         requests=requests,
-        emails=sandbox.outbox.read_last_emails(_MAX_SHOWN, sandbox.wall_clock()),
+        emails=sandbox.outbox.read_last_emails(_MAX_SHOWN_ENTRIES, sandbox.wall_clock()),
         opened=_open_email(sandbox, query.get("email", "")),
         groups=groups,
         changed=[switch for group in groups.values() for switch in group if switch["is_moved"]],
@@ -147,7 +147,7 @@ def _render_page(
         were_set=query.get("set", ""),
         is_following="follow" in query,
     )
-    return Response(400 if problem else 200, page.encode("utf-8", "replace"), _HTML, _PAGE_HEADERS)
+    return Response(400 if problem else 200, page.encode("utf-8", "replace"), _HTML_CONTENT_TYPE, _PAGE_HEADERS)
 
 
 @cache
@@ -251,7 +251,7 @@ async def _serve_sandbox(
     sandbox = Sandbox(settings, token, data, time.monotonic, time.time)
     service = Service(sandbox, loop.call_later)
 
-    def receive(request: Request, connection: Connection) -> None:
+    def receive_request(request: Request, connection: Connection) -> None:
         if not is_loopback_header(request.headers.get("host", "")):
             connection.finish(_FOREIGN_HOST_RESPONSE)
         elif request.path.startswith(_CONTROL_PATH):
@@ -261,10 +261,13 @@ async def _serve_sandbox(
         else:
             service.receive(request, connection)
 
-    def accept() -> asyncio.Protocol:
+    def create_protocol() -> asyncio.Protocol:
         # With handler_cancellation, a request without an answer ends when the client closes.
         return web.Server(
-            Connection(receive).answer, handler_cancellation=True, keepalive_timeout=_KEEPALIVE_S, access_log=None
+            Connection(receive_request).answer,
+            handler_cancellation=True,
+            keepalive_timeout=_KEEPALIVE_S,
+            access_log=None,
         )()
 
     try:
@@ -273,14 +276,14 @@ async def _serve_sandbox(
             loop.add_signal_handler(signal_number, stop_event.set)
         if stop_with_stdin:  # the other end of the pipe closes when the parent ends, even if the parent is killed
             loop.add_reader(sys.stdin.fileno(), stop_event.set)
-        server = await loop.create_server(accept, host, port, backlog=_BACKLOG)
+        server = await loop.create_server(create_protocol, host, port, backlog=_BACKLOG)
         shown_host = f"[{host}]" if ":" in host else host
         sys.stdout.write(f"sandbox listening on http://{shown_host}:{server.sockets[0].getsockname()[1]}\n")
         sys.stdout.flush()
         await stop_event.wait()
         server.close()
     finally:
-        sandbox.truth.close()
+        sandbox.event_log.close()
 
 
 # loopback: the addresses of the sandbox
@@ -341,12 +344,12 @@ def _answer_control(sandbox: Sandbox, service: Service, request: Request) -> Res
                 if not (after_sequence.isascii() and after_sequence.isdigit()):
                     raise ValueError("after must be a sequence, 0 or more")  # noqa: TRY301 - answered as the others are
                 state = {
-                    "sequence": sandbox.truth.sequence,
+                    "sequence": sandbox.event_log.sequence,
                     "subscribers": len(sandbox.store),
                     "bases": [{"id": base_id, "name": name} for base_id, name in sandbox.store.bases.items()],
                     "duplicates": sandbox.store.list_duplicates(sandbox.settings.identity),
                 }
-                events = sandbox.truth.read_events(int(after_sequence))
+                events = sandbox.event_log.read_events(int(after_sequence))
                 return Response(200, b'{"events":' + events + b"," + orjson.dumps(state)[1:])
             case "GET", "stats":
                 return _build_json_response(

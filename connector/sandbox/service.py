@@ -40,7 +40,7 @@ class Peer(Protocol):
     quiet_until: float
 
     @property
-    def is_gone(self) -> bool:
+    def is_client_gone(self) -> bool:
         """Whether the client has closed."""
 
     def finish(self, response: Response, delivery: Delivery = Delivery.WHOLE, cut_by: str = "close") -> None:
@@ -201,10 +201,10 @@ class Service:
         if fault is Fault.REPEAT and operation == "create":
             self._execute_request(operation, request, AnswerFate.REPEATED)
         response, is_executed = self._execute_request(
-            operation, request, AnswerFate.CLIENT_GONE if peer.is_gone else ANSWER_FATES[fault]
+            operation, request, AnswerFate.CLIENT_GONE if peer.is_client_gone else ANSWER_FATES[fault]
         )
         delivery = Delivery.WHOLE
-        is_change = is_executed and operation != "list"
+        is_state_changed = is_executed and operation != "list"
         match fault:
             case Fault.DROP_AFTER:
                 delivery = Delivery.CUT
@@ -216,15 +216,17 @@ class Service:
                 response = self._build_server_error()
             case Fault.GARBAGE_AFTER:
                 response = Response(200, sandbox.random.choice(GARBAGE))
-            case Fault.CREATED_422 if is_change:
+            case Fault.CREATED_422 if is_state_changed:
                 response = self._build_error(422, "The request cannot be processed")
-            case Fault.CREATED_429 if is_change:
+            case Fault.CREATED_429 if is_state_changed:
                 response = self._build_refusal(429, _CREATED_429_WAIT_S, "Too many requests, come back later")
-            case Fault.EXECUTED_STATUS if is_change:
+            case Fault.EXECUTED_STATUS if is_state_changed:
                 response = self._build_error(
                     int(sandbox.random.choice(settings.executed_statuses)), "This is not possible"
                 )
-            case Fault.WRONG_ANSWER if is_change and operation == "create":  # as if the service mixed up two requests
+            case Fault.WRONG_ANSWER if (
+                is_state_changed and operation == "create"
+            ):  # as if the service mixed up two requests
                 root = orjson.loads(response.body)
                 root["Subscriber"]["Email"] = "somebody.else@example.net"
                 response = Response(response.status, orjson.dumps(root))
@@ -277,8 +279,10 @@ class Service:
                 return replace(error, wait_s=float(seconds))
             case "date":
                 retry_at = math.ceil(self._sandbox.wall_clock() + wait_s)
-                date = format_datetime(datetime.fromtimestamp(retry_at, UTC), usegmt=True)
-                return replace(self._build_error(status, message, ("Retry-After", date)), wait_until=float(retry_at))
+                retry_date = format_datetime(datetime.fromtimestamp(retry_at, UTC), usegmt=True)
+                return replace(
+                    self._build_error(status, message, ("Retry-After", retry_date)), wait_until=float(retry_at)
+                )
             case "unix":
                 retry_at = math.ceil(self._sandbox.wall_clock() + wait_s)
                 return replace(
@@ -290,14 +294,14 @@ class Service:
     def _finish_request(self, operation: str, peer: Peer, response: Response, delivery: Delivery) -> None:
         """Answer a request, and count the answer as the client sees it."""
         sandbox = self._sandbox
-        label = str(response.status) if delivery is Delivery.WHOLE else delivery.value
-        label = "gone" if peer.is_gone else label
-        sandbox.stats.count_answered(operation, label)
+        answer_label = str(response.status) if delivery is Delivery.WHOLE else delivery.value
+        answer_label = "gone" if peer.is_client_gone else answer_label
+        sandbox.stats.count_answered(operation, answer_label)
         _, arrived_at, request = (
             self._open_requests[peer] if delivery is Delivery.SILENT else self._open_requests.pop(peer)
         )
         shown_request = request if len(request.body) <= _MAX_SHOWN_BYTES else replace(request, body=b"")
-        sandbox.recent.append((arrived_at, shown_request, label))
+        sandbox.recent.append((arrived_at, shown_request, answer_label))
         wait_s = response.wait_s if response.wait_until is None else response.wait_until - sandbox.wall_clock()
         if wait_s > 0:
             peer.quiet_until = sandbox.clock() + wait_s

@@ -13,7 +13,7 @@ import orjson
 from connector.sandbox.connection import Request, Response
 from connector.sandbox.emails import Outbox, parse_email
 from connector.sandbox.faults import CreateBlock, FaultDraw, build_limiter
-from connector.sandbox.listing import Filter, Query, SubscriberList, choose_id, draw_row, parse_query
+from connector.sandbox.listing import Filter, Query, SubscriberList, choose_new_id, draw_churned_id, parse_query
 from connector.sandbox.people import SyntheticSubscribers
 from connector.sandbox.store import SubscriberStore, fold_base_name
 from connector.sandbox.subscriber import (
@@ -26,7 +26,7 @@ from connector.sandbox.subscriber import (
     parse_create,
 )
 from connector.sandbox.switches import SandboxSettings, change_settings
-from connector.sandbox.truth import AnswerFate, Stats, TruthLog
+from connector.sandbox.truth import AnswerFate, EventLog, Stats
 
 _PACE_SWITCHES = ("limiter", "rate", "burst", "window_ms")
 _MAX_RECENT_REQUESTS = 100  # number of requests that the page shows
@@ -55,17 +55,17 @@ class Sandbox:
         self.clock, self.wall_clock = clock, wall_clock
         self.data = data
         self.outbox = Outbox(None if data is None else data / "outbox")
-        self.truth = TruthLog(None if data is None else data / "journal.jsonl", wall_clock)
+        self.event_log = EventLog(None if data is None else data / "journal.jsonl", wall_clock)
         self._first_settings = settings
         self._set_start_state()
-        for line_number, line in enumerate(self.truth.lines, start=1):
+        for line_number, line in enumerate(self.event_log.lines, start=1):
             try:
                 event = orjson.loads(line)
                 self._apply_event(event)
-                is_event = event["sequence"] == line_number
+                is_valid_event = event["sequence"] == line_number
             except (ValueError, KeyError, TypeError):
-                is_event = False
-            if not is_event:
+                is_valid_event = False
+            if not is_valid_event:
                 raise ValueError(
                     f"line {line_number} of the sandbox's journal is not event {line_number}: the file is damaged"
                 )
@@ -100,9 +100,9 @@ class Sandbox:
                 self.store.remove(event["id"])
             case "seeded":
                 names = ("first_id", "count", "step", "base_id", "base_name")
-                block = SyntheticSubscribers(**{name: event[name] for name in names})
-                self.store.bases.add(block.base_id, block.base_name)
-                self.store.add_block(block)
+                subscriber_block = SyntheticSubscribers(**{name: event[name] for name in names})
+                self.store.bases.add(subscriber_block.base_id, subscriber_block.base_name)
+                self.store.add_block(subscriber_block)
             case "sent":
                 ids = {"request_id": event["request_id"], "message_id": event["message_id"]}
                 self.outbox.restore(ids | event["email"])
@@ -111,17 +111,17 @@ class Sandbox:
 
     def reset(self) -> None:
         """Empty the sandbox, and set all switches to their values at the start."""
-        self.truth.clear()
+        self.event_log.clear()
         self.outbox.clear()
         self._set_start_state()
 
-    def change_switches(self, subscriber_values: Mapping[str, object]) -> None:
+    def change_switches(self, switch_values: Mapping[str, object]) -> None:
         """Set switches while the sandbox runs. Raise ValueError and change nothing if a value is wrong."""
-        old_settings, new_settings = self.settings, change_settings(self.settings, subscriber_values)
+        old_settings, new_settings = self.settings, change_settings(self.settings, switch_values)
         self._set_settings(new_settings)
         if any(getattr(new_settings, name) != getattr(old_settings, name) for name in _PACE_SWITCHES):
             self._build_limiter()
-        if "seed" in subscriber_values:
+        if "seed" in switch_values:
             self.random = Random(new_settings.seed)  # noqa: S311 - chances that must recur, not secrets
 
     def _set_settings(self, settings: SandboxSettings) -> None:
@@ -145,21 +145,21 @@ class Sandbox:
             return self._list_subscribers(request)
         entry = self.outbox.add(parse_email(request.body, self.settings), self.wall_clock())
         ids = {"request_id": entry["request_id"], "message_id": entry["message_id"]}
-        self.truth.append("sent", **ids, answered=answer_fate, email=entry)
+        self.event_log.append("sent", **ids, answered=answer_fate, email=entry)
         send_result = {"SendMessageRequestId": entry["request_id"], "MessageId": entry["message_id"]}
         return Response(200, orjson.dumps({"success": True, "SendEmail": send_result}))
 
     def _list_subscribers(self, request: Request) -> Response:
         """Return a page of the list (service-api.md 4.3), or an earlier answer (switch `cached`)."""
         settings, now = self.settings, self.clock()
-        answered_at, earlier_page = self._cached_answers.get(request.query, (-math.inf, b""))
+        answered_at, cached_page = self._cached_answers.get(request.query, (-math.inf, b""))
         skips_cache = request.headers.get("cache-control") == "no-cache" and not settings.cache_ignores
         if now < answered_at + settings.cached and not skips_cache:
-            return Response(200, earlier_page)
+            return Response(200, cached_page)
         query = parse_query(request.query, settings)
         page = self.listing.read_page(query, settings, now, self.random)
         if settings.churn_insert or settings.churn_delete:
-            self._change_list(query.base_id)
+            self._churn_list(query.base_id)
         if settings.cached:
             self._cached_answers[request.query] = now, page
         return Response(200, page)
@@ -264,7 +264,7 @@ class Sandbox:
         subscriber_json: bytes,
     ) -> None:
         subscriber = orjson.Fragment(subscriber_json)
-        self.truth.append(
+        self.event_log.append(
             kind, id=subscriber_id, base_id=base_id, email=email, answered=answer_fate, subscriber=subscriber
         )
 
@@ -282,34 +282,36 @@ class Sandbox:
                 break
         return self.store.bases.find_or_create_base(base_id, base_name, base_name_matching)
 
-    def _change_list(self, listed_base_id: int | None) -> None:
+    def _churn_list(self, listed_base_id: int | None) -> None:
         """Delete and then insert subscribers, as the churn switches say. If `listed_base_id` is None, all bases were
         listed."""
         settings, store, random = self.settings, self.store, self.random
         filters = () if listed_base_id is None else (Filter("BaseId", listed_base_id),)
 
-        def draw_count(amount: float) -> int:
-            return int(amount) + int(random.random() < amount - int(amount))
+        def draw_change_count(expected_count: float) -> int:
+            return int(expected_count) + int(random.random() < expected_count - int(expected_count))
 
         def find_subscriber_ids() -> list[int]:
             return self.listing.find(Query(0, 0, filters), settings)
 
-        for _ in range(draw_count(settings.churn_delete)):
+        for _ in range(draw_change_count(settings.churn_delete)):
             if listed_ids := find_subscriber_ids():
-                subscriber_id = draw_row(listed_ids, settings, random)
-                self.truth.append("churn_deleted", id=subscriber_id)
+                subscriber_id = draw_churned_id(listed_ids, settings, random)
+                self.event_log.append("churn_deleted", id=subscriber_id)
                 store.remove(subscriber_id)
-        for _ in range(draw_count(settings.churn_insert)):
+        for _ in range(draw_change_count(settings.churn_insert)):
             listed_ids = find_subscriber_ids()
             new_base_id = listed_base_id
             if new_base_id is None:
-                new_base_id = store.find_base_id(draw_row(listed_ids, settings, random)) if listed_ids else 1
+                new_base_id = store.find_base_id(draw_churned_id(listed_ids, settings, random)) if listed_ids else 1
             base_id, base_name = store.bases.find_or_create_base(new_base_id, None)
             local_part = "somebody"
             if settings.order == "email" and listed_ids:  # the new subscriber is next to an existing one in the list
-                local_part = (store.read(draw_row(listed_ids, settings, random)).get("Email") or "").partition("@")[0]
-            email = f"{local_part}.churn-{self.truth.sequence + 1}@example.net"
-            subscriber_id = choose_id(store, listed_ids, settings)
+                local_part = (store.read(draw_churned_id(listed_ids, settings, random)).get("Email") or "").partition(
+                    "@"
+                )[0]
+            email = f"{local_part}.churn-{self.event_log.sequence + 1}@example.net"
+            subscriber_id = choose_new_id(store, listed_ids, settings)
             base = {"Id": base_id, "Name": base_name}
             subscriber_json = orjson.dumps(
                 {"Id": subscriber_id, "Base": base, "IsActive": True, "Email": email, "Gender": ""}
@@ -320,7 +322,7 @@ class Sandbox:
     def seed(self, count: int, base_id: int | None, base_name: str | None) -> SyntheticSubscribers:
         """Add `count` synthetic subscribers to one base. The list shows them at once."""
         base, step = self.store.bases.find_or_create_base(base_id, base_name), self.settings.id_step
-        block = SyntheticSubscribers(self.store.create_id(step), count, step, *base)
-        self.truth.append("seeded", **asdict(block))
-        self.store.add_block(block)
-        return block
+        subscriber_block = SyntheticSubscribers(self.store.create_id(step), count, step, *base)
+        self.event_log.append("seeded", **asdict(subscriber_block))
+        self.store.add_block(subscriber_block)
+        return subscriber_block

@@ -17,7 +17,9 @@ import orjson
 from connector.sandbox.people import SyntheticSubscribers
 
 FIRST_ID = 100_001  # not 1, because churn at the head of a list in the order of ids needs lower ids
-_MAX_SEARCHED = 100_000  # the maximum number of subscribers whose JSON a search reads; this takes a tenth of a second
+_MAX_SEARCHED_SUBSCRIBERS = (
+    100_000  # the maximum number of subscribers whose JSON a search reads; this takes a tenth of a second
+)
 
 
 _MAX_BASE_NAME_LENGTH = 20  # the length of names with the switch base_names=cut
@@ -50,7 +52,7 @@ def fold_base_name(name: str, base_name_matching: str) -> str:
     return html.unescape(name) if base_name_matching == "escaped" else format_base_name(name, base_name_matching)
 
 
-class Bases:
+class BaseRegistry:
     """The ids and names of the bases. The ids count from 1."""
 
     def __init__(self) -> None:
@@ -117,7 +119,7 @@ class SubscriberStore:
     """
 
     def __init__(self) -> None:
-        self.bases = Bases()
+        self.bases = BaseRegistry()
         self.version = 0
         self.created: set[int] = set()  # ids of the subscribers that a create has stored
         self._seeded_blocks: list[SyntheticSubscribers] = []
@@ -327,7 +329,7 @@ class SubscriberStore:
 
     def find_phone(self, phone: str) -> list[int]:
         """Return the ids of the created subscribers with this phone number."""
-        return [own_id for own_id in self._json_by_id if self.read(own_id).get("Phone") == phone]
+        return [stored_id for stored_id in self._json_by_id if self.read(stored_id).get("Phone") == phone]
 
     def find(self, field: str, text: str) -> list[int]:
         """Return the ids of all subscribers whose Email or ClientUserId (`field`) is the text. Case does not matter."""
@@ -388,7 +390,8 @@ class SubscriberStore:
         """Return at most `count` ids: first of subscribers with this email, ClientUserId or Id, then of the latest
         subscribers whose JSON contains the text. Case does not matter."""
         searched_ids = islice(
-            chain(reversed(self._json_by_id), *(reversed(block.ids) for block in self._seeded_blocks)), _MAX_SEARCHED
+            chain(reversed(self._json_by_id), *(reversed(block.ids) for block in self._seeded_blocks)),
+            _MAX_SEARCHED_SUBSCRIBERS,
         )
         latest_ids = (subscriber_id for subscriber_id in searched_ids if subscriber_id in self)
         if not text:

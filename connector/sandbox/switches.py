@@ -360,8 +360,8 @@ def parse_settings(settings: Sequence[str]) -> SandboxSettings:
     `change_settings`."""
     values = {}
     for setting in settings:
-        name, equals, value = setting.partition("=")
-        if not equals:
+        name, equals_sign, value = setting.partition("=")
+        if not equals_sign:
             raise ValueError(f"{setting!r} is not a setting: write it as name=value")
         values[name.strip()] = value.strip()
     return change_settings(SandboxSettings(), values)

@@ -44,7 +44,7 @@ class AnswerFate(StrEnum):
     NO_REQUEST = "nobody"  # no request asked for the change (churn)
 
 
-class TruthLog:
+class EventLog:
     """A log of events in memory. With a `path`, the events are also appended to a file that only one process at a time
     can hold.
 

@@ -55,11 +55,11 @@ SECTIONS = {
 
 COMMANDS = {name: location for commands in SECTIONS.values() for name, location in commands.items()}
 
-_STATUSES = {2: "usage", 3: "aborted", 4: "locked"}
+_STATUS_BY_EXIT_CODE = {2: "usage", 3: "aborted", 4: "locked"}
 _LAST_STANDARD_STREAM = 2
 
 
-class Commands(Group):
+class CommandGroup(Group):
     """Imports the module of a command when the command is called. So `import` does not load DuckDB."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -99,7 +99,7 @@ class Commands(Group):
             raise click.UsageError(f"{error.message} Did you mean: {', '.join(similar_names)}?", ctx) from None
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @output_declarations
 @metrics_option
 @click.version_option(connector.__version__, prog_name="connector")
@@ -165,7 +165,7 @@ def run(clock: Clock | None = None) -> None:
     try:
         cli.main(prog_name="connector", standalone_mode=False, obj=clock)
     except click.ClickException as error:
-        if is_chosen("--log-format", "json"):
+        if is_option_value("--log-format", "json"):
             from pipelines.cli.logs import show_message, start_logging
 
             start_logging(0, "json")
@@ -202,7 +202,7 @@ def _exit_at_once(exit_code: int) -> NoReturn:
     os._exit(exit_code)
 
 
-def is_chosen(option: str, value: str) -> bool:
+def is_option_value(option: str, value: str) -> bool:
     """Return whether the process arguments set the option to this value. The arguments may be invalid."""
     return f"{option}={value}" in sys.argv[1:] or (option, value) in pairwise(sys.argv[1:])
 
@@ -215,7 +215,7 @@ def _exit_with_message(exit_code: int, message: str, *, is_shown: bool = False) 
 
     if not is_shown:
         show_message(f"connector: {message}")
-    if is_chosen("--output", "json") or "--json" in sys.argv[1:]:
+    if is_option_value("--output", "json") or "--json" in sys.argv[1:]:
         with suppress(ConnectorError):  # standard output is closed or full, which the exit code shows already
-            write_json_stdout({"status": _STATUSES.get(exit_code, "stopped"), "message": message})
+            write_json_stdout({"status": _STATUS_BY_EXIT_CODE.get(exit_code, "stopped"), "message": message})
     sys.exit(exit_code)

@@ -258,14 +258,14 @@ def export_command(
     from connector.warehouse.destination import DEFAULT_MAX_SHRINK, parse_destination
 
     table, schema = options.pop("table"), options.pop("schema")
-    accepted: dict[str, Any] = {
+    accepted_faults: dict[str, Any] = {
         "allow_incomplete": allow_incomplete,
         "ignore_total_count": bool(ignore_total_count),
         "allow_truncated": bool(allow_truncated),
     }
     if is_job(Path(target)):
-        find_source = click.get_current_context().get_parameter_source
-        if any(find_source(name) is ParameterSource.COMMANDLINE for name in _JOB_OPTIONS):
+        find_parameter_source = click.get_current_context().get_parameter_source
+        if any(find_parameter_source(name) is ParameterSource.COMMANDLINE for name in _JOB_OPTIONS):
             raise ConfigurationError(
                 "the job file sets the destination, columns, file format and filters. Leave out "
                 "the options of these groups"
@@ -277,8 +277,8 @@ def export_command(
         with job_start(Path(target)):
             job = load_job(Path(target), os.environ)
             settings = read_settings_of_job(os.environ, job, time_limit_s=time_limit_s)
-            plan = plan_export_job(job, settings, **accepted, max_shrink=max_shrink, overwrite=overwrite)
-            _refuse_clash(plan, output)
+            plan = plan_export_job(job, settings, **accepted_faults, max_shrink=max_shrink, overwrite=overwrite)
+            _refuse_shared_target(plan, output)
             report = run_and_notify(partial(run_export, plan), job, settings, output)
         finish_run(report, output)
     file_options = {name: options.pop(name) for name in _FILE_OPTIONS}
@@ -292,14 +292,16 @@ def export_command(
         raise ConfigurationError(f"{destination} is a file: --table and --schema are for databases")
     from connector.export import ExportPlan, run_export  # a refused destination does not need pyarrow
 
-    shrink = DEFAULT_MAX_SHRINK if max_shrink is None else max_shrink
-    plan = ExportPlan(destination.path.name, query, destination, settings, **accepted, max_shrink=shrink)
-    _refuse_clash(plan, output)
+    max_shrink_or_default = DEFAULT_MAX_SHRINK if max_shrink is None else max_shrink
+    plan = ExportPlan(
+        destination.path.name, query, destination, settings, **accepted_faults, max_shrink=max_shrink_or_default
+    )
+    _refuse_shared_target(plan, output)
     output = replace(output, is_data_on_stdout=destination.is_standard_output)
     finish_run(run_flow(partial(run_export, plan), output, time_limit_s), output)
 
 
-def _refuse_clash(plan: ExportPlan, output: Output) -> None:
+def _refuse_shared_target(plan: ExportPlan, output: Output) -> None:
     """Raise ConfigurationError if the export and its report would be written to the same file or both to stdout."""
     destination = plan.destination
     if destination.object_url is None:

@@ -15,9 +15,9 @@ import click
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 _NO_BREAK = "\N{NO-BREAK SPACE}"  # keeps a default on one line of the help
-_DEFAULT = re.compile(r"\[default: [^]]*\]$")
+_DEFAULT_SUFFIX = re.compile(r"\[default: [^]]*\]$")
 _LAST_GROUPS = ("Run", "Output")
-_FIRST_COLUMN = 28  # characters; the text of a longer option begins on the next line
+_MAX_FIRST_COLUMN_WIDTH = 28  # characters; the text of a longer option begins on the next line
 
 
 class Option(click.Option):
@@ -41,12 +41,15 @@ def option(*names: str, group: str, default_text: str = "", **attributes: Any) -
 def write_rows(formatter: click.HelpFormatter, sections: Mapping[str, Iterable[tuple[str, str]]]) -> None:
     """Write each section under its title. The texts of all sections begin in the same column."""
     tables = {title: list(rows) for title, rows in sections.items()}
-    lengths = [len(name) for rows in tables.values() for name, _ in rows]
-    width = max((length for length in lengths if length <= _FIRST_COLUMN), default=_FIRST_COLUMN)
+    name_lengths = [len(name) for rows in tables.values() for name, _ in rows]
+    width = max(
+        (length for length in name_lengths if length <= _MAX_FIRST_COLUMN_WIDTH), default=_MAX_FIRST_COLUMN_WIDTH
+    )
     for title, rows in tables.items():
         with formatter.section(title):
             formatter.write_dl(
-                [(name.ljust(width), _DEFAULT.sub(_keep_on_one_line, text)) for name, text in rows], col_max=width
+                [(name.ljust(width), _DEFAULT_SUFFIX.sub(_keep_on_one_line, text)) for name, text in rows],
+                col_max=width,
             )
     formatter.buffer = [text.replace(_NO_BREAK, " ") for text in formatter.buffer]
 
@@ -87,11 +90,13 @@ class Group(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Move options that precede the name of the command behind the name: `-v sync` is read as `sync -v`."""
-        takes_value = {name: not (param.is_flag or param.count) for param in self.params if isinstance(param, Option)
-                       for name in param.opts} | {"-vv": False}  # fmt: skip
+        takes_value_by_option = {"-vv": False}
+        for param in self.params:
+            if isinstance(param, Option):
+                takes_value_by_option |= dict.fromkeys(param.opts, not (param.is_flag or param.count))
         command_index = 0
-        while command_index < len(args) and (name := args[command_index].partition("=")[0]) in takes_value:
-            command_index += 2 if takes_value[name] and name == args[command_index] else 1
+        while command_index < len(args) and (name := args[command_index].partition("=")[0]) in takes_value_by_option:
+            command_index += 2 if takes_value_by_option[name] and name == args[command_index] else 1
         command = args[command_index : command_index + 1]
         options = args[:command_index]
         arguments = args[command_index + 1 :]

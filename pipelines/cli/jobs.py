@@ -30,9 +30,9 @@ _SAMPLE_LENGTH = 40  # characters of a sample cell that the table shows
 
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
 
-_PASSWORD = re.compile(r"://[^/@]*:[^@]+@")
+_URL_PASSWORD = re.compile(r"://[^/@]*:[^@]+@")
 
-_STYLES = {"sure": "green", "likely": "yellow", "unsure": "red"}
+_STYLE_BY_CONFIDENCE = {"sure": "green", "likely": "yellow", "unsure": "red"}
 
 
 @click.command("init", cls=Command)
@@ -84,20 +84,20 @@ def init_command(
     if (base_id is None) == (base_name is None):
         raise ConfigurationError("No base given. Use --base-id N or --base-name NAME")
     base = ("id", str(base_id)) if base_id is not None else ("name", base_name or "")
-    set_options = {key: value for key, value in file_options.items() if value is not None}
-    is_table = ("://" in source and not is_store_url(source)) or _REFERENCE.fullmatch(source) is not None
-    with _open_table(source, table) if is_table else _open_file(source, table, set_options) as rows:
+    option_values = {key: value for key, value in file_options.items() if value is not None}
+    is_table_source = ("://" in source and not is_store_url(source)) or _REFERENCE.fullmatch(source) is not None
+    with _open_table(source, table) if is_table_source else _open_file(source, table, option_values) as rows:
         frame, columns = _read_beginning(rows), select_source_columns(rows.columns)
     guesses = guess_fields(frame[list(columns)], get_clock().now().date())
     _show_guesses(guesses, len(frame))
     path = target if target is not None else Path("job.yaml")
-    if is_table:
+    if is_table_source:
         source_keys = [("sql", ""), ("url", source), ("table", table or "")]
     else:
         source_keys = [
             ("file", ""),
             ("path", _format_source_path(source, path.absolute().parent)),
-            *set_options.items(),
+            *option_values.items(),
         ]
     job_name = path.stem if target is not None else table or Path(source).stem
     mapped_guesses = [guess for guess in guesses if guess.confidence != "unsure"]
@@ -109,7 +109,7 @@ def init_command(
         )
     used_columns = {column for guess in mapped_guesses for column in guess.rule.columns}
     unmapped_columns = [column for column in columns if column not in used_columns]
-    cursor = propose_cursor(frame) if is_table else None
+    cursor = propose_cursor(frame) if is_table_source else None
     job_text = draft_job(job_name, path.name, source_keys, base, identity, guesses, unmapped_columns, cursor)
     if target is None:
         write_stdout(job_text, is_file=True)
@@ -136,7 +136,7 @@ def _format_source_path(source: str, folder: Path) -> str:
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
 
 
-def _open_file(source: str, table: str | None, set_options: Mapping[str, str]) -> Source:
+def _open_file(source: str, table: str | None, option_values: Mapping[str, str]) -> Source:
     from connector.jobs.arguments import build_file_source, spell_option
     from connector.jobs.build import open_file_source
     from connector.sources.inputs import STANDARD_INPUT
@@ -147,14 +147,14 @@ def _open_file(source: str, table: str | None, set_options: Mapping[str, str]) -
         raise ConfigurationError(
             "a job cannot read standard input, because each run reads the source again. Name a file"
         )
-    return open_file_source(build_file_source(source, set_options, spell_argument=spell_option))
+    return open_file_source(build_file_source(source, option_values, spell_argument=spell_option))
 
 
 def _open_table(source: str, table: str | None) -> Source:
     from connector.sources.sql import open_sql
 
     reference = _REFERENCE.fullmatch(source)
-    if reference is None and _PASSWORD.search(source):
+    if reference is None and _URL_PASSWORD.search(source):
         raise ConfigurationError(
             "SOURCE contains a password, which process lists and the job file would show. Put the URL into an "
             "environment variable, and write the variable as SOURCE, such as '${CRM_URL}'"
@@ -188,7 +188,7 @@ def _show_guesses(guesses: Sequence[GuessedField], row_count: int) -> None:
     table = Table("field", "how", "sure?", "why", "such as", title=f"guessed from {count(row_count, 'row')}")
     for guess in guesses:
         samples = "\n".join(format_cell(sample, _SAMPLE_LENGTH) for sample in guess.samples)
-        confidence = Text(guess.confidence, style=_STYLES[guess.confidence])
+        confidence = Text(guess.confidence, style=_STYLE_BY_CONFIDENCE[guess.confidence])
         table.add_row(guess.name, Text(format_rule(guess.rule)), confidence, Text(guess.reason), Text(samples))
     PlainConsole(stderr=True).print(table)
 

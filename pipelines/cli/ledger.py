@@ -145,11 +145,11 @@ def backup_command(target: Path, output: Output) -> None:
     for path in (target, find_emails(target)):
         output.refuse_to_overwrite(path, "the copy itself")
     target = target.absolute()
-    report_keys: dict[str, Any] = {"target": None, "entries": 0, "emails": 0}
+    report_values: dict[str, Any] = {"target": None, "entries": 0, "emails": 0}
     try:
         copy_result = back_up_ledger(read_state(os.environ).ledger_url, target)
     except LedgerError as error:
-        _exit_with_report({"status": "aborted", **report_keys, "messages": [str(error)]}, output)
+        _exit_with_report({"status": "aborted", **report_values, "messages": [str(error)]}, output)
     copies = (
         (target, copy_result.entry_count, "entry", "entries"),
         (find_emails(target), copy_result.email_count, "email", "emails"),
@@ -157,12 +157,12 @@ def backup_command(target: Path, output: Output) -> None:
     messages = [
         f"{path}: {count(copied_count, *nouns)}" for path, copied_count, *nouns in copies if copied_count is not None
     ]
-    report_keys = {
+    report_values = {
         "target": str(target),
         "entries": copy_result.entry_count or 0,
         "emails": copy_result.email_count or 0,
     }
-    _exit_with_report({"status": "ok", **report_keys, "messages": messages}, output)
+    _exit_with_report({"status": "ok", **report_values, "messages": messages}, output)
 
 
 @ledger_group.command("copy")
@@ -180,12 +180,12 @@ def copy_command(url: str, output: Output) -> None:
     from connector.ledger.copies import copy_ledger
     from connector.settings import read_state
 
-    report_keys: dict[str, Any] = {"entries": 0, "emails": 0}
+    report_values: dict[str, Any] = {"entries": 0, "emails": 0}
     try:
         entries, emails = copy_ledger(read_state(os.environ).ledger_url, url, copied_at=get_clock().now())
     except (LockedError, LedgerError) as error:
         status = "locked" if isinstance(error, LockedError) else "aborted"
-        _exit_with_report({"status": status, **report_keys, "messages": [str(error)]}, output)
+        _exit_with_report({"status": status, **report_values, "messages": [str(error)]}, output)
     message = (
         f"copied: {count(entries, 'entry', 'entries')}, {count(emails, 'email')}. "
         "Set CONNECTOR_LEDGER to the URL of the copy. The old ledger is closed"
@@ -207,17 +207,17 @@ def restore_command(source: Path, output: Output) -> None:
     from connector.ledger.copies import restore_ledger
     from connector.settings import read_state
 
-    report_keys: dict[str, Any] = {"source": str(source.absolute()), "entries": 0, "emails": 0}
+    report_values: dict[str, Any] = {"source": str(source.absolute()), "entries": 0, "emails": 0}
     try:
         ledger_url = read_state(os.environ).ledger_url
         restore_result = restore_ledger(ledger_url, source, restored_at=get_clock().now())
     except LedgerError as error:
-        _exit_with_report({"status": "aborted", **report_keys, "messages": [str(error)]}, output)
-    report_keys |= {"entries": restore_result.entry_count or 0, "emails": restore_result.email_count or 0}
+        _exit_with_report({"status": "aborted", **report_values, "messages": [str(error)]}, output)
+    report_values |= {"entries": restore_result.entry_count or 0, "emails": restore_result.email_count or 0}
     message = (
-        f"restored: {count(report_keys['entries'], 'entry', 'entries')}, {count(report_keys['emails'], 'email')}. "
+        f"restored: {count(report_values['entries'], 'entry', 'entries')}, {count(report_values['emails'], 'email')}. "
         "All campaigns are "
         "closed, because the ledger does not know which emails were sent after the backup was made. "
         "To continue a campaign, run: connector mail JOB --reopen"
     )
-    _exit_with_report({"status": "ok", **report_keys, "messages": [message]}, output)
+    _exit_with_report({"status": "ok", **report_values, "messages": [message]}, output)

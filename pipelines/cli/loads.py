@@ -117,7 +117,7 @@ def import_command(
     from connector.settings import read_state
     from connector.spooled_rows import SpooledRows
 
-    is_asking = not (is_dry or is_confirmed) and output.can_ask()
+    must_confirm = not (is_dry or is_confirmed) and output.can_ask()
     plan = plan_file(
         file,
         row_options,
@@ -125,7 +125,7 @@ def import_command(
         receipts=receipts,
         wait_s=wait_s,
         time_limit_s=time_limit_s,
-        is_planned=is_dry or is_asking,
+        is_planned=is_dry or must_confirm,
     )
     # The preview and the load read the same rows from the disk. So the load creates exactly the rows of the preview.
     with SpooledRows(plan.rows.source, plan.rows.rules.identity) as source_rows:
@@ -135,7 +135,7 @@ def import_command(
             load_plan, limit_s = replace(plan, is_planned=is_planned), plan.settings.time_limit_s
             return run_flow(lambda stop, progress: run_load(load_plan, stop, progress, source_rows), output, limit_s)
 
-        if is_asking and plan.rows.has_activity_rule:
+        if must_confirm and plan.rows.has_activity_rule:
             planned_report = run(is_planned=True)
             if planned_report.status not in ("ok", "partial"):
                 finish_run(planned_report, output)
@@ -319,11 +319,11 @@ def sync_command(
 
             plan.rows.source.close()
             # A container may have fewer processors than the machine.
-            processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-            options = EngineOptions(scheduler, workers or processors)
-            sync = ShardedSync(path.absolute(), digest_job(path), request)
+            processor_count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            options = EngineOptions(scheduler, workers or processor_count)
+            sharded_sync = ShardedSync(path.absolute(), digest_job(path), request)
             report = run_and_notify(
-                lambda stop, progress: run_sharded(sync, options, stop, progress), job, settings, output
+                lambda stop, progress: run_sharded(sharded_sync, options, stop, progress), job, settings, output
             )
     finish_run(report, output)
 

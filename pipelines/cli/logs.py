@@ -18,8 +18,8 @@ from typing import TextIO
 
 from connector.texts import escape_json, make_line, make_visible, wrap_words
 
-_NAMES = ("connector", "pipelines")
-_LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
+_LOGGER_NAMES = ("connector", "pipelines")
+_LEVEL_BY_VERBOSITY = (logging.WARNING, logging.INFO, logging.DEBUG)
 _RUN_LOGGERS = ("connector.runs.report", "pipelines.report.text", "pipelines.flows.engine")
 """The loggers of the beginning, the progress and the end of a run, and of the ends of its shards."""
 
@@ -84,11 +84,11 @@ def start_logging(verbosity: int, log_format: str) -> None:
     look-ups, refusals and pauses are also logged. With 2, each page, batch and commit is also logged."""
     handler = _StderrHandler()
     handler.setFormatter(_JsonFormatter() if log_format == "json" else _TextFormatter())
-    for name in _NAMES:
+    for name in _LOGGER_NAMES:
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.propagate = False
-        logger.setLevel(_LEVELS[min(verbosity, len(_LEVELS) - 1)])
+        logger.setLevel(_LEVEL_BY_VERBOSITY[min(verbosity, len(_LEVEL_BY_VERBOSITY) - 1)])
 
 
 @contextmanager
@@ -97,7 +97,7 @@ def log_runs() -> Iterator[None]:
     loggers = [logging.getLogger(name) for name in _RUN_LOGGERS]
     handler = _StderrHandler()
     handler.setFormatter(_TextFormatter())
-    handlers = [] if logging.getLogger(_NAMES[0]).handlers else [handler]
+    handlers = [] if logging.getLogger(_LOGGER_NAMES[0]).handlers else [handler]
     previous_settings = [(logger, logger.level, logger.handlers) for logger in loggers]
     for logger in loggers:
         logger.setLevel(min(logger.getEffectiveLevel(), logging.INFO))
@@ -112,13 +112,13 @@ def log_runs() -> Iterator[None]:
 
 def is_logging() -> bool:
     """Return whether the log shows the events of runs."""
-    return logging.getLogger(_NAMES[0]).isEnabledFor(logging.INFO)
+    return logging.getLogger(_LOGGER_NAMES[0]).isEnabledFor(logging.INFO)
 
 
 def show_message(message: str) -> None:
     """Show a message on standard error. If the log is JSON, the message is a line of the log, so that all lines are
     JSON."""
-    handlers = logging.getLogger(_NAMES[0]).handlers
+    handlers = logging.getLogger(_LOGGER_NAMES[0]).handlers
     if handlers and isinstance(handlers[0].formatter, _JsonFormatter):
         logging.getLogger("pipelines.cli").warning("message: %(text)s", {"text": message})
     else:

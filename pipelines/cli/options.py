@@ -324,14 +324,16 @@ def file_options(command: CommandFunction) -> CommandFunction:
     arguments, and `limit` and `job_path`."""
 
     @wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def wrapped_command(*args: Any, **kwargs: Any) -> Any:
         names = ("base_id", "base_name", "ignore", "identity", "active", "zip", "job_path", "format", "sheet",
                  "encoding", "delimiter", "limit")  # fmt: skip
         row_options = {name: kwargs.pop(name) for name in names}
         row_options["mapping"] = _parse_mapping(kwargs.pop("mapped")) or None
         return command(*args, row_options=row_options, **kwargs)
 
-    return add_options(cast("CommandFunction", wrapped), format_options, base_options, *_MAPPING_OPTIONS, limit_option)
+    return add_options(
+        cast("CommandFunction", wrapped_command), format_options, base_options, *_MAPPING_OPTIONS, limit_option
+    )
 
 
 def output_declarations(command: CommandFunction) -> CommandFunction:

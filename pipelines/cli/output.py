@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 
 _READABLE_BY_ALL = 0o644  # the exporter runs as another user, and the file has only counts and names of jobs
-_BEGINNING = b"# HELP connector_"
+_METRICS_BEGINNING = b"# HELP connector_"
 
-_HELP = {
+_HELP_BY_METRIC = {
     "start_timestamp_seconds": "Start of the last run, in Unix seconds.",
     "end_timestamp_seconds": "End of the last run, in Unix seconds.",
     "duration_seconds": "Duration of the last run.",
@@ -60,7 +60,7 @@ def check_metrics_path(path: Path) -> None:
         raise ConfigurationError(
             f"--metrics {path}: name a file that ends in .prom, because the exporter reads no other files"
         )
-    refuse_foreign_file("--metrics", path, lambda beginning: beginning.startswith(_BEGINNING))
+    refuse_foreign_file("--metrics", path, lambda beginning: beginning.startswith(_METRICS_BEGINNING))
 
 
 def write_metrics(report: Mapping[str, Any], path: Path) -> None:
@@ -71,7 +71,7 @@ def write_metrics(report: Mapping[str, Any], path: Path) -> None:
         return
     samples = list(_list_samples(report))
     lines: list[str] = []
-    for metric, help_text in _HELP.items():
+    for metric, help_text in _HELP_BY_METRIC.items():
         metric_name = f"connector_last_run_{metric}"
         lines += [f"# HELP {metric_name} {help_text}", f"# TYPE {metric_name} gauge"]
         for sample_metric, labels, value in samples:
@@ -180,7 +180,7 @@ def output_options(command: CommandFunction) -> CommandFunction:
 
     @output_declarations
     @wraps(command)
-    def wrapped(
+    def wrapped_command(
         *args: Any,
         form: str,
         is_json: bool,
@@ -196,7 +196,7 @@ def output_options(command: CommandFunction) -> CommandFunction:
         check_page_path(report_path)
         return command(*args, output=Output(is_json or form == "json", quiet, report_path), **kwargs)
 
-    return wrapped
+    return wrapped_command
 
 
 def run_options(command: CommandFunction) -> CommandFunction:
@@ -205,12 +205,12 @@ def run_options(command: CommandFunction) -> CommandFunction:
     @output_options
     @metrics_option
     @wraps(command)
-    def wrapped(*args: Any, metrics_path: Path | None, output: Output, **kwargs: Any) -> Any:
+    def wrapped_command(*args: Any, metrics_path: Path | None, output: Output, **kwargs: Any) -> Any:
         if metrics_path is not None:
             check_metrics_path(metrics_path)
         return command(*args, output=replace(output, metrics_path=metrics_path), **kwargs)
 
-    return wrapped
+    return wrapped_command
 
 
 def run_flow(
@@ -349,11 +349,11 @@ def job_start(path: Path, *, is_planned: bool = False) -> Iterator[None]:
         yield
     except ConnectorError as error:
         if not is_planned:
-            error.run_id = _end_start(path, error)
+            error.run_id = _report_failed_start(path, error)
         raise
 
 
-def _end_start(path: Path, error: ConnectorError) -> str:
+def _report_failed_start(path: Path, error: ConnectorError) -> str:
     import uvloop
 
     from connector.control import stop_on_signals

@@ -108,9 +108,9 @@ def status_command(
         if run_id is not None:
             raise ConfigurationError("--html writes a page of all runs. For the page of one RUN use --report PATH.html")
         check_page_path(page_path, "--html")
-        health = read_health(state, job=job, last=last or _PAGE_RUN_COUNT)
+        health = read_health(state, job=job, max_run_count=last or _PAGE_RUN_COUNT)
         write_page_file(build_health_page(health, get_clock().now()), page_path)
-    status = read_status(state, run_id=run_id, job=job, last=last or _RUN_COUNT)
+    status = read_status(state, run_id=run_id, job=job, max_run_count=last or _RUN_COUNT)
     is_shown = output.is_json or (output.is_quiet and page_path is not None)
     is_shown = is_shown or output.write_drawing(
         lambda console: _show_status(status, state.state_dir, console, is_whole=run_id is not None)

@@ -112,11 +112,11 @@ def demo_command(folder: Path | None, people: int, seed: int) -> None:
     for check in checks:
         answer_text = "[green]yes[/]" if check.is_true else "[red]NO[/] "
         console.print(f"{answer_text} {check.claim}: {check.details}", highlight=False, soft_wrap=True)
-    is_right = all(check.is_true for check in checks)
+    are_all_true = all(check.is_true for check in checks)
     console.write_text(f"\nfiles: {folder}")
-    agreement = "agree" if is_right else "DO NOT AGREE"
-    console.print(f"verdict: service, ledger and warehouse {agreement}")
-    sys.exit(0 if is_right else 1)
+    agreement_text = "agree" if are_all_true else "DO NOT AGREE"
+    console.print(f"verdict: service, ledger and warehouse {agreement_text}")
+    sys.exit(0 if are_all_true else 1)
 
 
 def _make_folder(path: Path | None) -> Path:

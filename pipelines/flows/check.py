@@ -38,8 +38,8 @@ _MAX_ROWS = 100  # rows of the source that are checked; these are enough to show
 _ATTEMPT_COUNT, _MAX_RETRY_S = 2, 5.0  # few attempts and short waits, because a person waits for the result
 
 
-_FILTERS = ("email", "client_user_id")
-_CLASSES = {"is_active": "active and inactive", "gender": "male, female and other"}
+_TRIED_FILTERS = ("email", "client_user_id")
+_CLASS_NAMES_BY_FIELD = {"is_active": "active and inactive", "gender": "male, female and other"}
 _MIN_VALUE_LENGTH = 5  # only a value of this length is also tried without its first and last character
 
 
@@ -180,8 +180,8 @@ def _prepare_destination(job: Job, settings: Settings) -> str:
     destination = plan_export_job(job, settings).destination
     with ExitStack() as stack:
         trial_destination = destination
-        is_file = destination.is_database and destination.url is None and destination.format is not Format.DELTA
-        if is_file and not destination.path.exists():
+        is_new_file = destination.is_database and destination.url is None and destination.format is not Format.DELTA
+        if is_new_file and not destination.path.exists():
             folder = TemporaryDirectory(dir=destination.path.resolve().parent, prefix=".connector-check-")
             trial_destination = replace(destination, path=Path(stack.enter_context(folder)) / destination.path.name)
         writer = open_writer(trial_destination)
@@ -211,17 +211,17 @@ async def _describe_list(client: Client, retrier: Retrier) -> AsyncGenerator[tup
     shared_length = min(
         len(ids), len(second_ids)
     )  # the client varies the limit of a repeated request, so one page may be longer
-    order = "not by id. Two requests for one page returned the same order"
+    order_text = "not by id. Two requests for one page returned the same order"
     if len(ids) < 3:
-        order = "not known: the list has fewer than three subscribers"
+        order_text = "not known: the list has fewer than three subscribers"
     elif not shared_length or second_ids[:shared_length] != ids[:shared_length]:
-        order = "two requests for one page returned two orders, or the list changed meanwhile"
+        order_text = "two requests for one page returned two orders, or the list changed meanwhile"
     elif ids == sorted(ids):
-        order = "by id, ascending"
+        order_text = "by id, ascending"
     elif ids == sorted(ids, reverse=True):
-        order = "by id, descending"
-    yield "order", order
-    descriptions = [f"{name}: {await _try_filter(request_page, name, page)}" for name in _FILTERS]
+        order_text = "by id, descending"
+    yield "order", order_text
+    descriptions = [f"{name}: {await _try_filter(request_page, name, page)}" for name in _TRIED_FILTERS]
     yield "filters", "; ".join(descriptions)
     yield "cut off", await _look_for_window(request_page, page.total_count)
 
@@ -230,22 +230,22 @@ async def _try_filter(request_page: RequestPage, name: str, page: ListPage) -> s
     """Try the filter with a made-up value, then with the value of a listed subscriber, then with a part of this value.
     Return a description of the filter."""
     samples = ((row.get("Id"), read_field(row, name)) for row in page.subscribers)
-    sample = next(
+    listed_value = next(
         ((subscriber_id, value) for subscriber_id, value in samples if type(subscriber_id) is int and _is_plain(value)),
         None,
     )
-    if sample is None:
+    if listed_value is None:
         return "not tried: no listed subscriber has a suitable value"
-    made_up_control = await try_made_up_value(request_page, name, os.urandom)
-    if made_up_control is ControlResult.INCONCLUSIVE:
+    made_up_result = await try_made_up_value(request_page, name, os.urandom)
+    if made_up_result is ControlResult.INCONCLUSIVE:
         return "refused by the service"
-    if made_up_control is ControlResult.IGNORED:
+    if made_up_result is ControlResult.IGNORED:
         return "ignored: the service returned subscribers for a made-up value"
-    subscriber_id, value = sample
-    trial = await try_sample(request_page, name, (subscriber_id, value))
-    if trial.control_result not in (ControlResult.EXACT, ControlResult.PARTIAL):
+    subscriber_id, value = listed_value
+    filter_trial = await try_sample(request_page, name, (subscriber_id, value))
+    if filter_trial.control_result not in (ControlResult.EXACT, ControlResult.PARTIAL):
         return "broken: the filter did not find a subscriber by its listed value"
-    if trial.control_result is ControlResult.PARTIAL:
+    if filter_trial.control_result is ControlResult.PARTIAL:
         return "partial: a value found other subscribers, too"
     part_trial = await try_sample(request_page, name, (subscriber_id, value[1:-1]))
     if part_trial.control_result is ControlResult.PARTIAL:
@@ -268,14 +268,14 @@ async def _look_for_window(request_page: RequestPage, total_count: int | None) -
             "ignore_total_count in the job"
         )
     counts = await count_classes(request_page, 1)
-    results = {name: counts.compare_with_total(name) for name in _CLASSES}
-    for name, class_names in _CLASSES.items():
+    results = {name: counts.compare_with_total(name) for name in _CLASS_NAMES_BY_FIELD}
+    for name, class_names in _CLASS_NAMES_BY_FIELD.items():
         if results[name] is EvidenceResult.CONTRADICTS:
             return (
                 f"the list may be cut off, or it may hide subscribers: its TotalCount is {total_count:,}, and its "
                 f"{class_names} subscribers are {sum(counts.part_totals[name].values()):,}"
             )
-    for name, class_names in _CLASSES.items():
+    for name, class_names in _CLASS_NAMES_BY_FIELD.items():
         if results[name] is EvidenceResult.AGREES:
             return f"no: the counts of {class_names} subscribers add up to the TotalCount, {total_count:,}"
     if is_window_size(total_count):

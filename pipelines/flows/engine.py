@@ -105,12 +105,12 @@ def digest_job(path: Path) -> str:
         raise ConfigurationError(f"the job file {path} cannot be read: {error.strerror}") from None
 
 
-async def run_sharded(sync: ShardedSync, options: EngineOptions, stop: Stop, progress: Progress) -> Report:
+async def run_sharded(sharded_sync: ShardedSync, options: EngineOptions, stop: Stop, progress: Progress) -> Report:
     """Sync all shards by the engine, and return one report of them.
 
     Raises ConfigurationError and SourceError before anything is sent. A run that has begun always ends with a report.
     """
-    plan = sync.plan(os.environ, WHOLE)
+    plan = sharded_sync.plan(os.environ, WHOLE)
     plan.rows.source.close()
     settings = plan.settings
     if isinstance(parse_ledger_location(settings.ledger_url), Path):
@@ -122,7 +122,7 @@ async def run_sharded(sync: ShardedSync, options: EngineOptions, stop: Stop, pro
         raise ConfigurationError("--engine dask needs distributed. Run pip install 'subscriber-connector[dask]'")
     report = start_report(plan.command, plan.rows.job, stop.clock.now(), describe_load(plan))
     with record_report(report, settings.state_dir, settings.retention_s, stop.clock.now):
-        shard_results = await _run_shards(sync, options, stop, progress)
+        shard_results = await _run_shards(sharded_sync, options, stop, progress)
         stop.is_recording = True
         _write_sharded_report(report, shard_results, stop, is_incremental=plan.increment is not None)
     return report
@@ -152,29 +152,31 @@ class _ShardResult:
 
 
 async def _run_shards(
-    sync: ShardedSync, options: EngineOptions, stop: Stop, progress: Progress
+    sharded_sync: ShardedSync, options: EngineOptions, stop: Stop, progress: Progress
 ) -> Sequence[_ShardResult]:
     """Sync each shard as a task, and return the result of each shard. A signal stops the tasks cleanly, and a second
     signal ends the wait. Raises ConfigurationError for a scheduler that does not answer or has no workers."""
-    shard_results, run = list[_ShardResult](), token_hex(8)
-    wait_s = max(sync.request.wait_s, LEASE_S + 5.0)
-    sync = replace(
-        sync, request=replace(sync.request, wait_s=wait_s)
+    shard_results, run_token = list[_ShardResult](), token_hex(8)
+    wait_s = max(sharded_sync.request.wait_s, LEASE_S + 5.0)
+    sharded_sync = replace(
+        sharded_sync, request=replace(sharded_sync.request, wait_s=wait_s)
     )  # the lease of an attempt that died on another machine is still valid
     try:
         async with _open_client(options) as client:
-            workers = await client.nthreads()
-            if not workers:
+            thread_counts = await client.nthreads()
+            if not thread_counts:
                 raise ConfigurationError(
                     f"the scheduler {options.scheduler} has no workers. Start some, for example: dask worker "
                     f"{options.scheduler}"
                 )
-            shard_results += [_ShardResult(Shard(index, len(workers))) for index in range(1, len(workers) + 1)]
+            shard_results += [
+                _ShardResult(Shard(index, len(thread_counts))) for index in range(1, len(thread_counts) + 1)
+            ]
             progress.set_describe_function(lambda: _describe_progress(shard_results))
-            async with run_in_background(_stop_tasks(client, run, stop)):
+            async with run_in_background(_stop_tasks(client, run_token, stop)):
                 await asyncio.gather(
                     *(
-                        _run_shard(shard_result, sync, client, f"{run}-{shard_result.shard.index}")
+                        _run_shard(shard_result, sharded_sync, client, f"{run_token}-{shard_result.shard.index}")
                         for shard_result in shard_results
                     )
                 )
@@ -192,12 +194,12 @@ def _describe_progress(shard_results: Sequence[_ShardResult]) -> str:
     return f"{ended_count} of {count(len(shard_results), 'shard')} ended"
 
 
-async def _run_shard(shard_result: _ShardResult, sync: ShardedSync, client: Client, key: str) -> None:
-    future = client.submit(_sync_shard_in_worker, sync, shard_result.shard, key, key=key, pure=False)
+async def _run_shard(shard_result: _ShardResult, sharded_sync: ShardedSync, client: Client, task_key: str) -> None:
+    future = client.submit(_sync_shard_in_worker, sharded_sync, shard_result.shard, task_key, key=task_key, pure=False)
     try:
         shard_result.report, shard_result.error = await future
         future.release()  # otherwise Dask would repeat the task if the worker with the result dies
-        shard_result.attempt_count = len(await client.get_events(key))
+        shard_result.attempt_count = len(await client.get_events(task_key))
     except (Exception, asyncio.CancelledError) as error:  # Dask has its own errors, such as KilledWorker
         if isinstance(error, asyncio.CancelledError) and not future.cancelled():
             raise
@@ -210,12 +212,12 @@ async def _run_shard(shard_result: _ShardResult, sync: ShardedSync, client: Clie
     logger.info("shard ends: %(shard)s, %(status)s", {"shard": str(shard_result.shard), "status": shard_result.status})
 
 
-async def _stop_tasks(client: Client, run: str, stop: Stop) -> None:
+async def _stop_tasks(client: Client, run_token: str, stop: Stop) -> None:
     """Wait for a stop of the command, then stop all tasks. Repeat the stop, because a task may have just begun."""
     await stop.event.wait()
     while True:
         with suppress(Exception):  # a worker has just died
-            await client.run(_stop_local_tasks, run, stop.signal, stop.reason, on_error="ignore")
+            await client.run(_stop_local_tasks, run_token, stop.signal, stop.reason, on_error="ignore")
         await asyncio.sleep(_STOP_INTERVAL_S)
 
 
@@ -382,15 +384,17 @@ _stop_function_by_task: dict[str, Callable[[int | None, str | None], object]] = 
 """The function that stops a task of this process, by the key of the task."""
 
 
-def _stop_local_tasks(run: str, signal_number: int | None, reason: str | None) -> None:
+def _stop_local_tasks(run_token: str, signal_number: int | None, reason: str | None) -> None:
     """Stop the tasks of this run in this process, because of a signal (`signal_number`) or for another `reason`."""
     for key, stop in list(_stop_function_by_task.items()):
-        if key.startswith(run):
+        if key.startswith(run_token):
             with suppress(RuntimeError):  # the task has just ended
                 stop(signal_number, reason)
 
 
-def _sync_shard_in_worker(sync: ShardedSync, shard: Shard, key: str) -> tuple[Report | None, ConnectorError | None]:
+def _sync_shard_in_worker(
+    sharded_sync: ShardedSync, shard: Shard, task_key: str
+) -> tuple[Report | None, ConnectorError | None]:
     """Sync one shard in a thread of a worker, and return the report or the error."""
     import uvloop
     from distributed import get_worker
@@ -402,12 +406,12 @@ def _sync_shard_in_worker(sync: ShardedSync, shard: Shard, key: str) -> tuple[Re
             stop.signal, stop.reason = signal_number, reason
             stop.event.set()
 
-        _stop_function_by_task[key] = lambda signal_number, reason: loop.call_soon_threadsafe(
+        _stop_function_by_task[task_key] = lambda signal_number, reason: loop.call_soon_threadsafe(
             stop_run, signal_number, reason
         )
-        return await run_load(sync.plan(os.environ, shard), stop, Progress())
+        return await run_load(sharded_sync.plan(os.environ, shard), stop, Progress())
 
-    get_worker().log_event(key, "an attempt begins")
+    get_worker().log_event(task_key, "an attempt begins")
     try:
         return uvloop.run(run()), None
     except ConnectorError as error:
@@ -416,4 +420,4 @@ def _sync_shard_in_worker(sync: ShardedSync, shard: Shard, key: str) -> tuple[Re
     except Exception as error:  # noqa: BLE001 - an error of the connector; a traceback could show personal data
         return None, RunAborted(describe_fault(error))
     finally:
-        _stop_function_by_task.pop(key, None)
+        _stop_function_by_task.pop(task_key, None)

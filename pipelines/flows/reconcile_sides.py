@@ -51,7 +51,7 @@ class ComparedBases:
         self.bases: list[Base] = []
         self.listed_base_numbers: list[tuple[int, int]] = []
 
-    def find_number(self, base_ref: BaseRef) -> int:
+    def find_base_number(self, base_ref: BaseRef) -> int:
         """Return the number of a base, and record in the ledger the id and the name that the list has for the base.
 
         Raises RunAborted if another base has the name now, ConfigurationError if several bases have the name.
@@ -116,9 +116,9 @@ class SourceRows:
         self.row_counts = dict.fromkeys(ROW_COUNT_NAMES, 0)
         self._unnamed_count = 0
         if isinstance(plan.rows.base, BaseRef):
-            compared_bases.find_number(plan.rows.base)
+            compared_bases.find_base_number(plan.rows.base)
         for base in (plan.rows.base.values or {}).values() if isinstance(plan.rows.base, BaseColumn) else ():
-            compared_bases.find_number(base)
+            compared_bases.find_base_number(base)
 
     def add_chunk(self, prepared_chunk: PreparedChunk) -> None:
         """Add a chunk that was prepared without the suppression list. Raises the errors of
@@ -139,7 +139,7 @@ class SourceRows:
         self._comparison.add_present_identities(
             base_numbers[suppressed_mask], planned_chunk.identities[suppressed_mask]
         )
-        self._add_invalid(prepared_chunk)
+        self._add_invalid_rows(prepared_chunk)
         self._remarks.add_chunk(prepared_chunk)
         self.row_counts["read"] += prepared_chunk.chunk.record_count
         self.row_counts["valid"] += len(compared_rows.identities)
@@ -167,7 +167,7 @@ class SourceRows:
                 "be counted as extra"
             )
 
-    def _add_invalid(self, prepared_chunk: PreparedChunk) -> None:
+    def _add_invalid_rows(self, prepared_chunk: PreparedChunk) -> None:
         """Count subscribers of invalid rows as present in the source, if the row has a readable identity."""
         positions = sorted({fault.position for fault in prepared_chunk.faults})
         self._unnamed_count += len(prepared_chunk.chunk.malformed_rows)
@@ -188,7 +188,7 @@ class SourceRows:
         # The last element is for rows without a base (index -1).
         number_by_base_index = np.full(len(bases.bases) + 1, -1, dtype=np.int64)
         for index in np.unique(bases.indices[bases.indices >= 0]).tolist():
-            number_by_base_index[index] = self._compared_bases.find_number(bases.bases[index])
+            number_by_base_index[index] = self._compared_bases.find_base_number(bases.bases[index])
         if isinstance(self._plan.rows.base, BaseColumn):
             refuse_too_many_bases(self._plan.rows.base, len(self._compared_bases.bases))
         return number_by_base_index[bases.indices]
@@ -256,7 +256,7 @@ SELECT base_number, count(*), count(id) FROM joined WHERE state = {int(State.CON
 """
 """The number of the base, the count of its confirmed entries, and the count of those that are listed in the base."""
 
-NAMELESS_SQL = "SELECT count(*) FROM joined WHERE digest IS NULL"
+NAMELESS_COUNT_SQL = "SELECT count(*) FROM joined WHERE digest IS NULL"
 """The number of listed subscribers without an identity."""
 
 
@@ -291,11 +291,11 @@ def report_differences(
                 source=source,
                 service=service,
             )
-    for kind, condition in (("duplicated", "times > 1"), ("extra", "NOT is_in_source")):
+    for kind, condition_sql in (("duplicated", "times > 1"), ("extra", "NOT is_in_source")):
         if kind == "extra" and not differences.is_certain:
             return
         for base_number, name, ids, *entry_values in comparison.fetch_rows(
-            _DUPLICATED_OR_EXTRA_SQL.format(condition=condition)
+            _DUPLICATED_OR_EXTRA_SQL.format(condition=condition_sql)
         ):
             differences.count(kind, ids[0])
             if name is None:

@@ -34,7 +34,7 @@ from connector.subscribers.rules import FieldMapping, ValidationRules
 from connector.texts import agree, count
 from pipelines.flows.reconcile_sides import (
     CONFIRMED_COUNTS_SQL,
-    NAMELESS_SQL,
+    NAMELESS_COUNT_SQL,
     ROW_COUNT_NAMES,
     ComparedBases,
     SourceRows,
@@ -145,12 +145,12 @@ class _Reconciliation:
                     "vanished subscribers are not certain. The listed duplicated and drifted subscribers are "
                     "certain, but more may exist"
                 )
-            ((nameless_count,),) = comparison.fetch_rows(NAMELESS_SQL)
+            ((nameless_count,),) = comparison.fetch_rows(NAMELESS_COUNT_SQL)
             if nameless_count:
-                consequence = agree(nameless_count, "is", "are") + (" extra" if is_certain else " not compared")
+                consequence_text = agree(nameless_count, "is", "are") + (" extra" if is_certain else " not compared")
                 verb = agree(nameless_count, "has", "have")
                 report.messages.append(
-                    f"{count(nameless_count, 'listed subscriber')} {verb} no {identity} and {consequence}"
+                    f"{count(nameless_count, 'listed subscriber')} {verb} no {identity} and {consequence_text}"
                 )
             for base_number, known_count, listed_count in list(comparison.fetch_rows(CONFIRMED_COUNTS_SQL)):
                 if is_certain and not listed_count:

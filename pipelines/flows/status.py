@@ -56,7 +56,7 @@ class StatusReport(TypedDict):
     next: Annotated[list[str], "What to do next."]
 
 
-def read_status(location: StateLocation, *, run_id: str | None, job: str | None, last: int) -> StatusReport:
+def read_status(location: StateLocation, *, run_id: str | None, job: str | None, max_run_count: int) -> StatusReport:
     """Return the report of `status` for the last runs, the latest first. `job` selects the runs of one job, and
     `run_id` selects one run.
 
@@ -66,7 +66,7 @@ def read_status(location: StateLocation, *, run_id: str | None, job: str | None,
     runs = list(list_runs(location.state_dir))
     runs_of_job = (run for run in runs if job in (None, run["job"]))
     if run_id is None:
-        selected_runs = list(islice(runs_of_job, last))
+        selected_runs = list(islice(runs_of_job, max_run_count))
     else:
         selected_runs = [run for run in runs_of_job if run["run_id"] == run_id]
         if not selected_runs:
@@ -76,22 +76,22 @@ def read_status(location: StateLocation, *, run_id: str | None, job: str | None,
     return {**_read_open_work(location, selected_runs, runs, run_id=run_id, job=job), "runs": selected_runs}
 
 
-def read_health(location: StateLocation, *, job: str | None, last: int) -> dict[str, Any]:
+def read_health(location: StateLocation, *, job: str | None, max_run_count: int) -> dict[str, Any]:
     """Return the values of the page of `status`. For each job and command, it has the last runs, the latest first, and
     the time of the last success. If the ledger cannot be read, the first next step has the reason."""
     runs = list(list_runs(location.state_dir))
-    jobs: dict[tuple[str, str], dict[str, Any]] = {}
+    group_by_job: dict[tuple[str, str], dict[str, Any]] = {}
     for run in runs:
         if job not in (None, run["job"]):
             continue
-        new_group = {"job": run["job"], "command": run["command"], "last_succeeded_at": None, "runs": []}
-        group = jobs.setdefault((run["job"], run["command"]), new_group)
-        if len(group["runs"]) < last:
+        new_job_group = {"job": run["job"], "command": run["command"], "last_succeeded_at": None, "runs": []}
+        group = group_by_job.setdefault((run["job"], run["command"]), new_job_group)
+        if len(group["runs"]) < max_run_count:
             group["runs"].append(run)
         if run["status"] == "ok" and group["last_succeeded_at"] is None:
             group["last_succeeded_at"] = run.get("finished_at") or run["started_at"]
-    selected_runs = [run for group in jobs.values() for run in group["runs"]]
-    return {"jobs": list(jobs.values()), **_read_open_work(location, selected_runs, runs, job=job)}
+    selected_runs = [run for group in group_by_job.values() for run in group["runs"]]
+    return {"jobs": list(group_by_job.values()), **_read_open_work(location, selected_runs, runs, job=job)}
 
 
 def _read_open_work(

@@ -99,29 +99,29 @@ def run_validation(plan: RowsPlan, rejects: Path | None, clock: Clock) -> Valida
     report.activity, report.samples = {"active": 0, "inactive": 0}, []
     with ExitStack() as stack:
         source_rows = stack.enter_context(SpooledRows(plan.source, plan.rules.identity))
-        file = None
+        rejects_file = None
         if rejects is not None:
             is_workbook = rejects.suffix.lower() == ".xlsx"
             path = rejects.with_name(f".{rejects.name}.csv") if is_workbook else rejects
             workbook_path = rejects if is_workbook else None
-            file = stack.enter_context(
+            rejects_file = stack.enter_context(
                 RejectsFile(path, plan.source.columns, report.run_id, clock.now, workbook_path=workbook_path)
             )
-        reason = _check_rows(plan, source_rows, validation, file, clock)
+        reason = _check_rows(plan, source_rows, validation, rejects_file, clock)
         report.messages += source_rows.messages
-    if file is not None:
-        report.rejects_file = file.path
-        report.messages += [file.failure] if reason and file.failure else []
-        reason = reason or file.failure
-    refusals = [*validation.remarks.explain_refusals(has_activity_rule=plan.has_activity_rule)]
-    report.messages += _list_messages(plan, validation, refusals)
-    status: Status = "aborted" if reason else "partial" if counts["invalid"] or refusals else "ok"
+    if rejects_file is not None:
+        report.rejects_file = rejects_file.path
+        report.messages += [rejects_file.failure] if reason and rejects_file.failure else []
+        reason = reason or rejects_file.failure
+    refusal_messages = [*validation.remarks.explain_refusals(has_activity_rule=plan.has_activity_rule)]
+    report.messages += _list_messages(plan, validation, refusal_messages)
+    status: Status = "aborted" if reason else "partial" if counts["invalid"] or refusal_messages else "ok"
     end_report(report, status, clock.now(), reason)
     return validation
 
 
 def _check_rows(
-    plan: RowsPlan, source_rows: SpooledRows, validation: Validation, file: RejectsFile | None, clock: Clock
+    plan: RowsPlan, source_rows: SpooledRows, validation: Validation, rejects_file: RejectsFile | None, clock: Clock
 ) -> str | None:
     """Read all rows. Return the reason if they could not be read to the end, otherwise None."""
     try:
@@ -148,7 +148,7 @@ def _check_rows(
             _add_findings(prepared_chunk, plan, validation)
             # The file has the same rows as the rejects file of an import: malformed rows, invalid rows, and different
             # rows of one subscriber.
-            if file is not None:
+            if rejects_file is not None:
                 problems = [
                     build_malformed_problem(malformed_row, prepared_chunk.chunk.name)
                     for malformed_row in prepared_chunk.chunk.malformed_rows
@@ -160,7 +160,7 @@ def _check_rows(
                     for difference in prepared_chunk.differences
                 ]
                 for problem in problems:
-                    file.write_problem(problem)
+                    rejects_file.write_problem(problem)
     except ConfigurationError:  # also an error in the content of a file, which a person must correct
         raise
     except ConnectorError as error:
@@ -185,14 +185,14 @@ def _add_findings(prepared_chunk: PreparedChunk, plan: RowsPlan, validation: Val
     """Add the faults of a chunk to the findings. The examples show the cells that the faulty field is read from."""
     findings, chunk = validation.findings, prepared_chunk.chunk
     for malformed_row in chunk.malformed_rows:
-        kind = ValidationFinding("", malformed_row.code, malformed_row.message)
-        finding = findings.setdefault(("", malformed_row.code), kind)
+        new_finding = ValidationFinding("", malformed_row.code, malformed_row.message)
+        finding = findings.setdefault(("", malformed_row.code), new_finding)
         finding.rows += 1
         finding.add_example(malformed_row.number, malformed_row.raw_record)
-    finding_by_kind: dict[tuple[str, str], list[Fault]] = defaultdict(list)
+    faults_by_kind: dict[tuple[str, str], list[Fault]] = defaultdict(list)
     for fault in prepared_chunk.faults:
-        finding_by_kind[fault.field, fault.code].append(fault)
-    for (name, code), faults in finding_by_kind.items():
+        faults_by_kind[fault.field, fault.code].append(fault)
+    for (name, code), faults in faults_by_kind.items():
         finding = findings.setdefault((name, code), ValidationFinding(name, code, faults[0].message))
         finding.rows += len(faults)
         rule = plan.mapping.rules.get(name)
@@ -206,9 +206,9 @@ def _add_findings(prepared_chunk: PreparedChunk, plan: RowsPlan, validation: Val
             finding.add_example(int(chunk.row_numbers[int(str(index))]), _CELL_SEPARATOR.join(map(str, row)))
 
 
-def _list_messages(plan: RowsPlan, validation: Validation, refusals: Sequence[str]) -> Iterator[str]:
+def _list_messages(plan: RowsPlan, validation: Validation, refusal_messages: Sequence[str]) -> Iterator[str]:
     """Yield messages that add to the counts. `refusals` are reasons why an import of the rows is refused."""
     yield from validation.remarks.messages
-    yield from refusals
+    yield from refusal_messages
     yield from validation.remarks.describe_cells(plan.mapping)
     yield from describe_unmapped_columns(plan.mapping, plan.unmapped_columns)

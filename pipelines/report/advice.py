@@ -37,7 +37,7 @@ def _find_steps(run: Mapping[str, Any]) -> Iterator[str]:
         elif command == "plan" and rows.get("created"):  # the report has no options of the file, such as its delimiter
             yield "To carry out the plan, run the same command with import instead of plan."
         return
-    owner = build_job_option(run)
+    job_option = build_job_option(run)
     if status == "usage":
         yield _advise_on_refused_run(run, "Correct")
     account_step = describe_other_account(run)
@@ -49,9 +49,9 @@ def _find_steps(run: Mapping[str, Any]) -> Iterator[str]:
         held_count = _count_rows(run, "held")
         unresolved_count = rows.get("unknown", 0) - held_count
         if unresolved_count or status == "killed":
-            yield _advise_on_unresolved_creates(unresolved_count) + owner
+            yield _advise_on_unresolved_creates(unresolved_count) + job_option
         if held_count:
-            yield from _advise_on_held_creates(held_count, owner)
+            yield from _advise_on_held_creates(held_count, job_option)
     if any((run.get("differences") or {}).values()) and not run.get("differences_file") and job_file != "JOB":
         yield f"To list each difference, run: connector reconcile {job_file} --to differences.csv"
     if run.get("opt_outs"):
@@ -60,7 +60,7 @@ def _find_steps(run: Mapping[str, Any]) -> Iterator[str]:
         yield _advise_on_rejects_file(run)
         rejected_count = rows.get("rejected", 0) - _count_rows(run, "dropped")
         if rejected_count and command != "mail" and account_step is None:
-            yield _advise_on_rejected_rows(rejected_count) + owner
+            yield _advise_on_rejected_rows(rejected_count) + job_option
 
 
 def _advise_on_refused_run(run: Mapping[str, Any], beginning: str) -> str:
@@ -97,7 +97,7 @@ def advise_on_runs(
             step := describe_other_account(run)
         ):
             yield step
-    counts_by_owner: dict[str, Counter[str]] = {}
+    counts_by_job_option: dict[str, Counter[str]] = {}
     open_counts = Counter[str]()
     for entry in open_entries:
         if entry["account"] in other_accounts:
@@ -105,30 +105,30 @@ def advise_on_runs(
         kind = _choose_kind(entry["state"])
         if kind == "unresolved":
             open_counts[entry["run_id"]] += entry["entries"]
-        owner = build_job_option(records.get(entry["run_id"], {}))
-        counts_by_owner.setdefault(owner, Counter())[kind] += entry["entries"]
+        job_option = build_job_option(records.get(entry["run_id"], {}))
+        counts_by_job_option.setdefault(job_option, Counter())[kind] += entry["entries"]
     running_run_ids = [run["run_id"] for run in runs if run["command"] in LOAD_COMMANDS and run["status"] == "running"]
-    for owner, counts in counts_by_owner.items():
+    for job_option, counts in counts_by_job_option.items():
         if create_count := counts["unresolved"]:
             if running_run_ids:  # a running load holds the ledger, so a retry would be refused
                 creates_text = f"{count(create_count, 'create')} {agree(create_count, 'is', 'are')} unresolved"
                 yield f"{creates_text} while run {running_run_ids[0]} is still going on."
             else:
-                yield _advise_on_unresolved_creates(create_count) + owner
+                yield _advise_on_unresolved_creates(create_count) + job_option
         if create_count := counts["held"]:
-            yield from _advise_on_held_creates(create_count, owner)
+            yield from _advise_on_held_creates(create_count, job_option)
         if create_count := counts["rejected"]:
-            yield _advise_on_rejected_rows(create_count) + owner
+            yield _advise_on_rejected_rows(create_count) + job_option
     invalid_problems = [problem for problem in problems if problem["kind"] == "invalid"]
     yield from _advise_on_invalid(invalid_problems, runs)
     seen_keys: set[tuple[str, str, bool]] = set()
     finished_imports = [run for run in runs if run["command"] == "import" and run["status"] in ("ok", "partial")]
     imported_files = {Path(run.get("source", "")).name for run in finished_imports}
     for run in selected_runs:
-        key, did_nothing = (run["job"], run["command"]), run["status"] in ("locked", "usage")
-        if not seen_keys.isdisjoint({(*key, False), (*key, did_nothing)}):
+        key, is_without_effect = (run["job"], run["command"]), run["status"] in ("locked", "usage")
+        if not seen_keys.isdisjoint({(*key, False), (*key, is_without_effect)}):
             continue
-        seen_keys.add((*key, did_nothing))
+        seen_keys.add((*key, is_without_effect))
         job_file = (run.get("settings") or {}).get("job_file")
         if job_file and not Path(job_file).exists() and run["status"] != "usage":
             continue  # the job was removed, so no command with its file works
@@ -139,14 +139,16 @@ def advise_on_runs(
         if run["status"] == "usage":
             yield _advise_on_refused_run(run, f"{_name_run(run)} was refused. Correct")
         elif run["status"] in _UNFINISHED_STATUSES:
-            if (*key, True) not in seen_keys or did_nothing:  # a later run that did nothing has its own step
+            if (*key, True) not in seen_keys or is_without_effect:  # a later run that did nothing has its own step
                 yield _advise_on_unfinished(run)
         elif run["run_id"] in {problem["run_id"] for problem in invalid_problems}:
             continue  # the step of the open problems names the file
         elif not _has_rows_to_correct(run, open_counts[run["run_id"]]):
             continue
         elif (
-            (rejects := run.get("rejects_file")) and Path(rejects).exists() and Path(rejects).name not in imported_files
+            (rejects_path := run.get("rejects_file"))
+            and Path(rejects_path).exists()
+            and Path(rejects_path).name not in imported_files
         ):
             yield _advise_on_rejects_file(run)
 
@@ -158,24 +160,26 @@ def _advise_on_invalid(problems: Sequence[Mapping[str, Any]], runs: Sequence[Map
         field_counts_by_run.setdefault((problem["job"], problem["run_id"]), Counter())[
             problem["field"] or "whole row"
         ] += problem["problems"]
-    since = {problem["job"]: min(other["first_seen"] for other in problems if other["job"] == problem["job"])[:10]
-             for problem in problems}  # fmt: skip
+    first_day_by_job: dict[str, str] = {}
+    for problem in problems:
+        first_day = problem["first_seen"][:10]
+        first_day_by_job[problem["job"]] = min(first_day, first_day_by_job.get(problem["job"], first_day))
     records = {run["run_id"]: run for run in runs}
     for (job, run_id), field_counts in field_counts_by_run.items():
         run, problem_count = records.get(run_id, {}), field_counts.total()
-        most_common = field_counts.most_common(_NAMED_FIELD_COUNT)
-        counts_text = ", ".join(f"{field}: {field_count:,}" for field, field_count in most_common)
-        problem_text = f"{count(problem_count, 'open problem')} of {job} since {since[job]} ({counts_text})"
+        most_common_fields = field_counts.most_common(_NAMED_FIELD_COUNT)
+        counts_text = ", ".join(f"{field}: {field_count:,}" for field, field_count in most_common_fields)
+        problem_text = f"{count(problem_count, 'open problem')} of {job} since {first_day_by_job[job]} ({counts_text})"
         job_file, path = _name_job_file(run), (run.get("settings") or {}).get("job_file")
         if path and not Path(path).exists():
             yield (
                 f"{problem_text}. {path} is gone. If the job was removed, run: "
                 f"connector prune --removed-job {_quote_path(job)}"
             )
-        elif (rejects := run.get("rejects_file")) and Path(rejects).exists():
+        elif (rejects_path := run.get("rejects_file")) and Path(rejects_path).exists():
             rows_text = agree(problem_count, "the row", "the rows")
-            correction = f"Correct {rows_text} in the source, or correct the rejects file and import it"
-            yield f"{problem_text}. {correction}: connector import {_quote_path(rejects)} --job {job_file}"
+            correction_text = f"Correct {rows_text} in the source, or correct the rejects file and import it"
+            yield f"{problem_text}. {correction_text}: connector import {_quote_path(rejects_path)} --job {job_file}"
         else:
             yield f"{problem_text}. Correct the source, and run the job again: connector sync {job_file}"
 
@@ -204,11 +208,11 @@ def _advise_on_unresolved_creates(create_count: int) -> str:
     return f"{creates_text} unresolved. Look {'it' if create_count == 1 else 'them'} up and finish: connector retry"
 
 
-def _advise_on_held_creates(create_count: int, owner: str) -> Iterator[str]:
+def _advise_on_held_creates(create_count: int, job_option: str) -> Iterator[str]:
     """Yield a step for each decision about held entries."""
     sentence_start = f"{count(create_count, 'create')} {agree(create_count, 'is', 'are')} held for your decision. To"
-    for decision, effect in HELD_DECISIONS.items():
-        yield f"{sentence_start} {effect}, run: connector retry --held {decision}{owner}"
+    for decision, effect_text in HELD_DECISIONS.items():
+        yield f"{sentence_start} {effect_text}, run: connector retry --held {decision}{job_option}"
         sentence_start = "Or, to"
 
 

@@ -21,7 +21,7 @@ from connector.texts import guard_formula
 
 NO_ENTRY = "none"
 
-KINDS = ("missing", "extra", "duplicated", "drifted", "vanished")
+DIFFERENCE_KINDS = ("missing", "extra", "duplicated", "drifted", "vanished")
 """`missing`: in the source and not in the service. `extra`: in the service and not in the source, or without an
 identity. `duplicated`: several times in the service. `drifted`: in the service with other values. `vanished`: confirmed
 in the ledger and no longer in the service."""
@@ -95,7 +95,7 @@ class Differences:
     counts: Counter[str] = field(default_factory=Counter)
     fields: Counter[str] = field(default_factory=Counter)
     missing_by_ledger: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, list[int]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
+    examples: dict[str, list[int]] = field(default_factory=lambda: {kind: [] for kind in DIFFERENCE_KINDS})
     file: str | None = None
 
     def count(self, kind: str, example: int) -> None:
@@ -116,7 +116,7 @@ class Differences:
     def as_json(self) -> dict[str, Any]:
         """Return the keys of `DifferencesReport`, which only the report of a reconciliation has."""
         return {
-            "differences": {kind: self.read_count(kind) for kind in KINDS},
+            "differences": {kind: self.read_count(kind) for kind in DIFFERENCE_KINDS},
             "fields": {name: self.fields[name] for name in FIELD_NAMES if self.fields[name]},
             "missing_by_ledger": dict(sorted(self.missing_by_ledger.items())),
             "examples": self.examples,

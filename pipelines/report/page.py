@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from connector.outcomes import OUTCOMES_FOR_A_PERSON
 from connector.texts import agree, count, make_visible
 from pipelines.report.advice import advise_on_run, split_step
-from pipelines.report.text import format_seconds, list_facts, list_files, measure_length
+from pipelines.report.text import format_seconds, list_facts, list_files, measure_duration
 
 if TYPE_CHECKING:
     import jinja2
@@ -41,7 +41,7 @@ a command without a run."""
 _SLASH = re.compile(r"(?<=\w)/")  # a slash inside of a path
 _OPTION = re.compile(r"(?<!\S)(--[a-z][a-z-]*)")
 
-_STATUS_MESSAGES = {
+_MESSAGE_BY_STATUS = {
     "ok": "All went well.",
     "partial": "The run finished. Some rows or subscribers need your attention.",
     "aborted": "The run ended early. The finished work is recorded.",
@@ -52,7 +52,7 @@ _STATUS_MESSAGES = {
     "usage": "Nothing was sent. Correct what the message names.",
     "planned": "Nothing was sent or written.",
 }
-_OUTCOMES = {
+_CLASS_AND_TEXT_BY_OUTCOME = {
     "created": ("good", "new in the service"),
     "sent": ("good", "accepted by the service"),
     "written": ("good", "in the destination"),
@@ -67,7 +67,7 @@ _OUTCOMES = {
     "unknown": ("doubt", "sent, without a clear answer"),
     "unsent": ("doubt", "not sent, because the run ended early"),
 }
-_DIFFERENCES = {
+_TEXT_BY_DIFFERENCE = {
     "missing": "in the source, not in the service",
     "extra": "in the service, not in the source",
     "duplicated": "in the service several times",
@@ -79,7 +79,7 @@ _MIN_BAR_HEIGHT = 12  # per cent of the height, so that the bar of a run without
 _DONE_OUTCOMES = ("created", "written", "sent")
 _MAX_CAUSES = 12
 
-_REASONS = {
+_MESSAGE_BY_REASON = {
     "one_answer": "The whole list came in a single answer.",
     "id_order": "The ids were in strict order across the reading, and each page overlapped the next.",
     "two_sweeps": "Two successive readings of the whole list agree with each other and with every TotalCount.",
@@ -91,7 +91,7 @@ _REASONS = {
     "cut_off": "The service has subscribers that the list leaves out.",
     "cut_off_possible": "The size of the list is a typical limit, and nothing proves that the list is complete.",
 }
-_CUT_OFF = {
+_MESSAGE_BY_CUT_OFF = {
     "excluded": "Other evidence agrees with the size of the list, so the list is not cut off.",
     "not excluded": "Nothing suggests that the list is cut off, and nothing proves the opposite.",
     "accepted": "The list may be cut off. The job accepts this.",
@@ -197,7 +197,7 @@ def _build_run(report: Mapping[str, Any]) -> dict[str, Any]:
         "id": report.get("run_id", ""),
         "name": _name_report(report),
         "status": status,
-        "says": _STATUS_MESSAGES.get(status, ""),
+        "says": _MESSAGE_BY_STATUS.get(status, ""),
         "messages": report.get("messages") or [],
         "steps": [split_step(step) for step in advise_on_run(report)],
         "what": {"export": "subscribers", "retry": "entries"}.get(report.get("command", ""), "rows"),
@@ -207,7 +207,11 @@ def _build_run(report: Mapping[str, Any]) -> dict[str, Any]:
         "causes": causes,
         "is_masked": any(example["value"] for cause in causes for example in cause["examples"]),
         "differences": [
-            (name, _DIFFERENCES.get(name, ""), "not known" if subscriber_count is None else f"{subscriber_count:,}")
+            (
+                name,
+                _TEXT_BY_DIFFERENCE.get(name, ""),
+                "not known" if subscriber_count is None else f"{subscriber_count:,}",
+            )
             for name, subscriber_count in (report.get("differences") or {}).items()
         ],
         "changed_fields": [(name, f"{subscriber_count:,}") for name, subscriber_count in changed_fields.items()],
@@ -222,17 +226,17 @@ def _list_outcomes(rows: Mapping[str, int]) -> list[dict[str, str]]:
     """Return each outcome that at least one row has, with the row count, the share, and the width of its bar in
     percent."""
     counts = {name: row_count for name, row_count in rows.items() if row_count and name != "read"}
-    total = max(rows.get("read", 0), sum(counts.values()))
+    total_row_count = max(rows.get("read", 0), sum(counts.values()))
     return [
         {
             "kind": kind,
             "name": name.replace("_", " "),
             "number": f"{counts[name]:,}",
-            "share": _format_share(counts[name] / total),
-            "width": f"{100 * counts[name] / total:.1f}",
+            "share": _format_share(counts[name] / total_row_count),
+            "width": f"{100 * counts[name] / total_row_count:.1f}",
             "says": explanation,
         }
-        for name, (kind, explanation) in _OUTCOMES.items()
+        for name, (kind, explanation) in _CLASS_AND_TEXT_BY_OUTCOME.items()
         if name in counts
     ]
 
@@ -273,7 +277,7 @@ def _describe_certificate(certificate: Mapping[str, Any]) -> Iterator[str]:
         yield "Every subscriber who was on the list throughout the reading is in the output, once."
     else:
         yield "It is not known whether every subscriber of the list is in the output."
-    yield _REASONS.get(certificate["reason"], certificate["reason"])
+    yield _MESSAGE_BY_REASON.get(certificate["reason"], certificate["reason"])
     started_at, ended_at = (datetime.fromisoformat(certificate[name]) for name in ("started_at", "finished_at"))
     sweep_count, page_count = certificate["sweeps"], certificate["pages"]
     yield (
@@ -290,7 +294,7 @@ def _describe_certificate(certificate: Mapping[str, Any]) -> Iterator[str]:
         )
         ignored_note = "; the run ignored TotalCount" if certificate.get("total_count") == "ignored" else ""
         yield f"The service's TotalCount was {totals_text}{ignored_note}."
-    if cut_off_message := _CUT_OFF.get(certificate.get("cut_off", "")):
+    if cut_off_message := _MESSAGE_BY_CUT_OFF.get(certificate.get("cut_off", "")):
         yield cut_off_message
 
 
@@ -299,7 +303,7 @@ def _describe_certificate(certificate: Mapping[str, Any]) -> Iterator[str]:
 
 def _build_job(job: Mapping[str, Any]) -> dict[str, Any]:
     runs = job["runs"]
-    max_rows = max((_sum_rows(run, "read") for run in runs), default=0) or 1
+    max_row_count = max((_sum_rows(run, "read") for run in runs), default=0) or 1
     status_counts = Counter(run["status"] for run in runs)
     return {
         "name": job["job"] or job["command"],
@@ -310,7 +314,7 @@ def _build_job(job: Mapping[str, Any]) -> dict[str, Any]:
         "bars": [
             {
                 "status": run["status"],
-                "height": f"{_MIN_BAR_HEIGHT + (100 - _MIN_BAR_HEIGHT) * sqrt(_sum_rows(run, 'read') / max_rows):.0f}",
+                "height": f"{_compute_bar_height(_sum_rows(run, 'read') / max_row_count):.0f}",
                 "words": f"{_format_time(run['started_at'])}: {run['status']}, {_sum_rows(run, 'read'):,} read",
             }
             for run in reversed(runs)
@@ -321,12 +325,17 @@ def _build_job(job: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _compute_bar_height(share: float) -> float:
+    """Return the height of a bar in percent. `share` are the rows of a run, as a share of the largest run."""
+    return _MIN_BAR_HEIGHT + (100 - _MIN_BAR_HEIGHT) * sqrt(share)
+
+
 def _build_line(run: Mapping[str, Any]) -> dict[str, str]:
-    length_s, attention_count = measure_length(run), _sum_rows(run, *OUTCOMES_FOR_A_PERSON)
+    duration_s, attention_count = measure_duration(run), _sum_rows(run, *OUTCOMES_FOR_A_PERSON)
     return {
         "run_id": run["run_id"],
         "began": _format_time(run["started_at"]),
-        "took": format_seconds(length_s) if length_s is not None else "",
+        "took": format_seconds(duration_s) if duration_s is not None else "",
         "status": run["status"],
         "read": f"{_sum_rows(run, 'read'):,}",
         "done": f"{_sum_rows(run, *_DONE_OUTCOMES):,}",

@@ -27,8 +27,8 @@ logger = logging.getLogger(__name__)
 STYLES = {"ok": "green", "partial": "yellow", "running": "cyan"}
 """The colour of each status. A status that is not here is red."""
 
-_ALWAYS_SHOWN = ("read", "created", "written", "sent")
-_PLANNED_NAMES = {"created": "would create", "sent": "would send"}
+_ALWAYS_SHOWN_ROWS = ("read", "created", "written", "sent")
+_PLANNED_ROW_NAMES = {"created": "would create", "sent": "would send"}
 _FURTHER_KINDS = {"unknown": ("held",)}
 """The kinds of problems that rows of an outcome can have, in addition to the kind with the name of the outcome."""
 
@@ -90,7 +90,7 @@ def show_report(report: Mapping[str, Any], console: PlainConsole, *, title: str 
         table.add_row(name, count_text)
         # A validation does not know which subscribers exist.
         counted_outcome = "created" if "created" in report["rows"] else "valid"
-        is_counted = name in (counted_outcome, _PLANNED_NAMES.get(counted_outcome))
+        is_counted = name in (counted_outcome, _PLANNED_ROW_NAMES.get(counted_outcome))
         if is_counted and report["rows"][counted_outcome] and (activity := report.get("activity")):
             for kind, kind_count in activity.items():
                 table.add_row(f"  {kind}", f"{kind_count:,}")
@@ -200,8 +200,8 @@ def show_runs(runs: Sequence[Mapping[str, Any]], console: PlainConsole) -> None:
 
 def _join_row(name: str, number_text: str) -> str:
     """Return `2 invalid (1 new)` for the name `invalid` and the number `2 (1 new)`."""
-    total_text, bracket, new_text = number_text.partition(" (")
-    return f"{total_text} {name}{bracket}{new_text}"
+    total_text, opening_bracket, new_text = number_text.partition(" (")
+    return f"{total_text} {name}{opening_bracket}{new_text}"
 
 
 def show_explanation(explanation: Explanation, console: PlainConsole) -> None:
@@ -251,8 +251,8 @@ def list_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     rows, kinds = report.get("rows") or {}, (report.get("problems") or {}).get("kinds", {})
     for name, row_count in rows.items():
         new_count = sum(kinds[kind]["new"] for kind in (name, *_FURTHER_KINDS.get(name, ())) if kind in kinds)
-        if row_count or name in _ALWAYS_SHOWN:
-            name = _PLANNED_NAMES.get(name, name) if report.get("planned") else name
+        if row_count or name in _ALWAYS_SHOWN_ROWS:
+            name = _PLANNED_ROW_NAMES.get(name, name) if report.get("planned") else name
             yield (
                 name,
                 f"{row_count:,}" + (f" ({new_count:,} new)" if new_count and report["command"] == "sync" else ""),
@@ -307,11 +307,11 @@ def list_facts(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _format_length(report: Mapping[str, Any]) -> str:
-    length_s = measure_length(report)
-    return format_seconds(length_s) if length_s is not None else "-"
+    duration_s = measure_duration(report)
+    return format_seconds(duration_s) if duration_s is not None else "-"
 
 
-def measure_length(report: Mapping[str, Any]) -> float | None:
+def measure_duration(report: Mapping[str, Any]) -> float | None:
     """Return the duration of a run in seconds, or None if the record has no end of the run."""
     if not report.get("finished_at"):
         return None

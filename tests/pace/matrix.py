@@ -12,7 +12,7 @@ from math import ceil, inf, log
 from random import Random
 from typing import Protocol
 
-from connector.sandbox.faults import Bucket, FixedWindow, NoLimit, RateLimiter, SlidingWindow
+from connector.sandbox.faults import BucketLimiter, FixedWindowLimiter, NoLimiter, RateLimiter, SlidingWindowLimiter
 
 TWO_TOKENS_SPAN_S = 0.0
 LIMITERS = (
@@ -103,10 +103,10 @@ class Cell:
     def build_limiter(self, rate: float) -> RateLimiter:
         """Return the limiter with this limit."""
         if self.limiter_kind == NO_LIMIT:
-            return NoLimit()
+            return NoLimiter()
         if self.limiter_kind == "bucket":
-            return Bucket(rate, max(2, round(rate * self.span_s)))
-        return (FixedWindow if self.limiter_kind == "fixed window" else SlidingWindow)(rate, self.span_s)
+            return BucketLimiter(rate, max(2, round(rate * self.span_s)))
+        return (FixedWindowLimiter if self.limiter_kind == "fixed window" else SlidingWindowLimiter)(rate, self.span_s)
 
 
 def list_cells() -> Iterator[Cell]:

@@ -12,7 +12,7 @@ from connector.ledger.entries import UnfinishedEntry
 from connector.load.candidates import read_body
 from connector.mail.campaign import CampaignEmail, CampaignSender, SendResult
 from connector.outcomes import MailOutcome
-from pipelines.cli import Commands
+from pipelines.cli import CommandGroup
 from tests.pipelines.conftest import ROOT, Connector, write_addresses, write_csv
 from tests.pipelines.leftovers import leave_three_unknown_creates, read_states
 
@@ -21,7 +21,7 @@ def test_an_unexpected_error_is_one_line_and_exit_code_3(connector: Connector, m
     def fail(*_: object) -> NoReturn:
         raise KeyError("ann@example.com")
 
-    monkeypatch.setattr(Commands, "get_command", fail)
+    monkeypatch.setattr(CommandGroup, "get_command", fail)
     result = connector.run("sync", "job.yaml")
     assert (result.exit_code, result.stdout, len(result.stderr.splitlines())) == (3, "", 1)
     assert "KeyError" in result.stderr

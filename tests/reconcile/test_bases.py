@@ -37,7 +37,7 @@ def find_base(
 ) -> tuple[tuple[int | None, str | None], list[int]]:
     """Return the base of the reference, and the indexes of this base among the listed bases."""
     compared_bases = ComparedBases(listed_bases, ledger, "main")
-    assert compared_bases.find_number(base_ref) == 0
+    assert compared_bases.find_base_number(base_ref) == 0
     return (compared_bases.bases[0].service_id, compared_bases.bases[0].name), [
         index for index, _ in compared_bases.listed_base_numbers
     ]
@@ -52,7 +52,7 @@ def test_the_ledger_records_the_id_and_the_name_of_a_listed_base(ledger: Ledger,
 def test_two_spellings_of_the_name_of_a_base_are_one_base(ledger: Ledger) -> None:
     compared_bases = ComparedBases([SHOP, NEWS, (7, "news ")], ledger, "main")
     base_refs = (BaseRef(name="News"), BaseRef(name="Shop"), BaseRef(name="news"), BaseRef(name="News"))
-    assert [compared_bases.find_number(base_ref) for base_ref in base_refs] == [0, 1, 0, 0]
+    assert [compared_bases.find_base_number(base_ref) for base_ref in base_refs] == [0, 1, 0, 0]
     assert compared_bases.listed_base_numbers == [(1, 0), (2, 0), (0, 1)]
 
 

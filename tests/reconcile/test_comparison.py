@@ -18,7 +18,7 @@ from connector.reconcile import Comparison
 from connector.spool import encode_values
 from connector.states import State
 from connector.subscribers.identity import IDENTITY_BYTES, digest_identity, join_digests
-from pipelines.flows.reconcile_sides import NAMELESS_SQL, ComparedBases, report_differences
+from pipelines.flows.reconcile_sides import NAMELESS_COUNT_SQL, ComparedBases, report_differences
 from pipelines.report.differences import DifferenceFile, Differences
 
 BASE_IDS = (7, 8)
@@ -52,7 +52,7 @@ def read_differences(
     with tempfile.TemporaryDirectory() as folder, open_ledger(f"sqlite:///{folder}/ledger.db") as ledger:
         compared_bases = ComparedBases(comparison.bases, ledger, "main")
         for base_id in base_ids:
-            compared_bases.find_number(BaseRef(base_id))
+            compared_bases.find_base_number(BaseRef(base_id))
         comparison.assign_bases(compared_bases.listed_base_numbers)
         comparison.join_tables()
         path = Path(folder) / "differences.csv"
@@ -144,7 +144,7 @@ def test_a_comparison_accepts_any_values_of_the_list() -> None:
         stored_values = [encode_values(["Ann", "Ulm", ["a"]])]
         comparison.add_rows(np.array([0]), identities, np.array([1]), ["ann@x.org"], stored_values)
         lines = read_differences(comparison, ["first_name", "address_city", "tags"], base_ids=[7])
-        assert list(comparison.fetch_rows(NAMELESS_SQL)) == [(4,)]
+        assert list(comparison.fetch_rows(NAMELESS_COUNT_SQL)) == [(4,)]
     assert [(line["difference"], line["identity"], line["ids"], line["field"]) for line in lines] == [
         ("drifted", "ann@x.org", "2", "first_name"), ("drifted", "ann@x.org", "2", "address_city"),
         ("drifted", "ann@x.org", "2", "tags"), ("duplicated", "ANN@x.org", "2; 3", ""),

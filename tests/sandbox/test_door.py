@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 
 import pytest
 
-from connector.sandbox.faults import Bucket, FixedWindow, RateLimiter, SlidingWindow, build_limiter
+from connector.sandbox.faults import BucketLimiter, FixedWindowLimiter, RateLimiter, SlidingWindowLimiter, build_limiter
 from connector.sandbox.server import is_loopback_header
 from tests.sandbox.client import CREATE_PATH, LIST_PATH, SEND_PATH, SandboxClient, wait_until
 
@@ -121,15 +121,15 @@ def test_a_limit_can_refuse_with_any_status_and_without_a_retry_after(
 
 def test_a_limiter_returns_the_seconds_that_a_request_must_wait() -> None:
     cases: list[tuple[RateLimiter, list[float], list[float]]] = [
-        (Bucket(rate=10, burst=3), [5, 5, 5, 5, 5.1, 5.2, 5.25], [0, 0, 0, 0.1, 0, 0, 0.05]),
+        (BucketLimiter(rate=10, burst=3), [5, 5, 5, 5, 5.1, 5.2, 5.25], [0, 0, 0, 0.1, 0, 0, 0.05]),
         (
-            Bucket(rate=2, burst=0),
+            BucketLimiter(rate=2, burst=0),
             [0, 0, 0, 0.5],
             [0, 0, 0.5, 0],
         ),  # without a burst, the requests of one second may come at once
-        (Bucket(rate=0.5, burst=0), [0, 0, 2], [0, 2, 0]),
-        (FixedWindow(rate=2, window_s=1.0), [0.9, 0.95, 0.96, 1.0, 1.01, 1.02], [0, 0, 0.04, 0, 0, 0.98]),
-        (SlidingWindow(rate=2, window_s=1.0), [0.9, 0.95, 1.0, 1.9, 1.91], [0, 0, 0.9, 0, 0.04]),
+        (BucketLimiter(rate=0.5, burst=0), [0, 0, 2], [0, 2, 0]),
+        (FixedWindowLimiter(rate=2, window_s=1.0), [0.9, 0.95, 0.96, 1.0, 1.01, 1.02], [0, 0, 0.04, 0, 0, 0.98]),
+        (SlidingWindowLimiter(rate=2, window_s=1.0), [0.9, 0.95, 1.0, 1.9, 1.91], [0, 0, 0.9, 0, 0.04]),
         (build_limiter("bucket", 0, 5, 1.0), [0] * 9, [0] * 9),
     ]
     for limiter, arrival_times, wait_times in cases:

@@ -65,7 +65,7 @@ class Connection:
         self._answer_future = answer_future
         self._alter_answer = alter_answer
         self.return_latency_s = 0.0
-        self.is_gone = False
+        self.is_client_gone = False
         self.quiet_until = -inf
 
     def finish(self, response: Response, ending: Delivery = Delivery.WHOLE, cut_by: str = "close") -> None:
@@ -75,11 +75,11 @@ class Connection:
 
     def close(self, ending: str) -> None:
         """Close the connection for the process, even if a response is still under way."""
-        self.is_gone = True
+        self.is_client_gone = True
         self._call.end(self._timeline.now_s, "killed" if self._process_state.has_ended else ending)
 
     def _receive_response(self, response: Response, ending: Delivery) -> None:
-        if self.is_gone or self._process_state.has_ended:
+        if self.is_client_gone or self._process_state.has_ended:
             return
         raw_answer: RawAnswer | Ambiguous | None = _CUT_ANSWERS.get(ending)
         if raw_answer is None:
