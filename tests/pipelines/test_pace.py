@@ -14,9 +14,9 @@ from tests.pipelines.conftest import Connector, write_addresses
 def test_no_request_is_sent_during_a_pause_of_the_service_and_no_row_is_lost(
     connector: Connector, limit_switches: dict[str, object]
 ) -> None:
-    connector.sandbox.switch(**({"rate": 150, "retry_after": "seconds", "latency_ms": 5} | limit_switches))
-    result = connector.import_file(write_addresses(connector.folder / "people.csv", 300))
-    assert (result.exit_code, result.rows) == (0, {"read": 300, "created": 300}), result.stderr
+    connector.sandbox.switch(**({"rate": 40, "retry_after": "seconds", "latency_ms": 5} | limit_switches))
+    result = connector.import_file(write_addresses(connector.folder / "people.csv", 80))
+    assert (result.exit_code, result.rows) == (0, {"read": 80, "created": 80}), result.stderr
     create_counts = result.report["requests"]["create"]
     assert (create_counts["limited"] > 0, create_counts["failed"]) == (True, 0)
     assert connector.sandbox.stats()["inside_retry_after"]["told"] == 0

@@ -133,7 +133,7 @@ CASES: list[tuple[str, str] | tuple[str, str, Mapping[str, str | None]]] = [
     ("sync cursor.yaml --since yesterday", "--since must be a timestamp"),
     (f"sync number.yaml --since {DATE}", "--since must be a whole number"),
     ("sync job.yaml --since 1", "has no source.sql.cursor"),
-    ("sync lists.yaml", "the base is mapped to the column names, which does not exist, did you mean name?"),
+    ("sync lists.yaml", "the base is mapped to the column names, which does not exist (did you mean name?)"),
     ("sync no-list.yaml", "the suppression list cannot be read"),
     ("sync other-list.yaml", "no column emial (did you mean email?)"),
     ("sync notify-http.yaml", "https"),

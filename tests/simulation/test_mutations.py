@@ -83,7 +83,11 @@ MUTATIONS = (
                 "started_at >= self.attempt_ended_at + quiet_period_s",
                 "started_at >= self.attempt_ended_at",
             ),
-            Edit(_RESOLUTION_FILE, "        quiet_s = self._session.policy.quiet_period_s", "        quiet_s = 0.0"),
+            Edit(
+                _RESOLUTION_FILE,
+                "            quiet_period_s = self._session.policy.quiet_period_s",
+                "            quiet_period_s = 0.0",
+            ),
             Edit(
                 _RESOLUTION_FILE,
                 "unresolved_create.first_missed_at + session.policy.quiet_period_s",
