@@ -11,14 +11,14 @@ from math import inf
 from connector.control import Stop
 from connector.pace.pace import Pace
 from connector.service.client import MAX_PAUSE_S, Client
-from connector.service.wire import Accepted, Ambiguous, Created, NotSent, Operation, Refused, is_rate_limited
+from connector.service.wire import Ambiguous, Created, EmailAccepted, NotSent, Operation, Refused, is_rate_limited
 
 _SHORT_WAIT_S = 0.05  # a wait up to this long is not interrupted if the run must stop
 _SHOWN_WAIT_S = 2.0  # a longer wait is shown to the user, with its reason
 _REQUEST_TIMEOUT_STATUS = 408
 _NOUN_BY_OPERATION = {"create": "create", "send": "email", "list": "page"}
 
-Answer = Created | Accepted | Refused | Ambiguous | NotSent
+Answer = Created | EmailAccepted | Refused | Ambiguous | NotSent
 
 
 class RequestLimiter:
@@ -83,9 +83,9 @@ class RequestLimiter:
             self._record_failure(answer, sent_at, now)
         else:
             self._breaker.record_answer()
-        if isinstance(answer, Accepted) or (not isinstance(answer, NotSent) and answer.status is not None):
+        if isinstance(answer, EmailAccepted) or (not isinstance(answer, NotSent) and answer.status is not None):
             self._rate.record_served(sent_at, now)
-        if isinstance(answer, Created | Accepted):
+        if isinstance(answer, Created | EmailAccepted):
             self._concurrency.record_answer(sent_at, now, self._in_flight_count)
 
     def record_no_answer(self, sent_at: float) -> None:

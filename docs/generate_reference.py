@@ -93,9 +93,9 @@ def build_pages() -> dict[str, str]:
             "This page is for you if you read the files that a run leaves. The rejects file has the columns "
             "of the source, and the columns that [Correct rejected rows](../how-to/rejects.md) describes.",
             "## The drift file\n",
-            _build_columns(DRIFT_COLUMNS),
+            _build_column_table(DRIFT_COLUMNS),
             "## Differences of `reconcile`\n",
-            _build_columns(DIFFERENCE_COLUMNS),
+            _build_column_table(DIFFERENCE_COLUMNS),
         ),
         "tables.md": _build_page(
             "Tables of exports and receipts",
@@ -214,7 +214,7 @@ def _describe_columns(
     return _build_table((*column_titles, "meaning"), rows)
 
 
-def _build_columns(columns: Mapping[str, str]) -> str:
+def _build_column_table(columns: Mapping[str, str]) -> str:
     return _build_table(("column", "meaning"), [(f"`{name}`", description) for name, description in columns.items()])
 
 
@@ -432,7 +432,7 @@ def _format_signature(function: Callable[..., object]) -> str:
     """Return a signature with one parameter a line. Keywords of a TypedDict are optional, and its docstring has their
     defaults."""
     signature = inspect.signature(function)
-    names = vars(inspect.getmodule(function))
+    module_namespace = vars(inspect.getmodule(function))
     lines, is_keyword = list[str](), False
     for parameter in signature.parameters.values():
         if parameter.name == "self":
@@ -440,7 +440,7 @@ def _format_signature(function: Callable[..., object]) -> str:
         lines += ["*"] if parameter.kind is parameter.KEYWORD_ONLY and not is_keyword else []
         is_keyword = parameter.kind is parameter.KEYWORD_ONLY
         if parameter.kind is parameter.VAR_KEYWORD:
-            keywords = names[parameter.annotation.removeprefix("Unpack[").removesuffix("]")].__annotations__
+            keywords = module_namespace[parameter.annotation.removeprefix("Unpack[").removesuffix("]")].__annotations__
             lines += [f"{name}: {kind.__forward_arg__} = ..." for name, kind in keywords.items()]
             continue
         default_text = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"

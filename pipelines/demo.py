@@ -208,7 +208,7 @@ def run_demo(folder: Path, row_count: int, seed: int, run: RunFlow, console: Pla
 
 def _import_people(people: Path, settings: Settings, run: RunFlow) -> Report:
     options = {"base_name": BASE_NAME, "active": True, "quiet_period_s": 1.0}
-    plan = plan_import(build_import_job(people, people.stem, options, spell_argument=str), settings)
+    plan = plan_import(build_import_job(people, people.stem, options, format_argument=str), settings)
     return run(lambda stop, progress: run_load(plan, stop, progress))
 
 

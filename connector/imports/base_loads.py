@@ -11,7 +11,7 @@ from connector.fields import BaseRef, fold_base_name
 from connector.ledger.entries import Ledger, UnfinishedEntry
 from connector.ledger.records import find_job_of_run, find_or_add_base, list_bases
 from connector.ledger.store import Base
-from connector.load.base_load import Loader, SortedChunk
+from connector.load.base_load import ClassifiedChunk, Loader
 from connector.load.checks import describe_unlisted_create, find_unlisted_create
 from connector.load.lookups import look_up_keys
 from connector.load.presence import AccountPresence, BasePresence
@@ -120,14 +120,14 @@ class BaseLoads:
         """
         if bases is not None and isinstance(self._base, BaseColumn) and self._base.values is None:
             refuse_too_many_bases(self._base, len({*self._loads_by_reference, *(base for base, _ in bases.split())}))
-        chunks = list[tuple[_BaseLoad, SortedChunk]]()
+        chunks = list[tuple[_BaseLoad, ClassifiedChunk]]()
         try:
             for base_ref, base_rows in self._split_by_base(planned_chunk, bases):
                 if base_ref not in self._loads_by_reference and self._run.stop.is_stopping:
                     continue
                 base_load = self._loads_by_reference.get(base_ref) or await self._begin_base_load(base_ref)
                 with self._attribute_to_base(base_load):
-                    chunk = await base_load.loader.sort_chunk(base_rows)
+                    chunk = await base_load.loader.classify_chunk(base_rows)
                 # The chunk may name one base both by its id and by its name.
                 chunk.is_outdated = any(other_load is base_load for other_load, _ in chunks)
                 chunks.append((base_load, chunk))

@@ -175,7 +175,7 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, source_rows: 
         if source_rows is None
         else nullcontext(source_rows) as rows
     ):
-        if not plan.is_planned and not plan.rows.has_activity_rule:
+        if not plan.is_planned and not plan.rows.has_is_active_rule:
             raise ConfigurationError(MISSING_ACTIVITY_MESSAGE)
         return await run_with_setup(
             setup, lambda run: _LoadRun(plan, rows, run).execute(), stop, progress.set_describe_function
@@ -207,7 +207,7 @@ class _LoadRun:
             run.report.messages += future_messages
             run.is_attention_needed |= bool(future_messages)
         # A load of such rows has already ended with an error, so only a plan has these messages.
-        refusals = [*self._remarks.explain_refusals(has_activity_rule=plan.rows.has_activity_rule)]
+        refusals = [*self._remarks.explain_refusals(has_is_active_rule=plan.rows.has_is_active_rule)]
         run.is_attention_needed |= bool(refusals)
         run.report.messages += [*run.tally.messages, *run.tally.row_messages, *self._list_messages(loads, refusals)]
 

@@ -42,7 +42,7 @@ class RowsPlan:
     refuses_empty_source: bool = False  # whether a source without rows ends the run
 
     @property
-    def has_activity_rule(self) -> bool:
+    def has_is_active_rule(self) -> bool:
         """Whether the mapping contains is_active."""
         return "is_active" in self.mapping.rules
 

@@ -44,10 +44,10 @@ _NO_BASE = {"name": "no base"}
 
 Model = TypeVar("Model", bound=BaseModel)
 
-ArgumentSpeller = Callable[[str], str]
+ArgumentFormatter = Callable[[str], str]
 
 
-def spell_option(argument: str) -> str:
+def format_option(argument: str) -> str:
     """Return the option of an argument, such as `--base-id`."""
     option = {"mapping": "map", "quiet_period_s": "quiet_period"}.get(argument, argument)
     return "--" + option.replace("_", "-")
@@ -58,7 +58,7 @@ def build_import_job(
     name: str,
     arguments: Mapping[str, Any],
     *,
-    spell_argument: ArgumentSpeller,
+    format_argument: ArgumentFormatter,
     needs_base: bool = True,
 ) -> Job:
     """Return the job that imports a file, or rows in memory if `path` is None. The headers of the columns decide the
@@ -70,7 +70,9 @@ def build_import_job(
     base_keys = {key: value_by_argument[f"base_{key}"] for key in ("id", "name") if f"base_{key}" in value_by_argument}
     if len(base_keys) > 1 or (needs_base and not base_keys):
         problem = "Two bases given" if base_keys else "No base given"
-        raise ConfigurationError(f"{problem}. Use either {spell_argument('base_id')} or {spell_argument('base_name')}")
+        raise ConfigurationError(
+            f"{problem}. Use either {format_argument('base_id')} or {format_argument('base_name')}"
+        )
     field_keys: dict[str, Any] = {
         field: column or None for field, column in value_by_argument.get("mapping", {}).items()
     }
@@ -85,7 +87,7 @@ def build_import_job(
     }
     if path is not None:
         job_keys["source"] = {"file": {"path": _convert_path(path), **_select_file_keys(value_by_argument)}}
-    return _validate_arguments(Job, job_keys, spell_argument)
+    return _validate_arguments(Job, job_keys, format_argument)
 
 
 def build_rows_job(
@@ -94,21 +96,21 @@ def build_rows_job(
     arguments: Mapping[str, Any],
     *,
     job: Job | None,
-    spell_argument: ArgumentSpeller,
+    format_argument: ArgumentFormatter,
     needs_base: bool = True,
 ) -> Job:
     """Return the job that loads a file, or rows in memory if `path` is None: the `job` of a job file with these rows as
     its source, or else a job of the arguments. Raises ConfigurationError and SourceError."""
     if job is None:
-        rows_job = build_import_job(path, name, arguments, spell_argument=spell_argument, needs_base=needs_base)
+        rows_job = build_import_job(path, name, arguments, format_argument=format_argument, needs_base=needs_base)
     else:
-        refuse_arguments_of_job(arguments, spell_argument=spell_argument)
-        rows_job = override_load(job, arguments, spell_argument=spell_argument)
+        refuse_arguments_of_job(arguments, format_argument=format_argument)
+        rows_job = override_load(job, arguments, format_argument=format_argument)
         if path is None:
             rows_job = rows_job.model_copy(update={"source": None})
         else:
-            rows_job = _replace_source(rows_job, path, arguments, spell_argument=spell_argument)
-    return override_receipts(rows_job, arguments.get("receipts"), spell_argument=spell_argument)
+            rows_job = _replace_source(rows_job, path, arguments, format_argument=format_argument)
+    return override_receipts(rows_job, arguments.get("receipts"), format_argument=format_argument)
 
 
 def format_options(job: Job) -> str:
@@ -135,7 +137,7 @@ def format_options(job: Job) -> str:
             value_by_argument[argument] = format_duration(value) if argument == "quiet_period_s" else value
     for argument, value in value_by_argument.items():
         option_texts += (
-            [spell_option(argument)] if value is True else [spell_option(argument), str(value).removesuffix(".0")]
+            [format_option(argument)] if value is True else [format_option(argument), str(value).removesuffix(".0")]
         )
     if job.receipts is not None and "@" not in job.receipts.to:  # a URL may have a password, which no report shows
         to = job.receipts.to
@@ -143,40 +145,40 @@ def format_options(job: Job) -> str:
     return shlex.join(option_texts)
 
 
-def override_load(job: Job, arguments: Mapping[str, Any], *, spell_argument: ArgumentSpeller) -> Job:
+def override_load(job: Job, arguments: Mapping[str, Any], *, format_argument: ArgumentFormatter) -> Job:
     """Return the job. The arguments replace the keys of its load section. Raises ConfigurationError."""
     changed_values = _select_load_keys({argument: value for argument, value in arguments.items() if value is not None})
-    new_load = _validate_arguments(Load, {**job.load.model_dump(by_alias=True), **changed_values}, spell_argument)
+    new_load = _validate_arguments(Load, {**job.load.model_dump(by_alias=True), **changed_values}, format_argument)
     return job.model_copy(update={"load": new_load})
 
 
-def override_receipts(job: Job, destination: str | PathLike[str] | None, *, spell_argument: ArgumentSpeller) -> Job:
+def override_receipts(job: Job, destination: str | PathLike[str] | None, *, format_argument: ArgumentFormatter) -> Job:
     """Return the job with this destination of receipts. If `destination` is None, the destination of the job does not
     change. Raises ConfigurationError."""
     if destination is None:
         return job
     receipts_values = {} if job.receipts is None else job.receipts.model_dump(by_alias=True)
     to = fspath(destination) if isinstance(destination, PathLike) else destination
-    receipts = _validate_arguments(Receipts, {**receipts_values, "to": to}, lambda _: spell_argument("receipts"))
+    receipts = _validate_arguments(Receipts, {**receipts_values, "to": to}, lambda _: format_argument("receipts"))
     return job.model_copy(update={"receipts": receipts})
 
 
 def build_file_source(
-    path: str | PathLike[str], arguments: Mapping[str, Any], *, spell_argument: ArgumentSpeller
+    path: str | PathLike[str], arguments: Mapping[str, Any], *, format_argument: ArgumentFormatter
 ) -> FileSource:
     """Return a file as a source. The arguments decide how the file is read. Raises ConfigurationError."""
     return _validate_arguments(
-        FileSource, {"path": _convert_path(path), **_select_file_keys(arguments)}, spell_argument
+        FileSource, {"path": _convert_path(path), **_select_file_keys(arguments)}, format_argument
     )
 
 
 def _replace_source(
-    job: Job, path: str | PathLike[str], arguments: Mapping[str, Any], *, spell_argument: ArgumentSpeller
+    job: Job, path: str | PathLike[str], arguments: Mapping[str, Any], *, format_argument: ArgumentFormatter
 ) -> Job:
     """Return the job with another file as its source. If there are arguments for files, they decide how the file is
     read. Without such arguments, the keys of the job's file are used, unless the file is a rejects file of an earlier
     run. Raises ConfigurationError and SourceError."""
-    source = build_file_source(path, arguments, spell_argument=spell_argument)
+    source = build_file_source(path, arguments, format_argument=format_argument)
     job_file_source = job.source.file if job.source is not None else None
     if job_file_source is not None and source.model_fields_set == {"path"} and not _is_rejects_file(path):
         source = job_file_source.model_copy(update={"path": source.path})
@@ -187,7 +189,7 @@ def refuse_arguments_of_job(
     arguments: Mapping[str, Any],
     *,
     allowed_names: Collection[str] = FILE_ARGUMENTS,
-    spell_argument: ArgumentSpeller | None = None,
+    format_argument: ArgumentFormatter | None = None,
 ) -> None:
     """Raise ConfigurationError if one of the arguments has a key in a job file. The arguments in `allowed_names` are
     accepted."""
@@ -197,14 +199,14 @@ def refuse_arguments_of_job(
     if arguments.get("active") is False:
         refused_names.append("active")
     if refused_names:
-        options_text = ", ".join(map(spell_argument or spell_option, dict.fromkeys(refused_names)))
+        options_text = ", ".join(map(format_argument or format_option, dict.fromkeys(refused_names)))
         raise ConfigurationError(f"The job has its own base, mapping and rules. Leave out {options_text}")
 
 
 def read_message(arguments: Mapping[str, Any]) -> MessageFile:
     """Return the email that the options of a command describe, as a message file with the same keys. Raises
     ConfigurationError."""
-    return _validate_arguments(MessageFile, arguments, spell_option)
+    return _validate_arguments(MessageFile, arguments, format_option)
 
 
 def choose_import_name(path: str | PathLike[str]) -> str:
@@ -240,11 +242,11 @@ def _is_rejects_file(path: str | PathLike[str]) -> bool:
         return False
 
 
-def _validate_arguments(model: type[Model], values: Mapping[str, Any], spell_argument: ArgumentSpeller) -> Model:
+def _validate_arguments(model: type[Model], values: Mapping[str, Any], format_argument: ArgumentFormatter) -> Model:
     """Return the model. Raises ConfigurationError. The message has each fault with its argument."""
     validated_model, faults = validate_values(model, values, values, {}, None)
     if validated_model is None:
-        fault_lines = (f"{spell_argument(_find_argument_name(fault.key_path))}: {fault.message}" for fault in faults)
+        fault_lines = (f"{format_argument(_find_argument_name(fault.key_path))}: {fault.message}" for fault in faults)
         raise ConfigurationError("\n".join(fault_lines))
     return validated_model
 

@@ -241,10 +241,10 @@ def copy_ledger(url: str, target_url: str, *, copied_at: datetime) -> tuple[int,
                     _copy_tables(store.connection, connection, tables)
             entry_count = connection.execute(select(func.count()).select_from(entry)).scalar_one()
             email_count = connection.execute(select(func.count()).select_from(email)).scalar_one()
-        copy_location = f"{ledger_name}, on {copied_at:%Y-%m-%d}"
+        copy_description = f"{ledger_name}, on {copied_at:%Y-%m-%d}"
         for store, table in zip(source_stores, (meta, email_meta), strict=False):
             with store.transaction():
-                store.connection.execute(insert(table).values(name=MOVED_TO_KEY, value=copy_location))
+                store.connection.execute(insert(table).values(name=MOVED_TO_KEY, value=copy_description))
     return entry_count, email_count
 
 

@@ -322,12 +322,12 @@ def _create_indexes(connection: Connection) -> None:
         connection.execute(create_index)
 
 
-def has_emails(connection: Connection, name: str) -> bool:
+def has_emails(connection: Connection, ledger_name: str) -> bool:
     """Return whether there are tables of emails. Call this function inside a transaction. Raises the errors of
     `check_version`."""
     if not inspect(connection).has_table(email_meta.name):
         return False
-    check_version(connection, name, email_meta)
+    check_version(connection, ledger_name, email_meta)
     return True
 
 
@@ -357,7 +357,7 @@ def is_current(stored_version: Mapping[str, str], meta: Table) -> bool:
     return _VERSION_BY_TABLE[meta.name].items() <= stored_version.items() and MOVED_TO_KEY not in stored_version
 
 
-def check_version(connection: Connection, name: str, meta: Table = meta) -> None:
+def check_version(connection: Connection, ledger_name: str, meta: Table = meta) -> None:
     """Check that an existing ledger has the schema version and the identity rule of this program. Call this function
     inside a transaction.
 
@@ -368,21 +368,22 @@ def check_version(connection: Connection, name: str, meta: Table = meta) -> None
         return
     if MOVED_TO_KEY in stored_version:
         raise ConfigurationError(
-            f"the ledger {name} was copied to {stored_version[MOVED_TO_KEY]}, and is closed. Nothing was changed. Set "
-            "CONNECTOR_LEDGER to the URL of the copy"
+            f"the ledger {ledger_name} was copied to {stored_version[MOVED_TO_KEY]}, and is closed. Nothing was "
+            "changed. Set CONNECTOR_LEDGER to the URL of the copy"
         )
     if meta.name != email_meta.name and is_upgradable_version(stored_version):
         raise ConfigurationError(
-            f"the ledger {name} was written by an older version of the connector, and this command only reads it. "
-            "Nothing was changed. The next load upgrades the ledger: run an import or a sync, then this command again"
+            f"the ledger {ledger_name} was written by an older version of the connector, and this command only reads "
+            "it. Nothing was changed. The next load upgrades the ledger: run an import or a sync, then this command "
+            "again"
         )
     for key, expected_value in _VERSION_BY_TABLE[meta.name].items():
         if stored_version.get(key) != expected_value:
             raise ConfigurationError(
-                f"the ledger {name} has {key} {stored_version.get(key) or 'none'}, and this version of the connector "
-                f"reads only {key} {expected_value}. Nothing was changed. Either use the version of the connector that "
-                "wrote the ledger, or name a new ledger (CONNECTOR_LEDGER): a load finds existing subscribers in the "
-                "service, but a new ledger does not know which emails were sent"
+                f"the ledger {ledger_name} has {key} {stored_version.get(key) or 'none'}, and this version of the "
+                f"connector reads only {key} {expected_value}. Nothing was changed. Either use the version of the "
+                "connector that wrote the ledger, or name a new ledger (CONNECTOR_LEDGER): a load finds existing "
+                "subscribers in the service, but a new ledger does not know which emails were sent"
             )
 
 

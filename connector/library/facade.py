@@ -167,7 +167,7 @@ class Connector:
         """
         refuse_unknown_options(options, SyncOptions)
         with self._record_failed_start("sync", job, is_planned=dry_run):
-            loaded_job = override_receipts(_load_job(job), options.get("receipts"), spell_argument=str)
+            loaded_job = override_receipts(_load_job(job), options.get("receipts"), format_argument=str)
             plan = replace(self._plan_sync(loaded_job, options, is_writing=not dry_run), is_planned=dry_run)
             return _run_job(loaded_job, plan.settings, lambda stop, progress: run_load(plan, stop, progress))
 
@@ -341,11 +341,11 @@ class Connector:
         request = RunRequest(arguments["limit"], _check_wait(arguments.get("wait_s", 0.0)))
         job = None if job_file is None else _load_job(job_file)
         if isinstance(rows, str | PathLike):
-            rows_job = build_rows_job(rows, choose_import_name(rows), arguments, job=job, spell_argument=str)
+            rows_job = build_rows_job(rows, choose_import_name(rows), arguments, job=job, format_argument=str)
         else:
             _refuse_file_arguments(arguments)
             name = options.get("name", "frame") if job is None else job.name
-            rows_job = build_rows_job(None, name, arguments, job=job, spell_argument=str)
+            rows_job = build_rows_job(None, name, arguments, job=job, format_argument=str)
         settings = self._read_settings(rows_job, options.get("time_limit_s"), is_writing=is_writing)
         source = None
         if not isinstance(rows, str | PathLike):

@@ -46,19 +46,19 @@ async def find_known_subscriber(access: ListAccess, subscriber_id: int) -> Known
     return KnownSubscriber(subscriber_id) if is_shown else None
 
 
-async def find_existing_ids(access: ListAccess, run_membership_by_id: Mapping[int, bool]) -> set[int]:
+async def find_existing_ids(access: ListAccess, is_of_this_run_by_id: Mapping[int, bool]) -> set[int]:
     """Return the ids of found subscribers that existed before their unresolved creates.
 
-    `run_membership_by_id` has, for each id, whether the create is of this run. The subscriber of a create of this run
+    `is_of_this_run_by_id` has, for each id, whether the create is of this run. The subscriber of a create of this run
     existed before if a look-up has shown the id before the run's first create. Any subscriber existed before if another
     entry of the account has the id."""
-    if not run_membership_by_id:
+    if not is_of_this_run_by_id:
         return set()
     account, known_ids = access.journal.base.account, access.known_ids
-    holders = await access.journal.execute(lambda ledger: ledger.find_holders(account, list(run_membership_by_id)))
+    holders = await access.journal.execute(lambda ledger: ledger.find_holders(account, list(is_of_this_run_by_id)))
     ids_before_creates = {
         subscriber_id
-        for subscriber_id, is_of_this_run in run_membership_by_id.items()
+        for subscriber_id, is_of_this_run in is_of_this_run_by_id.items()
         if is_of_this_run and known_ids.was_shown_before_creates(subscriber_id)
     }
     return ids_before_creates.union(holder.subscriber_id for holder in holders)

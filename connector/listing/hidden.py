@@ -125,7 +125,7 @@ async def _request_class_rows(access: ListAccess, base_id: int) -> list[dict[str
 
 
 _SAMPLE_ROW_COUNT = 50  # rows of an answer that are compared with the filter of the question
-_SMALLEST_FIRST_ID = 2  # a list that begins with a smaller id has no older id
+_MIN_FIRST_ID_WITH_OLDER_IDS = 2  # a list that begins with a smaller id has no older id
 
 
 async def record_hidden_classes(access: ListAccess, *, is_repeated: bool = False) -> tuple[HiddenClass, ...]:
@@ -243,7 +243,7 @@ async def _find_older_id(request_page: RequestPage, ids: Sequence[object]) -> li
     """Return the id just below the first of these ids, if the list is in ascending order and a subscriber has the id.
     Otherwise return an empty list."""
     integer_ids = [subscriber_id for subscriber_id in ids if type(subscriber_id) is int]
-    if not integer_ids or integer_ids != sorted(integer_ids) or integer_ids[0] < _SMALLEST_FIRST_ID:
+    if not integer_ids or integer_ids != sorted(integer_ids) or integer_ids[0] < _MIN_FIRST_ID_WITH_OLDER_IDS:
         return []
     older_id = integer_ids[0] - 1
     page = await request_page(ListQuery(limit=_SAMPLE_ROW_COUNT, id=older_id))

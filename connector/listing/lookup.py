@@ -79,9 +79,13 @@ class FilterCheck:
 
 
 async def check_filters(
-    access: ListAccess, classes: Collection[SpellingClass], *, tries_case: bool = False, is_repeated: bool = False
+    access: ListAccess,
+    classes: Collection[SpellingClass],
+    *,
+    checks_case: bool = False,
+    is_repeated: bool = False,
 ) -> FilterCheck:
-    """Return the results of the controls of these classes; with `tries_case`, also whether the filter by email is
+    """Return the results of the controls of these classes; with `checks_case`, also whether the filter by email is
     case-insensitive.
 
     In a run, a filter is tried once for each class, and once with a made-up value. With `is_repeated`, classes that
@@ -103,7 +107,7 @@ async def check_filters(
         if has_passed is not None:
             state.control_results[spelling_class] = has_passed
     has_case_to_try = state.is_case_insensitive is None or (state.is_case_insensitive and is_repeated)
-    if tries_case and "email" in state.usable_fields and has_case_to_try:
+    if checks_case and "email" in state.usable_fields and has_case_to_try:
         state.is_case_insensitive = await _is_email_filter_case_insensitive(access)
     return FilterCheck(
         frozenset(
@@ -117,7 +121,7 @@ async def check_filters(
             if spelling_class.field not in state.usable_fields or state.control_results.get(spelling_class) is False
         ),
         tuple(sentinel for _, sentinel in results if sentinel is not None),
-        is_case_insensitive=tries_case and state.is_case_insensitive is True,
+        is_case_insensitive=checks_case and state.is_case_insensitive is True,
     )
 
 
@@ -444,9 +448,9 @@ class _FilterLookup:
         return answer.is_whole and (len(answer.rows) != 1 or name in self.access.state.multiple_match_fields)
 
     async def _run_controls(self, *, is_repeated: bool = False) -> FilterCheck:
-        tries_case = any(question.needs_case_insensitive_filter for question in self.questions)
+        checks_case = any(question.needs_case_insensitive_filter for question in self.questions)
         classes = frozenset[SpellingClass]().union(*(question.classes for question in self.questions))
-        return await check_filters(self.access, classes, tries_case=tries_case, is_repeated=is_repeated)
+        return await check_filters(self.access, classes, checks_case=checks_case, is_repeated=is_repeated)
 
     def _can_be_conclusive(self, filter_check: FilterCheck) -> bool:
         """Return whether an answer could prove an identity absent, or find the subscriber of an unresolved create."""

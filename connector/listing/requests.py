@@ -22,7 +22,7 @@ T = TypeVar("T")
 LookUp = Callable[[], Awaitable[T]]
 
 _MAX_IN_FLIGHT = 16  # look-ups in flight: 100 look-ups then take as long as 7 look-ups one after another
-_UNFILTERED_ROWS = 20  # if a filter by one identity lists this many rows, the service ignores the filter
+_MIN_UNFILTERED_COUNT = 20  # if a filter by one identity lists this many rows, the service ignores the filter
 _MAX_REFUSED_ROUNDS = 3  # after this many rounds of single look-ups that are all refused, the look-ups fail
 _MAX_UNLISTED_SAMPLES = 3  # the identity filters are tested with at most this many subscribers that the list leaves out
 _RETRY_WAIT_S = 0.2  # seconds before a refused look-up is repeated
@@ -82,11 +82,11 @@ async def find_rows_by_filters(access: ListAccess, identities: Sequence[tuple[st
 
     Make the first look-up alone: if its filter lists many rows, return no rows. Raises ListFailed.
     """
-    queries = [replace(build_query(field_name, text), limit=_UNFILTERED_ROWS) for field_name, text in identities]
+    queries = [replace(build_query(field_name, text), limit=_MIN_UNFILTERED_COUNT) for field_name, text in identities]
     if not queries:
         return []
     first_rows = (await request_rows(access, queries[0])).rows
-    if len(first_rows) >= _UNFILTERED_ROWS:
+    if len(first_rows) >= _MIN_UNFILTERED_COUNT:
         return []
     answers = await look_up_together(access, [partial(request_rows, access, query) for query in queries[1:]])
     return [*first_rows, *(row for answer in answers for row in answer.rows)]

@@ -48,7 +48,7 @@ _MAX_REPORT_AGE_S = 7 * 86_400.0
 
 
 @dataclass(slots=True)
-class SortedChunk:
+class ClassifiedChunk:
     """A chunk of rows for one base, divided by the states of the entries in the ledger."""
 
     planned_chunk: PlannedChunk
@@ -58,7 +58,7 @@ class SortedChunk:
 
 
 class Loader:
-    """The load of one base. Call `begin` first, `sort_chunk`, `create_new_rows` and `hold_rows` for each chunk, and
+    """The load of one base. Call `begin` first, `classify_chunk`, `create_new_rows` and `hold_rows` for each chunk, and
     then `settle`. Call `close` in any case. `presence` has the results of the survey's look-ups."""
 
     def __init__(self, session: Session, mode: RunMode = RunMode.LOAD, presence: BasePresence | None = None) -> None:
@@ -104,23 +104,23 @@ class Loader:
             if entry.run_key not in undelivered_runs:
                 journal.record_receipt(entry.identity, str(read_body(entry)[entry.field]), ReceiptKind.KNOWN)
 
-    async def sort_chunk(self, planned_chunk: PlannedChunk) -> SortedChunk:
+    async def classify_chunk(self, planned_chunk: PlannedChunk) -> ClassifiedChunk:
         """Give an outcome to each row of the chunk whose outcome follows from the ledger. Call `hold_rows` later in any
         case, even after an error.
         """
         row_count = len(planned_chunk.identities)
         is_small_chunk = row_count <= _LARGEST_SMALL_CHUNK
         indexes = list(range(row_count)) if is_small_chunk else np.argsort(planned_chunk.identities).tolist()
-        return SortedChunk(planned_chunk, *await self._sort_rows(planned_chunk, indexes))
+        return ClassifiedChunk(planned_chunk, *await self._classify_rows(planned_chunk, indexes))
 
-    def plan_lookup(self, chunk: SortedChunk) -> LookupTask | None:
+    def plan_lookup(self, chunk: ClassifiedChunk) -> LookupTask | None:
         """Return the look-up that the new rows of the chunk need, or None if no look-up is needed."""
         if not chunk.create_states or self.presence.covers_chunk(chunk.planned_chunk):
             return None
         chunk.is_outdated = True
         return LookupTask(self.presence, chunk.planned_chunk, self._build_lookup_keys(chunk))
 
-    async def create_new_rows(self, chunk: SortedChunk) -> None:
+    async def create_new_rows(self, chunk: ClassifiedChunk) -> None:
         """Look up the subscribers of the chunk's new rows, and create the absent ones.
 
         Raises RunAborted (or ListFailed) if the run cannot continue. Rows that the run has not reached are `unsent`.
@@ -130,7 +130,7 @@ class Loader:
             if chunk.is_outdated or not (self._is_free_of_conflicts and self.presence.covers_chunk(planned_chunk)):
                 await self.presence.look_up(planned_chunk, self._build_lookup_keys(chunk))
                 await self._settle_conflicts()
-                await self._sort_rows_again(chunk)
+                await self._classify_rows_again(chunk)
             await self._refuse_rows(chunk)
             if chunk.create_states and session.policy.looks_up_first:
                 refuse_similar_base(session)
@@ -148,10 +148,10 @@ class Loader:
             chunk.create_states = {index: chunk.create_states[index] for index in unsent_indexes}
             # If an answer has shown the Id of the base, the entries of that base are read.
             if session.journal.base.key != base.key:
-                await self._sort_rows_again(chunk)
+                await self._classify_rows_again(chunk)
         session.stop.check()
 
-    def hold_rows(self, chunk: SortedChunk) -> None:
+    def hold_rows(self, chunk: ClassifiedChunk) -> None:
         """Hold the rows whose entries are HELD or REJECTED. Their outcome is reported after the last look-up of the
         run."""
         self._session.tally.add_started_rows(len(chunk.held_entries))
@@ -174,18 +174,18 @@ class Loader:
 
     # Rows and their entries
 
-    def _build_lookup_keys(self, chunk: SortedChunk) -> list[LookupKey]:
+    def _build_lookup_keys(self, chunk: ClassifiedChunk) -> list[LookupKey]:
         return build_row_keys(
             chunk.planned_chunk, [*chunk.create_states, *chunk.held_entries], self._session.policy.identity
         )
 
-    async def _sort_rows_again(self, chunk: SortedChunk) -> None:
+    async def _classify_rows_again(self, chunk: ClassifiedChunk) -> None:
         chunk.is_outdated = False
-        chunk.create_states, chunk.held_entries = await self._sort_rows(
+        chunk.create_states, chunk.held_entries = await self._classify_rows(
             chunk.planned_chunk, [*chunk.create_states, *chunk.held_entries]
         )
 
-    async def _sort_rows(
+    async def _classify_rows(
         self, planned_chunk: PlannedChunk, indexes: list[int]
     ) -> tuple[dict[int, State], dict[int, Entry]]:
         """Give an outcome to each row whose outcome follows from the ledger.
@@ -246,7 +246,7 @@ class Loader:
             self._add_unresolved_creates(planned_chunk, recently_refused_entries)
         return create_states, held_entries
 
-    async def _refuse_rows(self, chunk: SortedChunk) -> None:
+    async def _refuse_rows(self, chunk: ClassifiedChunk) -> None:
         """Remove rows of inactive subscribers, and rows with a mistaken id, from the rows to create."""
         planned_chunk, tally = chunk.planned_chunk, self._session.tally
         inactive_indexes = find_inactive_indexes(self._session, planned_chunk, list(chunk.create_states))
@@ -297,13 +297,13 @@ class Loader:
         rows = self._read_rows(planned_chunk, unchanged_entries)
         inactive_rows = [row for row in rows if row.values.get("is_active") is False]
         session.waiting_rows.add(session.journal, [(row, CompareReason.OPTED_OUT) for row in inactive_rows])
-        ended_identities = [
+        ended_opt_out_identities = [
             row.identity
             for row, entry in zip(rows, unchanged_entries.values(), strict=True)
             if row.values.get("is_active") is True and entry.opt_out_job == session.source_job
         ]
         base = session.journal.base
-        await session.journal.execute(lambda ledger: ledger.clear_opt_outs(base, ended_identities))
+        await session.journal.execute(lambda ledger: ledger.clear_opt_outs(base, ended_opt_out_identities))
 
     def _find_expired_rows(self, planned_chunk: PlannedChunk, indexes: Collection[int]) -> list[int]:
         """Return the indexes of unsent rows whose look-up has expired."""

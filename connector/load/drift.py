@@ -333,10 +333,10 @@ class _Comparison:
             if comparison_result == _DIFFERENT
         ]
         opt_out_identities = [row.identity for index, row in rows if self._is_opt_out(index, row)]
-        ended_identities = [row.identity for index, row in rows if self._has_opt_out_ended(index, row, job)]
+        ended_opt_out_identities = [row.identity for index, row in rows if self._has_opt_out_ended(index, row, job)]
 
         def update_ledger(ledger: Ledger) -> None:
-            ledger.clear_opt_outs(base, ended_identities)
+            ledger.clear_opt_outs(base, ended_opt_out_identities)
             ledger.record_equal_rows(base, equal_digests)
             ledger.record_reported_rows(base, different_digests, reported_at)
             ledger.record_opt_outs(base, job, opt_out_identities)

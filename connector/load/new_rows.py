@@ -115,7 +115,7 @@ class MistakenIds:
         known_ids = await self._find_in_ledger(
             {spelling for other_spellings in spellings.values() for spelling in other_spellings}
         )
-        known_spellings = {
+        known_id_by_text = {
             text: next((spelling for spelling in other_spellings if spelling in known_ids), "")
             for text, other_spellings in spellings.items()
         }
@@ -123,7 +123,7 @@ class MistakenIds:
             unusual_ids = {
                 text: other_spellings[0]
                 for text, other_spellings in spellings.items()
-                if other_spellings and not known_spellings[text]
+                if other_spellings and not known_id_by_text[text]
             }
             unusual_ids = {
                 text: plain_spelling
@@ -131,10 +131,10 @@ class MistakenIds:
                 if plain_spelling == str(int(Decimal(text)))
             }
             listed_ids = await self._find_on_list(set(unusual_ids.values()))
-            known_spellings |= {
+            known_id_by_text |= {
                 text: plain_spelling for text, plain_spelling in unusual_ids.items() if plain_spelling in listed_ids
             }
-        return {text: spelling for text, spelling in known_spellings.items() if spelling}
+        return {text: spelling for text, spelling in known_id_by_text.items() if spelling}
 
     async def _find_emails(self, emails: Sequence[str], listing_rows: SweptRows | None) -> dict[str, str]:
         """Return the emails that a subscriber of the base has, each with the client_user_id of the subscriber, or "" if

@@ -126,10 +126,10 @@ class Settler:
     async def _settle_unknown_entries(self) -> None:
         """Look up and settle entries until no entry remains, or until look-ups settle no entry. The remaining entries
         stay UNKNOWN."""
-        fruitless_look_up_count = inconclusive_look_up_count = 0
+        look_up_count_without_result = inconclusive_look_up_count = 0
         is_look_up_due = True
         while (
-            fruitless_look_up_count < _MAX_FRUITLESS_LOOK_UPS
+            look_up_count_without_result < _MAX_FRUITLESS_LOOK_UPS
             and inconclusive_look_up_count < _MAX_INCONCLUSIVE_LOOK_UPS
         ):
             unknown_entries = await self._read_unknown_entries()
@@ -141,8 +141,8 @@ class Settler:
                 return
             look_up = self._look_up
             inconclusive_look_up_count = 0 if look_up.is_conclusive else inconclusive_look_up_count + 1
-            fruitless_look_up_count = (
-                0 if look_up.absent_entries or look_up.found_count else fruitless_look_up_count + 1
+            look_up_count_without_result = (
+                0 if look_up.absent_entries or look_up.found_count else look_up_count_without_result + 1
             )
             is_look_up_due = bool(
                 look_up.absent_entries
@@ -273,10 +273,10 @@ class Settler:
         base, access = self._session.journal.base, self._session.access
         unresolved_by_identity = self.outcomes.unresolved_creates
         found_pairs = [(identity, ids[0]) for identity, ids in result.found_ids.items()]
-        run_membership_by_id = {
+        is_of_this_run_by_id = {
             subscriber_id: unresolved_by_identity[identity].is_of_this_run for identity, subscriber_id in found_pairs
         }
-        existing_ids = await find_existing_ids(access, run_membership_by_id)
+        existing_ids = await find_existing_ids(access, is_of_this_run_by_id)
         for identity, subscriber_id in found_pairs:
             unresolved_by_identity[identity].has_existed_before |= subscriber_id in existing_ids
         foreign_pairs = [pair for pair in found_pairs if unresolved_by_identity[pair[0]].may_be_foreign]

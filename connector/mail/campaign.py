@@ -25,7 +25,15 @@ from connector.sender import FetchItems, GiveUpReason, Sender
 from connector.service.answers import build_refusal_kind
 from connector.service.client import Client
 from connector.service.retry import Retrier
-from connector.service.wire import TOO_MANY_REQUESTS, UNAUTHORISED, Accepted, Ambiguous, NotSent, Refused, is_rate_limit
+from connector.service.wire import (
+    TOO_MANY_REQUESTS,
+    UNAUTHORISED,
+    Ambiguous,
+    EmailAccepted,
+    NotSent,
+    Refused,
+    is_rate_limit,
+)
 from connector.states import EmailState
 
 # Emails of earlier runs
@@ -117,7 +125,7 @@ MAX_EMAILS_PER_COMMIT = 64
 
 _COMMIT_SPAN_S = 0.1  # a commit records at most as many emails as leave in this time at the current rate
 
-EmailAnswer = Accepted | Refused | Ambiguous | NotSent
+EmailAnswer = EmailAccepted | Refused | Ambiguous | NotSent
 
 T = TypeVar("T")
 
@@ -295,7 +303,7 @@ class CampaignSender:
         """Report the outcome, and store it for the next commit. End the run if other emails would also fail."""
         recipient_digest = email.recipient_digest
         match answer:
-            case Accepted(request_id, message_id):
+            case EmailAccepted(request_id, message_id):
                 self.has_accepted_item, self._unknown_count = True, 0
                 self._refused_counts.clear()
                 accepted_at = self._stop.clock.now().timestamp()

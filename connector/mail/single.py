@@ -11,7 +11,7 @@ from connector.progress import Progress
 from connector.runs.report import Report, RunScope, Status, count_mail_rows, end_report, record_report, start_report
 from connector.service.client import open_client
 from connector.service.retry import Retrier
-from connector.service.wire import UNAUTHORISED, Accepted, Ambiguous, NotSent, Refused
+from connector.service.wire import UNAUTHORISED, Ambiguous, EmailAccepted, NotSent, Refused
 from connector.settings import Settings, build_service
 
 _MAY_BE_SENT_MESSAGE = (
@@ -52,10 +52,10 @@ async def send_without_record(message: Message, settings: Settings, job: str, st
 
 async def _send_message(
     message: Message, settings: Settings, report: Report, stop: Stop
-) -> Accepted | Refused | Ambiguous | NotSent:
+) -> EmailAccepted | Refused | Ambiguous | NotSent:
     """Send the email, add its outcome to the report, and return the answer."""
     clock = stop.clock
-    answer: Accepted | Refused | Ambiguous | NotSent
+    answer: EmailAccepted | Refused | Ambiguous | NotSent
     async with open_client(build_service(settings, 1)) as client:
         try:
             retrier = Retrier(clock=clock)
@@ -72,15 +72,15 @@ async def _send_message(
     return answer
 
 
-def _raise_if_token_refused(answer: Accepted | Refused | Ambiguous | NotSent, report: Report) -> None:
+def _raise_if_token_refused(answer: EmailAccepted | Refused | Ambiguous | NotSent, report: Report) -> None:
     """Raise ConfigurationError if the service refused the token."""
     if isinstance(answer, Refused) and answer.status in UNAUTHORISED:
         raise ConfigurationError(f"{report.messages[0]}. Check the token")
 
 
-def _report_answer(report: Report, answer: Accepted | Refused | Ambiguous | NotSent, clock: Clock) -> None:
+def _report_answer(report: Report, answer: EmailAccepted | Refused | Ambiguous | NotSent, clock: Clock) -> None:
     match answer:
-        case Accepted(request_id, message_id):
+        case EmailAccepted(request_id, message_id):
             report.email = {"state": "sent", "request_id": request_id, "message_id": message_id}
             _end_report(report, MailOutcome.SENT, "ok", clock)
         case Refused(status, answer_message):

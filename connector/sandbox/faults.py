@@ -88,7 +88,7 @@ class CreateBlock:
         self._settings = settings
         return self
 
-    def refuses_create(self, now: float) -> bool:
+    def count_and_check_create(self, now: float) -> bool:
         """Count a create, and return whether the block refuses the create."""
         settings = self._settings
         self._received_count += 1

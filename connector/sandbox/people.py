@@ -71,8 +71,8 @@ def _draw_person(random: Random, person_number: int, taken_emails: set[str]) -> 
     gender = random.choice(("female", "female", "male", "male", ""))
     is_female = gender == "female" or (not gender and random.random() < 0.5)
     first_name, _, latin_first_name = random.choice(region["women" if is_female else "men"]).partition("|")
-    last_names, _, latin_last_name = random.choice(region["families"]).partition("|")
-    male_last_name, _, female_last_name = last_names.partition("/")
+    last_name_forms, _, latin_last_name = random.choice(region["families"]).partition("|")
+    male_last_name, _, female_last_name = last_name_forms.partition("/")
     city, _, state = random.choice(region["towns"]).partition("|")
     email = _create_email(random, first_name, latin_first_name, latin_last_name, person_number, taken_emails)
     phone = _replace_digit_signs(random, region["phone"][0]) if random.random() < 0.7 else ""

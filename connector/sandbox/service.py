@@ -125,7 +125,7 @@ class Service:
         if fault is Fault.REFUSE:
             message = "Too many requests, come back later"
             return None, self._build_refusal(settings.limit_status, settings.refuse_retry_after_s, message)
-        if operation == "create" and sandbox.block.refuses_create(now):
+        if operation == "create" and sandbox.block.count_and_check_create(now):
             sandbox.stats.faults["blocked"] += 1
             return None, self._build_error(settings.blocked_status, settings.blocked_words)
         if len(request.body) > settings.max_body_bytes:

@@ -123,9 +123,9 @@ class Stats:
         self._inside_retry_after["all"] += now < self._quiet_until
         self._inside_retry_after["told"] += now < quiet_until
 
-    def count_answered(self, operation: str, answer: str) -> None:
+    def count_answered(self, operation: str, answer_label: str) -> None:
         """Count an answer. A hung request is no longer in flight."""
-        self.requests[operation]["answers"][answer] += 1
+        self.requests[operation]["answers"][answer_label] += 1
         self.in_flight -= 1
 
     def record_retry_after(self, retry_at: float) -> None:

@@ -20,9 +20,9 @@ import orjson
 from connector.fields import FIELDS, LARGEST_ID
 from connector.service.wire import (
     TOO_MANY_REQUESTS,
-    Accepted,
     Ambiguous,
     Created,
+    EmailAccepted,
     ListPage,
     MaskMessage,
     Refused,
@@ -88,15 +88,15 @@ async def parse_wire_page(
 
 def parse_send_answer(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask_message: MaskMessage = str
-) -> Accepted | Refused | Ambiguous:
-    """Return the result of a request to send an email (service-api.md 2.3 and 4.1). Accepted needs a whole
+) -> EmailAccepted | Refused | Ambiguous:
+    """Return the result of a request to send an email (service-api.md 2.3 and 4.1). EmailAccepted needs a whole
     SendMessageRequestId."""
     result, success = _read_success(status, body, "SendEmail")
     if result is not None:
         request_id = read_whole_number(result.get("SendMessageRequestId"))
         if request_id is not None:
             message_id = result.get("MessageId")
-            return Accepted(request_id, message_id if isinstance(message_id, str) else "")
+            return EmailAccepted(request_id, message_id if isinstance(message_id, str) else "")
     return _classify_failure(status, headers, body, now, mask_message, success)
 
 

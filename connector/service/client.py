@@ -29,9 +29,9 @@ from connector.service.transport import open_transport
 from connector.service.wire import (
     MAX_LIMIT,
     OPERATIONS,
-    Accepted,
     Ambiguous,
     Created,
+    EmailAccepted,
     ListPage,
     ListQuery,
     MaskMessage,
@@ -158,7 +158,7 @@ class Client:
         used_limits.add(limit)
         return query if limit == query.limit else replace(query, limit=limit)
 
-    async def send_email(self, body: bytes) -> Accepted | Refused | Ambiguous | NotSent:
+    async def send_email(self, body: bytes) -> EmailAccepted | Refused | Ambiguous | NotSent:
         """Send one email (service-api.md 4.1). `body` is a result of `connector.mail.message.encode_email`."""
         return await self._send_and_parse("send", build_send_request(body), parse_send_answer)
 

@@ -199,7 +199,7 @@ class ListPage(Generic[Rows]):
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class EmailAccepted:
     """The answer for an email that the service has accepted. `message_id` is "" if the answer has no message id."""
 
     request_id: int

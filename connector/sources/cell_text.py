@@ -77,12 +77,12 @@ def build_chunk(
     table = pa.table([array for array, _ in text_columns], names=list(columns))
     if not problem_by_row:
         return Chunk(build_frame(table), row_numbers, (), name)
-    text_mask = np.isin(np.arange(table.num_rows), list(problem_by_row), invert=True)
+    readable_mask = np.isin(np.arange(table.num_rows), list(problem_by_row), invert=True)
     malformed_rows = tuple(
         MalformedRow(int(row_numbers[index]), None, show_row(index), "encoding", problem_by_row[index])
         for index in sorted(problem_by_row)
     )
-    return Chunk(build_frame(table.filter(pa.array(text_mask))), row_numbers[text_mask], malformed_rows, name)
+    return Chunk(build_frame(table.filter(pa.array(readable_mask))), row_numbers[readable_mask], malformed_rows, name)
 
 
 def find_problems(

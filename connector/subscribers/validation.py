@@ -323,13 +323,13 @@ def validate_rows(
     try:
         build_sent_schema(rules, today=today).validate(frame, lazy=True)
     except SchemaErrors as errors:
-        mapping_faults = {(fault.position, fault.field) for fault in known_faults}
+        known_fault_keys = {(fault.position, fault.field) for fault in known_faults}
         for error in errors.schema_errors:
             name, check = error.schema.name, error.check
             is_missing = not isinstance(check, pandera.Check)  # pandera's own check of a required value
             code, problem = ("required", "is missing") if is_missing else (check.name, check.error)
             message = f"{find_wire_name(FIELD_BY_NAME[name])} {problem}"
-            positions = [index for index in error.failure_cases["index"] if (index, name) not in mapping_faults]
+            positions = [index for index in error.failure_cases["index"] if (index, name) not in known_fault_keys]
             faults += [Fault(int(position), name, code, message) for position in positions]
     faults.sort(key=lambda fault: (fault.position, FIELD_NAMES.index(fault.field)))
     valid_mask = np.ones(len(frame), dtype=bool)

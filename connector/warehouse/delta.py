@@ -168,7 +168,11 @@ class DeltaWriter:
                 storage_options=_read_storage_options(self._location),
             )
             changes = RowChanges(inserted_count=run.row_count)
-        if table is not None and not _is_of_connector(table) and (overwritten_table := self._open_table()) is not None:
+        if (
+            table is not None
+            and not _is_made_by_connector(table)
+            and (overwritten_table := self._open_table()) is not None
+        ):
             overwritten_table.alter.set_table_description(_DESCRIPTION_PREFIX + self._mode)
         return changes
 
@@ -230,7 +234,7 @@ class DeltaWriter:
         if table is None:
             return TargetState(None, {}, False, (), ())
         runs = [_read_run(commit[_COMMIT_KEY]) for commit in table.history(_MAX_COMMITS_READ) if _COMMIT_KEY in commit]
-        if not runs and _is_of_connector(table):
+        if not runs and _is_made_by_connector(table):
             # By default, commits are deleted from the log after 30 days, but the description stays.
             mode = str(table.metadata().description).removeprefix(_DESCRIPTION_PREFIX)
             runs = [FinishedRun(0, "", mode, "", "", 0)]
@@ -289,7 +293,7 @@ def replace_run(location: str, run_id: str, table: pa.Table) -> None:
         raise RunAborted(f"the Delta table {location} cannot be written: {describe_error(error)}") from None
 
 
-def _is_of_connector(table: DeltaTable) -> bool:
+def _is_made_by_connector(table: DeltaTable) -> bool:
     return str(table.metadata().description).startswith(_DESCRIPTION_PREFIX)
 
 

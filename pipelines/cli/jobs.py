@@ -137,7 +137,7 @@ def _format_source_path(source: str, folder: Path) -> str:
 
 
 def _open_file(source: str, table: str | None, option_values: Mapping[str, str]) -> Source:
-    from connector.jobs.arguments import build_file_source, spell_option
+    from connector.jobs.arguments import build_file_source, format_option
     from connector.jobs.build import open_file_source
     from connector.sources.inputs import STANDARD_INPUT
 
@@ -147,7 +147,7 @@ def _open_file(source: str, table: str | None, option_values: Mapping[str, str])
         raise ConfigurationError(
             "a job cannot read standard input, because each run reads the source again. Name a file"
         )
-    return open_file_source(build_file_source(source, option_values, spell_argument=spell_option))
+    return open_file_source(build_file_source(source, option_values, format_argument=format_option))
 
 
 def _open_table(source: str, table: str | None) -> Source:

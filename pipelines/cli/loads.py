@@ -135,7 +135,7 @@ def import_command(
             load_plan, limit_s = replace(plan, is_planned=is_planned), plan.settings.time_limit_s
             return run_flow(lambda stop, progress: run_load(load_plan, stop, progress, source_rows), output, limit_s)
 
-        if must_confirm and plan.rows.has_activity_rule:
+        if must_confirm and plan.rows.has_is_active_rule:
             planned_report = run(is_planned=True)
             if planned_report.status not in ("ok", "partial"):
                 finish_run(planned_report, output)
@@ -210,12 +210,12 @@ def build_file_job(file: Path | str, arguments: Mapping[str, Any], *, needs_base
 
     Raises ConfigurationError and SourceError.
     """
-    from connector.jobs.arguments import build_rows_job, choose_import_name, spell_option
+    from connector.jobs.arguments import build_rows_job, choose_import_name, format_option
     from connector.jobs.reader import load_job
 
     job = None if arguments["job_path"] is None else load_job(arguments["job_path"], os.environ)
     return build_rows_job(
-        file, choose_import_name(file), arguments, job=job, spell_argument=spell_option, needs_base=needs_base
+        file, choose_import_name(file), arguments, job=job, format_argument=format_option, needs_base=needs_base
     )
 
 
@@ -290,7 +290,7 @@ def sync_command(
     To run several jobs, run: for job in jobs/*.yaml; do connector sync "$job"; done
     """
     from connector.imports.flow import run_load
-    from connector.jobs.arguments import override_receipts, spell_option
+    from connector.jobs.arguments import format_option, override_receipts
     from connector.jobs.load_planner import RunRequest, plan_sync
     from connector.jobs.reader import load_job, read_settings
 
@@ -309,7 +309,7 @@ def sync_command(
     request = RunRequest(limit, wait_s, is_full, since, shard or WHOLE)
 
     with job_start(path, is_planned=is_dry):
-        job = override_receipts(load_job(path, os.environ), receipts, spell_argument=spell_option)
+        job = override_receipts(load_job(path, os.environ), receipts, format_argument=format_option)
         settings = read_settings(os.environ, job, time_limit_s=time_limit_s, is_writing=not is_dry)
         plan = replace(plan_sync(job, settings, request), is_planned=is_dry)
         if engine is None:
@@ -479,7 +479,7 @@ def retry_command(
 
     With --job, the values of the job file replace the defaults below.
     """
-    from connector.jobs.arguments import build_import_job, override_load, spell_option
+    from connector.jobs.arguments import build_import_job, format_option, override_load
     from connector.jobs.reader import load_job, read_settings
     from connector.load.retry import RetrySelection
     from pipelines.flows.retries import plan_retry, run_retry
@@ -491,10 +491,10 @@ def retry_command(
     if held == "resend":
         load_options["on_unknown"] = "resend"
     if job_path is None:
-        job = build_import_job(None, "retry", {}, spell_argument=spell_option, needs_base=False)
+        job = build_import_job(None, "retry", {}, format_argument=format_option, needs_base=False)
     else:
         job = load_job(job_path, os.environ)
-    job = override_load(job, load_options, spell_argument=spell_option)
+    job = override_load(job, load_options, format_argument=format_option)
     plan = plan_retry(
         RetrySelection(run_id, is_rejected, held or "leave"),
         job,

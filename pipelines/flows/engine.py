@@ -156,7 +156,7 @@ async def _run_shards(
 ) -> Sequence[_ShardResult]:
     """Sync each shard as a task, and return the result of each shard. A signal stops the tasks cleanly, and a second
     signal ends the wait. Raises ConfigurationError for a scheduler that does not answer or has no workers."""
-    shard_results, run_token = list[_ShardResult](), token_hex(8)
+    shard_results, task_key_prefix = list[_ShardResult](), token_hex(8)
     wait_s = max(sharded_sync.request.wait_s, LEASE_S + 5.0)
     sharded_sync = replace(
         sharded_sync, request=replace(sharded_sync.request, wait_s=wait_s)
@@ -173,10 +173,10 @@ async def _run_shards(
                 _ShardResult(Shard(index, len(thread_counts))) for index in range(1, len(thread_counts) + 1)
             ]
             progress.set_describe_function(lambda: _describe_progress(shard_results))
-            async with run_in_background(_stop_tasks(client, run_token, stop)):
+            async with run_in_background(_stop_tasks(client, task_key_prefix, stop)):
                 await asyncio.gather(
                     *(
-                        _run_shard(shard_result, sharded_sync, client, f"{run_token}-{shard_result.shard.index}")
+                        _run_shard(shard_result, sharded_sync, client, f"{task_key_prefix}-{shard_result.shard.index}")
                         for shard_result in shard_results
                     )
                 )
@@ -212,12 +212,12 @@ async def _run_shard(shard_result: _ShardResult, sharded_sync: ShardedSync, clie
     logger.info("shard ends: %(shard)s, %(status)s", {"shard": str(shard_result.shard), "status": shard_result.status})
 
 
-async def _stop_tasks(client: Client, run_token: str, stop: Stop) -> None:
+async def _stop_tasks(client: Client, task_key_prefix: str, stop: Stop) -> None:
     """Wait for a stop of the command, then stop all tasks. Repeat the stop, because a task may have just begun."""
     await stop.event.wait()
     while True:
         with suppress(Exception):  # a worker has just died
-            await client.run(_stop_local_tasks, run_token, stop.signal, stop.reason, on_error="ignore")
+            await client.run(_stop_local_tasks, task_key_prefix, stop.signal, stop.reason, on_error="ignore")
         await asyncio.sleep(_STOP_INTERVAL_S)
 
 
@@ -384,10 +384,10 @@ _stop_function_by_task: dict[str, Callable[[int | None, str | None], object]] = 
 """The function that stops a task of this process, by the key of the task."""
 
 
-def _stop_local_tasks(run_token: str, signal_number: int | None, reason: str | None) -> None:
+def _stop_local_tasks(task_key_prefix: str, signal_number: int | None, reason: str | None) -> None:
     """Stop the tasks of this run in this process, because of a signal (`signal_number`) or for another `reason`."""
     for key, stop in list(_stop_function_by_task.items()):
-        if key.startswith(run_token):
+        if key.startswith(task_key_prefix):
             with suppress(RuntimeError):  # the task has just ended
                 stop(signal_number, reason)
 

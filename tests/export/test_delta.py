@@ -38,10 +38,10 @@ def open_table(url: str) -> DeltaTable:
 def read_rows(url: str, *columns: str) -> list[tuple[Any, ...]]:
     """Return id, first_name, the number of the run, and these columns, for each row."""
     rows = open_table(url).to_pyarrow_table().to_pylist()
-    selected_rows = [
+    row_tuples = [
         (row["id"], row["first_name"], float(row["_run_id"][4:]), *(row[name] for name in columns)) for row in rows
     ]
-    return sorted(selected_rows, key=lambda row: (row[0], row[2]))
+    return sorted(row_tuples, key=lambda row: (row[0], row[2]))
 
 
 def list_exports(url: str) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from connector.errors import ConfigurationError
-from connector.jobs.arguments import build_import_job, override_load, spell_option
+from connector.jobs.arguments import build_import_job, format_option, override_load
 from connector.jobs.models import Job, Load
 from connector.jobs.reader import load_job
 
@@ -81,7 +81,7 @@ def test_a_missing_key_has_its_default(tmp_path: Path) -> None:
     assert job.service.base_url is None
 
 
-def test_a_suppression_list_has_the_keys_of_a_source_and_a_column(tmp_path: Path) -> None:
+def test_the_section_suppress_accepts_the_keys_of_a_source_and_the_key_column(tmp_path: Path) -> None:
     suppress_yaml = "suppress: {file: {path: gone.csv, column: mail, delimiter: tab}, field: client_user_id}\n"
     suppression = read_job(tmp_path, SMALL_JOB + suppress_yaml).suppress
     assert suppression is not None
@@ -313,7 +313,7 @@ def test_a_file_that_is_not_a_job_is_refused_in_one_line(
 def test_options_override_the_keys_of_a_load(tmp_path: Path) -> None:
     job = read_job(tmp_path, SMALL_JOB + "load: {max_concurrency: 8, quiet_period: 2m}\n")
     arguments: dict[str, Any] = {"quiet_period_s": "1s", "on_unknown": "hold", "max_concurrency": None}
-    load = override_load(job, arguments, spell_argument=spell_option).load
+    load = override_load(job, arguments, format_argument=format_option).load
     assert (load.max_concurrency, load.quiet_period_s, load.on_unknown) == (8, 1.0, "hold")
 
 
@@ -333,4 +333,4 @@ def test_the_message_about_a_wrong_option_names_the_option_as_the_command_line_d
     argument: str, value: object, expected_text: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=expected_text):
-        build_import_job("people.csv", "people", {"base_id": 7, argument: value}, spell_argument=spell_option)
+        build_import_job("people.csv", "people", {"base_id": 7, argument: value}, format_argument=format_option)

@@ -121,7 +121,7 @@ def test_the_steps_after_a_failed_commit_succeed(ledger: Ledger) -> None:
 
 @ON_SQLITE
 @pytest.mark.parametrize("index", [0, 1], ids=["begun", "waiting"])
-def test_a_cancelled_task_waits_for_its_step(ledger: Ledger, index: int) -> None:
+def test_a_cancelled_task_waits_until_its_ledger_transaction_has_ended(ledger: Ledger, index: int) -> None:
     base = add_base(ledger)
     steps = [build_intent_step(base), build_answer_step(base)]
     follow_up_calls: list[None] = []

@@ -65,7 +65,7 @@ def test_the_writer_has_the_id_of_its_base_after_the_task_that_recorded_the_id_w
     asyncio.run(record_base())
 
 
-def test_the_run_fails_with_a_full_disk_although_a_stop_cancels_the_waiting_task(
+def test_a_full_disk_fails_the_run_even_if_a_stop_cancels_the_task_that_waits_for_the_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commit of the next intents fails once, and the stop of the run cancels the task that waits for the commit."""

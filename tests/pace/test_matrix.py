@@ -101,16 +101,16 @@ def test_a_later_run_begins_at_the_limit_of_an_earlier_run(pause_s: float | None
     play(cell, first_controller, length_s=900)
     assert first_controller.found_limit is not None
 
-    play_after_minutes = play(
+    result_after_ten_minutes = play(
         cell, RateController(found_limit=first_controller.found_limit, found_limit_age_s=600.0), length_s=60
     )
-    play_after_days = play(
+    result_after_ten_days = play(
         cell, RateController(found_limit=first_controller.found_limit, found_limit_age_s=10 * 86_400.0), length_s=60
     )
 
-    assert sum(play_after_minutes.served_counts[:20]) >= 0.9 * 50 * 20
-    assert sum(play_after_minutes.refused_counts) <= 0.05 * 50 * 60
-    assert sum(play_after_days.served_counts[:5]) < sum(play_after_minutes.served_counts[:5])
+    assert sum(result_after_ten_minutes.served_counts[:20]) >= 0.9 * 50 * 20
+    assert sum(result_after_ten_minutes.refused_counts) <= 0.05 * 50 * 60
+    assert sum(result_after_ten_days.served_counts[:5]) < sum(result_after_ten_minutes.served_counts[:5])
 
 
 def test_a_fast_client_beside_another_client_uses_a_third_of_its_share_despite_long_pauses() -> None:

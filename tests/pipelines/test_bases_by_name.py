@@ -16,12 +16,12 @@ def import_people(connector: Connector, path: Path, state: str, *base: str) -> C
 def test_a_base_is_found_by_any_spelling_of_its_name(connector: Connector, tmp_path: Path) -> None:
     first_spelling, second_spelling = 'R&D "North" <1>', "r&d  &quot;North&quot; <1>"
     connector.sandbox.switch(base_names="escaped")
-    people = write_addresses(tmp_path / "a.csv", 3)
-    assert import_people(connector, people, "one", "--base-name", first_spelling).exit_code == 0
-    people = write_addresses(tmp_path / "b.csv", 5)
-    result = import_people(connector, people, "two", "--base-name", second_spelling)
+    people_path = write_addresses(tmp_path / "a.csv", 3)
+    assert import_people(connector, people_path, "one", "--base-name", first_spelling).exit_code == 0
+    people_path = write_addresses(tmp_path / "b.csv", 5)
+    result = import_people(connector, people_path, "two", "--base-name", second_spelling)
     assert (result.exit_code, result.rows) == (0, {"read": 5, "exists": 3, "created": 2}), result.stderr
-    assert import_people(connector, people, "one", "--base-name", second_spelling).rows == {"read": 5, "exists": 5}
+    assert import_people(connector, people_path, "one", "--base-name", second_spelling).rows == {"read": 5, "exists": 5}
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
@@ -30,15 +30,15 @@ def test_a_name_that_the_service_may_take_for_another_base_is_refused_before_the
 ) -> None:
     listed_name, requested_name = "Cafe Zurich", "Café Zürich"
     connector.sandbox.switch(base_names="accent_blind")
-    people = write_addresses(tmp_path / "people.csv", 3)
-    import_people(connector, people, "one", "--base-name", listed_name)
+    people_path = write_addresses(tmp_path / "people.csv", 3)
+    import_people(connector, people_path, "one", "--base-name", listed_name)
     create_count = count_creates(connector.sandbox)
-    result = import_people(connector, people, "two", "--base-name", requested_name)
+    result = import_people(connector, people_path, "two", "--base-name", requested_name)
     assert result.is_refused, result.stdout
     for expected_text in ("Give the base by its id: 1 if ", requested_name, listed_name):
         assert expected_text in result.stderr
     assert count_creates(connector.sandbox) == create_count
-    assert import_people(connector, people, "two", "--base-id", "1").rows == {"read": 3, "exists": 3}
+    assert import_people(connector, people_path, "two", "--base-id", "1").rows == {"read": 3, "exists": 3}
 
 
 def test_a_name_of_two_bases_is_refused_and_the_id_of_one_is_accepted(connector: Connector, tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ def test_a_malformed_row_prevents_the_create_in_every_shard(tmp_path: Path) -> N
     assert planned_count == 0
 
 
-def test_an_inactive_row_on_the_suppression_list_leaves_its_subscriber_out(
+def test_a_subscriber_is_not_created_if_one_of_its_rows_is_inactive_and_suppressed(
     connector: Connector, tmp_path: Path
 ) -> None:
     write_csv(tmp_path / "people.csv", "id,email,active", "1,ann@x.org,yes", "1,gone@x.org,no", "2,bob@x.org,yes")

@@ -162,7 +162,7 @@ IMPORT = RUN | {"command": "import", "job": "people"}
 RETRY_STEP = "1 create is unresolved. Look it up and finish: connector retry"
 REPEAT_TEXT = "The connector repeats nothing that is on record. Run the same command again."
 RUNNING_STEP = "1 create is unresolved while run R is still going on."
-LATER_REFUSED, LATER_LOCKED = (
+LATER_REFUSED_RUN, LATER_LOCKED_RUN = (
     IMPORT | {"run_id": run_id, "status": status} for run_id, status in (("U", "usage"), ("L", "locked"))
 )
 REFUSED_STEP = (
@@ -176,12 +176,12 @@ KILLED_SEND = RUN | {"command": "send", "job": "", "status": "killed"}
     ("selected_count", "runs", "open_count", "expected_steps"),
     [
         (1, [IMPORT | {"status": "running"}], 1, [RUNNING_STEP]),
-        (1, [LATER_LOCKED, IMPORT | {"status": "running"}], 1, [RUNNING_STEP, LOCKED_STEP]),
+        (1, [LATER_LOCKED_RUN, IMPORT | {"status": "running"}], 1, [RUNNING_STEP, LOCKED_STEP]),
         (1, [IMPORT | {"status": "killed"}], 1, [RETRY_STEP, f"Run R (import people) was killed. {REPEAT_TEXT}"]),
         (1, [KILLED_SEND], 0, ["Run R (send) was killed. Look whether the email arrived before you send it again."]),
-        (3, [LATER_LOCKED, LATER_LOCKED | {"run_id": "L1"}, IMPORT | {"status": "ok"}], 0, [LOCKED_STEP]),
-        (3, [LATER_LOCKED, LATER_LOCKED, RUN_OF_JOB | IMPORT | INVALID], 0, [LOCKED_STEP, IMPORT_STEP]),
-        (3, [LATER_REFUSED, LATER_REFUSED, RUN_OF_JOB | IMPORT | INVALID], 0, [REFUSED_STEP, IMPORT_STEP]),
+        (3, [LATER_LOCKED_RUN, LATER_LOCKED_RUN | {"run_id": "L1"}, IMPORT | {"status": "ok"}], 0, [LOCKED_STEP]),
+        (3, [LATER_LOCKED_RUN, LATER_LOCKED_RUN, RUN_OF_JOB | IMPORT | INVALID], 0, [LOCKED_STEP, IMPORT_STEP]),
+        (3, [LATER_REFUSED_RUN, LATER_REFUSED_RUN, RUN_OF_JOB | IMPORT | INVALID], 0, [REFUSED_STEP, IMPORT_STEP]),
     ],
 )
 def test_the_next_steps_of_status_follow_from_its_runs_and_open_entries(

@@ -131,7 +131,7 @@ def test_the_tap_writes_the_certified_list_and_its_certificate(connector: Connec
     assert [message for message in empty_messages if message["type"] == "RECORD"] == []
 
 
-def test_a_tap_that_cannot_prove_the_list_writes_no_state(connector: Connector) -> None:
+def test_a_tap_writes_no_state_if_it_cannot_prove_that_the_list_is_complete(connector: Connector) -> None:
     connector.sandbox.seed(60, base_name="News")
     connector.sandbox.switch(order="shuffled", max_limit=20)
     result = run_program(connector, run_tap, {})

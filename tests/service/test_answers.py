@@ -15,7 +15,7 @@ from connector.service.answers import (
     parse_retry_after,
     parse_send_answer,
 )
-from connector.service.wire import Accepted, Ambiguous, Created, ListPage, Refused, is_rate_limit
+from connector.service.wire import Ambiguous, Created, EmailAccepted, ListPage, Refused, is_rate_limit
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 
@@ -54,9 +54,9 @@ def test_a_count_that_is_not_a_whole_number_of_64_bits_is_none() -> None:
 
 
 def test_an_accepted_email_has_its_request_id_and_its_message_id() -> None:
-    assert parse_send_answer(200, {}, EMAIL_ANSWER, NOW) == Accepted(991, "<20261121.991@mail.example.com>")
+    assert parse_send_answer(200, {}, EMAIL_ANSWER, NOW) == EmailAccepted(991, "<20261121.991@mail.example.com>")
     body_without_message_id = b'{"success": true, "SendEmail": {"SendMessageRequestId": 5}}'
-    assert parse_send_answer(200, {}, body_without_message_id, NOW) == Accepted(5, "")
+    assert parse_send_answer(200, {}, body_without_message_id, NOW) == EmailAccepted(5, "")
 
 
 def test_an_accepted_email_without_a_whole_request_id_is_ambiguous() -> None:

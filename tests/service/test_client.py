@@ -14,7 +14,7 @@ from connector.pace.rate import RateController
 from connector.service.client import Client, open_client
 from connector.service.retry import RequestCounts
 from connector.service.settings import Service, Token
-from connector.service.wire import Accepted, Ambiguous, Created, ListPage, ListQuery, NotSent
+from connector.service.wire import Ambiguous, Created, EmailAccepted, ListPage, ListQuery, NotSent
 from tests.service import faults
 from tests.service.faults import Fault, build_response, find_unused_port, serve
 from tests.service.recorded_waits import RecordedWaits
@@ -44,7 +44,7 @@ async def test_an_operation_sends_its_request_with_the_token_and_returns_its_res
             "ann@example.com",
         )
         assert await client.list_subscribers(ListQuery(base_id=7)) == ListPage([{"Id": 5}], 1, None, None)
-        assert await client.send_email(EMAIL_BODY) == Accepted(8, "<m>")
+        assert await client.send_email(EMAIL_BODY) == EmailAccepted(8, "<m>")
 
     create_request, list_request_bytes, send_request = server.requests
     assert create_request.startswith(b"POST /base/api/subscribers/create-subscriber/ HTTP/1.1\r\n")

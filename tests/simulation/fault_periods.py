@@ -11,7 +11,7 @@ _OTHER_HOST_URL = "https://elsewhere.example"
 
 
 @dataclass(frozen=True, slots=True)
-class JobTimes:
+class JobDurations:
     """The times on which a fault may depend: the quiet period and the timeout of the job, and the lag of the list."""
 
     quiet_period_s: float
@@ -27,30 +27,33 @@ class Fault:
     network_faults: NetworkFaults = NetworkFaults()  # noqa: RUF009 - a frozen value
 
 
-def _build_switch(name: str) -> Callable[[Random, float, JobTimes], Fault]:
-    return lambda rng, fault_share, job_times: Fault({name: fault_share})
+def _build_switch(name: str) -> Callable[[Random, float, JobDurations], Fault]:
+    return lambda rng, fault_share, durations: Fault({name: fault_share})
 
 
-def _build_error_status(status: int) -> Callable[[Random, float, JobTimes], Fault]:
-    return lambda rng, fault_share, job_times: Fault(
+def _build_error_status(status: int) -> Callable[[Random, float, JobDurations], Fault]:
+    return lambda rng, fault_share, durations: Fault(
         {"error_before": fault_share / 2, "error_after": fault_share / 2}, NetworkFaults(error_status=status)
     )
 
 
-def _build_late_execution(min_periods: float, max_periods: float) -> Callable[[Random, float, JobTimes], Fault]:
+def _build_late_execution(min_periods: float, max_periods: float) -> Callable[[Random, float, JobDurations], Fault]:
     """Return a fault that cuts connections. The service executes the creates after a random number of quiet periods."""
-    return lambda rng, fault_share, job_times: Fault(
-        {"drop_before": fault_share, "late_ms": 1000 * job_times.quiet_period_s * rng.uniform(min_periods, max_periods)}
+    return lambda rng, fault_share, durations: Fault(
+        {
+            "drop_before": fault_share,
+            "late_ms": 1000 * durations.quiet_period_s * rng.uniform(min_periods, max_periods),
+        }
     )
 
 
-def _build_delay(rng: Random, fault_share: float, job_times: JobTimes) -> Fault:
-    max_delay_s = job_times.timeout_s + job_times.quiet_period_s * rng.choice((0.5, 1.0, 1.0, 2.5))
+def _build_delay(rng: Random, fault_share: float, durations: JobDurations) -> Fault:
+    max_delay_s = durations.timeout_s + durations.quiet_period_s * rng.choice((0.5, 1.0, 1.0, 2.5))
     return Fault({}, NetworkFaults(delayed_share=fault_share, delay_s=max_delay_s))
 
 
 # Each fault: name, group, function. All faults of a group set the same switch, so a run has at most one of them.
-FAULTS: tuple[tuple[str, str, Callable[[Random, float, JobTimes], Fault]], ...] = (
+FAULTS: tuple[tuple[str, str, Callable[[Random, float, JobDurations], Fault]], ...] = (
     ("drop_before", "drop", _build_switch("drop_before")),
     ("late inside", "drop", _build_late_execution(0.05, 0.95)),
     ("late outside", "drop", _build_late_execution(1.2, 4.0)),
@@ -66,11 +69,15 @@ FAULTS: tuple[tuple[str, str, Callable[[Random, float, JobTimes], Fault]], ...] 
     ("refuse", "refuse", _build_switch("refuse")),
     ("created_429", "created_429", _build_switch("created_429")),
     ("wrong_answer", "wrong_answer", _build_switch("wrong_answer")),
-    ("refused", "refused", lambda rng, fault_share, job_times: Fault({}, NetworkFaults(refused_share=fault_share))),
+    ("refused", "refused", lambda rng, fault_share, durations: Fault({}, NetworkFaults(refused_share=fault_share))),
     ("delayed", "delayed", _build_delay),
-    ("mixed_up", "mixed_up", lambda rng, fault_share, job_times: Fault({}, NetworkFaults(mixed_up_share=fault_share))),
+    (
+        "mixed_up",
+        "mixed_up",
+        lambda rng, fault_share, durations: Fault({}, NetworkFaults(mixed_up_share=fault_share)),
+    ),
     ("list_error", "list_error", _build_switch("list_error")),
-    ("redirect", "redirect", lambda rng, fault_share, job_times: Fault({"redirect_to": _OTHER_HOST_URL})),
+    ("redirect", "redirect", lambda rng, fault_share, durations: Fault({"redirect_to": _OTHER_HOST_URL})),
 )
 # The weights of faults that are drawn less or more often than others. Faults that end a run at once are drawn less.
 # Faults that test the rule of absence (architecture 4.5) are drawn more.
@@ -84,9 +91,9 @@ _FAULT_WEIGHTS = {
 }
 
 
-def draw_fault_period(rng: Random, job_times: JobTimes) -> FaultPeriod:
+def draw_fault_period(rng: Random, durations: JobDurations) -> FaultPeriod:
     """Return a period with one to four faults, which together affect 2 % to 40 % of the requests."""
-    faults = _draw_faults(rng, job_times)
+    faults = _draw_faults(rng, durations)
     switches: dict[str, object] = {}
     network_faults = NetworkFaults()
     for fault in faults:
@@ -104,7 +111,7 @@ def draw_fault_period(rng: Random, job_times: JobTimes) -> FaultPeriod:
     return FaultPeriod(switches, network_faults, starts_after_s, starts_after_s + duration_s)
 
 
-def _draw_faults(rng: Random, job_times: JobTimes) -> list[Fault]:
+def _draw_faults(rng: Random, durations: JobDurations) -> list[Fault]:
     shuffled_faults = sorted(
         FAULTS, key=lambda fault: rng.random() ** (1 / _FAULT_WEIGHTS.get(fault[0], 1.0)), reverse=True
     )
@@ -113,5 +120,5 @@ def _draw_faults(rng: Random, job_times: JobTimes) -> list[Fault]:
     faults_by_group: dict[str, Fault] = {}
     for _, group, build_fault in shuffled_faults:
         if len(faults_by_group) < fault_count and group not in faults_by_group:
-            faults_by_group[group] = build_fault(rng, total_share / fault_count, job_times)
+            faults_by_group[group] = build_fault(rng, total_share / fault_count, durations)
     return list(faults_by_group.values())

@@ -10,7 +10,7 @@ from connector.load.retry import HeldDecision, RetrySelection
 from connector.load.session import LoadPolicy
 from connector.subscribers.identity import digest_identity
 from connector.subscribers.identity_lists import Suppression
-from tests.simulation.fault_periods import JobTimes, draw_fault_period
+from tests.simulation.fault_periods import JobDurations, draw_fault_period
 from tests.simulation.people import People, Person
 from tests.simulation.program import JOB
 from tests.simulation.rows import Cells, Source, prepare_runs
@@ -426,12 +426,12 @@ class _ScenarioBuilder:
         rng = self._rng
         gap_s = max(self._draw_gap(), self._lag_s + 1.0 if rng.random() < 0.5 else 0.0)
         persons = list(self._people.person_by_number.values())
-        job_times = JobTimes(self._policy.quiet_period_s, self._timeout_s, self._lag_s)
+        durations = JobDurations(self._policy.quiet_period_s, self._timeout_s, self._lag_s)
         return JobRun(
             prepared_chunks=(),
             gap_s=gap_s,
             has_base_name=self._base_naming == "name" or (self._base_naming == "both" and rng.random() < 0.5),
-            fault_period=draw_fault_period(rng, job_times) if rng.random() < 0.9 else None,
+            fault_period=draw_fault_period(rng, durations) if rng.random() < 0.9 else None,
             ending=self._draw_ending(),
             foreign_creates=tuple(self._draw_foreign_creates(persons, gap_s, rng.choice((0.0, 0.05, 0.3)))),
         )

@@ -157,14 +157,14 @@ class Simulation:
         if fault_period is None:
             return []
 
-        def begin_faults() -> None:
+        def apply_faults() -> None:
             self._set_switches(fault_period.switches)
             network.network_faults = replace(fault_period.network_faults, latency_s=self.scenario.latency_s)
 
         if fault_period.starts_after_s > 0:
-            timers = [self.timeline.call_later(fault_period.starts_after_s, begin_faults)]
+            timers = [self.timeline.call_later(fault_period.starts_after_s, apply_faults)]
         else:
-            begin_faults()
+            apply_faults()
             timers = []
         if fault_period.ends_after_s != float("inf"):
             timers.append(

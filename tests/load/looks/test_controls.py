@@ -27,11 +27,15 @@ KEY_CLASS = classify_spelling("client_user_id", "c1")
 
 
 def check_filters_of(
-    fake_list: FakeList, folder: Path, *spelling_classes: SpellingClass, tries_case: bool = False, **options: Any
+    fake_list: FakeList,
+    folder: Path,
+    *spelling_classes: SpellingClass,
+    checks_case: bool = False,
+    **options: Any,
 ) -> FilterCheck:
     async def run_checks(session: Session) -> FilterCheck:
         await read_stats(session.access)
-        return await check_filters(session.access, spelling_classes, tries_case=tries_case)
+        return await check_filters(session.access, spelling_classes, checks_case=checks_case)
 
     return run_with_fake(fake_list, folder, run_checks, **options)
 
@@ -155,5 +159,5 @@ def test_a_filter_is_case_insensitive_if_lower_case_finds_upper_case_and_the_rev
         ([], matches_in_any_case, False),
     ]
     for index, (people, text_match, is_case_insensitive) in enumerate(cases):
-        result = check_filters_of(FakeList(people, text_match), tmp_path / str(index), PLAIN_CLASS, tries_case=True)
+        result = check_filters_of(FakeList(people, text_match), tmp_path / str(index), PLAIN_CLASS, checks_case=True)
         assert result.is_case_insensitive is is_case_insensitive, text_match

@@ -60,7 +60,7 @@ def test_the_answer_is_empty_and_not_whole_if_the_service_refuses_the_text(statu
         (NotSent("no route"), None),
     ],
 )
-def test_a_look_up_fails_on_an_error_that_is_not_about_the_text(
+def test_a_look_up_fails_on_an_error_that_the_looked_up_text_did_not_cause(
     answer: Answer, status: int | None, tmp_path: Path
 ) -> None:
     with pytest.raises(ListFailed) as error_info:

@@ -59,7 +59,7 @@ def test_the_delimiter_line_of_excel_is_not_the_header(tmp_path: Path) -> None:
     assert chunk.malformed_rows[0].line == 4
 
 
-def test_a_quote_inside_a_cell_without_quotes_is_text(tmp_path: Path) -> None:
+def test_a_quote_inside_an_unquoted_cell_is_text(tmp_path: Path) -> None:
     path = write_file(tmp_path, 'size,name\n5" pipe,Ann\nx,Bob "the" Lee\n12" screen,"a, b"\n"x ""y""",z\n')
     assert read_rows(path) == [['5" pipe', "Ann"], ["x", 'Bob "the" Lee'], ['12" screen', "a, b"], ['x "y"', "z"]]
 

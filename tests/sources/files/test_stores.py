@@ -139,7 +139,7 @@ def test_the_error_of_a_store_that_cannot_be_reached_or_refuses_access_shows_no_
     fsspec.filesystem("s3").clear_instance_cache()
 
 
-def test_the_error_of_a_missing_library_shows_the_extra_and_local_files_need_no_library(tmp_path: Path) -> None:
+def test_a_missing_library_of_a_store_is_an_error_with_the_extra_to_install(tmp_path: Path) -> None:
     write_file(tmp_path, "people.csv", ANN_CSV)
     code = (
         "import sys; from connector.sources.files import open_file\n"
