@@ -1,7 +1,11 @@
 """Exports to Delta tables: the effect of each mode, the owner of a table, and exports that are interrupted."""
 
 import json
+import os
+import signal
 import stat
+import subprocess
+import sys
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -58,7 +62,6 @@ def test_replace_leaves_only_the_listed_rows(url: str) -> None:
     assert read_rows(url) == []
 
 
-@pytest.mark.parametrize("url", ["folder"], indirect=True)
 def test_upsert_keeps_one_row_for_each_subscriber_and_marks_deleted_subscribers(url: str) -> None:
     target = parse_destination(url, mode="upsert")
     publish_people(target, [build_person(1), build_person(2), build_person(4)], 1)
@@ -256,6 +259,34 @@ def test_the_writer_counts_the_last_certified_export_with_the_same_filters(url: 
     writer.prepare(ExportStart("run-3", "nightly", {}, build_day_time(3)))
     assert (writer.find_last_row_count({}), writer.find_last_row_count({"base_id": 7})) == (2, None)
     writer.discard()
+
+
+_KILLED_EXPORT = """
+import os, signal, sys
+from connector.warehouse import delta
+from connector.warehouse.destination import parse_destination
+from tests.export.test_modes import build_person, publish_people
+original_write, kill_moment = delta.write_deltalake, sys.argv[2]
+def write(*args, **options):
+    if kill_moment == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
+    original_write(*args, **options)
+    os.kill(os.getpid(), signal.SIGKILL)
+delta.write_deltalake = write
+publish_people(parse_destination(sys.argv[1], mode="append"), [build_person(2)], 2)
+"""
+
+
+@pytest.mark.parametrize(("kill_moment", "ids"), [("before", [1]), ("after", [1, 2])])
+def test_a_killed_export_leaves_all_of_its_rows_or_no_row(tmp_path: Path, kill_moment: str, ids: list[int]) -> None:
+    url = f"delta://{tmp_path / 'lake'}"
+    publish_people(parse_destination(url, mode="append"), [build_person(1)], 1)
+    command = [sys.executable, "-c", _KILLED_EXPORT, url, kill_moment]
+    result = subprocess.run(command, cwd=Path(__file__).parents[2], env=os.environ, check=False)
+    assert result.returncode == -signal.SIGKILL
+    assert [row[0] for row in read_rows(url)] == ids
+    publish_people(parse_destination(url, mode="append"), [build_person(3)], 3)
+    assert [row[0] for row in read_rows(url)] == [*ids, 3]
 
 
 def test_a_commit_without_an_answer_is_reported_as_written_if_it_took_effect(
