@@ -56,7 +56,7 @@ _TABLE_COLUMNS = {
 }  # fmt: skip
 """The compared bases are numbered from 0. `numbered_base` has the number of the compared base for each listed base.
 `listed.digest` is NULL for a subscriber without an identity. `source.position` counts the compared rows from 0, and is
-NULL for a row that is not compared. `content` has the compared fields as `write_values` writes them."""
+NULL for a row that is not compared. `content` has the compared fields as `encode_values` encodes them."""
 
 _JOIN_STATEMENTS = (
     """
@@ -149,7 +149,7 @@ class Comparison(CloseableResource):
         contents: Iterable[bytes],
     ) -> None:
         """Add rows that are compared: number of the compared base, identity (S16), row number, text of the identity,
-        and the values as `write_values` writes them. If a subscriber has several rows, the first row is compared."""
+        and the values as `encode_values` encodes them. If a subscriber has several rows, the first row is compared."""
         positions = range(self._row_count, self._row_count + len(row_numbers))
         self._row_count += len(row_numbers)
         columns = (base_numbers, split_digests(identities), positions, row_numbers, identity_texts, list(contents))

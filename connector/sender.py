@@ -98,7 +98,8 @@ class Sender(Generic[Item, AnswerT, Result]):
         self._max_in_flight_count = max_in_flight_count + COMMIT_SIZE
 
     async def send(self, fetch_items: FetchItems[Item]) -> None:
-        """Send the items that `fetch` returns, until `fetch` returns an empty list or the run must stop.
+        """Send the items that `fetch_items` returns. End when `fetch_items` returns an empty list, or when the run
+        must stop.
 
         At the end, every request that left has a result. If the task is cancelled, give up the requests in flight, and
         raise.

@@ -141,7 +141,7 @@ def encode_values(row: Sequence[object]) -> bytes:
 
 
 def decode_values(text: bytes) -> list[Any]:
-    """Return the values of bytes that `write_values` has returned."""
+    """Return the values of bytes that `encode_values` has returned."""
     try:
         values: list[Any] = orjson.loads(text)
     except orjson.JSONDecodeError:

@@ -102,7 +102,7 @@ def _find_subscriber(job: Job) -> JobSubscriber:
 
 
 def _open_import_source(job: Job, source: Source | None) -> Source:
-    """Return `rows`, or else open the file of the job. Of a rejects file, only the corrected rows are read."""
+    """Return `source`, or else open the file of the job. Of a rejects file, only the corrected rows are read."""
     if source is None and job.source is not None:
         source = open_source(job.source)
     if source is None:

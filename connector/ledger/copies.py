@@ -72,8 +72,8 @@ def back_up_ledger(url: str, target: Path) -> Backup:
         raise ConfigurationError(
             f"the ledger {format_ledger_location(location)} is in PostgreSQL: back it up with pg_dump"
         )
-    ledger, target = location.resolve(), target.absolute()
-    source_paths, target_paths = (ledger, find_emails(ledger).resolve()), (target, find_emails(target))
+    ledger_path, target = location.resolve(), target.absolute()
+    source_paths, target_paths = (ledger_path, find_emails(ledger_path).resolve()), (target, find_emails(target))
     if not any(source.is_file() for source in source_paths):
         raise build_missing_ledger_error(str(location))
     if target.resolve() in source_paths:
@@ -85,13 +85,13 @@ def back_up_ledger(url: str, target: Path) -> Backup:
         for source, path in zip(source_paths, target_paths, strict=True):
             if source.is_file():
                 partial_files.append(stack.enter_context(PartialFile(path)))
-                if source == ledger:
+                if source == ledger_path:
                     try:
                         stack.enter_context(hold_lock(find_lock_path(source)))
                     except LockedError:
                         sqlite_mode = "ro"
                 row_counts.append(
-                    _copy_pages(source, partial_files[-1].path, sqlite_mode if source == ledger else "rw")
+                    _copy_pages(source, partial_files[-1].path, sqlite_mode if source == ledger_path else "rw")
                 )
             else:
                 row_counts.append(None)
@@ -152,8 +152,8 @@ def restore_ledger(url: str, source: Path, *, restored_at: datetime) -> Backup:
             "ledger does not have the emails that were sent after the backup. Before you send a campaign again, "
             "check who got them"
         )
-    source, ledger = source.absolute(), resolve_file(location)
-    source_paths, target_paths = (source, find_emails(source)), (ledger, find_emails(ledger))
+    source, ledger_path = source.absolute(), resolve_file(location)
+    source_paths, target_paths = (source, find_emails(source)), (ledger_path, find_emails(ledger_path))
     if not any(path.is_file() for path in source_paths):  # reading a pipe could wait without end
         raise ConfigurationError(f"{source} is not a file: name the file that `connector ledger backup` wrote")
     _refuse_existing_files(target_paths)

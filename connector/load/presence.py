@@ -49,7 +49,7 @@ class BasePresence:
     def __init__(self, session: Session, account: "AccountPresence | None" = None) -> None:
         self.session = session
         self.account = AccountPresence() if account is None else account
-        self.account.bases.append(self)
+        self.account.presences.append(self)
         self.valid_until = _NEVER if session.policy.looks_up_first else _ALWAYS  # monotonic
         self._chunk: PlannedChunk | None = None  # the covered chunk; None: a listing covers every chunk
         self.listing_rows: SweptRows | None = None  # the listing whose subscribers were recorded
@@ -141,7 +141,7 @@ class BasePresence:
 class LookupTask:
     """A look-up to make: the keys of a chunk's rows in one base."""
 
-    base: BasePresence
+    presence: BasePresence
     planned_chunk: PlannedChunk
     keys: Sequence[LookupKey]
     started_at: float | None = None  # the beginning of the first look-up of these keys (monotonic); None: not begun
@@ -152,7 +152,7 @@ class AccountPresence:
     base, because later chunks may have rows for other bases."""
 
     def __init__(self, *, has_many_bases: bool = False) -> None:
-        self.bases: list[BasePresence] = []
+        self.presences: list[BasePresence] = []
         self._has_many_bases = has_many_bases
         self._listing: Listing | None = None  # the last complete listing, as long as it can be used or renewed
         self._filter_request_count = 0  # requests of all look-ups by filter so far; a listing may need fewer
@@ -163,21 +163,21 @@ class AccountPresence:
 
         Raises RunAborted (ListFailed included) if a key stays inconclusive, or the result comes too late.
         """
-        tasks = [task for task in tasks if not task.base.covers_chunk(task.planned_chunk)]
+        tasks = [task for task in tasks if not task.presence.covers_chunk(task.planned_chunk)]
         for task in tasks:
-            if task.base.is_hidden:
+            if task.presence.is_hidden:
                 await self._read_hidden_base(task)
-        tasks = [task for task in tasks if not task.base.is_hidden]
+        tasks = [task for task in tasks if not task.presence.is_hidden]
         if not tasks:
             return
         if not self._is_listing_fresh(tasks):
-            await self._renew_listing(tasks[0].base.session)
+            await self._renew_listing(tasks[0].presence.session)
         tasks = await self._cover_by_listing(tasks)
         progress = LookupProgress(
-            request_count=self._filter_request_count, needs_sweep=any(task.base.needs_sweep for task in tasks)
+            request_count=self._filter_request_count, needs_sweep=any(task.presence.needs_sweep for task in tasks)
         )
         while tasks:
-            groups = [KeyGroup(task.base.access, task.keys) for task in tasks]
+            groups = [KeyGroup(task.presence.access, task.keys) for task in tasks]
             method = await choose_lookup_method(
                 groups, progress, is_sweep_too_slow=self._listing_duration_s is not None
             )
@@ -193,37 +193,37 @@ class AccountPresence:
     async def _look_up_by_filter(self, tasks: Sequence[LookupTask], method: LookupMethod) -> list[LookupTask]:
         """Make the look-ups by filters. Return a task for each base whose look-up is inconclusive for some keys, with
         only these keys."""
-        if await record_hidden_classes(tasks[0].base.access):
+        if await record_hidden_classes(tasks[0].presence.access):
             return list(tasks)  # filters leave out the same classes as the list
         remaining_tasks = list[LookupTask]()
         for task in tasks:
-            session, looks_up_as_sent = task.base.session, method is LookupMethod.FILTER_AS_SENT
+            session, looks_up_as_sent = task.presence.session, method is LookupMethod.FILTER_AS_SENT
             started_at = session.clock.monotonic() if task.started_at is None else task.started_at
             keys = [replace(key, ignores_case=False) for key in task.keys] if looks_up_as_sent else task.keys
             self._filter_request_count += count_requests(keys)
             result = await try_look_up_by_filters(session.access, keys, len(keys))
             await self._record_found_subscribers(
-                task.base, [(identity, ids[0]) for identity, ids in result.found_ids.items()]
+                task.presence, [(identity, ids[0]) for identity, ids in result.found_ids.items()]
             )
             if looks_up_as_sent and result.absent_identities:
                 session.tally.add_message(LOOKED_UP_AS_SENT_MESSAGE)
             inconclusive_keys = split_keys(task.keys, result)[1]
             if inconclusive_keys:
                 remaining_tasks.append(replace(task, keys=inconclusive_keys, started_at=started_at))
-            elif await task.base.detect_hidden_base():
+            elif await task.presence.detect_hidden_base():
                 await self._read_hidden_base(task)
             else:
-                task.base.cover_rows(task.planned_chunk, started_at)
+                task.presence.cover_rows(task.planned_chunk, started_at)
         return remaining_tasks
 
-    async def _record_found_subscribers(self, base: BasePresence, found_pairs: Sequence[tuple[bytes, int]]) -> None:
-        ledger_base, field = base.session.journal.base, base.session.policy.identity
+    async def _record_found_subscribers(self, presence: BasePresence, found_pairs: Sequence[tuple[bytes, int]]) -> None:
+        ledger_base, field = presence.session.journal.base, presence.session.policy.identity
 
         def record_in_ledger(ledger: Ledger) -> None:
             ledger.record_listed_subscribers(ledger_base, field, found_pairs)
             ledger.record_shown_identities(ledger_base, [identity for identity, _ in found_pairs[:MAX_SHOWN_RECORDS]])
 
-        await base.session.journal.execute(record_in_ledger)
+        await presence.session.journal.execute(record_in_ledger)
 
     # By a listing
 
@@ -232,35 +232,39 @@ class AccountPresence:
         needs no renewal.
         """
         listing = self._listing
-        if listing is None or any(task.base.listing_rows is listing.rows for task in tasks):
+        if listing is None or any(task.presence.listing_rows is listing.rows for task in tasks):
             return False
-        return not _is_look_up_too_old(tasks[0].base.session, listing.started_at)
+        return not _is_look_up_too_old(tasks[0].presence.session, listing.started_at)
 
     async def _renew_listing(self, session: Session) -> None:
         """Renew the listing: read on from its end. Drop the listing if it cannot be renewed."""
         listing, self._listing = self._listing, None
-        if listing is None or listing.end is None or any(base.access.unverified_entries for base in self.bases):
+        if (
+            listing is None
+            or listing.end is None
+            or any(presence.access.unverified_entries for presence in self.presences)
+        ):
             return
         started_at, first_part_index = session.clock.monotonic(), listing.rows.part_count
         end = await extend_listing(self._accesses_of_shown_bases, listing.end, listing.rows)
         if end is None:
             return
         self._listing = replace(listing, end=end, started_at=started_at)
-        for base in self.bases:
-            if base.listing_rows is listing.rows:
-                await base.record_listing(listing, first_part_index=first_part_index)
-                base.cover_rows(None, started_at)
+        for presence in self.presences:
+            if presence.listing_rows is listing.rows:
+                await presence.record_listing(listing, first_part_index=first_part_index)
+                presence.cover_rows(None, started_at)
 
     async def _read_listing(self, tasks: Sequence[LookupTask]) -> list[LookupTask]:
         """Read the list for all bases. Return the tasks that the listing does not cover."""
-        session = tasks[0].base.session
+        session = tasks[0].presence.session
         keys = [key for task in tasks for key in task.keys]
         listing = await read_account_list(self._accesses_of_shown_bases, keys, keeps_other_bases=self._has_many_bases)
         if listing.certificate.hidden:
             session.tally.add_message(describe_hidden_classes(listing.certificate))
         for task in tasks:
-            if not task.base.access.unverified_entries:
-                await task.base.record_listing(listing)
+            if not task.presence.access.unverified_entries:
+                await task.presence.record_listing(listing)
         if not listing.is_complete or await self._contradicts_absence(tasks, listing.certificate.distinct):
             return list(tasks)
         self._listing = listing
@@ -273,16 +277,16 @@ class AccountPresence:
         """Cover the bases that the listing serves. Return the tasks that the listing does not cover."""
         remaining_tasks = list[LookupTask]()
         for task in tasks:
-            base, listing = task.base, self._listing
-            if listing is None or base.access.unverified_entries:
+            presence, listing = task.presence, self._listing
+            if listing is None or presence.access.unverified_entries:
                 remaining_tasks.append(task)
                 continue
-            if base.listing_rows is not listing.rows:
-                await base.record_listing(listing)
-            if await base.detect_hidden_base(is_list_read=True):
+            if presence.listing_rows is not listing.rows:
+                await presence.record_listing(listing)
+            if await presence.detect_hidden_base(is_list_read=True):
                 await self._read_hidden_base(task)
             else:
-                base.cover_rows(None, listing.started_at)
+                presence.cover_rows(None, listing.started_at)
         return remaining_tasks
 
     async def count_newcomers(self) -> int:
@@ -290,12 +294,16 @@ class AccountPresence:
 
         Read one page after the end of the run's listing, and count the subscribers that this ledger has not sent.
         Raises RunAborted if the run must stop."""
-        listing, bases, newcomer_count = self._listing, [base for base in self.bases if not base.is_hidden], 0
-        if listing is None or listing.end is None or not bases:
+        listing, presences, newcomer_count = (
+            self._listing,
+            [presence for presence in self.presences if not presence.is_hidden],
+            0,
+        )
+        if listing is None or listing.end is None or not presences:
             return 0
-        rows = await list_newcomers(bases[0].access, listing.end)
-        for base in bases:
-            access = base.access
+        rows = await list_newcomers(presences[0].access, listing.end)
+        for presence in presences:
+            access = presence.access
             listed_pairs = build_reader(access, [access.policy.identity]).read(rows)
             entries = await access.journal.find_entries([identity for identity, _ in listed_pairs])
             ids_by_identity = defaultdict[bytes, set[int]](set)
@@ -306,7 +314,7 @@ class AccountPresence:
             for identity, ids in ids_by_identity.items():
                 entry = entries.get(identity)
                 if entry is not None and entry.attempt_count > 0:
-                    base.session.tally.record_duplicates(ids)
+                    presence.session.tally.record_duplicates(ids)
                     newcomer_count += len(ids) - 1
                 else:
                     newcomer_count += len(ids - answered_ids)
@@ -316,20 +324,20 @@ class AccountPresence:
 
     @property
     def _accesses_of_shown_bases(self) -> list[ListAccess]:
-        return [base.access for base in self.bases if not base.is_hidden]
+        return [presence.access for presence in self.presences if not presence.is_hidden]
 
     async def _read_hidden_base(self, task: LookupTask) -> None:
         """Read a hidden base separately, and cover the base. Raises RunAborted if the reading is incomplete."""
-        base = task.base
-        listing = await read_account_list([base.access], task.keys)
-        await base.record_listing(listing)
+        presence = task.presence
+        listing = await read_account_list([presence.access], task.keys)
+        await presence.record_listing(listing)
         if not listing.is_complete:
             raise RunAborted(self._explain_inconclusive_look_up([task]))
-        base.session.tally.add_message(
-            f"The list showed no subscriber of the base {base.access.state.base_id} until a request had its BaseId. "
-            "The base was read separately."
+        presence.session.tally.add_message(
+            f"The list showed no subscriber of the base {presence.access.state.base_id} until a request had its "
+            "BaseId. The base was read separately."
         )
-        base.cover_rows(None, listing.started_at)
+        presence.cover_rows(None, listing.started_at)
 
     # A list that is cut off (architecture 7, rule 7)
 
@@ -345,7 +353,7 @@ class AccountPresence:
                 break
         if found_count < 2:
             return False
-        state = tasks[0].base.access.state
+        state = tasks[0].presence.access.state
         state.is_list_unreadable = True
         state.unreadable_reason = (
             f"the list shows {listed_count:,} subscribers and leaves others out (look-ups found {found_count} of them)"
@@ -354,14 +362,14 @@ class AccountPresence:
 
     async def _choose_absent_keys(self, tasks: Sequence[LookupTask]) -> list[tuple[BasePresence, LookupKey]]:
         """Return some keys, evenly spread over the chunk, whose subscribers the listing did not show."""
-        keys = [(task.base, key) for task in tasks for key in task.keys]
+        keys = [(task.presence, key) for task in tasks for key in task.keys]
         sample_keys = keys[:: max(1, len(keys) // _ABSENT_SAMPLE_ROW_COUNT)]
         absent_keys = list[tuple[BasePresence, LookupKey]]()
-        for base in {id(base): base for base, _ in sample_keys}.values():
-            base_keys = [key for sample_base, key in sample_keys if sample_base is base]
-            entries = await base.session.journal.find_entries([key.identity for key in base_keys])
+        for presence in {id(presence): presence for presence, _ in sample_keys}.values():
+            presence_keys = [key for sample_presence, key in sample_keys if sample_presence is presence]
+            entries = await presence.session.journal.find_entries([key.identity for key in presence_keys])
             confirmed_identities = {identity for identity, entry in entries.items() if entry.state is State.CONFIRMED}
-            absent_keys += [(base, key) for key in base_keys if key.identity not in confirmed_identities]
+            absent_keys += [(presence, key) for key in presence_keys if key.identity not in confirmed_identities]
         return absent_keys[:: max(1, len(absent_keys) // (2 * _ABSENT_LOOK_UP_COUNT))]
 
     async def _record_subscribers_shown_by_filters(self, keys: Sequence[tuple[BasePresence, LookupKey]]) -> int:
@@ -373,18 +381,18 @@ class AccountPresence:
         with suppress(ListFailed):
             identity_texts = [(key.field, key.value) for _, key in keys]
             rows = await session.stop.wait_until_stopped(find_rows_by_filters(session.access, identity_texts))
-        for base in {id(base): base for base, _ in keys}.values():
-            identities = {key.identity for key_base, key in keys if key_base is base}
-            listed_pairs = build_reader(base.access, [base.session.policy.identity]).read(rows)
-            store_shown_subscribers(base.access, rows, listed_pairs, identities)
+        for presence in {id(presence): presence for presence, _ in keys}.values():
+            identities = {key.identity for key_presence, key in keys if key_presence is presence}
+            listed_pairs = build_reader(presence.access, [presence.session.policy.identity]).read(rows)
+            store_shown_subscribers(presence.access, rows, listed_pairs, identities)
             shown_ids = {identity: subscriber_id for identity, subscriber_id in listed_pairs if identity in identities}
-            await self._record_found_subscribers(base, list(shown_ids.items()))
+            await self._record_found_subscribers(presence, list(shown_ids.items()))
             shown_count += len(shown_ids)
         return shown_count
 
     def _explain_inconclusive_look_up(self, tasks: Sequence[LookupTask]) -> str:
         """Return the reason to end the run if neither the list nor its filters show which subscribers exist."""
-        session, key_count = tasks[0].base.session, sum(len(task.keys) for task in tasks)
+        session, key_count = tasks[0].presence.session, sum(len(task.keys) for task in tasks)
         subscribers_text = "one subscriber exists" if key_count == 1 else f"{key_count:,} subscribers exist"
         if self._listing_duration_s is not None:
             return (

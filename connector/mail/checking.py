@@ -176,8 +176,8 @@ def check_rows(
     """Check every row of the source. Add a row to the spool if an email can be sent for the row. `now` is the time of
     the run.
 
-    The results are written into `check`, even if an error is raised. Raises SourceError. Raises RunAborted if the run
-    must stop or the disk is full.
+    The results are written into `mail_check`, even if an error is raised. Raises SourceError. Raises RunAborted if the
+    run must stop or the disk is full.
     """
     suppression = None
     if plan.suppression is not None:

@@ -59,8 +59,8 @@ NO_RESPONSE = Response(0, b"")
 
 
 class Connection:
-    """The server side of one connection. `receive` gets each complete request, and must call `finish` once for each
-    request."""
+    """The server side of one connection. `receive_request` gets each complete request, and must call `finish` once for
+    each request."""
 
     def __init__(self, receive_request: "Callable[[Request, Connection], None]") -> None:
         self._receive = receive_request

@@ -126,7 +126,7 @@ def find_kind_faults(name: str, rule: ColumnRule) -> Iterator[str]:
     if rule.split is not None and kind is not FieldKind.TAGS:
         yield f"{name}: split is for tags; to use a part of a cell, write a template"
     if rule.format and kind is not FieldKind.DATE:
-        yield f"{name}: only birthday can have a format; remove it"
+        yield f"{name}: only birthday can have a format; remove format"
     if not rule.is_trimmed and kind not in (FieldKind.TEXT, FieldKind.NULLABLE_TEXT):
         yield f"{name}: trim: false is for texts only; remove it"
 

@@ -39,7 +39,7 @@ ROW_COUNT_NAMES = ("read", "valid", "invalid", "duplicate", "suppressed")
 
 
 class ComparedBases:
-    """The bases that are compared, numbered from 0 in the order of their first `find_number`.
+    """The bases that are compared, numbered from 0 in the order of their first `find_base_number`.
 
     `listed_bases` are the bases of the list. `bases` has the ledger's base of each number. `listed_base_numbers` has
     pairs (index in `listed_bases`, number of the base).
@@ -122,7 +122,7 @@ class SourceRows:
 
     def add_chunk(self, prepared_chunk: PreparedChunk) -> None:
         """Add a chunk that was prepared without the suppression list. Raises the errors of
-        `ComparedBases.find_number`.
+        `ComparedBases.find_base_number`.
         """
         planned_chunk, identity = prepared_chunk.planned_chunk, self._plan.rows.rules.identity
         suppressed_mask = mark_suppressed_rows(

@@ -247,7 +247,7 @@ def _list_entry_facts(entry: ExplainedEntry) -> Iterator[tuple[str, str]]:
 
 def list_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield each outcome of a run's rows with its number. Outcomes without rows are left out, except those of
-    `_ALWAYS_SHOWN`."""
+    `_ALWAYS_SHOWN_ROWS`."""
     rows, kinds = report.get("rows") or {}, (report.get("problems") or {}).get("kinds", {})
     for name, row_count in rows.items():
         new_count = sum(kinds[kind]["new"] for kind in (name, *_FURTHER_KINDS.get(name, ())) if kind in kinds)

@@ -49,7 +49,7 @@ class ProcessState:
             self.has_ended = True
 
     def record_commit(self, *, is_committed: bool) -> None:
-        """Count a commit. The method is called before (`is_done` false) and after each commit.
+        """Count a commit. The method is called before (`is_committed` false) and after each commit.
 
         Raise KilledError at `kill_at_commit`.
         """

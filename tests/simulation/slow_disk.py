@@ -9,13 +9,13 @@ from tests.simulation.timeline import Timeline
 
 
 class SlowDisk(Executor):
-    """An executor of one thread. Each task takes `seconds`. After a kill of the process, no task is executed."""
+    """An executor of one thread. Each task takes `task_s`. After a kill of the process, no task is executed."""
 
     def __init__(self, timeline: Timeline, process_state: ProcessState, task_s: float) -> None:
         self._timeline, self._process_state, self._task_s = timeline, process_state, task_s
 
     def submit(self, task: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
-        """Execute the task after `seconds`, or as soon as a caller reads the result."""
+        """Execute the task after `task_s`, or as soon as a caller reads the result."""
         result = _TaskResult(lambda: task(*args, **kwargs), self._process_state)
         self._timeline.call_later(self._task_s, result.run_task)
         return result

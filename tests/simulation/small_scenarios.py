@@ -15,7 +15,8 @@ from tests.simulation.scenario import BASE_ID, FaultPeriod, JobRun, RunEnding, S
 
 @dataclass(frozen=True, slots=True)
 class SmallScenario:
-    """A scenario in which the run with the index `killed_index` (from 0) is killed. Two runs without faults follow."""
+    """A scenario in which the run with the index `killed_run_index` (from 0) is killed. Then two runs without faults
+    follow."""
 
     name: str
     scenario: Scenario

@@ -114,8 +114,8 @@ class FakeList:
 def build_other_people(
     person_count: int, first_id: int = 1, email_pattern: str = "p{}@crowd.org"
 ) -> list[dict[str, Any]]:
-    """Return people of another base, with consecutive ids. `email` is the pattern of their emails, by default
-    with plain characters only."""
+    """Return people of another base, with consecutive ids. `email_pattern` has only plain characters by
+    default."""
     base = {"Id": 1, "Name": "Others"}
     ids: Sequence[int] = range(first_id, first_id + person_count)
     return [{"Id": id_, "Base": base, "Email": email_pattern.format(id_), "ClientUserId": f"c{id_}"} for id_ in ids]

@@ -48,13 +48,13 @@ def test_one_sweep_serves_the_bases_of_a_chunk_and_of_later_chunks(tmp_path: Pat
             build_task(shop_presence, *pad_texts("ann2@x.org")),
         ]
         await news_presence.account.look_up(tasks)
-        assert all(task.base.covers_chunk(task.planned_chunk) for task in tasks)
+        assert all(task.presence.covers_chunk(task.planned_chunk) for task in tasks)
         query_count = len(fake_list.queries)
         assert fake_list.page_count == 1 + 5  # the first page of the list, and one sweep
         club_presence = BasePresence(open_other_base(session, CLUB_BASE_ID), news_presence.account)
         later_tasks = [build_task(club_presence, *pad_texts("ann3@x.org")), build_task(shop_presence, "ann2@x.org")]
         await news_presence.account.look_up(later_tasks)
-        assert all(task.base.covers_chunk(task.planned_chunk) for task in later_tasks)
+        assert all(task.presence.covers_chunk(task.planned_chunk) for task in later_tasks)
         assert len(fake_list.queries) == query_count
         for presence, recorded_ids in ((news_presence, [50_001, None]), (shop_presence, [None, 50_002])):
             assert read_recorded_ids(presence.session.journal, "ann1@x.org", "ann2@x.org") == recorded_ids
@@ -109,11 +109,11 @@ def test_the_renewal_of_an_expired_listing_serves_all_bases(tmp_path: Path) -> N
         tasks = [build_task(presence, *pad_texts()) for presence in (news_presence, shop_presence)]
         await news_presence.account.look_up(tasks)
         virtual_time.now_s += 100
-        assert not any(task.base.covers_chunk(task.planned_chunk) for task in tasks)
+        assert not any(task.presence.covers_chunk(task.planned_chunk) for task in tasks)
         fake_list.add(60_000, "new1@x.org", base={"Id": SHOP_BASE_ID, "Name": "Base 8"})
         query_count = len(fake_list.queries)
         await news_presence.account.look_up(tasks)
-        assert all(task.base.covers_chunk(task.planned_chunk) for task in tasks)
+        assert all(task.presence.covers_chunk(task.planned_chunk) for task in tasks)
         assert len(fake_list.queries) == query_count + 2
         assert read_recorded_ids(shop_presence.session.journal, "new1@x.org") == [60_000]
         assert read_recorded_ids(news_presence.session.journal, "new1@x.org") == [None]
