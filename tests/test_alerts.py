@@ -110,8 +110,7 @@ def test_a_clock_that_is_set_back_does_not_stop_reminders() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "reasons"),
-    [("problem", ["failure", "reminder", None]), ("always", ["failure", "run", "recovery"])],
+    ("policy", "reasons"), [("problem", ["failure", "reminder", None]), ("always", ["failure", "run", "recovery"])]
 )
 def test_the_policies_named_problem_and_always_send_more_alerts(policy: AlertPolicy, reasons: list[str | None]) -> None:
     assert decide_all([build_report("partial"), build_report("partial"), build_report()], HOUR_S, policy) == reasons

@@ -184,10 +184,7 @@ def test_the_modules_of_a_package_have_few_layers_and_no_import_cycle(package: s
 
 @pytest.mark.parametrize(
     ("importer", "imported_name"),
-    [
-        ("connector.subscribers.identity", "connector.ledger.store"),
-        ("connector.service.client", "connector.sandbox"),
-    ],
+    [("connector.subscribers.identity", "connector.ledger.store"), ("connector.service.client", "connector.sandbox")],
 )
 def test_the_check_finds_an_import_from_a_higher_layer(importer: str, imported_name: str) -> None:
     assert find_import_fault(importer, imported_name) is not None

@@ -28,14 +28,7 @@ from connector.warehouse.sqlite import SqliteDatabase
 from connector.warehouse.table_writer import TableWriter
 from tests.export.people import build_run, build_start, build_table
 from tests.export.test_modes import build_day_time, build_person, build_person_of_base, publish_people, read_rows
-from tests.export.warehouses import (
-    FILE_FORMATS,
-    MERGING_FORMATS,
-    SERVER_FORMATS,
-    connect,
-    parametrize_table,
-    run_sql,
-)
+from tests.export.warehouses import FILE_FORMATS, MERGING_FORMATS, SERVER_FORMATS, connect, parametrize_table, run_sql
 
 DATABASES_WITH_READERS = (Format.POSTGRESQL, Format.MYSQL, Format.SQLITE)
 """Databases whose tables other programs may read or lock during an export."""
@@ -63,9 +56,7 @@ def finish_export(writer: Writer, run_number: int, filters: dict[str, Any] | Non
 
 
 @parametrize_table([Format.SQLITE, Format.MYSQL])
-def test_a_run_that_began_earlier_does_not_overwrite_a_later_run_even_if_clocks_are_wrong(
-    table: Destination,
-) -> None:
+def test_a_run_that_began_earlier_does_not_overwrite_a_later_run_even_if_clocks_are_wrong(table: Destination) -> None:
     earlier_writer, later_writer = begin_export(table, 9), begin_export(table, 2)
     finish_export(later_writer, 2)
     with pytest.raises(RunAborted, match=r"began later \(number 2; this export has the number 1\)"):

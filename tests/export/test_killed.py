@@ -26,10 +26,7 @@ RowTuples = list[tuple[Any, ...]]
 
 # The rows before and after the export, by mode. A row has its id, its name, and 1 if it is marked as deleted.
 EXPECTED_ROWS: dict[str, tuple[RowTuples, RowTuples]] = {
-    "replace": (
-        [(1, "Ann", 0), (2, "Ann", 0), (3, "Ann", 0)],
-        [(2, "Bo", 0), (3, "Ann", 0), (4, "Ann", 0)],
-    ),
+    "replace": ([(1, "Ann", 0), (2, "Ann", 0), (3, "Ann", 0)], [(2, "Bo", 0), (3, "Ann", 0), (4, "Ann", 0)]),
     "append": (
         [(1, "Ann", 0), (2, "Ann", 0), (3, "Ann", 0)],
         [(1, "Ann", 0), (2, "Ann", 0), (2, "Bo", 0), (3, "Ann", 0), (3, "Ann", 0), (4, "Ann", 0)],

@@ -14,13 +14,7 @@ from connector.sandbox import SandboxProcess
 from connector.service.client import open_client
 from connector.service.settings import Service, Token
 from connector.service.wire import ListQuery
-from tests.export.exports import (
-    SweepCollector,
-    build_retrier,
-    build_service,
-    read_certified_list,
-    read_current_time,
-)
+from tests.export.exports import SweepCollector, build_retrier, build_service, read_certified_list, read_current_time
 
 
 def test_the_error_of_an_unreachable_service_has_no_status() -> None:
@@ -128,9 +122,7 @@ def test_a_list_is_read_to_the_end_despite_429_answers(sandbox: SandboxProcess) 
     assert (certificate.is_complete, len(set(collector.ids)), len(collector.ids)) == (True, 4000, 4000)
 
 
-def test_a_page_that_always_fails_ends_the_read_and_leaves_no_task(
-    sandbox: SandboxProcess,
-) -> None:
+def test_a_page_that_always_fails_ends_the_read_and_leaves_no_task(sandbox: SandboxProcess) -> None:
     sandbox.seed(6000, base_name="News")
 
     def fail(progress: ListProgress) -> None:

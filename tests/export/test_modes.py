@@ -343,9 +343,7 @@ def test_the_documented_query_returns_each_day_of_a_history(table: Destination) 
         }
         people_by_day[day_number] = people
         publish_people(
-            table,
-            [build_person(index, name, Birthday="1990-01-01") for index, name in people.items()],
-            day_number,
+            table, [build_person(index, name, Birthday="1990-01-01") for index, name in people.items()], day_number
         )
 
     for day_number, people in people_by_day.items():

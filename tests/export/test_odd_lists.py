@@ -153,8 +153,7 @@ def test_an_odd_list_is_read_and_is_certified_only_if_it_is_proved_complete() ->
 
 
 @pytest.mark.parametrize(
-    "serve_page",
-    [serve_without_total, serve_altered_fields(TotalCount=None), serve_altered_fields(TotalCount=249)],
+    "serve_page", [serve_without_total, serve_altered_fields(TotalCount=None), serve_altered_fields(TotalCount=249)]
 )
 def test_a_job_can_ignore_a_wrong_total_count(serve_page: ServePage) -> None:
     certificate, collector = read_served_list(serve_page, ignore_total_count=True)
@@ -238,12 +237,7 @@ def serve_filtered(build_filter: Callable[[dict[str, str]], Callable[[dict[str, 
     def serve_list(offset: int, limit: int, filters: dict[str, str]) -> ListAnswer:
         matches_filters = build_filter(filters)
         rows = [person for person in people if matches_filters(person)]
-        return {
-            "TotalCount": len(rows),
-            "Offset": offset,
-            "Limit": limit,
-            "Subscribers": rows[offset : offset + limit],
-        }
+        return {"TotalCount": len(rows), "Offset": offset, "Limit": limit, "Subscribers": rows[offset : offset + limit]}
 
     return serve_list
 

@@ -31,11 +31,7 @@ FAULTS = [
     ("1970-01-01T00:00:00", "1970-13-01", "source.sql.cursor.start: must be a date, such as 2026-11-21"),
     ("1970-01-01T00:00:00", "1970-01-01 noon", "source.sql.cursor.start: must be a timestamp, such as"),
     ("start: 1970-01-01T00:00:00", "start: 0", "lookback is for timestamps and dates, and start is a whole number"),
-    (
-        "start: 1970-01-01T00:00:00",
-        "start: A",
-        "must be a timestamp, a date or a whole number. A query can cast",
-    ),
+    ("start: 1970-01-01T00:00:00", "start: A", "must be a timestamp, a date or a whole number. A query can cast"),
     ("start: 1970-01-01T00:00:00, ", "", "source.sql.cursor.start: is missing"),
     ("column: updated_at, ", "", "source.sql.cursor.column: is missing"),
     ("lookback: 10m", "lookback: 10", "lookback: must be a duration with its unit"),

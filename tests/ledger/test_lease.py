@@ -90,9 +90,7 @@ def test_no_lease_is_taken_over_in_the_middle_of_a_transaction(postgres_url: str
         begin_run(expired_ledger)
 
 
-def test_requests_may_be_sent_until_25_seconds_after_the_start_of_the_last_transaction(
-    postgres_url: str,
-) -> None:
+def test_requests_may_be_sent_until_25_seconds_after_the_start_of_the_last_transaction(postgres_url: str) -> None:
     with open_ledger(postgres_url) as ledger:
         lease = ledger.store.lease
         assert lease is not None

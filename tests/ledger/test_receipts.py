@@ -69,9 +69,7 @@ def check_receipt(ledger: Ledger, entry_case: str, base_id: int) -> None:
         assert read_receipts(connection, run_key, next_place, 10) == ([], None)
 
 
-def test_only_the_run_that_sent_a_create_last_has_the_receipt(
-    ledger: Ledger,
-) -> None:
+def test_only_the_run_that_sent_a_create_last_has_the_receipt(ledger: Ledger) -> None:
     with ledger.transaction() as connection:
         first_run_key, second_run_key = start_receipt_run(ledger, "receipts-1"), start_receipt_run(ledger, "receipts-2")
         base = find_or_add_base(connection, "main", 7, "News")

@@ -60,12 +60,7 @@ def test_the_largest_email_has_the_json_of_the_document() -> None:
     assert email["Headers"] == [{"Name": "X-Campaign", "Value": "Größe"}]
     assert (email["Html"], email["PlainText"]) == ("<p>Hi</p>", "Hi\nAnn")
     assert email["Attachments"][:2] == [
-        {
-            "ContentBase64": "JVBERg==",
-            "Disposition": "attachment",
-            "Filename": "terms.pdf",
-            "Type": "application/pdf",
-        },
+        {"ContentBase64": "JVBERg==", "Disposition": "attachment", "Filename": "terms.pdf", "Type": "application/pdf"},
         {
             "ContentBase64": "AP8=",
             "ContentId": "logo",

@@ -27,11 +27,7 @@ KEY_CLASS = classify_spelling("client_user_id", "c1")
 
 
 def check_filters_of(
-    fake_list: FakeList,
-    folder: Path,
-    *spelling_classes: SpellingClass,
-    checks_case: bool = False,
-    **options: Any,
+    fake_list: FakeList, folder: Path, *spelling_classes: SpellingClass, checks_case: bool = False, **options: Any
 ) -> FilterCheck:
     async def run_checks(session: Session) -> FilterCheck:
         await read_stats(session.access)
@@ -92,9 +88,7 @@ def test_the_run_no_longer_uses_a_filter_that_lists_subscribers_for_a_made_up_va
     run_with_fake(fake_list, tmp_path, run_checks)
 
 
-def test_a_filter_is_usable_only_with_a_total_count_for_a_made_up_value(
-    tmp_path: Path,
-) -> None:
+def test_a_filter_is_usable_only_with_a_total_count_for_a_made_up_value(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5), choose_total_count=lambda match_count: None)
     assert check_filters_of(fake_list, tmp_path, PLAIN_CLASS) == FilterCheck(failed_classes=frozenset({PLAIN_CLASS}))
     refusal = Refused(400, "no address")

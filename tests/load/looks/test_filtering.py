@@ -119,11 +119,7 @@ def test_each_look_up_checks_the_controls_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text_match", "absent_emails"),
-    [
-        (matches_exactly, set()),
-        (matches_in_any_case, {"bob@x.org"}),
-        (matches_partially, {"bob@x.org"}),
-    ],
+    [(matches_exactly, set()), (matches_in_any_case, {"bob@x.org"}), (matches_partially, {"bob@x.org"})],
 )
 def test_only_a_case_insensitive_filter_proves_all_spellings_of_a_key_absent(
     text_match: TextMatch, absent_emails: set[str], tmp_path: Path

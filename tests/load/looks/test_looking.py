@@ -8,10 +8,7 @@ import pytest
 
 from connector.listing.access import KeyGroup, LookupKey, LookupResult
 from connector.listing.pages import ListFailed
-from connector.load.lookups import (
-    look_up_all,
-    look_up_keys,
-)
+from connector.load.lookups import look_up_all, look_up_keys
 from connector.load.session import Session
 from connector.service.wire import Ambiguous, Refused
 from tests.load.looks.fake_list import FakeList, build_other_people, matches_everything

@@ -45,13 +45,7 @@ def test_a_sweep_in_id_order_counts_only_sentinels_that_the_previous_sweep_showe
         ),  # both sentinels may have appeared in the middle of the sweep
         (CertificateReason.ID_ORDER, {1, 2}, {1}, 100.0, 0.0),
         (CertificateReason.ID_ORDER, {1, 2}, {1, 2}, 200.0, 0.0),
-        (
-            CertificateReason.ID_ORDER,
-            {1},
-            {1, 2},
-            100.0,
-            100.0,
-        ),  # this sweep does not show the sentinel 2
+        (CertificateReason.ID_ORDER, {1}, {1, 2}, 100.0, 100.0),  # this sweep does not show the sentinel 2
         (
             CertificateReason.UNSTABLE_ORDER,
             {1},

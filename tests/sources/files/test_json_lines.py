@@ -93,10 +93,7 @@ def test_a_line_that_is_not_an_object_is_rejected_with_its_number(
     chunks = read_chunks(path)
     assert [
         (n, text) for chunk in chunks for n, text in zip(chunk.row_numbers.tolist(), chunk.frame["a"], strict=True)
-    ] == [
-        (1, "1"),
-        (4, "2"),
-    ]
+    ] == [(1, "1"), (4, "2")]
     (row,) = read_malformed(path)
     assert (row.number, row.line, row.code) == (3, 3, "json")
     assert row.message.startswith(expected_text) or expected_text in row.message

@@ -96,9 +96,7 @@ def test_one_file_of_an_archive_can_be_chosen_by_its_name(tmp_path: Path) -> Non
         assert all(name in str(error_info.value) for name in MAILCHIMP_FILES) or not member
 
 
-def test_a_number_sign_names_a_member_of_an_archive_or_is_part_of_a_file_name(
-    tmp_path: Path,
-) -> None:
+def test_a_number_sign_names_a_member_of_an_archive_or_is_part_of_a_file_name(tmp_path: Path) -> None:
     path = write_file(tmp_path, "people.csv", b"a\n1\n")
     with pytest.raises(SourceError, match=r"is not a ZIP archive, so it does not contain b\.csv"):
         open_file(f"{path}#b.csv")

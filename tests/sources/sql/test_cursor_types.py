@@ -14,11 +14,7 @@ from connector.sources.cursor_columns import COMPARABLE_TYPES, explain_type
 from connector.sources.sql import IncrementalSource
 from tests.databases import DATABASE_OPENERS, Database
 
-START_BY_KIND = {
-    CursorKind.TIMESTAMP: "1970-01-01T00:00:00",
-    CursorKind.DATE: "1970-01-01",
-    CursorKind.INTEGER: "0",
-}
+START_BY_KIND = {CursorKind.TIMESTAMP: "1970-01-01T00:00:00", CursorKind.DATE: "1970-01-01", CursorKind.INTEGER: "0"}
 START_WITH_ZONE = "1970-01-01T00:00:00+00:00"
 TIME_KINDS = {CursorKind.TIMESTAMP, CursorKind.DATE}
 NUMBER_KINDS = {CursorKind.INTEGER}

@@ -282,12 +282,7 @@ def test_the_error_of_a_duckdb_url_that_cannot_be_opened_shows_the_reason(url: s
 
 def test_a_statement_of_duckdb_that_is_not_a_select_is_refused() -> None:
     with DATABASE_OPENERS["duckdb"]() as database:
-        for query in (
-            "copy t to 'out.csv'",
-            "attach 'o.db'",
-            "select 1; select 2",
-            "set threads = 1",
-        ):
+        for query in ("copy t to 'out.csv'", "attach 'o.db'", "select 1; select 2", "set threads = 1"):
             with pytest.raises(ConfigurationError, match="not a SELECT"):
                 open_sql(database.url, query=query)
 
