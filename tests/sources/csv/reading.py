@@ -1,10 +1,35 @@
 """Helpers that write a CSV file for a test, and that read the whole file."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from connector.rows import Chunk, Source
+from connector.rows import Chunk, MalformedRow, Source
 from connector.sources import csv
 from connector.sources.inputs import open_input
+
+
+@dataclass(frozen=True)
+class ReadFile:
+    """A file that was read to its end."""
+
+    columns: tuple[str, ...]
+    chunks: list[Chunk]
+
+    @property
+    def rows(self) -> list[list[str]]:
+        return [row for chunk in self.chunks for row in chunk.frame.to_numpy().tolist()]
+
+    @property
+    def row_numbers(self) -> list[int]:
+        return [number for chunk in self.chunks for number in chunk.row_numbers.tolist()]
+
+    @property
+    def malformed_rows(self) -> list[MalformedRow]:
+        return [row for chunk in self.chunks for row in chunk.malformed_rows]
+
+    @property
+    def messages(self) -> list[str]:
+        return [message for chunk in self.chunks for message in chunk.messages]
 
 
 def open_csv(
@@ -24,13 +49,8 @@ def write_file(folder: Path, content: bytes | str) -> Path:
     return path
 
 
-def read_chunks(
+def read_file(
     path: Path, *, delimiter: str = "auto", encoding: str = "auto", chunk_bytes: int | None = None
-) -> list[Chunk]:
+) -> ReadFile:
     with open_csv(path, delimiter=delimiter, encoding=encoding, chunk_bytes=chunk_bytes) as source:
-        return list(source.read_chunks())
-
-
-def read_rows(path: Path, *, delimiter: str = "auto", encoding: str = "auto") -> list[list[str]]:
-    chunks = read_chunks(path, delimiter=delimiter, encoding=encoding)
-    return [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()]
+        return ReadFile(source.columns, list(source.read_chunks()))

@@ -12,7 +12,7 @@ from hypothesis import assume, given, strategies as st
 from connector.errors import SourceError
 from connector.sources.csv import CsvDialect, find_file_problem, parse_block
 from connector.sources.csv_records import find_records
-from tests.sources.csv.reading import open_csv
+from tests.sources.csv.reading import read_file
 
 CODE_PAGES = ("cp1250", "cp1251", "cp1252", "iso8859-1", "iso8859-2", "iso8859-15", "koi8-r")
 NAMED_ENCODINGS = ("utf-8", "utf-16-le", "gb18030", *CODE_PAGES)
@@ -73,11 +73,9 @@ def test_a_table_that_the_csv_module_writes_is_read_back_unchanged(
     with TemporaryDirectory() as folder:
         path = Path(folder) / "people.csv"
         path.write_bytes(write_table(rows, delimiter, line_ending, quoting, encoding))
-        with open_csv(path, delimiter=delimiter, encoding=encoding_setting, chunk_bytes=chunk_bytes) as source:
-            chunks = list(source.read_chunks())
-    assert [row for chunk in chunks for row in chunk.malformed_rows] == []
-    read_rows = [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()]
-    assert [row for row in read_rows if is_record(row, delimiter)] == [row for row in rows if is_record(row, delimiter)]
+        file = read_file(path, delimiter=delimiter, encoding=encoding_setting, chunk_bytes=chunk_bytes)
+    assert file.malformed_rows == []
+    assert [row for row in file.rows if is_record(row, delimiter)] == [row for row in rows if is_record(row, delimiter)]
 
 
 @given(st.text(alphabet='ab",\n\r ', max_size=60), st.integers(1, 20))
@@ -114,17 +112,12 @@ def read_records(path: Path, chunk_bytes: int | None) -> list[tuple[int, object]
     """Return the number of each record with its cells, or with its line, text and code if the record is malformed. If
     the file is refused, return the error."""
     try:
-        with open_csv(path, delimiter=",", chunk_bytes=chunk_bytes) as source:
-            chunks = list(source.read_chunks())
+        file = read_file(path, delimiter=",", chunk_bytes=chunk_bytes)
     except SourceError as error:
         return str(error)
-    numbered_rows = [
-        pair
-        for chunk in chunks
-        for pair in zip(chunk.row_numbers.tolist(), chunk.frame.to_numpy().tolist(), strict=True)
-    ]
-    return numbered_rows + [
-        (row.number, (row.line, row.raw_record, row.code)) for chunk in chunks for row in chunk.malformed_rows
+    return [
+        *zip(file.row_numbers, file.rows, strict=True),
+        *((row.number, (row.line, row.raw_record, row.code)) for row in file.malformed_rows),
     ]
 
 

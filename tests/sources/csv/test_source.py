@@ -1,39 +1,62 @@
-"""CSV files: delimiters, quotes, blanks, encodings, names of columns, and refused files."""
+"""CSV files: each row is read correctly or rejected with its line. No value moves into another column."""
 
-import gzip
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from connector.errors import ConfigurationError, SourceError
-from tests.sources.csv.reading import open_csv, read_chunks, read_rows, write_file
+from tests.sources.csv.cases import FILES_REFUSED_AT_OPENING, FILES_REFUSED_AT_READING, READABLE_FILES, Case
+from tests.sources.csv.reading import open_csv, read_file, write_file
 
 
-def test_a_cell_is_read_as_unchanged_text(tmp_path: Path) -> None:
-    path = write_file(tmp_path, "id,phone,note,empty\n007,+31612345678, 1.50 ,\nNULL,NA,nan,\n")
-    (chunk,) = read_chunks(path)
-    assert chunk.frame.to_numpy().tolist() == [["007", "+31612345678", " 1.50 ", ""], ["NULL", "NA", "nan", ""]]
-    assert [str(dtype) for dtype in chunk.frame.dtypes] == ["str"] * 4
-    assert chunk.row_numbers.tolist() == [2, 3]
-    assert chunk.row_numbers.dtype == "int64"
-    assert chunk.frame.index.tolist() == [0, 1]
-    assert chunk.name == str(path)
+@pytest.mark.parametrize("case", READABLE_FILES, ids=lambda case: case.kind)
+def test_each_row_of_a_file_is_read_or_rejected_with_its_line(tmp_path: Path, case: Case) -> None:
+    path = write_file(tmp_path, case.content)
+    for chunk_bytes in (None, 16):
+        file = read_file(path, chunk_bytes=chunk_bytes, **case.options)
+        assert (file.columns, file.rows) == (case.columns, case.rows)
+        assert tuple((row.line, row.code, row.raw_record) for row in file.malformed_rows) == case.rejected_rows
+        assert case.row_numbers in (None, tuple(file.row_numbers))
+        assert all(case.fault_text in row.message and "@" not in row.message for row in file.malformed_rows)
+        assert (len(file.messages), case.message in "".join(file.messages)) == (1 if case.message else 0, True)
+        for chunk in file.chunks:
+            assert (chunk.name, {str(dtype) for dtype in chunk.frame.dtypes}) == (str(path), {"str"})
+            assert (str(chunk.row_numbers.dtype), chunk.frame.index.tolist()) == ("int64", [*range(len(chunk.frame))])
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "shift_jis"])
-def test_a_character_across_the_border_of_two_chunks_is_read_correctly(tmp_path: Path, encoding: str) -> None:
-    rows = [[str(index), "山田" * 20_000] for index in range(5)]
-    path = write_file(tmp_path, ("a,b\n" + "".join(f"{a},{b}\n" for a, b in rows)).encode(encoding))
-    chunks = read_chunks(path, encoding=encoding, chunk_bytes=1000)
-    assert [row for chunk in chunks for row in chunk.frame.to_numpy().tolist()] == rows
+@pytest.mark.parametrize(
+    ("content", "expected_text"),
+    [case[1:] for case in FILES_REFUSED_AT_OPENING],
+    ids=[kind for kind, _, _ in FILES_REFUSED_AT_OPENING],
+)
+def test_a_file_without_a_certain_header_is_refused_at_opening_without_data_of_a_person(
+    tmp_path: Path, content: str | bytes, expected_text: str
+) -> None:
+    path = write_file(tmp_path, content)
+    with pytest.raises(SourceError, match=expected_text) as error_info:
+        open_csv(path)
+    assert str(path) in str(error_info.value)
+    assert "x.org" not in str(error_info.value)
 
 
-def test_the_delimiter_is_guessed_from_the_cells_unless_an_option_names_the_delimiter(tmp_path: Path) -> None:
-    path = write_file(tmp_path, "email;name\n" + "a@x.com;Doe, Ann, Dr\n" * 50)
-    assert read_rows(path)[0] == ["a@x.com", "Doe, Ann, Dr"]
-    assert read_rows(write_file(tmp_path, "a|b|c;d\n1|2|3;4\n")) == [["1", "2", "3;4"]]
-    assert read_rows(write_file(tmp_path, "a:b\n1:2\n"), delimiter=":") == [["1", "2"]]
-    assert read_rows(write_file(tmp_path, "a\tb\n1\t2\n"), delimiter="tab") == [["1", "2"]]
+@pytest.mark.parametrize(
+    ("content", "expected_text"),
+    [case[1:] for case in FILES_REFUSED_AT_READING],
+    ids=[kind for kind, _, _ in FILES_REFUSED_AT_READING],
+)
+def test_a_small_file_that_hides_rows_is_refused_before_its_first_row(
+    tmp_path: Path, content: str, expected_text: str
+) -> None:
+    for line_ending, chunk_bytes in (("\n", None), ("\r\n", 8), ("\r", 8)):
+        path = write_file(tmp_path, content.replace("\n", line_ending))
+        with open_csv(path, chunk_bytes=chunk_bytes) as source:
+            chunks = source.read_chunks()
+            with pytest.raises(SourceError, match=expected_text) as error_info:
+                next(chunks) if chunk_bytes is None else list(chunks)
+        assert f"{path}: the record that begins on line " in str(error_info.value)
+        assert "or save the file again as CSV" in str(error_info.value)
+        assert not any(name in str(error_info.value) for name in ("Ann", "Dan", "Ben"))
 
 
 @pytest.mark.parametrize("chunk_bytes", [None, 1, 30])
@@ -42,129 +65,145 @@ def test_a_row_has_the_number_that_a_spreadsheet_program_shows_for_it(tmp_path: 
     row."""
     lines = ["Contacts", "", "name,note", "row 4,", "", "  ", 'row 7,"two\n\nlines"', ",", "row 9,a,b", "row 10,"]
     for line_above in ("", "sep=,\r\n"):
-        chunks = read_chunks(write_file(tmp_path, line_above + "\r\n".join(lines)), chunk_bytes=chunk_bytes)
-        name_by_record_number = {
-            record_number: name
-            for chunk in chunks
-            for record_number, name in zip(chunk.row_numbers.tolist(), chunk.frame["name"], strict=True)
-        }
-        assert name_by_record_number == {4: "row 4", 7: "row 7", 10: "row 10"}
-        assert [(row.number, row.raw_record) for chunk in chunks for row in chunk.malformed_rows] == [(9, "row 9,a,b")]
+        file = read_file(write_file(tmp_path, line_above + "\r\n".join(lines)), chunk_bytes=chunk_bytes)
+        assert [row[0] for row in file.rows] == ["row 4", "row 7", "row 10"]
+        assert file.row_numbers == [4, 7, 10]
+        assert [(row.number, row.raw_record) for row in file.malformed_rows] == [(9, "row 9,a,b")]
 
 
-def test_the_delimiter_line_of_excel_is_not_the_header(tmp_path: Path) -> None:
-    path = write_file(tmp_path, "sep=;\r\nemail;name\r\na@x.com;Ann\r\nragged\r\n")
-    (chunk,) = read_chunks(path)
-    assert chunk.frame.to_dict("list") == {"email": ["a@x.com"], "name": ["Ann"]}
-    assert chunk.malformed_rows[0].line == 4
+def test_numbers_and_lines_of_records_continue_over_chunks(tmp_path: Path) -> None:
+    content = "a,b\n" + "".join(f'{n},"x\n"\n' if n % 5 else f"ragged {n}\n" for n in range(2, 1002))
+    file = read_file(write_file(tmp_path, content), chunk_bytes=500)
+    assert len(file.chunks) > 5
+    assert [int(row[0]) for row in file.rows] == file.row_numbers
+    lines = content.split("\n")
+    assert all(lines[(row.line or 0) - 1] == row.raw_record == f"ragged {row.number}" for row in file.malformed_rows)
+    assert len(file.malformed_rows) == 200
 
 
-def test_a_quote_inside_an_unquoted_cell_is_text(tmp_path: Path) -> None:
-    path = write_file(tmp_path, 'size,name\n5" pipe,Ann\nx,Bob "the" Lee\n12" screen,"a, b"\n"x ""y""",z\n')
-    assert read_rows(path) == [['5" pipe', "Ann"], ["x", 'Bob "the" Lee'], ['12" screen', "a, b"], ['x "y"', "z"]]
+def test_malformed_rows_are_in_the_chunk_of_the_rows_around_them(tmp_path: Path) -> None:
+    content = "a,b\n" + "".join("1,\n" if n % 10_000 else "ragged\n" for n in range(1, 120_001))
+    file = read_file(write_file(tmp_path, content), chunk_bytes=1 << 20)
+    assert max(len(chunk.frame) for chunk in file.chunks) == 50_000
+    assert sorted(file.row_numbers + [row.number for row in file.malformed_rows]) == list(range(2, 120_002))
+    for earlier_chunk, later_chunk in pairwise(file.chunks):
+        assert max(row.number for row in earlier_chunk.malformed_rows) < min(later_chunk.row_numbers)
 
 
-@pytest.mark.parametrize(
-    "row",
-    ['Ann"Lee, Jr",Graz', 'Ann "Lee, Jr"', '5",6",7', 'Ann ""Lee, Jr"",Graz', 'a,Ann \\"Lee, Jr\\"', 'a"b"c"d,e"f,g'],
-)
-def test_quotes_inside_an_unquoted_cell_that_enclose_a_delimiter_reject_the_row(tmp_path: Path, row: str) -> None:
-    """The row fits the header if its quotes are text, and has fewer cells if its quotes enclose cells."""
-    width = row.count(",") + 1
-    header, good_row = ",".join(f"c{index}" for index in range(width)), ",".join(["x"] * width)
-    for chunk_bytes in (None, 16):
-        chunks = read_chunks(
-            write_file(tmp_path, f"{header}\n{good_row}\n{row}\n{good_row}\n"), delimiter=",", chunk_bytes=chunk_bytes
-        )
-        assert [cells for chunk in chunks for cells in chunk.frame.to_numpy().tolist()] == [["x"] * width] * 2
-        assert [
-            (malformed_row.line, malformed_row.code, malformed_row.raw_record)
-            for chunk in chunks
-            for malformed_row in chunk.malformed_rows
-        ] == [(3, "ambiguous_quote", row)]
-
-
-@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-def test_a_line_with_only_blanks_is_not_a_record(tmp_path: Path, delimiter: str) -> None:
-    lines = ["  ", "a,b,c", " ", "1,2,3", "   ", "", "ragged ", ",,", "4,5, ", "  \r"]
-    path = write_file(tmp_path, "\n".join(lines).replace(",", delimiter))
-    (chunk,) = read_chunks(path)
-    assert chunk.frame.to_numpy().tolist() == [["1", "2", "3"], ["4", "5", " "]]
-    assert chunk.row_numbers.tolist() == [4, 9]
-    assert [(row.number, row.line, row.code) for row in chunk.malformed_rows] == [(7, 7, "ragged")]
-
-
-def test_a_delimiter_does_not_count_as_a_blank(tmp_path: Path) -> None:
-    (chunk,) = read_chunks(write_file(tmp_path, "a\tb\tc\n1\t2\t3\n\t\n\t\t\n"))
-    assert chunk.row_numbers.tolist() == [2]
-    assert [(row.number, row.code) for row in chunk.malformed_rows] == [(3, "ragged")]
-    (comma_chunk,) = read_chunks(write_file(tmp_path, "a,b\n1,2\n\t \t\n"))
-    assert comma_chunk.malformed_rows == ()
-
-
-def test_a_byte_that_the_named_encoding_does_not_have_rejects_its_row(tmp_path: Path) -> None:
-    (chunk,) = read_chunks(write_file(tmp_path, b"a,b\n1,\x81\n2,\xe9\n"), encoding="cp1252")
-    assert chunk.frame.to_numpy().tolist() == [["2", "é"]]
-    assert [(row.number, row.code, row.raw_record) for row in chunk.malformed_rows] == [(2, "encoding", "1,\ufffd")]
-    assert "source.file.encoding in a job" in chunk.malformed_rows[0].message
+@pytest.mark.parametrize("encoding", ["utf-8", "shift_jis"])
+def test_a_character_across_the_border_of_two_chunks_is_read_correctly(tmp_path: Path, encoding: str) -> None:
+    rows = [[str(index), "山田" * 20_000] for index in range(5)]
+    path = write_file(tmp_path, ("a,b\n" + "".join(f"{a},{b}\n" for a, b in rows)).encode(encoding))
+    assert read_file(path, encoding=encoding, chunk_bytes=1000).rows == rows
 
 
 @pytest.mark.parametrize("byte_count_before", range(3))
 def test_a_character_at_any_place_of_a_read_is_decoded(tmp_path: Path, byte_count_before: int) -> None:
     # The euro sign has three bytes, so two of the three tests have a character across the border of two reads.
     cell = "x" * byte_count_before + "€" * 100_000
-    assert read_rows(write_file(tmp_path, f"a,b\n{cell},1\n")) == [[cell, "1"]]
+    assert read_file(write_file(tmp_path, f"a,b\n{cell},1\n")).rows == [[cell, "1"]]
 
 
-def test_a_byte_order_mark_after_the_first_bytes_stays_in_the_text(tmp_path: Path) -> None:
-    with open_csv(write_file(tmp_path, "abc,\ufeffd\n1,2\n")) as source:
-        assert source.columns == ("abc", "\ufeffd")
+@pytest.mark.parametrize(("line_ending", "chunk_bytes"), [(b"\n", 20), (b"\r\n", None)])
+@pytest.mark.parametrize(
+    "invalid_bytes",
+    [b"M\xfcller", b"a\x00b", b"\xed\xa0\x80", b"\xc0\xaf", b'"\xff, ""x"""', b'"\xc3"', b'"a\n\xff\nb"'],
+)
+def test_a_byte_that_is_not_text_rejects_its_row_only_in_a_used_column(
+    tmp_path: Path, invalid_bytes: bytes, line_ending: bytes, chunk_bytes: int | None
+) -> None:
+    lines = [
+        b"email,junk,name", b"a@x.org," + invalid_bytes + b",Ann", b"b@x.org,ok,Bob",
+        b"c@x.org," + invalid_bytes + b",C\xfc", b"d@x.org,,D",
+    ]  # fmt: skip
+    path = write_file(tmp_path, line_ending.join(lines) + line_ending)
+    with open_csv(path, chunk_bytes=chunk_bytes, encoding="utf-8") as source:
+        for columns, expected_letters in (
+            (["email"], "abcd"), (["name"], "abd"), (["email", "junk"], "bd"), (None, "bd"), ([], "abcd"),
+        ):  # fmt: skip
+            chunks = list(source.read_chunks(columns))
+            emails = [row for chunk in chunks for row in chunk.frame["email"].tolist()]
+            record_numbers = [record_number for chunk in chunks for record_number in chunk.row_numbers.tolist()]
+            assert emails == [f"{letter}@x.org" for letter in expected_letters]
+            assert record_numbers == ["abcd".index(letter) + 2 for letter in expected_letters]
+            assert [row.number for chunk in chunks for row in chunk.malformed_rows] == [
+                record_number for record_number in (2, 3, 4, 5) if record_number not in record_numbers
+            ]
 
 
-def test_numbers_and_lines_of_records_continue_over_chunks(tmp_path: Path) -> None:
-    content = "a,b\n" + "".join(f'{n},"x\n"\n' if n % 5 else f"ragged {n}\n" for n in range(2, 1002))
-    chunks = read_chunks(write_file(tmp_path, content), chunk_bytes=500)
-    assert len(chunks) > 5
-    for chunk in chunks:
-        assert chunk.frame["a"].astype(int).tolist() == chunk.row_numbers.tolist()
-        assert all(row.raw_record == f"ragged {row.number}" for row in chunk.malformed_rows)
-    lines = content.split("\n")
-    assert all(lines[row.line - 1] == row.raw_record for chunk in chunks for row in chunk.malformed_rows if row.line)
-    assert sum(len(chunk.malformed_rows) for chunk in chunks) == 200
+def test_a_fault_that_may_shift_cells_rejects_its_row_even_in_an_unused_column(tmp_path: Path) -> None:
+    content = b'email,junk,name\na@x.org,"a"b\xff,Ann\nb@x.org,\xff,x,Bob\nc@x.org,"\x00"d,C\nd@x.org,,D\n'
+    with open_csv(write_file(tmp_path, content)) as source:
+        (chunk,) = source.read_chunks(["email"])
+    assert chunk.frame["email"].tolist() == ["d@x.org"]
+    assert [row.number for row in chunk.malformed_rows] == [2, 3, 4]
 
 
-def test_column_names_are_trimmed_and_made_unique_and_missing_names_are_added(tmp_path: Path) -> None:
-    with open_csv(write_file(tmp_path, '\ufeff"Email", Name ,,Email,Email (2),"two\nlines"\n1,2,3,4,5,6\n')) as source:
-        assert source.columns == ("Email", "Name", "column 3", "Email (3)", "Email (2)", "two\nlines")
+def test_the_reported_text_of_a_malformed_row_has_no_control_characters(tmp_path: Path) -> None:
+    control_bytes = bytes(octet for octet in (*range(32), 127) if octet not in b"\r\n")
+    (row,) = read_file(write_file(tmp_path, b"a,b\n" + control_bytes + b"\xff," + b"x" * 400 + b"\n")).malformed_rows
+    expected_text = "".join("\t" if octet == 9 else f"\\x{octet:02x}" for octet in (*control_bytes, 0xFF))
+    assert row.raw_record == f"{expected_text},{'x' * 400}"
+    (ragged_row,) = read_file(write_file(tmp_path, b'a,b\n"\x1b\t\r\n",2,3\n')).malformed_rows
+    assert ragged_row.raw_record == '"\\x1b\t\r\n",2,3'
+
+
+def test_a_file_with_a_quote_that_is_not_closed_within_16_mebibytes_is_refused(tmp_path: Path) -> None:
+    path = write_file(tmp_path, 'a,b\n1,2\n3,"' + "no row\n" * 2_500_000)
+    with pytest.raises(SourceError, match="begins on line 3 is longer than 16 MiB"):
+        read_file(path)
+
+
+def test_a_record_that_is_too_large_is_reported_with_its_first_characters(tmp_path: Path) -> None:
+    cell = "x" * (1 << 20)
+    (row,) = read_file(write_file(tmp_path, f"a,b\n1,2\n3,{cell}\n5,6\n")).malformed_rows
+    assert (row.number, row.line, row.code, row.raw_record) == (3, 3, "oversized", f"3,{cell[: (1 << 16) - 2]}…")
+    assert "longer than 1024 KiB" in row.message
+    largest_cell = "y" * ((1 << 20) - 2)
+    assert read_file(write_file(tmp_path, f"a,b\n1,{largest_cell}\n")).rows == [["1", largest_cell]]
+
+
+GOOD_ROWS = "a@x.org,Ann,Lee,\n" * 9
+EXPECTED_ROWS = [["a@x.org", "Ann", "Lee"]] * 9
 
 
 @pytest.mark.parametrize(
-    ("content", "expected_text"),
-    [
-        (b"\xef\xbb\xbf", "is empty"),
-        (b"PK\x03\x04....", "cut off or damaged"),
-        (gzip.compress(gzip.compress(b"a,b\n1,2\n", mtime=0), mtime=0), "gzip"),
-        (bytes(range(256)) * 20, "binary file"),
-        ("a,b\n1,2\n".encode("utf-32-le"), "--encoding utf-16-le, or source.file.encoding in a job"),
-        (b"1,2\n3,4\n", "no header"),
-        (b"No\xebl,Zo\xeb\n1,2\n", "--encoding cp1252, or source.file.encoding in a job"),
-        (b'"Email"x,Name\n1,2\n', "header cannot be read"),
-    ],
+    ("delimiter", "ending", "chunk_bytes"), [(",", "\n", None), (";", "\r\n", 20), ("\t", "\n", 20)]
 )
-def test_the_error_of_a_file_that_is_not_csv_shows_the_reason(
-    tmp_path: Path, content: bytes, expected_text: str
+def test_a_delimiter_at_the_end_of_every_row_is_left_out(
+    tmp_path: Path, delimiter: str, ending: str, chunk_bytes: int | None
 ) -> None:
-    path = write_file(tmp_path, content)
-    with pytest.raises(SourceError) as error_info:
-        open_csv(path)
-    assert expected_text in str(error_info.value)
-    assert str(path) in str(error_info.value)
+    text = f'email,first,last\n{GOOD_ROWS}b@x.org,"Bo, Jr.",,\n,,,\n'.replace("\n", ending)
+    text = text.replace("Bo, Jr.", "Bo~ Jr.").replace(",", delimiter).replace("~", ",")
+    file = read_file(write_file(tmp_path, text), chunk_bytes=chunk_bytes)
+    assert (file.rows, file.malformed_rows) == ([*EXPECTED_ROWS, ["b@x.org", "Bo, Jr.", ""]], [])
+    assert ["its rows end with a delimiter" in message for message in file.messages] == [True]
 
 
-def test_the_error_of_a_refused_file_shows_no_data_of_a_person(tmp_path: Path) -> None:
-    with pytest.raises(SourceError) as error_info:
-        open_csv(write_file(tmp_path, "secret@x.com,Ann\n"))
-    assert "secret" not in str(error_info.value)
+@pytest.mark.parametrize(
+    "row", ["b@x.org,Bob,Vos", "b@x.org,Bob,", "b@x.org,Vos, Bob,Jr.", "b@x.org,Vos, Bob,Jr.,"], ids=len
+)
+def test_a_row_without_a_delimiter_at_its_end_is_rejected(tmp_path: Path, row: str) -> None:
+    for chunk_bytes in (None, 20):
+        path = write_file(tmp_path, f"email,first,last\n{GOOD_ROWS}{row}\n{GOOD_ROWS}")
+        file = read_file(path, chunk_bytes=chunk_bytes)
+        assert file.rows == EXPECTED_ROWS * 2
+        assert [(row.number, row.line, row.code, row.raw_record) for row in file.malformed_rows] == [
+            (11, 11, "ragged", row)
+        ]
+
+
+@pytest.mark.parametrize(
+    "rows", ["a@x.org,Ann,Lee,x\n" * 9, "a@x.org,Ann,Lee,,\n" * 9, "a@x.org,Ann,Lee\n" * 9 + GOOD_ROWS]
+)
+def test_rows_with_more_cells_than_the_header_are_still_rejected(tmp_path: Path, rows: str) -> None:
+    file = read_file(write_file(tmp_path, f"email,first,last\n{rows}"))
+    assert [row.code for row in file.malformed_rows] == ["ragged"] * 9
+
+
+def test_a_delimiter_at_the_end_of_the_header_makes_a_column_without_a_name(tmp_path: Path) -> None:
+    with open_csv(write_file(tmp_path, f"email,first,last,\n{GOOD_ROWS}")) as source:
+        assert source.columns == ("email", "first", "last", "column 4")
 
 
 def test_a_delimiter_or_an_encoding_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
