@@ -66,9 +66,8 @@ def test_an_object_in_a_column_of_values_rejects_its_row_if_the_column_is_used(t
     )
     with open_file(str(write_file(tmp_path, "a.jsonl", "\n".join(lines) + "\n"))) as source:
         (chunk,) = source.read_chunks(["email", "tags"])
-        assert [(row.number, "column tags holds an object" in row.message) for row in chunk.malformed_rows] == [
-            (2, True)
-        ]
+        (row,) = chunk.malformed_rows
+        assert (row.number, "column tags holds an object" in row.message) == (2, True)
         assert chunk.frame["email"].tolist() == ["a", "c"]
         for columns in (["email"], ["email", "tags", "tags.vip"]):
             (chunk,) = source.read_chunks(columns)
@@ -122,20 +121,20 @@ def test_a_repeated_key_rejects_its_row_if_the_key_is_used(tmp_path: Path, line:
         assert len(chunk.frame) == (2 if key is None else 1)
 
 
-def test_a_file_without_an_object_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="holds no JSON object with a key"):
-        open_file(write_file(tmp_path, "a.jsonl", "[1]\n"))
-
-
-def test_a_file_with_a_line_of_more_than_a_mebibyte_is_refused(tmp_path: Path) -> None:
-    line = b'{"a": "' + b"x" * 9_000_000 + b'"}'
-    with pytest.raises(SourceError, match="line 3 is longer than 1 MiB"):
-        open_file(write_file(tmp_path, "a.jsonl", b'{"a": 1}\r\n\n' + line + b'\n{"a": 2}\n'))
-
-
-def test_a_file_with_more_than_10000_keys_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="more than 10,000 keys"):
-        open_file(write_file(tmp_path, "a.jsonl", "".join(f'{{"p{n}": 1}}\n' for n in range(10_001))))
+@pytest.mark.parametrize(
+    ("content", "expected_text"),
+    [
+        (b"[1]\n", "holds no JSON object with a key"),
+        (b'{"a": 1}\r\n\n{"a": "' + b"x" * 9_000_000 + b'"}\n{"a": 2}\n', "line 3 is longer than 1 MiB"),
+        (b"".join(b'{"p%d": 1}\n' % n for n in range(10_001)), "more than 10,000 keys"),
+    ],
+    ids=["no object", "a line of more than a mebibyte", "more than 10000 keys"],
+)
+def test_a_file_without_an_object_or_beyond_a_limit_is_refused(
+    tmp_path: Path, content: bytes, expected_text: str
+) -> None:
+    with pytest.raises(SourceError, match=expected_text):
+        open_file(write_file(tmp_path, "a.jsonl", content))
 
 
 VALUES = st.one_of(st.text(), st.booleans(), st.integers(), st.none(), st.floats(allow_nan=False, allow_infinity=False))

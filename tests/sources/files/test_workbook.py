@@ -2,9 +2,11 @@
 
 import datetime as dt
 import io
+import re
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import xlsxwriter
@@ -26,29 +28,28 @@ def test_a_cell_is_read_as_the_sheet_shows_it(tmp_path: Path) -> None:
     assert read_rows(path) == [[text, "a@x.org"] for _, text in CELLS]
 
 
-def test_times_and_durations_are_read_as_the_sheet_shows_them(tmp_path: Path) -> None:
+def build_workbook(write: Callable[[xlsxwriter.Workbook, Any], object]) -> bytes:
+    """Return a workbook of one sheet that `write` fills."""
     output = io.BytesIO()
     with xlsxwriter.Workbook(output) as workbook:
-        worksheet = workbook.add_worksheet()
+        write(workbook, workbook.add_worksheet())
+    return output.getvalue()
+
+
+def test_times_and_durations_are_read_as_the_sheet_shows_them(tmp_path: Path) -> None:
+    def write_times(workbook: xlsxwriter.Workbook, worksheet: Any) -> None:
         worksheet.write_row(0, 0, ["moment", "time", "duration"])
         time_format = workbook.add_format({"num_format": "yyyy-mm-dd hh:mm"})
         worksheet.write_datetime(1, 0, dt.datetime(2020, 2, 29, 13, 5), time_format)  # noqa: DTZ001 - a sheet has no time zones
         worksheet.write_datetime(1, 1, dt.time(13, 5), workbook.add_format({"num_format": "hh:mm"}))
         worksheet.write_datetime(1, 2, dt.timedelta(hours=30), workbook.add_format({"num_format": "[h]:mm"}))
-    assert read_rows(write_file(tmp_path, "a.xlsx", output.getvalue())) == [
-        ["2020-02-29T13:05:00", "13:05:00", "30:00:00"]
-    ]
+
+    path = write_file(tmp_path, "a.xlsx", build_workbook(write_times))
+    assert read_rows(path) == [["2020-02-29T13:05:00", "13:05:00", "30:00:00"]]
 
 
 def test_a_row_with_an_error_is_rejected_with_its_number_in_the_sheet(tmp_path: Path) -> None:
-    rows: list[list[object]] = [
-        ["email", "name"],
-        ["a@x.org", "Ann"],
-        [],
-        ["b@x.org", "=NA()"],
-        ["", "=NA()"],
-        ["c@x.org", "Cem"],
-    ]
+    rows = [["email", "name"], ["a@x.org", "Ann"], [], ["b@x.org", "=NA()"], ["", "=NA()"], ["c@x.org", "Cem"]]
     (chunk,) = read_chunks(write_file(tmp_path, "a.xlsx", build_xlsx(rows)))
     assert chunk.frame["email"].tolist() == ["a@x.org", "c@x.org"]
     assert chunk.row_numbers.tolist() == [2, 6]
@@ -62,39 +63,78 @@ def test_a_row_with_an_error_is_rejected_with_its_number_in_the_sheet(tmp_path: 
 
 def test_an_old_workbook_is_read_with_the_same_people(tmp_path: Path) -> None:
     content = (SAMPLES / "people.xls").read_bytes()
-    error_offset = content.index(
-        b"\x05\x02\x08\x00\x05\x00\x02\x00"
-    )  # replaces the only error value, #N/A, by the boolean FALSE
+    # Replace the only error value, #N/A, by the boolean FALSE.
+    error_offset = content.index(b"\x05\x02\x08\x00\x05\x00\x02\x00")
     path = write_file(tmp_path, "people.xls", content[: error_offset + 10] + b"\x00\x00" + content[error_offset + 12 :])
     (chunk,) = read_chunks(path)
     assert chunk.frame.drop(columns="tags").head(3).equals(EXPECTED_FRAME)
     assert chunk.malformed_rows == ()
 
 
-@pytest.mark.parametrize("sheet", [None, "Other"])
-def test_an_old_workbook_with_an_error_is_refused(sheet: str | None) -> None:
-    with pytest.raises(SourceError, match=r"a cell has an error, such as #N/A\. .* Save the workbook as \.xlsx"):
-        open_file(SAMPLES / "people.xls", sheet=sheet)
+def protect_old_workbook() -> bytes:
+    content = bytearray((SAMPLES / "people.xls").read_bytes())
+    record_offset = content.index(b"\x09\x08\x10\x00") + 20
+    content[record_offset : record_offset + 2] = b"\x2f\x00"  # FILEPASS: the records that follow are encrypted
+    return bytes(content)
 
 
-def test_the_error_of_a_workbook_with_a_password_shows_the_reason(tmp_path: Path) -> None:
-    new_workbook, old_workbook = (
-        (SAMPLES / "protected.xlsx").read_bytes(),
-        bytearray((SAMPLES / "people.xls").read_bytes()),
-    )
-    record_offset = old_workbook.index(b"\x09\x08\x10\x00") + 20
-    old_workbook[record_offset : record_offset + 2] = b"\x2f\x00"  # FILEPASS: the records that follow are encrypted
-    for name, content in (("a.xlsx", new_workbook), ("a.xls", bytes(old_workbook))):
-        with pytest.raises(
-            SourceError, match=f"{name}: is protected by a password; save the file without the password"
-        ):
-            open_file(write_file(tmp_path, name, content))
+def change_unpacked_size(byte_count: int) -> bytes:
+    """Return a workbook whose ZIP directory shows a wrong size of the texts."""
+    workbook = build_xlsx([["email"], *([f"person{index}@example.com"] for index in range(1000))])
+    entry_offset = workbook.rindex(b"xl/sharedStrings.xml") - 46
+    assert workbook[entry_offset : entry_offset + 4] == b"PK\x01\x02"
+    return workbook[: entry_offset + 24] + byte_count.to_bytes(4, "little") + workbook[entry_offset + 28 :]
 
 
-def test_an_old_workbook_that_is_cut_off_is_refused(tmp_path: Path) -> None:
-    for length in range(8, 5632, 307):
-        with pytest.raises(SourceError, match=r"a\.xls: is (not a workbook|a workbook that is damaged)"):
-            open_file(write_file(tmp_path, "a.xls", (SAMPLES / "people.xls").read_bytes()[:length]))
+def write_two_far_cells(_: xlsxwriter.Workbook, worksheet: Any) -> None:
+    worksheet.write(0, 0, "email")
+    worksheet.write(1_048_575, 16_383, "x")  # loading the sheet would need 512 GiB and end the process
+
+
+ODS = pack_zip(b"<office:document-content/>", "content.xml", {"mimetype": b"application/vnd.oasis.opendocument"})
+OLD_WORKBOOK = (SAMPLES / "people.xls").read_bytes()
+PASSWORD_PATTERN = "is protected by a password; save the file without the password"
+REFUSED_WORKBOOKS: list[tuple[str, str, bytes, str]] = [
+    ("an old workbook with an error", "a.xls", OLD_WORKBOOK,
+     r"a cell has an error, such as #N/A\. .* Save the workbook as \.xlsx"),
+    ("a password", "a.xlsx", (SAMPLES / "protected.xlsx").read_bytes(), PASSWORD_PATTERN),
+    ("an old workbook with a password", "a.xls", protect_old_workbook(), PASSWORD_PATTERN),
+    ("a sheet that is too large for the memory", "a.xlsx", build_workbook(write_two_far_cells),
+     "spans 17,179,869,184 cells, down to XFD1048576, and at most 12,000,000 can be read"),
+    ("an OpenDocument spreadsheet", "a.ods", ODS, r"is an OpenDocument file .* save it as \.xlsx or as CSV"),
+    ("a directory that shows too many bytes", "a.xlsx", change_unpacked_size(3 << 30),
+     "unpacks to more than 2 GiB; save the sheet as CSV instead"),
+    ("a directory that shows too few bytes", "a.xlsx", change_unpacked_size(100), "not a workbook that can be read"),
+    ("no cell", "a.xlsx", build_xlsx([[""]]), "is empty"),
+    ("an address in the first row", "a.xlsx", build_xlsx([["ann@example.com", "Ann"]]),
+     "no header: its first row looks like a subscriber's"),
+    ("numbers in the first row", "a.xlsx", build_xlsx([[1, 2]]), "no header"),
+    ("an error in the header", "a.xlsx", build_xlsx([["email", "=NA()"]]),
+     "its header cannot be used: the cell B1 holds an error"),
+    *[
+        (f"an old workbook that is cut off after {length} bytes", "a.xls", OLD_WORKBOOK[:length],
+         "is (not a workbook|a workbook that is damaged)")
+        for length in range(8, 5632, 307)
+    ],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected_text"),
+    [case[1:] for case in REFUSED_WORKBOOKS],
+    ids=[claim for claim, *_ in REFUSED_WORKBOOKS],
+)
+def test_a_workbook_that_cannot_be_read_is_refused_at_opening(
+    tmp_path: Path, name: str, content: bytes, expected_text: str
+) -> None:
+    path = write_file(tmp_path, name, content)
+    with pytest.raises(SourceError, match=f"{re.escape(str(path))}.*: .*{expected_text}"):
+        open_file(path)
+
+
+def test_an_old_workbook_is_refused_because_of_an_error_in_another_sheet() -> None:
+    with pytest.raises(SourceError, match=r"a cell has an error, such as #N/A"):
+        open_file(SAMPLES / "people.xls", sheet="Other")
 
 
 def test_rows_have_the_numbers_that_the_sheet_shows(tmp_path: Path) -> None:
@@ -114,26 +154,26 @@ def test_a_cell_beyond_the_header_rejects_its_row(tmp_path: Path) -> None:
 
 
 def test_merged_and_formatted_empty_cells_make_no_rows_and_no_columns(tmp_path: Path) -> None:
-    output = io.BytesIO()
-    with xlsxwriter.Workbook(output) as workbook:
-        worksheet, bold_format = workbook.add_worksheet(), workbook.add_format({"bold": True})
+    def write_cells(workbook: xlsxwriter.Workbook, worksheet: Any) -> None:
         worksheet.write_row(0, 0, ["email", "city"])
         worksheet.write_string(1, 0, "a@x.org")
         worksheet.write_string(2, 0, "b@x.org")
         worksheet.merge_range(1, 1, 2, 1, "Utrecht")
         for row, column in ((500, 0), (3, 40)):
-            worksheet.write_blank(row, column, None, bold_format)
-    assert read_rows(write_file(tmp_path, "a.xlsx", output.getvalue())) == [["a@x.org", "Utrecht"], ["b@x.org", ""]]
+            worksheet.write_blank(row, column, None, workbook.add_format({"bold": True}))
+
+    path = write_file(tmp_path, "a.xlsx", build_workbook(write_cells))
+    assert read_rows(path) == [["a@x.org", "Utrecht"], ["b@x.org", ""]]
 
 
 def test_a_sheet_that_is_formatted_to_its_last_row_is_read(tmp_path: Path) -> None:
-    output = io.BytesIO()
-    with xlsxwriter.Workbook(output) as workbook:
-        worksheet, bold_format = workbook.add_worksheet(), workbook.add_format({"bold": True})
+    def write_cells(workbook: xlsxwriter.Workbook, worksheet: Any) -> None:
         worksheet.write_row(0, 0, ["email", *(f"column{index}" for index in range(20))])
         worksheet.write_string(1, 0, "a@x.org")
-        worksheet.write_blank(1_048_575, 0, None, bold_format)
-    assert [row[0] for row in read_rows(write_file(tmp_path, "a.xlsx", output.getvalue()))] == ["a@x.org"]
+        worksheet.write_blank(1_048_575, 0, None, workbook.add_format({"bold": True}))
+
+    path = write_file(tmp_path, "a.xlsx", build_workbook(write_cells))
+    assert [row[0] for row in read_rows(path)] == ["a@x.org"]
 
 
 def write_sheets(sheets: Mapping[str, Sequence[Sequence[str]]], hidden_sheet: str = "") -> bytes:
@@ -164,54 +204,10 @@ def test_a_sheet_is_chosen_by_name_or_number_and_the_first_visible_sheet_is_the_
 
 def test_the_number_cells_of_a_column_are_counted(tmp_path: Path) -> None:
     rows: list[list[object]] = [
-        ["email", "phone", "id"],
-        ["a@x.org", 31612345678, "007"],
-        ["b@x.org", "0031", 8],
-        ["c@x.org", 5, True],
-    ]
+        ["email", "phone", "id"], ["a@x.org", 31612345678, "007"], ["b@x.org", "0031", 8], ["c@x.org", 5, True],
+    ]  # fmt: skip
     (chunk,) = read_chunks(write_file(tmp_path, "a.xlsx", build_xlsx(rows)))
     assert chunk.number_cell_counts == {"phone": 2, "id": 1}
-
-
-def test_a_sheet_that_is_too_large_for_the_memory_is_refused_before_it_is_loaded(tmp_path: Path) -> None:
-    output = io.BytesIO()
-    with xlsxwriter.Workbook(output) as workbook:
-        worksheet = workbook.add_worksheet()
-        worksheet.write(0, 0, "email")
-        worksheet.write(1_048_575, 16_383, "x")  # loading the sheet would need 512 GiB and end the process
-    expected_text = "spans 17,179,869,184 cells, down to XFD1048576, and at most 12,000,000 can be read"
-    with pytest.raises(SourceError, match=expected_text):
-        open_file(write_file(tmp_path, "a.xlsx", output.getvalue()))
-
-
-def test_the_error_of_an_opendocument_spreadsheet_shows_how_to_save_it(tmp_path: Path) -> None:
-    content = pack_zip(
-        b"<office:document-content/>", "content.xml", {"mimetype": b"application/vnd.oasis.opendocument"}
-    )
-    with pytest.raises(SourceError, match=r"people\.ods: is an OpenDocument file .* save it as \.xlsx or as CSV"):
-        open_file(write_file(tmp_path, "people.ods", content))
-
-
-def test_a_workbook_whose_zip_directory_shows_too_many_bytes_is_refused(tmp_path: Path) -> None:
-    entry_offset = (workbook := build_xlsx()).rindex(b"xl/sharedStrings.xml") - 46
-    large_workbook = workbook[: entry_offset + 24] + (3 << 30).to_bytes(4, "little") + workbook[entry_offset + 28 :]
-    with pytest.raises(SourceError, match="unpacks to more than 2 GiB; save the sheet as CSV instead"):
-        open_file(write_file(tmp_path, "a.xlsx", large_workbook))
-
-
-@pytest.mark.parametrize(
-    ("rows", "expected_text"),
-    [
-        ([], "is empty"),
-        ([["ann@example.com", "Ann"]], "has no header: its first row looks like a subscriber's"),
-        ([[1, 2]], "has no header"),
-        ([["email", "=NA()"]], "its header cannot be used: the cell B1 holds an error"),
-    ],
-)
-def test_a_sheet_without_a_header_is_refused(tmp_path: Path, rows: list[list[object]], expected_text: str) -> None:
-    path = write_file(tmp_path, "a.xlsx", build_xlsx(rows or [[""]]))
-    with pytest.raises(SourceError, match=expected_text):
-        open_file(path)
 
 
 def test_titles_above_the_header_are_left_out_and_reported(tmp_path: Path) -> None:
@@ -238,83 +234,71 @@ def test_a_header_with_one_cell_is_not_read_as_a_title(tmp_path: Path, rows: lis
         assert source.columns == (rows[0][0],)
 
 
-def write_formulas(path: Path, *formulas: tuple[str, object]) -> Path:
-    with xlsxwriter.Workbook(path) as workbook:
-        worksheet = workbook.add_worksheet()
+# Excel and LibreOffice save a formula with its result, and openpyxl saves a formula without a result. A library that
+# does not compute saves 0 or an empty text, and requests a computation of all formulas.
+FORMULA_CASES: dict[str, tuple[list[tuple[str, object]], tuple[str, str, str], list[str], list[int]]] = {
+    # the formulas and their results, an edit of the workbook, the read names, and the numbers of the rejected rows
+    "formulas that were never computed": (
+        [("=PROPER(D2)", "Ann"), ("=PROPER(D3)", 0), ("=PROPER(D4)", "")], ("", "", ""), ["Ann"], [3, 4],
+    ),
+    "a formula without any value": (
+        [("=PROPER(D2)", "Ann"), ("=1+1", 2)], ("xl/worksheets/sheet1.xml", "<v>2</v>", "<v/>"), ["Ann"], [3],
+    ),
+    "a computed zero and a computed empty text": (
+        [("=1-1", 0), ('=""', ""), ("=D2", "x")], ("xl/workbook.xml", ' fullCalcOnLoad="1"', ""), ["0", "", "x"], [],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("formulas", "edit", "names", "rejected_numbers"), FORMULA_CASES.values(), ids=list(FORMULA_CASES)
+)
+def test_a_formula_has_a_value_only_if_it_was_computed(
+    tmp_path: Path,
+    formulas: list[tuple[str, object]],
+    edit: tuple[str, str, str],
+    names: list[str],
+    rejected_numbers: list[int],
+) -> None:
+    def write_formulas(_: xlsxwriter.Workbook, worksheet: Any) -> None:
         worksheet.write_row(0, 0, ["email", "name"])
-        for row, (formula, value) in enumerate(formulas, start=1):
+        for row, (formula, result) in enumerate(formulas, start=1):
             worksheet.write(row, 0, f"p{row}@example.com")
-            worksheet.write_formula(row, 1, formula, None, value)
-    return path
+            worksheet.write_formula(row, 1, formula, None, result)
 
-
-def test_a_formula_that_was_never_computed_has_no_value(tmp_path: Path) -> None:
-    path = write_formulas(tmp_path / "a.xlsx", ("=PROPER(D2)", "Ann"), ("=PROPER(D3)", 0), ("=PROPER(D4)", ""))
-    (chunk,) = read_chunks(path)
-    assert chunk.frame["name"].tolist() == ["Ann"]
-    messages = [row.message for row in chunk.malformed_rows]
-    assert ["the cell B3 holds a formula that was never computed" in messages[0], "B4" in messages[1]] == [True, True]
+    path = write_file(tmp_path, "a.xlsx", build_workbook(write_formulas))
+    if edit[0]:
+        replace_in_workbook(path, *edit)
     with open_file(path) as source:
+        (chunk,) = source.read_chunks()
+        assert chunk.frame["name"].tolist() == names
+        assert [row.number for row in chunk.malformed_rows] == rejected_numbers
+        for row in chunk.malformed_rows:
+            assert f"the cell B{row.number} holds a formula that was never computed" in row.message
         (chunk,) = source.read_chunks(["email"])
-    assert (len(chunk.frame), chunk.malformed_rows) == (3, ())
+        assert (len(chunk.frame), chunk.malformed_rows) == (len(formulas), ())
 
 
-def test_a_formula_without_any_value_was_never_computed(tmp_path: Path) -> None:
-    """openpyxl writes formulas without values."""
-    path = write_formulas(tmp_path / "a.xlsx", ("=PROPER(D2)", "Ann"), ("=1+1", 2))
-    edit_sheet(path, lambda xml: xml.replace("<v>2</v>", "<v/>"))
-    (chunk,) = read_chunks(path)
-    assert (chunk.frame["name"].tolist(), [row.number for row in chunk.malformed_rows]) == (["Ann"], [3])
-
-
-def test_a_computed_zero_and_a_computed_empty_text_are_values(tmp_path: Path) -> None:
-    """Excel and LibreOffice save formulas with their results, and do not request another computation."""
-    path = write_formulas(tmp_path / "a.xlsx", ("=1-1", 0), ('=""', ""), ("=D2", "x"))
-    edit_sheet(path, lambda xml: xml.replace(' fullCalcOnLoad="1"', ""), "xl/workbook.xml")
-    (chunk,) = read_chunks(path)
-    assert (chunk.frame["name"].tolist(), chunk.malformed_rows) == (["0", "", "x"], ())
-
-
-def edit_sheet(path: Path, edit_xml: Callable[[str], str], part_path: str = "xl/worksheets/sheet1.xml") -> None:
+def replace_in_workbook(path: Path, part_path: str, old_text: str, new_text: str) -> None:
     with zipfile.ZipFile(path) as archive:
         contents = {name: archive.read(name) for name in archive.namelist()}
-    edited_text = edit_xml(contents[part_path].decode())
-    assert edited_text != contents[part_path].decode()
+    assert old_text in contents[part_path].decode()
+    contents[part_path] = contents[part_path].decode().replace(old_text, new_text).encode()
     with zipfile.ZipFile(path, "w") as archive:
-        for name, content in {**contents, part_path: edited_text.encode()}.items():
+        for name, content in contents.items():
             archive.writestr(name, content)
 
 
-def test_a_workbook_whose_zip_directory_has_wrong_sizes_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.xlsx"
-    with xlsxwriter.Workbook(path) as workbook:
-        worksheet = workbook.add_worksheet()
-        worksheet.write_column(0, 0, ["email", *(f"person{index}@example.com" for index in range(1000))])
-    content = path.read_bytes()
-    with zipfile.ZipFile(path) as archive:
-        size = archive.getinfo("xl/sharedStrings.xml").file_size
-    entry = (
-        content.rindex(b"xl/sharedStrings.xml") - 46
-    )  # the entry in the central directory, with the size 24 bytes after its start
-    assert content[entry : entry + 4] == b"PK\x01\x02"
-    assert int.from_bytes(content[entry + 24 : entry + 28], "little") == size
-    path.write_bytes(content[: entry + 24] + (100).to_bytes(4, "little") + content[entry + 28 :])
-    with pytest.raises(SourceError, match="not a workbook that can be read"):
-        read_chunks(path)
-
-
 def test_hidden_rows_are_read_and_reported(tmp_path: Path) -> None:
-    workbook = xlsxwriter.Workbook(str(tmp_path / "people.xlsx"))
-    sheet = workbook.add_worksheet()
-    for row, cells in enumerate((["email", "city"], ["a@x.org", "Bonn"], ["b@x.org", "Ulm"], ["c@x.org", "Bonn"])):
-        sheet.write_row(row, 0, cells)
-    sheet.autofilter(0, 0, 3, 1)
-    sheet.filter_column(1, "x == Bonn")
-    sheet.set_row(2, options={"hidden": True})
-    sheet.set_row(9, options={"hidden": True})
-    workbook.close()
-    with open_file(str(tmp_path / "people.xlsx")) as source:
-        (chunk,) = source.read_chunks()
+    def write_filtered_rows(_: xlsxwriter.Workbook, worksheet: Any) -> None:
+        for row, cells in enumerate((["email", "city"], ["a@x.org", "Bonn"], ["b@x.org", "Ulm"], ["c@x.org", "Bonn"])):
+            worksheet.write_row(row, 0, cells)
+        worksheet.autofilter(0, 0, 3, 1)
+        worksheet.filter_column(1, "x == Bonn")
+        worksheet.set_row(2, options={"hidden": True})
+        worksheet.set_row(9, options={"hidden": True})
+
+    (chunk,) = read_chunks(write_file(tmp_path, "people.xlsx", build_workbook(write_filtered_rows)))
     assert chunk.frame["email"].tolist() == ["a@x.org", "b@x.org", "c@x.org"]
     (message,) = chunk.messages
     assert "1 hidden row is used like the others. To leave hidden rows out, copy" in message

@@ -199,6 +199,17 @@ VALUES_AND_TEXTS: dict[str, list[tuple[str, str | None]]] = {
         ("'6ba7b810-9dad-11d1-80b4-00c04fd430c8'::uuid", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"),
         ("null", None),
         ("'ß 😀'", "ß 😀"),
+        ("interval '1 year 2 days'", "1 year 2 days"),
+        ("array[interval '1 month']", '["1 mon"]'),
+        ("time '24:00'", "24:00:00"),
+        ("date 'infinity'", "infinity"),
+        ("timestamptz '-infinity'", "-infinity"),
+        ("date '0044-03-15 BC'", "0044-03-15 BC"),
+        ("array[date 'infinity', date '2001-02-03']", '["infinity","2001-02-03"]'),
+        ("timestamp '2001-02-03 04:05'", "2001-02-03T04:05:00"),
+        ("inet '10.0.0.1'", "10.0.0.1"),
+        ("B'101'", "101"),
+        ("timetz '04:05:06+02'", "04:05:06+02:00"),
     ],
     "sqlite": [
         ("12.5", "12.5"),
@@ -228,17 +239,47 @@ VALUES_AND_TEXTS: dict[str, list[tuple[str, str | None]]] = {
         ("'x'::enum('x', 'y')", "x"),
         ("null", None),
         ("'ß 😀'", "ß 😀"),
+        ("0.1::float", "0.1"),
+        ("[0.1::float, null]", '["0.1"]'),
+        ("[0.1::float, 2]", '["0.1","2"]'),
+        ("42::hugeint", "42"),
+        ("'04:05:06+02'::timetz", "04:05:06+02"),
+        ("['04:05:06+02'::timetz, null]", '["04:05:06+02"]'),
+        ("time '24:00'", "24:00:00"),
+        ("'101'::bit", "101"),
+        ("interval '1 month 2 days'", "1 month 2 days"),
+        ("340282366920938463463374607431768211455::uhugeint", "340282366920938463463374607431768211455"),
+        ("'12345678901234567890123456789012345678901'::bignum", "12345678901234567890123456789012345678901"),
+        ("union_value(s := 'x')", "x"),
+        ("timestamp_ns '2001-02-03 04:05:06.123456789'", "2001-02-03T04:05:06.123456789"),
     ],
 }
 
 
 def test_a_value_of_every_type_is_read_as_a_person_would_write_it(database: Database) -> None:
-    expected_texts = VALUES_AND_TEXTS[database.kind]
-    query = "select " + ", ".join(f"{expression} as c{index}" for index, (expression, _) in enumerate(expected_texts))
+    text_by_expression = dict(VALUES_AND_TEXTS[database.kind])
+    query = "select " + ", ".join(f"{expression} as c{index}" for index, expression in enumerate(text_by_expression))
     (row,) = read_all_rows(open_sql(database.url, query=query))
-    assert dict(zip((expression for expression, _ in expected_texts), row.values(), strict=True)) == dict(
-        expected_texts
-    )
+    assert dict(zip(text_by_expression, row.values(), strict=True)) == text_by_expression
+
+
+UNREADABLE_VALUES = {
+    "postgresql": ["row(1, 'a')::pair", "array[row(1, 'a')::pair]", "int4range(1, 2)"],
+    # Arrow cannot hold these values without a loss
+    "duckdb": ["[date 'infinity']", "map {'at': '04:05:06+02'::timetz}", "[[1::uhugeint]]", "[{'at': time '04:05'}]"],
+}
+
+
+@pytest.mark.parametrize("database", UNREADABLE_VALUES, indirect=True)
+def test_a_value_that_cannot_be_read_rejects_its_row_only_if_its_column_is_used(database: Database) -> None:
+    if database.kind == "postgresql":
+        database.run("create type pair as (a integer, b text)")
+    for value in UNREADABLE_VALUES[database.kind]:
+        with open_sql(database.url, query=f"select 'a@x.org' as email, {value} as v") as source:
+            (chunk,) = source.read_chunks(["v"])
+            assert [row.message.split(" holds")[0] for row in chunk.malformed_rows] == ["column v"], value
+            (chunk,) = source.read_chunks(["email"])
+            assert chunk.frame["email"].tolist() == ["a@x.org"]
 
 
 def test_a_column_of_flags_in_mariadb_is_read_as_numbers() -> None:
