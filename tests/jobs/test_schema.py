@@ -13,8 +13,8 @@ from jsonschema import Draft202012Validator
 from connector.fields import SENT_FIELDS
 from connector.jobs.reader import load_job
 from connector.jobs.schema import build_schema, list_keys
-from tests.jobs.test_field_rules import JOB, RULE_FAULTS
-from tests.jobs.test_loading import CRM_JOB, ENVIRON, EXPORT_JOB, SMALL_JOB
+from tests.jobs.test_faults import RULE_FAULTS
+from tests.jobs.test_loading import CRM_JOB, ENVIRON, EXPORT_JOB, FIELDS_JOB, SMALL_JOB
 
 CONFIG_PATHS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 VALID_RULES = [
@@ -23,12 +23,16 @@ VALID_RULES = [
 ]  # fmt: skip
 VALID_JOBS = [
     CRM_JOB, SMALL_JOB, EXPORT_JOB,
-    *(f"{JOB}    first_name: {rule}\n" for rule in VALID_RULES),
-    # YAML reads NO as false
-    JOB + "    phone: {column: tel, e164: DE}\n", JOB + "    phone: {column: tel, e164: NO}\n",
-    JOB + "    phone: 7\n", SMALL_JOB.replace("{name: News}}", "{name: News}, fields: }"),
-    JOB + "    phone: {column: tel, e164: {region: DE, otherwise: keep}}\n",
-    JOB + "    birthday: {column: b, format: '%d.%m.%Y'}\n", JOB + "    birthday: {column: b, format: ['%Y-%m-%d']}\n",
+    *(f"{FIELDS_JOB}    first_name: {rule}\n" for rule in VALID_RULES),
+    *(
+        f"{FIELDS_JOB}    {field}\n"
+        for field in (
+            "phone: {column: tel, e164: DE}", "phone: {column: tel, e164: NO}",  # YAML reads NO as false
+            "phone: 7", "phone: {column: tel, e164: {region: DE, otherwise: keep}}",
+            "birthday: {column: b, format: '%d.%m.%Y'}", "birthday: {column: b, format: ['%Y-%m-%d']}",
+        )
+    ),
+    SMALL_JOB.replace("{name: News}}", "{name: News}, fields: }"),
     CRM_JOB.replace("base: {id: 7}", "base: {column: list}"),
     CRM_JOB.replace("base: {id: 7}", "base: {column: list, values: {news: 7, shop: '9', 3: 9}}"),
     SMALL_JOB.replace("name: News", 'id: "${BASE}"') + 'load: {look: "${LOOK}", max_rate: "12.5", quiet_period: 1s}\n',
@@ -46,7 +50,7 @@ FAULTY_JOBS = [
     CRM_JOB.replace("job: crm-nightly\n", ""),
     CRM_JOB.replace("first_name: fname", "first_name: [a, b]"),
     *(
-        f"{JOB}    first_name: {rule}\n"
+        f"{FIELDS_JOB}    first_name: {rule}\n"
         for rule, expected_text in RULE_FAULTS
         if "must be" in expected_text or "no such key" in expected_text
     ),
