@@ -281,7 +281,6 @@ def test_an_incomplete_export_does_not_replace_a_table_that_was_filled_during_th
     with pytest.raises(RunAborted, match="An incomplete export replaces no rows"):
         publish_incomplete_export(writer)
     writer.discard()
-
     assert read_rows(table) == [(1, "Ann", 1), (2, "Ann", 1)]
     assert run_sql(table, "select run_id from {}_connector_runs where finished_at is not null") == [("run-1",)]
 
@@ -293,7 +292,6 @@ def test_an_incomplete_export_does_not_replace_a_file_that_was_written_during_th
     with pytest.raises(RunAborted, match="while the list was read"):
         publish_incomplete_export(writer)
     writer.discard()
-
     assert file.path.read_bytes() == b"another's"
     assert [entry.name for entry in file.path.parent.iterdir()] == [file.path.name]
 

@@ -45,9 +45,7 @@ def test_the_certificate_has_only_proved_values(
     if subscriber_count := expected_values.get("distinct", 2500):
         sandbox.seed(subscriber_count, base_name="News")
     sandbox.switch(**switches)
-
     certificate, collector = read_certified_list(sandbox, **options)
-
     assert {name: getattr(certificate, name) for name in expected_values} == expected_values
     assert len(collector.ids) == len(set(collector.ids)) == certificate.distinct
 
@@ -56,6 +54,5 @@ def test_the_certificate_has_only_proved_values(
 def test_a_list_fails_if_a_page_before_its_end_is_refused(sandbox: SandboxProcess, switches: dict[str, object]) -> None:
     sandbox.seed(2500, base_name="News")
     sandbox.switch(**switches)
-
     with pytest.raises(ListFailed):
         read_certified_list(sandbox)

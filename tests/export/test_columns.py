@@ -64,7 +64,6 @@ def test_a_table_has_the_columns_of_the_field_table_and_of_the_run() -> None:
 
 def test_a_subscriber_has_a_value_in_the_column_of_its_field() -> None:
     row = build_test_table(FULL_SUBSCRIBER).to_pylist()[0]
-
     assert row["id"] == FULL_SUBSCRIBER["Id"]
     assert (row["base_id"], row["base_name"]) == (7, "Newsletter, weekly")
     assert row["birthday"] == date(1904, 2, 29)
@@ -76,7 +75,6 @@ def test_a_subscriber_has_a_value_in_the_column_of_its_field() -> None:
 
 def test_an_absent_field_is_null_and_is_not_in_the_invalid_values() -> None:
     row = build_test_table(BARE_SUBSCRIBER).to_pylist()[0]
-
     assert {name for name, value in row.items() if value is not None} == {
         "id", "base_id", "base_name", "is_active", "tags", "_run_id", "_exported_at",
     }  # fmt: skip
@@ -127,7 +125,6 @@ def test_a_value_that_does_not_fit_its_column_is_null_and_is_in_the_invalid_valu
 
 def test_a_base_or_address_that_is_not_an_object_is_in_the_invalid_values() -> None:
     row = build_test_table({"Id": 1, "Base": "News", "Address": ["x"]}).to_pylist()[0]
-
     assert (row["base_id"], row["address_city"]) == (None, None)
     assert json.loads(row["_invalid"]) == {"Base": "News", "Address": ["x"]}
 
@@ -137,7 +134,6 @@ def test_a_broken_row_does_not_change_other_rows() -> None:
         build_test_table(FULL_SUBSCRIBER, BROKEN_SUBSCRIBER, BARE_SUBSCRIBER),
         build_test_table(FULL_SUBSCRIBER),
     )
-
     assert mixed_table.to_pylist()[0] == table_of_one_row.to_pylist()[0]
     assert set(json.loads(mixed_table["_invalid"][1].as_py())) == {"Base", "is_active", "email", "tags", "birthday"}
     assert mixed_table["_invalid"][2].as_py() is None
@@ -150,7 +146,6 @@ def test_any_value_is_in_its_column_or_in_the_invalid_values(names_and_values: l
         run_id=RUN_ID,
         exported_at=EXPORT_TIME,
     )
-
     assert table.schema == SCHEMA
     table.validate(full=True)
     for (name, value), row in zip(names_and_values, table.to_pylist(), strict=True):
@@ -166,7 +161,6 @@ def test_a_list_is_written_as_json(text_lists: list[list[str] | None], start_ind
     column = pa.chunked_array([pa.array(part, pa.list_(pa.string())) for part in (text_lists, text_lists)]).slice(
         start_index
     )
-
     json_column = format_lists_as_json(column)
     assert json_column.type == pa.string()
     assert json_column.to_pylist() == [
@@ -185,7 +179,6 @@ def test_a_formula_is_written_as_a_text() -> None:
         csv_format = CsvFormat(file, table.schema, FileOptions(has_guarded_formulas=True))
         csv_format.write(table)
         csv_format.close(None)
-
         assert guard_formula(text) == guarded_text
         assert re.sub(GUARDED_PATTERN, r"\1", guarded_text) == text
         assert file.getvalue().decode() == f'"a","n"\n"{guarded_text}",-1\n,2\n'
@@ -193,7 +186,6 @@ def test_a_formula_is_written_as_a_text() -> None:
 
 def test_statements_for_mysql_have_every_row_and_a_limited_size() -> None:
     batch = pa.record_batch({"a": ["x" * 40, "it's", "\\", None], "n": pa.array([1, None, 3, 4], pa.int64())})
-
     assert list(format_inserts("I", batch, 30, [])) == [
         f"I ('{'x' * 40}',1)", "I ('it''s',NULL)", "I (_utf8mb4 X'5c',3),(NULL,4)",
     ]  # fmt: skip

@@ -1,4 +1,5 @@
-"""Exports to Delta tables: the effect of each mode, the owner of a table, and exports that are interrupted."""
+"""Exports to Delta tables: the values, the owner of a table, and exports that are interrupted. `test_modes` has the
+effect of each mode."""
 
 import json
 import os
@@ -53,35 +54,6 @@ def list_exports(url: str) -> list[dict[str, Any]]:
     return [json.loads(commit["connector"]) for commit in open_table(url).history() if "connector" in commit]
 
 
-def test_replace_leaves_only_the_listed_rows(url: str) -> None:
-    target = parse_destination(url)
-    publish_people(target, [build_person(1), build_person(2)], 1)
-    assert publish_people(target, [build_person(2, "Bo"), build_person(3)], 2) == RowChanges(inserted_count=2)
-    assert read_rows(url) == [(2, "Bo", 2), (3, "Ann", 2)]
-    publish_people(target, [], 3)
-    assert read_rows(url) == []
-
-
-def test_upsert_keeps_one_row_for_each_subscriber_and_marks_deleted_subscribers(url: str) -> None:
-    target = parse_destination(url, mode="upsert")
-    publish_people(target, [build_person(1), build_person(2), build_person(4)], 1)
-    assert publish_people(
-        target, [build_person(2, "Bo", Tags=["x"]), build_person(3), build_person(4)], 2
-    ) == RowChanges(1, 2)
-    assert read_rows(url, "deleted_at", "_exported_at") == [
-        (1, "Ann", 2, build_day_time(2), build_day_time(2)), (2, "Bo", 2, None, build_day_time(2)),
-        (3, "Ann", 2, None, build_day_time(2)),
-        (4, "Ann", 1, None, build_day_time(1)),
-    ]  # fmt: skip
-
-    publish_people(target, [build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(4)], 3)
-    assert read_rows(url, "deleted_at")[0] == (1, "Ann", 3, None)
-    assert read_rows(url, "deleted_at")[2] == (3, "Ann", 3, build_day_time(3))
-    assert publish_people(
-        target, [build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(4)], 4
-    ) == RowChanges(0, 0)
-
-
 def test_a_filtered_upsert_marks_only_subscribers_that_match_the_filter(tmp_path: Path) -> None:
     url = f"delta://{tmp_path / 'lake'}"
     target = parse_destination(url, mode="upsert")
@@ -92,10 +64,6 @@ def test_a_filtered_upsert_marks_only_subscribers_that_match_the_filter(tmp_path
     publish_people(target, people, 1)
     publish_people(target, people[:1], 2, filters={"base_id": 7, "first_name": "O'Neil"})
     assert [row[3] for row in read_rows(url, "deleted_at")] == [None, build_day_time(2), None]
-    publish_people(target, people[:1], 3, verdict=CertificateVerdict.INCOMPLETE)
-    assert [row[3] for row in read_rows(url, "deleted_at")] == [None, build_day_time(2), None], (
-        "an incomplete list marks no subscriber as deleted"
-    )
 
 
 def test_values_of_every_field_are_equal_in_duckdb_pandas_and_pyarrow(tmp_path: Path) -> None:
@@ -302,25 +270,6 @@ def test_a_commit_without_an_answer_is_reported_as_written_if_it_took_effect(
     url = f"delta://{tmp_path / 'lake'}"
     assert publish_people(parse_destination(url), [build_person(1)], 1) == RowChanges(inserted_count=1)
     assert read_rows(url) == [(1, "Ann", 1)]
-
-
-@pytest.mark.parametrize(
-    ("url", "options", "message"),
-    [
-        ("delta://", {}, "needs a folder"),
-        ("delta://lake", {"mode": "history"}, "Possible: replace, append, upsert"),
-        ("delta://lake", {"table": "people"}, "does not take --table"),
-        ("delta://lake", {"file_format": "csv"}, "does not take --format"),
-        ("delta://lake", {"run_columns": False}, "does not take --no-run-columns"),
-        ("delta://lake", {"partition_by": ["tags"]}, "cannot be partitioned"),
-        ("delta://lake", {"partition_by": ["gender"], "columns": ["email"]}, "add gender to the columns"),
-        ("delta://ftp://host/lake", {}, "only objects at s3"),
-        ("people.parquet", {"partition_by": ["gender"]}, "does not take --partition-by"),
-    ],
-)
-def test_an_option_that_a_delta_table_does_not_have_is_refused(url: str, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        parse_destination(url, **options)
 
 
 def publish_staged_rows(writer: Any, run_number: int) -> RowChanges:

@@ -61,9 +61,7 @@ def test_an_export_has_the_rows_and_types_of_read_subscribers(
     sandbox: SandboxProcess, file_or_table: Destination
 ) -> None:
     create_people(sandbox, *PEOPLE)
-
     report = run_export_of_list(sandbox, file_or_table)
-
     frame = read_subscribers(base_url=sandbox.base_url, token=sandbox.token)
     exported_frame = build_frame(read_exported_table(file_or_table))
     pd.testing.assert_frame_equal(exported_frame.drop(columns=RUN_COLUMNS), frame.drop(columns=RUN_COLUMNS))
@@ -78,17 +76,14 @@ def test_an_incomplete_list_is_written_only_on_request_and_never_replaces_a_targ
 ) -> None:
     sandbox.seed(1500, base_name="News")
     sandbox.switch(order="shuffled", filters="ignored")
-
     report = run_export_of_list(sandbox, file_or_table)
     assert (report.rows["written"], read_certificate(report)["reason"]) == (0, CertificateReason.UNSTABLE_ORDER)
     assert "incomplete" in report.messages[0]
     assert list_exported_names(file_or_table) == []
-
     report = run_export_of_list(sandbox, file_or_table, allow_incomplete=True)
     table = read_exported_table(file_or_table)
     assert report.rows["written"] == report.rows["read"] == table.num_rows == len(set(table["id"].to_pylist()))
     assert (report.rows["written"] > 1000, report.status, report.messages) == (True, "partial", [])
-
     second_report = run_export_of_list(sandbox, file_or_table, allow_incomplete=True)
     assert second_report.rows["written"] == 0
     assert "replaces nothing" in second_report.messages[0]
@@ -105,9 +100,7 @@ def test_a_list_that_fails_leaves_the_target_unchanged_and_no_other_file(
     table_before = read_exported_table(file_or_table)
     create_people(sandbox, {"base_id": 7, "email": "new@example.com"})
     sandbox.switch(list_error=1)
-
     assert run_export_of_list(sandbox, file_or_table).status == "aborted"
-
     assert read_exported_table(file_or_table).equals(table_before)
     assert len(list_exported_names(file_or_table)) == 1
 
@@ -129,7 +122,6 @@ def test_a_cancelled_export_leaves_the_target_unchanged_and_no_other_file(
                 stop.request_stop("the time is over")
 
     report = run_export_of_list(sandbox, file_or_table, stop=stop, progress=StopAfterReading())
-
     assert (report.status, report.messages) == ("aborted", ["the time is over"])
     assert read_exported_table(file_or_table).equals(table_before)
     assert len(list_exported_names(file_or_table)) == 1
@@ -142,9 +134,7 @@ def test_the_certificate_and_the_export_have_only_the_rows_of_the_last_sweep(
     sandbox.seed(3000, base_name="News")
     sandbox.switch(order="email", churn_insert=1, churn_delete=1)
     destination = parse_destination(str(tmp_path / "out.parquet"))
-
     report = run_export_of_list(sandbox, destination, allow_incomplete=True)
-
     certificate = read_certificate(report)
     assert (certificate["reason"], certificate["sweeps"]) == (CertificateReason.CHANGING, 5)
     assert report.rows["written"] == certificate["distinct"] == read_exported_table(destination).num_rows
@@ -154,7 +144,6 @@ def test_the_certificate_and_the_export_have_only_the_rows_of_the_last_sweep(
 
 def test_values_of_a_frame_are_the_values_of_the_creates(sandbox: SandboxProcess) -> None:
     create_people(sandbox, *PEOPLE)
-
     table = pa.Table.from_pandas(read_subscribers(base_url=sandbox.base_url, token=sandbox.token))
     rows: list[dict[str, Any]] = table.to_pylist()
     full_row, bare_row = rows[0], rows[1]
@@ -176,7 +165,6 @@ def test_a_list_that_shrank_is_refused_until_max_shrink_allows_it(
     table_before = read_exported_table(file_or_table)
     sandbox.reset()
     create_people(sandbox, *people[:3])
-
     refused_report = run_export_of_list(sandbox, file_or_table, max_shrink=0.5)
     assert (refused_report.rows["written"], refused_report.status) == (0, "aborted")
     assert "70% fewer than the 10" in refused_report.messages[0]

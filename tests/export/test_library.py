@@ -95,9 +95,7 @@ def test_the_chunks_together_have_every_row_of_the_list(sandbox: SandboxProcess,
     sandbox.seed(2500, base_name="News")
     sandbox.switch(order=order)
     whole_list = read_subscribers(**build_options(sandbox)).drop(columns=RUN_COLUMNS)
-
     frames = collect_frames(sandbox, chunksize=1000)
-
     assert [len(frame) for frame in frames] == [1000, 1000, 503]
     assert all(frame.index.tolist() == list(range(len(frame))) for frame in frames)
     joined_chunks = pd.concat(frames, ignore_index=True).drop(columns=RUN_COLUMNS)
@@ -109,9 +107,7 @@ def test_the_chunks_together_have_every_row_of_the_list(sandbox: SandboxProcess,
 def test_the_batches_together_have_every_row_of_the_list(sandbox: SandboxProcess) -> None:
     create_people(sandbox, *PEOPLE)
     sandbox.seed(2500, base_name="News")
-
     reader = read_batches(**build_options(sandbox, chunksize=1000))
-
     certificate = json.loads(reader.schema.metadata[b"certificate"])
     assert (certificate["verdict"], certificate["distinct"]) == ("complete", 2503)
     assert reader.schema.equals(SCHEMA)
@@ -135,7 +131,6 @@ def test_the_functions_work_while_an_event_loop_runs(sandbox: SandboxProcess) ->
 def test_an_empty_list_has_its_columns_and_its_certificate(sandbox: SandboxProcess) -> None:
     (frame,) = collect_frames(sandbox)
     reader = read_batches(**build_options(sandbox))
-
     assert (list(frame.columns), len(frame)) == (SCHEMA.names, 0)
     assert frame.attrs["certificate"]["verdict"] == "complete"
     assert b"complete" in reader.schema.metadata[b"certificate"]
@@ -146,14 +141,12 @@ def test_an_incomplete_list_is_returned_only_if_allowed(sandbox: SandboxProcess)
     sandbox.seed(1500, base_name="News")
     sandbox.switch(order="shuffled", filters="ignored")
     files_before = list_open_files()
-
     with pytest.raises(IncompleteList):
         collect_frames(sandbox)
     with pytest.raises(IncompleteList) as error_info:
         read_batches(**build_options(sandbox))
     del error_info
     assert list_open_files() == files_before
-
     frames = collect_frames(sandbox, allow_incomplete=True)
     assert frames[0].attrs["certificate"]["verdict"] == "incomplete"
     assert (

@@ -24,7 +24,6 @@ def test_the_error_of_an_unreachable_service_has_no_status() -> None:
 
     with pytest.raises(ListFailed, match="Check the base URL") as error_info:
         asyncio.run(run())
-
     assert error_info.value.status is None
 
 
@@ -32,9 +31,7 @@ def test_progress_counts_the_rows_of_each_sweep(sandbox: SandboxProcess) -> None
     sandbox.seed(2500, base_name="News")
     sandbox.switch(order="email")
     progress_events: list[ListProgress] = []
-
     read_certified_list(sandbox, on_progress=progress_events.append)
-
     assert progress_events[0] == ListProgress(1, 1000, 2500)
     assert next(event for event in progress_events if event.sweep_number == 2) == ListProgress(2, 999, 2500)
     assert progress_events[-1] == ListProgress(2, 2500, 2500)
@@ -54,9 +51,7 @@ def count_list_requests(sandbox: SandboxProcess) -> int:
 def test_a_list_without_changes_is_read_with_several_requests_at_once(sandbox: SandboxProcess, order: str) -> None:
     seeded_subscribers = sandbox.seed(6000, base_name="News")
     sandbox.switch(order=order, **SLOW_SWITCHES)
-
     certificate, collector = read_certified_list(sandbox, PAGE_QUERY)
-
     sweep_count = 2 if order == "email" else 1
     first_id, step = seeded_subscribers["first_id"], seeded_subscribers["step"]
     assert (certificate.is_complete, certificate.sweeps, len(collector.rows_by_sweep)) == (
@@ -74,9 +69,7 @@ def test_a_list_without_changes_is_read_with_several_requests_at_once(sandbox: S
 def test_a_concurrency_of_one_allows_one_request_at_a_time(sandbox: SandboxProcess) -> None:
     sandbox.seed(3000, base_name="News")
     sandbox.switch(**SLOW_SWITCHES)
-
     certificate, _ = read_certified_list(sandbox, PAGE_QUERY, max_concurrency=1)
-
     assert (certificate.reason, sandbox.stats()["peak_in_flight"]) == (CertificateReason.ID_ORDER, 1)
 
 
@@ -92,9 +85,7 @@ def test_a_list_that_changes_is_certified_in_id_order_and_has_every_subscriber(
 ) -> None:
     seeded_subscribers = sandbox.seed(6000, base_name="News")
     sandbox.switch(order=order, churn_where=churn_position, **churn_switches)
-
     certificate, collector = read_certified_list(sandbox, query)
-
     events = sandbox.truth()["events"]
     deleted_ids = {event["id"] for event in events if event["kind"] == "churn_deleted"}
     inserted_ids = {event["id"] for event in events if event["kind"] == "churn_inserted"}
@@ -115,9 +106,7 @@ def test_a_list_that_changes_is_certified_in_id_order_and_has_every_subscriber(
 def test_a_list_is_read_to_the_end_despite_429_answers(sandbox: SandboxProcess) -> None:
     sandbox.seed(4000, base_name="News")
     sandbox.switch(fault_operations="list", refuse=0.1, refuse_retry_after_s=0, seed=4, **SLOW_SWITCHES)
-
     certificate, collector = read_certified_list(sandbox, PAGE_QUERY)
-
     assert sandbox.stats()["limited"] > 0
     assert (certificate.is_complete, len(set(collector.ids)), len(collector.ids)) == (True, 4000, 4000)
 

@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 import pytest
 import sqlalchemy as sa
+from deltalake import DeltaTable
 
 from connector.errors import ConfigurationError, RunAborted
 from connector.paging.certificate import CertificateVerdict
@@ -72,57 +73,62 @@ def read_day_number(value: Any) -> int | None:
 
 def read_rows(destination: Destination, *time_columns: str) -> list[tuple[Any, ...]]:
     """Return for each row the id, first_name, the number of the run, and the day numbers of these columns."""
+    if destination.format is Format.DELTA:
+        delta_table = DeltaTable(str(destination).removeprefix("delta://")).to_pyarrow_table()
+        selected_rows = delta_table.select(["id", "first_name", "_run_id", *time_columns]).to_pylist()
+        return convert_rows(tuple(row.values()) for row in selected_rows)
     columns_sql = ", ".join(
         f"cast({time_column} as varchar)" if destination.format is Format.DUCKDB else time_column
         for time_column in time_columns
     )
-    rows = run_sql(
-        destination, f"select id, first_name, _run_id{', ' + columns_sql if time_columns else ''} from {{}}subscribers"
+    return convert_rows(
+        run_sql(
+            destination,
+            f"select id, first_name, _run_id{', ' + columns_sql if time_columns else ''} from {{}}subscribers",
+        )
     )
+
+
+def convert_rows(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Return the sorted rows with the number of the run, and with the day numbers of the times."""
     converted_rows = [(row[0], row[1], float(row[2][4:]), *map(read_day_number, row[3:])) for row in rows]
     return sorted(converted_rows, key=lambda row: tuple((cell is None, cell or 0) for cell in (row[0], *row[2:])))
 
 
+@parametrize_table([*DATABASE_FORMATS, Format.DELTA])
 def test_replace_leaves_only_the_rows_of_the_new_list(table: Destination) -> None:
     publish_people(table, [build_person(1), build_person(2)], 1)
     row_changes = publish_people(table, [build_person(2, "Bo"), build_person(3)], 2)
-
     assert read_rows(table) == [(2, "Bo", 2), (3, "Ann", 2)]
-    assert row_changes == RowChanges(2, 0, 2)
+    assert row_changes == RowChanges(2, 0, 0 if table.format is Format.DELTA else 2)
+    publish_people(table, [], 3)
+    assert read_rows(table) == []
 
 
-@parametrize_table(DATABASE_FORMATS, "append")
+@parametrize_table([*DATABASE_FORMATS, Format.DELTA], "append")
 def test_append_keeps_every_snapshot(table: Destination) -> None:
     publish_people(table, [build_person(1), build_person(2, Tags=["x"])], 1)
     row_changes = publish_people(table, [build_person(2, "Bo", Tags=[])], 2)
-
     assert read_rows(table) == [(1, "Ann", 1), (2, "Ann", 1), (2, "Bo", 2)]
     assert row_changes == RowChanges(1, 0, 0)
 
 
-@parametrize_table(MERGING_FORMATS, "upsert")
+@parametrize_table([*MERGING_FORMATS, Format.DELTA], "upsert")
 def test_upsert_has_one_row_for_each_id_and_marks_deleted_rows_until_they_return(table: Destination) -> None:
     """`_run_id` and `_exported_at` belong to the run that last changed the row."""
-    publish_people(table, [build_person(1), build_person(2), build_person(4)], 1)
-    assert publish_people(
-        table, [build_person(2, "Bo", Tags=["x"]), build_person(3), build_person(4)], 2
-    ) == RowChanges(1, 1, 1)
+    ann, changed_bo, cem, dan = build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(3), build_person(4)
+    # Delta counts a row that is marked as deleted as an updated row.
+    updated_count, closed_count = (2, 0) if table.format is Format.DELTA else (1, 1)
+    publish_people(table, [ann, build_person(2), dan], 1)
+    assert publish_people(table, [changed_bo, cem, dan], 2) == RowChanges(1, updated_count, closed_count)
     assert read_rows(table, "deleted_at", "_exported_at") == [
         (1, "Ann", 2, 2, 2), (2, "Bo", 2, None, 2), (3, "Ann", 2, None, 2), (4, "Ann", 1, None, 1),
     ]  # fmt: skip
-
-    assert publish_people(
-        table, [build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(4)], 3
-    ) == RowChanges(0, 1, 1)
+    assert publish_people(table, [ann, changed_bo, dan], 3) == RowChanges(0, updated_count, closed_count)
     assert read_rows(table, "deleted_at") == [
-        (1, "Ann", 3, None),
-        (2, "Bo", 2, None),
-        (3, "Ann", 3, 3),
-        (4, "Ann", 1, None),
-    ]
-    assert publish_people(
-        table, [build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(4)], 4
-    ) == RowChanges(0, 0, 0)
+        (1, "Ann", 3, None), (2, "Bo", 2, None), (3, "Ann", 3, 3), (4, "Ann", 1, None),
+    ]  # fmt: skip
+    assert publish_people(table, [ann, changed_bo, dan], 4) == RowChanges(0, 0, 0)
     assert read_rows(table, "deleted_at")[2] == (3, "Ann", 3, 3), "the time of the deletion does not change"
 
 
@@ -135,7 +141,6 @@ def test_upsert_keeps_the_values_of_other_columns(table: Destination) -> None:
     publish_people(
         replace(table, columns=("id", "first_name")), [build_person(1, "Bo"), build_person(2), build_person(3)], 2
     )
-
     rows = run_sql(table, "select id, first_name, mine, tags is null from {}subscribers order by id")
     assert [(*row[:3], bool(row[3])) for row in rows] == [
         (1, "Bo", "kept", False),
@@ -150,7 +155,6 @@ def test_history_has_each_version_with_its_period(table: Destination) -> None:
     row_changes = publish_people(table, [build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(3)], 2)
     assert row_changes == RowChanges(2, 0, 2)
     publish_people(table, [build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(4)], 3)
-
     assert read_rows(table, "valid_from", "valid_to") == [
         (1, "Ann", 1, 1, None),
         (2, "Ann", 2, 1, 2), (2, "Bo", 2, 2, None),
@@ -172,25 +176,20 @@ SMALL_CHANGES: list[tuple[str, object, object]] = [
 @parametrize_table(MERGING_FORMATS, "history")
 def test_the_smallest_change_of_a_value_makes_a_new_version(table: Destination) -> None:
     """The database itself may ignore case, accents, or trailing blanks in comparisons."""
-    people_before = [
-        build_person(subscriber_id) | {field: old_value}
-        for subscriber_id, (field, old_value, _) in enumerate(SMALL_CHANGES, 1)
-    ]
-    people_after = [
-        build_person(subscriber_id) | {field: new_value}
-        for subscriber_id, (field, _, new_value) in enumerate(SMALL_CHANGES, 1)
-    ]
-    publish_people(table, [*people_before, build_person(99, "É", Email="É")], 1)
-    row_changes = publish_people(table, [*people_after, build_person(99, "É", Email="É")], 2)
-
+    unchanged_person = build_person(99, "É", Email="É")
+    people_before, people_after = (
+        [build_person(index) | {field: values[day]} for index, (field, *values) in enumerate(SMALL_CHANGES, 1)]
+        for day in (0, 1)
+    )
+    publish_people(table, [*people_before, unchanged_person], 1)
+    row_changes = publish_people(table, [*people_after, unchanged_person], 2)
     assert row_changes == RowChanges(len(SMALL_CHANGES), 0, len(SMALL_CHANGES))
 
 
-@parametrize_table([Format.SQLITE, Format.POSTGRESQL], "upsert", "history")
+@parametrize_table([Format.SQLITE, Format.POSTGRESQL, Format.DELTA], "upsert", "history")
 def test_an_incomplete_export_marks_no_subscriber_as_deleted(table: Destination) -> None:
     publish_people(table, [build_person(1), build_person(2)], 1)
     publish_people(table, [build_person(2, "Bo")], 2, verdict=CertificateVerdict.INCOMPLETE)
-
     deletion_column = "deleted_at" if table.mode is Mode.UPSERT else "valid_to"
     assert (1, "Ann", 1, None) in read_rows(table, deletion_column)
     assert (2, "Bo", 2, None) in read_rows(table, deletion_column)
@@ -220,7 +219,6 @@ def test_a_filtered_export_marks_deleted_rows_within_its_filter_only(table: Dest
         target = replace(table, table=f"filtered_{index}", mode=mode)
         publish_people(target, [deleted_person, *other_people[: 2 if filters == {"base_id": 7} else 3]], 1)
         publish_people(target, [{**deleted_person, "Id": 5}], 2, filters=filters)
-
         deleted_sql = "deleted_at is not null" if mode is Mode.UPSERT else "not is_current"
         assert run_sql(target, f"select id from {{}}{target.table} where {deleted_sql}") == [(1,)], filters
 
@@ -229,7 +227,6 @@ def test_a_filtered_export_marks_deleted_rows_within_its_filter_only(table: Dest
 def test_each_run_has_a_row_in_the_table_of_runs(table: Destination) -> None:
     publish_people(table, [build_person(1), build_person(2)], 1)
     publish_people(table, [build_person(2, "Bo")], 2, filters={"base_id": 7, "email": "ü@x"})
-
     columns_sql = "number, run_id, job, table_name, mode, verdict, filters, rows_written, rows_inserted, rows_updated"
     rows = run_sql(table, f"select {columns_sql} from {{}}_connector_runs order by number")
     assert rows == [
@@ -345,7 +342,6 @@ def test_the_documented_query_returns_each_day_of_a_history(table: Destination) 
         publish_people(
             table, [build_person(index, name, Birthday="1990-01-01") for index, name in people.items()], day_number
         )
-
     for day_number, people in people_by_day.items():
         time_text = build_day_time(day_number).isoformat(" ").removesuffix("+00:00")
         history_rows = run_sql(table, query.replace(":moment", f"'{time_text}'"))
@@ -361,7 +357,6 @@ def test_large_ids_and_odd_characters_are_stored_unchanged(table: Destination) -
             [build_person(2**63 - 1, name, Tags=[name, ""]), build_person(-(2**63), name, Birthday="0001-01-01")],
             run_number,
         )
-
     rows = run_sql(table, "select id, first_name, birthday from {}subscribers order by id")
     assert [(row[0], row[1]) for row in rows] == [(-(2**63), name), (2**63 - 1, name)]
     assert str(rows[0][2]) == str(date(1, 1, 1))
@@ -372,7 +367,6 @@ def test_a_text_with_a_nul_is_stored_or_moved_to_the_invalid_values(table: Desti
     people = [build_person(1, "a\0b", Tags=["x\0"], LastName="Lee"), build_person(2)]
     publish_people(table, people, 1)
     row_changes = publish_people(table, people, 2)
-
     rows = run_sql(table, "select first_name, last_name, _invalid from {}subscribers where id = 1")
     if table.format in (Format.POSTGRESQL, Format.SQL):
         assert rows == [(None, "Lee", '{"first_name": "a\\u0000b", "tags": ["x\\u0000"]}')]

@@ -120,7 +120,6 @@ def test_the_error_of_a_refused_list_ends_with_the_next_step() -> None:
     ]:
         with pytest.raises(ListFailed) as error_info:
             read_served_list(serve_correctly, status=status, header="Location: https://elsewhere.example/login")
-
         assert error_info.value.status == int(status[:3])
         assert str(error_info.value).endswith(f". {advice}")
         assert ("redirect to https://elsewhere.example/login" in str(error_info.value)) == status.startswith("3")
@@ -146,7 +145,6 @@ def test_an_odd_list_is_read_and_is_certified_only_if_it_is_proved_complete() ->
     ]
     for serve_page, reason, row_count in cases:
         certificate, collector = read_served_list(serve_page)
-
         assert (certificate.reason, len(collector.ids)) == (reason, row_count)
         assert len(set(collector.ids)) == row_count == certificate.distinct
         assert certificate.is_complete is (reason == "id_order")
@@ -157,13 +155,11 @@ def test_an_odd_list_is_read_and_is_certified_only_if_it_is_proved_complete() ->
 )
 def test_a_job_can_ignore_a_wrong_total_count(serve_page: ServePage) -> None:
     certificate, collector = read_served_list(serve_page, ignore_total_count=True)
-
     assert (certificate.reason, certificate.total_count, len(collector.ids)) == ("id_order", "ignored", 250)
 
 
 def test_an_id_with_two_rows_keeps_its_first_row() -> None:
     _, collector = read_served_list(serve_id_twice)
-
     assert [
         subscriber["FirstName"]
         for subscriber in collector.rows_by_sweep[collector.current_sweep_number]
@@ -206,9 +202,7 @@ def test_the_certificate_records_the_behaviour_of_the_filters(
     create_people(sandbox, *PEOPLE)
     sandbox.switch(filters=filter_mode)
     request_count_before = sandbox.stats()["requests"].get("list", {"received": 0})["received"]
-
     certificate, _ = read_certified_list(sandbox, ListQuery(**requested_filters))
-
     assert certificate.is_complete
     assert certificate.filters["controls"] == dict.fromkeys(requested_filters, expected_control)
     assert certificate.filters["sent"] == (
@@ -249,9 +243,7 @@ def read_listed_ids(serve_list: ServePage, query: ListQuery) -> tuple[Certificat
 
 def test_a_filter_that_misses_a_listed_subscriber_is_not_used() -> None:
     serve_nobody_by_email = serve_filtered(lambda filters: lambda _subscriber: "Email" not in filters)
-
     certificate, listed_ids = read_listed_ids(serve_nobody_by_email, ListQuery(limit=100, email="p5@x.org"))
-
     assert (certificate.is_complete, listed_ids) == (True, [5])
     assert certificate.filters == {
         "asked": {"email": "p5@x.org"},
@@ -272,7 +264,6 @@ def test_a_filter_that_works_for_plain_emails_is_not_trusted_for_emails_with_a_p
         serve_filtered(filter_by_plain_email), ListQuery(limit=100, email="p+40@x.org")
     )
     assert (certificate.is_complete, listed_ids, certificate.filters["sent"]) == (True, [41], None)
-
     certificate, listed_ids = read_listed_ids(
         serve_filtered(filter_by_plain_email), ListQuery(limit=100, email="p5@x.org")
     )
@@ -282,9 +273,7 @@ def test_a_filter_that_works_for_plain_emails_is_not_trusted_for_emails_with_a_p
 def test_each_value_of_a_flag_filter_is_tested_separately() -> None:
     """The service ignores the filter IsActive=0, and shows nobody for IsActive=1."""
     serve_list = serve_filtered(lambda filters: lambda _subscriber: filters.get("IsActive") != "1")
-
     certificate, listed_ids = read_listed_ids(serve_list, ListQuery(limit=100, is_active=True))
-
     assert (certificate.is_complete, listed_ids) == (
         True,
         [subscriber_id for subscriber_id in LISTED_IDS if subscriber_id % 2 == 0],
@@ -302,7 +291,6 @@ def test_a_filtered_list_that_lacks_a_known_subscriber_is_incomplete() -> None:
         )
 
     certificate, listed_ids = read_listed_ids(serve_filtered(filter_by_base), ListQuery(limit=50, base_id=7))
-
     assert (certificate.verdict, certificate.reason) == ("incomplete", CertificateReason.FILTER)
     assert (certificate.filters["missed"], 9 in listed_ids) == (1, False)
 
@@ -319,7 +307,6 @@ def test_a_request_has_at_most_one_filter() -> None:
         return serve_filtered(filter_by_base)(offset, limit, filters)
 
     certificate, listed_ids = read_listed_ids(serve_list, ListQuery(limit=100, base_id=7, is_active=False))
-
     assert certificate.is_complete
     assert listed_ids == [subscriber_id for subscriber_id in LISTED_IDS if subscriber_id % 3 == 0 and subscriber_id % 2]
     assert all(len(filter_names) <= 1 for filter_names in filter_names_by_request)

@@ -97,27 +97,6 @@ def test_a_missing_or_forbidden_bucket_is_refused_before_the_list_is_read(
         open_writer(parse_destination("s3://no-such-bucket/a.csv")).prepare(build_start(build_run(1)))
 
 
-def test_a_url_that_cannot_be_written_is_refused_without_its_password() -> None:
-    cases: list[tuple[str, dict[str, Any], str]] = [
-        ("s3://bucket/a.csv", {"group_readable": True}, "does not take --group-readable"),
-        ("s3://bucket/a.txt", {}, "Cannot write to a file ending in '.txt'"),
-        ("s3://k:pass-word@bucket/a.csv", {}, "cannot contain credentials"),
-        ("s3://bucket/a.csv", {"mode": "upsert"}, "Possible: replace."),
-        ("people.csv", {"file_format": "jsonl"}, "is written as csv"),
-        ("sqlite:///w.db", {"file_format": "csv"}, "does not take --format"),
-        ("sqlite:///w.db", {"group_readable": True}, "does not take --group-readable"),
-        ("snowflake://u:pass-word@a/b", {}, "Snowflake is not written directly.*docs/how-to/warehouses.md"),
-        ("bigquery://project", {}, "BigQuery"),
-        ("redshift+psycopg2://u:pass-word@h/d", {}, "Redshift"),
-        ("mssql+pyodbc://u:pass-word@h/d", {}, "SQL Server"),
-        ("databricks://token:pass-word@h", {}, "Databricks"),
-    ]
-    for target, options, message in cases:
-        with pytest.raises(ConfigurationError, match=message) as error_info:
-            parse_destination(target, **options)
-        assert "pass-word" not in str(error_info.value)
-
-
 def test_a_writer_is_committing_while_its_object_is_uploaded(
     s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,7 +105,6 @@ def test_a_writer_is_committing_while_its_object_is_uploaded(
     monkeypatch.setattr(files, "put_file", lambda *_, **__: is_committing_values.append(writer.is_committing))
     is_committing_values.append(writer.is_committing)
     writer.publish(build_run(0))
-
     assert is_committing_values == [False, True]
 
 

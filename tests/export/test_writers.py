@@ -105,7 +105,6 @@ def test_a_second_start_discards_the_staged_rows(destination: Destination) -> No
     writer.start()
     writer.add(build_test_table(BARE_SUBSCRIBER))
     writer.publish(build_run(1))
-
     assert read_exported_table(destination).equals(convert_for_format(destination, build_test_table(BARE_SUBSCRIBER)))
 
 
@@ -121,7 +120,6 @@ def test_a_discarded_export_leaves_the_target_unchanged_and_no_other_file(destin
             writer.add(pa.concat_tables([MIXED_TABLE] * 100))
         writer.discard()
         writer.discard()
-
         # The database file remains, without a table.
         created_names = {destination.path.name} if destination.format in DATABASE_FILE_FORMATS else set()
         assert {path.name for path in destination.path.parent.iterdir()} == names_before | created_names
@@ -142,7 +140,6 @@ def test_an_export_that_fails_leaves_the_target_unchanged_and_no_other_file(dest
     with _BrokenDestination(destination), pytest.raises(RunAborted, match="unchanged"):
         writer.publish(build_next_run(1))
     writer.discard()
-
     assert sorted(entry.name for entry in destination.path.parent.iterdir()) == names_before
     assert read_sorted(destination).equals(written_table.sort_by("id"))
 
@@ -198,7 +195,6 @@ def test_only_the_owner_may_read_a_new_file_or_database(file: Destination) -> No
         export_tables(file, MIXED_TABLE)
     finally:
         os.umask(umask_before)
-
     assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
 
 
@@ -207,7 +203,6 @@ def test_an_export_to_a_link_replaces_the_target_of_the_link(file: Destination, 
     real_folder.mkdir()
     file.path.symlink_to(real_folder / file.path.name)
     written_table = export_tables(file, MIXED_TABLE)
-
     assert file.path.is_symlink()
     assert [path.name for path in real_folder.iterdir()] == [file.path.name]
     assert read_sorted(file).equals(written_table.sort_by("id"))
@@ -227,7 +222,6 @@ def test_a_missing_directory_is_refused_before_the_list_is_read(tmp_path: Path) 
 def test_a_file_that_is_not_a_database_is_refused_before_the_list_is_read(file_format: Format, tmp_path: Path) -> None:
     destination = parse_destination(build_target(tmp_path, file_format))
     destination.path.write_bytes(b"id,email\n" * 1000)
-
     with pytest.raises(ConfigurationError, match="Cannot open or write"):
         count_last_export(destination)
 
@@ -237,7 +231,6 @@ def test_other_tables_and_views_of_a_database_stay_unchanged(table: Destination)
     export_tables(table, MIXED_TABLE)
     run_sql(table, "create view {}active as select id from {}subscribers where is_active")
     export_tables(table, build_test_table(FULL_SUBSCRIBER))
-
     assert run_sql(table, "select x from {}other") == [(1,)]
     assert run_sql(table, "select id from {}active") == [(FULL_SUBSCRIBER["Id"],)]
 
@@ -285,5 +278,4 @@ def test_any_text_is_read_back_unchanged(
         for index, (first_name, last_name, tags) in enumerate(rows)
     ]
     written_table = export_tables(file, build_test_table(*subscriber_objects))
-
     assert read_sorted(file).equals(written_table.sort_by("id"))

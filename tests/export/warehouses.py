@@ -15,6 +15,7 @@ from connector.warehouse.destination import Destination, Format, find_format_tra
 from connector.warehouse.runs import Mode
 from tests.databases import Database
 from tests.export.readers import build_target
+from tests.stores import Bucket, set_environ
 
 SERVER_FORMATS = (Format.POSTGRESQL, Format.MYSQL, Format.SQL)
 DATABASE_FORMATS = (Format.SQLITE, Format.DUCKDB, *SERVER_FORMATS)
@@ -42,7 +43,12 @@ def parametrize_table(formats: Sequence[Format], *modes: str) -> pytest.MarkDeco
 def open_destination(
     request: pytest.FixtureRequest, folder: Path, database_format: Format, **options: Any
 ) -> Destination:
-    """Return a new destination of this format. A destination on a server has its own schema, dropped after the test."""
+    """Return a new destination of this format. A destination on a server has its own schema, dropped after the test. A
+    Delta table is in a new bucket."""
+    if database_format is Format.DELTA:
+        bucket: Bucket = request.getfixturevalue("bucket")
+        set_environ(request.getfixturevalue("monkeypatch"), bucket.environ | {"AWS_ALLOW_HTTP": "true"})
+        return parse_destination(f"delta://{bucket.url('lake/subscribers')}", **options)
     if database_format not in SERVER_FORMATS:
         return parse_destination(build_target(folder, database_format), **options)
     if database_format is Format.MYSQL:
