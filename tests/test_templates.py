@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from connector.errors import ConfigurationError
-from connector.templates import TemplateError, compile_template
+from connector.templates import TemplateError, compile_template, split_name
 
 MAX_LENGTH = 1_000_000
 SAMPLE_ROW = {"first": "Ann", "markup": "<b> & 'x'", "count": "3", "empty": "", "tags": "a,b,c", "First Name": "Zoë"}
@@ -155,3 +155,42 @@ def test_any_text_is_a_template_or_a_printable_error(source: str, is_html: bool)
         assert isinstance(template.render(dict.fromkeys(template.columns, "v")), str)
     except (ConfigurationError, TemplateError) as error:
         assert str(error).startswith("body")  # noqa: PT017 - a template without an error is right too
+
+
+def test_a_clear_name_is_divided() -> None:
+    cases: list[tuple[str, str, str]] = [
+        ("Ann Lee", "Ann", "Lee"),
+        ("  Ann   Lee ", "Ann", "Lee"),
+        ("Lee, Ann", "Ann", "Lee"),
+        ("García Márquez, Gabriel José", "Gabriel José", "García Márquez"),
+        ("van der Berg, Dr. Ann", "Ann", "van der Berg"),
+        ("Dr. Ann Lee", "Ann", "Lee"),
+        ("Herr Prof. Dr. Jürgen Müller", "Jürgen", "Müller"),
+        ("Mrs Ann Lee", "Ann", "Lee"),
+        ("Mme Zoë Lévêque", "Zoë", "Lévêque"),
+        ("Ann Lee, PhD", "Ann", "Lee"),
+        ("Sammy Davis Jr.", "Sammy", "Davis"),
+        ("Ludwig van Beethoven", "Ludwig", "van Beethoven"),
+        ("Ann von der Heide", "Ann", "von der Heide"),
+        ("Leonardo da Vinci", "Leonardo", "da Vinci"),
+        ("Osama bin Ahmed", "Osama", "bin Ahmed"),
+        ("Sean O'Neil", "Sean", "O'Neil"),
+        ("Jean-Luc Picard", "Jean-Luc", "Picard"),
+        ("Ju\u0308rgen Mu\u0308ller", "Ju\u0308rgen", "Mu\u0308ller"),
+    ]
+    for name, given_name, family_name in cases:
+        assert split_name(name) == (given_name, family_name)
+
+
+def test_a_name_that_is_not_clear_stays_whole() -> None:
+    for name in [
+        "", "Cher", "Ann Mary Lee", "Herr Müller", "van Gogh", "Maria García de la Cruz", "Lee, Ann, Berlin", "Lee,",
+        "Acme GmbH", "Lee & Sons", "Ann and Bob Lee", "Ann + Bob", "Familie Müller", "Acme, Inc.", "Ann Lee (HR)",
+        "ann@example.com", "Ann 2", "Ann/Bob Lee", "Dr. Lee", "Lee, Dr.", "王小明", "Ann Lee van", "N/A",
+    ]:  # fmt: skip
+        assert split_name(name) == (name, "")
+
+
+def test_a_template_fills_in_the_given_name_and_the_family_name() -> None:
+    template = compile_template("{{ name | given_name }}/{{ row['Full Name'] | family_name }}")
+    assert template.render({"name": "Dr. Ann Lee", "Full Name": "Lee, Ann"}) == "Ann/Lee"

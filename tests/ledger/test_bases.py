@@ -1,4 +1,5 @@
-"""The bases of the ledger: each base has one record, by its id and by its name, on SQLite and on PostgreSQL."""
+"""The bases and the cursors of the ledger, on SQLite and on PostgreSQL. Each base has one record, by its id and by its
+name."""
 
 from itertools import product
 
@@ -6,9 +7,18 @@ import pytest
 
 from connector.errors import ConfigurationError
 from connector.ledger.entries import Ledger
-from connector.ledger.records import count_unsettled_elsewhere, find_or_add_base, list_bases, record_base_id
+from connector.ledger.records import (
+    StoredCursor,
+    count_unsettled_elsewhere,
+    find_or_add_base,
+    list_bases,
+    move_cursor,
+    read_cursor,
+    record_base_id,
+    start_run,
+)
 from connector.states import State
-from tests.ledger.transitions import INTENT, add_base, bring_to_state, read_body, read_entry_state
+from tests.ledger.transitions import INTENT, RUN_KEY, add_base, bring_to_state, read_body, read_entry_state
 
 
 def test_a_base_has_one_record_by_id_and_by_name(ledger: Ledger) -> None:
@@ -85,3 +95,34 @@ def test_a_base_whose_name_is_stored_escaped_is_found(ledger: Ledger) -> None:
     with ledger.transaction() as connection:
         updated_base = record_base_id(connection, base, 7, name)
     assert add_base(ledger, None, name) == updated_base
+
+
+SOURCE, OTHER_SOURCE = b"s" * 16, b"o" * 16
+
+
+def read_job_cursor(ledger: Ledger, job: str = "crm", source: bytes = SOURCE) -> StoredCursor | None:
+    with ledger.transaction() as connection:
+        return read_cursor(connection, job, source)
+
+
+def move_job_cursor(ledger: Ledger, value: str, job: str = "crm", source: bytes = SOURCE, run: int = RUN_KEY) -> None:
+    with ledger.transaction() as connection:
+        move_cursor(connection, job, source, value, run)
+
+
+def test_each_job_has_its_own_cursor_for_each_source(ledger: Ledger) -> None:
+    move_job_cursor(ledger, "1")
+    move_job_cursor(ledger, "2", job="shop")
+    move_job_cursor(ledger, "3", source=OTHER_SOURCE)
+    assert read_job_cursor(ledger) == StoredCursor("1", "run-1")
+    assert read_job_cursor(ledger, job="shop") == StoredCursor("2", "run-1")
+    assert read_job_cursor(ledger, source=OTHER_SOURCE) == StoredCursor("3", "run-1")
+    assert read_job_cursor(ledger, job="shop", source=OTHER_SOURCE) is None
+
+
+def test_a_cursor_records_the_run_that_moved_it_and_can_be_moved_back(ledger: Ledger) -> None:
+    move_job_cursor(ledger, "2026-11-21")
+    with ledger.transaction() as connection:
+        second_run_key = start_run(connection, "run-2", "crm", "sync", 1.0)
+    move_job_cursor(ledger, "2026-11-20", run=second_run_key)
+    assert read_job_cursor(ledger) == StoredCursor("2026-11-20", "run-2")

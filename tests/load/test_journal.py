@@ -87,7 +87,6 @@ def test_a_full_disk_fails_the_run_even_if_a_stop_cancels_the_task_that_waits_fo
             original_commit(connection)
 
         monkeypatch.setattr(dialect, "do_commit", fail_fourth_commit)
-
         creator = Creator(session, RecordedOutcomes(session, transitions))
         with pytest.raises(LedgerError, match="disk is full"):
             await asyncio.wait_for(

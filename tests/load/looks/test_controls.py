@@ -1,10 +1,10 @@
-"""Controls of filters: for which classes of values a filter works. A class is a set of unusual characters, such as
-capitals or a plus."""
+"""Controls of filters: for which classes of values a filter works, and the listed subscribers that are samples of a
+class. A class is a set of unusual characters, such as capitals or a plus."""
 
 from pathlib import Path
 from typing import Any
 
-from connector.listing.access import Sentinel
+from connector.listing.access import ListedSubscriber, ListStats, Sentinel
 from connector.listing.lookup import FilterCheck, check_filters, has_control
 from connector.listing.requests import read_stats
 from connector.load.session import Session
@@ -155,3 +155,41 @@ def test_a_filter_is_case_insensitive_if_lower_case_finds_upper_case_and_the_rev
     for index, (people, text_match, is_case_insensitive) in enumerate(cases):
         result = check_filters_of(FakeList(people, text_match), tmp_path / str(index), PLAIN_CLASS, checks_case=True)
         assert result.is_case_insensitive is is_case_insensitive, text_match
+
+
+def read_samples(*people: dict[str, Any]) -> dict[SpellingClass, list[ListedSubscriber]]:
+    list_stats = ListStats(0.0)
+    list_stats.add(people)
+    return list_stats.samples_by_class
+
+
+def test_both_identities_of_a_subscriber_become_samples() -> None:
+    samples_by_class = read_samples(
+        {"Id": 1, "Email": "a+b@x.org", "ClientUserId": "k1"}, {"Id": 2, "Email": "c@x.org"}
+    )
+    assert samples_by_class == {
+        PLUS_CLASS: [ListedSubscriber(1, "a+b@x.org")],
+        KEY_CLASS: [ListedSubscriber(1, "k1")],
+        PLAIN_CLASS: [ListedSubscriber(2, "c@x.org")],
+    }
+
+
+def test_a_subscriber_that_no_filter_can_find_is_not_a_sample() -> None:
+    cases: list[dict[str, Any]] = [
+        {"Id": 1},
+        {"Id": 1, "Email": None, "ClientUserId": ""},
+        {"Id": 1, "Email": 5},
+        {"Id": None, "Email": "a@x.org"},
+        {"Id": True, "Email": "a@x.org"},
+        {"Email": "a@x.org"},
+        {"Id": 1, "Email": "a\ud83d@x.org"},  # half a character, which JSON may contain and a URL may not
+    ]
+    for person in cases:
+        assert read_samples(person) == {}
+
+
+def test_samples_that_differ_only_in_capitals_are_found() -> None:
+    list_stats = ListStats(0.0)
+    texts = ("a@x.org", "A@x.org", "a@X.org", "A+b@x.org", "É@x.org")
+    list_stats.add([{"Id": index, "Email": text, "ClientUserId": "K"} for index, text in enumerate(texts)])
+    assert [sample.text for sample in list_stats.find_samples_with_capitals()] == ["A@x.org", "a@X.org"]

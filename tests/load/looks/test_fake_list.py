@@ -13,7 +13,7 @@ from tests.load.looks.fake_list import TEXT_MATCHES, FakeList
 from tests.load.sessions import run_with_sandbox
 from tests.sandbox.client import SandboxClient
 
-EMAILS = ("ann@x.org", "Ann@X.org", "joann@x.org", "a+b@x.org", "jörg@x.org", "o'neil%2b@x.org")
+EMAILS = ("ann@x.org", "Ann@X.org", "joann@x.org", "a+b@x.org", "jörg@x.org", "o'neil%2b@x.org", "a&b=c/d@x.org")
 QUERIES = (
     *(ListQuery(email=text) for text in (*EMAILS, "ANN@X.ORG", "nobody@x.org")),
     ListQuery(client_user_id="C1"),

@@ -1,5 +1,7 @@
-"""Look-ups by filters: keys that are found, keys that are proved absent, and keys whose look-up is inconclusive."""
+"""Look-ups by filters: keys that are found, keys that are proved absent, and keys whose look-up is inconclusive. A
+request has one filter, and no message has an email."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +9,7 @@ import pytest
 
 from connector.listing.access import LookupResult
 from connector.listing.lookup import can_prove_absence, look_up_by_filters
+from connector.listing.pages import ListFailed
 from connector.listing.requests import read_stats
 from connector.load.session import Session
 from connector.service.wire import ListPage, ListQuery, Refused
@@ -177,3 +180,33 @@ def test_can_prove_absence_is_true_only_for_keys_whose_controls_are_known(tmp_pa
         assert can_prove_absence(session.access, build_key("c9", "client_user_id", ignores_case=True))
 
     run_with_fake(fake_list, tmp_path, check_proofs)
+
+
+def test_messages_contain_no_email(tmp_path: Path) -> None:
+    fake_list = FakeList(
+        build_other_people(5), choose_answer=lambda query: Refused(403, "no") if query.email == "ann@x.org" else None
+    )
+
+    async def check_messages(session: Session) -> None:
+        with pytest.raises(ListFailed) as error_info:
+            await look_up_by_filters(session.access, [build_key("ann@x.org")])
+        messages = f"{error_info.value} {session.stop.activity} {build_key('ann@x.org')!r} {session.access.state!r}"
+        messages += repr(session.access.sentinels)
+        assert "@" not in messages
+        assert session.stop.activity == "looking for 1 subscriber by the list's filters"
+
+    run_with_fake(fake_list, tmp_path, check_messages, sentinels=(build_sentinel(940.0, 100, "wit@x.org"),))
+
+
+def test_each_request_has_at_most_one_filter(tmp_path: Path) -> None:
+    fake_list = FakeList(build_other_people(5))
+    sentinels = (build_sentinel(940.0, 100, "wit@x.org"),)
+    run_with_fake(
+        fake_list,
+        tmp_path,
+        lambda session: look_up_by_filters(session.access, [build_key("ann@x.org")]),
+        sentinels=sentinels,
+    )
+    for query in fake_list.queries:
+        filter_query = replace(query, limit=ListQuery().limit)
+        assert filter_query in (ListQuery(), ListQuery(email=query.email), ListQuery(id=query.id))

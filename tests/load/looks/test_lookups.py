@@ -1,17 +1,18 @@
-"""A single look-up by a filter, and several look-ups at a time."""
+"""A single look-up by a filter, several look-ups at a time, and pages that a look-up can do without."""
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from connector.errors import RunAborted
-from connector.listing.pages import ListFailed
+from connector.listing.pages import ListFailed, try_page
 from connector.listing.requests import AnswerRows, look_up, look_up_together, request_rows
 from connector.load.session import Session
 from connector.service.wire import Ambiguous, ListPage, ListQuery, NotSent, Refused
-from tests.load.looks.fake_list import Answer, FakeList
+from tests.load.looks.fake_list import Answer, FakeList, build_other_people
 from tests.load.sessions import run_with_fake
 
 ANN, BOB = {"Id": 1, "Email": "ann@x.org"}, {"Id": 2, "Email": "bob@x.org"}
@@ -138,3 +139,33 @@ def test_a_stopped_run_cancels_hanging_look_ups(tmp_path: Path) -> None:
         assert asyncio.all_tasks() == earlier_tasks
 
     run_with_fake(FakeList(), tmp_path, look_up_all)
+
+
+_CLASS_QUERY = ListQuery(is_active=False)
+_REDIRECT = Ambiguous(307, "redirected")
+
+
+def _try_page(tmp_path: Path, is_failing: Callable[[FakeList, ListQuery], bool]) -> ListPage | None:
+    fake_list, pages = FakeList(build_other_people(5)), list[ListPage | None]()
+    fake_list.choose_answer = lambda query: _REDIRECT if is_failing(fake_list, query) else None
+
+    async def request_page(session: Session) -> None:
+        pages.append(await try_page(session.access.client, session.access.retrier, _CLASS_QUERY))
+
+    run_with_fake(fake_list, tmp_path, request_page)
+    return pages[0]
+
+
+def test_a_page_at_which_the_service_always_fails_is_returned_as_none(tmp_path: Path) -> None:
+    assert _try_page(tmp_path, lambda fake_list, query: query == _CLASS_QUERY) is None
+
+
+def test_a_page_at_which_the_service_fails_once_is_read_again(tmp_path: Path) -> None:
+    page = _try_page(tmp_path, lambda fake_list, query: len(fake_list.queries) + len(fake_list.evidence_queries) == 1)
+    assert page is not None
+    assert len(page.subscribers) == 5
+
+
+def test_an_outage_is_not_mistaken_for_a_page_at_which_the_service_fails(tmp_path: Path) -> None:
+    with pytest.raises(ListFailed, match="307"):
+        _try_page(tmp_path, lambda fake_list, query: True)

@@ -109,9 +109,7 @@ def test_only_the_last_sweep_of_a_look_up_shows_sentinels(tmp_path: Path) -> Non
             fake_list.people.pop()
 
     fake_list.on_request = remove_last_person
-
     result = sweep_for_texts(fake_list, tmp_path, "bob@x.org", sentinels=(build_sentinel(900.0, 500, "w@x.org"),))
-
     assert result.absent_identities
     assert (result.latest_sentinel_at, result.lag_s) == (float("-inf"), 100.0)
 
