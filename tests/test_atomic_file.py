@@ -25,7 +25,6 @@ def test_a_file_appears_when_it_is_published_and_leaves_no_partial_file(tmp_path
         assert target.read_bytes() == b"old"
         partial_file.publish()
     assert (target.read_bytes(), list(tmp_path.iterdir())) == (b"new", [target])
-
     with PartialFile(target) as partial_file:
         partial_file.file.write(b"given up")
     assert (target.read_bytes(), list(tmp_path.iterdir())) == (b"new", [target])
@@ -62,7 +61,6 @@ def test_a_new_file_does_not_replace_a_file_that_another_program_has_created(tmp
         with pytest.raises(RunAborted, match="Another program has created"):
             partial_file.publish(is_new=True)
     assert (target.read_bytes(), list(tmp_path.iterdir())) == (b"other program", [target])
-
     target.unlink()
     with PartialFile(target) as partial_file:
         partial_file.publish(is_new=True)

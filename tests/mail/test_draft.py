@@ -34,7 +34,6 @@ def encode_template(parts: dict[str, Any]) -> dict[str, Any]:
 
 def test_every_setting_has_a_default_and_is_sent() -> None:
     email = encode_template(COMPLETE_PARTS)
-
     assert email["TrackingSettings"] == {
         "TrackLinks": False, "TrackPlainTextLinks": False, "TrackOpen": False, "TrackUnsubscribe": False,
     }  # fmt: skip

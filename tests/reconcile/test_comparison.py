@@ -96,7 +96,6 @@ def test_the_join_finds_the_differences_that_a_comparison_of_each_person_finds(
             (line["difference"], line["base"].rstrip(")")[-1], line["identity"].lower(), line["ids"])
             for line in read_differences(comparison, ["first_name"])
         )
-
     expected_differences: list[tuple[str, str, str, str]] = []
     compared_values = {person_key: row_value for person_key, row_value, is_compared in rows if is_compared}
     for person_key in {*listed_names_by_person, *compared_values, *entries}:
