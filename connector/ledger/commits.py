@@ -1,8 +1,9 @@
 """Runs the ledger's transactions for coroutines. The transactions run one after another, in the order of the calls.
 
-A thread runs the slow part, so that the event loop does not wait. For a file, the slow part is only the commit, which
-is one call that releases the interpreter's lock. The statements are many short calls, which would compete for this lock
-(35 µs for each create, measured). For a server, the slow part is the whole transaction.
+A thread runs the slow part of a transaction, so that the event loop does not wait. For a ledger in SQLite, the slow
+part is only the commit: one call that releases the interpreter's lock. The statements before the commit are many short
+calls, which would compete for this lock (35 µs for each create, measured). For a ledger in PostgreSQL, the slow part is
+the whole transaction.
 
 A caller waits until the result of the transaction is known, even if the caller is cancelled. Otherwise a failed commit
 would go unnoticed, and the caller would rely on entries that the ledger does not have.
@@ -39,7 +40,7 @@ transaction begins."""
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A function on the ledger, the callback after the commit, and the future in which the caller waits for the
+    """A queued function on the ledger, its callback after the commit, and the future on which the caller awaits the
     result."""
 
     function: LedgerFunction[Any]
@@ -90,10 +91,11 @@ class LedgerQueue:
         return result
 
     def drain(self) -> None:
-        """Run all functions that still wait, on the thread of the caller."""
+        """Run all functions that are still in the queue, on the thread of the caller."""
         while self._running is not None or self._queue:
             if self._running is not None:
-                # This call is outside the `try`, so that no caller gets an answer if this thread is interrupted.
+                # Wait for the other thread here, and not in `_set_result`. If a signal interrupts this wait,
+                # `_set_result` would pass the interruption to the caller of `execute` as the result of the transaction.
                 self._running.thread_future.exception()
                 running_request, self._running = self._running, None
                 _set_result(running_request.request, running_request.thread_future.result)
@@ -104,14 +106,14 @@ class LedgerQueue:
     def _run_transaction(self, function: LedgerFunction[T]) -> T:
         with self._ledger.transaction():
             result = function(self._ledger)
-        logger.debug("commit: the ledger is durable")
+        logger.debug("the transaction of the ledger is durable")
         return result
 
     def _start_next(self) -> None:
         while self._running is None and self._queue:
             request = self._queue.popleft()
             try:
-                commit = (
+                thread_function = (
                     self._run_up_to_commit(request.function)
                     if self._ledger.is_file
                     else partial(self._run_transaction, request.function)
@@ -119,7 +121,7 @@ class LedgerQueue:
             except BaseException as error:  # noqa: BLE001 - the error belongs to the caller
                 request.result_future.set_exception(error)
             else:
-                self._submit_to_thread(request, commit)
+                self._submit_to_thread(request, thread_function)
 
     def _run_up_to_commit(self, function: LedgerFunction[T]) -> Callable[[], T]:
         """Run a transaction up to its commit, and return the commit as a function."""
@@ -130,7 +132,7 @@ class LedgerQueue:
 
         def commit_and_return() -> T:
             commit()
-            logger.debug("commit: the ledger is durable")
+            logger.debug("the transaction of the ledger is durable")
             return result
 
         return commit_and_return
@@ -140,13 +142,14 @@ class LedgerQueue:
 
         def finish_running_request(thread_future: "Future[Any]") -> None:
             if self._running is not None and self._running.thread_future is thread_future:
-                # If the request is gone, `drain` has already answered it.
+                # If `_running` is not this request, `drain` has already passed the result to the caller.
                 self._running = None
                 _set_result(request, thread_future.result)
                 self._start_next()
 
-        # The submitted function must not refer to itself. It has the digests of a chunk, and the garbage collector runs
-        # so seldom that 200 MB of digests would wait for it.
+        # The submitted function must not refer to itself. The function contains the digests of a chunk of rows. Only
+        # the garbage collector frees a circular reference, and 200 MB of digests would pile up before the collector
+        # runs.
         self._running = _RunningRequest(request, self._executor.submit(function))
         self._running.thread_future.add_done_callback(
             lambda future: loop.call_soon_threadsafe(finish_running_request, future)
@@ -154,7 +157,8 @@ class LedgerQueue:
 
 
 class LedgerWriter:
-    """The writer of the entries of one base in a run. Recorded state transitions wait here for the next commit."""
+    """The writer of the entries of one base in a run. The writer keeps the recorded state transitions until the next
+    commit."""
 
     def __init__(self, ledger_queue: LedgerQueue, base: Base, run_key: int, *, has_receipts: bool = False) -> None:
         self.base = base
@@ -172,7 +176,8 @@ class LedgerWriter:
     async def execute(self, function: LedgerFunction[T], commit_callback: CommitCallback[T] = lambda _: None) -> T:
         """Write the recorded state transitions and run one function, inside one transaction. Return the result of
         `LedgerQueue.execute`."""
-        # Both lists are replaced before the transaction begins, so that no state transition is lost.
+        # Empty collections replace the transitions and the receipts before the transaction begins. So a transition that
+        # is recorded during the transaction is not lost.
         transitions, self._transitions = (
             self._transitions,
             defaultdict(list),
@@ -191,11 +196,11 @@ class LedgerWriter:
         base = self.base
         return await self.execute(lambda ledger: ledger.find_entries(base, identities))
 
-    async def commit_intents(self, intents: Sequence[tuple[State, Intent]], names: Sequence[str] = ()) -> None:
-        """Record these intents, and return when they are durable. Only then may a request leave. Each intent has the
-        old state of its entry. `names` are the texts of the identities, for receipts."""
-        for (_, intent), name in zip(intents, names, strict=False):
-            self.record_receipt(intent.identity, name, ReceiptKind.SENT)
+    async def commit_intents(self, intents: Sequence[tuple[State, Intent]], identity_texts: Sequence[str] = ()) -> None:
+        """Record these intents, each with the old state of its entry. Return when the intents are durable: no request
+        may leave earlier. `identity_texts` are needed for receipts."""
+        for (_, intent), identity_text in zip(intents, identity_texts, strict=False):
+            self.record_receipt(intent.identity, identity_text, ReceiptKind.SENT)
         intents_by_state: dict[State, list[Intent]] = defaultdict(list)
         for state, intent in intents:
             intents_by_state[state].append(intent)
@@ -224,7 +229,7 @@ class LedgerWriter:
     def record_receipt(
         self,
         identity: bytes,
-        name: str,
+        identity_text: str,
         kind: ReceiptKind,
         evidence: str | None = None,
         message: str | None = None,
@@ -232,7 +237,7 @@ class LedgerWriter:
         """Record that the run must write a receipt of this subscriber, if the run writes receipts. The record is
         durable after the next commit."""
         if self.has_receipts:
-            self._receipts.append(PendingReceipt(identity, kind, name, evidence, message))
+            self._receipts.append(PendingReceipt(identity, kind, identity_text, evidence, message))
 
     async def flush(self) -> None:
         """Make all recorded state transitions and receipts durable."""
@@ -289,7 +294,7 @@ class LedgerWriter:
 
 @contextmanager
 def open_ledger_queue(ledger: Ledger) -> Iterator[LedgerQueue]:
-    """Yield a queue of functions with its own thread. At the end of the context, run the functions that still wait."""
+    """Yield a queue with its own thread. At the end of the context, run the functions that are still in the queue."""
     with ThreadPoolExecutor(1, thread_name_prefix="connector commits") as executor:
         executor.submit(lambda: None).result()  # a thread that cannot start fails here, and not in a transaction
         ledger_queue = LedgerQueue(ledger, executor)
@@ -311,7 +316,7 @@ def _set_result(request: _Request, get_result: Callable[[], Any]) -> None:
 
 
 async def _wait_despite_cancellation(result_future: "asyncio.Future[Any]") -> asyncio.CancelledError | None:
-    """Wait for the result, even after a cancellation. Return the cancellation, or None."""
+    """Wait until `result_future` is done, even if the caller is cancelled. Return the cancellation, or None."""
     cancellation = None
     while not result_future.done():
         try:

@@ -1,13 +1,13 @@
 """Backs up and restores a ledger in SQLite and its emails, and copies a ledger to PostgreSQL.
 
-The backup of a file has the state of one moment, even during a run. If the ledger's lock is free, the backup takes the
-lock. If another process holds the lock, the copy is still safe: SQLite up to 3.51.2 corrupts a WAL only if two
-connections write or checkpoint at the same instant, and a connection with `mode=ro` does neither. Checkpoints happen at
-a commit, and when the last connection closes. The reading connection makes no commit, and the kernel refuses the
-exclusive lock that a checkpoint at its end would need. The emails have no WAL, and their writers wait until the emails
-are copied.
+A backup contains the state of the ledger at one moment, even if a run writes the ledger meanwhile. If the ledger's lock
+is free, the backup takes the lock. If another process holds the lock, the copy is still safe. SQLite up to 3.51.2
+corrupts a WAL (write-ahead log) only if two connections write or checkpoint at the same instant. In this case, the
+backup's connection has `mode=ro`, so it does not write. SQLite makes a checkpoint at a commit, and when the last
+connection closes. The backup's connection makes no commit. When it closes, the kernel refuses the exclusive lock that a
+checkpoint needs. The file of the emails has no WAL. Its writers wait until the file is copied.
 
-Neither a backup nor a restore overwrites a file. Emails may have been sent after the backup was made. So a restore
+Neither a backup nor a restore overwrites a file. A run may have sent emails after the backup was made. So a restore
 closes the campaigns. `EmailLog.find_campaign` refuses closed campaigns, and campaigns that the backup does not have,
 until a person reopens them.
 """
@@ -53,7 +53,7 @@ _FILE_SUFFIXES = (
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """The number of copied entries and of copied emails (None: the file does not exist)."""
+    """The number of copied entries and of copied emails (None: the source has no such file)."""
 
     entry_count: int | None
     email_count: int | None
@@ -102,7 +102,8 @@ def back_up_ledger(url: str, target: Path) -> Backup:
 
 
 def _refuse_existing_files(target_paths: tuple[Path, Path]) -> None:
-    """Raise ConfigurationError if a target exists, or another file that SQLite would read as a part of the target."""
+    """Raise ConfigurationError if a target exists, or a file that SQLite would take for the WAL or the journal of a
+    target."""
     for path in (target.with_name(target.name + suffix) for target in target_paths for suffix in _FILE_SUFFIXES):
         if os.path.lexists(path):
             raise ConfigurationError(f"{path} exists already, and was not overwritten: move the file away")
@@ -140,7 +141,7 @@ def _copy_pages(source: Path, copy_path: Path, sqlite_mode: str) -> int:
 
 def restore_ledger(url: str, source: Path, *, restored_at: datetime) -> Backup:
     """Copy the backup `source` and its emails to the ledger at `url`, which must not exist. All campaigns are closed.
-    `restored_at` is an aware time.
+    `restored_at` is a time with a time zone.
 
     Raises ConfigurationError if the ledger is not a file, if the ledger exists, or if `source` is not a ledger of this
     version. Raises LedgerError if the ledger cannot be written.
@@ -194,17 +195,17 @@ _MARK_RESTORED_SQL = "INSERT OR REPLACE INTO email_meta (name, value) VALUES ('r
 # The copy of a ledger to PostgreSQL
 
 
-_BATCH_ROWS = 5000
+_BATCH_ROW_COUNT = 5000
 
 
 def copy_ledger(url: str, target_url: str, *, copied_at: datetime) -> tuple[int, int]:
     """Copy the ledger at `url`, a SQLite file, to the empty ledger at `target_url` in PostgreSQL. Return the number of
-    entries and of emails. `copied_at` is an aware time.
+    entries and of emails. `copied_at` is a time with a time zone.
 
     All rows are copied in one transaction. After the transaction, the copied ledger is closed. If the process is killed
-    before the ledger is closed, a person can delete the copy and make it again. Raises ConfigurationError if a URL is
-    of another kind or the target is not empty. Raises LockedError if a run holds one of the ledgers, and LedgerError if
-    one of the ledgers cannot be used.
+    before the ledger is closed, a person can delete the copy and make it again. Raises ConfigurationError if `url` is
+    not a file, if `target_url` is not in PostgreSQL, or if the target is not empty. Raises LockedError if a run holds
+    one of the ledgers, and LedgerError if one of the ledgers cannot be used.
     """
     source_location, target_location = parse_ledger_location(url), parse_ledger_location(target_url)
     if not isinstance(source_location, Path):
@@ -219,8 +220,8 @@ def copy_ledger(url: str, target_url: str, *, copied_at: datetime) -> tuple[int,
         )
     if target_location.password:
         raise ConfigurationError(
-            "URL has a password, and arguments are visible in process lists: put the password into PGPASSWORD or "
-            "~/.pgpass, and remove it from URL"
+            "the target URL has a password, and arguments are visible in process lists: put the password into "
+            "PGPASSWORD or ~/.pgpass, and remove the password from the URL"
         )
     if not source_location.exists():
         raise build_missing_ledger_error(str(source_location))
@@ -259,16 +260,16 @@ def _refuse_filled_tables(connection: Connection, ledger_name: str) -> None:
 
 
 def _copy_tables(source_connection: Connection, target_connection: Connection, tables: MetaData) -> None:
-    """Copy all rows. In the target, the keys of new rows then continue after the copied keys."""
+    """Copy all rows of these tables. The keys of later rows in the target then continue after the copied keys."""
     existing_table_names = set(inspect(source_connection).get_table_names())
     for table in tables.sorted_tables:
         if table in (meta, email_meta) or table.name not in existing_table_names:
             continue
-        rows = source_connection.execution_options(yield_per=_BATCH_ROWS).execute(select(table)).mappings()
-        for batch in rows.partitions(_BATCH_ROWS):
+        rows = source_connection.execution_options(yield_per=_BATCH_ROW_COUNT).execute(select(table)).mappings()
+        for batch in rows.partitions(_BATCH_ROW_COUNT):
             target_connection.execute(insert(table), [dict(row) for row in batch])
         _set_next_key(target_connection, table)
-    if tables is emails_metadata:  # a restore records this time, because it closes all campaigns
+    if tables is emails_metadata:  # `restored_at` explains why a restore has closed the campaigns
         restored_at_query = select(email_meta).where(email_meta.c.name == "restored_at")
         for row in source_connection.execute(restored_at_query).mappings():
             target_connection.execute(insert(email_meta).values(**row))

@@ -1,14 +1,17 @@
-"""The records of the emails of campaigns, so that no recipient gets an email twice (architecture 4).
+"""The email log: the ledger's records of campaign emails, which ensure that no recipient gets an email twice
+(architecture 4).
 
 The rules:
 
-- Emails are separate from the ledger of subscribers, which a load locks. So emails may be sent during a load.
-- A run holds the lock of its campaign.
-- Each state transition is a compare-and-set on the old state. The caller has opened the transaction by
+- The email log is separate from the ledger of subscribers, which a load locks. So a mail run can send emails during a
+  load.
+- A mail run holds the lock of its campaign.
+- Each state transition of an email is a compare-and-set on the old state. The caller must open the transaction with
   `EmailLog.transaction`.
-- An email is intended only once, unless its request is known not to have left, or a person allows another attempt.
-- A campaign is refused if the ledger has it only under another account, or if the ledger was restored and may lack
-  emails of the campaign. A person must then decide.
+- The intent to send an email is recorded only once. A second intent is possible if the first request is known not to
+  have left, or if a person allows another attempt.
+- A campaign needs a person's decision if the ledger has the campaign only under another account. A restored ledger also
+  needs a decision, because emails of the campaign may be missing.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,8 +39,8 @@ class Campaign:
 @dataclass(frozen=True, slots=True)
 class EmailEntry:
     """The email to one recipient. If the state is SENT, `request_id`, `message_id` and `sent_at` (Unix seconds) are
-    from the answer. If the state is REFUSED, `status` and `message` are the status and the message of the refusal. In
-    other states, these fields are None. `run_id` is the run that sent the email."""
+    from the service's answer. If the state is REFUSED, `status` and `message` are the status and the message of the
+    refusal. In other states, these fields are None. `run_id` is the run that sent the email."""
 
     state: EmailState
     request_id: int | None
@@ -50,8 +53,8 @@ class EmailEntry:
 
 @dataclass(frozen=True, slots=True)
 class UnsettledEmail:
-    """An email of a campaign that needs a person's attention, with its address and the time of its intent (Unix
-    seconds).
+    """An email of a campaign that needs a person's attention. `intended_at` is the time at which the intent was
+    recorded (Unix seconds).
 
     `status` and `message` are the status and the message of a refusal. `recipient` is the digest of the address.
     """
@@ -67,13 +70,13 @@ class UnsettledEmail:
 
 
 class EmailLog:
-    """The emails of a ledger, with the connection and the transactions of its store. `hold_campaign` locks a campaign,
-    and `name` is the name of the ledger in messages."""
+    """The records of emails in a ledger, with the connection and the transactions of its store. The argument
+    `hold_campaign` is a function that locks a campaign. `name` is the name of the ledger in messages."""
 
     def __init__(self, store: Store, hold_campaign: CampaignLock) -> None:
         self.store = store
         self.connection, self.name, self.transaction = store.connection, store.name, store.transaction
-        self._hold = hold_campaign
+        self._hold_campaign = hold_campaign
 
     # Campaigns
 
@@ -97,7 +100,7 @@ class EmailLog:
         Raises LedgerError if no lock is possible or the ledger is damaged, and the ConfigurationError of
         `find_campaign`.
         """
-        with self._hold(name, wait_s, is_stopped):
+        with self._hold_campaign(name, wait_s, is_stopped):
             with self.transaction():
                 existing_campaign = self.find_campaign(
                     account, name, is_new_account=is_new_account, is_reopening=is_reopening
@@ -140,7 +143,7 @@ class EmailLog:
         return restored_at is not None or self.connection.execute(_FIND_ANY_CAMPAIGN).first() is not None
 
     def count_sent_emails(self, campaign: Campaign) -> dict[str, int]:
-        """Return the number of sent emails by run id. A run whose emails were not sent has the number 0."""
+        """Return the number of SENT emails by run id. The number is 0 for a run whose emails all have another state."""
         rows = self.connection.execute(_COUNT_SENT_EMAILS, {"campaign": campaign.key, "sent": EmailState.SENT})
         return {run_id: int(email_count) for run_id, email_count in rows}
 
@@ -153,7 +156,8 @@ class EmailLog:
         self._write_last_start("run", campaign, started_at)
 
     def find_last_reopening(self, campaign: Campaign) -> str:
-        """Return the start of the last run that has reopened the campaign, or ""."""
+        """Return the start of the last run that has reopened the campaign, or "" if no run has reopened the
+        campaign."""
         return self._read_last_start("open", campaign)
 
     def record_reopening(self, campaign: Campaign, started_at: str) -> None:
@@ -191,16 +195,16 @@ class EmailLog:
     def mark_intended(
         self, campaign: Campaign, run_id: str, intents: Sequence[tuple[bytes, str]], *, intended_at: float
     ) -> None:
-        """Change NONE to SENDING. `intents` are (recipient, address as a text). `intended_at` is the time in Unix
-        seconds."""
+        """Add emails in the state SENDING to recipients that have no email yet. `intents` are (recipient, address as a
+        text). `intended_at` is the time in Unix seconds."""
         rows = [(campaign.key, recipient, make_storable(address)) for recipient, address in intents]
         self._change_state(
             _INSERT_INTENT, rows, EmailState.NONE, EmailEvent.INTENDED, run=make_storable(run_id), at=float(intended_at)
         )
 
     def mark_accepted(self, campaign: Campaign, accepted_emails: Sequence[tuple[bytes, int, str, float]]) -> None:
-        """Move SENDING to SENT, and delete the address. `accepted_emails` are (recipient, SendMessageRequestId,
-        MessageId, Unix seconds)."""
+        """Move emails from SENDING to SENT, and delete their addresses. `accepted_emails` are (recipient,
+        SendMessageRequestId, MessageId, Unix seconds)."""
         rows = [
             (campaign.key, recipient, request_id, make_storable(message_id), float(sent_at))
             for recipient, request_id, message_id, sent_at in accepted_emails
@@ -208,16 +212,16 @@ class EmailLog:
         self._change_state(_SET_EMAILS_SENT, rows, EmailState.SENDING, EmailEvent.ACCEPTED)
 
     def mark_refused(self, campaign: Campaign, refusals: Sequence[tuple[bytes, int, str]]) -> None:
-        """Move SENDING to REFUSED. `refusals` are (recipient, HTTP status, message of the service)."""
+        """Move emails from SENDING to REFUSED. `refusals` are (recipient, HTTP status, message of the service)."""
         rows = [(campaign.key, recipient, status, make_storable(message)) for recipient, status, message in refusals]
         self._change_state(_SET_EMAILS_REFUSED, rows, EmailState.SENDING, EmailEvent.REFUSED)
 
     def mark_not_sent(self, campaign: Campaign, recipients: Sequence[bytes]) -> None:
-        """Move SENDING to NONE. These requests never left."""
+        """Delete the SENDING emails to these recipients (state NONE), because their requests never left."""
         self._change_state(_DELETE_EMAILS, _build_rows(campaign, recipients), EmailState.SENDING, EmailEvent.NOT_SENT)
 
     def mark_lost(self, campaign: Campaign, recipients: Sequence[bytes]) -> None:
-        """Move SENDING to UNKNOWN."""
+        """Move the emails to these recipients from SENDING to UNKNOWN, because their requests got no answer."""
         self._change_state(_SET_STATE, _build_rows(campaign, recipients), EmailState.SENDING, EmailEvent.LOST)
 
     def mark_died(self, campaign: Campaign) -> int:
@@ -228,7 +232,7 @@ class EmailLog:
         return self.connection.execute(_SET_STATE_OF_CAMPAIGN, parameters).rowcount
 
     def mark_allowed(self, campaign: Campaign, recipients: Sequence[bytes]) -> None:
-        """Move REFUSED to NONE. A person has allowed one more attempt for these recipients."""
+        """Delete the REFUSED emails to these recipients (state NONE), because a person has allowed one more attempt."""
         self._change_state(_DELETE_EMAILS, _build_rows(campaign, recipients), EmailState.REFUSED, EmailEvent.ALLOWED)
 
     def _change_state(
@@ -247,7 +251,7 @@ def _build_rows(campaign: Campaign, recipients: Sequence[bytes]) -> list[tuple[i
 
 
 def _format_last_start_name(event: str, campaign: Campaign) -> str:
-    """Return the name of a row of `email_meta`, of at most 40 characters."""
+    """Return the name (at most 40 characters) of the row of `email_meta` with the last start of this event."""
     key = f"{campaign.account}\0{campaign.name}".encode("utf-8", "backslashreplace")
     return f"{event} {blake2b(key, digest_size=16).hexdigest()}"
 

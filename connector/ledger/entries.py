@@ -24,15 +24,16 @@ from connector.shards import WHOLE, Shard
 from connector.states import ENTRY_STATE_MACHINE, CreateEvent, Event, State, list_states_sql
 
 NOT_FINAL_STATUSES = frozenset({401, 402, 403, 404, 405, 408, 409, 429})
-"""Statuses of refusals that are not about the row, or after which the create may have taken effect. Such a refusal may
-be about the account, the token, the URL or the pace. The next run looks the entry up, and sends the create again if the
-subscriber is proved absent (architecture 4.8)."""
+"""HTTP statuses of refusals that are not final. The refusal may be about the account, the token, the URL or the request
+rate, or the create may have taken effect. The next run looks the entry up, and sends the create again if the subscriber
+is proved absent (architecture 4.8)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The entry of one identity. If the state is REJECTED, `status` and `message` are from the refusal. If the state is
-    HELD, `subscriber_id` and `message` are from the answer (None: no readable answer)."""
+    """The entry of one identity in one base. If the state is REJECTED, `status` and `message` are from the refusal. If
+    the state is HELD, `subscriber_id` and `message` are from the answer to the create (None: the answer was not
+    readable)."""
 
     state: State
     subscriber_id: int | None
@@ -46,7 +47,7 @@ class Entry:
     reported_at: float | None = None
     altered_fields: str | None = None
     """Fields that the service altered in its answer, separated by blanks (architecture 4.13)."""
-    # the run that sent the entry last, or checked its refusal; None: a listing showed the subscriber
+    # the key of the run that sent the create last, or that looked up its refusal; None: a listing showed the subscriber
     run_key: int | None = None
     opt_out_job: str | None = None  # the job whose row says inactive while the service shows the subscriber as active
 
@@ -67,9 +68,9 @@ class Transition:
     """The state transition of an entry that is SENDING: the event, and its values.
 
     `answered_base` has the id and the name of the base in the answer, if this is not the base of the request.
-    `is_stale` means that the entry was not sent, and must be looked up again. `is_known` means that the subscriber in
-    the answer existed before the create. `may_be_temporary` means that the refusal is about the service, and not about
-    the row.
+    `is_stale` means that the create was not sent, because the subscriber must be looked up again first. `is_known`
+    means that the subscriber in the answer existed before the create. `may_be_temporary` means that the refusal is
+    about the service, and not about the row.
     """
 
     event: CreateEvent
@@ -95,7 +96,8 @@ class UnfinishedEntry:
 
     `run_id` and `run_key` are the id and the key of the run that sent the create last. `suppressing_job` is the job of
     the run's suppression list (None: no list). `is_holding` shows whether the run had `on_unknown: hold`. `status` and
-    `message` are from a refusal. `answered_id` is the subscriber id in the answer to a create that is HELD.
+    `message` are the HTTP status and the message of a refusal. `answered_id` is the subscriber id in the answer to a
+    create that is HELD.
     """
 
     identity: bytes
@@ -119,7 +121,7 @@ class UnfinishedEntry:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The refusal of the create of a REJECTED entry, and the run that recorded the refusal."""
+    """The HTTP status and the message of a refused create, and the key of the run that recorded the refusal."""
 
     identity: bytes
     status: int
@@ -138,9 +140,10 @@ class ConfirmedEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class IdHolder:
-    """An entry with a subscriber id: the key of its base, the Id and the name of this base in the service, and the run
-    that sent the entry last (None: a listing showed the subscriber)."""
+class EntryWithId:
+    """An entry that has a subscriber id. `base_key` is the key of the entry's base. `base_id` and `base_name` are the
+    Id and the name of this base in the service. `run_key` is the run that sent the create last (None: a listing showed
+    the subscriber)."""
 
     subscriber_id: int
     base_key: int
@@ -157,8 +160,8 @@ MAX_RUN_KEY = 2**31 - 1
 
 
 class Ledger:
-    """The entries of a ledger, with the connection and the transactions of its store. `is_file` is whether the ledger
-    is a file on this machine, and not on a server.
+    """The entries of a ledger, with the connection and the transactions of its store. `is_file` is true for a file on
+    this machine, and false for a ledger on a server.
 
     A run of a `shard` changes only entries of the shard. A method that changes entries without their identities as
     arguments is limited to the shard's range of identities.
@@ -219,9 +222,9 @@ class Ledger:
         self, base: Base, field: str, before_run_key: int, latest_end: float
     ) -> "tuple[bytes, array[int]]":
         """Return the identities (joined to one bytes object) and the subscriber ids of CONFIRMED entries of the base.
-        The identities are of `field`. Return only entries that a listing should show: a listing or an early run has
-        confirmed these entries. An early run has a smaller key than `before_run_key`, and ended at `latest_end` (Unix
-        seconds) or earlier.
+        All returned identities are values of `field`. Return only entries that a listing should show: a listing or an
+        early run has confirmed these entries. An early run has a smaller key than `before_run_key`, and ended at
+        `latest_end` (Unix seconds) or earlier.
         """
         parameters: dict[str, object] = {
             "base": base.key,
@@ -287,24 +290,27 @@ class Ledger:
         last_ended_at: float | None = self.connection.execute(_FIND_LAST_CONFIRMATION, parameters).scalar_one()
         return last_ended_at
 
-    def find_holders(self, account: str, subscriber_ids: Sequence[int]) -> list[IdHolder]:
+    def find_entries_with_ids(self, account: str, subscriber_ids: Sequence[int]) -> list[EntryWithId]:
         """Return the entries of the account, in any base, that have one of these subscriber ids."""
         rows = [(subscriber_id,) for subscriber_id in subscriber_ids]
-        return [IdHolder(*row) for row in self.store.select(_FIND_HOLDERS, {"account": make_storable(account)}, rows)]
+        return [
+            EntryWithId(*row)
+            for row in self.store.select(_FIND_ENTRIES_WITH_IDS, {"account": make_storable(account)}, rows)
+        ]
 
     def read_largest_id(self) -> int:
         """Return the largest subscriber id of all entries, of any account; 0 if no entry has a subscriber id."""
         return self.connection.execute(_READ_LARGEST_ID).scalar_one_or_none() or 0
 
     def has_unknown_entry_of_another_field(self, base: Base, field: str) -> bool:
-        """Return whether an UNKNOWN entry of the base has an identity of another field than this one."""
+        """Return whether the identity of an UNKNOWN entry of the base is a value of another field than `field`."""
         parameters = {"base": base.key, "state": State.UNKNOWN, "field": IDENTITY_FIELD_NUMBERS[field]}
         return bool(self.connection.execute(_HAS_UNKNOWN_ENTRY_OF_ANOTHER_FIELD, parameters).scalar_one())
 
     # Before a request
 
     def mark_intended(self, base: Base, run_key: int, intents: Sequence[Intent]) -> None:
-        """Move NONE to SENDING."""
+        """Add entries in the state SENDING for identities that have no entry (state NONE)."""
         key = base.key
         rows = [
             (key, intent.identity, IDENTITY_FIELD_NUMBERS[intent.field], intent.fingerprint, intent.body)
@@ -313,26 +319,26 @@ class Ledger:
         self._change_state(_INSERT_INTENT, rows, State.NONE, Event.INTENDED, run=run_key)
 
     def mark_intended_again(self, base: Base, run_key: int, intents: Sequence[Intent]) -> None:
-        """Move REJECTED to SENDING, because the row has changed or the refused create is sent again. The subscriber was
-        looked up before."""
+        """Move entries from REJECTED to SENDING, because the row has changed or the refused create is sent again. The
+        run has looked up the subscribers before."""
         self._mark_sent_again(base, run_key, intents, State.REJECTED, Event.INTENDED)
 
     def mark_absent(self, base: Base, run_key: int, intents: Sequence[Intent]) -> None:
-        """Move UNKNOWN to SENDING. The subscriber is proved absent by architecture 4.5."""
+        """Move entries from UNKNOWN to SENDING. Their subscribers are proved absent (architecture 4.5)."""
         self._mark_sent_again(base, run_key, intents, State.UNKNOWN, Event.ABSENT)
 
     # After a request
 
     def mark_answered(self, base: Base, answered_entries: Sequence[tuple[bytes, int]]) -> None:
-        """Move SENDING to CONFIRMED. `answered_entries` are (identity, subscriber id)."""
+        """Move entries from SENDING to CONFIRMED. `answered_entries` are (identity, subscriber id in the answer)."""
         rows = [(base.key, *entry) for entry in answered_entries]
         self._change_state(
             _SET_ENTRIES_CONFIRMED, rows, State.SENDING, Event.ANSWERED, how=CONFIRMATION_NUMBERS["created"]
         )
 
     def mark_wrongly_answered(self, base: Base, wrong_answers: Sequence[tuple[bytes, int, str]]) -> None:
-        """Move SENDING to HELD. `wrong_answers` are (identity, subscriber id in the answer, description of the
-        answer)."""
+        """Move entries from SENDING to HELD. `wrong_answers` are (identity, subscriber id in the answer, description of
+        the answer)."""
         rows = [
             (base.key, identity, answered_id, make_storable(description))
             for identity, answered_id, description in wrong_answers
@@ -340,17 +346,17 @@ class Ledger:
         self._change_state(_SET_ENTRIES_HELD, rows, State.SENDING, Event.MISANSWERED)
 
     def mark_refused(self, base: Base, old_state: State, refusals: Sequence[tuple[bytes, int, str]]) -> None:
-        """Move SENDING, or UNKNOWN that is proved absent (`old_state`), to REJECTED. `refusals` are (identity, HTTP
-        status, message)."""
+        """Move entries from `old_state` to REJECTED. The old state is SENDING, or UNKNOWN if the subscribers are proved
+        absent. `refusals` are (identity, HTTP status, message)."""
         rows = [(base.key, identity, status, make_storable(message)) for identity, status, message in refusals]
         self._change_state(_SET_ENTRIES_REJECTED, rows, old_state, Event.REFUSED)
 
     def mark_not_sent(self, base: Base, identities: Sequence[bytes]) -> None:
-        """Move SENDING to NONE. The requests are known to have had no effect."""
+        """Delete these SENDING entries (state NONE), because their requests are known to have had no effect."""
         self._change_state(_DELETE_ENTRIES, _build_rows(base, identities), State.SENDING, Event.NOT_SENT)
 
     def mark_lost(self, base: Base, identities: Sequence[bytes]) -> None:
-        """Move SENDING to UNKNOWN."""
+        """Move these entries from SENDING to UNKNOWN, because the answers to their creates were lost."""
         self._change_state(_SET_STATE, _build_rows(base, identities), State.SENDING, Event.LOST)
 
     def mark_died(self) -> int:
@@ -369,11 +375,12 @@ class Ledger:
         *,
         is_own_create: bool = True,
     ) -> None:
-        """Move UNKNOWN, HELD or REJECTED (`old_state`) to CONFIRMED. `found_subscribers` are (identity, subscriber id)
-        of subscribers that the service has shown.
+        """Move entries from `old_state` (UNKNOWN, HELD or REJECTED) to CONFIRMED. `found_subscribers` are (identity,
+        subscriber id) of subscribers that the service has shown.
 
-        With `is_own_create`, the subscriber of an UNKNOWN entry was created by this connector. Another program may have
-        created any other subscriber. So its entry loses the fingerprint, and the next row is compared.
+        With `is_own_create`, this connector created the subscribers of UNKNOWN entries. Another program may have
+        created any other subscriber. So the entry of any other subscriber loses its fingerprint, and the next run
+        compares the row with the subscriber.
         """
         confirmation_number = (
             CONFIRMATION_NUMBERS["found"] if old_state is State.REJECTED else CONFIRMATION_NUMBERS["settled"]
@@ -392,40 +399,44 @@ class Ledger:
         )
 
     def mark_withheld(self, base: Base, withheld_entries: Sequence[tuple[bytes, str | None]]) -> None:
-        """Move UNKNOWN to HELD, so that a person decides. `withheld_entries` are (identity, message). The message is
-        the reason why the absence is not proved, or None if the absence is proved."""
+        """Move entries from UNKNOWN to HELD, so that a person decides. `withheld_entries` are (identity, message). The
+        message is the reason why the absence is not proved, or None if the absence is proved."""
         rows = [(base.key, identity, None, message) for identity, message in withheld_entries]
         self._change_state(_SET_ENTRIES_HELD, rows, State.UNKNOWN, Event.WITHHELD)
 
     def mark_suppressed(self, base: Base, identities: Sequence[bytes]) -> None:
-        """Move UNKNOWN to NONE. The subscribers are proved absent, and are on the suppression list now."""
+        """Delete these UNKNOWN entries (state NONE). Their subscribers are proved absent, and are on the suppression
+        list now."""
         self._change_state(_DELETE_ENTRIES, _build_rows(base, identities), State.UNKNOWN, Event.SUPPRESSED)
 
     def mark_unresolved(self, base: Base, identities: Sequence[bytes]) -> None:
-        """Move REJECTED to UNKNOWN, so that the entry is looked up before it is sent again. The entry needs a body."""
+        """Move these entries from REJECTED to UNKNOWN, so that a run looks up the subscribers before it sends the
+        creates again. Each entry needs a body."""
         self._change_state(_SET_ENTRIES_UNKNOWN, _build_rows(base, identities), State.REJECTED, Event.UNRESOLVED)
 
     # Decisions of a person
 
     def mark_reopened(self, base: Base, identities: Sequence[bytes]) -> None:
-        """Move HELD to UNKNOWN. The entry is looked up again, and the create is sent again if the subscriber is
-        absent."""
+        """Move these entries from HELD to UNKNOWN. A run looks up the subscribers again, and sends the creates of
+        absent subscribers again."""
         self._change_state(_SET_ENTRIES_UNKNOWN, _build_rows(base, identities), State.HELD, Event.REOPENED)
 
     def mark_accepted(self, base: Base, accepted_entries: Sequence[tuple[bytes, int]]) -> None:
-        """Move HELD to CONFIRMED. `accepted_entries` are (identity, subscriber id in the answer)."""
+        """Move entries from HELD to CONFIRMED. `accepted_entries` are (identity, subscriber id in the answer)."""
         rows = [(base.key, *entry) for entry in accepted_entries]
         self._change_state(
             _SET_ENTRIES_CONFIRMED, rows, State.HELD, Event.ACCEPTED, how=CONFIRMATION_NUMBERS["accepted"]
         )
 
     def mark_dropped(self, base: Base, identities: Sequence[bytes], message: str) -> None:
-        """Move HELD to REJECTED with this message. The create is given up until the row changes."""
+        """Move these entries from HELD to REJECTED with this message. No run sends the creates again until their rows
+        change."""
         rows = [(base.key, identity, 0, message) for identity in identities]
         self._change_state(_SET_ENTRIES_REJECTED, rows, State.HELD, Event.DROPPED)
 
     def mark_forgotten(self, base: Base, old_state: State, identities: Sequence[bytes]) -> None:
-        """Move CONFIRMED, HELD or REJECTED (`old_state`) to NONE, so that the next row of the identity is new."""
+        """Delete these entries of the state `old_state` (CONFIRMED, HELD or REJECTED). A run then treats the next row
+        of each identity as new."""
         self._change_state(_DELETE_ENTRIES, _build_rows(base, identities), old_state, Event.FORGOTTEN)
 
     # Listings
@@ -433,11 +444,12 @@ class Ledger:
     def record_listed_subscribers(
         self, base: Base, field: str, listed_subscribers: Sequence[tuple[bytes, int]]
     ) -> None:
-        """Move NONE, REJECTED and HELD to CONFIRMED for all subscribers that a listing shows. `listed_subscribers` are
-        (identity, subscriber id).
+        """Record all subscribers that a listing shows. Add CONFIRMED entries for new identities, and move REJECTED and
+        HELD entries to CONFIRMED. `listed_subscribers` are (identity, subscriber id).
 
         The entries have no fingerprint, because the service may have other values than the row. Entries in other states
-        do not change. If an identity is listed twice, its first id counts. `field` is the field of the identities.
+        do not change. If an identity is listed twice, its first id counts. `field` is the field whose values are the
+        identities.
         """
         shared_values = {
             "field": IDENTITY_FIELD_NUMBERS[field],
@@ -527,7 +539,7 @@ class Ledger:
 
 
 _FIELD_BY_NUMBER = {field_number: field for field, field_number in IDENTITY_FIELD_NUMBERS.items()}
-_STATE_BY_NUMBER = tuple(State)  # by the number of the state; `State(number)` would take twice as long
+_STATE_BY_NUMBER = tuple(State)  # indexed by the number of the state; `State(number)` would take twice as long
 
 
 def _build_rows(base: Base, identities: Sequence[bytes]) -> list[tuple[int, bytes]]:
@@ -539,8 +551,9 @@ def count_unsettled_entries(connection: Connection) -> dict[str, int]:
     return dict(connection.execute(_COUNT_UNSETTLED_ENTRIES).all())
 
 
-# Each row has the base. If all rows shared one value of the base, PostgreSQL would read all entries of the base for
-# each batch until the table is first analysed: 54 ms instead of 3 ms among 300,000 entries (measured).
+# Each row of a batch contains the key of the base. With one shared value for all rows, PostgreSQL would read all
+# entries of the base for each batch, until the server first analyses the table: 54 ms instead of 3 ms among 300,000
+# entries (measured).
 _IS_ENTRY_OF_ITEM_SQL = "entry.base_key = item.column1 AND entry.identity = item.column2"
 _WHERE_OLD_STATE_SQL = f"WHERE {_IS_ENTRY_OF_ITEM_SQL} AND state = :old_state"
 
@@ -556,7 +569,7 @@ _FIND_CHANGED_ENTRIES = Batch(
     f"OR {IS_OPT_OUT_SQL}",
     "integer bytea bytea",
 )
-_FIND_HOLDERS = Batch(
+_FIND_ENTRIES_WITH_IDS = Batch(
     "SELECT item.column1, entry.base_key, base.service_id, base.name, entry.run_key FROM {item} "
     "JOIN entry ON entry.subscriber_id = item.column1 JOIN base ON base.base_key = entry.base_key "
     "WHERE base.account = :account",

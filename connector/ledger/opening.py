@@ -1,5 +1,5 @@
-"""Opens a ledger in SQLite or PostgreSQL. Only one process can open the ledger for writing, and other processes can
-read it meanwhile.
+"""Opens a ledger in SQLite or PostgreSQL. Only one process at a time can write a ledger in SQLite, or one shard of a
+ledger in PostgreSQL. Other processes can read the ledger meanwhile.
 
 A run sends nothing before it has the lock, and has checked the database and the schema.
 """
@@ -99,20 +99,20 @@ def wrap_connection(connection: Connection, name: str, *, may_create: bool = Tru
     return Ledger(store)
 
 
-# The emails. Several processes can open them at the same time, without a lock
+# The email log. Several processes can open the log at the same time, without a lock
 
-_EMAIL_TABLES = (email_meta.name, meta.name)  # the emails are in the schema of the first of these tables that exists
-# The number of the lock that a process holds while the process creates the tables.
+_EMAIL_TABLES = (email_meta.name, meta.name)  # the email log is in the schema of the first of these tables that exists
+# The number of the advisory lock that a process holds while the process creates the tables of emails.
 _CREATION_LOCK_KEY = compute_key("", b"connector emails")
 
 
 @contextmanager
 def open_emails(url: str, *, may_create: bool = True) -> Iterator[EmailLog]:
-    """Open the emails of the ledger at a SQLAlchemy URL (SQLite or PostgreSQL). Missing emails are created if
+    """Open the email log of the ledger at a SQLAlchemy URL (SQLite or PostgreSQL). Create a missing log if
     `may_create`.
 
-    Use the connection from one thread at a time. Raises LedgerError if the emails cannot be used. Without `may_create`,
-    also raises LedgerError if the emails are missing or no campaign is recorded. Raises ConfigurationError if the URL
+    Use the connection from one thread at a time. Raises LedgerError if the log cannot be used. Without `may_create`,
+    also raises LedgerError if the log is missing or has never recorded a campaign. Raises ConfigurationError if the URL
     is invalid or its driver is missing.
     """
     with _open_emails(url, may_create=may_create) as email_log:
@@ -128,7 +128,7 @@ def open_emails(url: str, *, may_create: bool = True) -> Iterator[EmailLog]:
 
 @contextmanager
 def open_existing_emails(url: str) -> Iterator[EmailLog | None]:
-    """Yield the emails for reading only, or None if they do not exist."""
+    """Yield the email log for reading only, or None if no email log exists."""
     with _open_emails(url, may_create=False) as email_log:
         yield email_log
 
@@ -263,7 +263,8 @@ def check_ledger_rights(url: str) -> None:
 
 
 def read_lag(url: str, account: str) -> float:
-    """Return the largest recorded lag of the account's list in seconds, or 0 if no lag is recorded. This needs no lock.
+    """Return the largest recorded lag of the account's list in seconds, or 0 if no lag is recorded. The function takes
+    no lock.
 
     Raises LedgerError if the ledger cannot be read, and ConfigurationError if the URL is invalid.
     """
@@ -271,8 +272,8 @@ def read_lag(url: str, account: str) -> float:
 
 
 def read_ledger(url: str, read_function: Callable[[Ledger], T]) -> T | None:
-    """Return the result of `read_function` on the ledger at `url`, or None if there is no ledger. No lock is taken,
-    nothing is written, and a run may write the ledger meanwhile.
+    """Return the result of `read_function` on the ledger at `url`, or None if there is no ledger. The function takes no
+    lock and writes nothing. A run may write the ledger meanwhile.
 
     If no process has the file open, SQLite reads it as immutable, because SQLite would otherwise create files in the
     folder of the ledger. If a process opens the file meanwhile, `read_function` is called again. Raises LedgerError if

@@ -3,8 +3,8 @@ writes the ledger. Nothing is written to the ledger.
 
 A plan runs the code of a load, which records the results of its look-ups and reads the records again. These records are
 written to a database in memory. At the start, this database gets the account's bases, problems and unfinished entries,
-all runs and all cursors. The ledger may have millions of other entries. Such an entry is read from the ledger when the
-plan asks for its identity.
+all runs and all cursors. The ledger may have millions of other entries. The plan reads such an entry from the ledger
+when it looks up the identity.
 """
 
 import sqlite3
@@ -28,7 +28,8 @@ from connector.states import ENTRY_STATE_MACHINE, Event, State
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_CACHE_PRAGMA = "PRAGMA cache_size = -16000"  # 16 MB; SQLite writes the rest to a temporary file without a name
+# 16 MB of memory; SQLite writes further pages of the database to a temporary file without a name.
+_CACHE_PRAGMA = "PRAGMA cache_size = -16000"
 _ENTRY_COLUMNS = [column.name for column in schema.entry.c]
 _READ_ENTRIES = Batch(
     f"SELECT {', '.join(f'entry.{name}' for name in _ENTRY_COLUMNS)} FROM {{item}} "  # noqa: S608 - constants only
@@ -115,11 +116,11 @@ class PlannedLedger(Ledger):
 
     def list_entries(self, base: Base, field: str, after_identity: bytes, max_count: int) -> list[ListedEntry]:
         """Return the next entries of the real ledger in the order of identities, as `Ledger.list_entries` does."""
-        pages = [
+        entry_lists = [
             self._read_real_ledger(Ledger.list_entries, base_row, field, after_identity, max_count)
             for base_row in self._find_base_rows(base)
         ]
-        entry_by_identity = {entry[0]: entry for page in pages for entry in page}
+        entry_by_identity = {entry[0]: entry for entry_list in entry_lists for entry in entry_list}
         return [entry_by_identity[identity] for identity in sorted(entry_by_identity)][:max_count]
 
     def record_listed_subscribers(
@@ -136,8 +137,8 @@ class PlannedLedger(Ledger):
         )
 
     def _find_base_rows(self, base: Base) -> list[Base]:
-        """Return the rows that the real ledger had for this base at the start of the plan. The database in memory may
-        have joined these rows into one row."""
+        """Return the rows of the table `base` that the real ledger had for this base at the start of the plan. The
+        database in memory may have joined these rows into one row."""
         folded_name = None if base.name is None else fold_base_name(base.name)
         return [
             base_row

@@ -1,8 +1,9 @@
-"""A ledger in PostgreSQL: a session whose commits are on the server's disk, leases of shards, and locks of campaigns.
+"""A ledger in PostgreSQL: its session, the leases of shards, and the locks of campaigns. A commit of the session ends
+when the transaction is on the server's disk.
 
-A lost session is not opened again, because the lock of its campaign is lost, too. The session must not be shared: a
-pooler that shares sessions between transactions would also share the lock. A body that is no longer needed is deleted
-by the next vacuum.
+A lost session is not opened again, because the lock of its campaign is lost, too. A pooler must not share the session
+between transactions, because it would also share the lock. PostgreSQL deletes a request body that is no longer needed
+at the next vacuum.
 
 Leases (architecture 4.3). Every process that writes holds a lease of its shard. An ordinary run holds a lease of all
 identities. A process takes a lease in one transaction, under a lock, and only if no other lease overlaps. The id of a
@@ -58,7 +59,8 @@ from connector.ledger.store import (
 from connector.shards import Shard
 
 _CONNECT_TIMEOUT_S = 10  # by default, libpq waits as long as the kernel, which is two minutes or more
-# never prepare, because PostgreSQL would still use the plan for empty tables when the tables are large
+# The driver prepares no statement. PostgreSQL would make the plan of a prepared statement for empty tables, and would
+# still use the plan when the tables are large.
 _PREPARE_THRESHOLD = None
 _APPLICATION_PREFIX = "connector: "
 
@@ -70,7 +72,7 @@ _FIND_SCHEMA = text(
     "JOIN pg_class ON pg_class.oid = to_regclass(sought.name) JOIN pg_namespace ON pg_namespace.oid = relnamespace "
     "ORDER BY rank LIMIT 1), current_schema()), current_setting('server_encoding')"
 )
-# The session then uses only this schema, because the lock is for one schema.
+# Limits the session to one schema, because the lock is for one schema.
 _SET_SEARCH_PATH = text("SELECT set_config('search_path', quote_ident(:schema), false)")
 _SESSION_SETTINGS = (
     "SET SESSION synchronous_commit = on",  # each intent must be on the disk before its request leaves
@@ -136,7 +138,8 @@ def _connect_to_server(url: URL, name: str) -> Connection:
     default_options = {name: value for name, value in default_options.items() if name not in url.query}
     options = {
         "application_name": _APPLICATION_PREFIX + describe_holder(),
-        "client_encoding": "utf8",  # otherwise SQLAlchemy cannot read the version of a server without an encoding
+        # Without this option, SQLAlchemy cannot read the version of a server whose encoding is SQL_ASCII.
+        "client_encoding": "utf8",
         "prepare_threshold": _PREPARE_THRESHOLD,
     }
     try:
@@ -154,7 +157,7 @@ def _check_schema(name: str, schema: str | None, encoding: str) -> None:
     if schema is None:
         raise LedgerError(f"the ledger {name} has no schema: create a schema that is in the user's search_path")
     if encoding != "UTF8":
-        raise LedgerError(f"the ledger {name} is in a database whose encoding is {encoding}: use one in UTF8")
+        raise LedgerError(f"the ledger {name} is in a database whose encoding is {encoding}: use a database in UTF8")
 
 
 def compute_key(schema: str, purpose: bytes = b"connector ledger", lock_name: bytes = b"") -> int:
@@ -167,12 +170,12 @@ def compute_key(schema: str, purpose: bytes = b"connector ledger", lock_name: by
     return int.from_bytes(digest, "big", signed=True)
 
 
-# The emails
+# The locks of campaigns
 
 
-def build_campaign_lock(connection: Connection, schema: str, ledger: str) -> CampaignLock:
+def build_campaign_lock(connection: Connection, schema: str, ledger_name: str) -> CampaignLock:
     """Return a function that locks campaigns by advisory locks of the session that writes. So a lost session also loses
-    its locks. `ledger` is the name of the ledger in messages."""
+    its locks."""
     held_keys: set[int] = set()
 
     @contextmanager
@@ -194,7 +197,7 @@ def build_campaign_lock(connection: Connection, schema: str, ledger: str) -> Cam
             process_name = holder.application_name.removeprefix(_APPLICATION_PREFIX) or "another session"
             return f"{process_name}, {describe_since(holder.backend_start)} (PostgreSQL's process {holder.pid})"
 
-        with translate_errors(ledger):
+        with translate_errors(ledger_name):
             wait_for_lock(f"the campaign {name}", try_lock, read_holder, max(wait_s, _SESSION_END_WAIT_S), is_stopped)
         held_keys.add(key)
         try:
@@ -343,7 +346,7 @@ def _has_ended(lease_process: str) -> bool:
 
 _LOCK_TRANSACTION = text("SELECT pg_advisory_xact_lock(:key)")
 _LIST_LEASES = text("SELECT lease_id, shard_index, shard_count, holder, process FROM lease ORDER BY lease_id")
-# A locked row is a lease that is renewed at this moment.
+# The statement skips locked rows, because a locked row is a lease that its holder is renewing.
 _DELETE_FREE_LEASES = text(
     "DELETE FROM lease WHERE lease_id IN (SELECT lease_id FROM lease WHERE lease_id = ANY(:ids) "
     "AND (expires_at < clock_timestamp() OR lease_id = ANY(:dead)) FOR UPDATE SKIP LOCKED) RETURNING lease_id"

@@ -35,8 +35,9 @@ class SeenProblem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The open problems of a job with one kind and one field that the run `run_id` has seen last, and their number.
-    `first_seen` and `last_seen` are the first and the last time that a run has seen one of them (Unix seconds)."""
+    """A group of open problems that share the job, the kind, the field, and the run that has seen them last (`run_id`).
+    `first_seen` and `last_seen` are the first and the last time that a run has seen a problem of the group (Unix
+    seconds)."""
 
     account: str
     job: str
@@ -50,7 +51,8 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class KnownProblem:
-    """A problem of one identity."""
+    """An open problem of one identity. `first_seen` and `last_seen` are the first and the last time that a run has seen
+    the problem (Unix seconds)."""
 
     account: str
     job: str

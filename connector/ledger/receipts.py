@@ -1,7 +1,7 @@
-"""The outbox of receipts. It has the subscribers of a run until their receipts are at the destination. The transaction
-that makes a create durable also adds its subscriber to the outbox. If a run is killed, the next run delivers the
-receipts. The outcome of a receipt is read from the entry when the receipt is delivered. Call every function inside a
-transaction.
+"""The outbox of receipts, which contains the subscribers of a run until their receipts are at the destination. The
+transaction that makes the intent of a create durable also adds its subscriber to the outbox. If a run is killed, the
+next run delivers the receipts. The outcome of a receipt is read from the entry when the receipt is delivered. Call
+every function inside a transaction.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from connector.states import State
 class ReceiptKind(StrEnum):
     """The reason why a subscriber is in the outbox of a run."""
 
-    SENT = "sent"  # the run sent the create
+    SENT = "sent"  # the run has recorded the intent of the create
     KNOWN = "known"  # an earlier run sent the create, and this run has read the row or looked up the subscriber
     CREATED = "created"  # the service refused the create of this run, and its list shows the new subscriber
     EXISTED = "existed"  # the subscriber existed, or may have existed, before the create
@@ -33,14 +33,15 @@ class PendingReceipt:
 
     identity: bytes
     kind: ReceiptKind
-    name: str
+    identity_text: str
     evidence: str | None = None
     message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The receipt of one subscriber. `evidence` is `answer`, `lookup`, `sweep` or `ledger`."""
+    """The receipt of one subscriber. `identity` is the identity as a text. `evidence` is the source of the outcome:
+    `answer`, `lookup`, `sweep` or `ledger`."""
 
     identity: str
     outcome: str
@@ -70,7 +71,7 @@ def record_pending_receipts(ledger: Ledger, run_key: int, base_key: int, receipt
             base_key,
             receipt.identity,
             receipt.kind,
-            make_storable(receipt.name),
+            make_storable(receipt.identity_text),
             receipt.evidence,
             make_storable_or_none(receipt.message),
         )
@@ -90,7 +91,7 @@ def find_pending_runs(ledger: Ledger, account: str, job: str, run_key: int) -> l
 def read_receipts(
     connection: Connection, run_key: int, after_position: ReceiptPosition, max_count: int
 ) -> tuple[list[Receipt], ReceiptPosition | None]:
-    """Return the receipts of at most `max_count` subscribers of the run after `after_position`, and the place of the
+    """Return the receipts of at most `max_count` subscribers of the run after `after_position`, and the position of the
     last of these subscribers (None: there are no more subscribers). A subscriber without an entry has no receipt,
     because its create was not sent."""
     parameters = {"run": run_key, "base": after_position[0], "identity": after_position[1], "number": max_count}
@@ -117,7 +118,7 @@ def delete_pending_receipts_of_job(connection: Connection, job: str) -> int:
 def _build_receipt(
     run_key: int,
     kind: str,
-    name: str,
+    identity_text: str,
     evidence: str | None,
     receipt_message: str | None,
     state: int | None,
@@ -128,37 +129,40 @@ def _build_receipt(
     sender_run_key: int | None,
     reported_at: float | None,
 ) -> Receipt | None:
-    """Return the receipt that follows from the entry, or None."""
+    """Return the receipt that follows from the state of the entry, or None if the subscriber gets no receipt from this
+    run."""
     is_sent_by_run = sender_run_key == run_key
     if state is None or (kind == ReceiptKind.SENT and not is_sent_by_run and status is None):
         return None  # the create was not sent, or a later run sent it again
     if kind == ReceiptKind.EXISTED:
-        return Receipt(name, "exists", subscriber_id, evidence or "lookup", None)
+        return Receipt(identity_text, "exists", subscriber_id, evidence or "lookup", None)
     if kind == ReceiptKind.CHANGED:
-        return Receipt(name, "changed", subscriber_id, evidence or "ledger", receipt_message)
+        return Receipt(identity_text, "changed", subscriber_id, evidence or "ledger", receipt_message)
     entry_state = State(state)
     match entry_state:
         case State.CONFIRMED if confirmation_number == CONFIRMATION_NUMBERS["found"] and kind != ReceiptKind.CREATED:
             # The connector may not have created the subscriber.
-            return Receipt(name, "exists", subscriber_id, "lookup", None)
+            return Receipt(identity_text, "exists", subscriber_id, "lookup", None)
         case State.CONFIRMED:
             return Receipt(
-                name,
+                identity_text,
                 "created",
                 subscriber_id,
                 "answer" if confirmation_number == CONFIRMATION_NUMBERS["created"] else "lookup",
                 None,
             )
         case State.REJECTED if not is_sent_by_run or not status:
-            return Receipt(name, "rejected", None, "ledger", entry_message)
+            return Receipt(identity_text, "rejected", None, "ledger", entry_message)
         case State.REJECTED:
-            return Receipt(name, "rejected", None, "answer" if reported_at is None else "lookup", entry_message)
+            return Receipt(
+                identity_text, "rejected", None, "answer" if reported_at is None else "lookup", entry_message
+            )
         case State.HELD if subscriber_id is not None:
-            return Receipt(name, "held", subscriber_id, "answer", entry_message)
+            return Receipt(identity_text, "held", subscriber_id, "answer", entry_message)
         case State.HELD:
-            return Receipt(name, "held", None, "lookup" if entry_message is None else "ledger", entry_message)
+            return Receipt(identity_text, "held", None, "lookup" if entry_message is None else "ledger", entry_message)
         case State.SENDING | State.UNKNOWN:
-            return Receipt(name, "unknown", None, "ledger", None)
+            return Receipt(identity_text, "unknown", None, "ledger", None)
         case State.NONE:
             raise ValueError("the ledger stores no entry in the state NONE")
     assert_never(entry_state)

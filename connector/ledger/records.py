@@ -20,17 +20,17 @@ from connector.subscribers.identity_lists import Suppression
 LIST_SIZE_PREFIX = "list "
 """The prefix of the names under which `meta` and `email_meta` have the numbers of entries of suppression lists."""
 
-# Bases. A base that is known only by its name gets its Id when the service shows the Id
+# Bases. The ledger records the Id of a base that was known only by its name when the service shows the Id
 
 
 def find_or_add_base(connection: Connection, account: str, service_id: int | None, name: str | None) -> Base:
-    """Return the base with this Id. Without an Id, return the base with this name, if possible a base that has an Id.
-    If there is no such base, add and return a new base.
+    """Return the account's base with the Id `service_id`. If `service_id` is None, return the base with this name, if
+    possible a base that has an Id. If the ledger has no such base, add and return a new base.
 
     Raises ConfigurationError if several bases have the name, or if the Id is too large.
     """
     if service_id is not None and service_id > LARGEST_ID:
-        raise ConfigurationError(f"no base has the id {service_id}: it is beyond 64 bits")
+        raise ConfigurationError(f"no base has the id {service_id}: the id is beyond 64 bits")
     stored_name = make_storable_or_none(name)
     parameters = {"account": make_storable(account), "id": service_id, "name": stored_name, **_fold_name(stored_name)}
     query = _FIND_BASES_BY_NAME if service_id is None else _FIND_BASE_BY_ID
@@ -42,7 +42,7 @@ def find_or_add_base(connection: Connection, account: str, service_id: int | Non
     if len(base_ids) > 1:
         ids_text = ", ".join(map(str, base_ids))
         raise ConfigurationError(
-            f"several bases are known by the name {name} (ids {ids_text}): give the base by its id"
+            f"the ledger has several bases with the name {name} (ids {ids_text}): name the base by its id"
         )
     if not rows:
         rows = connection.execute(_INSERT_BASE, parameters).all()
@@ -54,10 +54,10 @@ def list_bases(connection: Connection, account: str) -> list[Base]:
     return [Base(*row) for row in connection.execute(_LIST_BASES, {"account": make_storable(account)})]
 
 
-def count_unsettled_elsewhere(connection: Connection, base: Base) -> int:
+def count_unsettled_in_possible_duplicates(connection: Connection, base: Base) -> int:
     """Count the unsettled entries of other bases in the ledger that may be the same base in the service. Two bases may
     be the same if one has only an id, and the other has only a name."""
-    if base.is_known_whole:
+    if base.has_id_and_name:
         return 0
     parameters = {"account": base.account, "key": base.key}
     query = _COUNT_UNSETTLED_WITHOUT_ID if base.service_id is not None else _COUNT_UNSETTLED_WITHOUT_NAME
@@ -109,8 +109,8 @@ def record_lag(connection: Connection, account: str, lag_s: float) -> None:
 
 
 def read_found_limit(connection: Connection, account: str) -> tuple[FoundLimit, float] | None:
-    """Return the rate limit of the account that a run has found last, and the end of this run (Unix seconds). Return
-    None if no run has found a limit."""
+    """Return the rate limit that the latest run of the account has found, and the end of this run (Unix seconds).
+    Return None if no run has found a limit."""
     row = connection.execute(_READ_FOUND_LIMIT, {"account": make_storable(account)}).first()
     return None if row is None else (FoundLimit(*row[:4]), row[4])
 
@@ -179,7 +179,7 @@ def end_dead_runs(connection: Connection, ended_at: float) -> None:
 
 
 def find_open_run(connection: Connection) -> str | None:
-    """Return the id of the latest run without a recorded end, or None. This run is still active, or has died, and no
+    """Return the id of the latest run without a recorded end, or None. This run is still active, or it has died and no
     other run has started since."""
     run_id: str | None = connection.execute(_FIND_OPEN_RUN).scalar_one_or_none()
     return run_id
@@ -228,7 +228,8 @@ def find_job_of_run(connection: Connection, run_id: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class StoredCursor:
-    """The position of a cursor: the largest value that was read, and the run that read the value."""
+    """The position of a cursor: the largest value that runs have read from the cursor column, and the run that read the
+    value."""
 
     value: str
     run_id: str
@@ -247,8 +248,8 @@ def move_cursor(connection: Connection, job: str, source_digest: bytes, value: s
 
 
 @dataclass(frozen=True, slots=True)
-class RefusingRun:
-    """A run that recorded refusals of REJECTED entries. `has_finished` shows whether the run ended with `ok` or
+class RunWithRefusals:
+    """A run that recorded refusals in REJECTED entries. `has_finished` is true if the run ended with the status `ok` or
     `partial`. `ended_at` is the latest possible end of the run (Unix seconds; None: not known)."""
 
     run_key: int
@@ -256,10 +257,10 @@ class RefusingRun:
     ended_at: float | None
 
 
-def find_refusing_runs(connection: Connection, base: Base) -> list[RefusingRun]:
-    """Return the runs of the base's REJECTED entries."""
-    rows = connection.execute(_FIND_REFUSING_RUNS, {"base": base.key, "rejected": State.REJECTED})
-    return [RefusingRun(run_key, bool(has_finished), ended_at) for run_key, has_finished, ended_at in rows]
+def find_runs_with_refusals(connection: Connection, base: Base) -> list[RunWithRefusals]:
+    """Return the runs that recorded the refusals in the base's REJECTED entries."""
+    rows = connection.execute(_FIND_RUNS_WITH_REFUSALS, {"base": base.key, "rejected": State.REJECTED})
+    return [RunWithRefusals(run_key, bool(has_finished), ended_at) for run_key, has_finished, ended_at in rows]
 
 
 _BASE_COLUMNS = "base_key, account, service_id, name, answered_id, answered_name"
@@ -335,14 +336,14 @@ _HAS_NO_LEASE_SQL = " AND NOT EXISTS (SELECT 1 FROM lease WHERE lease.run_key = 
 _FIND_OPEN_RUN = text("SELECT run_id FROM run WHERE finished_at IS NULL ORDER BY run_key DESC LIMIT 1")
 _FIND_JOB_OF_RUN = text("SELECT job FROM run WHERE run_id = :run_id")
 _READ_CURSOR = text(
-    "SELECT value, run_id FROM source_cursor AS kept JOIN run USING (run_key) "
-    "WHERE kept.job = :job AND kept.source = :source"
+    "SELECT value, run_id FROM source_cursor AS stored JOIN run USING (run_key) "
+    "WHERE stored.job = :job AND stored.source = :source"
 )
 _MOVE_CURSOR = text(
     "INSERT INTO source_cursor (job, source, value, run_key) VALUES (:job, :source, :value, :run) "
     "ON CONFLICT (job, source) DO UPDATE SET value = :value, run_key = :run"
 )
-_FIND_REFUSING_RUNS = text(
+_FIND_RUNS_WITH_REFUSALS = text(
     "SELECT DISTINCT run_key, coalesce(run.status IN ('ok', 'partial'), false), run.finished_at "
     f"FROM entry JOIN run USING (run_key) WHERE base_key = :base AND state = :rejected AND {IS_UNFINISHED_SQL}"
 )

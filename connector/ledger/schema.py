@@ -1,5 +1,5 @@
-"""The ledger's tables, with CHECK constraints for every entry. A run upgrades a ledger of an older version if possible.
-Any other version is refused.
+"""The ledger's tables, with CHECK constraints for every entry. A run upgrades a ledger of version 1, 2 or 3. The
+connector refuses a ledger of any other version.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,9 @@ from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES
 
 SCHEMA_VERSION = 4  # increased with every change of the columns and constraints
 EMAILS_VERSION = 1  # the version of the tables of emails
-_OLDEST_UPGRADABLE_VERSION = 1  # version 1 lacks entry.opted_out, 2 lacks problems, and 3 lacks receipts
+_OLDEST_UPGRADABLE_VERSION = (
+    1  # version 1 lacks the column entry.opted_out, version 2 the table problem, and version 3 the table receipt
+)
 SOURCE_DIGEST_BYTES = 16  # length of the digest that identifies an incremental source
 
 IS_UNFINISHED_SQL = f"state <> {State.CONFIRMED}"
@@ -43,8 +45,8 @@ IS_UNFINISHED_SQL = f"state <> {State.CONFIRMED}"
 for word. Otherwise the database does not use the index."""
 
 IS_OPT_OUT_SQL = "opted_out IS NOT NULL"
-"""SQL: the condition of the index of opt-outs. A statement about opt-outs must have this text word for word, as with
-IS_UNFINISHED_SQL."""
+"""SQL: the condition of the index of opt-outs. A statement about opt-outs must have this text word for word. Otherwise
+the database does not use the index."""
 
 _OPT_OUT_IS_CONFIRMED_SQL = f"opted_out IS NULL OR state = {State.CONFIRMED}"
 
@@ -138,8 +140,8 @@ entry = Table(
     sqlite_with_rowid=False,
 )
 
-# Few entries are unfinished, and millions are confirmed. An `Index` of SQLAlchemy would import PostgreSQL's dialect for
-# a ledger in SQLite.
+# The index contains only unfinished entries. Few entries are unfinished, and millions are confirmed. The index is
+# written as DDL, because an `Index` of SQLAlchemy would import PostgreSQL's dialect for a ledger in SQLite.
 _CREATE_UNFINISHED_INDEX = DDL(f"CREATE INDEX unfinished_entries ON entry (state, base_key) WHERE {IS_UNFINISHED_SQL}")  # type: ignore[no-untyped-call] # SQLAlchemy's own
 event.listen(entry, "after_create", _CREATE_UNFINISHED_INDEX)
 
@@ -150,7 +152,7 @@ _CREATE_ID_INDEX = DDL(
 
 _CREATE_SHOWN_INDEX = DDL("CREATE INDEX IF NOT EXISTS shown_entries ON entry (base_key, identity) WHERE how = 5")  # type: ignore[no-untyped-call]
 
-# Each run reads the opt-outs of its base.
+# Adds the column of opt-outs to a ledger of version 1.
 _ADD_OPT_OUT_COLUMN = DDL(  # type: ignore[no-untyped-call]
     "ALTER TABLE entry ADD COLUMN opted_out TEXT "
     f"CONSTRAINT opted_out_means_confirmed CHECK ({_OPT_OUT_IS_CONFIRMED_SQL})"
@@ -218,11 +220,13 @@ receipt = Table(
     sqlite_with_rowid=False,
 )
 
-# The tables of emails. In SQLite they are in a separate file, in PostgreSQL in the same schema
+# The tables of emails. For a ledger in SQLite, these tables are in a separate file. In PostgreSQL, they are in the
+# schema of the ledger
 
 emails_metadata = MetaData()
 
-# The rows are the version, and restored_at (the time at which a backup was restored).
+# The rows contain the version, the time at which a backup was restored (`restored_at`), the latest start and reopening
+# of each campaign, and the sizes of suppression lists.
 email_meta = Table(
     "email_meta", emails_metadata, Column("name", String(40), primary_key=True), Column("value", Text, nullable=False)
 )
@@ -267,7 +271,8 @@ email = Table(
 )
 
 IDENTITY_FIELD_NUMBERS = {"email": 1, "client_user_id": 2}
-"""The number of each field that can be the identity. An unknown create can be looked up only by its identity field."""
+"""The number of each field that can be the identity. The ledger stores this number in each entry, because a run can
+look up an unknown create only by the field of its identity."""
 
 CONFIRMATION_NUMBERS = {"created": 1, "settled": 2, "found": 3, "accepted": 4, "shown": 5}
 """The numbers of the ways in which an entry was confirmed (column `how`).
@@ -280,8 +285,8 @@ CONFIRMATION_NUMBERS = {"created": 1, "settled": 2, "found": 3, "accepted": 4, "
   show whether the account is still the same (architecture 4.10)."""
 
 IS_SHOWN_SQL = f"how = {CONFIRMATION_NUMBERS['shown']}"
-"""SQL: the condition of the index of shown entries. A statement about shown entries must have this text word for word,
-as with IS_UNFINISHED_SQL."""
+"""SQL: the condition of the index of shown entries. A statement about shown entries must have this text word for word.
+Otherwise the database does not use the index."""
 
 
 _VERSION_BY_TABLE = {
@@ -295,9 +300,9 @@ def create_or_check_tables(connection: Connection, name: str, *, may_create: boo
     """Create missing tables (with `may_create`), and upgrade the tables of an older version. Return whether the ledger
     exists now. Call this function inside a transaction.
 
-    The function always writes, so that a ledger that cannot be written fails before anything is sent. Raises
-    ConfigurationError if the ledger has another version or identity rule, and LedgerError if the database belongs to
-    another application.
+    The function always writes to the ledger. So the run fails before it sends anything if the ledger cannot be written.
+    Raises ConfigurationError if the ledger has another version or identity rule, and LedgerError if the database
+    belongs to another application.
     """
     if not inspect(connection).has_table(meta.name):
         if may_create:
@@ -317,7 +322,8 @@ def create_or_check_tables(connection: Connection, name: str, *, may_create: boo
 
 
 def _create_indexes(connection: Connection) -> None:
-    """Create the indexes that an older ledger lacks. This takes two seconds for a million entries, and is done once."""
+    """Create the indexes that an older ledger lacks. The first run that does so needs two seconds for a million
+    entries."""
     for create_index in (_CREATE_ID_INDEX, _CREATE_SHOWN_INDEX, _CREATE_OPT_OUT_INDEX):
         connection.execute(create_index)
 
@@ -390,8 +396,9 @@ def check_version(connection: Connection, ledger_name: str, meta: Table = meta) 
 def create_tables(connection: Connection, name: str, metadata: MetaData, meta: Table) -> None:
     """Create all tables, and write the version into the table `meta`. Call this function inside a transaction.
 
-    Raises LedgerError if there are tables of another application. In a file, any table counts. In a server's schema,
-    only tables with the names of the ledger's tables count.
+    Raises LedgerError if there are tables of another application. In a file, every existing table belongs to another
+    application. On a server, other applications may share the schema, so only tables with the names of the ledger's
+    tables are refused.
     """
     conflicting_table_names = set(inspect(connection).get_table_names())
     if connection.dialect.name != "sqlite":

@@ -33,7 +33,9 @@ from connector.ledger.store import (
     wait_for_lock,
 )
 
-_BUSY_TIMEOUT_S = 2.0  # short, because signals are not handled during the wait, and no other process should write
+_BUSY_TIMEOUT_S = (
+    2.0  # short, because the process handles no signals during the wait, and no other process should write the ledger
+)
 
 _PRAGMAS = (
     "page_size = 2048",  # for new files; a create takes 2 µs less than with 4096 (measured, also with 500,000 entries)
@@ -58,7 +60,7 @@ def open_file(path: Path, wait_s: float, is_stopped: Callable[[], bool]) -> Iter
     """
     path = resolve_file(path)
     with hold_lock(find_lock_path(path), wait_s, is_stopped=is_stopped):
-        # The last connection removes the WAL when it closes. After a kill, the WAL stays.
+        # SQLite removes the WAL when the last connection closes. The WAL stays if the process was killed.
         wal_path = path.with_name(path.name + "-wal")
         has_old_wal = wal_path.exists() and wal_path.stat().st_size > 0
         make_file(path)
@@ -201,7 +203,8 @@ def hold_lock(
     name: str | None = None,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[None]:
-    """Hold the lock at `path`. Wait for the lock up to `wait_s` seconds, or until `is_stopped`.
+    """Hold the lock of the file `path` during the context. Wait for the lock up to `wait_s` seconds, or until
+    `is_stopped`.
 
     Raises LockedError with `name` (by default the path) and the holder, and LedgerError if no lock is possible.
     """
@@ -241,10 +244,10 @@ def _write_holder(descriptor: int) -> None:
     os.pwrite(descriptor, f"{describe_holder()}, {describe_since(datetime.now(UTC))}".encode(), 0)
 
 
-# The emails. Several processes write them, so they have a rollback journal and short transactions
+# The file of the emails. Several processes write this file, so it has a rollback journal and short transactions
 
 
-_EMAILS_BUSY_TIMEOUT_S = 30.0  # a backup of millions of emails blocks writers for this time
+_EMAILS_BUSY_TIMEOUT_S = 30.0  # a backup of millions of emails may block the other connections for this long
 
 _EMAILS_PRAGMAS = (
     "journal_mode = DELETE",  # two connections that write at the same instant can corrupt a WAL
@@ -257,7 +260,8 @@ _EMAILS_PRAGMAS = (
 
 @contextmanager
 def open_emails_file(path: Path) -> Iterator[Connection]:
-    """Yield a connection to the file, and create the file if it is missing. Other connections may be open.
+    """Yield a connection to the file of the emails, and create the file if it is missing. Other connections may be
+    open.
 
     `path` has no symbolic links. Raises LedgerError if the file cannot be used.
     """
@@ -270,10 +274,11 @@ def open_emails_file(path: Path) -> Iterator[Connection]:
 def hold_campaign_file(
     connection: Connection, path: Path, name: str, wait_s: float, is_stopped: Callable[[], bool]
 ) -> Iterator[None]:
-    """Hold a campaign by a lock on a file in the folder of the emails, and check every page of the emails.
+    """Hold a campaign during the context by a lock on a file in the folder of the emails. Then check every page of the
+    file of the emails.
 
-    The check is needed because an email on a damaged page would not be found, and would be sent again. The check takes
-    a second for a million emails.
+    Without the check, the run would not find an email on a damaged page, and would send the email again. The check
+    takes a second for a million emails.
     """
     lock_path = path.with_name(f"{path.name}.{digest_campaign(name).hex()}.lock")
     with hold_lock(lock_path, wait_s, name=f"the campaign {name}", is_stopped=is_stopped):
@@ -281,7 +286,7 @@ def hold_campaign_file(
             check_result = check_pages(connection)
         if check_result != "ok":
             raise LedgerError(
-                f"the ledger of emails {path} is damaged ({check_result}). Nothing was sent. Move it and the "
+                f"the ledger of emails {path} is damaged ({check_result}). Nothing was sent. Move this file and the "
                 "ledger away, and restore a backup (connector ledger restore). A backup does not have emails that were "
                 "sent after the backup was made"
             )

@@ -42,13 +42,16 @@ LEASE_S = 30.0
 """The seconds that a lease lasts after the last transaction of its run. The time is long, because a commit may take
 seconds."""
 
-_LEASE_MARGIN_S = 5.0  # seconds between the last check of the clock and the first byte of a request
+_LEASE_MARGIN_S = (
+    5.0  # at most this many seconds pass between the last check of the clock and the first byte of a request
+)
 
 Rows = Sequence[tuple[Any, ...]]
 
 
 CampaignLock = Callable[[str, float, Callable[[], bool]], AbstractContextManager[None]]
-"""Locks the campaigns of a name. Waits for the lock for this many seconds, or until the function returns True."""
+"""A function that locks all campaigns with one name. The arguments are the name, the longest wait for the lock in
+seconds, and a function that returns True to end the wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +75,8 @@ class Base:
         return self.answered_id is not None or self.answered_name is not None
 
     @property
-    def is_known_whole(self) -> bool:
-        """Whether Id and name are known. If they are known, no other row of the ledger can be the same base."""
+    def has_id_and_name(self) -> bool:
+        """Whether Id and name are known. If both are known, no other row of the ledger can be the same base."""
         return self.service_id is not None and self.name is not None
 
 
@@ -167,7 +170,7 @@ class Store:
         return self.connection.begin() if self.lease is None else self.lease.renew_in_transaction(self.connection)
 
     def select(self, batch: Batch, shared_values: Mapping[str, Any], rows: Rows) -> Iterator[Sequence[Any]]:
-        """Yield all rows of the database that the statement finds for these rows."""
+        """Yield all rows of the database that the statement finds for the given `rows`."""
         for sql, values in _split_into_calls(self.connection, batch, shared_values, rows):
             yield from self.connection.exec_driver_sql(sql, values).all()
 
@@ -179,7 +182,7 @@ class Store:
         )
 
     def change(self, batch: Batch, shared_values: Mapping[str, Any], rows: Rows) -> None:
-        """Execute the statement for every row. If a row has not changed one row of the database, raise
+        """Execute the statement for every row, and expect one changed row of the database for each. Otherwise raise
         StaleTransitionError, which rolls back the transaction."""
         refuse_stale_transition(self.write(batch, shared_values, rows), len(rows))
 
@@ -263,18 +266,18 @@ def _split_into_calls(
 ) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """Split the rows into calls, and yield the SQL and the values of each call."""
     is_sqlite, column_count = connection.dialect.name == "sqlite", len(batch.types.split())
-    max_rows = _floor_to_power(_MAX_VALUES // column_count) if is_sqlite else _MAX_ROWS
+    max_rows = _floor_to_power_of_two(_MAX_VALUES // column_count) if is_sqlite else _MAX_ROWS
     first_index = 0
     while first_index < len(rows):
-        part_rows = rows[
+        call_rows = rows[
             first_index : first_index
-            + min(max_rows, _floor_to_power(len(rows) - first_index) if is_sqlite else max_rows)
+            + min(max_rows, _floor_to_power_of_two(len(rows) - first_index) if is_sqlite else max_rows)
         ]
-        first_index += len(part_rows)
+        first_index += len(call_rows)
         sql, names_before_rows, names_after_rows = (
-            _render_values(batch, len(part_rows)) if is_sqlite else _render_arrays(batch)
+            _render_values(batch, len(call_rows)) if is_sqlite else _render_arrays(batch)
         )
-        row_values = chain(*part_rows) if is_sqlite else map(list, zip(*part_rows, strict=True))
+        row_values = chain(*call_rows) if is_sqlite else map(list, zip(*call_rows, strict=True))
         yield (
             sql,
             (
@@ -285,7 +288,7 @@ def _split_into_calls(
         )
 
 
-def _floor_to_power(number: int) -> int:
+def _floor_to_power_of_two(number: int) -> int:
     """Return the largest power of two that is not larger than the number."""
     return 1 << (number.bit_length() - 1)
 
@@ -294,7 +297,7 @@ _RenderedSql = tuple[str, tuple[str, ...], tuple[str, ...]]
 """The SQL, and the names of the shared values before and after the values of the rows."""
 
 
-@lru_cache(maxsize=256)  # one item for each statement and each number of rows (a power of two)
+@lru_cache(maxsize=256)  # one cached text for each statement and each number of rows (a power of two)
 def _render_values(batch: Batch, row_count: int) -> _RenderedSql:
     """Return the statement for this number of rows, in the form of SQLite's driver."""
     row_placeholders_sql = f"({', '.join('?' for _ in batch.types.split())})"
@@ -303,8 +306,8 @@ def _render_values(batch: Batch, row_count: int) -> _RenderedSql:
 
 @cache
 def _render_arrays(batch: Batch) -> _RenderedSql:
-    """Return the statement for any number of rows, in the form of psycopg. %b is a value in binary form, which the
-    server does not have to parse."""
+    """Return the statement for any number of rows, in the form of psycopg. `%b` is the placeholder for a value in
+    binary form, which the server does not have to parse."""
     type_names = batch.types.split()
     arrays_sql = ", ".join(f"CAST(%b AS {type_name}[])" for type_name in type_names)
     columns_sql = ", ".join(f"column{column_number}" for column_number, _ in enumerate(type_names, 1))
@@ -326,6 +329,6 @@ def _render_sql(batch: Batch, placeholder: str, items_sql: str) -> _RenderedSql:
 
 
 def digest_campaign(name: str) -> bytes:
-    """Return the digest (16 bytes) of a campaign's name, which identifies the campaign's lock. It is the same in every
-    account."""
+    """Return the digest (16 bytes) of a campaign's name, which identifies the campaign's lock. Campaigns with one name
+    share a lock, even in different accounts."""
     return blake2b(name.encode(errors="surrogatepass"), digest_size=16, person=b"campaign").digest()

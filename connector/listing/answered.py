@@ -31,18 +31,20 @@ async def find_known_subscriber(access: ListAccess, subscriber_id: int) -> Known
     known_ids = access.known_ids
     is_shown = known_ids.has_id(subscriber_id)
     known_ids.add_answered_id(subscriber_id)
-    holders = []
+    known_entries = []
     if subscriber_id <= (known_ids.largest_ledger_id or 0):
         account = access.journal.base.account
-        holders = await access.journal.execute(lambda ledger: ledger.find_holders(account, [subscriber_id]))
+        known_entries = await access.journal.execute(
+            lambda ledger: ledger.find_entries_with_ids(account, [subscriber_id])
+        )
     state = access.state
     wire_object = state.shown_subscribers.read(subscriber_id) or state.subscribers_of_other_bases.read(subscriber_id)
     if is_shown and wire_object is not None:
         return KnownSubscriber(
             subscriber_id, read_base(wire_object), wire_object.get("Email") or wire_object.get("ClientUserId")
         )
-    if holders:
-        return KnownSubscriber(subscriber_id, (holders[0].base_id, holders[0].base_name))
+    if known_entries:
+        return KnownSubscriber(subscriber_id, (known_entries[0].base_id, known_entries[0].base_name))
     return KnownSubscriber(subscriber_id) if is_shown else None
 
 
@@ -55,13 +57,15 @@ async def find_existing_ids(access: ListAccess, is_of_this_run_by_id: Mapping[in
     if not is_of_this_run_by_id:
         return set()
     account, known_ids = access.journal.base.account, access.known_ids
-    holders = await access.journal.execute(lambda ledger: ledger.find_holders(account, list(is_of_this_run_by_id)))
+    known_entries = await access.journal.execute(
+        lambda ledger: ledger.find_entries_with_ids(account, list(is_of_this_run_by_id))
+    )
     ids_before_creates = {
         subscriber_id
         for subscriber_id, is_of_this_run in is_of_this_run_by_id.items()
         if is_of_this_run and known_ids.was_shown_before_creates(subscriber_id)
     }
-    return ids_before_creates.union(holder.subscriber_id for holder in holders)
+    return ids_before_creates.union(entry.subscriber_id for entry in known_entries)
 
 
 async def find_rows_by_id(access: ListAccess, subscriber_id: int, *, can_wait: bool) -> list[dict[str, Any]]:

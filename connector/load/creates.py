@@ -133,9 +133,9 @@ class Creator:
         new_count = sum(candidate.entry_state is not State.UNKNOWN for candidate in candidates)
         self._session.tally.add_started_rows(new_count)
         try:
-            names = [str(candidate.sent_values[candidate.intent.field]) for candidate in candidates]
+            identity_texts = [str(candidate.sent_values[candidate.intent.field]) for candidate in candidates]
             intents = [(candidate.entry_state, candidate.intent) for candidate in candidates]
-            await self._session.journal.commit_intents(intents, names)
+            await self._session.journal.commit_intents(intents, identity_texts)
         except Exception:  # the intents are not durable, so no create leaves
             self._session.tally.remove_started_rows(new_count)
             raise

@@ -161,8 +161,8 @@ class MistakenIds:
         if not found_ids:
             return {}
         account, ids = journal.base.account, list(found_ids.values())
-        holders = await journal.execute(lambda ledger: ledger.find_holders(account, ids))
-        ids_of_this_run = {holder.subscriber_id for holder in holders if holder.run_key == journal.run_key}
+        known_entries = await journal.execute(lambda ledger: ledger.find_entries_with_ids(account, ids))
+        ids_of_this_run = {entry.subscriber_id for entry in known_entries if entry.run_key == journal.run_key}
         other_subscribers = {
             email_by_identity[identity]: subscriber_id
             for identity, subscriber_id in found_ids.items()

@@ -414,4 +414,6 @@ def _is_look_up_too_old(session: Session, started_at: float) -> bool:
 
 def _find_answered_ids(base: Base, ids: Sequence[int], ledger: Ledger) -> set[int]:
     """Return the ids, among `ids`, that answers to creates of this ledger contained for any identity."""
-    return {holder.subscriber_id for holder in ledger.find_holders(base.account, ids) if holder.run_key is not None}
+    return {
+        entry.subscriber_id for entry in ledger.find_entries_with_ids(base.account, ids) if entry.run_key is not None
+    }

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from connector.ledger.entries import NOT_FINAL_STATUSES, Entry, Ledger, Refusal, UnfinishedEntry
-from connector.ledger.records import RefusingRun, find_refusing_runs
+from connector.ledger.records import RunWithRefusals, find_runs_with_refusals
 from connector.listing.access import LookupKey
 from connector.load.lookups import look_up_all
 from connector.load.session import Session
@@ -26,7 +26,7 @@ class EarlierRefusals:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._refusing_runs: dict[int, RefusingRun] = {}  # by the key of the run
+        self._runs_with_refusals: dict[int, RunWithRefusals] = {}  # by the key of the run
         self._recent_after = float("-inf")  # Unix seconds
         self._recent_identities = set[bytes]()  # refused recently, so a later run must look them up again
 
@@ -40,8 +40,8 @@ class EarlierRefusals:
         session, base = self._session, self._session.journal.base
         self._recent_after = session.clock.now().timestamp() - 2 * session.access.expected_lag_s
 
-        def update_ledger(ledger: Ledger) -> list[RefusingRun]:
-            refusing_runs, refusals = find_refusing_runs(ledger.connection, base), ledger.find_refusals(base)
+        def update_ledger(ledger: Ledger) -> list[RunWithRefusals]:
+            runs_with_refusals, refusals = find_runs_with_refusals(ledger.connection, base), ledger.find_refusals(base)
             if session.retried_refusals:
                 identities = {refusal.identity for refusal in refusals}
                 session.retried_refusals = {
@@ -52,9 +52,9 @@ class EarlierRefusals:
             else:
                 self._choose_refusals(refusals)
             ledger.mark_unresolved(base, list(session.retried_refusals))
-            return refusing_runs
+            return runs_with_refusals
 
-        self._refusing_runs |= {run.run_key: run for run in await session.journal.execute(update_ledger)}
+        self._runs_with_refusals |= {run.run_key: run for run in await session.journal.execute(update_ledger)}
 
     def _choose_refusals(self, refusals: Sequence[Refusal]) -> None:
         """Choose the refusals whose creates this run sends again, and the refusals whose creates the run withholds."""
@@ -131,8 +131,8 @@ class EarlierRefusals:
             self._recent_identities.add(identity)
         return True
 
-    def _find_run(self, entry: Entry | UnfinishedEntry | Refusal) -> RefusingRun | None:
-        return None if entry.run_key is None else self._refusing_runs.get(entry.run_key)
+    def _find_run(self, entry: Entry | UnfinishedEntry | Refusal) -> RunWithRefusals | None:
+        return None if entry.run_key is None else self._runs_with_refusals.get(entry.run_key)
 
     async def look_up_rows(self, rows: Sequence[LoadRow]) -> None:
         """Look the subscribers of these refused rows up once, and confirm the subscribers that are found.

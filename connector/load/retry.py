@@ -261,8 +261,8 @@ class _EntryRetry:
         self._settler.outcomes.add_unresolved_create(entry.identity, unresolved_create)
 
     def _record_receipt(self, entry: UnfinishedEntry) -> None:
-        name = str(read_body(entry)[entry.field])
-        self._session.journal.record_receipt(entry.identity, name, ReceiptKind.KNOWN)
+        identity_text = str(read_body(entry)[entry.field])
+        self._session.journal.record_receipt(entry.identity, identity_text, ReceiptKind.KNOWN)
 
     def _reject_entry(self, entry: UnfinishedEntry, reason: str) -> None:
         message = f"{entry.message or 'rejected'}; {reason}"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from connector.ledger.entries import IdHolder, Intent, Ledger, count_unsettled_entries
+from connector.ledger.entries import EntryWithId, Intent, Ledger, count_unsettled_entries
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import find_job_of_run, find_or_add_base, start_run
 from connector.ledger.store import Base
@@ -71,10 +71,10 @@ def test_entries_are_found_by_subscriber_id_in_every_base_of_the_account(ledger:
         ):
             ledger.record_listed_subscribers(base, "email", [(subscriber_id.to_bytes(16, "big"), subscriber_id)])
         assert ledger.read_largest_id() == 2**40
-        id_holders = ledger.find_holders("here", [5, 6, 9])
-        assert set(id_holders) == {
-            IdHolder(5, first_base.key, 7, "News", None),
-            IdHolder(5, second_base.key, 8, None, None),
+        entries_with_ids = ledger.find_entries_with_ids("here", [5, 6, 9])
+        assert set(entries_with_ids) == {
+            EntryWithId(5, first_base.key, 7, "News", None),
+            EntryWithId(5, second_base.key, 8, None, None),
         }
 
 
