@@ -39,22 +39,23 @@ from connector.subscribers.identity import split_digests
 from connector.tally import Problem
 
 _LARGEST_SMALL_CHUNK = 2_000
-"""The largest number of rows that are processed in the order of the source. A larger chunk is sorted by digest, like
-the ledger. Then a create touches far fewer pages of the ledger, and takes about half the time (measured).
+"""The largest chunk (in rows) that is processed in the order of the source. The rows of a larger chunk are sorted by
+digest, like the entries in the ledger. The creates of sorted rows change far fewer pages of the database, and take
+about half the time (measured).
 """
 
 _MAX_REPORT_AGE_S = 7 * 86_400.0
-"""Seconds for which a reported change needs no new comparison (architecture 4.12)."""
+"""Seconds after the report of a changed row in which the row is not compared again (architecture 4.12)."""
 
 
 @dataclass(slots=True)
 class ClassifiedChunk:
-    """A chunk of rows for one base, divided by the states of the entries in the ledger."""
+    """A chunk of rows for one base, and the rows that have no outcome yet, divided by the states of their entries."""
 
     planned_chunk: PlannedChunk
-    create_states: dict[int, State]  # indexes of the rows to create, with the states of their entries
-    held_entries: dict[int, Entry]  # by index of the row: its HELD or REJECTED entry
-    is_outdated: bool = False  # whether a look-up after the sorting may have found subscribers of these rows
+    state_by_row_index: dict[int, State]  # the state of the entry of each row to create
+    held_entry_by_row_index: dict[int, Entry]  # the HELD or REJECTED entries of other rows
+    is_outdated: bool = False  # whether a later look-up may have found subscribers of these rows
 
 
 class Loader:
@@ -94,7 +95,7 @@ class Loader:
 
     async def _record_unresolved_rows(self) -> None:
         """Record a receipt for each unknown create of an earlier run, which this run settles. Leave out creates whose
-        receipts of an earlier run still wait in the outbox, because these receipts will have the result."""
+        receipts of an earlier run are still in the outbox, because these receipts will contain the result."""
         journal, base = self._session.journal, self._session.journal.base
         if not journal.has_receipts:
             return
@@ -105,8 +106,8 @@ class Loader:
                 journal.record_receipt(entry.identity, str(read_body(entry)[entry.field]), ReceiptKind.KNOWN)
 
     async def classify_chunk(self, planned_chunk: PlannedChunk) -> ClassifiedChunk:
-        """Give an outcome to each row of the chunk whose outcome follows from the ledger. Call `hold_rows` later in any
-        case, even after an error.
+        """Give an outcome to each row of the chunk whose outcome follows from the ledger, and return the other rows.
+        Call `hold_rows` later in any case, even after an error.
         """
         row_count = len(planned_chunk.identities)
         is_small_chunk = row_count <= _LARGEST_SMALL_CHUNK
@@ -115,7 +116,7 @@ class Loader:
 
     def plan_lookup(self, chunk: ClassifiedChunk) -> LookupTask | None:
         """Return the look-up that the new rows of the chunk need, or None if no look-up is needed."""
-        if not chunk.create_states or self.presence.covers_chunk(chunk.planned_chunk):
+        if not chunk.state_by_row_index or self.presence.covers_chunk(chunk.planned_chunk):
             return None
         chunk.is_outdated = True
         return LookupTask(self.presence, chunk.planned_chunk, self._build_lookup_keys(chunk))
@@ -126,27 +127,27 @@ class Loader:
         Raises RunAborted (or ListFailed) if the run cannot continue. Rows that the run has not reached are `unsent`.
         """
         session, planned_chunk = self._session, chunk.planned_chunk
-        while chunk.create_states and not session.stop.is_stopping:
+        while chunk.state_by_row_index and not session.stop.is_stopping:
             if chunk.is_outdated or not (self._is_free_of_conflicts and self.presence.covers_chunk(planned_chunk)):
                 await self.presence.look_up(planned_chunk, self._build_lookup_keys(chunk))
                 await self._settle_conflicts()
                 await self._classify_rows_again(chunk)
             await self._refuse_rows(chunk)
-            if chunk.create_states and session.policy.looks_up_first:
+            if chunk.state_by_row_index and session.policy.looks_up_first:
                 refuse_similar_base(session)
             candidate_stream = CandidateStream(
-                planned_chunk, list(chunk.create_states), chunk.create_states, session.policy.identity
+                planned_chunk, list(chunk.state_by_row_index), chunk.state_by_row_index, session.policy.identity
             )
             base = session.journal.base
             await self._send_candidates(self._build_fetch(planned_chunk, candidate_stream, base))
             if candidate_stream.unfetched_indexes and not session.limits.compute_sendable_row_count(1):
                 session.stop.request_stop(session.limits.describe_creates())
             unsent_indexes = [
-                *self._find_expired_rows(planned_chunk, chunk.create_states),
+                *self._find_expired_rows(planned_chunk, chunk.state_by_row_index),
                 *candidate_stream.unfetched_indexes,
             ]
-            chunk.create_states = {index: chunk.create_states[index] for index in unsent_indexes}
-            # If an answer has shown the Id of the base, the entries of that base are read.
+            chunk.state_by_row_index = {index: chunk.state_by_row_index[index] for index in unsent_indexes}
+            # An answer has shown the Id of the base, so the run must read the entries that the ledger has for this Id.
             if session.journal.base.key != base.key:
                 await self._classify_rows_again(chunk)
         session.stop.check()
@@ -154,9 +155,11 @@ class Loader:
     def hold_rows(self, chunk: ClassifiedChunk) -> None:
         """Hold the rows whose entries are HELD or REJECTED. Their outcome is reported after the last look-up of the
         run."""
-        self._session.tally.add_started_rows(len(chunk.held_entries))
+        self._session.tally.add_started_rows(len(chunk.held_entry_by_row_index))
         for entry, row in zip(
-            chunk.held_entries.values(), self._read_rows(chunk.planned_chunk, chunk.held_entries), strict=True
+            chunk.held_entry_by_row_index.values(),
+            self._read_rows(chunk.planned_chunk, chunk.held_entry_by_row_index),
+            strict=True,
         ):
             is_unchecked = entry.state is State.REJECTED and self._refusals.is_unchecked(row.identity, entry)
             self._outcomes.hold_row(_build_problem(row, entry), row, is_unchecked=is_unchecked)
@@ -176,13 +179,15 @@ class Loader:
 
     def _build_lookup_keys(self, chunk: ClassifiedChunk) -> list[LookupKey]:
         return build_row_keys(
-            chunk.planned_chunk, [*chunk.create_states, *chunk.held_entries], self._session.policy.identity
+            chunk.planned_chunk,
+            [*chunk.state_by_row_index, *chunk.held_entry_by_row_index],
+            self._session.policy.identity,
         )
 
     async def _classify_rows_again(self, chunk: ClassifiedChunk) -> None:
         chunk.is_outdated = False
-        chunk.create_states, chunk.held_entries = await self._classify_rows(
-            chunk.planned_chunk, [*chunk.create_states, *chunk.held_entries]
+        chunk.state_by_row_index, chunk.held_entry_by_row_index = await self._classify_rows(
+            chunk.planned_chunk, [*chunk.state_by_row_index, *chunk.held_entry_by_row_index]
         )
 
     async def _classify_rows(
@@ -190,8 +195,8 @@ class Loader:
     ) -> tuple[dict[int, State], dict[int, Entry]]:
         """Give an outcome to each row whose outcome follows from the ledger.
 
-        Return the indexes of the rows to create, each with the state of its entry, and the HELD or REJECTED entries of
-        rows by index: a look-up may still show their subscribers.
+        Return two dicts by the index of the row: the states of the entries of rows to create, and HELD or REJECTED
+        entries. A look-up may still show the subscribers of HELD and REJECTED entries.
         """
         identities = split_digests(planned_chunk.identities[indexes])
         fingerprints = split_digests(planned_chunk.fingerprints[indexes])
@@ -212,27 +217,27 @@ class Loader:
         )
         identities_with_entry = [identity for _, identity, _ in changed_rows if entry_existence_by_identity[identity]]
         entries = await journal.find_entries(identities_with_entry) if identities_with_entry else {}
-        create_states: dict[int, State] = {}
-        held_entries, entries_to_compare, recently_refused_entries, unknown_entries, opt_out_entries = (
+        state_by_row_index: dict[int, State] = {}
+        held_entry_by_row_index, entries_to_compare, recently_refused_entries, unknown_entries, opt_out_entries = (
             dict[int, Entry]() for _ in range(5)
         )
         for index, identity, fingerprint in changed_rows:
             entry = entries.get(identity)
             if entry is None:
-                create_states[index] = State.NONE
+                state_by_row_index[index] = State.NONE
                 continue
             is_unchanged = entry.fingerprint == fingerprint
             match entry.state:
                 case State.CONFIRMED:
                     (opt_out_entries if is_unchanged else entries_to_compare)[index] = entry
                 case State.HELD:
-                    held_entries[index] = entry
+                    held_entry_by_row_index[index] = entry
                 case State.REJECTED if is_unchanged:
-                    held_entries[index] = entry
+                    held_entry_by_row_index[index] = entry
                 case State.REJECTED if self._refusals.may_not_be_listed_yet(entry):
                     recently_refused_entries[index] = entry
                 case State.REJECTED | State.NONE:  # the row has changed after its refusal
-                    create_states[index] = entry.state
+                    state_by_row_index[index] = entry.state
                 case State.SENDING | State.UNKNOWN:
                     unknown_entries[index] = entry
                 case _:
@@ -244,21 +249,22 @@ class Loader:
             refused_identities = split_digests(planned_chunk.identities[list(recently_refused_entries)])
             await journal.execute(lambda ledger: ledger.mark_unresolved(base, refused_identities))
             self._add_unresolved_creates(planned_chunk, recently_refused_entries)
-        return create_states, held_entries
+        return state_by_row_index, held_entry_by_row_index
 
     async def _refuse_rows(self, chunk: ClassifiedChunk) -> None:
-        """Remove rows of inactive subscribers, and rows with a mistaken id, from the rows to create."""
+        """Remove the rows of inactive subscribers, and the rows with a mistaken client_user_id, from the rows to
+        create. Report the removed rows."""
         planned_chunk, tally = chunk.planned_chunk, self._session.tally
-        inactive_indexes = find_inactive_indexes(self._session, planned_chunk, list(chunk.create_states))
+        inactive_indexes = find_inactive_indexes(self._session, planned_chunk, list(chunk.state_by_row_index))
         self._count_rows(Outcome.SUPPRESSED, planned_chunk, inactive_indexes)
         for index in inactive_indexes:
-            del chunk.create_states[index]
-        new_indexes = [index for index, state in chunk.create_states.items() if state is State.NONE]
+            del chunk.state_by_row_index[index]
+        new_indexes = [index for index, state in chunk.state_by_row_index.items() if state is State.NONE]
         problems = await self._mistaken_ids.find_problems(planned_chunk, new_indexes, self.presence.listing_rows)
         tally.add_started_rows(len(problems))
         for index, row in zip(problems, self._read_rows(planned_chunk, problems), strict=True):
             tally.report_problem(Problem(row.source, Outcome.INVALID, "", *problems[index]))
-            del chunk.create_states[index]
+            del chunk.state_by_row_index[index]
 
     def _count_rows(self, outcome: Outcome, planned_chunk: PlannedChunk, indexes: Sequence[int]) -> None:
         """Give this outcome to the rows at these indexes of `planned_chunk.subscribers`."""
@@ -270,8 +276,8 @@ class Loader:
             tally.count_rows(outcome, len(indexes))
 
     def _add_waiting_rows(self, planned_chunk: PlannedChunk, entries: Mapping[int, Entry]) -> None:
-        """Add rows to the rows that wait for a comparison with the service. `entries` has the entries by the index of
-        the row."""
+        """Add rows to the rows that wait for a comparison with the service. `entries` contains the entry of each row,
+        by the index of the row."""
         if not entries:
             return
         session = self._session
@@ -288,8 +294,8 @@ class Loader:
         return CompareReason.FIRST if entry.fingerprint is None else CompareReason.CHANGED
 
     async def _check_opt_outs(self, planned_chunk: PlannedChunk, unchanged_entries: Mapping[int, Entry]) -> None:
-        """Give the outcome EXISTS to unchanged rows whose entries are opt-outs. Compare the inactive ones with the
-        service again. An active row ends the opt-out if this job has recorded the opt-out."""
+        """Give the outcome EXISTS to unchanged rows whose entries are opt-outs. Inactive rows wait for a new comparison
+        with the service. An active row ends the opt-out if this job has recorded the opt-out."""
         session = self._session
         if not unchanged_entries:
             return
@@ -314,7 +320,8 @@ class Loader:
         return [index for index, identity in zip(indexes, identities, strict=True) if identity in stale_identities]
 
     def _add_unresolved_creates(self, planned_chunk: PlannedChunk, entries: Mapping[int, Entry]) -> None:
-        """Add rows whose entries are unknown. The run settles all of them before it sends one of them again."""
+        """Add the creates of rows whose entries are unknown to the unresolved creates. The run settles all unresolved
+        creates before it sends one of these creates again."""
         session = self._session
         session.tally.add_started_rows(len(entries))
         unresolved_create_by_index: dict[int, UnresolvedCreate] = {}
@@ -344,8 +351,8 @@ class Loader:
     def _build_fetch(
         self, planned_chunk: PlannedChunk, candidate_stream: CandidateStream, base: Base
     ) -> FetchItems[Candidate]:
-        """Return a function that returns the next candidates, and none after the look-up has expired or an answer has
-        changed the base.
+        """Return a function that returns the next candidates. The function returns no candidate after the look-up has
+        expired, or after an answer has changed the base.
         """
 
         async def fetch(max_count: int) -> list[Candidate]:
@@ -360,10 +367,11 @@ class Loader:
 
         return fetch
 
-    # Unresolved entries that may have the subscriber of a new row
+    # Unresolved entries that may be for the subscriber of a new row
 
     async def _settle_conflicts(self) -> None:
-        """Settle unresolved entries that may be a new row's subscriber, or raise RunAborted.
+        """Settle the unresolved entries that may be for the subscriber of a new row. Raise RunAborted if unresolved
+        entries remain.
 
         Such an entry has another identity field (email, client_user_id), or the ledger has this base twice: once with
         only its id, and once with only its name.
@@ -373,7 +381,7 @@ class Loader:
             return
         if await self._has_unresolved_creates_of_another_field():
             await self.settler.settle()
-            self.presence.forget_look_up()  # the look-up did not show creates that were sent again after it
+            self.presence.forget_look_up()  # the look-up does not show subscribers that were created after it
             if await self._has_unresolved_creates_of_another_field():
                 if self._mode is RunMode.LOAD:
                     raise RunAborted(

@@ -1,4 +1,5 @@
-"""Rows as candidates for a create. Rows stay in columns until a request needs them. Then each row becomes an object."""
+"""Candidates: rows that are about to be created. A chunk stores its rows in columns. A row becomes an object only when
+a request needs the row."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,10 +20,11 @@ from connector.service.wire import decode_subscriber, encode_subscriber, plan_en
 from connector.states import State
 from connector.subscribers.identity import split_digests
 
-_READ_BATCH_ROWS = 1024  # number of rows that are read from their columns at once
+_READ_BATCH_SIZE = 1024  # number of rows that are read from their columns at once
 
 RUN_ENDING_STATUSES = frozenset({401, 403, 404, 405})
-"""Statuses that end the run if the first create is refused with them, because the cause is the token or the address."""
+"""HTTP statuses of refusals that end the run if they refuse the first create. The cause of such a refusal is the token
+or the base URL."""
 
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen: a frozen candidate takes three times as long to create
@@ -33,7 +35,7 @@ class Candidate:
     sent_values: dict[str, object]
     read_source_row: Callable[[], Row] = lambda: Row(
         0, "", (), ()
-    )  # default: an entry of an earlier run, without a row
+    )  # default: the candidate is an entry of an earlier run, and has no row
     entry_state: State = State.NONE  # the state before the create: NONE, REJECTED, or UNKNOWN and proved absent
     earlier_refusal: tuple[int, str] | None = None  # the status and the message of an earlier refusal of this create
     valid_until: float = inf  # the time (monotonic) until which the look-up is fresh (architecture 4.7)
@@ -47,8 +49,8 @@ class Candidate:
 
 
 SendCandidates = Callable[[FetchItems[Candidate]], Awaitable[None]]
-"""A function that sends or plans candidates. The argument returns the next candidates. The function ends when the
-argument returns no candidate, or when the run must stop."""
+"""A function that sends or plans candidates. Its argument is a function that returns the next candidates.
+`SendCandidates` ends when this function returns no candidate, or when the run must stop."""
 
 
 def extract_row(chunk: Chunk, position: int) -> Row:
@@ -120,7 +122,7 @@ class CandidateStream:
         self._entry_states = entry_states
         self._fetched_count = 0
         self._cells = self._read_cells(0, 0)
-        self._first_cells_index = 0  # the number of chosen rows before the first row of the cells
+        self._first_cells_index = 0  # the index, among the chosen rows, of the first row in `_cells`
         self._encoding_plan = plan_encoding([*self._cells.columns, "base_id", "base_name"])
 
     @property
@@ -129,13 +131,13 @@ class CandidateStream:
         return self._indexes[self._fetched_count :]
 
     def fetch(self, max_count: int, base: Base, valid_until: float = inf) -> list[Candidate]:
-        """Return the next candidates, at most `max_count`, or an empty list at the end. They may be sent until
-        `valid_until` (monotonic)."""
+        """Return the next candidates, at most `max_count`, or an empty list at the end. The candidates may be sent
+        until `valid_until` (monotonic)."""
         first_index = self._fetched_count
         end_index = min(first_index + max_count, len(self._indexes))
         if end_index > self._first_cells_index + len(self._cells.rows):
             self._first_cells_index = first_index
-            self._cells = self._read_cells(first_index, max(end_index, first_index + _READ_BATCH_ROWS))
+            self._cells = self._read_cells(first_index, max(end_index, first_index + _READ_BATCH_SIZE))
         self._fetched_count = end_index
         base_field, base_value = (
             ("base_id", base.service_id) if base.service_id is not None else ("base_name", base.name)
@@ -159,7 +161,7 @@ class CandidateStream:
         )
 
     def _build_candidate(self, chosen_index: int, base_reference: dict[str, object], valid_until: float) -> Candidate:
-        """Return the candidate of the chosen row with this number (0 = first)."""
+        """Return the candidate of the row with the index `chosen_index` among the chosen rows (0 = first)."""
         row_index, cells = chosen_index - self._first_cells_index, self._cells
         sent_values = base_reference.copy()
         for name, cell in zip(cells.columns, cells.rows[row_index], strict=True):
@@ -173,7 +175,7 @@ class CandidateStream:
 
 
 class CandidateList:
-    """Candidates without a chunk. A candidate may be fetched until its look-up expires."""
+    """A list of candidates that have no chunk. A candidate may be fetched until its look-up expires."""
 
     def __init__(self, candidates: Sequence[Candidate], monotonic: Callable[[], float]) -> None:
         self._candidates, self._monotonic = candidates, monotonic
@@ -201,13 +203,13 @@ def read_body(entry: UnfinishedEntry) -> dict[str, object]:
 
 
 def build_entry_key(entry: UnfinishedEntry, *, ignores_case: bool) -> LookupKey:
-    """Return the key to look up the subscriber of an entry. The text is from the entry's body."""
+    """Return the key to look up the subscriber of an entry. The text of the identity is from the entry's body."""
     return LookupKey(entry.identity, entry.field, str(read_body(entry)[entry.field]), ignores_case)
 
 
 def build_row_keys(planned_chunk: PlannedChunk, indexes: list[int], field: str) -> list[LookupKey]:
-    """Return the keys to look up the rows at these indexes of a chunk, in any spelling. `field` is the field of the
-    identity."""
+    """Return the keys to look up the rows at these indexes of a chunk, in any spelling of the identity. `field` is the
+    field of the identity."""
     identities = split_digests(planned_chunk.identities[indexes])
     identity_texts = planned_chunk.subscribers[field].iloc[indexes].tolist()
     identity_pairs = zip(identities, identity_texts, strict=True)
@@ -240,7 +242,7 @@ def read_rows(planned_chunk: PlannedChunk, indexes: Sequence[int], identity_fiel
 
 
 def build_row(candidate: Candidate, source: Row) -> LoadRow:
-    """Return the row of a create."""
+    """Return the row of a candidate. `source` is the row as the source contains it."""
     intent, sent_values = candidate.intent, candidate.sent_values
     return LoadRow(
         source, intent.identity, str(sent_values[intent.field]), intent.fingerprint, sent_values, candidate.omission

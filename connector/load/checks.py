@@ -1,7 +1,8 @@
 """Checks of the account and the base before a load, and of the new subscribers after the load (architecture 4.9, 4.10).
 
 Before the load, some subscribers that the ledger has long known must still exist. A subscriber whose look-up is
-inconclusive does not count as gone. If all of them are gone, the token sees another account, or the base was emptied.
+inconclusive does not count as gone. If all looked-up subscribers are gone, the token sees another account, or the base
+was emptied.
 
 After the load, the list must show the new subscribers. A service may answer creates with success and store nothing, or
 a proxy may repeat a request, so that a create is executed twice. The answers alone do not show this.
@@ -31,8 +32,9 @@ from connector.subscribers.identity import IDENTITY_BYTES, digest_identity
 from connector.texts import agree, count
 
 _VERIFIED_ENTRY_COUNT = 4  # known subscribers that are looked up to verify the account
-_MAX_SHOWN_BASES = 3  # bases of a run in which a created subscriber is looked up at the end
-_MAX_SHOWN_DUPLICATES = 20  # subscribers in the message about subscribers that exist twice
+_MAX_SHOWN_BASES = 3  # bases of a run in which one created subscriber is looked up at the end of the run
+# Ids of at most this number of subscribers are in the message about subscribers that exist twice.
+_MAX_SHOWN_DUPLICATES = 20
 _LOOK_UP_TIME_SHARES = (0.0, 0.1, 1.0)
 """Times of the look-ups of the first new subscriber, as shares of the quiet period after the answer. Most lists lag by
 less than three seconds.
@@ -157,7 +159,8 @@ async def record_shown_subscriber(session: Session) -> None:
 
 
 def _report_unshown_entries(session: Session, known_entries: Sequence[ConfirmedEntry]) -> None:
-    """Add a message if the list should show one of these subscribers by now."""
+    """Add a message that the list shows none of these subscribers, if the longest expected lag has passed for one of
+    them."""
     latest_confirmed_at = session.clock.now().timestamp() - session.access.expected_lag_s
     if any((known_entry.known_since or 0.0) <= latest_confirmed_at for known_entry in known_entries):
         session.tally.add_message(
@@ -178,7 +181,8 @@ async def _is_any_listed(session: Session, known_entries: Sequence[ConfirmedEntr
 
 
 async def _is_listed(session: Session, known_entry: ConfirmedEntry) -> bool | None:
-    """Return whether the list shows the id in the base with this identity, or None if the answer is inconclusive."""
+    """Return whether the list shows the subscriber with its id and identity in the base. Return None if the answer is
+    inconclusive."""
     return _is_in_rows(session, known_entry, await _request_rows_by_id(session, known_entry))
 
 
@@ -188,7 +192,8 @@ async def _request_rows_by_id(session: Session, known_entry: ConfirmedEntry) -> 
 
 
 def _is_in_rows(session: Session, known_entry: ConfirmedEntry, rows: Sequence[dict[str, Any]]) -> bool | None:
-    """Return whether these rows show the id in the base with this identity, or None if the rows are inconclusive."""
+    """Return whether these rows of the list show the subscriber with its id and identity in the base. Return None if
+    the rows are inconclusive."""
     matching_rows = [row for row in rows if row.get("Id") == known_entry.subscriber_id]
     if not matching_rows:
         return None if rows else False
@@ -252,8 +257,8 @@ async def find_unlisted_create(session: Session) -> Sentinel | None:
 
 
 def describe_unlisted_create(session: Session, last_sentinel: Sentinel, created_count: int) -> tuple[str, bool]:
-    """Return a message that the list lacks the last new subscriber, and whether a person must look at the service. No
-    person needs to look before the largest lag on record has passed.
+    """Return a message that the list lacks the last new subscriber, and whether a person must look at the service. A
+    person must look if the largest lag on record has passed.
     """
     age_s = session.clock.monotonic() - last_sentinel.confirmed_at
     first_sentence = (
@@ -276,7 +281,7 @@ async def _look_up_sentinel(session: Session, sentinel: Sentinel, *, asks_for_cl
     """Look the subscriber up by the identity, then by the Id. Return the ids under which the list shows the subscriber,
     or None if the look-ups are inconclusive.
 
-    With `asks_for_class`, also ask with the Id, the base and the activity together, because the list may hide a
+    With `asks_for_class`, also send a query with the Id, the base and the activity, because the list may hide a
     class."""
     base_id = session.access.state.base_id
     queries = [build_query(sentinel.field, sentinel.value), ListQuery(id=sentinel.subscriber_id, base_id=base_id)]

@@ -24,7 +24,7 @@ def classify_answer(
     - ANSWERED: the answer has a Subscriber.Id, and the base and identity that were sent. If the job gives the base by
       name, the name must be the same, too (trimmed and case-folded).
     - MISANSWERED: the answer has another base or identity, or lacks the base or the identity.
-    - REFUSED and NOT_SENT: as the answer says.
+    - REFUSED: the service refused the create. NOT_SENT: the request did not leave.
     - LOST: every other answer.
     """
     if isinstance(answer, Refused):
@@ -56,7 +56,7 @@ def classify_answer(
 def _has_same_base(answer: Created, base: Base, requested_base_name: str | None) -> bool | None:
     """Return whether the answer has the base of the request, or None if the answer shows no base to compare.
 
-    Compare the Id if the run knows it, and the name if the job gives a name.
+    Compare the Id if the run knows the Id of the base, and the name if the job names the base.
     """
     service_id, name = answer.read("base_id"), answer.read("base_name")
     is_same_id = is_same_name = None

@@ -1,4 +1,4 @@
-"""Sends creates by a `Sender`, checks the answers by look-ups, and ends the run if the answers show a fault
+"""Sends creates with a `Sender`, checks the answers by look-ups, and ends the run if the answers show a fault
 (architecture 4.8, 4.9)."""
 
 import asyncio
@@ -41,8 +41,8 @@ _NEXT_STEP_TEXT = "Nothing more was sent. Look at that subscriber, then decide a
 
 
 class Creator:
-    """Sends the candidates of one base, and records the result of each create in `outcomes`. It is the `Delivery` of
-    its `Sender`."""
+    """Sends the candidates of one base, and records the result of each create in `outcomes`. The `Sender` calls the
+    methods of this class as its `Delivery`."""
 
     max_intents = 256  # intents in one commit: a create then takes 14 µs, against 22 to 32 µs with 64 intents
 
@@ -50,11 +50,11 @@ class Creator:
         self.has_accepted_item = False  # whether the service has accepted a create of this base in this run
         self._session, self._outcomes = session, outcomes
         self._base_canaries = Canaries()
-        self._open_create_count = 0  # creates that were fetched and have not ended
-        # The number of creates that have ended after the last answer with an existing subscriber.
+        self._open_create_count = 0  # creates that were fetched and have no result yet
+        # The number of creates that got a result after the last answer with an existing subscriber.
         self._ended_count_since_existing = 0
         self._all_ended_event = asyncio.Event()
-        # The creates that got a 429 and are sent again, by identity.
+        # The refusals of creates that got a 429 and are sent again, by identity.
         self._limited_transitions: dict[bytes, Transition] = {}
         self._answered_base: tuple[int, str] | None = None  # the base in the answer to the first accepted create
         policy, stop = session.policy, session.stop
@@ -78,10 +78,10 @@ class Creator:
     async def _fetch_round(self, fetch: FetchItems[Candidate], max_count: int) -> list[Candidate]:
         """Return the next candidates, at most `max_count`.
 
-        If creates may move or merge existing subscribers, return small rounds. A round ends before the next round
-        begins, so that few subscribers are moved before the answers show the moves."""
+        If a create may move or merge an existing subscriber, return small rounds of candidates. A round ends before the
+        next round begins. So the answers show the first moves before many subscribers are moved."""
         if self.has_accepted_item:
-            await self._stop_if_repeated()
+            await self._stop_if_created_twice()
             if self._session.stop.is_stopping:
                 return []
         if (
@@ -98,9 +98,9 @@ class Creator:
         self._open_create_count += len(candidates)
         return candidates
 
-    async def _stop_if_repeated(self) -> None:
-        """Look the first new subscriber of the run up. End the run if the list shows the subscriber twice. If the list
-        does not show the subscriber yet, a later call looks again. Raises RunAborted."""
+    async def _stop_if_created_twice(self) -> None:
+        """Look up the first new subscriber of the run. End the run if the list shows the subscriber twice. If the list
+        does not show the subscriber yet, a later call repeats the look-up. Raises RunAborted."""
         session, first_sentinel = self._session, self._session.canaries.first_sentinel
         delays_s = session.canaries.look_up_delays_s
         if first_sentinel is None or not delays_s or not session.policy.looks_up_first:
@@ -218,7 +218,7 @@ class Creator:
         self._outcomes.record_result(candidate, transition)
 
     def give_up(self, candidate: Candidate, reason: GiveUpReason) -> None:
-        """Record the end of a create without an answer.
+        """Record the result of a create that ends without an answer, for this reason.
 
         A create that got a 429 before is never NOT_SENT: it is REFUSED, or LOST if its look-up has expired, so that
         this run settles it (architecture 4.8).
@@ -297,7 +297,7 @@ class Creator:
             canaries.lost_create_count = 0
             return
         if transition.status is None or transition.status >= 500:
-            return  # the limiter reacts to these answers
+            return  # the limiter slows down after these answers
         canaries.lost_create_count += 1
         if 300 <= transition.status < 400:
             stop.request_stop(f"the service redirects (status {transition.status}): correct the base URL and run again")

@@ -1,12 +1,12 @@
-"""Compares waiting rows with the service (architecture 4.12): first with subscribers that look-ups of the run have
-shown, then by look-ups by Id for up to 100 rows, or by one listing for more.
+"""Compares waiting rows with the service (architecture 4.12). The first comparison uses subscribers that look-ups of
+the run have shown. The remaining rows are compared by look-ups by Id (up to 100 rows), or by one listing.
 
 A row that is equal in every mapped field `exists`, and its entry gets the fingerprint of the row. Any other row is
 `changed`, and its entry records the reported fingerprint, so that the next runs need not compare the row. A comparison
 creates nothing. If a filter or the list does not show a subscriber, only the details of its row are missing.
 
-Opt-outs (architecture 4.17) are compared in each run: rows that say inactive while the service shows the subscriber as
-active. The ledger keeps them, because an incremental run does not read their rows again.
+An opt-out (architecture 4.17) is a row that says inactive while the service shows the subscriber as active. Opt-outs
+are compared in each run. The ledger records opt-outs, because an incremental run does not read their rows again.
 """
 
 from collections import defaultdict
@@ -33,7 +33,8 @@ from connector.spool import SpooledValues
 from connector.subscribers.identity import FINGERPRINT_BYTES
 from connector.tally import Change, OptOut, Tally
 
-# Largest number of rows that are looked up by Id. A listing is cheaper for more rows: a page has 1,000 subscribers.
+# Largest number of rows that are looked up by Id. A listing is cheaper for more rows, because a page of the list has up
+# to 1,000 subscribers.
 _MAX_ROWS_BY_ID = 100
 _ROWS_PER_COMMIT = 2_000  # rows in one commit
 
@@ -85,7 +86,7 @@ async def _add_opt_outs(session: Session, waiting_rows: WaitingRows) -> None:
 
 
 def report_uncompared_rows(waiting_rows: WaitingRows, tally: Tally, reason: str) -> None:
-    """Report the rows that still wait. `reason` is the reason why they were not compared."""
+    """Report the rows that still wait for a comparison. `reason` explains why these rows were not compared."""
     for index in range(waiting_rows.reported_count, len(waiting_rows)):
         _report_uncompared_row(waiting_rows.read(index), tally, reason)
     waiting_rows.clear()
@@ -128,7 +129,7 @@ def _report_opt_out(waiting_row: WaitingRow, tally: Tally, identity: str = "", *
 
 
 class _Comparison:
-    """A comparison of waiting rows, with the results so far by the index of the row."""
+    """A comparison of waiting rows. The results are stored by the index of the row."""
 
     def __init__(self, sessions: Sequence[Session], waiting_rows: WaitingRows) -> None:
         self._waiting_rows, self._session = waiting_rows, sessions[0]
@@ -167,7 +168,7 @@ class _Comparison:
             self._reason = f"the list could not be read: {failure}"
 
     async def _find_ids(self, indexes: Sequence[int]) -> None:
-        """Read the ids of these rows' subscribers from the ledger."""
+        """Read from the ledger the Ids of the subscribers of these rows."""
         ids, indexes_with_id = list[int](), list[int]()
         for batch in _split_into_batches(indexes):
             rows = [self._waiting_rows.read(index) for index in batch]
@@ -205,7 +206,8 @@ class _Comparison:
             yield self._sessions[owner_id], indexes
 
     def _compare_shown_subscribers(self) -> None:
-        """Compare each row whose subscriber was shown by an earlier look-up of this run. Keep only the other rows."""
+        """Compare each row whose subscriber an earlier look-up of this run has shown. Only the other rows remain to be
+        compared."""
         shown_subscribers = self._session.access.state.shown_subscribers
         for batch in _split_into_batches(self._ids.tolist()):
             wire_objects = [shown_subscribers.read(subscriber_id) for subscriber_id in batch]
@@ -214,7 +216,8 @@ class _Comparison:
         self._ids, self._row_indexes = self._ids[uncompared_mask], self._row_indexes[uncompared_mask]
 
     async def _compare_by_id(self) -> bool:
-        """Look each subscriber up by Id, the first one alone. Return False if the service ignores this filter."""
+        """Look up each subscriber by Id, the first subscriber alone. Return False if the service ignores the filter by
+        Id."""
         session, ids = self._session, self._ids.tolist()
         if not ids:
             return True

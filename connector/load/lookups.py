@@ -1,7 +1,8 @@
-"""Decides how to look subscribers up, by the list's filters or by a sweep of the list, and looks them up.
+"""Looks subscribers up by filters of the list or by a sweep of the list, and chooses between these methods.
 
-The cheaper method is used first. If it is inconclusive for some subscribers, these are looked up by the other method.
-Each method has its own proof of absence (`connector.listing.lookup`, `connector.listing.base_list`).
+The cheaper method is used first. If the cheaper method is inconclusive for some subscribers, the other method looks
+these subscribers up. Each method has its own proof of absence (`connector.listing.lookup`,
+`connector.listing.base_list`).
 """
 
 import logging
@@ -32,7 +33,7 @@ class LookupMethod(StrEnum):
 
     FILTER = "filter"
     SWEEP = "sweep"
-    # By filters, with the text as sent and with its normal form. Other spellings in capitals are not looked up.
+    # By filters, with the identity as sent and in normal form. Other spellings (upper or lower case) are not looked up.
     FILTER_AS_SENT = "filter as sent"
     NONE = "none"
 
@@ -50,7 +51,7 @@ class KeysCost:
     """The cost of look-ups by filter for some keys."""
 
     request_count: int  # including controls
-    unprovable_count: int = 0  # keys whose absence no filter is known to prove
+    unprovable_count: int = 0  # keys whose subscribers no filter is known to prove absent
     has_other_spellings: bool = False  # whether some keys must also be looked up in upper or lower case
 
 
@@ -119,8 +120,8 @@ async def estimate_sweep_cost(access: ListAccess) -> SweepCost:
 def estimate_keys_cost(groups: Sequence[KeyGroup], sweep_cost: SweepCost) -> KeysCost:
     """Return the cost of look-ups by filter for the keys of these bases.
 
-    If there are more keys than a sweep has requests, the result is one request for each key: the exact cost does not
-    matter."""
+    If a sweep needs fewer requests than there are keys, the result is one request for each key. The exact cost does not
+    matter then, because the sweep is cheaper."""
     key_count = sum(len(group.keys) for group in groups)
     has_other_spellings = any(key.ignores_case for group in groups for key in group.keys)
     if sweep_cost.request_count is not None and key_count >= sweep_cost.request_count and not sweep_cost.is_unusable:
@@ -144,8 +145,8 @@ async def choose_lookup_method(
 
 @dataclass(frozen=True, slots=True)
 class LookupPart:
-    """A part of a look-up: keys in one base, with their result. `looks_up_as_sent`: another program may have used other
-    capitals for some keys, but the keys were looked up only as sent.
+    """A part of a look-up: keys in one base, with their result. With `looks_up_as_sent`, the keys were looked up only
+    as sent, although another program may have sent some identities in other capitals.
     """
 
     access: ListAccess
@@ -155,9 +156,10 @@ class LookupPart:
 
 
 async def look_up_keys(groups: Sequence[KeyGroup]) -> AsyncIterator[LookupPart]:
-    """Look keys up in one or several bases, by the cheaper method first. Yield parts with their results, each key once.
+    """Look keys up in one or several bases, by the cheaper method first. Yield parts of the keys with their results.
+    Each key is in one part.
 
-    A sweep yields the results of all keys together. Filters yield them in parts, so that a run that is killed during
+    The results of a sweep are one part. The results of filters are many parts, so that a run that is killed during
     thousands of look-ups has settled most of the keys. Keys for which every method is inconclusive come last.
 
     Raises ListFailed if the service does not return its list, and RunAborted if a base is not the intended one or the
@@ -202,7 +204,7 @@ async def _choose_next_method(
 async def _look_up_next_groups(
     groups: Sequence[KeyGroup], method: LookupMethod, tried_methods: frozenset[LookupMethod]
 ) -> tuple[list[LookupPart], list[KeyGroup]]:
-    """Look some of the keys up. Return the results and the remaining keys."""
+    """Look up the first of the remaining keys. Return the results, and the keys that remain."""
     access, access_keys = groups[0].access, groups[0].keys
     if method in (LookupMethod.SWEEP, LookupMethod.NONE):
         groups_of_list = [group for group in groups if group.access.state is access.state]
@@ -240,9 +242,9 @@ async def look_up_all(access: ListAccess, keys: Sequence[LookupKey]) -> LookupRe
 
 async def try_look_up_by_filters(access: ListAccess, keys: Sequence[LookupKey], remaining_count: int) -> LookupResult:
     """Look the keys up by filters. `remaining_count` is the number of keys that remain to be looked up, including
-    these.
+    `keys`.
 
-    If the look-up fails, return an inconclusive result, and use the filters of these fields no more in this run. A
+    If the look-up fails, return an inconclusive result. This run then uses no filter by these fields again, because a
     service may fail at one unusual text."""
     started_at = access.clock.monotonic()
     try:
@@ -263,7 +265,7 @@ def split_keys(keys: Sequence[LookupKey], result: LookupResult) -> tuple[list[Lo
 
 
 def build_inconclusive_result(access: ListAccess) -> LookupResult:
-    """Return an inconclusive result."""
+    """Return a result that shows neither the presence nor the absence of any subscriber."""
     return LookupResult({}, frozenset(), frozenset(), 0.0, access.clock.monotonic())
 
 

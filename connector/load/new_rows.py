@@ -1,8 +1,8 @@
-"""Checks of rows that a load is about to create: no inactive subscriber is created as active, and no subscriber is
-created under a second client_user_id (architecture 4.7).
+"""Checks the rows that a load is about to create. The checks prevent two faults: an inactive subscriber is created as
+active, or a subscriber is created under a second client_user_id (architecture 4.7).
 
-pandas writes `42.0` for the id `42`, and Excel drops the zeros of `00042`. Another program may replace all ids. The
-ledger and the list do not know the new id, so its row would create the subscriber a second time.
+pandas writes `42.0` for the client_user_id `42`, and Excel drops the zeros of `00042`. Another program may replace all
+ids. The ledger and the list do not contain the new id, so the row would create the subscriber a second time.
 """
 
 import re
@@ -20,7 +20,7 @@ from connector.subscribers.identity import digest_identity, split_digests
 
 _CLIENT_USER_ID = "client_user_id"
 _WHOLE_NUMBER_PATTERN = re.compile(r"[+-]?[0-9]{1,18}(\.0*)?|[0-9](\.[0-9]{1,18})?[eE]\+?[0-9]{1,2}", re.ASCII)
-_MAX_DIGITS = 12  # the largest number of digits of an id that may have lost its leading zeros
+_MAX_DIGITS = 12  # an id with fewer digits may have lost leading zeros; longer ids are not looked up
 
 
 def list_other_spellings(text: str) -> list[str]:
@@ -59,11 +59,12 @@ def find_inactive_indexes(session: Session, planned_chunk: PlannedChunk, indexes
 
 
 class MistakenIds:
-    """Finds rows of one base whose subscriber probably exists in the base with another client_user_id."""
+    """Finds rows whose subscriber probably exists in the base with another client_user_id."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._had_subscribers: bool | None = None  # whether the base had subscribers before the run; None: not asked
+        # Whether the base had subscribers before the run; None: not known yet.
+        self._had_subscribers: bool | None = None
 
     async def find_problems(
         self, planned_chunk: PlannedChunk, new_indexes: Sequence[int], listing_rows: SweptRows | None
@@ -76,12 +77,12 @@ class MistakenIds:
         policy = self._session.policy
         if policy.identity != _CLIENT_USER_ID or not policy.looks_up_first:
             return {}
-        texts = dict(
+        id_by_index = dict(
             zip(new_indexes, planned_chunk.subscribers[_CLIENT_USER_ID].iloc[list(new_indexes)].tolist(), strict=True)
         )
-        known_ids = await self._find_spellings(list(texts.values()), is_listed=listing_rows is not None)
+        known_ids = await self._find_spellings(list(id_by_index.values()), is_listed=listing_rows is not None)
         problems = dict[int, tuple[str, str]]()
-        for index, text in texts.items():
+        for index, text in id_by_index.items():
             if text in known_ids:
                 message = f"'{text}' looks like the known id '{known_ids[text]}': correct the column"
                 problems[index] = "other_spelling", message
@@ -93,9 +94,9 @@ class MistakenIds:
         values = zip(
             remaining_indexes, planned_chunk.subscribers["email"].iloc[remaining_indexes].tolist(), strict=True
         )
-        emails = {index: email for index, email in values if isinstance(email, str) and email.strip()}
-        client_user_id_by_email = await self._find_emails(list(emails.values()), listing_rows)
-        for index, email in emails.items():
+        email_by_index = {index: email for index, email in values if isinstance(email, str) and email.strip()}
+        client_user_id_by_email = await self._find_emails(list(email_by_index.values()), listing_rows)
+        for index, email in email_by_index.items():
             if email in client_user_id_by_email:
                 message = (
                     f"'{email}' is in the base already, with the client_user_id '{client_user_id_by_email[email]}'"
@@ -104,35 +105,37 @@ class MistakenIds:
         return problems
 
     async def _find_spellings(self, ids: Sequence[str], *, is_listed: bool) -> dict[str, str]:
-        """Return the ids that are another spelling of a known id, each with the known id.
+        """Return the ids that are another spelling of a known id. The values of the dict are the known ids.
 
-        `is_listed`: a listing has recorded the base's subscribers in the ledger. If `is_listed` is false, also look up
-        the plain spellings of unusual ids.
+        With `is_listed`, a listing has recorded the base's subscribers in the ledger. Otherwise also look up the plain
+        spellings of unusual ids on the list.
         """
-        spellings = {text: list_other_spellings(text) for text in ids}
-        if not any(spellings.values()):
+        spellings_by_id = {text: list_other_spellings(text) for text in ids}
+        if not any(spellings_by_id.values()):
             return {}
         known_ids = await self._find_in_ledger(
-            {spelling for other_spellings in spellings.values() for spelling in other_spellings}
+            {spelling for other_spellings in spellings_by_id.values() for spelling in other_spellings}
         )
         known_id_by_text = {
             text: next((spelling for spelling in other_spellings if spelling in known_ids), "")
-            for text, other_spellings in spellings.items()
+            for text, other_spellings in spellings_by_id.items()
         }
         if not is_listed:
-            unusual_ids = {
+            plain_spelling_by_id = {
                 text: other_spellings[0]
-                for text, other_spellings in spellings.items()
+                for text, other_spellings in spellings_by_id.items()
                 if other_spellings and not known_id_by_text[text]
             }
-            unusual_ids = {
+            plain_spelling_by_id = {
                 text: plain_spelling
-                for text, plain_spelling in unusual_ids.items()
+                for text, plain_spelling in plain_spelling_by_id.items()
                 if plain_spelling == str(int(Decimal(text)))
             }
-            listed_ids = await self._find_on_list(set(unusual_ids.values()))
+            listed_ids = await self._find_on_list(set(plain_spelling_by_id.values()))
             known_id_by_text |= {
-                text: plain_spelling for text, plain_spelling in unusual_ids.items() if plain_spelling in listed_ids
+                text: plain_spelling
+                for text, plain_spelling in plain_spelling_by_id.items()
+                if plain_spelling in listed_ids
             }
         return {text: spelling for text, spelling in known_id_by_text.items() if spelling}
 

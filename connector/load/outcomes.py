@@ -24,12 +24,12 @@ from connector.service.answers import build_refusal_kind, is_about_row
 from connector.states import Event, FinalAbsenceEvent, State
 from connector.tally import Leftover, Problem
 
-_MAX_HELD_ROWS = 10_000  # about 10 MB; further rows are reported at once
+_MAX_HELD_ROWS = 10_000  # these rows take about 10 MB; the run reports further rows at once
 
 
 @dataclass(frozen=True, slots=True)
 class _HeldRow:
-    """A row that is reported as `problem` at the end of the run, unless a later look-up shows its subscriber.
+    """A row that the run reports as `problem` at its end, unless a later look-up shows the subscriber.
 
     `is_of_this_run` and `valid_until` mean the same as in `UnresolvedCreate`.
     """
@@ -76,7 +76,7 @@ class Outcomes:
         show the subscribers of `recent_identities` yet."""
         now = self._session.clock.monotonic()
         for identity, refusal in refusals.items():
-            # For an entry that is not recent, two quiet periods have passed, so one look-up is enough.
+            # Two quiet periods have passed since the refusal of an entry that is not recent, so one look-up is enough.
             first_missed_at = None if identity in recent_identities else -inf
             self.unresolved_creates[identity] = UnresolvedCreate(
                 now,
@@ -116,8 +116,8 @@ class Outcomes:
             )
 
     def hold_final_refusals(self) -> None:
-        """Hold the unresolved rows whose entry is REJECTED in the ledger, if the run treats refusals of their kind as
-        final."""
+        """Turn unresolved rows into held rows if their entry is REJECTED in the ledger and the run treats refusals of
+        their kind as final."""
         for identity, unresolved_create in list(self.unresolved_creates.items()):
             row = unresolved_create.row
             if (
@@ -135,7 +135,7 @@ class Outcomes:
     # Creates that have ended
 
     def record_result(self, candidate: Candidate, transition: Transition) -> None:
-        """Record the result of a create: give its row an outcome, or let the row wait.
+        """Record the result of a create. Either the row gets an outcome, or the row waits for a look-up.
 
         A candidate of an UNKNOWN entry was sent again, because its earlier attempts are proved to have had no
         effect."""
@@ -179,7 +179,7 @@ class Outcomes:
             self._report_created_row(row)
 
     def _leave_unresolved(self, candidate: Candidate, transition: Transition) -> None:
-        """Add the create to the unresolved creates, or restart its times there."""
+        """Add the create to the unresolved creates. If the create is unresolved already, restart its times."""
         is_after_look_up, now = True, self._session.clock.monotonic()
         if candidate.entry_state is not State.UNKNOWN:
             is_after_look_up = self._session.policy.looks_up_first
@@ -218,7 +218,8 @@ class Outcomes:
         )
 
     def pop_stale_identities(self) -> set[bytes]:
-        """Remove and return the identities that were not sent because their look-up expired."""
+        """Return the identities whose creates were not sent because their look-up expired, and forget these
+        identities."""
         stale_identities, self._stale_identities = self._stale_identities, set()
         return stale_identities
 
@@ -243,7 +244,7 @@ class Outcomes:
         """Return the refused rows whose subscribers were not looked up after the refusal."""
         return [held_row.row for held_row in self._held_rows if held_row.is_unchecked]
 
-    # Outcomes that follow from the later states of the entries
+    # Outcomes that follow from the states of the entries after look-ups
 
     async def report_resolved_rows(self) -> None:
         """Give the held rows, and the rows that are no longer unresolved, the outcome that follows from the ledger."""
@@ -269,7 +270,7 @@ class Outcomes:
             for held_row in held_rows
             if held_row.is_of_this_run and held_row.row.identity in confirmed_ids
         ]
-        if created_digests:  # the service has executed these creates although it refused them
+        if created_digests:  # the service has refused these creates, and has stored their subscribers all the same
             base = session.journal.base
             await session.journal.execute(lambda ledger: ledger.record_equal_rows(base, created_digests))
         # The rows are removed only after the writes, so that no row loses its outcome if the ledger fails.
@@ -287,8 +288,8 @@ class Outcomes:
                 session.tally.report_problem(replace(problem, attempt_count=attempt_count))
 
     async def _report_resolved_creates(self) -> None:
-        """Report the unresolved entries that are no longer UNKNOWN. If the ledger has joined two records of one base, a
-        listing of the other record or its creates may have changed the entries.
+        """Report the unresolved entries that are no longer UNKNOWN. If the ledger has joined two records of one base,
+        the load of the other record may have changed the entries.
         """
         for identity, entry in (await self._session.journal.find_entries(list(self.unresolved_creates))).items():
             match entry.state:
@@ -422,8 +423,9 @@ class Outcomes:
     def _report_settled_row(
         self, row: LoadRow, unresolved_create: UnresolvedCreate, compare_reason: CompareReason | None
     ) -> None:
-        """Report a row whose unresolved create was found. After a 429 the row is compared, because a create with a 429
-        rarely takes effect. If the subscriber existed before the create, the row counts as existing or changed."""
+        """Report the row of an unresolved create whose subscriber was found. After a 429 the row is compared with the
+        service, because a create with a 429 rarely takes effect. If the subscriber existed before the create, the row
+        counts as existing or changed."""
         if unresolved_create.has_existed_before:
             self._session.journal.record_receipt(row.identity, row.identity_text, ReceiptKind.EXISTED)
             self._report_found_row(row, CompareReason.FIRST, is_of_this_run=False)
@@ -433,8 +435,8 @@ class Outcomes:
             self._report_found_row(row, compare_reason, is_of_this_run=unresolved_create.is_of_this_run)
 
     def _report_found_row(self, row: LoadRow, compare_reason: CompareReason | None, *, is_of_this_run: bool) -> None:
-        """Report a row whose subscriber exists. With `is_of_this_run`, the row is created. Otherwise the row waits for
-        a comparison for this reason; without a reason, it exists."""
+        """Report a row whose subscriber exists. With `is_of_this_run`, the row counts as created. Otherwise the row
+        waits for a comparison if there is a reason for a comparison, and counts as existing if not."""
         if is_of_this_run:
             self._session.journal.record_receipt(row.identity, row.identity_text, ReceiptKind.CREATED)
             self._report_created_row(row)

@@ -1,6 +1,6 @@
-"""Looks up which subscribers exist already, and how long a create may rely on the result (architecture 4.7).
+"""Looks up which subscribers exist, and decides how long a create may rely on the result (architecture 4.7).
 
-The rows of a chunk are looked up for all their bases together: by filters, or by one sweep of the account's list. The
+The rows of a chunk are looked up for all their bases together, by filters or by one sweep of the account's list. The
 result of the sweep also serves the bases of later chunks.
 """
 
@@ -38,7 +38,8 @@ from connector.states import State
 from connector.subscribers.identity import digest_identity
 
 _NEVER, _ALWAYS = float("-inf"), float("inf")
-_ABSENT_LOOK_UP_COUNT = 5  # number of identities that a listing lacks and that are looked up; 5 more if one exists
+# Number of identities, of rows that a listing lacks, that are looked up; five more if one subscriber exists.
+_ABSENT_LOOK_UP_COUNT = 5
 _ABSENT_SAMPLE_ROW_COUNT = 400  # rows of a chunk from which the identities for these look-ups are chosen
 
 
@@ -51,10 +52,11 @@ class BasePresence:
         self.account = AccountPresence() if account is None else account
         self.account.presences.append(self)
         self.valid_until = _NEVER if session.policy.looks_up_first else _ALWAYS  # monotonic
-        self._chunk: PlannedChunk | None = None  # the covered chunk; None: a listing covers every chunk
+        # The chunk that the last look-up covers; None: a listing covers every chunk.
+        self._chunk: PlannedChunk | None = None
         self.listing_rows: SweptRows | None = None  # the listing whose subscribers were recorded
         self.unlisted_count = 0  # confirmed subscribers of the base that the last complete listing lacks
-        self._may_be_hidden = session.policy.looks_up_first  # kept until `find_hidden_base` has a result
+        self._may_be_hidden = session.policy.looks_up_first  # false after `find_hidden_base` had a result
 
     @property
     def access(self) -> ListAccess:
@@ -85,7 +87,7 @@ class BasePresence:
         self._chunk = planned_chunk
 
     def forget_look_up(self) -> None:
-        """Drop the result of the last look-up, because subscribers may have been created after it."""
+        """Drop the result of the last look-up, because the run may have created subscribers after this look-up."""
         if self.session.policy.looks_up_first:
             self.valid_until = _NEVER
 
@@ -105,18 +107,18 @@ class BasePresence:
     async def record_listing(self, listing: Listing, *, first_part_index: int = 0) -> None:
         """Record the subscribers of the base that a listing shows. `first_part_index` is an earlier `part_count` of the
         rows: record only the later parts."""
-        counts = await record_base(self.access, listing.rows, first_part_index=first_part_index)
+        base_counts = await record_base(self.access, listing.rows, first_part_index=first_part_index)
         if first_part_index:
-            return  # the pages of a renewal overlap, so its counts are wrong
+            return  # the counts of a renewal are wrong, because its pages overlap with earlier pages
         self.listing_rows = listing.rows
         if listing.is_complete:
-            self.unlisted_count = counts.unlisted_count
-        if counts.duplicate_count:
+            self.unlisted_count = base_counts.unlisted_count
+        if base_counts.duplicate_count:
             base = self.session.journal.base
             self._record_duplicates_of_first(listing.rows)
             self.session.tally.add_message(
                 f"identities that are in the base {describe_base(base.service_id, base.name)} more than once already: "
-                f"{counts.duplicate_count:,}. The interface of the service cannot remove subscribers: remove them on "
+                f"{base_counts.duplicate_count:,}. The interface of the service cannot remove subscribers: remove them on "
                 "the service's own pages"
             )
 
@@ -156,7 +158,8 @@ class AccountPresence:
         self._has_many_bases = has_many_bases
         self._listing: Listing | None = None  # the last complete listing, as long as it can be used or renewed
         self._filter_request_count = 0  # requests of all look-ups by filter so far; a listing may need fewer
-        self._listing_duration_s: float | None = None  # set if a listing took longer than `load.fresh`
+        # The duration of a listing that took longer than `load.fresh`; None: no listing took so long.
+        self._listing_duration_s: float | None = None
 
     async def look_up(self, tasks: Sequence[LookupTask]) -> None:
         """Look up the keys of a chunk's rows for all their bases together, and record the subscribers that exist.
@@ -228,8 +231,8 @@ class AccountPresence:
     # By a listing
 
     def _is_listing_fresh(self, tasks: Sequence[LookupTask]) -> bool:
-        """Return whether the listing is fresh, and none of these bases has used the listing before. Then the listing
-        needs no renewal.
+        """Return whether the listing needs no renewal: the listing is fresh, and none of these bases has used the
+        listing before.
         """
         listing = self._listing
         if listing is None or any(task.presence.listing_rows is listing.rows for task in tasks):
@@ -237,7 +240,8 @@ class AccountPresence:
         return not _is_look_up_too_old(tasks[0].presence.session, listing.started_at)
 
     async def _renew_listing(self, session: Session) -> None:
-        """Renew the listing: read on from its end. Drop the listing if it cannot be renewed."""
+        """Renew the listing by reading the list from the end of the listing on. Drop the listing if it cannot be
+        renewed."""
         listing, self._listing = self._listing, None
         if (
             listing is None
@@ -256,7 +260,7 @@ class AccountPresence:
                 presence.cover_rows(None, started_at)
 
     async def _read_listing(self, tasks: Sequence[LookupTask]) -> list[LookupTask]:
-        """Read the list for all bases. Return the tasks that the listing does not cover."""
+        """Read the whole list for all bases. Return the tasks that the new listing does not cover."""
         session = tasks[0].presence.session
         keys = [key for task in tasks for key in task.keys]
         listing = await read_account_list(self._accesses_of_shown_bases, keys, keeps_other_bases=self._has_many_bases)
@@ -274,7 +278,7 @@ class AccountPresence:
         return await self._cover_by_listing(tasks)
 
     async def _cover_by_listing(self, tasks: Sequence[LookupTask]) -> list[LookupTask]:
-        """Cover the bases that the listing serves. Return the tasks that the listing does not cover."""
+        """Record for each base that the listing covers its rows. Return the tasks that the listing does not cover."""
         remaining_tasks = list[LookupTask]()
         for task in tasks:
             presence, listing = task.presence, self._listing
@@ -349,7 +353,7 @@ class AccountPresence:
             absent_keys[_ABSENT_LOOK_UP_COUNT : 2 * _ABSENT_LOOK_UP_COUNT],
         ):
             found_count += await self._record_subscribers_shown_by_filters(batch)
-            if found_count != 1:  # a single subscriber may be a newcomer
+            if found_count != 1:  # another program may have created a single subscriber during the listing
                 break
         if found_count < 2:
             return False

@@ -1,8 +1,8 @@
 """Chooses the refusals of earlier runs that this run sends again, and looks refused rows up (architecture 4.8).
 
 The service may refuse a create and store the subscriber all the same. So every refused row is looked up once at the end
-of a run: a subscriber that is found is confirmed, and every other row is rejected with the service's message. A create
-that got a 429, or a refusal that may be temporary, is settled with the unresolved creates instead
+of a run. If the look-up shows the subscriber, the entry is confirmed. Every other row is rejected with the service's
+message. A create that got a 429, or a refusal that may be temporary, is settled with the unresolved creates instead
 (`connector.load.resolution`). The next run sends creates again if their refusals are not final (`NOT_FINAL_STATUSES`).
 The next run also sends one create of each kind of refusal that many entries share.
 """
@@ -28,14 +28,16 @@ class EarlierRefusals:
         self._session = session
         self._runs_with_refusals: dict[int, RunWithRefusals] = {}  # by the key of the run
         self._recent_after = float("-inf")  # Unix seconds
-        self._recent_identities = set[bytes]()  # refused recently, so a later run must look them up again
+        # These creates were refused recently, so a later run must look their subscribers up again.
+        self._recent_identities = set[bytes]()
 
     async def choose_retried_refusals(self) -> None:
-        """Choose the base's refusals that this run sends again, and move them to UNKNOWN. Raises LedgerError.
+        """Choose the refused creates of the base that this run sends again, and move their entries to UNKNOWN. Raises
+        LedgerError.
 
-        If many entries share a kind of refusal, choose one refusal of this kind, and withhold the others until its
-        create is accepted. Of other kinds, choose every refusal that is not final. If a survey came before this load,
-        keep the choice of the survey.
+        If many entries share a kind of refusal, choose one entry of this kind. The other entries are withheld until the
+        service accepts the create of the chosen entry. Of other kinds, choose every refusal that is not final. If a
+        survey came before this load, use the choice of the survey.
         """
         session, base = self._session, self._session.journal.base
         self._recent_after = session.clock.now().timestamp() - 2 * session.access.expected_lag_s
@@ -78,8 +80,8 @@ class EarlierRefusals:
                 session.withheld_refusals.pop(refusal.identity, None)
 
     async def release_withheld_refusals(self, *, is_resending_all: bool) -> dict[bytes, Refusal]:
-        """Move the withheld refusals whose kind was temporary to UNKNOWN, and return them by identity. Raises
-        LedgerError.
+        """Move the entries of withheld refusals to UNKNOWN if the service has accepted a create of their kind. Return
+        these refusals by identity. Raises LedgerError.
 
         With `is_resending_all`, also move the refusals that are not final, because a person wants all of them sent
         again. Leave out entries that this run has moved meanwhile.
@@ -115,14 +117,15 @@ class EarlierRefusals:
     def may_not_be_listed_yet(self, entry: Entry | UnfinishedEntry | Refusal) -> bool:
         """Return whether the list may not show the subscriber yet, if the refused create has taken effect.
 
-        Such an entry is resolved by architecture 4.5 before a newer row is sent.
+        The run resolves such an entry (architecture 4.5) before it sends a newer row.
         """
         run = self._find_run(entry)
         return run is not None and (run.ended_at is None or run.ended_at > self._recent_after)
 
     def is_unchecked(self, identity: bytes, entry: Entry) -> bool:
-        """Return whether this run must look the refused subscriber up: the refusing run ended before its look-up, or
-        its look-up was so early that the list may have lagged.
+        """Return whether this run must look up the refused subscriber. This is the case if the run that recorded the
+        refusal ended before its own look-up. It is also the case if that look-up was so early that the list may have
+        lagged.
         """
         run = self._find_run(entry)
         if run is None or (run.has_finished and entry.reported_fingerprint is not None):
@@ -157,7 +160,7 @@ class EarlierRefusals:
 
 
 def _is_unchanged(refusal: Refusal, entry: Entry | None) -> bool:
-    """Return whether the entry still has this refusal."""
+    """Return whether the entry is still REJECTED with this refusal of the same run."""
     if entry is None or entry.state is not State.REJECTED:
         return False
     return (entry.status, entry.message or "", entry.run_key) == (refusal.status, refusal.message, refusal.run_key)

@@ -1,17 +1,18 @@
-"""Settles the unresolved entries of a base together: presence at once, absence only by the rule of architecture 4.5.
+"""Settles the unresolved entries of a base together. One look-up proves presence. Absence needs the proof of
+architecture 4.5.
 
 - A subscriber is present if a look-up shows the subscriber.
 - A subscriber is absent if two look-ups in a row do not find the subscriber. The first look-up begins a quiet period
   after the attempt ended (or after this run found the entry), the second look-up a quiet period later.
-- The second look-up must show a sentinel: a subscriber that was confirmed after the attempt. If the create had taken
-  effect, the look-up would also show its subscriber. Without a sentinel, twice the largest lag on record for the
-  account must have passed.
+- The second look-up must show a sentinel: a subscriber that was confirmed after the attempt. A list that shows the
+  sentinel would also show the subscriber of a create that had taken effect. Without a sentinel, twice the largest lag
+  on record for the account must have passed.
 - The service has finished a create that got a 429. So one look-up is enough if it shows a subscriber whose create left
   after the 429. A list of several pages is read twice in this case, without a wait between the readings.
 - A subscriber that another program may have created is looked up in any spelling (architecture 4.7).
 
-Absent creates are sent again, held, or given up if their subscriber is suppressed now. The next round of look-ups
-settles the entries that stay unknown.
+Creates whose subscribers are absent are sent again or held. A create is given up if its subscriber is on the
+suppression list now. The next round of look-ups settles the entries that stay unknown.
 """
 
 from collections.abc import Collection, Sequence
@@ -33,7 +34,7 @@ from connector.load.unresolved import UnresolvedCreate
 from connector.service.wire import encode_subscriber
 from connector.states import Event, FinalAbsenceEvent, State
 
-# The message about a rejected entry begins with this text, and ends with the message of the refusal.
+# The message about a rejected entry begins with this text. The message of the refusal follows.
 _PROVED_ABSENT_MESSAGE = "look-ups showed that no attempt took effect"
 _PAUSE_AFTER_REFUSAL_S = 1.0  # seconds to wait after a create was refused again
 _MAX_FRUITLESS_LOOK_UPS = 20  # after this number of look-ups in a row that settle no entry, the entries stay unknown
@@ -53,8 +54,8 @@ class _LookUp:
 
 
 class Settler:
-    """Settles the UNKNOWN entries of one base: records their results in `outcomes`, and sends absent entries again by
-    `send_candidates`. A plan makes one look-up, and sends nothing."""
+    """Settles the UNKNOWN entries of one base. The results go to `outcomes`, and `send_candidates` sends absent entries
+    again. A plan makes one look-up, and sends nothing."""
 
     def __init__(
         self,
@@ -149,7 +150,8 @@ class Settler:
             )  # look up again without a wait, because the list may already show these creates
 
     async def _look_up_once(self) -> None:
-        """Settle the entries that one look-up finds. Send nothing: the other entries stay unknown."""
+        """Make one look-up, and settle the entries whose subscribers it shows. Send nothing. The other entries stay
+        unknown."""
         async for lookup_part in look_up_keys([await self.begin_look_up()]):
             await self.record_look_up(lookup_part)
 
@@ -228,7 +230,8 @@ class Settler:
         return await self._session.stop.wait(wait_s, f"then {len(unknown_entries):,} unknown rows are looked up again")
 
     def _needs_second_sweep(self, entry: UnfinishedEntry) -> bool:
-        """Return whether the entry got a 429, and only the last sweep showed a later create.
+        """Return whether a second sweep can prove the entry absent. The create of the entry got a 429, and only the
+        last sweep showed a subscriber that was created later.
 
         A create counts as visible after two sweeps in a row have shown it (`read_visibility`)."""
         unresolved_create, session = self._find_unresolved_create(entry), self._session
@@ -339,7 +342,8 @@ class Settler:
         return result.started_at >= unresolved_create.attempt_ended_at + 2 * session.access.state.largest_lag_s
 
     async def end_look_up(self) -> None:
-        """Send entries that are proved absent again, or suppress, hold or reject these entries.
+        """Decide what happens to each entry that is proved absent: send its create again, suppress, hold or reject the
+        entry.
 
         All entries are looked up before any entry is sent again. Otherwise new sentinels, which the list may not show
         yet, would prevent the proof of absence of the remaining entries.
@@ -365,7 +369,8 @@ class Settler:
                     withheld_pairs.append((entry.identity, unresolved_create.unprovable_reason or None))
                 case Event.REFUSED:
                     if not self._session.temporary_refusals.is_final_kind(unresolved_create.refusal_kind):
-                        # The new message also gives the refusal another kind.
+                        # With the new message, the refusal is of a new kind, and no longer of the kind that may be
+                        # temporary.
                         messages = [_PROVED_ABSENT_MESSAGE, unresolved_create.message]
                         unresolved_create.message = ": ".join(filter(None, messages))
                     refusals.append(self._read_refusal(entry))

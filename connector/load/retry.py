@@ -1,4 +1,5 @@
-"""`connector retry`: settles unresolved, held and rejected entries of earlier runs. The bodies come from the ledger."""
+"""`connector retry`: settles unresolved, held and rejected entries of earlier runs. The ledger has the request bodies
+of these entries."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -66,7 +67,7 @@ async def retry_entries(session: Session, settler: Settler, selection: RetrySele
         await entry_retry.prepare_entries(state)
     await settler.settle(releases_refusals=False)
     while not session.stop.is_stopping and await settler.release_refusals():
-        await entry_retry.add_unknown_entries()  # the released refusals are also rows of this retry
+        await entry_retry.add_unknown_entries()  # the released refusals also count as rows of this retry
         await settler.settle(releases_refusals=False)
     if selection.is_rejected and not session.stop.is_stopping:
         await entry_retry.send_rejected_rows()
@@ -87,8 +88,8 @@ class _EntryRetry:
         settler.select_entries(self._selected_identities, is_resending_held=selection.held_decision == "resend")
 
     async def prepare_entries(self, state: State) -> None:
-        """Prepare the retry of the entries in this state. Unknown entries are settled later, held entries are decided
-        now, and `send_rejected_rows` sends rejected entries.
+        """Prepare the retry of the entries in this state. Held entries get the decision of the selection at once.
+        Unknown entries are settled later, and `send_rejected_rows` sends rejected entries.
         """
         match state:
             case State.UNKNOWN:
@@ -104,14 +105,14 @@ class _EntryRetry:
 
     async def add_unknown_entries(self) -> None:
         """Add each unknown entry, with its row, to the entries to settle. Leave out entries that were added before."""
-        unresolved_create = self._settler.outcomes.unresolved_creates
-        added_identities = {identity for identity, entry in unresolved_create.items() if entry.row is not None}
+        unresolved_by_identity = self._settler.outcomes.unresolved_creates
+        added_identities = {identity for identity, entry in unresolved_by_identity.items() if entry.row is not None}
         for entry in await self._find_selected_entries(State.UNKNOWN, added_identities):
             self._add_unresolved_create(entry)
 
     async def _decide_held_entries(self) -> None:
-        """Reopen, drop or accept the held entries, by the selection. By default, confirm the held entries that a
-        look-up finds."""
+        """Reopen, drop or accept the held entries, as the selection says. By default, confirm the held entries whose
+        subscribers a look-up shows."""
         held_entries, journal = await self._find_selected_entries(State.HELD), self._session.journal
         identities = [entry.identity for entry in held_entries]
         if self._selection.held_decision == "resend":
@@ -128,7 +129,8 @@ class _EntryRetry:
                 self._report_entry(entry, Outcome.UNKNOWN, "held", describe_held_row(entry.message), None)
 
     async def _accept_entries(self, held_entries: list[UnfinishedEntry]) -> None:
-        """Confirm the entries with an answer. Entries without an answer stay held."""
+        """Confirm the held entries that have a readable answer to their create. Entries without such an answer stay
+        held."""
         base = self._session.journal.base
         accepted_pairs = [
             (entry.identity, entry.answered_id) for entry in held_entries if entry.answered_id is not None
@@ -143,7 +145,8 @@ class _EntryRetry:
                 self._report_entry(entry, Outcome.UNKNOWN, "held", message, None)
 
     async def _reopen_entries(self, held_entries: list[UnfinishedEntry]) -> None:
-        """Reopen the entries that this run may send again. The other entries stay held, and can be dropped later."""
+        """Reopen the held entries that this run may send again. The other entries stay held, and a person can drop them
+        later."""
         session, journal = self._session, self._session.journal
         allowed_entries = [entry for entry in held_entries if entry.suppressing_job in (None, session.job)]
 

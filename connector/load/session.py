@@ -22,7 +22,7 @@ from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES, jo
 from connector.subscribers.identity_lists import Suppression
 from connector.tally import MIN_ROWS_FOR_SHARE, Tally, exceeds_share
 
-_SHORTEST_FRESH_S = 1.0  # the least `load.fresh`; a smaller value is raised to this value
+_SHORTEST_FRESH_S = 1.0  # the least effective `load.fresh`; a smaller setting counts as this value
 
 
 class RunMode(Enum):
@@ -38,14 +38,14 @@ class CompareReason(IntEnum):
 
     CHANGED = 0  # the row has changed after it was sent
     REPORTED = 1  # the row has a difference that an earlier run has reported
-    FIRST = 2  # the row is the first row of a subscriber that existed before
+    FIRST = 2  # the subscriber existed before, and no row of the subscriber was compared yet
     LIMITED = 3  # this run's create got a 429, and the list shows the subscriber; equal values prove the create
     OPTED_OUT = 4  # an earlier run has recorded an opt-out; the row has an outcome, or this run has not read the row
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingRow:
-    """A row that waits for a comparison with the service. `owner` identifies its base."""
+    """A row that waits for a comparison with the service. `owner` is an object that identifies the base of the row."""
 
     owner: object
     row: LoadRow
@@ -116,7 +116,8 @@ class LoadPolicy(ListPolicy):
 
     max_rate: float = inf  # requests/s
     on_unknown: Literal["resend", "hold"] = "resend"
-    grace_s: float = 8.0  # for requests in flight when a run is stopped; `docker stop` kills after 10 s
+    # Seconds in which requests in flight may end after a stop; `docker stop` kills the process after 10 s.
+    grace_s: float = 8.0
     looks_up_first: bool = True  # whether creates need a look-up (architecture 4.7); False: `load.look: none`
 
     def compute_expiry(self, started_at: float) -> float:
@@ -141,8 +142,8 @@ class LoadPolicy(ListPolicy):
 
 @dataclass(frozen=True, slots=True)
 class LoadGuard:
-    """Limits that end a load, most of them before anything is sent: shares (0 to 1), and the largest number of creates.
-    None: no limit."""
+    """Limits that end a load. Most limits end the load before anything is sent. `max_creates` is a number, and the
+    other limits are shares from 0 to 1. None: no limit."""
 
     max_invalid: float | None
     max_rejected: float | None
@@ -170,8 +171,8 @@ class Limits:
         return row_count if self.max_creates is None else max(0, min(row_count, self.max_creates - self.sent_count))
 
     def record_answer(self, *, is_rejected: bool, undecided_count: int = 0) -> str | None:
-        """Record an answer. Return the reason to end the run, or None. `undecided_count` rejected creates do not count,
-        because their refusals may be temporary."""
+        """Count an answer to a create. Return the reason to end the run, or None. `undecided_count` of the rejected
+        creates do not count, because their refusals may be temporary."""
         self.answered_count += 1
         self.rejected_count += is_rejected
         # With fewer answers, `check_rejected_share` decides after all rows have been sent.

@@ -1,5 +1,5 @@
-"""An unresolved create: an entry whose create may or may not have taken effect, as far as a run knows it. Only the
-methods here restart the times of an attempt, and count attempts and look-ups (architecture 4.5)."""
+"""An unresolved create: an entry whose create may or may not have taken effect, with the facts that this run knows.
+Only the methods of this class restart the times of an attempt, and count attempts and look-ups (architecture 4.5)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ _MAX_ATTEMPTS = 5  # creates of one identity; at 2 % loss, the chance that all o
 
 @dataclass(slots=True)
 class UnresolvedCreate:
-    """An unresolved entry, as far as this run knows it. All times are monotonic."""
+    """An unresolved create, with the facts that this run knows about it. All times are monotonic."""
 
     attempt_ended_at: float  # the end of the last attempt, or the time when this run found the entry
     row: LoadRow | None = None  # None: this run has not read the row
