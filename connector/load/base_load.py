@@ -156,11 +156,8 @@ class Loader:
         """Hold the rows whose entries are HELD or REJECTED. Their outcome is reported after the last look-up of the
         run."""
         self._session.tally.add_started_rows(len(chunk.held_entry_by_row_index))
-        for entry, row in zip(
-            chunk.held_entry_by_row_index.values(),
-            self._read_rows(chunk.planned_chunk, chunk.held_entry_by_row_index),
-            strict=True,
-        ):
+        held_rows = self._read_rows(chunk.planned_chunk, chunk.held_entry_by_row_index)
+        for entry, row in zip(chunk.held_entry_by_row_index.values(), held_rows, strict=True):
             is_unchecked = entry.state is State.REJECTED and self._refusals.is_unchecked(row.identity, entry)
             self._outcomes.hold_row(_build_problem(row, entry), row, is_unchecked=is_unchecked)
             self._session.journal.record_receipt(row.identity, row.identity_text, ReceiptKind.KNOWN)
@@ -399,10 +396,10 @@ class Loader:
         )
         if unsettled_count:
             raise RunAborted(
-                f"a base that may be this base has unresolved or held creates ({unsettled_count:,}): one run gave "
-                "the base by its id, another run by its name, and the service has not shown yet whether both are the "
-                "same. Run again with the id or the name that came first, or resolve the creates with connector "
-                "retry (add --held resend or --held drop for held creates)"
+                f"the ledger has a second base that may be this base, with {unsettled_count:,} unresolved or held "
+                "creates: one run named the base by its id, another run by its name. The service has not shown yet "
+                "whether both are the same base. Run again with the id or the name that came first, or resolve the "
+                "creates with connector retry (add --held resend or --held drop for held creates)"
             )
         self._is_free_of_conflicts = True
 

@@ -166,7 +166,8 @@ def _report_unshown_entries(session: Session, known_entries: Sequence[ConfirmedE
         session.tally.add_message(
             f"The list shows none of {count(len(known_entries), 'subscriber')} that earlier runs created, so this run "
             "could not check that the token sees the same account. A service that hides new subscribers until they "
-            "confirm (double opt-in) does this. If yours does not, compare the token with the token of the last run"
+            "confirm (double opt-in) does this. If your service does not hide new subscribers, compare the token with "
+            "the token of the last run"
         )
 
 

@@ -118,8 +118,8 @@ class BasePresence:
             self._record_duplicates_of_first(listing.rows)
             self.session.tally.add_message(
                 f"identities that are in the base {describe_base(base.service_id, base.name)} more than once already: "
-                f"{base_counts.duplicate_count:,}. The interface of the service cannot remove subscribers: remove them on "
-                "the service's own pages"
+                f"{base_counts.duplicate_count:,}. The interface of the service cannot remove subscribers: remove them "
+                "on the service's own pages"
             )
 
     @property
