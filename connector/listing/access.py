@@ -1,4 +1,5 @@
-"""Values that look-ups share: keys, results, known subscribers and ids, and the lag of the list (architecture 4.5 c).
+"""The values that all look-ups use: keys, results, known subscribers and ids, and the lag of the list (architecture 4.5
+c).
 
 The lag is the time until the list shows a subscriber that this run has confirmed. This module sends no request.
 """
@@ -93,11 +94,12 @@ IDENTITY_PATHS = tuple((name, FIELD_BY_NAME[name].path[0]) for name in IDENTITIE
 _MASK_CHARACTERS = "*•…"  # characters with which a service masks a part of an address
 
 _MAX_SENTINELS = 1000  # number of latest sentinels that a run keeps (architecture 4.5 c)
-# Samples of each class. A filter fails only if it finds none of them, because one may have vanished.
+# Number of sample subscribers of each spelling class. A filter fails only if it finds none of the samples, because one
+# sample may have vanished.
 _MAX_SAMPLES_OF_CLASS = 3
 _MAX_SAMPLED_CLASSES = 500  # number of spelling classes with samples; a look-up in any other class needs a sweep
 _ONE_MOMENT_REASONS = frozenset({CertificateReason.ONE_ANSWER, CertificateReason.TWO_SWEEPS})
-"""Reasons of a certificate whose reading shows the list as it was at one moment."""
+"""The reasons of certificates whose reading shows the list as it was at one moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +107,9 @@ class LookupKey:
     """A subscriber to look up. `identity` is the digest of the identity, `field` is email or client_user_id, and
     `value` is the text as sent.
 
-    A filter finds a subscriber of this connector by the text as sent or by its normal form. With `ignores_case`, the
-    subscriber is absent only if no filter finds the text in any upper or lower case, because another program may have
-    created the subscriber.
+    A filter finds a subscriber that this connector created by the text as sent, or by the normal form of the text. With
+    `ignores_case`, the subscriber is absent only if no filter finds the text in any upper or lower case, because
+    another program may have created the subscriber.
     """
 
     identity: bytes
@@ -189,7 +191,8 @@ class ListStats:
     """Fields with enough samples of plain texts."""
 
     def add(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        """Add the bases of these subscribers, and keep a few subscribers of each spelling class, of any base."""
+        """Add the bases of these subscribers. Keep a few subscribers of each spelling class as samples, from any
+        base."""
         for wire_object in wire_objects:
             base = wire_object.get("Base")
             if isinstance(base, dict):
@@ -259,13 +262,13 @@ class LookupState:
     sentinels: deque[Sentinel] = field(default_factory=lambda: deque(maxlen=_MAX_SENTINELS))
     largest_lag_s: float = 0.0  # the largest lag of the list on record for the account (architecture 4.5 c)
     stats: ListStats | None = None
-    unusable_fields: set[str] = field(default_factory=set)  # the service ignores or refuses the filters of these fields
-    usable_fields: set[str] = field(default_factory=set)  # the filters of these fields list nobody for a made-up value
+    unusable_fields: set[str] = field(default_factory=set)  # the service ignores or refuses the filters by these fields
+    usable_fields: set[str] = field(default_factory=set)  # the filters by these fields list nobody for a made-up value
     control_results: dict[SpellingClass, bool] = field(default_factory=dict)
-    """For each class that was tried: whether the filter finds a subscriber of the class."""
+    """Whether the filter has found a subscriber of the class, for each spelling class that was tried."""
     is_case_insensitive: bool | None = None  # whether the filter by email is case-insensitive; None: not tried
     multiple_match_fields: set[str] = field(default_factory=set)
-    """Fields whose filters have listed several subscribers in one answer, so they do not return only the first
+    """Fields whose filters have listed several subscribers in one answer. So these filters do not return only the first
     match."""
     is_list_unreadable: bool = False  # whether the last sweep was incomplete
     unreadable_reason: str = ""
@@ -305,7 +308,8 @@ class ListPolicy:
     fresh_s: float = 900.0
     allow_truncated: bool = False  # accept a list that may be cut off (architecture 7, rule 7)
     ignores_total_count: bool = False  # accept a list whose TotalCount disagrees (architecture 7, rule 4)
-    is_suppressing_inactive: bool = False  # no row is created active that the list shows as inactive in any base
+    # Whether the run creates no active row whose subscriber the list shows as inactive in any base.
+    is_suppressing_inactive: bool = False
 
 
 @dataclass(slots=True)
@@ -401,8 +405,8 @@ def read_activity(wire_objects: Sequence[Mapping[str, Any]]) -> set[bool]:
 
 
 def measure_lag(missed_sentinels: Collection[Sentinel], started_at: float) -> float:
-    """Return the lag of the list that these sentinels prove. A look-up did not show them, so the lag is at least the
-    time since the answers to their creates."""
+    """Return the lag of the list that these sentinels prove. A look-up that started at `started_at` (monotonic) did not
+    show the sentinels. So the lag is at least the time from the answers to their creates until the look-up."""
     return max(
         (started_at - sentinel.confirmed_at for sentinel in missed_sentinels if sentinel.confirmed_at < started_at),
         default=0.0,
@@ -415,7 +419,7 @@ def store_shown_subscribers(
     listed_pairs: Sequence[tuple[bytes, int]],
     identities: Collection[bytes],
 ) -> None:
-    """Keep the subscribers of a page that have one of `identities`. `listed_pairs` has the identities of the page's
-    subscribers, each with the subscriber's id."""
+    """Store the subscribers of a page that have one of `identities`, with their values. `listed_pairs` contains the
+    identities of the page's subscribers, each with the subscriber's id."""
     if ids := {subscriber_id for identity, subscriber_id in listed_pairs if identity in identities}:
         access.state.shown_subscribers.store([wire_object for wire_object in wire_objects if wire_object["Id"] in ids])

@@ -24,7 +24,8 @@ class KnownSubscriber:
 
 
 async def find_known_subscriber(access: ListAccess, subscriber_id: int) -> KnownSubscriber | None:
-    """Return the subscriber with this answered id if it existed before the create, else None. Record the id as known.
+    """Return the subscriber with this id, from the answer to a create, if the subscriber existed before the create.
+    Otherwise return None. Record the id as known.
 
     The subscriber existed before in three cases: the run's look-ups have shown the id, an entry of the account has the
     id, or the answer to another create of the run contained the id."""
@@ -90,8 +91,8 @@ async def find_ids_of_sentinel(
     """Return two sets of ids that the list shows for a new subscriber: the ids of all matching rows, and the ids of the
     matching rows that show the base of the subscriber.
 
-    The list is asked once, with `query`. The first set is None if the answer shows only other subscribers and may be
-    incomplete. Two ids in the second set prove a duplicate. Raises RunAborted."""
+    The function sends `query` to the list once. The first set is None if the answer shows only other subscribers and
+    may be incomplete. Two ids in the second set prove a duplicate. Raises RunAborted."""
     try:
         answer = await access.stop.wait_until_stopped(request_rows(access, query))
     except ListFailed:

@@ -1,4 +1,5 @@
-"""Looks subscribers up by reading the whole list: all subscribers of the bases, or the subscribers of some keys."""
+"""Looks subscribers up by reading the whole list. A look-up is for all subscribers of the bases, or for the subscribers
+of some keys."""
 
 import logging
 from array import array
@@ -38,10 +39,10 @@ logger = logging.getLogger(__name__)
 _ROWS_PER_COMMIT = 20_000  # listed subscribers in one commit
 _MAX_COMPARED_ENTRIES = 20_000  # confirmed entries that are compared with a listing: enough to notice one in a thousand
 MAX_SHOWN_RECORDS = 8
-"""The largest number of subscribers of a look-up that are recorded as shown. Later runs recognise the account by them
-(architecture 4.10)."""
+"""The largest number of subscribers of a look-up that are recorded as shown. Later runs recognise the account by these
+subscribers (architecture 4.10)."""
 
-_DIGEST_BYTES = 8  # bytes of each digest: two collide in 1 of 400,000 listings of ten million subscribers
+_DIGEST_BYTES = 8  # bytes that are compared; two digests collide in 1 of 400,000 listings of ten million subscribers
 
 
 class EmptiedListError(RunAborted):
@@ -188,8 +189,8 @@ async def look_up_by_sweep(groups: Sequence[KeyGroup]) -> list[LookupResult]:
 
 
 class _SearchSink:
-    """A sink that looks for `identities` in some bases. `found_ids` has the ids that the list shows, by identity. Each
-    list has one item for each base."""
+    """A sink that looks for subscribers in some bases. `identities` has a set of wanted identities for each base.
+    `found_ids` has a dict for each base: the ids that the list shows, by identity."""
 
     def __init__(self, groups: Sequence[KeyGroup]) -> None:
         self._readers = [build_reader(group.access, sorted({key.field for key in group.keys})) for group in groups]
@@ -221,7 +222,7 @@ class _WatchingSink:
     activity_values: set[bool] = field(default_factory=set)  # values of `is_active` that the last sweep showed
 
     def start_sweep(self, sweep_number: int) -> None:
-        """Forget the last sweep, because only the newest sweep decides which subscribers the list shows."""
+        """Forget the previous sweep, because only the newest sweep decides which subscribers the list shows."""
         self.seen_ids.clear()
         self.activity_values.clear()
         self.target_sink.start_sweep(sweep_number)
@@ -247,7 +248,7 @@ async def _sweep_list(
     the list showed.
 
     Raises EmptiedListError if a complete list shows none of the unverified entries of a base (architecture 4.10). If
-    the list may not show these entries yet, read it once more after the time at which it must show them.
+    the list may not show the unverified entries yet, wait until it must show them, and read the list once more.
     """
     certificate, seen_ids = await _read_and_record(accesses, sink, watched_ids)
     if certificate.is_complete and await _wait_for_unverified_entries(accesses):

@@ -1,7 +1,7 @@
 """Finds the subscribers of a base on the service's list, and keeps the subscribers of a sweep by base.
 
-One sweep of the list serves every base of a run, also a base that occurs only in later rows. The kept subscribers are
-in a temporary file, about 60 bytes each.
+One sweep of the list serves every base of a run, also a base that only later rows name. The subscribers of the sweep
+are in a temporary file, about 60 bytes each.
 """
 
 from array import array
@@ -141,7 +141,7 @@ class BaseReader:
 
 
 class SweptRows:
-    """A sink that keeps the subscribers of a reading of the list. Only the last sweep counts.
+    """A sink that keeps the subscribers of a reading of the list. Only the subscribers of the last sweep count.
 
     The sink stores the identities and the Ids of subscribers in the bases of `accesses`, or with `keeps_other_bases` in
     all bases. For subscribers with one of `identities`, the sink also stores the values, for a comparison (architecture
@@ -162,12 +162,13 @@ class SweptRows:
         )
         self._values = SpooledValues()
         self._part_indexes_by_base: dict[ListedBase, list[int]] = defaultdict(list)
-        self._run_membership: dict[ListedBase, bool] = {}
+        self._is_of_run_by_base: dict[ListedBase, bool] = {}
         # For each base: 8 bytes of the digest of each email, and the ids of the subscribers.
         self._emails_by_base: dict[ListedBase, tuple[array[int], array[int]]] | None = None
         if accesses[0].policy.identity == "client_user_id":
             self._emails_by_base = defaultdict(lambda: (array("Q"), array("q")))
-        self._sorted_email_counts: dict[ListedBase, int] = {}  # the number of emails in the sorted array of a base
+        # The number of emails of a base when its array was last sorted.
+        self._sorted_email_counts: dict[ListedBase, int] = {}
         self.started_at = accesses[0].clock.now().timestamp()  # Unix seconds
         self.last_id = 0
 
@@ -178,7 +179,7 @@ class SweptRows:
 
     @property
     def part_count(self) -> int:
-        """The number of kept parts, which is the index of the next part."""
+        """The number of stored parts, which is the index of the next part. A page adds a part for each of its bases."""
         return sum(len(part_indexes) for part_indexes in self._part_indexes_by_base.values())
 
     def start_sweep(self, sweep_number: int) -> None:
@@ -260,12 +261,12 @@ class SweptRows:
         }
 
     def _is_base_of_run(self, base: ListedBase) -> bool:
-        if base not in self._run_membership:
+        if base not in self._is_of_run_by_base:
             service_id, base_name = base
             # Every reader checks the name, because a reader raises if its base has another name or another Id.
             match_results = [reader.is_of_base({"Id": service_id, "Name": base_name}) for reader in self._readers]
-            self._run_membership[base] = any(match_results)
-        return self._run_membership[base]
+            self._is_of_run_by_base[base] = any(match_results)
+        return self._is_of_run_by_base[base]
 
 
 def _compute_short_digest(digest: bytes) -> int:

@@ -1,8 +1,8 @@
 """Pages of the list as typed Arrow columns: the `RowForm` in which exports read the list.
 
-Arrow's JSON parser reads the bytes of a page without a Python object for each value. If the parser might read a page
-differently from `build_columns`, `build_columns` reads the page value by value. The column `_invalid` has the values
-that do not fit the type of their field. The columns follow from the field table (connector/fields.py).
+Arrow's JSON parser reads the bytes of a page without a Python object for each value. `build_columns` reads a page value
+by value if Arrow's parser might read the page differently. The column `_invalid` has the values that do not fit the
+type of their field. The columns follow from the field table (connector/fields.py).
 """
 
 import asyncio
@@ -30,7 +30,8 @@ from connector.warehouse.runs import INVALID
 
 _DECODER_COUNT = 2  # threads: more threads would only wait for the service, or for each other
 
-# Stands for a number that is too large for a double. The object equals no requested value, and `_invalid` shows null.
+# Stands for a number that is too large for a double. This object equals no requested value. The column `_invalid` has
+# null for such a number.
 _TOO_LARGE_VALUE = object()
 
 _INT64_RANGE = range(-(2**63), 2**63)
@@ -81,7 +82,7 @@ def parse_columns(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask_message: MaskMessage = str
 ) -> ListPage[pa.RecordBatch] | Refused | Ambiguous:
     """Return the result of `parse_list_answer` as columns. Arrow's parser reads the page if the page is as in
-    service-api.md; otherwise the page is read value by value."""
+    service-api.md. Otherwise Python reads the page value by value."""
     page = decode_page(body) if 200 <= status < 300 else None
     if page is not None:
         return page
@@ -142,7 +143,7 @@ class Columns:
 
 @contextmanager
 def open_columns() -> Iterator[Columns]:
-    """Yield the form of columns, with its decoding threads. The end of the block waits for the threads."""
+    """Yield a `Columns` with its own decoding threads. The end of the context waits for the threads."""
     with ThreadPoolExecutor(_DECODER_COUNT, thread_name_prefix="connector decodes") as decoder:
         yield Columns(decoder)
 
@@ -189,7 +190,8 @@ def _may_have_nan(body: bytes) -> bool:
 
 
 def _contains_pair(body: bytes, byte_pair: bytes) -> bool:
-    """Return whether the body contains this pair of bytes. This takes a tenth of the time of `in`."""
+    """Return whether the body contains this pair of bytes. The comparison with numpy takes a tenth of the time of
+    `in`."""
     searched_number = np.frombuffer(byte_pair, np.uint16)
     even_pairs, odd_pairs = (np.frombuffer(body, np.uint16, (len(body) - start) // 2, start) for start in (0, 1))
     return bool((even_pairs == searched_number).any() or (odd_pairs == searched_number).any())
@@ -240,7 +242,7 @@ def _read_columns(rows: pa.StructArray) -> pa.RecordBatch | None:
 
 
 def build_columns(wire_objects: Sequence[dict[str, Any]]) -> pa.RecordBatch:
-    """Return wire objects as columns of `PAGE_SCHEMA`, value by value. Arrow's parser must return the same columns."""
+    """Convert wire objects to columns of `PAGE_SCHEMA`, value by value. Arrow's parser must return the same columns."""
     invalid_values_by_row: dict[int, dict[str, object]] = {}
     parents = {"": wire_objects} | {
         name: _read_parents(wire_objects, name, invalid_values_by_row) for name in _PARENT_NAMES
@@ -253,8 +255,8 @@ def build_columns(wire_objects: Sequence[dict[str, Any]]) -> pa.RecordBatch:
 def _read_parents(
     wire_objects: Sequence[dict[str, Any]], name: str, invalid_values_by_row: dict[int, dict[str, object]]
 ) -> list[dict[str, Any]]:
-    """Return the object `name` of each subscriber, or an empty dict if the object is absent, null or of another
-    type."""
+    """Return the object `name` (such as Base) of each subscriber, or an empty dict if the object is absent, null or of
+    another type."""
     parents = [wire_object.get(name) for wire_object in wire_objects]
     for row_index, parent in enumerate(parents):
         if type(parent) is not dict:

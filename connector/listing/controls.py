@@ -36,7 +36,7 @@ RowMatcher = Callable[[ReadValues], Mask]
 Sample = tuple[int, object]
 """A listed subscriber: its Id, and its value in the field of the filter."""
 
-_SAMPLE_COUNT = 2  # a filter is tried with this many subscribers, because the first one may have vanished
+_SAMPLE_COUNT = 2  # a filter is tried with this many listed subscribers, because the first subscriber may have vanished
 _HEAD_ROW_COUNT = 200  # rows at the head of the list, from which the trials choose subscribers
 _CLASS_FIELDS = ("is_active", "gender")  # fields with two or three values: each value is a class
 _FILTERS_BY_SELECTIVITY = ("id", "client_user_id", "email", "last_name", "first_name", "base_id", "gender", "is_active")
@@ -63,8 +63,8 @@ class Trial:
 
 
 async def try_made_up_value(request_page: RequestPage, field_name: str, draw_bytes: DrawBytes) -> ControlResult:
-    """Ask for a value that no subscriber has. Return EXACT if the answer is empty, or if every possible value of the
-    field is in use."""
+    """Send the filter with a value that no subscriber has. Return EXACT if the answer is empty, or if every possible
+    value of the field is in use."""
     made_up_value = make_up_value(field_name, draw_bytes)
     if made_up_value is None:
         return ControlResult.EXACT
@@ -75,8 +75,8 @@ async def try_made_up_value(request_page: RequestPage, field_name: str, draw_byt
 
 
 async def try_samples(request_page: RequestPage, field_name: str, samples: Iterable[Sample]) -> Trial:
-    """Ask for the values of these subscribers, one after another, until the filter finds a subscriber. A subscriber
-    that the filter does not find may have vanished."""
+    """Send the filter with the values of these listed subscribers, one after another, until the filter finds a
+    subscriber. A subscriber that the filter does not find may have vanished."""
     trial = Trial()
     for sample in samples:
         trial = await try_sample(request_page, field_name, sample)
@@ -86,7 +86,7 @@ async def try_samples(request_page: RequestPage, field_name: str, samples: Itera
 
 
 async def try_sample(request_page: RequestPage, field_name: str, sample: Sample) -> Trial:
-    """Ask for the value of this subscriber, and return the result."""
+    """Send the filter with the value of this listed subscriber, and return the result of the trial."""
     subscriber_id, value = sample
     query = _build_query(field_name, value)
     page = await request_page(query) if query is not None else None
@@ -110,8 +110,8 @@ def _classify_answer(field_name: str, value: object, page: ListPage, *, is_found
 
 
 def is_whole(page: ListPage) -> bool:
-    """Return whether the answer has all matching subscribers: its number of different rows is TotalCount, and is
-    smaller than its limit."""
+    """Return whether the answer has all matching subscribers. The number of its rows must be TotalCount and less than
+    its limit, and each row must have another Id."""
     if page.total_count is None or page.limit is None:
         return False
     id_count = len({row.get("Id") for row in page.subscribers})
@@ -131,7 +131,7 @@ def change_case(text: str) -> str:
 class FilterTrials:
     """The results of the trials of a reading's filters."""
 
-    controls: dict[str, ControlResult]  # by field name
+    control_result_by_field: dict[str, ControlResult]
     sent_filter_name: str | None  # the filter to send; None: no filter
     expected_ids: frozenset[int]
     """Subscribers at the head of the list that match all filters. The filtered list must show each of them, unless the
@@ -139,19 +139,22 @@ class FilterTrials:
 
 
 async def try_filters(request_page: RequestPage, filters: Mapping[str, object], draw_bytes: DrawBytes) -> FilterTrials:
-    """Try each of these filters alone (service-api.md 4.3): one request for all filters, and at most five for each."""
+    """Try each of these filters alone (service-api.md 4.3). The trials need one request for the first rows of the list,
+    and at most five requests for each filter."""
     head_rows = await _read_head(request_page)
     if not head_rows and "base_id" in filters:  # the list may show the base only to a request with its Id
         head_rows = await _read_head(request_page, filters["base_id"])
-    controls = {
+    control_result_by_field = {
         field_name: await _try_filter(request_page, field_name, value, head_rows, draw_bytes)
         for field_name, value in filters.items()
     }
     working_filters = [
-        field_name for field_name, result in controls.items() if result in (ControlResult.EXACT, ControlResult.PARTIAL)
+        field_name
+        for field_name, result in control_result_by_field.items()
+        if result in (ControlResult.EXACT, ControlResult.PARTIAL)
     ]
     sent_filter_name = min(working_filters, key=_FILTERS_BY_SELECTIVITY.index, default=None)
-    return FilterTrials(controls, sent_filter_name, _find_matching_ids(filters, head_rows))
+    return FilterTrials(control_result_by_field, sent_filter_name, _find_matching_ids(filters, head_rows))
 
 
 async def find_still_listed_ids(
@@ -239,8 +242,9 @@ def _build_match_mask(requested_values: Mapping[str, object], rows: Sequence[dic
 def _choose_samples(
     field_name: str, requested_value: object, rows: Sequence[dict[str, Any]]
 ) -> Sequence[tuple[dict[str, Any], object]]:
-    """Return listed subscribers with their values. The values are of the class of the requested value, because a trial
-    proves nothing for other classes. Subscribers with the requested value come first."""
+    """Return listed subscribers for the trial of a filter, each with its value. The values are of the class of the
+    requested value, because a trial proves nothing for other classes. Subscribers with the requested value come
+    first."""
     requested_class = _classify_value(field_name, requested_value)
     if requested_class is None:
         return []
@@ -310,8 +314,8 @@ def build_row_matcher(requested_values: Mapping[str, object]) -> RowMatcher | No
 
 
 def _normalise_value(field_name: str, value: object) -> object:
-    """Return the same object for all values of the field that count as equal. Values of different types are not equal:
-    True is not 1."""
+    """Return an object to compare: equal objects for values of the field that count as equal. Values of different types
+    are not equal: True is not 1."""
     if value is None:  # the service's defaults (service-api.md 2.1)
         value = {"gender": "", "is_active": False}.get(field_name)
     if isinstance(value, str):

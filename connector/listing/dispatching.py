@@ -1,4 +1,5 @@
-"""Passes the rows of pages to a sink: the rows that match the filters of a query, each subscriber once."""
+"""Passes the rows of pages to a sink, if the rows match the filters of the query. The sink gets each subscriber
+once."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -29,7 +30,7 @@ class ListProgress:
 
 @dataclass(slots=True)
 class PageDispatcher(Generic[Rows]):
-    """Passes the rows that match to `sink`, in `row_form`."""
+    """Passes the rows that match the filters to `sink`, in the form `row_form`."""
 
     sink: PageSink[Rows]
     row_form: RowForm[Rows]
@@ -72,8 +73,8 @@ def _dispatch_new_rows(
     row_matcher: RowMatcher | None,
     class_counts: dict[str, Counter[object]],
 ) -> tuple[int, int]:
-    """Count the new rows by class, and pass the new rows that match to the sink. Return the number of new rows, and of
-    rows that match."""
+    """Count the new rows by class, and pass the new rows that match the filters to the sink. Return the number of new
+    rows, and the number of rows that match."""
     new_row_count = int(np.count_nonzero(new_row_mask))
     if not new_row_count:
         return 0, 0
@@ -105,10 +106,11 @@ class PartDispatcher(Generic[Rows]):
     sink: PageSink[Rows]
     row_form: RowForm[Rows]
     row_matcher: RowMatcher | None
-    filters: Mapping[str, object]  # the filters of the hidden classes
+    filters: Mapping[str, object]  # the filters that show the hidden classes
     earlier_ids: IdSet  # the ids of subscribers that were read before
     class_counts: dict[str, Counter[object]]  # the number of rows of each class in all readings together
-    part_class_counts: dict[str, Counter[object]] = field(default_factory=dict)  # `class_counts` of this reading alone
+    # The number of rows of each class in this reading.
+    part_class_counts: dict[str, Counter[object]] = field(default_factory=dict)
     has_other_classes: bool = False  # whether a page has a subscriber of another class
     sweep_number: int = 0
 

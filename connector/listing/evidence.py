@@ -50,19 +50,21 @@ FindUnlistedEntries = Callable[[IdArray], Awaitable[Sequence[int]]]
 """A function that returns a few Ids of confirmed ledger entries that are not among the given ids (ascending)."""
 
 _SAMPLE_ROW_COUNT = 50  # rows of an answer that are compared with the filter of the question
-_MAX_LISTED_BASES = 3  # listed bases that are counted: first the bases of the job, then the largest bases
-_MAX_UNLISTED_BASES = 3  # bases that are counted although no row shows them
+_MAX_LISTED_BASES = 3  # number of listed bases that are counted: first the bases of the job, then the largest bases
+_MAX_UNLISTED_BASES = 3  # number of bases that are counted although no row shows them
 _INSIDE_ID_COUNT = 3  # look-ups of ids that are missing between the first and the last listed id
 _OTHER_END_ID_COUNT = 1  # look-ups of ids beyond the first page: a result window does not cut this end off
 _FIRST_ENTRY_COUNT = 4  # ledger entries that are looked up before the combinations of classes
 _RESERVED_REQUEST_COUNT = 4  # requests for second counts and second look-ups
 _END_READING_COUNT = 2  # requests for an end of the list, because one answer may come from a replica that lags
-# A request for the end begins this many rows before the end; half a page, if pages are smaller.
+# A request for the end of the list begins this many rows before the end. If pages are small, the request begins half a
+# page before the end.
 _OVERLAP_ROW_COUNT = 500
 
 
 async def gather_answers(request_page: RequestPage, reading: ListReading, concurrency: int) -> list[Answer]:
-    """Ask for evidence, at most `concurrency` questions at a time, until no question is left. Return the answers."""
+    """Ask all questions about the reading, at most `concurrency` at a time, until `plan_questions` returns no question.
+    Return the answers."""
     answers: list[Answer] = []
     while questions := plan_questions(reading, answers):
         answers += await ask_questions_together(request_page, questions, concurrency)
@@ -192,8 +194,8 @@ def _choose_bases(reading: ListReading) -> list[int]:
 
 
 def _plan_recount_questions(reading: ListReading, answers: Sequence[Answer]) -> list[Question]:
-    """Return questions that count a partition again, in the opposite order: the first partition whose parts exceed the
-    whole list.
+    """Return questions that count the classes of one partition again, in the opposite order. This is the first
+    partition whose counts must be repeated. Return no question if no partition needs another count.
     """
     for field_name in CLASS_FIELDS:
         rounds = read_rounds(reading, field_name, answers)
@@ -209,11 +211,11 @@ def _plan_recount_questions(reading: ListReading, answers: Sequence[Answer]) -> 
 
 
 def _plan_combination_questions(reading: ListReading, answers: Sequence[Answer]) -> list[Question]:
-    """Return questions for the bases of the load that no row shows, and for several classes at once.
+    """Return questions for the bases of the load that no row shows, and questions for combinations of classes.
 
     The list may hide two classes, where all subscribers of the first class are also of the second class. Then no
     request for the first class alone shows a subscriber. A class that a request has shown is combined only with bases
-    that no request has shown."""
+    that no request has shown yet."""
     has_asked_combinations = any(answer.question.topic is Topic.COMBINATION for answer in answers)
     if has_asked_combinations or contradicts_reading(reading, answers):
         return []
@@ -268,7 +270,8 @@ def _plan_look_ups(reading: ListReading, request_count: int) -> list[Question]:
 
 
 def _plan_entry_look_ups(reading: ListReading, answers: Sequence[Answer]) -> list[Question]:
-    """Return look-ups of the ledger entries that were not looked up yet, or no look-up if the answers contradict."""
+    """Return look-ups of the ledger entries that were not looked up yet. Return no look-up if the answers already
+    contradict the list."""
     if contradicts_reading(reading, answers) or find_hidden_classes(reading, answers):
         return []
     requested_ids = {answer.question.value for answer in answers if answer.question.topic is Topic.UNLISTED_ENTRY}
@@ -302,7 +305,7 @@ def _plan_id_look_ups(reading: ListReading) -> list[Question]:
 
 
 def _choose_missing_ids(ids: IdArray, id_step: int, seed: bytes) -> list[int]:
-    """Return a few ids that are missing between listed ids, each from another gap."""
+    """Return a few ids that are missing between listed ids. Each id is from another gap."""
     id_distances = np.diff(ids)
     gap_indexes, random_generator = np.flatnonzero(id_distances > id_step).tolist(), Random(seed)  # noqa: S311 - a choice, not a secret
     chosen_gap_indexes = random_generator.sample(gap_indexes, min(_INSIDE_ID_COUNT, len(gap_indexes)))
@@ -315,8 +318,8 @@ def _choose_missing_ids(ids: IdArray, id_step: int, seed: bytes) -> list[int]:
 def _plan_second_look_ups(reading: ListReading, answers: Sequence[Answer]) -> list[Question]:
     """Return second look-ups of unlisted ids that exist, and requests for each end of the list beyond which ids exist.
 
-    A subscriber beyond the end whom only a request for a class or a base has shown is either hidden or a newcomer. The
-    end of the list, read after that request, shows which."""
+    A request for a class or a base may show an id beyond the end of the list. Its subscriber is either hidden or a
+    newcomer. If the end of the list, read after this request, shows the id, the subscriber is a newcomer."""
     asked_questions = [answer.question for answer in answers]
     questions = []
     for subscriber_id in sorted(find_present_ids(reading, answers, Topic.MISSING)):

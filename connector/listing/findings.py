@@ -27,8 +27,8 @@ from connector.paging.overlap import IdArray, mark_contained_ids
 from connector.service.wire import MAX_LIMIT, ListPage, ListQuery
 
 PARTITIONS: Mapping[str, Sequence[object]] = {"gender": ("male", "female", ""), "is_active": (True, False)}
-"""Filters with all of their values (service-api.md 4.3), so that the parts add up to the whole list. The filter whose
-values change least often is the first."""
+"""The filters whose values are all known, with these values (service-api.md 4.3). So the counts of the values of a
+filter add up to the whole list. The filter whose values change least often is the first."""
 
 CLASS_FIELDS = (*PARTITIONS, "base_id")
 """The fields by which subscribers are counted."""
@@ -39,15 +39,15 @@ BEYOND_ID_COUNT = 3  # look-ups of ids beyond the last page: a result window wou
 class Topic(Enum):
     """The topic of a question."""
 
-    WHOLE = "whole"  # TotalCount of the suspected query, and its first rows
-    PAIR = "pair"  # whether a filter of the query still works together with a filter of a partition
+    WHOLE = "whole"  # TotalCount and the first rows of the whole list, after the reading
+    PAIR = "pair"  # whether a filter of the reading's query still works together with a filter of a partition
     PART = "part"  # TotalCount of one class or base
     COMBINATION = "combination"  # several classes at once, if no request for a single class showed a subscriber
     KNOWN = "known"  # a listed subscriber, as a control of the filter Id
     MISSING = "missing"  # an id that is missing between two listed ids
     BEYOND = "beyond"  # an id below the smallest or above the largest listed id, where newcomers may be
     UNLISTED_ENTRY = "lacking"  # a subscriber that the ledger has confirmed and no page showed
-    END = "end"  # the page at one end of the list, if ids beyond this end exist
+    END = "end"  # the page at one end of the list, if subscribers with ids beyond this end exist
 
 
 TOPICS_BY_ID = frozenset({Topic.KNOWN, Topic.MISSING, Topic.BEYOND, Topic.UNLISTED_ENTRY})
@@ -129,15 +129,15 @@ def read_ids(answer: Answer) -> list[int]:
 
 
 def read_unlisted_ids(reading: ListReading, answer: Answer) -> IdArray:
-    """Return the ids in the answer that the suspected reading lacks, ascending."""
+    """Return the ids in the answer that the reading lacks, in ascending order."""
     ids = np.array(sorted(set(read_ids(answer))), dtype=np.int64)
     unlisted_ids: IdArray = ids[~mark_contained_ids(reading.ids, ids)]
     return unlisted_ids
 
 
 def find_newcomer_ids(reading: ListReading, answers: Sequence[Answer]) -> IdArray:
-    """Return the ids above the largest listed id that the list shows without further filters, ascending. Their
-    subscribers were added after the reading, and the list does not hide them."""
+    """Return the ids above the largest listed id that the list shows without further filters, in ascending order. Their
+    subscribers were added after the reading, and the list does not hide these subscribers."""
     unfiltered_answers = [answer for answer in answers if answer.question.topic in (Topic.WHOLE, Topic.END)]
     unlisted_ids = [read_unlisted_ids(reading, answer) for answer in unfiltered_answers]
     ids: IdArray = np.unique(np.concatenate([np.empty(0, np.int64), *unlisted_ids]))
@@ -158,7 +158,7 @@ def read_totals(answers: Sequence[Answer]) -> list[int]:
 
 
 def find_side(reading: ListReading, subscriber_id: int) -> str:
-    """Return the side of the listed ids on which an id lies."""
+    """Return "below" if the id is smaller than all listed ids, and "above" otherwise."""
     return "below" if len(reading.ids) and subscriber_id < int(reading.ids[0]) else "above"
 
 
@@ -171,7 +171,8 @@ _TAIL_ID_COUNT = 1000  # ids at the end of the list from which the density of id
 _MAX_CHANCE_PROBABILITY = 0.001  # absent ids are evidence if chance explains them with at most this probability
 # Assumed: between two requests, the list grows by fewer rows or a smaller share.
 _SHORT_GROWTH_ROWS, _SHORT_GROWTH_SHARE = 2, 0.01
-_GROWTH_ROWS, _GROWTH_SHARE = 5, 0.03  # assumed: the same for the time in which all evidence is gathered
+# Assumed: during all requests for evidence, the list grows by fewer rows or a smaller share.
+_GROWTH_ROWS, _GROWTH_SHARE = 5, 0.03
 # The list may show a share of a hidden class up to this limit, because subscribers change their class. If the list
 # shows a larger share of an incomplete class, a result window has cut the list off.
 _MAX_SHOWN_SHARE = 0.1
@@ -237,7 +238,8 @@ def list_unshown_classes(reading: ListReading, answers: Sequence[Answer]) -> lis
 
 
 def decide_partition(reading: ListReading, field_name: str, answers: Sequence[Answer]) -> EvidenceResult | None:
-    """Return the meaning of the counts of a partition, or None if the counts must be repeated."""
+    """Return whether the counts of a partition contradict the size of the list, or None if the counts must be
+    repeated."""
     certificate = reading.certificate
     known_totals = {
         total_count for total_count in (certificate.total_first, certificate.total_last) if total_count is not None
@@ -276,8 +278,8 @@ def decide_partition(reading: ListReading, field_name: str, answers: Sequence[An
 def _find_underlisted_values(reading: ListReading, field_name: str, answers: Sequence[Answer]) -> list[object]:
     """Return the values of a partition of which the reading has too few rows.
 
-    Before a class has been read separately, return no value if the reading has more than a few rows of such a value:
-    then a result window has cut the list off, and no class is hidden."""
+    Before a class has been read separately, return no value if the reading has more than a few rows of one of these
+    values. In this case, a result window has cut the list off, and no class is hidden."""
     if unlisted_values := _find_unlisted_values(reading, field_name, answers):
         return unlisted_values
     count_by_value, listed_count_by_value = (
@@ -301,7 +303,7 @@ def _find_underlisted_values(reading: ListReading, field_name: str, answers: Seq
 def _find_unlisted_values(reading: ListReading, field_name: str, answers: Sequence[Answer]) -> list[object]:
     """Return the values of a partition that no listed row has, although requests for the value show subscribers.
 
-    Missing answers for other values do not matter, because one answer is enough to show that the list hides its class.
+    Missing answers for other values do not matter, because one answer is enough to show that the list hides a class.
     """
     listed_count_by_value = reading.class_counts.get(field_name, {})
     part_answers = [
@@ -345,7 +347,8 @@ def read_rounds(reading: ListReading, field_name: str, answers: Sequence[Answer]
         if len(totals) < len(answered_totals) or len(totals) < 2:
             return []
         part_counts = list(count_by_value.values())
-        if field_name == "base_id":  # assumed: the other bases still have as many rows as the reading showed
+        # Assumed: the bases that are not counted still have as many rows as the reading showed.
+        if field_name == "base_id":
             part_counts.append(
                 reading.certificate.distinct
                 - sum(reading.base_counts.get(int(str(base_id)), 0) for base_id in count_by_value)
@@ -398,7 +401,7 @@ def _decide_combinations(reading: ListReading, answers: Sequence[Answer]) -> Fin
     No request for a single class has shown a subscriber. So either the list hides the classes, or the subscriber is a
     newcomer. As long as no class has been read separately, one subscriber contradicts a quiet list."""
     combinations, unlisted_count = list[tuple[HiddenClass, ...]](), 0
-    for answer in answers:  # the small combinations first
+    for answer in answers:  # the answers about small combinations come first
         classes, page = answer.question.classes, answer.page
         is_combination_covered = any(set(combination) <= set(classes) for combination in combinations)
         if is_combination_covered or not classes or page is None:
@@ -442,8 +445,8 @@ def _decide_totals(reading: ListReading, answers: Sequence[Answer]) -> Finding |
     is_unchanged = reading.is_list_quiet and len(set(totals)) == 1
     if is_unchanged and max(totals[0] - last_total, unlisted_count) >= short_growth:
         message = (
-            f"TotalCount of a second reading is {totals[0]:,}, and it shows {unlisted_count:,} unlisted ids between "
-            "the listed ids"
+            f"TotalCount of a second reading is {totals[0]:,}, and the second reading shows {unlisted_count:,} unlisted "
+            "ids between the listed ids"
         )
         return Finding("total_count", EvidenceResult.CONTRADICTS, message)
     if (
@@ -520,15 +523,16 @@ def _decide_rows(reading: ListReading, answers: Sequence[Answer]) -> Finding | N
 
 
 def _compute_short_growth(total_count: int) -> float:
-    """Return the smallest change of TotalCount that is too large for two requests while the pages do not change."""
+    """Return the smallest change of TotalCount between two requests that newcomers do not explain if the pages have not
+    changed."""
     return max(_SHORT_GROWTH_ROWS, _SHORT_GROWTH_SHARE * total_count)
 
 
 def _decide_unlisted_entries(reading: ListReading, answers: Sequence[Answer]) -> Finding | None:
     """Return the finding of the look-ups of confirmed subscribers that the list lacks, or None without such look-ups.
 
-    One existing subscriber contradicts the list. If the query has a filter besides the base, two must exist, because
-    the values of one subscriber may have changed."""
+    One existing subscriber contradicts the list. If the query has a filter besides the base, two subscribers must
+    exist, because the values of one subscriber may have changed."""
     lookup_answers = [answer for answer in answers if answer.question.topic is Topic.UNLISTED_ENTRY]
     if not lookup_answers:
         return None
@@ -558,8 +562,8 @@ def _decide_ids(reading: ListReading, answers: Sequence[Answer]) -> Finding | No
         end_answers = [
             answer for answer in answers if answer.question.topic is Topic.END and answer.question.value == side
         ]
-        shown_ids = [set(read_ids(answer)) for answer in end_answers if answer.page is not None]
-        if shown_ids and not any(subscriber_id in end_ids for end_ids in shown_ids):
+        id_sets_of_ends = [set(read_ids(answer)) for answer in end_answers if answer.page is not None]
+        if id_sets_of_ends and not any(subscriber_id in ids_of_end for ids_of_end in id_sets_of_ends):
             unlisted_ids.add(subscriber_id)
     total_count = max(read_totals(answers), default=0)
     is_list_cut_off = (
@@ -597,8 +601,7 @@ def _compute_chance_probability(reading: ListReading) -> float:
 
 
 def find_present_ids(reading: ListReading, answers: Sequence[Answer], topic: Topic) -> set[int]:
-    """Return the ids that the suspected reading lacks, although an answer to a question of this topic shows their
-    subscribers."""
+    """Return the ids that the reading lacks, although an answer to a question of this topic shows their subscribers."""
     present_answers = [answer for answer in answers if answer.question.topic is topic and _is_present(reading, answer)]
     return {
         subscriber_id for answer in present_answers for subscriber_id in read_unlisted_ids(reading, answer).tolist()
@@ -607,7 +610,7 @@ def find_present_ids(reading: ListReading, answers: Sequence[Answer], topic: Top
 
 def _is_present(reading: ListReading, answer: Answer) -> bool:
     """Return whether the answer to a look-up by Id has only the subscriber with this Id, and the subscriber matches the
-    filters of the suspected query."""
+    filters of the reading's query."""
     if answer.page is None or read_ids(answer) != [answer.question.value]:
         return False
     return have_requested_values(reading.filters, answer.page.subscribers)

@@ -28,8 +28,8 @@ _HIDDEN_SAMPLE_ROW_COUNT = 50  # rows of a request for a base that no listing ha
 async def find_hidden_base(access: ListAccess, *, is_list_read: bool = False) -> bool | None:
     """Return whether the account's list hides the base, or None while the Id of an unlisted base is unknown.
 
-    If no listing of the run has shown the base, ask with the BaseId. If the list hides the base, later sweeps of
-    `access` ask with the BaseId, and filters prove nothing.
+    If no listing of the run has shown the base, send a request with the BaseId. If the list hides the base, later
+    sweeps of `access` send the BaseId, and filters prove nothing.
 
     With `is_list_read`, a complete sweep has just shown no subscriber of the base. Without `is_list_read`, the identity
     filter is also tried, because the filter may show that the base is not hidden. Raises ListFailed, and RunAborted if
@@ -125,12 +125,13 @@ async def _request_class_rows(access: ListAccess, base_id: int) -> list[dict[str
 
 
 _SAMPLE_ROW_COUNT = 50  # rows of an answer that are compared with the filter of the question
-_MIN_FIRST_ID_WITH_OLDER_IDS = 2  # a list that begins with a smaller id has no older id
+_MIN_FIRST_ID_WITH_OLDER_IDS = 2  # Ids begin with 1, so no id is older if the list begins with a smaller id than this
 
 
 async def record_hidden_classes(access: ListAccess, *, is_repeated: bool = False) -> tuple[HiddenClass, ...]:
-    """Return the classes that the list hides, and record the classes in the state of the look-ups. Ask once in a run.
-    With `is_repeated`, ask again, because a create of this run may be the first of its class."""
+    """Return the classes that the list hides, and record the classes in the state of the look-ups. A run counts the
+    classes once. With `is_repeated`, the run counts the classes again, because a create of this run may be the first
+    create of its class."""
     state = access.state
     if not state.are_classes_known or (is_repeated and not state.hidden_classes):
         request_page, concurrency = partial(try_page, access.client, access.retrier), access.policy.max_concurrency
@@ -151,8 +152,8 @@ async def find_hidden_classes(
 ) -> list[HiddenClass]:
     """Return the classes that the list shows only to a request for one or several classes.
 
-    A class is hidden if the first page has none of its subscribers and the parts of its partition exceed the whole
-    list. Without TotalCount, the rows of the first page decide alone."""
+    A class is hidden if the first page has none of its subscribers and the counts of its partition add up to more than
+    the whole list. If the list has no TotalCount, only the rows of the first page decide."""
     hidden_classes = list[HiddenClass]()
     for field_name, count_by_value in class_counts.part_totals.items():
         if len(class_counts.whole_list_totals) < 2 or sum(count_by_value.values()) > min(

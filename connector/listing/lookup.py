@@ -5,8 +5,9 @@ and after the look-ups (architecture 2).
 - A subscriber that a filter does not show is absent only in this case: every answer was whole, and the controls of each
   spelling's class passed before and after the look-up.
 - If a filter lists subscribers for a made-up value, the service ignores the filter, and the run no longer uses it.
-- A class passes if the filter finds a listed subscriber of the class by the subscriber's text. The best control is a
-  sentinel of this run, because this run has sent its text. Otherwise a listed subscriber is used.
+- A spelling class passes if the filter finds a listed subscriber of the class by the subscriber's text. The best
+  control is a sentinel of this run, because this run has sent its text. Without such a sentinel, another listed
+  subscriber is the control.
 - If the list shows a sentinel by its id and not by its text, the filter fails. If the list does not show the sentinel
   by its id either, the sentinel may only be late.
 - A sentinel proves that the list is fresh only for later look-ups. So the sentinels are looked up first.
@@ -58,12 +59,15 @@ from connector.texts import count
 
 logger = logging.getLogger(__name__)
 
-# Latest sentinels that are looked up. If the filter shows none of them, a quiet period follows.
+# Number of the latest sentinels that are looked up. If the filter shows none of these sentinels, a quiet period
+# follows.
 _LATEST_SENTINEL_COUNT = 8
-# First sentinels of the run, which the list most likely shows. One of them may have been erased.
+# Number of the first sentinels of the run that are tried. The list most likely shows the first sentinels, but a
+# sentinel may have been erased.
 _FIRST_SENTINEL_COUNT = 2
 _CLASS_SAMPLE_ROW_COUNT = 50  # rows of an answer that are compared with the filter of the question
-_SAMPLE_COUNT = 3  # subscribers of the class that are looked up, because the first ones may have vanished
+# Number of subscribers of the class that are looked up, because the first subscribers may have vanished.
+_SAMPLE_COUNT = 3
 _PLAIN_EMAILS = SpellingClass("email", frozenset())
 
 
@@ -85,8 +89,8 @@ async def check_filters(
     checks_case: bool = False,
     is_repeated: bool = False,
 ) -> FilterCheck:
-    """Return the results of the controls of these classes; with `checks_case`, also whether the filter by email is
-    case-insensitive.
+    """Return the results of the controls of these spelling classes. With `checks_case`, also try whether the filter by
+    email is case-insensitive.
 
     In a run, a filter is tried once for each class, and once with a made-up value. With `is_repeated`, classes that
     have passed are tried again, because a filter may stop working in the middle of a run. Raises ListFailed.
@@ -126,7 +130,8 @@ async def check_filters(
 
 
 def has_control(access: ListAccess, spelling_class: SpellingClass) -> bool:
-    """Return whether the filter can be tried with a known subscriber of this class. The list's stats must be known."""
+    """Return whether the filter can be tried with a known subscriber of this spelling class. Read the list's stats
+    before."""
     state = access.state
     if spelling_class.field in state.unusable_fields or state.control_results.get(spelling_class) is False:
         return False
@@ -151,7 +156,8 @@ async def _try_fields(access: ListAccess, fields: Sequence[str]) -> None:
 
 
 async def _try_spelling_class(access: ListAccess, spelling_class: SpellingClass) -> tuple[bool | None, Sentinel | None]:
-    """Try the class by sentinels first, then by listed subscribers. The first conclusive trial counts.
+    """Try the filter for this spelling class with sentinels first, then with listed subscribers. The first conclusive
+    trial counts.
 
     Return whether the filter passed (None: no trial was conclusive), and the sentinel that the filter found.
     """
@@ -214,10 +220,8 @@ async def _is_email_filter_case_insensitive(access: ListAccess) -> bool | None:
 async def find_visible_sentinels(
     access: ListAccess, filter_check: FilterCheck, started_at: float, fields: Collection[str]
 ) -> Visibility:
-    """Return the shown sentinels of one field, and the largest lag of all `fields`.
-
-    The field is the one whose latest shown sentinel is older than the latest shown sentinel of any other field. Raises
-    ListFailed.
+    """Return the sentinels that the filter of one field shows, and the largest lag of all `fields`. Of all fields, the
+    function chooses the field whose latest shown sentinel is the oldest. Raises ListFailed.
     """
     visibilities = [await _find_sentinels_by_filter(access, filter_check, started_at, field) for field in fields]
     return Visibility(
@@ -273,8 +277,8 @@ async def _confirm_visibility(access: ListAccess, visibility: Visibility, starte
 
 
 async def is_class_shown(access: ListAccess, *, is_active: bool, uses_filters: bool) -> bool | None:
-    """Return whether look-ups of this kind (`uses_filters`, or sweeps) show subscribers with this `is_active`, or None
-    if this is not known.
+    """Return whether look-ups show subscribers with this `is_active`, or None if this is not known. The look-ups are by
+    filters (`uses_filters`), or by sweeps.
 
     If a look-up has shown such a subscriber, return True. Otherwise ask the list with the filter `is_active`. An empty
     answer means that no such subscriber exists. A subscriber in the answer proves that sweeps hide the class. If the
@@ -312,7 +316,8 @@ async def _is_sentinel_shown(access: ListAccess, sentinel: Sentinel) -> bool | N
     return False if is_whole else None
 
 
-BATCH_SIZE = 300  # identities between two controls: if a filter stops working, only these are inconclusive
+# Number of identities between two controls; if a filter stops working, only these identities are inconclusive.
+BATCH_SIZE = 300
 
 
 async def look_up_by_filters(
@@ -338,9 +343,8 @@ async def look_up_by_filters(
 
 
 def can_prove_absence(access: ListAccess, key: LookupKey) -> bool:
-    """Return whether a filter may prove this identity absent, because each control has a known subscriber.
-
-    The list's stats must be known.
+    """Return whether a filter may prove this identity absent, because each control has a known subscriber. Read the
+    list's stats before.
     """
     question = _build_question(key)
     if question.needs_case_insensitive_filter and access.state.is_case_insensitive is False:
@@ -375,7 +379,7 @@ class _Question:
     has_hidden_spellings: bool
 
     def proves_absence(self, filter_check: FilterCheck) -> bool:
-        """Return whether an empty answer proves absence, by the results of the controls."""
+        """Return whether an empty answer proves absence, according to the results of the controls."""
         is_case_covered = filter_check.is_case_insensitive or not self.needs_case_insensitive_filter
         return is_case_covered and not self.has_hidden_spellings and self.classes <= filter_check.passed_classes
 
@@ -397,7 +401,7 @@ def _build_question(key: LookupKey) -> _Question:
 
 @dataclass(slots=True)
 class _FilterLookup:
-    """A look-up by filters, with its results so far."""
+    """A look-up by filters, with the results that it has until now."""
 
     access: ListAccess
     questions: Sequence[_Question]
@@ -443,8 +447,8 @@ class _FilterLookup:
     def _has_all_matches(self, name: str, answer: AnswerRows) -> bool:
         """Return whether the answer has all subscribers with the text, each with its base.
 
-        An answer with one subscriber may have only the first match, unless the filter has listed several subscribers in
-        another answer."""
+        An answer with one subscriber may contain only the first match, unless the filter has listed several subscribers
+        in another answer."""
         return answer.is_whole and (len(answer.rows) != 1 or name in self.access.state.multiple_match_fields)
 
     async def _run_controls(self, *, is_repeated: bool = False) -> FilterCheck:

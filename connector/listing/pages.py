@@ -1,5 +1,5 @@
 """Pages of the list. `fetch_page` fetches one page. `PageFetcher` fetches several pages at once, as many as the service
-answers without delay. The module also defines the forms of rows, and the sinks that receive rows.
+answers without delay. The module also defines the form of rows, and the sink that receives rows.
 
 Loads look subscribers up one by one and read the service's own objects (`WIRE`). Exports read columns (`columns`).
 """
@@ -104,7 +104,7 @@ SinkRows = TypeVar("SinkRows", contravariant=True, default=WireRows)
 
 
 class PageSink(Protocol[SinkRows]):
-    """Receives the rows of a reading. Only the rows of the last sweep count."""
+    """An object that receives the rows of a reading. Only the rows of the last sweep count."""
 
     def start_sweep(self, sweep_number: int) -> None:
         """Forget all rows, because the sweep with this number (1 = first) begins."""
@@ -134,8 +134,8 @@ class TokenRefusedError(ListFailed, ConfigurationError):
 
 
 async def try_page(client: Client, retrier: Retrier, query: ListQuery) -> ListPage | None:
-    """Return a page, or None if the service does not return this page. Use this function for pages that the caller can
-    do without.
+    """Return a page, or None if the service does not return this page. Use this function if the caller can continue
+    without the page.
 
     If the service fails without a refusal of the query, read a row of the whole list and then try the page once more.
     So an outage raises ListFailed, and does not look like a query that the service does not support.
@@ -188,7 +188,7 @@ def _explain_failure(answer: Refused | Ambiguous | NotSent, client: Client) -> L
         error_class = TokenRefusedError if is_token_refused and is_first_request else ListFailed
         return error_class(f"The service refused its list ({answer.status}: {message}). {hint}", status=answer.status)
     status_text = f"status {answer.status}, " if answer.status is not None else ""
-    # Every attempt gets the same redirect: the service has another address, or the address asks for a login.
+    # A retry gets the same redirect, because the service has another address or the address asks for a login.
     hint = "Check the base URL." if answer.status in _REDIRECT_STATUSES else "Run again later."
     return ListFailed(f"The service did not return its list ({status_text}{message}). {hint}", status=answer.status)
 
@@ -225,7 +225,7 @@ async def read_pages(
             ids, total_count=list_page.total_count, offset=list_page.offset, limit=list_page.limit
         )
         await fetcher.request_pages(_choose_pages(pager, concurrency_limit), is_unchanging=pager.is_unchanging)
-        await asyncio.sleep(0)  # the next request leaves before the caller works on this page
+        await asyncio.sleep(0)  # with this pause, the next request leaves before the caller works on this page
         yield ReceivedPage(page.sweep_number, list_page.subscribers, ids, new_row_mask, pager.total_count)
 
 
@@ -244,12 +244,12 @@ def read_ids(row_form: RowForm[Rows], list_page: ListPage[Rows]) -> IdArray:
 
 
 class PageFetcher(Generic[Rows]):
-    """The pages in flight, in the order in which `receive_next_page` returns the pages. The end of the context cancels
-    all requests.
+    """A queue of the requests for pages that are in flight. `receive_next_page` returns the pages in the order of this
+    queue. The end of the context cancels all requests.
 
-    Only the next page is retried. Requests for later pages are attempted once, because all pages together would use up
-    the retries, and then no page could outlast a restart of the service. `concurrency_limit` receives the time of each
-    page, and each failure.
+    Only the request for the next page is retried. Requests for later pages are attempted once. If all requests were
+    retried, the retries would be used up before a restart of the service ends. `concurrency_limit` receives the time of
+    each page, and each failure.
     """
 
     def __init__(

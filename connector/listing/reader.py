@@ -78,10 +78,11 @@ _FIRST_REQUESTS_IN_FLIGHT = 10
 number."""
 
 _MIN_PAGES_PER_ROUND = 4
-"""The smallest number of pages whose mean time counts as the latency of the service."""
+"""The smallest number of pages whose mean time is used as the latency of the service."""
 
 SMALLEST_WINDOW = 50
-"""A service may cut its list off at this number of rows or more: the default limit (service-api.md 8)."""
+"""The smallest number of rows at which a service may cut its list off. The number is the default limit of a page
+(service-api.md 8)."""
 
 _SEED_BYTES = 8
 
@@ -221,7 +222,7 @@ class _PartReading:
     page_count: int
     problem: str = ""  # the reason why the reading proves nothing, or "" for a complete reading
     hidden_classes: Sequence[HiddenClass] = ()
-    """Further classes that this reading does not show: the list hides subscribers of two classes at once."""
+    """Further classes that even this reading hides. The list hides subscribers who belong to two hidden classes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,8 +331,8 @@ class _SweepReader(Generic[Rows]):
         if not certificate.is_complete:
             problem = f"the reading with {filters_text} is incomplete ({certificate.reason})"
             return _PartReading(certificate.pages, problem, hidden_classes)
-        # If a result window cuts off both the list and the class, both have the same number of rows, and no TotalCount
-        # is larger.
+        # A result window may cut off both the list and the class. Then both have the same number of rows, and no
+        # TotalCount is larger.
         has_size_of_list = certificate.distinct == reading.certificate.distinct >= max(SMALLEST_WINDOW, largest_total)
         may_be_cut_off = (
             has_size_of_list and bool(part_dispatcher.filters) and certificate.cut_off is not CutOff.EXCLUDED
@@ -347,14 +348,14 @@ async def _record_filters(
     filter_trials: FilterTrials,
     dispatcher: PageDispatcher[Rows],
 ) -> dict[str, Any]:
-    """Return the certificate's `filters`."""
+    """Return the value of `filters` in the certificate: the results of the filters of a reading."""
     filter_record: dict[str, Any] = {
         "asked": filters,
         "dropped": dispatcher.dropped_row_count,
         "sent": filter_trials.sent_filter_name,
-        "controls": filter_trials.controls,
+        "controls": filter_trials.control_result_by_field,
     }
-    # If the list no longer shows a missing subscriber, the subscriber has vanished, and the reading has not missed it.
+    # A missing subscriber that the list no longer shows has vanished. The reading has not missed this subscriber.
     still_listed_ids = (
         await find_still_listed_ids(request_page, filters, dispatcher.missing_ids)
         if filter_trials.sent_filter_name is not None

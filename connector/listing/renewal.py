@@ -1,5 +1,5 @@
-"""Renews a complete listing in id order: reads on from shortly before the end of the listing, if all new rows come
-after its last row (architecture 4.7)."""
+"""Renews a complete listing in id order. If all new rows come after the last row of the listing, only the end of the
+list is read (architecture 4.7)."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,7 +15,8 @@ from connector.service.wire import MAX_LIMIT, ListPage, ListQuery
 
 _OVERLAP_ROW_COUNT = 16  # the number of known rows that the first page repeats
 _OVERLAP_DIVISOR = 20  # a page repeats 1/20 of the previous page (connector.paging)
-_MAX_STEPS_BACK = 8  # steps of doubling length: if more than 2,000 rows have vanished, the whole list is read again
+# Each step back is twice as long; if more than 2,000 rows have vanished, the whole list is read again.
+_MAX_STEPS_BACK = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ async def extend_listing(accesses: Sequence[ListAccess], list_end: ListEnd, sink
             row_count = offset + len(ids)
             is_end_certain = (
                 is_whole
-                and row_count - list_end.row_count <= newcomer_count  # if not, some newcomers are before the old end
+                and row_count - list_end.row_count <= newcomer_count  # otherwise some newcomers are before the old end
                 and _shows_latest_sentinel(access, list_end, seen_ids)
             )
             return ListEnd(last_id, row_count) if is_end_certain else None
@@ -86,8 +87,9 @@ async def extend_listing(accesses: Sequence[ListAccess], list_end: ListEnd, sink
 
 
 async def _find_overlapping_page(access: ListAccess, list_end: ListEnd) -> tuple[int, ListPage | None]:
-    """Return the offset and the page that begins with a known row, or (0, None) if no page does. Step back, because
-    rows before the end may have vanished. The first page of a list that was empty always counts as overlapping."""
+    """Return a page that begins with a known row, and its offset. Return (0, None) if no page begins with a known row.
+    The search steps back, because rows before the end may have vanished. If the list was empty, its first page always
+    counts as overlapping."""
     for doubling_count in range(_MAX_STEPS_BACK):
         offset = max(0, list_end.row_count - (_OVERLAP_ROW_COUNT << doubling_count))
         page = await _fetch_page_at(access, offset)
@@ -100,8 +102,8 @@ async def _find_overlapping_page(access: ListAccess, list_end: ListEnd) -> tuple
 
 
 def _shows_latest_sentinel(access: ListAccess, list_end: ListEnd, seen_ids: set[int]) -> bool:
-    """Return whether `seen_ids` has the latest sentinel that the list must show by now after the end. Return True if no
-    sentinel must show there."""
+    """Return whether the pages show the latest sentinel that the list should show by now after the old end. `seen_ids`
+    are the ids of the pages. Return True if no such sentinel exists."""
     latest_confirmed_at = access.clock.monotonic() - access.expected_lag_s
     sentinel_ids = [
         sentinel.subscriber_id
@@ -123,7 +125,7 @@ async def _fetch_page_at(access: ListAccess, offset: int) -> ListPage | None:
 
 
 def _read_ascending_ids(page: ListPage | None) -> IdArray | None:
-    """Return the ids of a page, or None if they do not ascend or are not whole numbers."""
+    """Return the ids of a page, or None if the ids are not in ascending order or not whole numbers."""
     ids = [] if page is None else [row.get("Id") for row in page.subscribers]
     if not all(type(subscriber_id) is int for subscriber_id in ids):
         return None

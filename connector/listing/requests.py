@@ -1,7 +1,6 @@
-"""Look-ups by a filter of the list, one at a time or several at a time, and one page that shows the size of the list.
-
-The caller checks whether the rows are of the subscriber. An answer is whole only if its rows and its TotalCount prove
-that it has every match.
+"""Looks subscribers up by a filter of the list, one or several at a time, and reads a page that shows the size of the
+list. The caller must check whether the returned rows are rows of the requested subscriber. An answer is whole only if
+its rows and its TotalCount prove that it has every match.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ T = TypeVar("T")
 
 LookUp = Callable[[], Awaitable[T]]
 
-_MAX_IN_FLIGHT = 16  # look-ups in flight: 100 look-ups then take as long as 7 look-ups one after another
+_MAX_IN_FLIGHT = 16  # look-ups in flight; with this number, 100 look-ups take as long as 7 look-ups one after another
 _MIN_UNFILTERED_COUNT = 20  # if a filter by one identity lists this many rows, the service ignores the filter
 _MAX_REFUSED_ROUNDS = 3  # after this many rounds of single look-ups that are all refused, the look-ups fail
 _MAX_UNLISTED_SAMPLES = 3  # the identity filters are tested with at most this many subscribers that the list leaves out
@@ -93,7 +92,8 @@ async def find_rows_by_filters(access: ListAccess, identities: Sequence[tuple[st
 
 
 async def look_up_together(access: ListAccess, look_ups: Sequence[LookUp[T]]) -> list[T]:
-    """Make the look-ups, several at a time, and return their results in order. The first failure ends all of them.
+    """Make the look-ups, several at a time, and return their results in the order of `look_ups`. The first failure ends
+    all look-ups.
 
     Look-ups that the service refuses with 429 (too many requests) are repeated after a wait, half as many at a time,
     down to one. Raises ListFailed if all look-ups of three rounds with one look-up at a time are refused.
@@ -145,7 +145,7 @@ async def _run_round(
     shared_indexes, refused_indexes = iter(indexes), list[int]()
 
     async def run_look_ups() -> None:
-        for index in shared_indexes:  # each index goes to one worker
+        for index in shared_indexes:  # the iterator gives each index to one worker
             try:
                 results[index] = await look_ups[index]()
             except ListFailed as failure:
