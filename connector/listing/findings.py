@@ -445,8 +445,8 @@ def _decide_totals(reading: ListReading, answers: Sequence[Answer]) -> Finding |
     is_unchanged = reading.is_list_quiet and len(set(totals)) == 1
     if is_unchanged and max(totals[0] - last_total, unlisted_count) >= short_growth:
         message = (
-            f"TotalCount of a second reading is {totals[0]:,}, and the second reading shows {unlisted_count:,} unlisted "
-            "ids between the listed ids"
+            f"TotalCount of a second reading is {totals[0]:,}, and the second reading shows {unlisted_count:,} "
+            "unlisted ids between the listed ids"
         )
         return Finding("total_count", EvidenceResult.CONTRADICTS, message)
     if (
