@@ -78,7 +78,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not asyncio.iscoroutinefunction(pyfuncitem.obj):
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
-    with asyncio.Runner(loop_factory=cast("LoopFactory", pyfuncitem.funcargs.get("loop_factory"))) as runner:
+    parameters = pyfuncitem.callspec.params if hasattr(pyfuncitem, "callspec") else {}
+    with asyncio.Runner(loop_factory=cast("LoopFactory", parameters.get("loop_factory"))) as runner:
         runner.run(pyfuncitem.obj(**arguments))
     return True
 
