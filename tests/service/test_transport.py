@@ -69,6 +69,20 @@ async def test_a_request_without_a_connection_in_time_is_not_sent() -> None:
     assert answer == NotSent("no connection within 0.5 s")
 
 
+async def test_a_canceled_connect_leaves_no_socket_that_would_close_the_file_of_another_owner() -> None:
+    """aiohttp passes its own sockets to the loop. uvloop before 0.23 closed the descriptor of such a socket, but the
+    socket still had the descriptor, and later closed the next file with this number."""
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as listening_socket, socket.socket() as client_socket:
+        client_socket.setblocking(False)
+        await loop.sock_connect(client_socket, listening_socket.getsockname())
+        connecting = asyncio.ensure_future(loop.create_connection(asyncio.Protocol, sock=client_socket))
+        await asyncio.sleep(0)
+        connecting.cancel()
+        await asyncio.wait([connecting])
+        assert (connecting.cancelled(), client_socket.fileno()) == (True, -1)
+
+
 async def test_a_request_without_a_free_connection_is_not_sent() -> None:
     async with (
         serve(faults.never_answer) as server,
