@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from tests.ledger.places import run_sql
 from tests.pipelines.conftest import CommandResult, Connector, count_stored_emails, has_stored_subscribers, wait_for
 from tests.pipelines.dask_processes import (
     is_alive,
@@ -88,6 +89,21 @@ def test_a_killed_command_leaves_no_process_and_the_next_command_continues(
         person_count,
     ), second_result.stderr
     assert has_each_person_once(postgres_connector, person_count)
+
+
+def test_a_shard_waits_for_the_lease_of_an_attempt_that_died_on_another_machine(
+    postgres_connector: Connector, tmp_path: Path
+) -> None:
+    write_job(tmp_path, person_count=10)
+    assert postgres_connector.run_json("sync", "job.yaml").rows["created"] == 10  # and the ledger has its tables
+    write_job(tmp_path, person_count=20)
+    insert_sql = """INSERT INTO lease (shard_index, shard_count, holder, process, expires_at)
+        VALUES (1, 2, 'another machine', 'boot-id 1 1 1 token', now() + interval '25 s')"""
+    run_sql(postgres_connector.environ["CONNECTOR_LEDGER"], insert_sql)
+    result = close_process(start_engine(postgres_connector))
+    assert (result.exit_code, result.rows) == (1, {"read": 25, "created": 10, "exists": 10, **ODD_ROW_COUNTS}), (
+        result.stderr
+    )
 
 
 def test_the_first_signal_stops_the_shards_cleanly_and_the_second_signal_at_once(
