@@ -29,8 +29,8 @@ def test_each_reading_of_a_spool_returns_all_objects_in_their_order() -> None:
 
 
 def test_each_json_value_is_read_by_its_index() -> None:
-    cases: list[object] = ["\ud800", {"a": [None, True, 1.5]}, "日本", "x" * 100_000]
-    for value in cases:
+    json_values: list[object] = ["\ud800", {"a": [None, True, 1.5]}, "日本", "x" * 100_000]
+    for value in json_values:
         with SpooledValues() as spooled_values:
             spooled_values.add([["first"], [value], ["last"]])
             assert [spooled_values.read(index) for index in (1, 2, 0)] == [[value], ["last"], ["first"]]

@@ -1,9 +1,10 @@
-"""The tables of transitions. The tests contain a second copy of each table."""
+"""The tables of transitions, of which the tests contain a second copy, and the outcomes that need a person."""
 
 from itertools import product
 
 import pytest
 
+from connector.outcomes import MailOutcome, Outcome, needs_person
 from connector.states import (
     EMAIL_STATE_MACHINE,
     ENTRY_STATE_MACHINE,
@@ -68,3 +69,7 @@ def test_every_transition_of_an_email_is_in_the_table_or_raises() -> None:
         else:
             with pytest.raises(IllegalTransitionError, match=f"an email that is {state.name} cannot be {event.value}"):
                 EMAIL_STATE_MACHINE.decide(state, event)
+
+
+def test_a_rejects_file_can_hold_each_outcome_of_an_email_that_needs_a_person() -> None:
+    assert {outcome for outcome in MailOutcome if needs_person(outcome)} <= set(Outcome)

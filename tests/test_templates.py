@@ -18,7 +18,7 @@ def fill_template(source: str, *, is_html: bool = False, **row: str) -> str:
 
 
 def test_a_template_is_filled_in_with_a_row() -> None:
-    cases: list[tuple[str, str]] = [
+    sources_and_texts: list[tuple[str, str]] = [
         ("Hello {{ first }}\r\n", "Hello Ann\n"),
         ("{{ markup }}", "<b> & 'x'"),
         ("{{ empty }}|{{ none }}|{{ empty or 'friend' }}", "||friend"),
@@ -30,12 +30,12 @@ def test_a_template_is_filled_in_with_a_row() -> None:
         ("{{ tags.split(',')|map('upper')|reject('equalto', 'B')|join('/') }}", "A/C"),
         ("{% if count in ['1', '3'] and first is defined %}x{% endif %}{{ 'a' if nosuch is defined else 'b' }}", "xb"),
     ]  # fmt: skip
-    for source, text in cases:
+    for source, text in sources_and_texts:
         assert fill_template(source) == text
 
 
 def test_a_value_of_a_row_is_escaped_in_html() -> None:
-    cases: list[tuple[str, str]] = [
+    sources_and_texts: list[tuple[str, str]] = [
         ("<p>{{ markup }}</p>{{ none }}", "<p>&lt;b&gt; &amp; &#39;x&#39;</p>"),
         ("{{ markup ~ '<i>' }}", "&lt;b&gt; &amp; &#39;x&#39;&lt;i&gt;"),
         ("{{ markup|safe }}", "<b> & 'x'"),
@@ -43,7 +43,7 @@ def test_a_value_of_a_row_is_escaped_in_html() -> None:
         ("{% macro m(x) %}<i>{{ x }}</i>{% endmacro %}{{ m(markup) }}", "<i>&lt;b&gt; &amp; &#39;x&#39;</i>"),
         ("{% set x %}<i>{{ markup }}</i>{% endset %}{{ x }}", "<i>&lt;b&gt; &amp; &#39;x&#39;</i>"),
     ]
-    for source, text in cases:
+    for source, text in sources_and_texts:
         assert fill_template(source, is_html=True) == text
 
 
@@ -69,7 +69,7 @@ def test_a_template_knows_the_names_of_its_columns() -> None:
 
 
 def test_the_error_for_a_wrong_template_shows_its_name_and_the_line() -> None:
-    cases: list[tuple[str, str]] = [
+    sources_and_errors: list[tuple[str, str]] = [
         ("a\n\n{{ b", "line 3, cannot be read"),
         ("{{ first|nosuch }}", "line 1, cannot be read: No filter named 'nosuch'"),
         ("{{ [1, 2]|random }}", "No filter named 'random'"),
@@ -82,7 +82,7 @@ def test_the_error_for_a_wrong_template_shows_its_name_and_the_line() -> None:
         ("x" * (MAX_LENGTH + 1), "has 1,000,001 characters"),
         ("{{ '\ud800' }}", "half a character"),
     ]  # fmt: skip
-    for source, expected_text in cases:
+    for source, expected_text in sources_and_errors:
         with pytest.raises(ConfigurationError, match=expected_text) as error_info:
             compile_template(source, name="the body", max_length=MAX_LENGTH)
         assert str(error_info.value).startswith("the body")
@@ -92,7 +92,7 @@ SECRET_VALUE = "ann@example.com"
 
 
 def test_the_error_for_a_row_has_no_data_of_the_row() -> None:
-    cases: list[tuple[str, str]] = [
+    sources_and_errors: list[tuple[str, str]] = [
         ("\n{{ nosuch }}", "asks in line 2 for something that this row does not have"),
         ("{{ empty[0] }}", "asks in line 1"),
         ("{{ secret + 2 }}", "fails in line 1 for this row (TypeError)"),
@@ -101,7 +101,7 @@ def test_the_error_for_a_row_has_no_data_of_the_row() -> None:
         (r"{{ secret }}{{ '\ud800' }}", "makes half a character"),
         ("{{ [secret].append(secret) }}", "fails in line 1 for this row (SecurityError)"),
     ]
-    for source, expected_text in cases:
+    for source, expected_text in sources_and_errors:
         template = compile_template(source, name="body", is_html=True)
         with pytest.raises(TemplateError) as error_info:
             template.render({"secret": SECRET_VALUE, "empty": ""})
@@ -111,7 +111,7 @@ def test_the_error_for_a_row_has_no_data_of_the_row() -> None:
 
 
 def test_a_template_that_makes_too_large_a_text_is_an_error() -> None:
-    cases: list[tuple[str, str]] = [
+    sources_and_errors: list[tuple[str, str]] = [
         ("{{ 'a' * 10**9 }}", "would repeat a text"),
         ("{{ ['a'] * many|int }}", "would repeat a text"),
         ("{{ big }}{{ big }}", "1,000,000 characters"),
@@ -122,7 +122,7 @@ def test_a_template_that_makes_too_large_a_text_is_an_error() -> None:
         ("{% for i in range(many|int) %}x{% endfor %}", "OverflowError"),
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "RecursionError"),
     ]
-    for source, expected_text in cases:
+    for source, expected_text in sources_and_errors:
         row = {"big": "y" * MAX_LENGTH, "many": "999999999"} | (
             {"larger": "y" * (MAX_LENGTH + 1)} if "larger" in source else {}
         )
@@ -158,7 +158,7 @@ def test_any_text_is_a_template_or_a_printable_error(source: str, is_html: bool)
 
 
 def test_a_clear_name_is_divided() -> None:
-    cases: list[tuple[str, str, str]] = [
+    names: list[tuple[str, str, str]] = [
         ("Ann Lee", "Ann", "Lee"),
         ("  Ann   Lee ", "Ann", "Lee"),
         ("Lee, Ann", "Ann", "Lee"),
@@ -178,7 +178,7 @@ def test_a_clear_name_is_divided() -> None:
         ("Jean-Luc Picard", "Jean-Luc", "Picard"),
         ("Ju\u0308rgen Mu\u0308ller", "Ju\u0308rgen", "Mu\u0308ller"),
     ]
-    for name, given_name, family_name in cases:
+    for name, given_name, family_name in names:
         assert split_name(name) == (given_name, family_name)
 
 

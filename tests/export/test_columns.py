@@ -81,7 +81,7 @@ def test_an_absent_field_is_null_and_is_not_in_the_invalid_values() -> None:
 
 
 def test_a_value_that_fits_its_column_gets_the_type_of_the_column() -> None:
-    cases: list[tuple[str, object, object]] = [
+    fitting_values: list[tuple[str, object, object]] = [
         ("birthday", "1990-05-04", date(1990, 5, 4)),
         ("birthday", "", None),
         ("address_zip", 12345, "12345"),
@@ -89,12 +89,12 @@ def test_a_value_that_fits_its_column_gets_the_type_of_the_column() -> None:
         ("tags", None, None),
         ("gender", "", ""),
     ]
-    for name, value, expected_value in cases:
+    for name, value, expected_value in fitting_values:
         assert read_value(name, value) == (expected_value, None)
 
 
 def test_a_value_that_does_not_fit_its_column_is_null_and_is_in_the_invalid_values() -> None:
-    cases: list[tuple[str, object]] = [
+    unfit_values: list[tuple[str, object]] = [
         ("birthday", "1990-02-30"),
         ("birthday", "0000-01-01"),
         ("birthday", "0000-00-00"),
@@ -119,7 +119,7 @@ def test_a_value_that_does_not_fit_its_column_is_null_and_is_in_the_invalid_valu
         ("address_zip", 1.5),
         ("address_zip", True),
     ]
-    for name, value in cases:
+    for name, value in unfit_values:
         assert read_value(name, value) == (None, value)
 
 
@@ -169,12 +169,12 @@ def test_a_list_is_written_as_json(text_lists: list[list[str] | None], start_ind
 
 
 def test_a_formula_is_written_as_a_text() -> None:
-    cases: list[tuple[str, str]] = [
+    texts_and_guarded_texts: list[tuple[str, str]] = [
         ("=1+1", "'=1+1"), ("+31 20 123", "'+31 20 123"), ("-1", "'-1"), ("@SUM(A1)", "'@SUM(A1)"),
         ("\t=1", "'\t=1"), ("\r=1", "'\r=1"),
         ("a=1", "a=1"), ("", ""), ("'=1", "''=1"), ("''-1", "'''-1"), ("'a", "'a"), (" =1", " =1"), ("\n=1", "'\n=1"),
     ]  # fmt: skip
-    for text, guarded_text in cases:
+    for text, guarded_text in texts_and_guarded_texts:
         table, file = pa.table({"a": [text, None], "n": [-1, 2]}), io.BytesIO()
         csv_format = CsvFormat(file, table.schema, FileOptions(has_guarded_formulas=True))
         csv_format.write(table)

@@ -162,7 +162,7 @@ def test_both_decoders_refuse_stray_bytes(stray_bytes: bytes, position: str, off
 
 
 def test_the_fast_decoder_reads_only_a_page_in_the_format_of_service_api_md() -> None:
-    cases: list[tuple[bytes, bool | None]] = [
+    bodies: list[tuple[bytes, bool | None]] = [
         (build_page(), True),
         (build_page(FULL_SUBSCRIBER, BARE_SUBSCRIBER), True),
         (build_page({}, {"Id": None, "Base": None, "Address": {}}), True),
@@ -218,7 +218,7 @@ def test_the_fast_decoder_reads_only_a_page_in_the_format_of_service_api_md() ->
         (b'{"success":true,"SubscribersList":{"Subscribers":[null]}}', False),
         (b'{"success":true,"SubscribersList":{"Subscribers":[]},"success":true}', False),
     ]
-    for body, is_decoded_fast in cases:
+    for body, is_decoded_fast in bodies:
         check_decoders(body, is_decoded_fast=is_decoded_fast)
 
 
@@ -265,7 +265,7 @@ def test_a_filter_matches_the_same_rows_after_both_decoders(rows: list[tuple[str
 
 
 def test_both_decoders_read_the_same_ids() -> None:
-    cases: list[list[str]] = [
+    id_lists: list[list[str]] = [
         ["1", "2"],
         ["1", "null"],
         ["1", '"2"'],
@@ -274,7 +274,7 @@ def test_both_decoders_read_the_same_ids() -> None:
         [str(-(2**63) + 1)],
         [],
     ]
-    for id_texts in cases:
+    for id_texts in id_lists:
         body = build_page(*(f'{{"Id":{subscriber_id}}}' for subscriber_id in id_texts))
         slow_page, fast_page = parse_list_answer(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
         assert isinstance(slow_page, ListPage)

@@ -29,7 +29,7 @@ def test_a_person_can_choose_each_file_format_and_the_tests_cover_each_format() 
 
 
 def test_a_suffix_or_a_scheme_selects_the_format() -> None:
-    cases: list[tuple[str, Format, str]] = [
+    texts_and_destinations: list[tuple[str, Format, str]] = [
         ("out.parquet", Format.PARQUET, "out.parquet"),
         ("folder/Out.CSV", Format.CSV, "folder/Out.CSV"),
         ("out.jsonl", Format.JSON_LINES, "out.jsonl"),
@@ -40,7 +40,7 @@ def test_a_suffix_or_a_scheme_selects_the_format() -> None:
         ("duckdb:///gr%C3%B6ße%2541.duckdb", Format.DUCKDB, "größe%41.duckdb"),
         ("two%20words.csv", Format.CSV, "two%20words.csv"),
     ]
-    for text, file_format, path in cases:
+    for text, file_format, path in texts_and_destinations:
         destination = parse_destination(text)
         assert (destination.format, destination.path, destination.table) == (file_format, Path(path), "subscribers")
 

@@ -225,7 +225,7 @@ class IntegrityError(Exception):
 
 
 def test_the_message_of_an_unknown_driver_is_shown_without_values() -> None:
-    cases: list[tuple[Exception, str]] = [
+    errors_and_messages: list[tuple[Exception, str]] = [
         (
             IntegrityError(
                 "23000", f"Violation of UNIQUE KEY 'u'. The duplicate key value is ({SECRET_EMAIL}). (2627)"
@@ -237,7 +237,7 @@ def test_the_message_of_an_unknown_driver_is_shown_without_values() -> None:
         (IntegrityError(f"Numeric value „{SECRET_EMAIL}“ is not recognized"), "Numeric value '…'"),
         (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
     ]
-    for error, message in cases:
+    for error, message in errors_and_messages:
         assert describe_error(error) == message
 
 

@@ -86,16 +86,16 @@ def list_leftovers(table: Destination) -> list[str]:
     return []
 
 
-CASES = [(database_format, "history") for database_format in MERGING_FORMATS] + [
+FORMATS_AND_MODES = [(database_format, "history") for database_format in MERGING_FORMATS] + [
     (Format.SQL, "append"),
     (Format.SQLITE, "replace"),
 ]
-CASES += [(Format.SQLITE, "append"), (Format.SQLITE, "upsert")]
+FORMATS_AND_MODES += [(Format.SQLITE, "append"), (Format.SQLITE, "upsert")]
 """Every database in one mode, because databases commit in different ways. SQLite in every mode, because each mode has
 other statements."""
 
 
-@pytest.mark.parametrize(("database_format", "mode"), CASES)
+@pytest.mark.parametrize(("database_format", "mode"), FORMATS_AND_MODES)
 def test_a_killed_export_leaves_all_old_rows_or_all_new_rows(
     database_format: Format, mode: str, export: RunExport, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

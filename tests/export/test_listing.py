@@ -1,4 +1,5 @@
-"""The reader of lists reads each row once, several pages at the same time, and despite faults."""
+"""The reader of lists reads each row once, several pages at the same time, and despite faults. A certificate has only
+proved values (architecture 2)."""
 
 import asyncio
 from typing import Any
@@ -9,7 +10,7 @@ from connector.listing.dispatching import ListProgress
 from connector.listing.evidence import MAX_REQUESTS
 from connector.listing.pages import ListFailed
 from connector.listing.reader import MAX_IN_FLIGHT, read_list
-from connector.paging.certificate import CertificateReason
+from connector.paging.certificate import CertificateReason, CutOff, TotalCountCheck
 from connector.sandbox import SandboxProcess
 from connector.service.client import open_client
 from connector.service.settings import Service, Token
@@ -132,11 +133,59 @@ def test_a_page_that_always_fails_ends_the_read_and_leaves_no_task(sandbox: Sand
 
 
 def test_only_some_statuses_of_a_refused_page_can_show_the_end_of_the_list() -> None:
-    cases: list[tuple[int | None, bool]] = [
+    statuses: list[tuple[int | None, bool]] = [
         (400, True),
         (404, True),
         (422, True),
         *((status, False) for status in (None, 301, 401, 403, 405, 408, 409, 429, 500)),
     ]
-    for status, is_end in cases:
+    for status, is_end in statuses:
         assert ListFailed("refused", status=status).is_query_refused is is_end
+
+
+COMPLETE_LIST: dict[str, object] = {"is_complete": True, "distinct": 2500}
+CUT_OFF_LIST: dict[str, object] = {"is_complete": False, "reason": CertificateReason.CUT_OFF}
+POSSIBLY_CUT_OFF_LIST: dict[str, object] = {"reason": CertificateReason.CUT_OFF_POSSIBLE, "cut_off": CutOff.UNCHECKED}
+ACCEPTED_LIST: dict[str, object] = {"is_complete": True, "cut_off": CutOff.ACCEPTED}
+UNCERTAIN_LIST: dict[str, object] = {"is_complete": True, "cut_off": CutOff.NOT_EXCLUDED}
+LIST_WITH_CHECKED_COUNT: dict[str, object] = {
+    "reason": CertificateReason.ID_ORDER,
+    "total_count": TotalCountCheck.CHECKED,
+}
+
+LISTS_AND_CERTIFICATES: list[tuple[dict[str, object], dict[str, Any], dict[str, object]]] = [
+    # switches of the sandbox, options of the reader, expected values of the certificate
+    ({}, {}, {"reason": CertificateReason.ONE_ANSWER, "distinct": 0, "pages": 1}),
+    ({"past_end": "null"}, {}, COMPLETE_LIST),
+    ({"past_end": "400"}, {}, COMPLETE_LIST),
+    ({"past_end": "404"}, {}, COMPLETE_LIST),
+    ({"list_error": 0.3, "seed": 5}, {}, {"is_complete": True, "distinct": 5000}),
+    ({}, {"query": ListQuery(limit=50)}, {"is_complete": True, "distinct": 120, "pages": 5}),
+    ({}, {"ignore_total_count": True}, LIST_WITH_CHECKED_COUNT),
+    ({"result_window": 2000}, {}, CUT_OFF_LIST | {"total_last": 2000}),
+    # Many services show at most 2000 rows, so a list of 2000 rows is whole only if there is evidence.
+    ({"result_window": 2000, "filters": "ignored"}, {}, POSSIBLY_CUT_OFF_LIST),
+    ({"result_window": 2000, "filters": "ignored"}, {"allow_truncated": True}, ACCEPTED_LIST),
+    ({"result_window": 1733, "filters": "ignored"}, {}, UNCERTAIN_LIST),
+    ({}, {}, {"is_complete": True, "cut_off": CutOff.EXCLUDED, "distinct": 2000}),
+]
+
+
+@pytest.mark.parametrize(("switches", "options", "expected_values"), LISTS_AND_CERTIFICATES, ids=str)
+def test_the_certificate_has_only_proved_values(
+    sandbox: SandboxProcess, switches: dict[str, object], options: dict[str, Any], expected_values: dict[str, Any]
+) -> None:
+    if subscriber_count := expected_values.get("distinct", 2500):
+        sandbox.seed(subscriber_count, base_name="News")
+    sandbox.switch(**switches)
+    certificate, collector = read_certified_list(sandbox, **options)
+    assert {name: getattr(certificate, name) for name in expected_values} == expected_values
+    assert len(collector.ids) == len(set(collector.ids)) == certificate.distinct
+
+
+@pytest.mark.parametrize("switches", [{"past_end": "404", "max_total": 1000}, {"past_end": "400", "total_off": 7}])
+def test_a_list_fails_if_a_page_before_its_end_is_refused(sandbox: SandboxProcess, switches: dict[str, object]) -> None:
+    sandbox.seed(2500, base_name="News")
+    sandbox.switch(**switches)
+    with pytest.raises(ListFailed):
+        read_certified_list(sandbox)

@@ -100,8 +100,7 @@ def read_served_list(
 
 
 def test_a_subscriber_without_a_usable_id_ends_the_read() -> None:
-    cases: list[dict[str, Any]] = [{}, {"Id": None}, {"Id": "5th"}, {"Id": True}, {"Id": 1.5}, {"Id": 2**63}]
-    for subscriber in cases:
+    for subscriber in ({}, {"Id": None}, {"Id": "5th"}, {"Id": True}, {"Id": 1.5}, {"Id": 2**63}):
         with pytest.raises(ListFailed, match="whose Id is not a whole number"):
             read_served_list(serve_altered_fields(Subscribers=[{"Id": 1}, subscriber]))
 
@@ -126,7 +125,7 @@ def test_the_error_of_a_refused_list_ends_with_the_next_step() -> None:
 
 
 def test_an_odd_list_is_read_and_is_certified_only_if_it_is_proved_complete() -> None:
-    cases: list[tuple[ServePage, str, int]] = [
+    odd_lists: list[tuple[ServePage, str, int]] = [
         (serve_correctly, "id_order", 250),
         (serve_without_limit, "id_order", 250),
         (serve_half_pages, "id_order", 250),
@@ -143,7 +142,7 @@ def test_an_odd_list_is_read_and_is_certified_only_if_it_is_proved_complete() ->
         (serve_altered_fields(Offset=None), "id_order", 250),
         (serve_id_twice, "total_count", 250),
     ]
-    for serve_page, reason, row_count in cases:
+    for serve_page, reason, row_count in odd_lists:
         certificate, collector = read_served_list(serve_page)
         assert (certificate.reason, len(collector.ids)) == (reason, row_count)
         assert len(set(collector.ids)) == row_count == certificate.distinct

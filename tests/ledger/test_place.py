@@ -10,14 +10,14 @@ from connector.errors import ConfigurationError
 
 
 def test_the_url_of_a_file_is_parsed_as_its_path() -> None:
-    cases: list[tuple[str, str]] = [
+    urls_and_paths: list[tuple[str, str]] = [
         ("sqlite:////var/lib/ledger.db", "/var/lib/ledger.db"),
         ("sqlite:///ledger.db", "ledger.db"),
         ("sqlite+pysqlite:////x/ledger.db", "/x/ledger.db"),
         ("sqlite:////home/a%40b/50%25%20off.db", "/home/a@b/50% off.db"),
         ("sqlite:////home/a@b/ledger.db", "/home/a@b/ledger.db"),
     ]
-    for text, path in cases:
+    for text, path in urls_and_paths:
         assert parse_ledger_location(text) == Path(path)
         assert format_ledger_location(parse_ledger_location(text)) == path
 

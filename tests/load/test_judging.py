@@ -34,7 +34,7 @@ def test_an_answer_with_an_id_and_the_sent_base_and_identity_is_a_success(base: 
 
 
 def test_an_answer_with_another_base_or_identity_is_misanswered() -> None:
-    cases: list[tuple[Base, dict[str, object]]] = [
+    bases_and_answers: list[tuple[Base, dict[str, object]]] = [
         (BASE_WITH_ID, {"email": "bob@example.com"}),
         (BASE_WITH_ID, {"base_id": 8}),
         (BASE_WITH_ID, {"base_id": "7"}),
@@ -43,7 +43,7 @@ def test_an_answer_with_another_base_or_identity_is_misanswered() -> None:
         (FULL_BASE, {"base_id": 8}),
         (FULL_BASE, {"base_name": 5}),
     ]
-    for base, answered_values in cases:
+    for base, answered_values in bases_and_answers:
         transition = classify_answer(build_answer(**answered_values), CANDIDATE, base, base.name)
         has_other_base = "email" not in answered_values
         assert (transition.event, transition.subscriber_id) == (Event.MISANSWERED, build_answer().subscriber_id)
@@ -51,14 +51,14 @@ def test_an_answer_with_another_base_or_identity_is_misanswered() -> None:
 
 
 def test_an_answer_without_the_base_or_the_identity_is_misanswered() -> None:
-    cases: list[tuple[Base, dict[str, object], Event]] = [
+    bases_and_answers: list[tuple[Base, dict[str, object], Event]] = [
         (BASE_WITH_ID, {"email": None}, Event.MISANSWERED),
         (BASE_WITH_ID, {"base_id": None}, Event.MISANSWERED),
         (BASE_WITH_NAME, {"base_name": None}, Event.MISANSWERED),
         (BASE_WITH_NAME, {"base_id": None}, Event.ANSWERED),
         (FULL_BASE, {"base_name": None}, Event.ANSWERED),
     ]
-    for base, answered_values, expected_event in cases:
+    for base, answered_values, expected_event in bases_and_answers:
         transition = classify_answer(build_answer(**answered_values), CANDIDATE, base, base.name)
         assert (transition.event, transition.answered_base) == (expected_event, None)
 
@@ -69,14 +69,14 @@ def test_capitals_and_blanks_do_not_change_the_name_of_a_base(name: str) -> None
 
 
 def test_an_answer_without_success_is_refused_lost_or_not_sent() -> None:
-    cases: list[tuple[Refused | Ambiguous | NotSent, Event]] = [
+    answers_and_events: list[tuple[Refused | Ambiguous | NotSent, Event]] = [
         (Refused(422, "no"), Event.REFUSED),
         (Ambiguous(500, "oops"), Event.LOST),
         (Ambiguous(None, "reset"), Event.LOST),
         (Ambiguous(200, "success is false"), Event.LOST),
         (NotSent("no route"), Event.NOT_SENT),
     ]
-    for answer, expected_event in cases:
+    for answer, expected_event in answers_and_events:
         transition = classify_answer(answer, CANDIDATE, BASE_WITH_ID, None)
         assert (transition.event, transition.message) == (expected_event, answer.message)
 

@@ -40,7 +40,7 @@ def test_columns_become_fields_in_the_order_of_the_field_table() -> None:
 
 APOSTROPHES = ["'62", " '+31 6", "'10001-1", "''62", "'s-Gravenhage", "6'2", "'", "", None]
 DATE_FORMATS = ("%d/%m/%Y", "%m/%d/%Y", "%Y-%m-%d", "%d %b %Y")
-CASES: list[tuple[str, dict[str, Any], list[str | None], list[object]]] = [
+RULES_AND_CELLS: list[tuple[str, dict[str, Any], list[str | None], list[object]]] = [
     # field, options of the rule, cells, expected values
     ("phone", {}, [" a ", "\u00a0b\u2003", "", "  ", None, "007", "NA"], ["a", "b", None, None, None, "007", "NA"]),
     ("phone", {"is_trimmed": False}, [" a ", "  ", "", None], [" a ", "  ", None, None]),
@@ -116,7 +116,7 @@ CASES: list[tuple[str, dict[str, Any], list[str | None], list[object]]] = [
 
 
 def test_a_rule_converts_the_cells_of_its_column() -> None:
-    for field, rule_options, cells, expected_values in CASES:
+    for field, rule_options, cells, expected_values in RULES_AND_CELLS:
         assert apply_rule(cells, field, ColumnRule(column="cell", **rule_options)) == expected_values
 
 
@@ -129,7 +129,7 @@ def test_a_constant_is_the_value_of_every_row(field: str, value: str, expected_v
 
 
 def test_a_cell_of_tags_is_read_as_a_list() -> None:
-    cases: list[tuple[str | None, str | None, list[str] | None]] = [
+    cells_and_tags: list[tuple[str | None, str | None, list[str] | None]] = [
         ("a", None, ["a"]),
         ("a, b ,,c,", None, ["a", "b", "c"]),
         ("a|b, c", "|", ["a", "b, c"]),
@@ -163,7 +163,7 @@ def test_a_cell_of_tags_is_read_as_a_list() -> None:
         ('"a" b\nc, d', None, ['"a" b\nc', "d"]),
         ('"', None, None),
     ]
-    for cell, delimiter, expected_tags in cases:
+    for cell, delimiter, expected_tags in cells_and_tags:
         single_result = apply_rule([cell], "tags", ColumnRule(column="cell", split=delimiter))
         result_among_others = apply_rule(
             ["x", cell, '["y"]', None, "z"], "tags", ColumnRule(column="cell", split=delimiter)
@@ -218,7 +218,7 @@ def test_tags_in_json_are_read_unchanged(lists: list[list[str]]) -> None:
 
 
 def test_a_year_of_two_digits_is_not_in_the_future() -> None:
-    cases: list[tuple[str, str, str]] = [
+    cells_and_days: list[tuple[str, str, str]] = [
         ("31.12.45", "%d.%m.%y", "1945-12-31"),
         ("31.12.26", "%d.%m.%y", "1926-12-31"),
         ("24.11.26", "%d.%m.%y", "2026-11-24"),
@@ -226,7 +226,7 @@ def test_a_year_of_two_digits_is_not_in_the_future() -> None:
         ("1/2/69", "%m/%d/%y", "1969-01-02"),
         ("01.01.2045", "%d.%m.%Y", "2045-01-01"),
     ]
-    for cell, date_format, day in cases:
+    for cell, date_format, day in cells_and_days:
         mapping = FieldMapping({"birthday": ColumnRule(column="cell", format=(date_format,))})
         assert apply_mapping(build_frame(cell=[cell]), mapping, today=date(2026, 11, 25)).frame[
             "birthday"

@@ -106,7 +106,7 @@ def test_the_length_limit_counts_all_tags_of_a_row_together(
 
 
 def test_a_phone_is_converted_to_e164() -> None:
-    cases: list[tuple[str | None, str | None]] = [
+    texts_and_numbers: list[tuple[str | None, str | None]] = [
         ("030 1234567", "+49301234567"),
         ("+49 (0)30 / 1234567", "+49301234567"),
         ("0049 30 1234567", "+49301234567"),
@@ -119,7 +119,7 @@ def test_a_phone_is_converted_to_e164() -> None:
         ("call me", None),
         (None, None),
     ]
-    for text, e164_number in cases:
+    for text, e164_number in texts_and_numbers:
         assert read_phones(build_cells([text, "x", text]), "DE").to_pylist() == [e164_number, None, e164_number]
 
 
@@ -135,7 +135,7 @@ def test_a_country_is_read_from_its_codes_and_names(change_case: object) -> None
 
 
 def test_a_country_is_read_from_its_other_names() -> None:
-    cases: list[tuple[str, str | None]] = [
+    names_and_codes: list[tuple[str, str | None]] = [
         ("USA", "US"), ("U.S.A.", "US"), ("united states of america", "US"), ("United States (US)", "US"),
         ("Great Britain", "GB"), ("England", "GB"), ("Northern Ireland", "GB"), ("The Netherlands", "NL"),
         ("Holland", "NL"), ("South Korea", "KR"), ("Republic of Korea", "KR"), ("North Korea", "KP"),
@@ -164,7 +164,7 @@ def test_a_country_is_read_from_its_other_names() -> None:
         ("Dominica (Republic)", None), ("Korea, Japan", None), ("Yugoslavia", None), ("ROC", None),
         ("Korea", None), ("Virgin Islands", None), ("Kosovo", None), ("S.A.", None), ("the", None), ("Narnia", None),
     ]  # fmt: skip
-    for name, code in cases:
+    for name, code in names_and_codes:
         assert find_country(name) == code
 
 

@@ -136,13 +136,13 @@ def test_a_column_with_a_cell_no_is_recognised_if_the_job_makes_every_row_active
 
 
 def test_a_column_with_other_words_than_yes_and_no_is_recognised() -> None:
-    cases: list[tuple[str, list[str]]] = [
+    headers_and_cells: list[tuple[str, list[str]]] = [
         ("Newsletter", ["Ja", "nein", "k.A."]),
         ("Newsletter", ["ja", "Nein, danke"]),
         ("Email permission status", ["Opted out (by contact)", "Explicit"]),
         ("E-Mail-Status", ["Unsubscribed by customer", "Subscribed"]),
     ]
-    for header, cells in cases:
+    for header, cells in headers_and_cells:
         frame = pd.DataFrame({"email": "a@x.com", header: cells}, dtype="str")
         assert find_consent_columns(frame, guess_mapping(["email", header]), ()) == [header]
 

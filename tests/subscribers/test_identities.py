@@ -38,24 +38,24 @@ def build_frame(**columns: list[Any]) -> pd.DataFrame:
 
 
 def test_spellings_of_one_address_are_one_identity() -> None:
-    cases: list[tuple[str, str]] = [
+    pairs_of_spellings: list[tuple[str, str]] = [
         ("ann@example.com", " Ann@EXAMPLE.com "),
         ("ann@bücher.example", "ann@xn--bcher-kva.example"),
         ("jose\u0301@example.com", "josé@example.com"),
         ("ANN@BÜCHER.example", "ann@bu\u0308cher.example"),
     ]
-    for value, other_value in cases:
+    for value, other_value in pairs_of_spellings:
         assert digest_identity("email", value) == digest_identity("email", other_value)
 
 
 def test_different_values_are_different_identities() -> None:
-    cases: list[tuple[str, str, str]] = [
+    pairs_of_values: list[tuple[str, str, str]] = [
         ("email", "ann+news@example.com", "ann@example.com"),
         ("email", "a.nn@example.com", "ann@example.com"),
         ("client_user_id", "A1", "a1"),
         ("client_user_id", "007", "7"),
     ]
-    for field, value, other_value in cases:
+    for field, value, other_value in pairs_of_values:
         assert digest_identity(field, value) != digest_identity(field, other_value)
 
 
@@ -119,7 +119,7 @@ def test_equal_digests_differ_after_they_are_combined_with_different_groups() ->
 
 
 def test_an_identity_is_looked_up_as_sent_and_in_its_normal_spellings() -> None:
-    cases: list[tuple[str, str, tuple[str, ...]]] = [
+    values_and_spellings: list[tuple[str, str, tuple[str, ...]]] = [
         ("email", "ann@x.org", ("ann@x.org",)),
         ("email", "ann+b@x.org", ("ann+b@x.org",)),
         ("email", "Ann@x.org", ("Ann@x.org", "ann@x.org")),
@@ -132,7 +132,7 @@ def test_an_identity_is_looked_up_as_sent_and_in_its_normal_spellings() -> None:
         ("client_user_id", "A-7", ("A-7",)),
         ("client_user_id", " A-7 ", (" A-7 ", "A-7")),
     ]
-    for field, value, texts in cases:
+    for field, value, texts in values_and_spellings:
         assert build_spellings(field, value) == texts
 
 
@@ -145,7 +145,7 @@ def test_all_spellings_have_the_same_identity_and_include_the_normal_form(field:
 
 
 def test_a_text_has_a_trait_for_each_difference_from_plain_texts() -> None:
-    cases: list[tuple[str, str, set[str]]] = [
+    texts_and_traits: list[tuple[str, str, set[str]]] = [
         ("email", "ann.lee-1_2@x-y.org", set()),
         ("email", "Ann@x.org", {"local: capitals"}),
         ("email", "ann@X.org", {"domain: capitals"}),
@@ -173,7 +173,7 @@ def test_a_text_has_a_trait_for_each_difference_from_plain_texts() -> None:
         ("client_user_id", "a/7 b", {"/", " "}),
         ("client_user_id", "é7", {"beyond ASCII"}),
     ]
-    for field, text, traits in cases:
+    for field, text, traits in texts_and_traits:
         assert classify_spelling(field, text).traits == traits
 
 
@@ -195,14 +195,14 @@ def test_a_plain_text_has_no_trait(field: str, text: str) -> None:
 
 
 def test_only_texts_beyond_ascii_have_spellings_that_differ_in_more_than_case() -> None:
-    cases: list[tuple[str, str, bool]] = [
+    values_of_fields: list[tuple[str, str, bool]] = [
         ("email", "Ann+b@X.org", True),
         ("email", "jörg@x.org", False),
         ("email", "ann@bücher.de", False),
         ("email", "ann@xn--bcher-kva.de", False),
         ("client_user_id", "É7", True),
     ]
-    for field, value, differs_only_in_case in cases:
+    for field, value, differs_only_in_case in values_of_fields:
         assert spellings_differ_only_in_case(field, value) is differs_only_in_case
 
 
@@ -211,7 +211,7 @@ def build_suppression(field: str, *values: str) -> Suppression:
 
 
 def test_a_suppression_list_contains_an_identity_in_any_spelling_of_its_field() -> None:
-    cases: list[tuple[str, str, dict[str, object], bool]] = [
+    lists_and_subscribers: list[tuple[str, str, dict[str, object], bool]] = [
         ("email", "ann@example.com", {"email": "ann@example.com"}, True),
         ("email", " Ann@EXAMPLE.com ", {"email": "ann@example.com"}, True),
         ("email", "A1", {"client_user_id": "A1"}, False),
@@ -220,7 +220,7 @@ def test_a_suppression_list_contains_an_identity_in_any_spelling_of_its_field() 
         ("client_user_id", "A1", {"email": "A1"}, False),
         ("client_user_id", "7", {"client_user_id": 7}, False),
     ]
-    for field, listed_identity, values, is_held in cases:
+    for field, listed_identity, values, is_held in lists_and_subscribers:
         suppression = build_suppression(field, "somebody-else@example.com", listed_identity)
         assert suppression.has_subscriber(values) is is_held
         frame = pd.DataFrame({name: pd.Series([value], dtype="str") for name, value in values.items() if value != 7})

@@ -47,7 +47,7 @@ COMMON_FIELDS = "first_name last_name email phone address_zip address_city"
 
 
 def test_headers_in_eight_languages_are_recognised() -> None:
-    cases: list[tuple[str, str]] = [
+    headers_and_fields: list[tuple[str, str]] = [
         ("fname lname email opted_in", "first_name last_name email is_active"),
         ("Vorname Nachname E-Mail-Adresse Telefonnummer PLZ Wohnort Straße", f"{COMMON_FIELDS} address_line1"),
         ("Prénom Nom_de_famille Courriel Téléphone Code_postal Ville", COMMON_FIELDS),
@@ -57,7 +57,7 @@ def test_headers_in_eight_languages_are_recognised() -> None:
         ("Voornaam Achternaam E-mailadres Telefoonnummer Postcode Woonplaats", COMMON_FIELDS),
         ("Imię Nazwisko Adres_e-mail Numer_telefonu Kod_pocztowy Miasto", COMMON_FIELDS),
     ]
-    for headers, fields in cases:
+    for headers, fields in headers_and_fields:
         assert list_columns(guess_mapping(headers.split())) == dict(zip(fields.split(), headers.split(), strict=True))
 
 
@@ -74,7 +74,7 @@ def test_a_column_of_whole_names_is_mapped_to_the_first_name() -> None:
 
 
 def test_a_column_of_names_among_other_name_columns_is_mapped_only_if_its_field_is_clear() -> None:
-    cases: list[tuple[list[str], dict[str, str], str | None, str | None]] = [
+    headers_and_fields: list[tuple[list[str], dict[str, str], str | None, str | None]] = [
         (["Nome", "Cognome"], {"first_name": "Nome", "last_name": "Cognome"}, None, None),
         (["Nombre", "Apellidos"], {"first_name": "Nombre", "last_name": "Apellidos"}, None, None),
         (["Prénom", "Nom"], {"first_name": "Prénom", "last_name": "Nom"}, None, None),
@@ -84,7 +84,7 @@ def test_a_column_of_names_among_other_name_columns_is_mapped_only_if_its_field_
         (["Full Name", "First Name", "Last Name"], {"first_name": "First Name", "last_name": "Last Name"}, None,
          "Full Name"),
     ]  # fmt: skip
-    for headers, fields, whole_name_column, unused_columns in cases:
+    for headers, fields, whole_name_column, unused_columns in headers_and_fields:
         mapping = guess_mapping(headers)
         assert list_columns(mapping) == fields
         assert mapping.whole_name_column == whole_name_column
@@ -132,11 +132,11 @@ def test_an_override_with_an_empty_column_removes_a_field() -> None:
 
 
 def test_the_error_of_an_unknown_column_shows_the_known_names() -> None:
-    cases: list[tuple[dict[str, str], list[str]]] = [
+    overrides_and_errors: list[tuple[dict[str, str], list[str]]] = [
         ({"email": "mial"}, ["column 'mial'", "Did you mean", "Mail", "Email, Phone, Mail, Labels"]),
         ({"email": "mail"}, ["Did you mean Mail"]),
     ]
-    for overrides, expected_texts in cases:
+    for overrides, expected_texts in overrides_and_errors:
         with pytest.raises(ConfigurationError) as error_info:
             override_mapping(guess_mapping(COLUMNS), overrides, COLUMNS)
         assert all(text in str(error_info.value) for text in expected_texts)

@@ -141,7 +141,7 @@ def test_a_filter_is_case_insensitive_if_lower_case_finds_upper_case_and_the_rev
         return stored_text in (filter_text, filter_text.lower())
 
     people_with_capitals = [*build_other_people(3), *build_other_people(3, 11, "Ann{}@x.org")]
-    cases = [
+    lists_and_filters = [
         (build_other_people(3), matches_in_any_case, True),
         (build_other_people(3), matches_partially, True),
         (build_other_people(3), matches_exactly, False),
@@ -152,7 +152,7 @@ def test_a_filter_is_case_insensitive_if_lower_case_finds_upper_case_and_the_rev
         (people_with_capitals, matches_text_or_lower_text, False),
         ([], matches_in_any_case, False),
     ]
-    for index, (people, text_match, is_case_insensitive) in enumerate(cases):
+    for index, (people, text_match, is_case_insensitive) in enumerate(lists_and_filters):
         result = check_filters_of(FakeList(people, text_match), tmp_path / str(index), PLAIN_CLASS, checks_case=True)
         assert result.is_case_insensitive is is_case_insensitive, text_match
 
@@ -175,7 +175,7 @@ def test_both_identities_of_a_subscriber_become_samples() -> None:
 
 
 def test_a_subscriber_that_no_filter_can_find_is_not_a_sample() -> None:
-    cases: list[dict[str, Any]] = [
+    unusable_people: list[dict[str, Any]] = [
         {"Id": 1},
         {"Id": 1, "Email": None, "ClientUserId": ""},
         {"Id": 1, "Email": 5},
@@ -184,7 +184,7 @@ def test_a_subscriber_that_no_filter_can_find_is_not_a_sample() -> None:
         {"Email": "a@x.org"},
         {"Id": 1, "Email": "a\ud83d@x.org"},  # half a character, which JSON may contain and a URL may not
     ]
-    for person in cases:
+    for person in unusable_people:
         assert read_samples(person) == {}
 
 

@@ -30,7 +30,7 @@ def build_certificate(reason: CertificateReason) -> Certificate:
 
 
 def test_a_sweep_in_id_order_counts_only_sentinels_that_the_previous_sweep_showed() -> None:
-    cases: list[tuple[CertificateReason, set[int], set[int], float, float]] = [
+    sweeps: list[tuple[CertificateReason, set[int], set[int], float, float]] = [
         (CertificateReason.ONE_ANSWER, {1, 2}, set(), 200.0, 0.0),
         (CertificateReason.TWO_SWEEPS, {1, 2}, set(), 200.0, 0.0),
         (CertificateReason.TWO_SWEEPS, {1}, set(), 100.0, 100.0),
@@ -54,7 +54,7 @@ def test_a_sweep_in_id_order_counts_only_sentinels_that_the_previous_sweep_showe
             0.0,
         ),  # rows may be skipped, so a missing sentinel is not a sign of lag
     ]
-    for reason, seen_ids, previous_seen_ids, latest_sentinel_at, lag_s in cases:
+    for reason, seen_ids, previous_seen_ids, latest_sentinel_at, lag_s in sweeps:
         visibility = read_visibility(
             [OLD_SENTINEL, NEW_SENTINEL],
             frozenset(seen_ids),

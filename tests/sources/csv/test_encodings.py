@@ -15,7 +15,7 @@ NAMES = {
     "Polish": "Łukasz Małgorzata Wiśniewski Wójcik Kowalczyk Dąbrowski Łódź Gdańsk Poznań Świętosław",
     "Russian": "Иванов Петрова Сергей Анна Кузнецов Смирнова Дмитрий Екатерина Владимир",
 }
-CASES = [
+LANGUAGES_AND_ENCODINGS = [
     ("German", "cp1252"), ("German", "utf-16-be"), ("French", "iso8859-15"), ("Polish", "iso8859-2"),
     ("Russian", "cp1251"), ("Russian", "utf-16-le"),
 ]  # fmt: skip
@@ -27,7 +27,7 @@ def write_people(folder: Path, names_text: str, encoding: str) -> tuple[Path, li
     return write_file(folder, text.encode(encoding)), rows
 
 
-@pytest.mark.parametrize(("language", "encoding"), CASES)
+@pytest.mark.parametrize(("language", "encoding"), LANGUAGES_AND_ENCODINGS)
 def test_an_encoding_is_guessed_and_reported(tmp_path: Path, language: str, encoding: str) -> None:
     path, rows = write_people(tmp_path, NAMES[language], encoding)
     file = read_file(path)

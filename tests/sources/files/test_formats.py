@@ -37,7 +37,7 @@ def test_a_file_of_any_format_has_the_same_people(tmp_path: Path, name: str) -> 
     ]
 
 
-CASES: list[tuple[str, bytes | str, tuple[str, ...]]] = [
+FILES_AND_COLUMNS: list[tuple[str, bytes | str, tuple[str, ...]]] = [
     ("a.tsv", "a\tb,c,d\n1\t2,3,4\n", ("a", "b,c,d")),  # the suffix decides the delimiter
     ("a.csv", "a\tb\n1\t2\n", ("a", "b")),
     ("a.tsv", "a,b\n1,2\n", ("a", "b")),  # the suffix is wrong, because the file has no tab
@@ -49,7 +49,9 @@ CASES: list[tuple[str, bytes | str, tuple[str, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "content", "columns"), CASES, ids=[name for name, *_ in CASES])
+@pytest.mark.parametrize(
+    ("name", "content", "columns"), FILES_AND_COLUMNS, ids=[name for name, *_ in FILES_AND_COLUMNS]
+)
 def test_the_content_and_the_name_of_a_file_decide_its_format(
     tmp_path: Path, name: str, content: bytes | str, columns: tuple[str, ...]
 ) -> None:

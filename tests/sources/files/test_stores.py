@@ -106,7 +106,7 @@ def test_the_error_of_an_object_that_does_not_exist_shows_the_url(
 
 
 def test_the_error_of_a_url_that_cannot_be_used_shows_no_password() -> None:
-    cases: list[tuple[str, str]] = [
+    urls_and_errors: list[tuple[str, str]] = [
         ("s3://me:pass-word@bucket/a.csv", r"s3://\*\*\*@bucket/a.csv: a URL cannot contain credentials"),
         ("s3://me:pass/word@bucket/a.csv", r"s3://\*\*\*@bucket/a.csv: a URL cannot contain"),
         ("az://box/a.csv?sv=2024&sig=pass-word", "az://box/a.csv: a URL cannot contain credentials"),
@@ -116,7 +116,7 @@ def test_the_error_of_a_url_that_cannot_be_used_shows_no_password() -> None:
         ("s3://bucket", "names no object"),
         ("s3://buck*/a.csv", "names no object"),
     ]
-    for url, expected_text in cases:
+    for url, expected_text in urls_and_errors:
         with pytest.raises(ConfigurationError, match=expected_text) as error_info:
             open_pattern(url)
         assert "pass-word" not in str(error_info.value)

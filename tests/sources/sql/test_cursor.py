@@ -27,7 +27,7 @@ ZONE_TWO_HOURS_EAST = timezone(timedelta(hours=2))
 
 
 def test_the_start_decides_the_kind_of_the_cursor() -> None:
-    cases: list[tuple[str, CursorKind]] = [
+    starts_and_kinds: list[tuple[str, CursorKind]] = [
         ("0", CursorKind.INTEGER),
         ("-7", CursorKind.INTEGER),
         ("2026-11-21", CursorKind.DATE),
@@ -36,7 +36,7 @@ def test_the_start_decides_the_kind_of_the_cursor() -> None:
         ("1970-01-01T00:00:00Z", CursorKind.TIMESTAMP),
         ("20261121", CursorKind.INTEGER),
     ]
-    for text, kind in cases:
+    for text, kind in starts_and_kinds:
         assert find_cursor_kind(text) is kind
 
 
@@ -78,7 +78,7 @@ def test_a_cursor_watch_finds_the_largest_value_in_any_order_of_rows(
 
 
 def test_a_value_of_a_database_is_converted_to_the_kind_of_the_cursor() -> None:
-    cases: list[tuple[object, CursorKind, CursorValue | None]] = [
+    database_values: list[tuple[object, CursorKind, CursorValue | None]] = [
         (NOON, CursorKind.TIMESTAMP, NOON),
         (date(2026, 11, 21), CursorKind.TIMESTAMP, datetime(2026, 11, 21)),  # noqa: DTZ001
         ("2026-11-21 12:00:00", CursorKind.TIMESTAMP, NOON),
@@ -100,12 +100,12 @@ def test_a_value_of_a_database_is_converted_to_the_kind_of_the_cursor() -> None:
         (b"\xff", CursorKind.TIMESTAMP, None),
         (None, CursorKind.INTEGER, None),
     ]
-    for value, kind, expected_value in cases:
+    for value, kind, expected_value in database_values:
         assert read_cursor_value(value, kind) == expected_value
 
 
 def test_values_are_compared_as_their_kind_and_not_as_text() -> None:
-    cases: list[tuple[list[object], CursorKind, CursorValue | None]] = [
+    columns: list[tuple[list[object], CursorKind, CursorValue | None]] = [
         ([9, 10], CursorKind.INTEGER, 10),
         (["9", "10"], CursorKind.INTEGER, 10),
         ([Decimal("9.9"), Decimal("10.10")], CursorKind.INTEGER, 10),
@@ -118,7 +118,7 @@ def test_values_are_compared_as_their_kind_and_not_as_text() -> None:
         ([NOON, NOON.replace(tzinfo=ZONE_TWO_HOURS_EAST)], CursorKind.TIMESTAMP, NOON),
         ([None, None], CursorKind.INTEGER, None),
     ]
-    for values, kind, largest_value in cases:
+    for values, kind, largest_value in columns:
         cursor_watch = CursorWatch("c", kind)
         cursor_watch.record(values, 1)
         assert cursor_watch.largest_value == largest_value
@@ -126,7 +126,7 @@ def test_values_are_compared_as_their_kind_and_not_as_text() -> None:
 
 def test_a_value_beyond_tomorrow_is_counted_and_is_not_the_largest_value() -> None:
     tomorrow_s = int((NOON.replace(tzinfo=UTC) + timedelta(days=1)).timestamp())
-    cases: list[tuple[str, list[object], str, int]] = [
+    columns: list[tuple[str, list[object], str, int]] = [
         ("2000-01-01T00:00:00", ["2026-11-22 23:00:00", "2026-11-23 01:00:00"], "2026-11-22T23:00:00", 1),
         ("2000-01-01", ["2026-11-22", "2026-11-23", "2062-01-01"], "2026-11-22", 2),
         ("20000101", [20261122, 20261123], "20261122", 1),
@@ -135,7 +135,7 @@ def test_a_value_beyond_tomorrow_is_counted_and_is_not_the_largest_value() -> No
         ("0", [tomorrow_s * 1000, tomorrow_s * 1000, 2903299200000], f"{tomorrow_s}000", 1),
         ("0", [*range(1, 9), 2903299200], "2903299200", 0),  # a large id is not a time
     ]
-    for start, values, largest_value, future_count in cases:
+    for start, values, largest_value, future_count in columns:
         kind, now = find_cursor_kind(start), NOON.replace(tzinfo=UTC)
         latest_value = find_latest_allowed_value(parse_cursor(start, kind), now)
         cursor_watch = CursorWatch("c", kind, now, latest_value)
@@ -157,7 +157,7 @@ def test_a_value_of_another_kind_is_counted_with_its_first_record() -> None:
 
 
 def test_a_lookback_moves_the_start_back() -> None:
-    cases: list[tuple[CursorValue, float, CursorValue]] = [
+    lookbacks: list[tuple[CursorValue, float, CursorValue]] = [
         (NOON, 600, NOON - timedelta(minutes=10)),
         (datetime(1, 1, 1, 0, 5, tzinfo=UTC), 600, datetime(1, 1, 2, 0, 5, tzinfo=UTC)),
         (date(2026, 11, 21), 600, date(2026, 11, 20)),
@@ -165,7 +165,7 @@ def test_a_lookback_moves_the_start_back() -> None:
         (date(2026, 11, 21), 0, date(2026, 11, 21)),
         (7, 0, 7),
     ]
-    for value, lookback_s, earlier_value in cases:
+    for value, lookback_s, earlier_value in lookbacks:
         assert subtract_lookback(value, lookback_s) == earlier_value
 
 

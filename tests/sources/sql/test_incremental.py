@@ -32,7 +32,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
         yield new_database
 
 
-CASES: list[tuple[str, str, list[str], CursorValue]] = [
+STARTS_AND_ROWS: list[tuple[str, str, list[str], CursorValue]] = [
     # column, start, ids of the rows from the start on, largest value
     ("moment", "1970-01-01T00:00:00", ["1", "2", "3"], datetime(2026, 11, 21, 10, 0, 0, 500_000)),  # noqa: DTZ001
     ("moment", "2026-11-21T09:00:00", ["1", "2", "3"], datetime(2026, 11, 21, 10, 0, 0, 500_000)),  # noqa: DTZ001
@@ -45,7 +45,7 @@ CASES: list[tuple[str, str, list[str], CursorValue]] = [
 
 
 def test_rows_from_the_cursor_on_are_read_and_the_source_knows_the_largest_value(database: Database) -> None:
-    for column, start, expected_ids, largest_value in CASES:
+    for column, start, expected_ids, largest_value in STARTS_AND_ROWS:
         kind = find_cursor_kind(start)
         query = f"select people.* from people where {column} >= :cursor or {column} is null"
         for source_options in ({"table": "people"}, {"query": query}):

@@ -65,7 +65,7 @@ def test_a_missing_database_is_refused_and_not_created(tmp_path: Path) -> None:
 
 
 def test_the_error_of_a_database_that_cannot_be_opened_shows_no_password() -> None:
-    cases: list[tuple[str, type[Exception], str]] = [
+    urls_and_errors: list[tuple[str, type[Exception], str]] = [
         ("postgresql://u:hunter2@127.0.0.1:1/x", SourceError, "127.0.0.1"),
         ("mysql://u:hunter2@127.0.0.1:1/x?ssl_key=hunter2", SourceError, "127.0.0.1"),
         ("mariadb://u:hunter2@127.0.0.1:1/x", SourceError, "127.0.0.1"),
@@ -84,7 +84,7 @@ def test_the_error_of_a_database_that_cannot_be_opened_shows_no_password() -> No
         ("u:hunter2@h", ConfigurationError, "database URL"),
         ("postgresql://u:hunter2@h:port/x", ConfigurationError, "database URL"),
     ]
-    for url, error, expected_text in cases:
+    for url, error, expected_text in urls_and_errors:
         with pytest.raises(error) as error_info:
             open_sql(url, query="select 1")
         assert expected_text in str(error_info.value)
@@ -93,14 +93,14 @@ def test_the_error_of_a_database_that_cannot_be_opened_shows_no_password() -> No
 
 
 def test_an_at_sign_outside_the_password_stays_in_its_part_of_the_url() -> None:
-    cases: list[tuple[str, str | None, str]] = [
+    urls_and_parts: list[tuple[str, str | None, str]] = [
         ("postgresql://me@corp.com:pw@h/db", "h", "db"),
         ("postgresql://u:p%40s%2Fw@h/my%40db", "h", "my@db"),
         ("postgresql://u:p/w@h/db", "h", "db"),
         ("postgresql:///db@home", None, "db@home"),
         ("sqlite:////home/a@b/crm.db", None, "/home/a@b/crm.db"),
     ]
-    for url, host, database in cases:
+    for url, host, database in urls_and_parts:
         parsed_url = parse_url(url)
         assert (parsed_url.host, parsed_url.database) == (host, database)
 
