@@ -106,7 +106,7 @@ class LedgerQueue:
     def _run_transaction(self, function: LedgerFunction[T]) -> T:
         with self._ledger.transaction():
             result = function(self._ledger)
-        logger.debug("the transaction of the ledger is durable")
+        logger.debug("commit: the transaction of the ledger is durable")
         return result
 
     def _start_next(self) -> None:
@@ -132,7 +132,7 @@ class LedgerQueue:
 
         def commit_and_return() -> T:
             commit()
-            logger.debug("the transaction of the ledger is durable")
+            logger.debug("commit: the transaction of the ledger is durable")
             return result
 
         return commit_and_return
