@@ -130,7 +130,7 @@ def open_file(kind: str) -> Iterator[Database]:
         yield database
 
 
-DATABASE_OPENERS: dict[str, Callable[[], AbstractContextManager[Database]]] = {
+DATABASE_OPENER_BY_KIND: dict[str, Callable[[], AbstractContextManager[Database]]] = {
     "postgresql": open_postgres,
     "mariadb": open_mariadb,
     "sqlite": lambda: open_file("sqlite"),

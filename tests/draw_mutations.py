@@ -44,7 +44,7 @@ class Area:
 
 
 _SOURCE_MODULES = ("connector/sources", "connector/spool.py", "connector/spooled_rows.py")
-AREAS = {
+AREA_BY_NAME = {
     "ledger": Area(("connector/ledger", "connector/states.py"), ("tests/ledger", "tests/test_states.py")),
     "load": Area(("connector/load",), ("tests/load", "tests/simulation/test_seeds.py")),
     "listing": Area(("connector/listing",), ("tests/load", "tests/export/test_listing.py")),
@@ -57,11 +57,11 @@ AREAS = {
 WIDER_TESTS = ("tests/simulation", "tests/library", "tests/pipelines")
 _EXCLUDED_TESTS = "tests/simulation/test_mutations.py"  # these tests make mutations themselves
 
-_NEGATED_OPERATORS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+_NEGATION_BY_OPERATOR: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
     ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt,
 }  # fmt: skip
-_SHIFTED_OPERATORS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+_SHIFT_BY_OPERATOR: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
 }  # fmt: skip
 _FUNCTION_NODES = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -130,7 +130,7 @@ def _find_expression_changes(node: ast.AST, function: str) -> Iterator[Change]:
     """Yield the possible changes of an expression, or of the condition of a statement or a comprehension."""
     if isinstance(node, ast.Compare):
         for index, operator in enumerate(node.ops):
-            for kind, new_operators in (("comparison", _NEGATED_OPERATORS), ("bound", _SHIFTED_OPERATORS)):
+            for kind, new_operators in (("comparison", _NEGATION_BY_OPERATOR), ("bound", _SHIFT_BY_OPERATOR)):
                 if new_operator := new_operators.get(type(operator)):
                     yield Change(function, kind, node, partial(setitem, node.ops, index, new_operator()))
     elif isinstance(node, ast.BoolOp):
@@ -159,7 +159,7 @@ def _is_removable(statement: ast.stmt, *, is_nested: bool) -> bool:
 def list_mutations(root: Path) -> list[Mutation]:
     """Return all possible mutations of the areas."""
     mutations = []
-    for name, area in AREAS.items():
+    for name, area in AREA_BY_NAME.items():
         for path in (path for module in area.modules for path in _list_files(root, module)):
             next_change_numbers = Counter[tuple[str, str]]()
             for change in find_changes(ast.parse((root / path).read_text(encoding="utf-8"))):
@@ -269,7 +269,7 @@ def choose_stages(tree: Path, mutation: Mutation, seconds: Mapping[str, float], 
     the area, then the wider tests in the same two stages. Fast files come first. `limit_s` limits the time of all."""
     stages: list[list[str]] = [[], [], [], []]
     for file in sorted(seconds, key=lambda file: seconds[file]):
-        is_in_area = file.startswith(AREAS[mutation.area].tests)
+        is_in_area = file.startswith(AREA_BY_NAME[mutation.area].tests)
         has_module_name = Path(mutation.path).stem in (tree / file).read_text(encoding="utf-8")
         if is_in_area or file.startswith(WIDER_TESTS):
             stages[2 * (not is_in_area) + (not has_module_name)].append(file)
@@ -333,7 +333,7 @@ def main(arguments: Sequence[str]) -> None:
 def _test_mutations(tree_copy: TreeCopy, mutations: Sequence[Mutation], times_path: Path, *, limit_s: float) -> None:
     """Test mutations in turn, and print each result. If there is no file of times, measure the test files first."""
     if not times_path.exists():
-        tests = {test for area in AREAS.values() for test in area.tests} | {*WIDER_TESTS}
+        tests = {test for area in AREA_BY_NAME.values() for test in area.tests} | {*WIDER_TESTS}
         if failed_test := tree_copy.run(
             sorted(tests), f"--junitxml={times_path.absolute()}", "-o", "junit_family=xunit1"
         ):

@@ -18,8 +18,8 @@ ROOT = Path(__file__).parent.parent
 _CODE_FOLDERS = ("connector", "pipelines", "tests", "docs")
 _MIN_WORD_COUNT = 4  # a string with fewer words does not count as a message
 _MIN_NAME_LENGTH = 3  # a shorter name, such as `i`, `n` or `db`, is a convention
-_TOOL_COMMENT = re.compile(r"#\s*(noqa|type:|fmt:|ruff:|pragma|!)")
-_FENCED_BLOCK = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+_TOOL_COMMENT_PATTERN = re.compile(r"#\s*(noqa|type:|fmt:|ruff:|pragma|!)")
+_FENCED_BLOCK_PATTERN = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 
 
 def main() -> None:
@@ -87,14 +87,14 @@ def _read_code_texts(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.name
     with path.open("rb") as file:
         for token in tokenize.tokenize(file.readline):
-            if token.type == tokenize.COMMENT and not _TOOL_COMMENT.match(token.string):
+            if token.type == tokenize.COMMENT and not _TOOL_COMMENT_PATTERN.match(token.string):
                 yield token.start[0], f"{token.line.strip()}" if token.start[1] else token.string
 
 
 def _read_paragraphs(path: Path) -> Iterator[tuple[int, str]]:
     """Yield each paragraph and each row of a table of a Markdown page, without code blocks."""
     text = path.read_text(encoding="utf-8")
-    text = _FENCED_BLOCK.sub(lambda block: re.sub(r"[^\n]", "", block[0]), text)
+    text = _FENCED_BLOCK_PATTERN.sub(lambda block: re.sub(r"[^\n]", "", block[0]), text)
     line = 1
     for block in re.split(r"(\n\s*\n)", text):
         stripped_block = block.strip()

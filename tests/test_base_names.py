@@ -35,7 +35,7 @@ def test_two_names_are_the_same_or_similar_or_of_other_bases(
     assert (is_same, is_similar) == {"same": (True, True), "similar": (False, True), "other": (False, False)}[relation]
 
 
-NO_ID, NO_NAME = "of a subscriber with its Id,", "of a subscriber with its Id and name,"
+NO_ID_MESSAGE, NO_NAME_MESSAGE = "of a subscriber with its Id,", "of a subscriber with its Id and name,"
 
 
 @pytest.mark.parametrize(
@@ -49,13 +49,13 @@ NO_ID, NO_NAME = "of a subscriber with its Id,", "of a subscriber with its Id an
         (7, "News", {"Id": 8, "Name": "News"}, ConfigurationError("several bases are called News (ids 7, 8)")),
         (7, "News", {"Id": 8, "Name": "Shop"}, False),
         (7, "News", {"Name": "Shop"}, False),
-        (7, "News", {"Name": "News"}, ConfigurationError(NO_ID)),
-        (7, None, {"Name": "News"}, ConfigurationError(NO_ID)),
-        (7, None, {"Id": None}, ConfigurationError(NO_ID)),
-        (7, None, None, ConfigurationError(NO_ID)),
+        (7, "News", {"Name": "News"}, ConfigurationError(NO_ID_MESSAGE)),
+        (7, None, {"Name": "News"}, ConfigurationError(NO_ID_MESSAGE)),
+        (7, None, {"Id": None}, ConfigurationError(NO_ID_MESSAGE)),
+        (7, None, None, ConfigurationError(NO_ID_MESSAGE)),
         (None, "News", {"Id": 8, "Name": "Shop"}, False),
         (None, "News", {"Id": 8, "Name": "News"}, True),
-        (None, "News", {"Id": 8}, ConfigurationError(NO_NAME)),
+        (None, "News", {"Id": 8}, ConfigurationError(NO_NAME_MESSAGE)),
     ],
     ids=str,
 )

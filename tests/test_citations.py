@@ -4,9 +4,12 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PAGES = {"architecture": ROOT / "docs" / "architecture.md", "service-api.md": ROOT / "docs" / "service-api.md"}
-CITATION = re.compile(r"\b(architecture|service-api\.md)\s+(\d+(?:\.\d+)?)")
-CITATION_OF_MISSING_DOCUMENT = re.compile(r"(?<!service-)\bapi\.md\b|\bdesign,?\s+(?:sections?\s+)?\d")
+PAGE_PATH_BY_NAME = {
+    "architecture": ROOT / "docs" / "architecture.md",
+    "service-api.md": ROOT / "docs" / "service-api.md",
+}
+CITATION_PATTERN = re.compile(r"\b(architecture|service-api\.md)\s+(\d+(?:\.\d+)?)")
+MISSING_DOCUMENT_PATTERN = re.compile(r"(?<!service-)\bapi\.md\b|\bdesign,?\s+(?:sections?\s+)?\d")
 
 
 def read_texts() -> dict[str, str]:
@@ -28,12 +31,12 @@ def list_sections(page: str) -> set[str]:
 
 
 def test_every_section_that_is_cited_exists() -> None:
-    for name in PAGES:
-        sections = list_sections(PAGES[name].read_text(encoding="utf-8"))
+    for name in PAGE_PATH_BY_NAME:
+        sections = list_sections(PAGE_PATH_BY_NAME[name].read_text(encoding="utf-8"))
         citations = {
             (path, section)
             for path, text in read_texts().items()
-            for page, section in CITATION.findall(text)
+            for page, section in CITATION_PATTERN.findall(text)
             if page == name
         }
         assert len(citations) > 20, "the citations are not found"
@@ -41,12 +44,12 @@ def test_every_section_that_is_cited_exists() -> None:
 
 
 def test_every_cited_document_is_in_the_repository() -> None:
-    citations = {path: CITATION_OF_MISSING_DOCUMENT.findall(text) for path, text in read_texts().items()}
+    citations = {path: MISSING_DOCUMENT_PATTERN.findall(text) for path, text in read_texts().items()}
     assert {path: cited_texts for path, cited_texts in citations.items() if cited_texts} == {}
 
 
 def test_every_function_that_architecture_cites_is_in_its_file() -> None:
-    citations = re.findall(r"`([\w/]+\.py):(\w+)`", PAGES["architecture"].read_text(encoding="utf-8"))
+    citations = re.findall(r"`([\w/]+\.py):(\w+)`", PAGE_PATH_BY_NAME["architecture"].read_text(encoding="utf-8"))
     assert len(citations) > 10, "the citations are not found"
     texts = {file: (ROOT / "connector" / file).read_text(encoding="utf-8") for file, _ in citations}
     assert [
@@ -57,7 +60,7 @@ def test_every_function_that_architecture_cites_is_in_its_file() -> None:
 
 
 def test_every_name_of_the_code_that_architecture_cites_is_in_the_code() -> None:
-    page = PAGES["architecture"].read_text(encoding="utf-8")
+    page = PAGE_PATH_BY_NAME["architecture"].read_text(encoding="utf-8")
     cited_names = set(re.findall(r"`(?:[A-Z]\w*\.)?(_?[a-z]\w*_\w+)`", page))
     assert len(cited_names) > 20, "the names are not found"
     modules = [path for top_folder in ("connector", "pipelines") for path in (ROOT / top_folder).rglob("*.py")]

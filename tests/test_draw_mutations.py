@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.draw_mutations import AREAS, ROOT, Mutation, apply_mutation, list_mutations
+from tests.draw_mutations import AREA_BY_NAME, ROOT, Mutation, apply_mutation, list_mutations
 
 MODULE_TEXT = """
 async def load(rows, *, is_full=False):
@@ -34,7 +34,7 @@ def test_each_kind_of_mutation_changes_one_place(kind: str, old_text: str, new_t
 
 
 def test_the_modules_of_each_area_exist() -> None:
-    modules = [ROOT / module for area in AREAS.values() for module in area.modules]
+    modules = [ROOT / module for area in AREA_BY_NAME.values() for module in area.modules]
     assert [module for module in modules if not (module.is_file() or any(module.glob("*.py")))] == []
 
 

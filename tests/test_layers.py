@@ -39,7 +39,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )  # fmt: skip
 SANDBOX_PACKAGE = "connector.sandbox"
 SANDBOX_IMPORTERS = ("pipelines",)
-MAX_INNER_LAYERS = {
+MAX_LAYER_COUNT_BY_PACKAGE = {
     "connector.service": 3, "connector.subscribers": 3, "connector.mail": 5,
     "connector.listing": 5, "connector.sources": 3, "connector.ledger": 4, "connector.paging": 3, "connector.load": 4,
     "connector.warehouse": 5, "connector.pace": 3, "connector.imports": 3, "connector.runs": 4,
@@ -48,7 +48,7 @@ MAX_INNER_LAYERS = {
 }  # fmt: skip
 """The largest number of layers that the modules of each package may have among themselves."""
 
-LIBRARY_IMPORTERS = {  # the only modules that may import each third-party library
+IMPORTERS_BY_LIBRARY = {  # the only modules that may import each third-party library
     "chardet": ("connector.sources.encoding",),
     "filelock": ("connector.ledger.sqlite",),
     "fsspec": ("connector.stores",),
@@ -149,13 +149,13 @@ def test_only_the_listed_modules_import_each_library() -> None:
         f"{name} imports {imported_name}"
         for name, path in read_modules()
         for imported_name in read_imports(path)
-        for library, importers in LIBRARY_IMPORTERS.items()
+        for library, importers in IMPORTERS_BY_LIBRARY.items()
         if is_inside(imported_name, library) and not any(is_inside(name, importer) for importer in importers)
     ]
     assert faults == []
 
 
-@pytest.mark.parametrize("package", MAX_INNER_LAYERS)
+@pytest.mark.parametrize("package", MAX_LAYER_COUNT_BY_PACKAGE)
 def test_the_modules_of_a_package_have_few_layers_and_no_import_cycle(package: str) -> None:
     modules = {name: path for name, path in read_modules() if is_inside(name, package) and name != package}
     imports_by_module = {
@@ -179,7 +179,7 @@ def test_the_modules_of_a_package_have_few_layers_and_no_import_cycle(package: s
             name: imported_modules for name, imported_modules in imports_by_module.items() if name not in lowest_modules
         }
         layer_count += 1
-    assert 0 < layer_count <= MAX_INNER_LAYERS[package]
+    assert 0 < layer_count <= MAX_LAYER_COUNT_BY_PACKAGE[package]
 
 
 @pytest.mark.parametrize(

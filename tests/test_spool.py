@@ -10,7 +10,7 @@ from connector.spool import Spool, SpooledValues
 
 
 @pytest.fixture
-def small_files() -> Iterator[None]:
+def limit_file_size() -> Iterator[None]:
     """Limit each file that the test writes to 100 bytes."""
     limits_before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits_before[1]))
@@ -36,7 +36,7 @@ def test_each_json_value_is_read_by_its_index() -> None:
             assert [spooled_values.read(index) for index in (1, 2, 0)] == [[value], ["last"], ["first"]]
 
 
-@pytest.mark.usefixtures("small_files")
+@pytest.mark.usefixtures("limit_file_size")
 def test_a_full_disk_ends_a_run_that_spools_the_rows_of_its_source() -> None:
     with Spool() as spool, pytest.raises(RunAborted, match=r"the rows of the source cannot be kept in .* TMPDIR"):
         spool.append(bytes(range(256)) * 10)

@@ -94,7 +94,7 @@ class SweepCollector:
 
     @property
     def ids(self) -> list[int]:
-        """The ids of the last sweep."""
+        """The ids of the subscribers in the last sweep."""
         return [subscriber["Id"] for subscriber in self.rows_by_sweep[self.current_sweep_number]]
 
 

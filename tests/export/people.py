@@ -15,7 +15,7 @@ EXPORT_TIME = datetime(2026, 11, 21, 9, 30, 0, 123456, tzinfo=UTC)
 RUN_ID = "run-1"
 
 FULL_SUBSCRIBER: dict[str, Any] = {
-    "Id": 9_007_199_254_740_993,  # larger than the integers that a float can hold exactly
+    "Id": 9_007_199_254_740_993,  # a float cannot hold this integer exactly
     "Base": {"Id": 7, "Name": "Newsletter, weekly"},
     "IsActive": True,
     "Email": "zoë@bücher.example",

@@ -126,7 +126,7 @@ READ_EXPORT_BY_FORMAT: dict[Format, ReadExport] = {
     Format.SQLITE: read_sqlite,
 }
 
-TARGET_NAMES = {
+TARGET_NAME_BY_FORMAT = {
     Format.PARQUET: "out.parquet",
     Format.CSV: "out.csv",
     Format.JSON_LINES: "out.jsonl",
@@ -138,7 +138,7 @@ TARGET_NAMES = {
 
 def build_target(folder: Path, file_format: Format) -> str:
     """Return the argument of `parse_destination` for an export of this format in `folder`."""
-    name = TARGET_NAMES[file_format]
+    name = TARGET_NAME_BY_FORMAT[file_format]
     return name.format(folder) if "{}" in name else str(folder / name)
 
 

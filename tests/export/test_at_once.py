@@ -36,7 +36,7 @@ LOCK_FIRST_RUN_SQL = "update {}_connector_runs set job = job where number = 1"
 
 
 def begin_export(destination: Destination, run_number: int, filters: dict[str, Any] | None = None) -> Writer:
-    """Return the writer of an export that has read one subscriber and has not published."""
+    """Return the writer of an export that has read one subscriber, and has not published its rows."""
     writer = open_writer(destination)
     writer.prepare(ExportStart(f"run-{run_number}", "nightly", filters or {}, build_day_time(run_number)))
     writer.start()
@@ -175,7 +175,7 @@ def interrupt_waiting_export(writer: Writer) -> None:
     def run() -> None:
         try:
             finish_export(writer, 2)
-        except BaseException as error:  # noqa: BLE001 - counted below
+        except BaseException as error:  # noqa: BLE001 - the number of errors is checked below
             errors.append(error)
 
     publishing_thread = threading.Thread(target=run)
@@ -261,7 +261,7 @@ parametrize_files = pytest.mark.parametrize("file", FILE_FORMATS, indirect=True)
 
 
 def stage_export(destination: Destination, *people: dict[str, Any]) -> Writer:
-    """Return an export that has found no target and has read these people. It is the run of day 5."""
+    """Return the writer of an export that has found no target, and has read these people. The run began on day 5."""
     writer = open_writer(destination)
     writer.prepare(ExportStart("run-5", "nightly", {}, build_day_time(5)))
     writer.start()

@@ -222,7 +222,7 @@ def test_the_fast_decoder_reads_only_a_page_in_the_format_of_service_api_md() ->
         check_decoders(body, is_decoded_fast=is_decoded_fast)
 
 
-FILTER_VALUES: dict[str, list[object]] = {
+FILTER_VALUES_BY_FIELD: dict[str, list[object]] = {
     "id": [1, -1, 2**70],
     "base_id": [7, 1, 2**70],
     "client_user_id": ["7", " 7 ", ""],
@@ -239,19 +239,19 @@ CELL_VALUES = st.sampled_from(
         '"ZOË@xn--bcher-kva.example"', r'"\ud83d\ude00"', r'"\ud800"', str(2**70), "7.0", "[]", "{}",
     )
 )  # fmt: skip
-ROWS = st.dictionaries(
+ROW_MEMBERS = st.dictionaries(
     st.sampled_from(["Id", "ClientUserId", "Email", "IsActive", "FirstName", "LastName", "Gender"]), CELL_VALUES
 ).map(lambda row: ",".join(f'"{key}":{value}' for key, value in row.items()))
 BASE_MEMBERS = st.sampled_from(['"Base":{"Id":7}', '"Base":{"Id":1}', '"Base":7', '"Base":null', '"Base":{"Id":"7"}'])
-QUERIES = st.dictionaries(st.sampled_from(sorted(FILTER_VALUES)), st.integers(0, 2), min_size=1, max_size=3)
+QUERIES = st.dictionaries(st.sampled_from(sorted(FILTER_VALUES_BY_FIELD)), st.integers(0, 2), min_size=1, max_size=3)
 
 
-@given(st.lists(st.tuples(BASE_MEMBERS, ROWS), max_size=4), QUERIES)
+@given(st.lists(st.tuples(BASE_MEMBERS, ROW_MEMBERS), max_size=4), QUERIES)
 @example([('"Base":null', '"Gender":5')], {"gender": 2})
 @example([('"Base":null', '"Gender":2e400')], {"gender": 2})
 def test_a_filter_matches_the_same_rows_after_both_decoders(rows: list[tuple[str, str]], query: dict[str, int]) -> None:
     match_rows = build_row_matcher(
-        {name: FILTER_VALUES[name][index % len(FILTER_VALUES[name])] for name, index in query.items()}
+        {name: FILTER_VALUES_BY_FIELD[name][index % len(FILTER_VALUES_BY_FIELD[name])] for name, index in query.items()}
     )
     body = build_page(*(write_object(*filter(None, row)) for row in rows))
     slow_page, fast_page = parse_list_answer(200, {}, body, NOW), parse_columns(200, {}, body, NOW)

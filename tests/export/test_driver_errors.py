@@ -102,13 +102,13 @@ def open_postgres_describer(url: sa.URL) -> Iterator[DescribeError]:
         connection.exec_driver_sql(f"drop schema {schema} cascade")
 
 
-def check_no_value(message: str) -> None:
+def check_message_has_no_value(message: str) -> None:
     for fragment in ("ada", "lovelace", "example", "Neil", "isn", SECRET_NUMBER):
         assert fragment not in message
     assert "\n" not in message
 
 
-STATEMENTS_WITH_VALUES = {
+STATEMENTS_WITH_VALUES_BY_DESCRIBER = {
     "duckdb_describer": [
         (
             f"insert into t values (2, '{SECRET_EMAIL}', 1)",
@@ -154,7 +154,7 @@ STATEMENTS_WITH_VALUES = {
         ("select pretends()", "such as a trigger"),
     ],
 }
-STATEMENTS_WITH_NAMES = {
+STATEMENTS_WITH_NAMES_BY_DESCRIBER = {
     "duckdb_describer": [
         ("select * from nowhere", "Catalog Error: Table with name nowhere does not exist!"),
         ("select nothing from t", 'Binder Error: Referenced column "nothing" not found in FROM clause!'),
@@ -197,16 +197,16 @@ def parametrize_statements(table: dict[str, list[tuple[str, str]]]) -> pytest.Ma
     )
 
 
-@parametrize_statements(STATEMENTS_WITH_VALUES)
+@parametrize_statements(STATEMENTS_WITH_VALUES_BY_DESCRIBER)
 def test_the_message_of_a_refused_statement_shows_no_value(
     describer_name: str, statement: str, expected_text: str, request: pytest.FixtureRequest
 ) -> None:
     message = request.getfixturevalue(describer_name)(statement)
     assert expected_text in message
-    check_no_value(message)
+    check_message_has_no_value(message)
 
 
-@parametrize_statements(STATEMENTS_WITH_NAMES)
+@parametrize_statements(STATEMENTS_WITH_NAMES_BY_DESCRIBER)
 def test_the_message_of_a_refused_statement_shows_names_in_full(
     describer_name: str, statement: str, expected_text: str, request: pytest.FixtureRequest
 ) -> None:
@@ -251,7 +251,7 @@ def test_the_error_of_a_source_shows_no_value(kind: str, request: pytest.Fixture
         open_sql(url, query=f"select '{SECRET_EMAIL}'::int") as source,
     ):
         list(source.read_chunks())
-    check_no_value(str(error_info.value).removeprefix(f"{url}: "))
+    check_message_has_no_value(str(error_info.value).removeprefix(f"{url}: "))
 
 
 TERMINATE_SQL = "select pg_terminate_backend(pid) from pg_stat_activity where starts_with(query, 'COPY')"

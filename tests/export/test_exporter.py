@@ -38,8 +38,8 @@ RUN_COLUMNS = ["_run_id", "_exported_at"]
 
 @pytest.fixture(params=[Format.CSV, Format.POSTGRESQL])
 def file_or_table(request: pytest.FixtureRequest, tmp_path: Path) -> Destination:
-    """A file and a table. They are enough, because the export decides in the same way for each destination.
-    `test_writers` tests all writers."""
+    """A file and a table. An export makes the same decisions for each destination, so other destinations need no test
+    here. `test_writers` tests all writers."""
     return open_destination(request, tmp_path, request.param)
 
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from connector.warehouse.destination import Destination, Format
 from tests.export.forked_exports import RunExport, open_killable_exports
-from tests.export.readers import TARGET_NAMES
+from tests.export.readers import TARGET_NAME_BY_FORMAT
 from tests.export.test_modes import build_person, publish_people
 from tests.export.warehouses import MERGING_FORMATS, connect, open_destination, run_sql
 
@@ -25,7 +25,7 @@ PEOPLE_AFTER: list[list[Any]] = [[2, "Bo"], [3, "Ann"], [4, "Ann"]]
 RowTuples = list[tuple[Any, ...]]
 
 # The rows before and after the export, by mode. A row has its id, its name, and 1 if it is marked as deleted.
-EXPECTED_ROWS: dict[str, tuple[RowTuples, RowTuples]] = {
+EXPECTED_ROWS_BY_MODE: dict[str, tuple[RowTuples, RowTuples]] = {
     "replace": ([(1, "Ann", 0), (2, "Ann", 0), (3, "Ann", 0)], [(2, "Bo", 0), (3, "Ann", 0), (4, "Ann", 0)]),
     "append": (
         [(1, "Ann", 0), (2, "Ann", 0), (3, "Ann", 0)],
@@ -40,7 +40,7 @@ EXPECTED_ROWS: dict[str, tuple[RowTuples, RowTuples]] = {
         [(1, "Ann", 1), (2, "Ann", 1), (2, "Bo", 0), (3, "Ann", 0), (4, "Ann", 0)],
     ),
 }
-DELETED_SQL = {"upsert": "deleted_at is not null", "history": "valid_to is not null"}
+IS_DELETED_SQL_BY_MODE = {"upsert": "deleted_at is not null", "history": "valid_to is not null"}
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def build_target_text(table: Destination) -> str:
     """Return the argument of `parse_destination` for this table."""
     if table.url is not None:
         return table.url.render_as_string(hide_password=False)
-    return TARGET_NAMES[table.format].format(table.path.parent)
+    return TARGET_NAME_BY_FORMAT[table.format].format(table.path.parent)
 
 
 def build_task(table: Destination, people: list[list[Any]], run_number: int) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def build_task(table: Destination, people: list[list[Any]], run_number: int) -> 
 
 
 def read_rows(table: Destination) -> RowTuples:
-    deleted_sql = DELETED_SQL.get(str(table.mode), "1 = 0")
+    deleted_sql = IS_DELETED_SQL_BY_MODE.get(str(table.mode), "1 = 0")
     rows = run_sql(table, f"select id, first_name, case when {deleted_sql} then 1 else 0 end from {{}}subscribers")
     return sorted(tuple(row) for row in rows)
 
@@ -99,7 +99,7 @@ other statements."""
 def test_a_killed_export_leaves_all_old_rows_or_all_new_rows(
     database_format: Format, mode: str, export: RunExport, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    rows_before, rows_after = EXPECTED_ROWS[mode]
+    rows_before, rows_after = EXPECTED_ROWS_BY_MODE[mode]
     table = open_destination(request, tmp_path, database_format, mode=mode)
     publish_people(table, [build_person(*row) for row in PEOPLE_BEFORE], 1)
     export_number, seen_rows, is_killed, statement_number = 1, set(), False, 0
@@ -127,9 +127,9 @@ def test_a_killed_first_export_leaves_no_row_or_every_row(
         is_killed = export(**build_task(table, PEOPLE_BEFORE, statement_number), statement_number=statement_number)
         if has_table(table):
             may_be_empty = database_format is Format.MYSQL
-            assert read_rows(table) == EXPECTED_ROWS["history"][0] or (may_be_empty and read_rows(table) == [])
+            assert read_rows(table) == EXPECTED_ROWS_BY_MODE["history"][0] or (may_be_empty and read_rows(table) == [])
         if not is_killed:
             break
     assert statement_number > 3
-    assert read_rows(table) == EXPECTED_ROWS["history"][0]
+    assert read_rows(table) == EXPECTED_ROWS_BY_MODE["history"][0]
     assert list_leftovers(table) == []

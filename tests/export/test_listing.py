@@ -154,7 +154,7 @@ LIST_WITH_CHECKED_COUNT: dict[str, object] = {
 }
 
 LISTS_AND_CERTIFICATES: list[tuple[dict[str, object], dict[str, Any], dict[str, object]]] = [
-    # switches of the sandbox, options of the reader, expected values of the certificate
+    # Each case: switches of the sandbox, options of the reader, and expected values of the certificate.
     ({}, {}, {"reason": CertificateReason.ONE_ANSWER, "distinct": 0, "pages": 1}),
     ({"past_end": "null"}, {}, COMPLETE_LIST),
     ({"past_end": "400"}, {}, COMPLETE_LIST),

@@ -134,7 +134,7 @@ def test_upsert_has_one_row_for_each_id_and_marks_deleted_rows_until_they_return
 
 @parametrize_table(MERGING_FORMATS, "upsert")
 def test_upsert_keeps_the_values_of_other_columns(table: Destination) -> None:
-    """The columns are a column of the user and a column that --columns leaves out."""
+    """The other columns are a column of the user, and a column that --columns leaves out."""
     publish_people(table, [build_person(1), build_person(2)], 1)
     run_sql(table, "alter table {}subscribers add column mine varchar(9) default 'new'")
     run_sql(table, "update {}subscribers set mine = 'kept'")
@@ -245,7 +245,7 @@ def test_an_export_in_another_mode_is_refused(table: Destination) -> None:
     assert read_rows(table) == [(1, "Ann", 1)]
 
 
-DUPLICATE_ROW_SQL = {
+DUPLICATE_ROW_SQL_BY_MODE = {
     Mode.REPLACE: "insert into {}subscribers (id) values (1)",
     Mode.UPSERT: "insert into {}subscribers (id) values (1)",
     Mode.APPEND: "insert into {}subscribers (_run_id, id) values ('run-1', 1)",
@@ -255,7 +255,7 @@ DUPLICATE_ROW_SQL = {
 
 @parametrize_table([Format.SQLITE, Format.POSTGRESQL])
 def test_the_primary_key_of_each_mode_refuses_a_second_row(table: Destination) -> None:
-    for mode, insert_sql in DUPLICATE_ROW_SQL.items():
+    for mode, insert_sql in DUPLICATE_ROW_SQL_BY_MODE.items():
         if table.format in MERGING_FORMATS or not mode.is_by_id:
             target = replace(table, table=f"in_{mode}", mode=mode)
             publish_people(target, [build_person(1)], 1)
@@ -263,13 +263,13 @@ def test_the_primary_key_of_each_mode_refuses_a_second_row(table: Destination) -
                 run_sql(target, insert_sql.replace("{}subscribers", f"{{}}{target.table}"))
 
 
-NOW_SQL = {Format.SQLITE: "datetime('now')", Format.MYSQL: "utc_timestamp(6)"}
-SET_ZONE_SQL = {
+NOW_SQL_BY_FORMAT = {Format.SQLITE: "datetime('now')", Format.MYSQL: "utc_timestamp(6)"}
+SET_ZONE_SQL_BY_FORMAT = {
     Format.POSTGRESQL: "set time zone '{}'",
     Format.DUCKDB: "set timezone = '{}'",
     Format.MYSQL: "set time_zone = '{}'",
 }
-ZONE_NAMES = {Format.MYSQL: ["+00:00", "-11:00", "+13:00"]}
+ZONE_NAMES_BY_FORMAT = {Format.MYSQL: ["+00:00", "-11:00", "+13:00"]}
 
 
 @parametrize_table(MERGING_FORMATS, "history")
@@ -280,14 +280,16 @@ def test_the_documented_query_of_a_history_works_in_any_time_zone(table: Destina
     change_day = (datetime.now(UTC) - timedelta(hours=1) - EXPORT_TIME) / timedelta(days=1)
     publish_people(table, [build_person(1, "old")], change_day - 1)
     publish_people(table, [build_person(1, "new")], change_day)
-    now_sql = NOW_SQL.get(table.format, "now()")
+    now_sql = NOW_SQL_BY_FORMAT.get(table.format, "now()")
     earlier_sql = {Format.SQLITE: "datetime('now', '-2 hours')"}.get(table.format, f"{now_sql} - interval '2' hour")
     for zone in (
-        ZONE_NAMES.get(table.format, ["UTC", "Pacific/Pago_Pago", "Pacific/Apia"])
-        if table.format in SET_ZONE_SQL
+        ZONE_NAMES_BY_FORMAT.get(table.format, ["UTC", "Pacific/Pago_Pago", "Pacific/Apia"])
+        if table.format in SET_ZONE_SQL_BY_FORMAT
         else ["UTC"]
     ):
-        set_zone_statements = [SET_ZONE_SQL[table.format].format(zone)] if table.format in SET_ZONE_SQL else []
+        set_zone_statements = (
+            [SET_ZONE_SQL_BY_FORMAT[table.format].format(zone)] if table.format in SET_ZONE_SQL_BY_FORMAT else []
+        )
         for time_sql, name in ((now_sql, "new"), (earlier_sql, "old")):
             assert run_sql(table, *set_zone_statements, query.replace(":moment", time_sql)) == [(1, name)], (
                 zone,

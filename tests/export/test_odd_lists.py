@@ -166,7 +166,7 @@ def test_an_id_with_two_rows_keeps_its_first_row() -> None:
     ] == ["Ann"]
 
 
-PEOPLE = (
+LISTED_PEOPLE = (
     {"base_id": 7, "email": "ann@example.com", "first_name": "Ann", "is_active": True, "gender": "female"},
     {"base_id": 7, "email": "joann@example.com", "first_name": "Joann", "is_active": False, "gender": ""},
     {"base_id": 8, "email": "Bo+x@example.com", "first_name": "Bo", "client_user_id": "k1", "gender": "male"},
@@ -198,7 +198,7 @@ PEOPLE = (
 def test_the_certificate_records_the_behaviour_of_the_filters(
     sandbox: SandboxProcess, requested_filters: dict[str, Any], filter_mode: str, expected_control: str
 ) -> None:
-    create_people(sandbox, *PEOPLE)
+    create_people(sandbox, *LISTED_PEOPLE)
     sandbox.switch(filters=filter_mode)
     request_count_before = sandbox.stats()["requests"].get("list", {"received": 0})["received"]
     certificate, _ = read_certified_list(sandbox, ListQuery(**requested_filters))

@@ -91,7 +91,7 @@ def test_a_table_with_a_column_that_needs_a_value_is_refused(table: Destination)
     run_sql(table, "alter table {}subscribers add column stamp varchar(9) default 'new'")
     publish_people(table, [build_person(2)], 2)
     # SQLite and DuckDB cannot add a required column without a default.
-    if column_names_sql := _COLUMN_NAMES_SQL.get(table.format):
+    if column_names_sql := _COLUMN_NAMES_SQL_BY_FORMAT.get(table.format):
         columns_sql = ", ".join(f"{name} text" for (name,) in run_sql(table, column_names_sql))
         table = replace(table, table="other")
         run_sql(table, f"create table other ({columns_sql}, note text not null)")
@@ -101,14 +101,14 @@ def test_a_table_with_a_column_that_needs_a_value_is_refused(table: Destination)
         prepare_export(table)
 
 
-_COLUMN_NAMES_SQL = {
+_COLUMN_NAMES_SQL_BY_FORMAT = {
     Format.SQLITE: "select name from pragma_table_info('subscribers')",
     Format.DUCKDB: "select column_name from duckdb_columns() where table_name = 'subscribers'",
 }
 
 
 RULES_BY_FORMAT: dict[Format, dict[str, tuple[str, str]]] = {
-    # by kind of rule: the SQL that adds the rule, and a text in the error
+    # For each kind of rule: the SQL that adds the rule, and a text in the error.
     Format.POSTGRESQL: {
         "check": ("alter table {}subscribers add constraint no_ann check (first_name <> 'Ann')", "no_ann"),
         "foreign key": ("alter table {}subscribers add constraint f foreign key (base_id) references {}b (id)", '"f"'),
@@ -184,14 +184,14 @@ def test_a_table_has_only_the_chosen_columns_until_it_is_replaced(table: Destina
         run_sql(table, "select first_name from {}subscribers")
 
 
-DOCUMENTED_PERMISSIONS = {
+DOCUMENTED_PERMISSIONS_BY_DATABASE = {
     "postgresql": ["usage, create on schema {}"],
     "mariadb": ["select, insert, update, delete, create, drop on {}.*"],
 }
 """The documented permissions for every export."""
-PERMISSIONS_FOR_MERGING = {
+MERGING_PERMISSION_BY_DATABASE = {
     "mariadb": "create temporary tables on {}.*"
-}  # additional permissions for `upsert` and `history`
+}  # the modes `upsert` and `history` also need this permission
 
 
 @contextmanager
@@ -212,7 +212,7 @@ def open_limited_destination(
         server.run(*([] if is_mysql else [f"drop owned by {user}"]), f"drop user {user_sql}")
 
 
-@pytest.fixture(params=list(DOCUMENTED_PERMISSIONS))
+@pytest.fixture(params=list(DOCUMENTED_PERMISSIONS_BY_DATABASE))
 def schema_on_server(request: pytest.FixtureRequest) -> Iterator[tuple[Database, str]]:
     """A server, and the name of an empty schema (MariaDB: database) on the server."""
     database: Database = request.getfixturevalue("postgres" if request.param == "postgresql" else "mariadb")
@@ -226,10 +226,10 @@ def schema_on_server(request: pytest.FixtureRequest) -> Iterator[tuple[Database,
 def test_the_documented_permissions_are_enough(schema_on_server: tuple[Database, str], mode: Mode) -> None:
     database, schema_name = schema_on_server
     grants = [
-        *DOCUMENTED_PERMISSIONS[database.kind],
+        *DOCUMENTED_PERMISSIONS_BY_DATABASE[database.kind],
         *(
-            [PERMISSIONS_FOR_MERGING[database.kind]]
-            if mode.is_by_id and database.kind in PERMISSIONS_FOR_MERGING
+            [MERGING_PERMISSION_BY_DATABASE[database.kind]]
+            if mode.is_by_id and database.kind in MERGING_PERMISSION_BY_DATABASE
             else []
         ),
     ]
@@ -239,7 +239,7 @@ def test_the_documented_permissions_are_enough(schema_on_server: tuple[Database,
         assert (2, "Bo", 2) in read_rows(table)
 
 
-INCOMPLETE_PERMISSIONS = {
+INCOMPLETE_PERMISSIONS_BY_DATABASE = {
     "postgresql": [["usage on schema {}"], ["create on schema {}"]],
     "mariadb": [
         ["insert, update, delete, create, drop on {}.*"], ["select, update, delete, create, drop on {}.*"],
@@ -251,7 +251,7 @@ INCOMPLETE_PERMISSIONS = {
 
 def test_a_missing_permission_is_found_before_the_list_is_read(schema_on_server: tuple[Database, str]) -> None:
     database, schema_name = schema_on_server
-    for grants in INCOMPLETE_PERMISSIONS[database.kind]:
+    for grants in INCOMPLETE_PERMISSIONS_BY_DATABASE[database.kind]:
         database.run(*(f"drop table if exists {schema_name}.{name}" for name in ("subscribers", "_connector_runs")))
         with (
             open_limited_destination(database, schema_name, grants) as table,
@@ -270,7 +270,7 @@ def test_a_missing_permission_for_temporary_tables_is_found_before_the_list_is_r
     try:
         with (
             open_limited_destination(
-                database, schema_name, DOCUMENTED_PERMISSIONS[database.kind], mode="history"
+                database, schema_name, DOCUMENTED_PERMISSIONS_BY_DATABASE[database.kind], mode="history"
             ) as table,
             pytest.raises(ConfigurationError, match=r"denied|permission"),
         ):
@@ -286,7 +286,7 @@ def test_a_missing_schema_is_created_or_refused_before_the_list_is_read(postgres
     assert read_rows(destination) == [(1, "Ann", 1)]
     postgres.run("drop schema made_by_an_export cascade", "create schema rights_0")
     with (
-        open_limited_destination(postgres, "rights_0", DOCUMENTED_PERMISSIONS["postgresql"]) as table,
+        open_limited_destination(postgres, "rights_0", DOCUMENTED_PERMISSIONS_BY_DATABASE["postgresql"]) as table,
         pytest.raises(ConfigurationError, match="permission denied for database"),
     ):
         prepare_export(replace(table, schema="nowhere"))

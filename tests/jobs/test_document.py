@@ -57,7 +57,7 @@ def test_the_repr_of_a_document_shows_no_text_of_the_file() -> None:
     assert "hunter2" not in repr(parse_document("url: postgresql://u:hunter2@db/x"))
 
 
-REFERENCES = [
+TEXTS_WITH_REFERENCES = [
     ("a: ${X}", "one"),
     ("a: '${X} and ${Y}'", "one and two"),
     ("a: ${E}", ""),
@@ -72,7 +72,7 @@ REFERENCES = [
 ENVIRON = {"X": "one", "Y": "two", "E": "", "NESTED": "${X}", "KEYS": "{b: [1, 2]}\nc: d"}
 
 
-@pytest.mark.parametrize(("text", "value"), REFERENCES)
+@pytest.mark.parametrize(("text", "value"), TEXTS_WITH_REFERENCES)
 def test_a_reference_is_replaced_by_the_text_of_the_variable(text: str, value: object) -> None:
     document = replace_references(parse_document(text), ENVIRON)
     assert document.values == {"a": value}

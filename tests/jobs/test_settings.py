@@ -13,7 +13,7 @@ from connector.jobs.models import Job
 from connector.jobs.reader import read_settings
 from connector.settings import build_service, read_state, read_token
 
-SECRET = "s3cr3t-token"
+SECRET_TOKEN = "s3cr3t-token"
 
 
 def make_job(service: dict[str, object]) -> Job:
@@ -23,7 +23,7 @@ def make_job(service: dict[str, object]) -> Job:
 def make_environ(folder: Path, **variables: str) -> dict[str, str]:
     return {
         "CONNECTOR_BASE_URL": "https://env.example.com/",
-        "CONNECTOR_TOKEN": SECRET,
+        "CONNECTOR_TOKEN": SECRET_TOKEN,
         "CONNECTOR_STATE_DIR": str(folder / "state"),
     } | variables
 
@@ -31,7 +31,7 @@ def make_environ(folder: Path, **variables: str) -> dict[str, str]:
 def test_all_settings_can_come_from_the_environment(tmp_path: Path) -> None:
     settings = read_settings(make_environ(tmp_path), None)
     assert settings.service.base_url == "https://env.example.com"
-    assert settings.service.token.reveal() == SECRET
+    assert settings.service.token.reveal() == SECRET_TOKEN
     assert (settings.service.authorization, settings.service.timeout_s) == ("{token}", 30.0)
     assert settings.account == "https://env.example.com"
     assert settings.state_dir == tmp_path / "state"
@@ -50,7 +50,7 @@ def test_the_environment_overrides_the_job(tmp_path: Path) -> None:
 def test_the_settings_of_a_job_are_the_settings_of_its_service(tmp_path: Path) -> None:
     job = make_job({"authorization": "Bearer {token}", "timeout": "5s"})
     service = build_service(read_settings(make_environ(tmp_path), job), max_concurrency=10)
-    assert service.reveal_authorization() == f"Bearer {SECRET}"
+    assert service.reveal_authorization() == f"Bearer {SECRET_TOKEN}"
     assert (service.timeout_s, service.max_connections, service.proxy) == (5.0, 74, None)
 
 
@@ -67,9 +67,9 @@ def test_the_error_of_a_missing_base_url_shows_the_next_step(tmp_path: Path, bas
 def test_a_token_is_read_from_a_file_and_a_second_token_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "token").write_bytes(content)
     environ = {"CONNECTOR_TOKEN": "", "CONNECTOR_TOKEN_FILE": str(tmp_path / "token")}
-    assert read_token(environ).reveal() == SECRET
+    assert read_token(environ).reveal() == SECRET_TOKEN
     with pytest.raises(ConfigurationError, match="unset one of them"):
-        read_token(environ | {"CONNECTOR_TOKEN": SECRET})
+        read_token(environ | {"CONNECTOR_TOKEN": SECRET_TOKEN})
 
 
 @pytest.mark.parametrize("environ", [{}, {"CONNECTOR_TOKEN": ""}, {"CONNECTOR_TOKEN_FILE": ""}])
@@ -118,7 +118,7 @@ def test_the_repr_of_settings_shows_no_token_and_no_password(tmp_path: Path) -> 
     settings = read_settings(environ, None)
     assert settings.ledger_url == "postgresql://u:hunter2@h/ledger"
     text = repr(settings) + repr(read_state(environ))
-    assert SECRET not in text
+    assert SECRET_TOKEN not in text
     assert "hunter2" not in text
 
 

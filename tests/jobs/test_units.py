@@ -76,7 +76,7 @@ def test_an_invalid_path_is_refused(path: str) -> None:
         resolve_path(path, JOB_FOLDER)
 
 
-URLS = [
+URLS_AND_RESOLVED_URLS = [
     ("sqlite:///w.db", "sqlite:////srv/jobs/w.db"),
     ("sqlite:///sub/w.db?mode=ro", "sqlite:////srv/jobs/sub/w.db?mode=ro"),
     ("sqlite+pysqlite:///w.db", "sqlite+pysqlite:////srv/jobs/w.db"),
@@ -91,7 +91,7 @@ URLS = [
 ]
 
 
-@pytest.mark.parametrize(("url", "expected_url"), URLS)
+@pytest.mark.parametrize(("url", "expected_url"), URLS_AND_RESOLVED_URLS)
 def test_a_relative_file_in_a_database_url_starts_at_the_folder_of_the_job_file(url: str, expected_url: str) -> None:
     assert resolve_url(url, JOB_FOLDER) == expected_url
     assert resolve_destination(url, JOB_FOLDER) == expected_url

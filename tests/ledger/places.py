@@ -36,7 +36,7 @@ def build_file_url(path: Path) -> str:
 def check_refused(
     open_context: AbstractContextManager[object], error_type: type[Exception], message_pattern: str
 ) -> str:
-    """Check that opening a ledger raises this error, and return its message."""
+    """Check that opening a ledger raises this error. Return the message of the error."""
     with pytest.raises(error_type, match=message_pattern) as error_info, open_context:
         pass
     return str(error_info.value)

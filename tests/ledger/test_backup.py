@@ -103,12 +103,12 @@ def test_a_backup_during_writing_has_all_commits_up_to_one_moment(tmp_path: Path
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
-def read_files(path: Path) -> dict[str, bytes]:
+def read_ledger_files(path: Path) -> dict[str, bytes]:
     """Return the bytes of the ledger and its WAL. This process must not have the ledger open."""
     return {file.name: file.read_bytes() for file in path.parent.glob(f"{path.name}*") if file.suffix != ".db-shm"}
 
 
-def leave_journal(path: Path) -> None:
+def kill_writer_after_commit(path: Path) -> None:
     """Kill a process after its commit: only the WAL has the rows."""
     script = (
         "import os, sys\nfrom connector.ledger.records import find_or_add_base\n"
@@ -125,12 +125,12 @@ def leave_journal(path: Path) -> None:
 
 
 def test_a_backup_of_a_locked_ledger_does_not_change_the_ledger(ledger_path: Path, tmp_path: Path) -> None:
-    leave_journal(ledger_path)
-    files_before = read_files(ledger_path)
+    kill_writer_after_commit(ledger_path)
+    files_before = read_ledger_files(ledger_path)
     with hold_lock(ledger_path.with_name("ledger.db.lock")):  # the ledger is locked, and no process makes a checkpoint
-        files_before["ledger.db.lock"] = read_files(ledger_path)["ledger.db.lock"]
+        files_before["ledger.db.lock"] = read_ledger_files(ledger_path)["ledger.db.lock"]
         assert back_up_ledger(build_file_url(ledger_path), tmp_path / "backup.db") == Backup(501, None)
-        assert read_files(ledger_path) == files_before
+        assert read_ledger_files(ledger_path) == files_before
     with open_ledger(build_file_url(ledger_path)) as ledger:
         assert read_entry_state(ledger, add_base(ledger)) is State.SENDING
 
@@ -138,7 +138,7 @@ def test_a_backup_of_a_locked_ledger_does_not_change_the_ledger(ledger_path: Pat
 def test_a_backup_of_a_free_ledger_takes_the_lock_and_includes_the_wal_of_a_killed_run(
     ledger_path: Path, tmp_path: Path
 ) -> None:
-    leave_journal(ledger_path)
+    kill_writer_after_commit(ledger_path)
     assert back_up_ledger(build_file_url(ledger_path), tmp_path / "backup.db") == Backup(501, None)
     assert sorted(file.name for file in ledger_path.parent.iterdir()) == ["ledger.db", "ledger.db.lock"]
     assert str(os.getpid()) in ledger_path.with_name("ledger.db.lock").read_text()

@@ -15,7 +15,7 @@ from connector.ledger.store import Store
 from connector.states import EmailState, State
 from tests.ledger.emails.transitions import add_campaign, bring_to_state as move_email_to
 from tests.ledger.places import build_file_url, run_sql
-from tests.ledger.transitions import EVENTS_TO_STATE, add_base, begin_run, bring_to_state
+from tests.ledger.transitions import EVENTS_BY_REACHED_STATE, add_base, begin_run, bring_to_state
 
 COPIED_AT = system_clock().now()
 
@@ -26,7 +26,7 @@ def source_url(tmp_path: Path) -> str:
     url = build_file_url(tmp_path / "state" / "ledger.db")
     with open_ledger(url) as ledger:
         begin_run(ledger)
-        for index, state in enumerate(state for state in EVENTS_TO_STATE if state is not State.NONE):
+        for index, state in enumerate(state for state in EVENTS_BY_REACHED_STATE if state is not State.NONE):
             bring_to_state(ledger, add_base(ledger, index + 1, f"Base {index}"), state)
     with open_emails(url) as email_log:
         move_email_to(email_log, add_campaign(email_log), EmailState.SENDING)
@@ -52,7 +52,7 @@ def test_all_rows_are_copied_and_new_rows_get_later_keys(source_url: str, postgr
         entry_rows = read_rows(ledger.store)
     with open_emails(source_url) as email_log:
         email_rows = read_rows(email_log.store)
-    assert copy_ledger(source_url, postgres_url, copied_at=COPIED_AT) == (len(EVENTS_TO_STATE) - 1, 1)
+    assert copy_ledger(source_url, postgres_url, copied_at=COPIED_AT) == (len(EVENTS_BY_REACHED_STATE) - 1, 1)
     with open_ledger(postgres_url) as ledger:
         copied_rows = read_rows(ledger.store)
     assert {name: copied_rows[name] for name in entry_rows} == entry_rows
@@ -65,7 +65,7 @@ def check_keys_of_new_rows(postgres_url: str) -> None:
     with open_ledger(postgres_url) as ledger:
         with ledger.transaction() as connection:
             assert start_run(connection, "run-2", "job", "import", 1.0) == 2
-        assert add_base(ledger, 99).key == len(EVENTS_TO_STATE)
+        assert add_base(ledger, 99).key == len(EVENTS_BY_REACHED_STATE)
     with open_emails(postgres_url) as email_log:
         assert add_campaign(email_log, "farewell").key == 2
 
@@ -88,16 +88,16 @@ def test_a_target_with_rows_is_refused_and_nothing_changes(source_url: str, post
     with pytest.raises(ConfigurationError, match=r"has rows in the table run\. Nothing was copied"):
         copy_ledger(source_url, postgres_url, copied_at=COPIED_AT)
     with open_ledger(source_url) as ledger, ledger.transaction() as connection:
-        assert len(connection.execute(select(entry)).all()) == len(EVENTS_TO_STATE) - 1
+        assert len(connection.execute(select(entry)).all()) == len(EVENTS_BY_REACHED_STATE) - 1
     run_sql(postgres_url, "DELETE FROM run")
-    assert copy_ledger(source_url, postgres_url, copied_at=COPIED_AT)[0] == len(EVENTS_TO_STATE) - 1
+    assert copy_ledger(source_url, postgres_url, copied_at=COPIED_AT)[0] == len(EVENTS_BY_REACHED_STATE) - 1
 
 
 def test_a_run_that_holds_one_of_the_ledgers_prevents_the_copy(source_url: str, postgres_url: str) -> None:
     for ledger_url in (source_url, postgres_url):
         with open_ledger(ledger_url), pytest.raises(LockedError):
             copy_ledger(source_url, postgres_url, copied_at=COPIED_AT)
-    assert copy_ledger(source_url, postgres_url, copied_at=COPIED_AT)[0] == len(EVENTS_TO_STATE) - 1
+    assert copy_ledger(source_url, postgres_url, copied_at=COPIED_AT)[0] == len(EVENTS_BY_REACHED_STATE) - 1
 
 
 @pytest.mark.parametrize(

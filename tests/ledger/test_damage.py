@@ -163,7 +163,7 @@ def test_damage_that_a_query_reads_raises_an_error(tmp_path: Path) -> None:
 
 
 # A limit on the size of files makes writing fail, as a full disk does.
-LIMIT_SCRIPT = """
+FILE_SIZE_LIMIT_SCRIPT = """
 import resource, sys
 from connector.errors import LedgerError
 from connector.ledger.records import find_or_add_base, start_run; from connector.ledger.opening import open_ledger
@@ -171,8 +171,8 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
 """
 
 
-def run_limited(path: Path, limit: int, script: str) -> subprocess.CompletedProcess[str]:
-    arguments = [sys.executable, "-c", LIMIT_SCRIPT + script, build_file_url(path), str(limit)]
+def run_with_file_size_limit(path: Path, limit: int, script: str) -> subprocess.CompletedProcess[str]:
+    arguments = [sys.executable, "-c", FILE_SIZE_LIMIT_SCRIPT + script, build_file_url(path), str(limit)]
     return subprocess.run(arguments, capture_output=True, text=True, check=False)
 
 
@@ -187,7 +187,7 @@ except LedgerError as error:
 
 def test_a_full_disk_is_an_error_at_opening(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    result = run_limited(path, 5 * PAGE_SIZE, OPEN_SCRIPT)
+    result = run_with_file_size_limit(path, 5 * PAGE_SIZE, OPEN_SCRIPT)
     assert result.stdout.startswith("LedgerError the ledger"), result
     with open_ledger(build_file_url(path)) as ledger, ledger.transaction() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM entry").scalar_one() == 0
@@ -212,7 +212,7 @@ with open_ledger(sys.argv[1]) as ledger:
 
 def test_a_disk_that_fills_up_during_a_run_loses_no_commit(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    result = run_limited(path, 1_000_000, WRITE_SCRIPT)
+    result = run_with_file_size_limit(path, 1_000_000, WRITE_SCRIPT)
     *commit_lines, error_line = result.stdout.splitlines()
     assert error_line.startswith("LedgerError"), result
     assert "Nothing more was sent" in error_line

@@ -1,4 +1,5 @@
-"""The entries of the ledger: every transition from every state, transactions, and constraints, on both databases."""
+"""The entries of the ledger: every transition from every state, transactions, and constraints, on SQLite and on
+PostgreSQL."""
 
 from dataclasses import replace
 from itertools import product
@@ -14,11 +15,11 @@ from connector.ledger.schema import CONFIRMATION_NUMBERS
 from connector.ledger.store import Base, StaleTransitionError
 from connector.states import ENTRY_STATE_MACHINE, Event, State
 from tests.ledger.transitions import (
+    CALL_BY_TRANSITION,
     IDENTITY,
     INTENT,
     RUN_KEY,
     TOLERANT_TRANSITIONS,
-    TRANSITION_CALLS,
     Transition,
     add_base,
     bring_to_state,
@@ -31,11 +32,11 @@ OTHER_IDENTITY = b"j" * 16
 
 
 def test_the_tested_transitions_are_exactly_the_transitions_of_the_state_table() -> None:
-    assert TRANSITION_CALLS.keys() == ENTRY_STATE_MACHINE.transitions.keys()
+    assert CALL_BY_TRANSITION.keys() == ENTRY_STATE_MACHINE.transitions.keys()
 
 
 def test_only_a_transition_of_the_state_table_changes_an_entry(ledger: Ledger) -> None:
-    for index, (state, transition) in enumerate(product(State, TRANSITION_CALLS)):
+    for index, (state, transition) in enumerate(product(State, CALL_BY_TRANSITION)):
         check_transition(ledger, add_base(ledger, index), state, transition)
 
 
@@ -46,12 +47,12 @@ def check_transition(ledger: Ledger, base: Base, state: State, transition: Trans
         check_changed_entry(ledger, base, transition)
     elif transition in TOLERANT_TRANSITIONS:
         with ledger.transaction():
-            TRANSITION_CALLS[transition](ledger, base)
+            CALL_BY_TRANSITION[transition](ledger, base)
         is_found = transition[1] is Event.FOUND and state in (State.REJECTED, State.HELD)
         assert read_entry_state(ledger, base) is (State.CONFIRMED if is_found else state), transition
     else:
         with pytest.raises(StaleTransitionError), ledger.transaction():
-            TRANSITION_CALLS[transition](ledger, base)
+            CALL_BY_TRANSITION[transition](ledger, base)
         assert read_entry(ledger, base) == entry_before, (state, transition)
 
 
@@ -77,7 +78,7 @@ COLUMNS_AFTER_TRANSITION: dict[Transition, tuple[object, ...]] = {
     (State.REJECTED, Event.FOUND): (CONFIRMATION_NUMBERS["found"], 7, None, None, None, 1),
     (State.REJECTED, Event.UNRESOLVED): (None, None, SAME_FINGERPRINT, None, None, 1),
 }
-"""The columns of COLUMNS_SQL after each transition that keeps an entry."""
+"""The values of the columns in COLUMNS_SQL, after each transition that does not delete the entry."""
 
 
 def check_changed_entry(ledger: Ledger, base: Base, transition: Transition) -> None:
@@ -95,7 +96,7 @@ def check_changed_entry(ledger: Ledger, base: Base, transition: Transition) -> N
     other_entries = [(other_base, IDENTITY), (other_base, OTHER_IDENTITY), (base, OTHER_IDENTITY)]
     entries_before = [read_entry(ledger, *other_entry) for other_entry in other_entries]
     with ledger.transaction() as connection:
-        TRANSITION_CALLS[transition](ledger, base)
+        CALL_BY_TRANSITION[transition](ledger, base)
         columns_query = text(f"{COLUMNS_SQL} WHERE base_key = :base_key AND identity = :identity")
         rows = connection.execute(columns_query, {"base_key": base.key, "identity": IDENTITY}).all()
     assert read_entry_state(ledger, base) is ENTRY_STATE_MACHINE.transitions[transition], transition

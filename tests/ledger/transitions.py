@@ -13,7 +13,7 @@ INTENT = Intent(IDENTITY, b"f" * 8, b'{"Subscriber":{}}')
 
 Transition = tuple[State, Event]
 
-TRANSITION_CALLS: dict[Transition, Callable[[Ledger, Base], object]] = {
+CALL_BY_TRANSITION: dict[Transition, Callable[[Ledger, Base], object]] = {
     (State.NONE, Event.INTENDED): lambda ledger, base: ledger.mark_intended(base, RUN_KEY, [INTENT]),
     (State.NONE, Event.FOUND): lambda ledger, base: ledger.record_listed_subscribers(base, "email", [(IDENTITY, 7)]),
     (State.SENDING, Event.ANSWERED): lambda ledger, base: ledger.mark_answered(base, [(IDENTITY, 7)]),
@@ -49,7 +49,7 @@ TOLERANT_TRANSITIONS = {
     (State.SENDING, Event.DIED),
 }  # these calls skip entries in other states
 
-EVENTS_TO_STATE: dict[State, tuple[Event, ...]] = {
+EVENTS_BY_REACHED_STATE: dict[State, tuple[Event, ...]] = {
     State.NONE: (),
     State.SENDING: (Event.INTENDED,),
     State.UNKNOWN: (Event.INTENDED, Event.LOST),
@@ -74,8 +74,8 @@ def bring_to_state(ledger: Ledger, base: Base, state: State) -> None:
     """Create the entry of IDENTITY in the state `state`."""
     current_state = State.NONE
     with ledger.transaction():
-        for event in EVENTS_TO_STATE[state]:
-            TRANSITION_CALLS[current_state, event](ledger, base)
+        for event in EVENTS_BY_REACHED_STATE[state]:
+            CALL_BY_TRANSITION[current_state, event](ledger, base)
             current_state = ENTRY_STATE_MACHINE.transitions[current_state, event]
 
 

@@ -59,7 +59,7 @@ class RecordedOutcomes(Outcomes):
         self._transitions = transitions
 
     def record_result(self, candidate: Candidate, transition: Transition) -> None:
-        """Store the transition."""
+        """Store the transition under the email of the candidate."""
         self._transitions[str(candidate.sent_values["email"])] = transition
 
 

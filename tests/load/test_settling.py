@@ -75,9 +75,9 @@ class ObservedSettler:
         sentinel_confirmed_at: float | None = None,
         unresolved_create: UnresolvedCreate | None = None,
     ) -> None:
-        asyncio.run(self._settle_entries(holds_unknown_creates, sentinel_confirmed_at, unresolved_create))
+        asyncio.run(self._settle(holds_unknown_creates, sentinel_confirmed_at, unresolved_create))
 
-    async def _settle_entries(
+    async def _settle(
         self,
         holds_unknown_creates: bool,
         sentinel_confirmed_at: float | None,

@@ -10,9 +10,9 @@ import pytest
 from connector.mail.message import Attachment, EmailSettings, Header, Message, MessageError, Recipient, format_eml
 
 SETTINGS = EmailSettings()
-PDF = Attachment(b"%PDF", "terms.pdf", "application/pdf")
-LOGO = Attachment(b"\x89PNG", "logo.png", "image/png", "inline", "logo")
-MAIL = Attachment(b"Subject: x\r\n\r\ny", "old.eml", "message/rfc822")
+PDF_ATTACHMENT = Attachment(b"%PDF", "terms.pdf", "application/pdf")
+LOGO_ATTACHMENT = Attachment(b"\x89PNG", "logo.png", "image/png", "inline", "logo")
+EML_ATTACHMENT = Attachment(b"Subject: x\r\n\r\ny", "old.eml", "message/rfc822")
 # Python loses spaces of this subject when it breaks the header into lines.
 LONG_SUBJECT = "word " * 40 + "longerwordlongerwordlongerword😀:ü ß>  éтест ("
 
@@ -101,11 +101,14 @@ def list_content_types(part: Part) -> Any:
         ({}, "text/plain"),
         ({"plain_text": None, "html": "<p>"}, "text/html"),
         ({"html": "<p>"}, ("multipart/alternative", "text/plain", "text/html")),
-        ({"attachments": [LOGO]}, ("multipart/mixed", "text/plain", "image/png")),
-        ({"attachments": [MAIL]}, ("multipart/mixed", "text/plain", "application/octet-stream")),
-        ({"plain_text": None, "html": "<p>", "attachments": [LOGO]}, ("multipart/related", "text/html", "image/png")),
+        ({"attachments": [LOGO_ATTACHMENT]}, ("multipart/mixed", "text/plain", "image/png")),
+        ({"attachments": [EML_ATTACHMENT]}, ("multipart/mixed", "text/plain", "application/octet-stream")),
         (
-            {"html": "<p>", "attachments": [PDF, LOGO]},
+            {"plain_text": None, "html": "<p>", "attachments": [LOGO_ATTACHMENT]},
+            ("multipart/related", "text/html", "image/png"),
+        ),
+        (
+            {"html": "<p>", "attachments": [PDF_ATTACHMENT, LOGO_ATTACHMENT]},
             (
                 "multipart/mixed",
                 ("multipart/alternative", "text/plain", ("multipart/related", "text/html", "image/png")),

@@ -26,7 +26,7 @@ MESSAGE_FIELDS: dict[str, Any] = {
     "subject": "Hello",
     "plain_text": "Hi\nAnn",
 }
-PDF = Attachment(b"%PDF", "terms.pdf", "application/pdf")
+PDF_ATTACHMENT = Attachment(b"%PDF", "terms.pdf", "application/pdf")
 
 
 def encode_message(**changes: Any) -> dict[str, Any]:
@@ -52,7 +52,11 @@ def test_the_largest_email_has_the_json_of_the_document() -> None:
         reply_to=[Recipient("r@example.com", "R")],
         headers=[Header("X-Campaign", "Größe")],
         html="<p>Hi</p>",
-        attachments=[PDF, Attachment(b"\x00\xff", "logo.png", "image/png", "inline", "logo"), PDF],
+        attachments=[
+            PDF_ATTACHMENT,
+            Attachment(b"\x00\xff", "logo.png", "image/png", "inline", "logo"),
+            PDF_ATTACHMENT,
+        ],
     )["Email"]
     assert email["Cc"] == [{"Email": "c@example.com"}]
     assert email["Bcc"] == [{"Email": "b@example.com"}]
@@ -71,24 +75,24 @@ def test_the_largest_email_has_the_json_of_the_document() -> None:
     ]
 
 
-def build_message_in_call(**changes: Any) -> Callable[[], object]:
+def build_message_function(**changes: Any) -> Callable[[], object]:
     return lambda: Message(**{**MESSAGE_FIELDS, **changes})
 
 
-def build_settings_later(**changes: Any) -> Callable[[], object]:
+def build_settings_function(**changes: Any) -> Callable[[], object]:
     return lambda: EmailSettings(**{**EMAIL_SETTINGS, **changes})
 
 
-LOGO = Attachment(b"x", "a.png", "image/png", "inline", "logo")
+LOGO_ATTACHMENT = Attachment(b"x", "a.png", "image/png", "inline", "logo")
 
 FORBIDDEN_PARTS: list[tuple[str, Callable[[], object]]] = [
-    ("Email.To", build_message_in_call(to=[])),
-    ("Email.Subject", build_message_in_call(subject="Hello\r\nBcc: x@example.com")),
-    ("Email.Subject", build_message_in_call(subject=None)),
-    ("Email.Html", build_message_in_call(plain_text=None)),
-    ("Email.Html", build_message_in_call(plain_text="", html="")),
-    ("Email.PlainText", build_message_in_call(plain_text="\ud800")),
-    ("Email.Attachments[1].ContentId", build_message_in_call(attachments=[LOGO, LOGO])),
+    ("Email.To", build_message_function(to=[])),
+    ("Email.Subject", build_message_function(subject="Hello\r\nBcc: x@example.com")),
+    ("Email.Subject", build_message_function(subject=None)),
+    ("Email.Html", build_message_function(plain_text=None)),
+    ("Email.Html", build_message_function(plain_text="", html="")),
+    ("Email.PlainText", build_message_function(plain_text="\ud800")),
+    ("Email.Attachments[1].ContentId", build_message_function(attachments=[LOGO_ATTACHMENT, LOGO_ATTACHMENT])),
     ("Recipient.Email", lambda: Recipient("")),
     ("Recipient.Email", lambda: Recipient("ann")),
     ("Recipient.Email", lambda: Recipient("@example.com")),
@@ -108,17 +112,17 @@ FORBIDDEN_PARTS: list[tuple[str, Callable[[], object]]] = [
     ("Attachment.Type", lambda: Attachment(b"x", "a", "pdf")),
     ("Attachment.ContentId", lambda: Attachment(b"x", "a", "a/b", "inline")),
     ("Attachment.ContentId", lambda: Attachment(b"x", "a", "a/b", "inline", "")),
-    ("TrackingSettings.TrackLinks", build_settings_later(track_links=1)),
-    ("TrackingSettings.TrackPlainTextLinks", build_settings_later(track_plain_text_links="yes")),
-    ("TrackingSettings.TrackOpen", build_settings_later(track_open=0)),
-    ("TrackingSettings.TrackUnsubscribe", build_settings_later(track_unsubscribe=[])),
-    ("EmailSettings.InlineImages", build_settings_later(inline_images=1)),
-    ("EmailSettings.UseDkim", build_settings_later(use_dkim=1)),
-    ("EmailSettings.UseDkimSelector", build_settings_later(use_dkim_selector=5)),
-    ("EmailSettings.SendAt", build_settings_later(send_at=True)),
-    ("EmailSettings.SendAt", build_settings_later(send_at=1.5)),
-    ("EmailSettings.SendAt", build_settings_later(send_at=-1)),
-    ("EmailSettings.SendAt", build_settings_later(send_at=1_800_000_000_000)),
+    ("TrackingSettings.TrackLinks", build_settings_function(track_links=1)),
+    ("TrackingSettings.TrackPlainTextLinks", build_settings_function(track_plain_text_links="yes")),
+    ("TrackingSettings.TrackOpen", build_settings_function(track_open=0)),
+    ("TrackingSettings.TrackUnsubscribe", build_settings_function(track_unsubscribe=[])),
+    ("EmailSettings.InlineImages", build_settings_function(inline_images=1)),
+    ("EmailSettings.UseDkim", build_settings_function(use_dkim=1)),
+    ("EmailSettings.UseDkimSelector", build_settings_function(use_dkim_selector=5)),
+    ("EmailSettings.SendAt", build_settings_function(send_at=True)),
+    ("EmailSettings.SendAt", build_settings_function(send_at=1.5)),
+    ("EmailSettings.SendAt", build_settings_function(send_at=-1)),
+    ("EmailSettings.SendAt", build_settings_function(send_at=1_800_000_000_000)),
 ]
 
 
@@ -136,7 +140,7 @@ def test_the_error_for_a_part_that_the_document_forbids_shows_its_field(
 
 
 def test_the_repr_of_a_part_shows_no_personal_data() -> None:
-    message = Message(**{**MESSAGE_FIELDS, "headers": [Header("X-A", "Ann")], "attachments": [PDF]})
-    representations = " ".join(map(repr, (message, ANN, PDF, message.headers, message.to)))
+    message = Message(**{**MESSAGE_FIELDS, "headers": [Header("X-A", "Ann")], "attachments": [PDF_ATTACHMENT]})
+    representations = " ".join(map(repr, (message, ANN, PDF_ATTACHMENT, message.headers, message.to)))
     assert "ann" not in representations.lower()
     assert "PDF" not in representations

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.databases import DATABASE_OPENERS, Database
+from tests.databases import DATABASE_OPENER_BY_KIND, Database
 from tests.pipelines.conftest import Connector, count_stored_emails, has_stored_subscribers, wait_for, wait_for_result
 
 PEOPLE_COUNT = int(os.environ.get("CONNECTOR_TEST_HELD_PEOPLE", "200"))
@@ -30,7 +30,7 @@ _CONNECTION_COUNT_QUERY = (
 @contextmanager
 def open_impatient_database(database_kind: str) -> Iterator[Database]:
     """Open a database with rows. It soon closes the connection of a client that holds a result without reading."""
-    with DATABASE_OPENERS[database_kind]() as database:
+    with DATABASE_OPENER_BY_KIND[database_kind]() as database:
         if database_kind == "postgresql":
             name = database.url.rpartition("/")[2].partition("?")[0]
             database.run(f"alter database {name} set idle_in_transaction_session_timeout = '{DATABASE_TIMEOUT_S}s'")

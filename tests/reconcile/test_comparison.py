@@ -24,11 +24,13 @@ from pipelines.report.differences import DifferenceFile, Differences
 BASE_IDS = (7, 8)
 PERSON_KEYS = st.tuples(
     st.integers(0, 1), st.integers(0, 2)
-)  # base number, person number: few values, so persons repeat
+)  # a base number and a person number, with few values, so that persons repeat
 FIRST_NAMES = st.sampled_from(["", "Ann", "Bob"])
 LISTED_PERSONS = st.lists(st.tuples(PERSON_KEYS, FIRST_NAMES), max_size=12)
-ROWS = st.lists(st.tuples(PERSON_KEYS, FIRST_NAMES, st.booleans()), max_size=12, unique_by=lambda row: (row[0], row[2]))
-ENTRIES = st.dictionaries(
+SOURCE_ROWS = st.lists(
+    st.tuples(PERSON_KEYS, FIRST_NAMES, st.booleans()), max_size=12, unique_by=lambda row: (row[0], row[2])
+)
+LEDGER_ENTRIES = st.dictionaries(
     PERSON_KEYS, st.tuples(st.sampled_from([State.CONFIRMED, State.UNKNOWN]), st.integers(1, 15)), max_size=8
 )
 
@@ -63,7 +65,7 @@ def read_differences(
             return list(csv.DictReader(differences_file))
 
 
-@given(LISTED_PERSONS, ROWS, ENTRIES)
+@given(LISTED_PERSONS, SOURCE_ROWS, LEDGER_ENTRIES)
 def test_the_join_finds_the_differences_that_a_comparison_of_each_person_finds(
     listed_persons: list[tuple[tuple[int, int], str]],
     rows: list[tuple[tuple[int, int], str, bool]],

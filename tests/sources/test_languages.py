@@ -25,7 +25,7 @@ LANGUAGES_BY_ENCODINGS = {  # the usual encodings of files in these languages
     "cp1255 iso8859-8": "Hebrew",
     "cp1256 iso8859-6": "Arabic",
 }
-ENCODINGS = {
+ENCODINGS_BY_LANGUAGE = {
     language: tuple(encodings.split())
     for encodings, names in LANGUAGES_BY_ENCODINGS.items()
     for language in names.split()
@@ -41,12 +41,12 @@ def _read_names() -> dict[str, tuple[list[str], list[str], list[str]]]:
     }
 
 
-NAMES = _read_names()
+NAMES_BY_LANGUAGE = _read_names()
 """First names, last names and towns by language."""
 
 
 SEED_COUNT = int(os.environ.get("CONNECTOR_LANGUAGE_SEEDS", "3"))
-OLD_ENCODINGS = {  # the source uses these encodings of DOS and KOI8 only if a job names them
+LANGUAGES_BY_OLD_ENCODINGS = {  # the source uses these encodings of DOS and KOI8 only if a job names them
     "cp850 cp437": "French German Spanish Danish Swedish Portuguese Italian",
     "cp852": "Polish Czech Hungarian",
     "cp866 koi8-r": "Russian Bulgarian",
@@ -60,7 +60,7 @@ OLD_ENCODINGS = {  # the source uses these encodings of DOS and KOI8 only if a j
 def build_text(language: str, row_count: int, seed: int) -> str:
     """Return a file of invented subscribers with ASCII addresses."""
     choose = random.Random(f"{language} {row_count} {seed}").choice
-    first_names, last_names, towns = NAMES[language]
+    first_names, last_names, towns = NAMES_BY_LANGUAGE[language]
     lines = [
         f"s{n}@example.com,{choose(first_names)},{choose(last_names)},{choose(towns)}\r\n" for n in range(row_count)
     ]
@@ -69,7 +69,7 @@ def build_text(language: str, row_count: int, seed: int) -> str:
 
 def build_files(row_count: int) -> Iterator[tuple[str, str, str]]:
     """Yield language, encoding and text of each file that is not ASCII."""
-    for language, encodings in ENCODINGS.items():
+    for language, encodings in ENCODINGS_BY_LANGUAGE.items():
         for seed in range(SEED_COUNT):
             text = build_text(language, row_count, seed)
             yield from ((language, encoding, text) for encoding in encodings if not text.isascii())
@@ -97,7 +97,7 @@ def test_at_least_95_percent_of_the_files_are_read_correctly_and_at_most_half_a_
 
 
 def test_a_file_in_an_encoding_of_dos_or_koi8_is_not_read_as_another_encoding() -> None:
-    for encodings, languages in OLD_ENCODINGS.items():
+    for encodings, languages in LANGUAGES_BY_OLD_ENCODINGS.items():
         for encoding in encodings.split():
             for language in languages.split():
                 for row_count in (3, 10, 40):

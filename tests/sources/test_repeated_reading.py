@@ -14,11 +14,11 @@ from connector.rows import Source
 from connector.sources.cursor import CursorKind
 from connector.sources.files import open_file, open_files
 from connector.sources.sql import IncrementalSource, open_sql
-from tests.databases import DATABASE_OPENERS
+from tests.databases import DATABASE_OPENER_BY_KIND
 from tests.sources.files.people import build_parquet, build_xlsx, pack_gzip
 
 CSV_CONTENT = b"email,number\na@x.org,1\nb@x.org,2\n"
-CONTENTS: dict[str, Callable[[], bytes]] = {
+CONTENT_BUILDER_BY_KIND: dict[str, Callable[[], bytes]] = {
     "csv": lambda: CSV_CONTENT,
     "gz": lambda: pack_gzip(CSV_CONTENT),
     "jsonl": lambda: b'{"email": "a@x.org"}\n{"email": "b@x.org"}\n',
@@ -31,12 +31,12 @@ def read_emails(source: Source) -> list[str]:
     return [str(cell) for chunk in source.read_chunks() for cell in chunk.frame["email"]]
 
 
-@pytest.mark.parametrize("kind", CONTENTS)
+@pytest.mark.parametrize("kind", CONTENT_BUILDER_BY_KIND)
 def test_a_file_a_pipe_and_a_pattern_are_read_repeatedly(tmp_path: Path, kind: str) -> None:
     path, pipe_path = tmp_path / "file", tmp_path / "pipe"
-    path.write_bytes(CONTENTS[kind]())
+    path.write_bytes(CONTENT_BUILDER_BY_KIND[kind]())
     os.mkfifo(pipe_path)
-    writer = threading.Thread(target=pipe_path.write_bytes, args=(CONTENTS[kind](),))
+    writer = threading.Thread(target=pipe_path.write_bytes, args=(CONTENT_BUILDER_BY_KIND[kind](),))
     writer.start()
     for source in (open_file(path), open_file(pipe_path), open_files(tmp_path / "f*", open_file)):
         with source:
@@ -48,7 +48,7 @@ def test_a_file_a_pipe_and_a_pattern_are_read_repeatedly(tmp_path: Path, kind: s
 
 @pytest.mark.parametrize("kind", ["duckdb", "postgresql", "sqlite"])
 def test_a_query_can_be_read_again_before_and_after_its_last_row(kind: str) -> None:
-    with DATABASE_OPENERS[kind]() as database:
+    with DATABASE_OPENER_BY_KIND[kind]() as database:
         database.run("create table people (email varchar(20))", "insert into people values ('a@x.org'), ('b@x.org')")
         with open_sql(database.url, query="select email from people order by email") as source:
             next(source.read_chunks())

@@ -41,7 +41,7 @@ def test_columns_become_fields_in_the_order_of_the_field_table() -> None:
 APOSTROPHES = ["'62", " '+31 6", "'10001-1", "''62", "'s-Gravenhage", "6'2", "'", "", None]
 DATE_FORMATS = ("%d/%m/%Y", "%m/%d/%Y", "%Y-%m-%d", "%d %b %Y")
 RULES_AND_CELLS: list[tuple[str, dict[str, Any], list[str | None], list[object]]] = [
-    # field, options of the rule, cells, expected values
+    # Each case: the field, the options of the rule, the cells, and the expected values.
     ("phone", {}, [" a ", "\u00a0b\u2003", "", "  ", None, "007", "NA"], ["a", "b", None, None, None, "007", "NA"]),
     ("phone", {"is_trimmed": False}, [" a ", "  ", "", None], [" a ", "  ", None, None]),
     ("phone", {"is_trimmed": False, "values": {" a ": " b "}}, [" a ", "a", "  "], [" b ", "a", "  "]),
@@ -153,7 +153,11 @@ def test_a_cell_of_tags_is_read_as_a_list() -> None:
         ("[WIP] Feature, VIP [old]", None, ["[WIP] Feature", "VIP [old]"]),
         ('["a", null, 7, 1.50, true]', None, ["a", "7", "1.5", "true"]),  # an array of a database
         ("['vip', \"d'or\", None, 7]", None, ["vip", "d'or", "7"]),  # a list that Python wrote as text
-        ('{vip,"news, weekly",NULL,"a\\"b", "NULL"}', None, ["vip", "news, weekly", 'a"b', "NULL"]),  # PostgreSQL
+        (
+            '{vip,"news, weekly",NULL,"a\\"b", "NULL"}',
+            None,
+            ["vip", "news, weekly", 'a"b', "NULL"],
+        ),  # an array that PostgreSQL wrote as text
         ("{}", None, []),
         ("{a}", None, ["a"]),
         ('"VIP","Paris, France"', None, ["VIP", "Paris, France"]),

@@ -10,7 +10,7 @@ from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRule
 from connector.subscribers.validation import validate_rows
 from tests.subscribers.test_rows import TODAY
 
-CONSENT_COLUMNS = {
+CELLS_BY_CONSENT_HEADER = {
     "unsubscribed": ["ja", "", "nein"],
     "Unsubscribed?": ["TRUE", "FALSE", "false"],
     "opt-out": ["1", "0", ""],
@@ -115,7 +115,7 @@ def test_a_header_that_refuses_emails_is_recognised_and_makes_subscribers_inacti
 
 
 def test_a_column_of_unsubscribed_people_is_recognised_and_makes_them_inactive() -> None:
-    for header, cells in CONSENT_COLUMNS.items():
+    for header, cells in CELLS_BY_CONSENT_HEADER.items():
         check_recognised(header, cells, [False, True, True])
     frame = pd.DataFrame({"email": ["a@x.com", "b@x.com"], "opt-out": ["1", ""]}, dtype="str")
     assert find_consent_columns(frame, FieldMapping({"is_active": ColumnRule(value="true")}), ()) == ["opt-out"]

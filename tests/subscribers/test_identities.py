@@ -72,7 +72,7 @@ def test_a_column_of_texts_has_the_digests_of_its_texts(field: str, values: list
     assert split_digests(digests) == [digest_identity(field, value) for value in all_values]
 
 
-ROW = {
+VALUES_BY_FIELD = {
     "email": st.text(min_size=1, max_size=5),
     "first_name": st.none() | st.text(max_size=5),
     "last_name": st.none() | st.text(max_size=5),
@@ -82,9 +82,9 @@ ROW = {
 }
 
 
-@given(st.lists(st.fixed_dictionaries(ROW), min_size=2, max_size=2))
+@given(st.lists(st.fixed_dictionaries(VALUES_BY_FIELD), min_size=2, max_size=2))
 def test_fingerprints_are_equal_if_and_only_if_the_creates_are_equal(rows: list[dict[str, object]]) -> None:
-    frame = build_frame(**{name: [row[name] for row in rows] for name in ROW})
+    frame = build_frame(**{name: [row[name] for row in rows] for name in VALUES_BY_FIELD})
     first_digest, second_digest = split_digests(compute_fingerprints(frame, "client_user_id"))
     assert (first_digest == second_digest) is (rows[0] == rows[1])
 
@@ -220,18 +220,18 @@ def test_a_suppression_list_contains_an_identity_in_any_spelling_of_its_field() 
         ("client_user_id", "A1", {"email": "A1"}, False),
         ("client_user_id", "7", {"client_user_id": 7}, False),
     ]
-    for field, listed_identity, values, is_held in lists_and_subscribers:
+    for field, listed_identity, values, is_suppressed in lists_and_subscribers:
         suppression = build_suppression(field, "somebody-else@example.com", listed_identity)
-        assert suppression.has_subscriber(values) is is_held
+        assert suppression.has_subscriber(values) is is_suppressed
         frame = pd.DataFrame({name: pd.Series([value], dtype="str") for name, value in values.items() if value != 7})
         if len(frame):
-            assert suppression.build_message_mask(frame).tolist() == [is_held]
+            assert suppression.build_message_mask(frame).tolist() == [is_suppressed]
 
 
-VALUES = st.sampled_from([f"person{index}@example.com" for index in range(12)])
+LISTED_EMAILS = st.sampled_from([f"person{index}@example.com" for index in range(12)])
 
 
-@given(st.lists(VALUES), st.lists(st.none() | VALUES))
+@given(st.lists(LISTED_EMAILS), st.lists(st.none() | LISTED_EMAILS))
 def test_the_mask_of_a_frame_equals_the_results_for_single_rows(
     listed_identities: list[str], emails: list[str | None]
 ) -> None:
@@ -252,7 +252,7 @@ def test_suppressed_digests_that_end_in_zeros_are_found(last_bytes: list[int]) -
 
 
 Row = tuple[int, int]
-CHUNKS = st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 1)), max_size=12), max_size=12)
+LISTS_OF_CHUNKS = st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 1)), max_size=12), max_size=12)
 
 
 def find_duplicates(chunks: list[list[Row]]) -> list[list[tuple[bool, bool]]]:
@@ -268,7 +268,7 @@ def find_duplicates(chunks: list[list[Row]]) -> list[list[tuple[bool, bool]]]:
     return duplicates_by_chunk
 
 
-@given(CHUNKS)
+@given(LISTS_OF_CHUNKS)
 def test_seen_identities_finds_the_duplicates_that_a_dictionary_finds(chunks: list[list[Row]]) -> None:
     seen_identities = SeenIdentities()
     duplicates = []

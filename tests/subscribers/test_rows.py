@@ -77,7 +77,7 @@ def list_faults(faults: Sequence[Fault]) -> list[tuple[int, str, str]]:
     return [(fault.position, fault.field, fault.code) for fault in faults]
 
 
-UNCHANGED_CELLS = {
+UNCHANGED_CELLS_BY_FIELD = {
     "email": "Ann.Doe+news@Example.COM | josé@münchen.de | o'hara!#$%@x-y.co.uk | 用户@例え.jp | a@xn--mnchen-3ya.de"
     " | a@try.test",
     "birthday": "2000-02-29 | 1900-01-01 | 2026-11-21",
@@ -108,7 +108,7 @@ CHANGED_CELLS: list[tuple[str, object, object]] = [
 
 
 def test_a_valid_cell_is_sent_in_the_form_of_its_field() -> None:
-    for field, texts in UNCHANGED_CELLS.items():
+    for field, texts in UNCHANGED_CELLS_BY_FIELD.items():
         cells = texts.split(" | ")
         check_sent_values(field, cells, cells)
     for field in {field for field, _, _ in CHANGED_CELLS}:
@@ -116,7 +116,7 @@ def test_a_valid_cell_is_sent_in_the_form_of_its_field() -> None:
         check_sent_values(field, [cell for cell, _ in pairs], [sent_values for _, sent_values in pairs])
 
 
-REFUSED_CELLS = {
+REFUSED_CELLS_BY_FAULT = {
     "email: email": "ann | ann@ | @x.com | a@b@x.com | a b@x.com | a@localhost | a@test | a@TEST | a@x.invalid"
     " | ä@x.LOCAL | a@x.LOCAL"
     " | a..b@x.com | .a@x.com | a@x..com | a@-x.com | a@x.com. | a@x.123 | Ann <a@x.com> | a@x.com, b@x.com"
@@ -136,7 +136,7 @@ REFUSED_CELLS = {
 
 
 def test_an_invalid_cell_has_a_fault_with_the_right_code() -> None:
-    for fault, cells in REFUSED_CELLS.items():
+    for fault, cells in REFUSED_CELLS_BY_FAULT.items():
         field, code = fault.split(": ")
         check_refused(field, cells.split(" | "), code)
     check_refused("tags", [["a", "b\x07"]], "control")

@@ -80,7 +80,7 @@ def test_only_the_owner_may_read_the_file_of_emails_and_its_locks(path: Path) ->
 
 def test_the_settings_of_the_file_make_each_commit_durable(path: Path) -> None:
     assert {name: read_pragma(path, name) for name in ("synchronous", "journal_mode", "secure_delete")} == {
-        "synchronous": 3,  # EXTRA
+        "synchronous": 3,  # the value of EXTRA
         "journal_mode": "delete",
         "secure_delete": 1,
     }
@@ -136,7 +136,9 @@ def test_a_commit_that_a_reader_blocks_is_an_error_and_stores_nothing(path: Path
     fill_emails(path, 10)
     with open_emails(build_file_url(path)) as email_log, closing(sqlite3.connect(find_emails(path))) as reader:
         campaign = add_campaign(email_log)
-        email_log.connection.exec_driver_sql("PRAGMA busy_timeout = 50")  # milliseconds, for this test
+        email_log.connection.exec_driver_sql(
+            "PRAGMA busy_timeout = 50"
+        )  # milliseconds, so that this test does not wait
         email_log.connection.rollback()
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM email").fetchone()

@@ -12,10 +12,10 @@ from connector.ledger.store import StaleTransitionError
 from connector.states import EMAIL_STATE_MACHINE, EmailState
 from tests.ledger.emails.transitions import (
     ADDRESS,
+    CALL_BY_TRANSITION,
     RECIPIENT,
     RUN_ID,
     TOLERANT_TRANSITIONS,
-    TRANSITION_CALLS,
     Transition,
     add_campaign,
     bring_to_state,
@@ -27,11 +27,11 @@ OTHER_RECIPIENT = b"o" * 16
 
 
 def test_the_tested_transitions_are_exactly_the_transitions_of_the_state_table() -> None:
-    assert TRANSITION_CALLS.keys() == EMAIL_STATE_MACHINE.transitions.keys()
+    assert CALL_BY_TRANSITION.keys() == EMAIL_STATE_MACHINE.transitions.keys()
 
 
 def test_only_a_transition_of_the_state_table_changes_an_email(email_log: EmailLog) -> None:
-    for state, transition in product(EmailState, TRANSITION_CALLS):
+    for state, transition in product(EmailState, CALL_BY_TRANSITION):
         check_transition(email_log, add_campaign(email_log, f"{state} {transition}"), state, transition)
 
 
@@ -42,11 +42,11 @@ def check_transition(email_log: EmailLog, campaign: Campaign, state: EmailState,
         check_changed_email(email_log, campaign, transition)
     elif transition in TOLERANT_TRANSITIONS:
         with email_log.transaction():
-            assert TRANSITION_CALLS[transition](email_log, campaign) == 0
+            assert CALL_BY_TRANSITION[transition](email_log, campaign) == 0
         assert read_email_entry(email_log, campaign) == entry_before, (state, transition)
     else:
         with pytest.raises(StaleTransitionError), email_log.transaction():
-            TRANSITION_CALLS[transition](email_log, campaign)
+            CALL_BY_TRANSITION[transition](email_log, campaign)
         assert read_email_entry(email_log, campaign) == entry_before, (state, transition)
 
 
@@ -61,7 +61,7 @@ def check_changed_email(email_log: EmailLog, campaign: Campaign, transition: Tra
     keys_of_other_emails = [(other_campaign, RECIPIENT), (other_campaign, OTHER_RECIPIENT), (campaign, OTHER_RECIPIENT)]
     entries_before = [read_email_entry(email_log, *email_key) for email_key in keys_of_other_emails]
     with email_log.transaction():
-        TRANSITION_CALLS[transition](email_log, campaign)
+        CALL_BY_TRANSITION[transition](email_log, campaign)
     assert read_email_state(email_log, campaign) is EMAIL_STATE_MACHINE.transitions[transition], transition
     assert [read_email_entry(email_log, *email_key) for email_key in keys_of_other_emails] == entries_before, transition
 
@@ -117,9 +117,6 @@ def test_a_campaign_is_identified_by_account_and_name(email_log: EmailLog) -> No
     with email_log.transaction():
         assert email_log.find_campaign("one", "welcome") == first_campaign
         assert email_log.find_campaign("one", "Welcome") is None
-
-
-# Single emails
 
 
 # Constraints of the database

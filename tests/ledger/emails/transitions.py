@@ -14,7 +14,7 @@ ADDRESS = "ann@example.com"
 Transition = tuple[EmailState, EmailEvent]
 
 
-TRANSITION_CALLS: dict[Transition, Callable[[EmailLog, Campaign], object]] = {
+CALL_BY_TRANSITION: dict[Transition, Callable[[EmailLog, Campaign], object]] = {
     (EmailState.NONE, EmailEvent.INTENDED): lambda email_log, campaign: email_log.mark_intended(
         campaign, RUN_ID, [(RECIPIENT, ADDRESS)], intended_at=1.0
     ),
@@ -33,7 +33,7 @@ TRANSITION_CALLS: dict[Transition, Callable[[EmailLog, Campaign], object]] = {
 }
 TOLERANT_TRANSITIONS = {(EmailState.SENDING, EmailEvent.DIED)}  # this call skips emails in other states
 
-EVENTS_TO_STATE: dict[EmailState, tuple[EmailEvent, ...]] = {
+EVENTS_BY_REACHED_STATE: dict[EmailState, tuple[EmailEvent, ...]] = {
     EmailState.NONE: (),
     EmailState.SENDING: (EmailEvent.INTENDED,),
     EmailState.SENT: (EmailEvent.INTENDED, EmailEvent.ACCEPTED),
@@ -51,8 +51,8 @@ def bring_to_state(email_log: EmailLog, campaign: Campaign, state: EmailState) -
     """Create the entry of RECIPIENT in the state `state`."""
     current_state = EmailState.NONE
     with email_log.transaction():
-        for event in EVENTS_TO_STATE[state]:
-            TRANSITION_CALLS[current_state, event](email_log, campaign)
+        for event in EVENTS_BY_REACHED_STATE[state]:
+            CALL_BY_TRANSITION[current_state, event](email_log, campaign)
             current_state = EMAIL_STATE_MACHINE.transitions[current_state, event]
 
 

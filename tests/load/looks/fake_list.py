@@ -13,7 +13,7 @@ from connector.service.retry import RequestCounts
 from connector.service.wire import Ambiguous, ListPage, ListQuery, NotSent, Refused
 
 EVIDENCE_LIMITS = (50, 999)
-"""The limits of requests for evidence that a list is not cut off."""
+"""The numbers of rows that a request for evidence asks for. The evidence shows whether a list is cut off."""
 
 Answer = ListPage | Refused | Ambiguous | NotSent
 TextMatch = Callable[[str, str], bool]
@@ -36,7 +36,7 @@ def matches_everything(filter_text: str, stored_text: str) -> bool:
     return True
 
 
-TEXT_MATCHES: dict[str, TextMatch] = {
+TEXT_MATCH_BY_FILTER_MODE: dict[str, TextMatch] = {
     "exact": matches_exactly,
     "icase": matches_in_any_case,
     "partial": matches_partially,
@@ -56,7 +56,7 @@ class FakeList:
         match_count
     )  # returns TotalCount for the number of matches
     on_request: Callable[[ListQuery], None] = lambda query: None  # called before each answer; may change the list
-    choose_answer: Callable[[ListQuery], Answer | None] = lambda query: None  # None: answer with a page of the list
+    choose_answer: Callable[[ListQuery], Answer | None] = lambda query: None  # None: the answer is a page of the list
     max_limit: int = 1000
     queries: list[ListQuery] = field(default_factory=list)  # requests for pages, and look-ups
     evidence_queries: list[ListQuery] = field(default_factory=list)  # requests for evidence

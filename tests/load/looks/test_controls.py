@@ -51,7 +51,7 @@ def test_the_control_of_a_class_decides_only_about_this_class(tmp_path: Path) ->
     fake_list = build_list_with_plus()
     fake_list.text_match = matches_plus_as_blank
     result = check_filters_of(fake_list, tmp_path, PLAIN_CLASS, PLUS_CLASS, CAPITALS_CLASS, KEY_CLASS)
-    # The list shows no email with capitals, so that class was not tried.
+    # The list shows no email with capitals, so the class CAPITALS_CLASS was not tried.
     assert (set(result.passed_classes), set(result.failed_classes)) == ({PLAIN_CLASS, KEY_CLASS}, {PLUS_CLASS})
 
 

@@ -9,7 +9,7 @@ import pytest
 from connector.load.session import Session
 from connector.sandbox import SandboxProcess
 from connector.service.wire import ListPage, ListQuery
-from tests.load.looks.fake_list import TEXT_MATCHES, FakeList
+from tests.load.looks.fake_list import TEXT_MATCH_BY_FILTER_MODE, FakeList
 from tests.load.sessions import run_with_sandbox
 from tests.sandbox.client import SandboxClient
 
@@ -34,7 +34,7 @@ def describe_answer(page: object) -> tuple[object, ...]:
 @pytest.mark.parametrize("filters", ["exact", "icase", "partial", "ignored"])
 def test_the_fake_list_answers_as_the_sandbox_does(sandbox: SandboxProcess, tmp_path: Path, filters: str) -> None:
     sandbox.switch(filters=filters)
-    fake_list = FakeList(text_match=TEXT_MATCHES[filters])
+    fake_list = FakeList(text_match=TEXT_MATCH_BY_FILTER_MODE[filters])
     for index, email in enumerate(EMAILS):
         subscriber = SandboxClient(sandbox).create(email, base={"Id": 7}, ClientUserId=f"C{index}").json["Subscriber"]
         fake_list.add(subscriber["Id"], email, client_user_id=f"C{index}")

@@ -57,11 +57,11 @@ def test_a_partial_match_does_not_count_as_found(tmp_path: Path) -> None:
 def test_a_class_that_passes_only_after_the_look_ups_proves_no_absence(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5))  # the list shows the only sentinel with a plus during the look-ups
 
-    def show_late(query: ListQuery) -> None:
+    def show_sentinel(query: ListQuery) -> None:
         if query.email == "ann+b@x.org" and len(fake_list.people) == 5:
             fake_list.add(100, "wit+ness@x.org")
 
-    fake_list.on_request = show_late
+    fake_list.on_request = show_sentinel
     sentinels = (build_sentinel(990.0, 100, "wit+ness@x.org"),)
     result = look_up(fake_list, tmp_path, "ann+b@x.org", "bob@x.org", sentinels=sentinels)
     assert result.absent_identities == compute_identities("bob@x.org")

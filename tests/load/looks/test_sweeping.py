@@ -1,4 +1,4 @@
-"""Sweeps of the whole list: found keys, absent keys, and what a sweep records."""
+"""Sweeps of the whole list: found keys, absent keys, and the entries that a sweep records."""
 
 import random
 from collections.abc import Sequence
@@ -124,7 +124,9 @@ async def list_base(session: Session) -> tuple[Listing, int]:
     return listing, (await record_base(session.access, listing.rows, first_part_index=0)).duplicate_count
 
 
-def list_once(fake_list: FakeList, folder: Path, *texts: str, **options: Any) -> tuple[Listing, int, list[int | None]]:
+def list_base_once(
+    fake_list: FakeList, folder: Path, *texts: str, **options: Any
+) -> tuple[Listing, int, list[int | None]]:
     """Read the list. Return the listing, the number of identities with several ids, and the recorded
     ids of these emails."""
 
@@ -161,7 +163,7 @@ def test_a_listing_counts_the_identities_that_have_several_ids(tmp_path: Path, i
         fake_list.sort_people = lambda people: sorted(
             people, key=lambda person: (person["Email"].lower(), person["Id"])
         )
-    listing, duplicate_count, recorded_ids = list_once(fake_list, tmp_path, "a@x.org", "b@x.org", "c@x.org")
+    listing, duplicate_count, recorded_ids = list_base_once(fake_list, tmp_path, "a@x.org", "b@x.org", "c@x.org")
     assert (listing.certificate.sweeps, duplicate_count) == (2 if is_sorted_by_email else 1, 2)
     assert None not in recorded_ids
 

@@ -102,7 +102,7 @@ def test_a_sentinel_of_one_field_proves_nothing_for_another_field(tmp_path: Path
 
 
 def build_series(sentinel_count: int) -> tuple[Sentinel, ...]:
-    """Return sentinels that were confirmed a second apart, the last one at 999.0. Each Id is the time."""
+    """Return sentinels that were confirmed one second after another, until 999.0. The Id of a sentinel is its time."""
     return tuple(
         build_sentinel(float(confirmed_at), confirmed_at, f"p{confirmed_at}@x.org")
         for confirmed_at in range(1000 - sentinel_count, 1000)
@@ -110,7 +110,7 @@ def build_series(sentinel_count: int) -> tuple[Sentinel, ...]:
 
 
 def build_lagging_list(sentinels: tuple[Sentinel, ...], last_shown_at: float) -> FakeList:
-    """Return a list that shows the sentinels confirmed until this time."""
+    """Return a list that shows the sentinels that were confirmed until `last_shown_at`."""
     fake_list = FakeList()
     for sentinel in sentinels:
         if sentinel.confirmed_at <= last_shown_at:

@@ -9,7 +9,7 @@ import pytest
 from connector.sources.encoding import decide_encoding
 from tests.sources.csv.reading import read_file, write_file
 
-NAMES = {
+NAMES_BY_LANGUAGE = {
     "German": "Jörg Müller Jürgen Weiß Günther Schäfer Böhm Jäger Köhler Schröder",
     "French": "François Hélène Benoît Chloé Gérard Lefèvre Élodie Béranger Noémie Françoise Maël Aimé Cécile",
     "Polish": "Łukasz Małgorzata Wiśniewski Wójcik Kowalczyk Dąbrowski Łódź Gdańsk Poznań Świętosław",
@@ -29,7 +29,7 @@ def write_people(folder: Path, names_text: str, encoding: str) -> tuple[Path, li
 
 @pytest.mark.parametrize(("language", "encoding"), LANGUAGES_AND_ENCODINGS)
 def test_an_encoding_is_guessed_and_reported(tmp_path: Path, language: str, encoding: str) -> None:
-    path, rows = write_people(tmp_path, NAMES[language], encoding)
+    path, rows = write_people(tmp_path, NAMES_BY_LANGUAGE[language], encoding)
     file = read_file(path)
     assert file.rows == rows
     (message,) = file.messages
@@ -37,7 +37,7 @@ def test_an_encoding_is_guessed_and_reported(tmp_path: Path, language: str, enco
 
 
 def test_a_guess_is_reported_with_some_decoded_names(tmp_path: Path) -> None:
-    path, _ = write_people(tmp_path, NAMES["French"], "cp1252")
+    path, _ = write_people(tmp_path, NAMES_BY_LANGUAGE["French"], "cp1252")
     (message,) = read_file(path).messages
     assert "read as cp1252, found by its words (François, Hélène, Benoît, Noémie" not in message
     assert "read as cp1252, found by its words (François, Hélène, Benoît" in message
@@ -75,14 +75,16 @@ def test_a_utf8_file_with_some_rows_in_another_encoding_is_read_as_utf8(
 
 
 def test_a_file_that_is_half_in_utf8_is_not_read_as_another_encoding(tmp_path: Path) -> None:
-    cp1252_rows = "\n".join(f"{n},{name}" for n, name in enumerate(NAMES["German"].split())).encode("cp1252")
+    cp1252_rows = "\n".join(f"{n},{name}" for n, name in enumerate(NAMES_BY_LANGUAGE["German"].split())).encode(
+        "cp1252"
+    )
     file = read_file(write_file(tmp_path, b"id,name\n" + cp1252_rows + "\n99,Größe".encode()))
     assert "GrÃ¶ÃŸe" not in [row[1] for row in file.rows]
     assert any("not certain" in message for message in file.messages)
 
 
 def test_an_encoding_is_guessed_by_characters_anywhere_in_the_file(tmp_path: Path) -> None:
-    rows = [["10001", "Ann Lee"]] * 200_000 + [["10002", name] for name in NAMES["Polish"].split() * 200]
+    rows = [["10001", "Ann Lee"]] * 200_000 + [["10002", name] for name in NAMES_BY_LANGUAGE["Polish"].split() * 200]
     path = write_file(tmp_path, ("id,name\n" + "".join(f"{a},{b}\n" for a, b in rows)).encode("cp1250"))
     assert path.stat().st_size > 2 << 20
     file = read_file(path)
@@ -101,7 +103,7 @@ def test_a_character_that_is_cut_at_the_end_of_the_sample_does_not_change_the_gu
     file_start = "id,name\n" + "1,Ann\n" * (sample_size // 6 - 5)
     file_start += "2," + "x" * (sample_size - len(file_start) - 2 - byte_count_before)
     assert len(file_start) == sample_size - byte_count_before
-    names = [name, *NAMES["German"].split()]
+    names = [name, *NAMES_BY_LANGUAGE["German"].split()]
     file = read_file(write_file(tmp_path, (file_start + "\n3,".join(names)).encode(encoding)))
     assert [row[1].lstrip("x") for row in file.rows[-len(names) :]] == names
     assert file.malformed_rows == []
@@ -115,7 +117,7 @@ def test_a_late_row_with_too_few_letters_to_find_the_encoding_is_rejected_alone(
 
 
 def test_a_late_byte_that_the_guessed_encoding_does_not_have_rejects_its_row(tmp_path: Path) -> None:
-    path, rows = write_people(tmp_path, NAMES["German"] + " Ann" * 100_000, "cp1252")
+    path, rows = write_people(tmp_path, NAMES_BY_LANGUAGE["German"] + " Ann" * 100_000, "cp1252")
     with path.open("ab") as people_file:
         people_file.write(b"\nlast@x.org,Jo\x81n,Ann")
     (row,) = read_file(path).malformed_rows

@@ -32,7 +32,7 @@ PEOPLE: tuple[Person, ...] = (
 )  # fmt: skip
 COLUMN_NAMES = tuple(PEOPLE[0])
 
-SAMPLES = Path(__file__).parent / "samples"
+SAMPLES_FOLDER = Path(__file__).parent / "samples"
 """Files that no library writes today. `people.xls` has PEOPLE and a row with #N/A, in the format of Excel 2003."""
 
 

@@ -16,7 +16,7 @@ from connector.sources.files import open_file
 from tests.sources.files.people import build_csv, pack_gzip, pack_zip, pack_zstd
 from tests.sources.files.reading import read_rows, write_file
 
-PACK_FUNCTIONS: dict[str, Callable[[bytes], bytes]] = {"gz": pack_gzip, "zip": pack_zip, "zst": pack_zstd}
+PACK_FUNCTION_BY_SUFFIX: dict[str, Callable[[bytes], bytes]] = {"gz": pack_gzip, "zip": pack_zip, "zst": pack_zstd}
 
 
 def build_people_csv(row_count: int) -> bytes:
@@ -26,7 +26,7 @@ def build_people_csv(row_count: int) -> bytes:
     )
 
 
-DAMAGES: list[tuple[str, Callable[[bytes], bytes]]] = [
+SUFFIXES_AND_DAMAGES: list[tuple[str, Callable[[bytes], bytes]]] = [
     ("gz", lambda content: content[:-1000]),
     ("zst", lambda content: content[:-1000]),
     ("gz", lambda content: content[:-8] + bytes([content[-8] ^ 1]) + content[-7:]),  # changes the checksum
@@ -40,8 +40,10 @@ DAMAGES: list[tuple[str, Callable[[bytes], bytes]]] = [
 
 
 def test_a_file_that_is_cut_off_or_damaged_is_refused_before_a_row(tmp_path: Path) -> None:
-    for suffix, damage in DAMAGES:
-        path = write_file(tmp_path, f"people.csv.{suffix}", damage(PACK_FUNCTIONS[suffix](build_people_csv(2_000))))
+    for suffix, damage in SUFFIXES_AND_DAMAGES:
+        path = write_file(
+            tmp_path, f"people.csv.{suffix}", damage(PACK_FUNCTION_BY_SUFFIX[suffix](build_people_csv(2_000)))
+        )
         with pytest.raises(SourceError, match=r"cut off(,| or) damaged (or encrypted )?\(.+\); fetch it") as error_info:
             open_file(path)
         assert str(error_info.value).startswith(f"{path}: ")
@@ -70,7 +72,7 @@ def test_the_error_of_an_archive_with_several_files_shows_their_names(
         open_file(write_file(tmp_path, "people.zip", pack_zip(build_csv(), other_files=other_files)))
 
 
-MAILCHIMP_FILES = {
+CONTENT_BY_MAILCHIMP_FILE = {
     "subscribed_email_audience_export_1f.csv": b"Email Address,First Name\nann@example.com,Ann\n",
     "unsubscribed_email_audience_export_1f.csv": b"Email Address,First Name\nben@example.com,Ben\n",
     "cleaned_email_audience_export_1f.csv": b"Email Address,First Name\ncem@example.com,Cem\n",
@@ -78,7 +80,7 @@ MAILCHIMP_FILES = {
 
 
 def test_one_file_of_an_archive_can_be_chosen_by_its_name(tmp_path: Path) -> None:
-    path = write_file(tmp_path, "export.zip", pack_zip(b"#", "readme.txt", other_files=MAILCHIMP_FILES))
+    path = write_file(tmp_path, "export.zip", pack_zip(b"#", "readme.txt", other_files=CONTENT_BY_MAILCHIMP_FILE))
     first_name_by_member = {
         "cleaned_email_audience_export_1f.csv": "Cem",
         "subscribed*": "Ann",
@@ -93,7 +95,7 @@ def test_one_file_of_an_archive_can_be_chosen_by_its_name(tmp_path: Path) -> Non
     ):
         with pytest.raises(SourceError, match=expected_text) as error_info:
             open_file(f"{path}#{member}")
-        assert all(name in str(error_info.value) for name in MAILCHIMP_FILES) or not member
+        assert all(name in str(error_info.value) for name in CONTENT_BY_MAILCHIMP_FILE) or not member
 
 
 def test_a_number_sign_names_a_member_of_an_archive_or_is_part_of_a_file_name(tmp_path: Path) -> None:
@@ -140,7 +142,7 @@ def read_in_process(path: Path) -> tuple[int, int, str]:
 @pytest.mark.parametrize("suffix", ["gz"])
 def test_a_file_that_unpacks_to_too_much_is_refused_without_using_much_memory(tmp_path: Path, suffix: str) -> None:
     line = b"bomb@example.com," + b"x" * 10_000 + b"\n"
-    path = write_file(tmp_path, f"bomb.csv.{suffix}", PACK_FUNCTIONS[suffix](b"email,key\n" + line * 8_000))
+    path = write_file(tmp_path, f"bomb.csv.{suffix}", PACK_FUNCTION_BY_SUFFIX[suffix](b"email,key\n" + line * 8_000))
     _, memory_mb, message = read_in_process(path)
     assert memory_mb < 100
     assert f"{path}: unpacks to more than 500 times its size" in message

@@ -13,10 +13,10 @@ import xlsxwriter
 
 from connector.errors import SourceError
 from connector.sources.files import open_file
-from tests.sources.files.people import EXPECTED_FRAME, SAMPLES, build_xlsx, pack_zip
+from tests.sources.files.people import EXPECTED_FRAME, SAMPLES_FOLDER, build_xlsx, pack_zip
 from tests.sources.files.reading import read_chunks, read_frame, read_malformed, read_rows, write_file
 
-CELLS: list[tuple[object, str]] = [
+CELLS_AND_TEXTS: list[tuple[object, str]] = [
     ("00123", "00123"), (5, "5"), (5.0, "5"), (12.5, "12.5"), (31612345678, "31612345678"),
     (1.5e22, "15000000000000000000000"), (1e-7, "0.0000001"), (-3, "-3"), (True, "true"), (False, "false"),
     (dt.date(1980, 2, 29), "1980-02-29"), ("", ""), (" x ", " x "), ("né", "né"),
@@ -24,8 +24,10 @@ CELLS: list[tuple[object, str]] = [
 
 
 def test_a_cell_is_read_as_the_sheet_shows_it(tmp_path: Path) -> None:
-    path = write_file(tmp_path, "a.xlsx", build_xlsx([["key", "email"], *([cell, "a@x.org"] for cell, _ in CELLS)]))
-    assert read_rows(path) == [[text, "a@x.org"] for _, text in CELLS]
+    path = write_file(
+        tmp_path, "a.xlsx", build_xlsx([["key", "email"], *([cell, "a@x.org"] for cell, _ in CELLS_AND_TEXTS)])
+    )
+    assert read_rows(path) == [[text, "a@x.org"] for _, text in CELLS_AND_TEXTS]
 
 
 def build_workbook(write: Callable[[xlsxwriter.Workbook, Any], object]) -> bytes:
@@ -62,7 +64,7 @@ def test_a_row_with_an_error_is_rejected_with_its_number_in_the_sheet(tmp_path: 
 
 
 def test_an_old_workbook_is_read_with_the_same_people(tmp_path: Path) -> None:
-    content = (SAMPLES / "people.xls").read_bytes()
+    content = (SAMPLES_FOLDER / "people.xls").read_bytes()
     # Replace the only error value, #N/A, by the boolean FALSE.
     error_offset = content.index(b"\x05\x02\x08\x00\x05\x00\x02\x00")
     path = write_file(tmp_path, "people.xls", content[: error_offset + 10] + b"\x00\x00" + content[error_offset + 12 :])
@@ -72,7 +74,7 @@ def test_an_old_workbook_is_read_with_the_same_people(tmp_path: Path) -> None:
 
 
 def protect_old_workbook() -> bytes:
-    content = bytearray((SAMPLES / "people.xls").read_bytes())
+    content = bytearray((SAMPLES_FOLDER / "people.xls").read_bytes())
     record_offset = content.index(b"\x09\x08\x10\x00") + 20
     content[record_offset : record_offset + 2] = b"\x2f\x00"  # FILEPASS: the records that follow are encrypted
     return bytes(content)
@@ -92,12 +94,12 @@ def write_two_far_cells(_: xlsxwriter.Workbook, worksheet: Any) -> None:
 
 
 ODS = pack_zip(b"<office:document-content/>", "content.xml", {"mimetype": b"application/vnd.oasis.opendocument"})
-OLD_WORKBOOK = (SAMPLES / "people.xls").read_bytes()
+OLD_WORKBOOK = (SAMPLES_FOLDER / "people.xls").read_bytes()
 PASSWORD_PATTERN = "is protected by a password; save the file without the password"
 REFUSED_WORKBOOKS: list[tuple[str, str, bytes, str]] = [
     ("an old workbook with an error", "a.xls", OLD_WORKBOOK,
      r"a cell has an error, such as #N/A\. .* Save the workbook as \.xlsx"),
-    ("a password", "a.xlsx", (SAMPLES / "protected.xlsx").read_bytes(), PASSWORD_PATTERN),
+    ("a password", "a.xlsx", (SAMPLES_FOLDER / "protected.xlsx").read_bytes(), PASSWORD_PATTERN),
     ("an old workbook with a password", "a.xls", protect_old_workbook(), PASSWORD_PATTERN),
     ("a sheet that is too large for the memory", "a.xlsx", build_workbook(write_two_far_cells),
      "spans 17,179,869,184 cells, down to XFD1048576, and at most 12,000,000 can be read"),
@@ -134,7 +136,7 @@ def test_a_workbook_that_cannot_be_read_is_refused_at_opening(
 
 def test_an_old_workbook_is_refused_because_of_an_error_in_another_sheet() -> None:
     with pytest.raises(SourceError, match=r"a cell has an error, such as #N/A"):
-        open_file(SAMPLES / "people.xls", sheet="Other")
+        open_file(SAMPLES_FOLDER / "people.xls", sheet="Other")
 
 
 def test_rows_have_the_numbers_that_the_sheet_shows(tmp_path: Path) -> None:
@@ -237,7 +239,8 @@ def test_a_header_with_one_cell_is_not_read_as_a_title(tmp_path: Path, rows: lis
 # Excel and LibreOffice save a formula with its result, and openpyxl saves a formula without a result. A library that
 # does not compute saves 0 or an empty text, and requests a computation of all formulas.
 FORMULA_CASES: dict[str, tuple[list[tuple[str, object]], tuple[str, str, str], list[str], list[int]]] = {
-    # the formulas and their results, an edit of the workbook, the read names, and the numbers of the rejected rows
+    # Each case: the formulas with their results, a replacement of a text in a part of the workbook, the read names, and
+    # the numbers of the rejected rows.
     "formulas that were never computed": (
         [("=PROPER(D2)", "Ann"), ("=PROPER(D3)", 0), ("=PROPER(D4)", "")], ("", "", ""), ["Ann"], [3, 4],
     ),
@@ -251,12 +254,12 @@ FORMULA_CASES: dict[str, tuple[list[tuple[str, object]], tuple[str, str, str], l
 
 
 @pytest.mark.parametrize(
-    ("formulas", "edit", "names", "rejected_numbers"), FORMULA_CASES.values(), ids=list(FORMULA_CASES)
+    ("formulas", "replacement", "names", "rejected_numbers"), FORMULA_CASES.values(), ids=list(FORMULA_CASES)
 )
 def test_a_formula_has_a_value_only_if_it_was_computed(
     tmp_path: Path,
     formulas: list[tuple[str, object]],
-    edit: tuple[str, str, str],
+    replacement: tuple[str, str, str],
     names: list[str],
     rejected_numbers: list[int],
 ) -> None:
@@ -267,8 +270,8 @@ def test_a_formula_has_a_value_only_if_it_was_computed(
             worksheet.write_formula(row, 1, formula, None, result)
 
     path = write_file(tmp_path, "a.xlsx", build_workbook(write_formulas))
-    if edit[0]:
-        replace_in_workbook(path, *edit)
+    if replacement[0]:
+        replace_in_workbook(path, *replacement)
     with open_file(path) as source:
         (chunk,) = source.read_chunks()
         assert chunk.frame["name"].tolist() == names

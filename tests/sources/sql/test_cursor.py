@@ -20,7 +20,7 @@ from connector.sources.cursor import (
     uses_cursor,
 )
 from connector.sources.sql import IncrementalSource
-from tests.databases import DATABASE_OPENERS, read_all_rows
+from tests.databases import DATABASE_OPENER_BY_KIND, read_all_rows
 
 NOON = datetime(2026, 11, 21, 12, 0)  # noqa: DTZ001 - databases return it without a time zone
 ZONE_TWO_HOURS_EAST = timezone(timedelta(hours=2))
@@ -46,14 +46,14 @@ def test_a_start_that_is_not_a_valid_value_of_its_kind_is_refused() -> None:
             parse_cursor(text, find_cursor_kind(text))
 
 
-VALUES: dict[CursorKind, st.SearchStrategy[CursorValue]] = {
+VALUES_BY_KIND: dict[CursorKind, st.SearchStrategy[CursorValue]] = {
     CursorKind.TIMESTAMP: st.datetimes(timezones=st.sampled_from([None, UTC, ZONE_TWO_HOURS_EAST])),
     CursorKind.DATE: st.dates(),
     CursorKind.INTEGER: st.integers(-(2**63) + 1, 2**63 - 1),
 }
 
 
-@given(st.sampled_from(CursorKind).flatmap(lambda kind: st.tuples(st.just(kind), VALUES[kind])))
+@given(st.sampled_from(CursorKind).flatmap(lambda kind: st.tuples(st.just(kind), VALUES_BY_KIND[kind])))
 def test_a_cursor_value_that_is_saved_as_text_is_read_back_unchanged(
     kind_and_value: tuple[CursorKind, CursorValue],
 ) -> None:
@@ -61,7 +61,11 @@ def test_a_cursor_value_that_is_saved_as_text_is_read_back_unchanged(
     assert parse_cursor(format_cursor(value), kind) == value
 
 
-@given(st.sampled_from(CursorKind).flatmap(lambda kind: st.tuples(st.just(kind), st.lists(VALUES[kind], min_size=1))))
+@given(
+    st.sampled_from(CursorKind).flatmap(
+        lambda kind: st.tuples(st.just(kind), st.lists(VALUES_BY_KIND[kind], min_size=1))
+    )
+)
 def test_a_cursor_watch_finds_the_largest_value_in_any_order_of_rows(
     kind_and_value: tuple[CursorKind, list[CursorValue]],
 ) -> None:
@@ -208,11 +212,11 @@ def test_the_word_cursor_in_a_text_or_a_comment_of_a_query_is_not_the_parameter(
 
 
 def test_the_word_cursor_in_a_text_or_a_comment_is_not_replaced() -> None:
-    for database_kind in sorted(DATABASE_OPENERS):
+    for database_kind in sorted(DATABASE_OPENER_BY_KIND):
         cursor_sql = ":cursor::integer" if database_kind in ("postgresql", "duckdb") else ":cursor"
         comments_sql = "/* not :cursor */ -- nor it's :cursor"
         query = f"select id, ':cursor 12:30 :draft' as t from people where id >= {cursor_sql} {comments_sql}"
-        with DATABASE_OPENERS[database_kind]() as database:
+        with DATABASE_OPENER_BY_KIND[database_kind]() as database:
             database.run("create table people (id integer)", "insert into people values (1), (2), (3)")
             with IncrementalSource(database.url, query=query, column="id", kind=CursorKind.INTEGER) as source:
                 source.set_start(2)

@@ -12,7 +12,7 @@ from connector.errors import ConfigurationError, SourceError
 from connector.sources.cursor import ColumnType, CursorKind, find_cursor_kind, parse_cursor
 from connector.sources.cursor_columns import COMPARABLE_TYPES, explain_type
 from connector.sources.sql import IncrementalSource
-from tests.databases import DATABASE_OPENERS, Database
+from tests.databases import DATABASE_OPENER_BY_KIND, Database
 
 START_BY_KIND = {CursorKind.TIMESTAMP: "1970-01-01T00:00:00", CursorKind.DATE: "1970-01-01", CursorKind.INTEGER: "0"}
 START_WITH_ZONE = "1970-01-01T00:00:00+00:00"
@@ -24,8 +24,8 @@ REFUSAL_PATTERN = (
 UUID = "018f0000-0000-7000-8000-000000000001"
 ISO_TIME = "2026-11-21 10:00:00"
 
-COLUMN_TYPES: dict[str, list[tuple[str, str, set[CursorKind]]]] = {
-    # the type of the column, a value, and the kinds of start that the column can be compared with
+COLUMN_TYPES_BY_DATABASE: dict[str, list[tuple[str, str, set[CursorKind]]]] = {
+    # Each case: the type of the column, a value, and the kinds of `start` that the column can be compared with.
     "postgresql": [
         ("integer", "7", NUMBER_KINDS), ("bigint", "1764000000", NUMBER_KINDS), ("numeric(12, 2)", "7.5", NUMBER_KINDS),
         ("double precision", "7.5", NUMBER_KINDS),
@@ -66,9 +66,9 @@ COLUMN_TYPES: dict[str, list[tuple[str, str, set[CursorKind]]]] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=sorted(DATABASE_OPENERS))
+@pytest.fixture(scope="module", params=sorted(DATABASE_OPENER_BY_KIND))
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
-    with DATABASE_OPENERS[request.param]() as new_database:
+    with DATABASE_OPENER_BY_KIND[request.param]() as new_database:
         yield new_database
 
 
@@ -91,7 +91,7 @@ def read_ids(database: Database, start: str, *, is_table: bool = True) -> list[s
 
 
 def test_a_column_type_is_compared_with_its_kinds_of_start_and_refused_with_the_other_kinds(database: Database) -> None:
-    for index, (sql_type, value, comparable_kinds) in enumerate(COLUMN_TYPES[database.kind]):
+    for index, (sql_type, value, comparable_kinds) in enumerate(COLUMN_TYPES_BY_DATABASE[database.kind]):
         fill_table(database, sql_type, [value])
         for start_index, (kind, start) in enumerate(START_BY_KIND.items()):
             if kind in comparable_kinds:
@@ -115,7 +115,7 @@ MIXED_VALUES = [
 
 
 def test_values_that_cannot_be_compared_are_counted_with_an_example() -> None:
-    with DATABASE_OPENERS["sqlite"]() as database:
+    with DATABASE_OPENER_BY_KIND["sqlite"]() as database:
         fill_table(database, "", MIXED_VALUES)
         for is_table in (True, False):
             with pytest.raises(ConfigurationError, match=r"3 rows have no timestamp in v .*for example \"1764000000\""):
@@ -125,7 +125,7 @@ def test_values_that_cannot_be_compared_are_counted_with_an_example() -> None:
 
 
 def test_a_zero_date_of_mysql_is_counted_and_refused() -> None:
-    with DATABASE_OPENERS["mariadb"]() as database:
+    with DATABASE_OPENER_BY_KIND["mariadb"]() as database:
         for sql_type, is_table in (("datetime(6) null", True), ("date null", False), ("timestamp null", True)):
             database.run(
                 "set sql_mode = ''",
@@ -140,7 +140,7 @@ def test_a_zero_date_of_mysql_is_counted_and_refused() -> None:
 
 
 def test_a_query_of_mysql_can_have_two_columns_of_one_name_and_end_with_a_comment() -> None:
-    with DATABASE_OPENERS["mariadb"]() as database:
+    with DATABASE_OPENER_BY_KIND["mariadb"]() as database:
         fill_table(database, "datetime", [f"'{ISO_TIME}'"])
         query = (
             "with everybody as (select * from t) select a.id, b.id, a.v from everybody a join t b on b.id = a.id "
@@ -151,14 +151,14 @@ def test_a_query_of_mysql_can_have_two_columns_of_one_name_and_end_with_a_commen
 
 
 def test_values_without_the_kind_of_the_cursor_are_counted_and_refused_at_the_end() -> None:
-    with DATABASE_OPENERS["postgresql"]() as database:
+    with DATABASE_OPENER_BY_KIND["postgresql"]() as database:
         fill_table(database, "double precision", ["1", "'NaN'", "'NaN'"])
         with pytest.raises(ConfigurationError, match=r"2 rows have no whole number in v .*row 2: \"nan\""):
             read_ids(database, "0")
 
 
 def test_an_example_that_may_be_an_address_is_not_shown() -> None:
-    with DATABASE_OPENERS["sqlite"]() as database:
+    with DATABASE_OPENER_BY_KIND["sqlite"]() as database:
         fill_table(database, "", ["'ann@secret.example'"])
         with pytest.raises(ConfigurationError, match="a text that is not shown") as error_info:
             read_ids(database, "2026-01-01")

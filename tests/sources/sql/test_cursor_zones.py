@@ -12,17 +12,17 @@ import pytest
 from connector.imports.increments import Increment, find_start_value
 from connector.sources.cursor import CursorKind, parse_cursor
 from connector.sources.sql import IncrementalSource
-from tests.databases import DATABASE_OPENERS, Database
+from tests.databases import DATABASE_OPENER_BY_KIND, Database
 
 # In Berlin, clocks go back from 03:00 (+02:00) to 02:00 (+01:00) at 01:00 UTC of this day.
-MOMENTS = [
+MOMENT_TEXTS = [
     "2026-10-25 00:10:00",
     "2026-10-25 00:59:00",
     "2026-10-25 01:10:00",
     "2026-10-25 01:59:00",
     "2026-10-25 02:10:00",
 ]
-COLUMN_TYPES = {
+COLUMN_TYPES_BY_DATABASE = {
     "postgresql": ("timestamptz", "timestamp"),
     "mariadb": ("timestamp(6) null", "datetime(6)"),
     "duckdb": ("timestamptz", "timestamp"),
@@ -30,15 +30,15 @@ COLUMN_TYPES = {
 }
 
 
-@pytest.fixture(params=sorted(DATABASE_OPENERS))
+@pytest.fixture(params=sorted(DATABASE_OPENER_BY_KIND))
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     """A table of moments and of the same times in UTC without a zone. Sessions of servers are in the zone of Berlin."""
     database_kind = request.param
-    with DATABASE_OPENERS[database_kind]() as new_database:
-        moment_type, plain_type = COLUMN_TYPES[database_kind]
+    with DATABASE_OPENER_BY_KIND[database_kind]() as new_database:
+        moment_type, plain_type = COLUMN_TYPES_BY_DATABASE[database_kind]
         row_texts = [
             f"({index}, '{moment}{'' if database_kind == 'mariadb' else '+00:00'}', '{moment}')"
-            for index, moment in enumerate(MOMENTS)
+            for index, moment in enumerate(MOMENT_TEXTS)
         ]
         new_database.run(
             *(["set time_zone = '+00:00'"] if database_kind == "mariadb" else []),
@@ -65,22 +65,22 @@ def read_rows_from(
 
 def test_a_cursor_is_the_same_moment_for_both_columns_in_a_session_of_another_zone(database: Database) -> None:
     for (row_id, moment), column, is_table, has_zone in product(
-        enumerate(MOMENTS), ("moment", "plain"), (True, False), (True, False)
+        enumerate(MOMENT_TEXTS), ("moment", "plain"), (True, False), (True, False)
     ):
         cursor_value = datetime.fromisoformat(moment)
         if has_zone:
             cursor_value = cursor_value.replace(tzinfo=UTC).astimezone(timezone(timedelta(hours=-5)))
         row_ids, source = read_rows_from(database, column, cursor_value.isoformat(), is_table=is_table)
-        assert row_ids == list(range(row_id, len(MOMENTS))), cursor_value
+        assert row_ids == list(range(row_id, len(MOMENT_TEXTS))), cursor_value
         largest_value = source.watch.largest_value
         assert isinstance(largest_value, datetime)
         assert largest_value.replace(tzinfo=largest_value.tzinfo or UTC) == datetime(2026, 10, 25, 2, 10, tzinfo=UTC)
-        is_column_with_zone = column == "moment" and COLUMN_TYPES[database.kind][0] != "text"
+        is_column_with_zone = column == "moment" and COLUMN_TYPES_BY_DATABASE[database.kind][0] != "text"
         assert not is_column_with_zone or largest_value.tzinfo is not None
 
 
 def test_a_cursor_that_an_earlier_version_saved_in_the_zone_of_mysql_misses_no_row() -> None:
-    with DATABASE_OPENERS["mariadb"]() as database:
+    with DATABASE_OPENER_BY_KIND["mariadb"]() as database:
         database.run("create table t (id integer, moment timestamp null, plain datetime)")
         for column, expected_start in (("moment", datetime(2026, 11, 20, 22, tzinfo=UTC)), ("plain", None)):
             source = IncrementalSource(database.url, table="t", column=column, kind=CursorKind.TIMESTAMP)

@@ -12,12 +12,12 @@ from connector.errors import ConfigurationError, ContentError, SourceError
 from connector.sources.sql import open_sql
 from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping
-from tests.databases import DATABASE_OPENERS, Database, read_all_rows
+from tests.databases import DATABASE_OPENER_BY_KIND, Database, read_all_rows
 
 
-@pytest.fixture(scope="module", params=sorted(DATABASE_OPENERS))
+@pytest.fixture(scope="module", params=sorted(DATABASE_OPENER_BY_KIND))
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
-    with DATABASE_OPENERS[request.param]() as new_database:
+    with DATABASE_OPENER_BY_KIND[request.param]() as new_database:
         new_database.run(
             "create table people (id integer, email varchar(80), note varchar(80))",
             "insert into people values (1, 'ann@example.com', 'é 😀'), (2, 'bob@example.com', null), (3, null, '')",
@@ -68,7 +68,7 @@ def test_a_query_that_writes_is_refused_and_nothing_is_written(database: Databas
 
 
 def test_a_statement_of_sqlite_that_writes_files_is_refused(tmp_path: Path) -> None:
-    with DATABASE_OPENERS["sqlite"]() as database:
+    with DATABASE_OPENER_BY_KIND["sqlite"]() as database:
         bytes_before = Path(database.url.removeprefix("sqlite:///")).read_bytes()
         for query in ("vacuum into '{}/copy.db'", "attach '{}/new.db' as new", "pragma journal_mode = wal"):
             with pytest.raises(ConfigurationError, match="a source only reads"):
@@ -78,7 +78,7 @@ def test_a_statement_of_sqlite_that_writes_files_is_refused(tmp_path: Path) -> N
 
 
 def test_a_procedure_with_its_own_transaction_is_refused() -> None:
-    with DATABASE_OPENERS["mariadb"]() as database:
+    with DATABASE_OPENER_BY_KIND["mariadb"]() as database:
         database.run(
             "create table t (id integer)",
             "create procedure p() begin start transaction read write; insert into t values (1); commit; select 1; end",
@@ -89,20 +89,22 @@ def test_a_procedure_with_its_own_transaction_is_refused() -> None:
 
 
 @pytest.fixture
-def other_crm() -> Iterator[Database]:
+def unknown_database() -> Iterator[Database]:
     """SQLite under a name that the connector does not know. It stands for a database without read-only sessions."""
     sa.dialects.registry.register("othersql", "sqlalchemy.dialects.sqlite.pysqlite", "SQLiteDialect_pysqlite")
-    with DATABASE_OPENERS["sqlite"]() as database:
+    with DATABASE_OPENER_BY_KIND["sqlite"]() as database:
         database.run("create table people (id integer)", "insert into people values (1), (2), (3)")
         yield Database("othersql", database.url.replace("sqlite", "othersql"))
 
 
-def test_a_query_that_writes_is_refused_for_a_database_that_the_connector_does_not_know(other_crm: Database) -> None:
+def test_a_query_that_writes_is_refused_for_a_database_that_the_connector_does_not_know(
+    unknown_database: Database,
+) -> None:
     for query in WRITING_QUERIES:
         if "temporary" not in query:
             with pytest.raises(ConfigurationError, match="a source only reads"):
-                open_sql(other_crm.url, query=query)
-            assert len(read_all_rows(open_sql(other_crm.url, table="people"))) == 3, query
+                open_sql(unknown_database.url, query=query)
+            assert len(read_all_rows(open_sql(unknown_database.url, table="people"))) == 3, query
 
 
 @pytest.mark.parametrize(
@@ -116,12 +118,12 @@ def test_a_query_that_writes_is_refused_for_a_database_that_the_connector_does_n
     ],
 )
 def test_a_query_with_writing_keywords_only_in_texts_names_and_comments_is_read(
-    other_crm: Database, query: str
+    unknown_database: Database, query: str
 ) -> None:
-    assert len(read_all_rows(open_sql(other_crm.url, query=query))) == 3
+    assert len(read_all_rows(open_sql(unknown_database.url, query=query))) == 3
 
 
-ENDLESS_QUERIES = {
+ENDLESS_QUERY_BY_DATABASE = {
     "postgresql": "select generate_series(1, 1000000000000) as n, repeat('x', 100) as t",
     "mariadb": "select seq as n, repeat('x', 100) as t from seq_1_to_1000000000000",
     "sqlite": (
@@ -148,7 +150,7 @@ print(rows, peak() - before)
 
 def test_an_endless_result_is_read_in_chunks_and_closed(database: Database) -> None:
     """A source would never end if it buffered the result, or if it read the rest before it closed the connection."""
-    command = [sys.executable, "-c", READ_CHUNKS_SCRIPT, database.url, ENDLESS_QUERIES[database.kind]]
+    command = [sys.executable, "-c", READ_CHUNKS_SCRIPT, database.url, ENDLESS_QUERY_BY_DATABASE[database.kind]]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert result.stderr == ""
     # DuckDB takes a process with `-c` for an interactive process, and prints a progress bar before the numbers
@@ -163,7 +165,7 @@ def test_the_error_of_a_missing_table_shows_the_table_and_no_password(database: 
     assert database.kind in str(error_info.value)
 
 
-VALUES_AND_TEXTS: dict[str, list[tuple[str, str | None]]] = {
+VALUES_AND_TEXTS_BY_DATABASE: dict[str, list[tuple[str, str | None]]] = {
     "mariadb": [
         ("cast(12.50 as decimal(10, 2))", "12.5"),
         ("cast(100000000000000000000 as decimal(30, 0))", "100000000000000000000"),
@@ -257,24 +259,24 @@ VALUES_AND_TEXTS: dict[str, list[tuple[str, str | None]]] = {
 
 
 def test_a_value_of_every_type_is_read_as_a_person_would_write_it(database: Database) -> None:
-    text_by_expression = dict(VALUES_AND_TEXTS[database.kind])
+    text_by_expression = dict(VALUES_AND_TEXTS_BY_DATABASE[database.kind])
     query = "select " + ", ".join(f"{expression} as c{index}" for index, expression in enumerate(text_by_expression))
     (row,) = read_all_rows(open_sql(database.url, query=query))
     assert dict(zip(text_by_expression, row.values(), strict=True)) == text_by_expression
 
 
-UNREADABLE_VALUES = {
+UNREADABLE_VALUES_BY_DATABASE = {
     "postgresql": ["row(1, 'a')::pair", "array[row(1, 'a')::pair]", "int4range(1, 2)"],
     # Arrow cannot hold these values without a loss
     "duckdb": ["[date 'infinity']", "map {'at': '04:05:06+02'::timetz}", "[[1::uhugeint]]", "[{'at': time '04:05'}]"],
 }
 
 
-@pytest.mark.parametrize("database", UNREADABLE_VALUES, indirect=True)
+@pytest.mark.parametrize("database", UNREADABLE_VALUES_BY_DATABASE, indirect=True)
 def test_a_value_that_cannot_be_read_rejects_its_row_only_if_its_column_is_used(database: Database) -> None:
     if database.kind == "postgresql":
         database.run("create type pair as (a integer, b text)")
-    for value in UNREADABLE_VALUES[database.kind]:
+    for value in UNREADABLE_VALUES_BY_DATABASE[database.kind]:
         with open_sql(database.url, query=f"select 'a@x.org' as email, {value} as v") as source:
             (chunk,) = source.read_chunks(["v"])
             assert [row.message.split(" holds")[0] for row in chunk.malformed_rows] == ["column v"], value
@@ -284,13 +286,13 @@ def test_a_value_that_cannot_be_read_rejects_its_row_only_if_its_column_is_used(
 
 def test_a_column_of_flags_in_mariadb_is_read_as_numbers() -> None:
     """MariaDB stores flags as TINYINT(1), which can contain other small numbers."""
-    with DATABASE_OPENERS["mariadb"]() as database:
+    with DATABASE_OPENER_BY_KIND["mariadb"]() as database:
         database.run("create table t (a boolean, b bit(1), c tinyint(1))", "insert into t values (true, b'0', 5)")
         assert read_all_rows(open_sql(database.url, table="t")) == [{"a": "1", "b": "0", "c": "5"}]
 
 
 def test_arrays_of_user_defined_types_in_postgresql_are_read_as_tags() -> None:
-    with DATABASE_OPENERS["postgresql"]() as database:
+    with DATABASE_OPENER_BY_KIND["postgresql"]() as database:
         database.run(
             "create type seg as enum ('vip', 'news, weekly')",
             "create domain word as text",
@@ -322,30 +324,30 @@ def test_the_error_of_a_duckdb_url_that_cannot_be_opened_shows_the_reason(url: s
 
 
 def test_a_statement_of_duckdb_that_is_not_a_select_is_refused() -> None:
-    with DATABASE_OPENERS["duckdb"]() as database:
+    with DATABASE_OPENER_BY_KIND["duckdb"]() as database:
         for query in ("copy t to 'out.csv'", "attach 'o.db'", "select 1; select 2", "set threads = 1"):
             with pytest.raises(ConfigurationError, match="not a SELECT"):
                 open_sql(database.url, query=query)
 
 
-FAILING_QUERIES = {
+FAILING_QUERY_BY_DATABASE = {
     "postgresql": "select 1 / (25000 - n) as n from generate_series(1, 30000) as n",
     "mariadb": "select if(seq = 25000, (select 1 union select 2), seq) as n from seq_1_to_30000",
     "duckdb": "select case when range = 25000 then error('broken') else range end as n from range(30000000)",
 }
 
 
-@pytest.mark.parametrize("kind", sorted(FAILING_QUERIES))
+@pytest.mark.parametrize("kind", sorted(FAILING_QUERY_BY_DATABASE))
 def test_an_error_in_the_middle_of_a_result_is_raised_as_a_source_error(kind: str) -> None:
     with (
-        DATABASE_OPENERS[kind]() as database,
+        DATABASE_OPENER_BY_KIND[kind]() as database,
         pytest.raises(SourceError, match=r"after row 20000|boom|broken|more than 1 row") as error_info,
     ):
-        read_all_rows(open_sql(database.url, query=FAILING_QUERIES[kind]))
+        read_all_rows(open_sql(database.url, query=FAILING_QUERY_BY_DATABASE[kind]))
     assert isinstance(error_info.value, ContentError) is (kind == "postgresql")  # a value that a person must correct
 
 
-KILL_SQL = {
+KILL_SQL_BY_DATABASE = {
     "postgresql": "select pg_terminate_backend(pid, 5000) from pg_stat_activity "
     "where backend_type = 'client backend' and pid <> pg_backend_pid()",
     "mariadb": "begin not atomic for each_ in (select id from information_schema.processlist where info like "
@@ -353,15 +355,15 @@ KILL_SQL = {
 }
 
 
-@pytest.mark.parametrize("kind", sorted(KILL_SQL))
+@pytest.mark.parametrize("kind", sorted(KILL_SQL_BY_DATABASE))
 def test_a_connection_that_is_lost_in_the_middle_of_a_result_raises_one_error(
     kind: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with DATABASE_OPENERS[kind]() as database:
-        source = open_sql(database.url, query=ENDLESS_QUERIES[kind])
+    with DATABASE_OPENER_BY_KIND[kind]() as database:
+        source = open_sql(database.url, query=ENDLESS_QUERY_BY_DATABASE[kind])
         chunks = source.read_chunks()
         assert len(next(chunks).frame) == 20_000
-        database.run(KILL_SQL[kind].replace("%", "%%"))
+        database.run(KILL_SQL_BY_DATABASE[kind].replace("%", "%%"))
         with pytest.raises(SourceError, match="reading stopped after row"):
             for _ in zip(range(50), chunks, strict=False):  # the chunks that the server has already sent are read first
                 pass

@@ -9,15 +9,15 @@ import pytest
 from connector.errors import ConfigurationError, SourceError
 from connector.sources.cursor import CursorKind, CursorValue, find_cursor_kind, parse_cursor
 from connector.sources.sql import IncrementalSource
-from tests.databases import DATABASE_OPENERS, Database
+from tests.databases import DATABASE_OPENER_BY_KIND, Database
 
 NOON = datetime(2026, 11, 21, 12, 0)  # noqa: DTZ001 - databases return it without a time zone
 
 
-@pytest.fixture(scope="module", params=sorted(DATABASE_OPENERS))
+@pytest.fixture(scope="module", params=sorted(DATABASE_OPENER_BY_KIND))
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     """A table of times, days and numbers. The third row has only nulls."""
-    with DATABASE_OPENERS[request.param]() as new_database:
+    with DATABASE_OPENER_BY_KIND[request.param]() as new_database:
         time = {"mariadb": "datetime(6)", "sqlite": "text"}.get(new_database.kind, "timestamp")
         day = {"sqlite": "text"}.get(new_database.kind, "date")
         new_database.run(f"create table people (id integer, moment {time}, day {day}, number bigint)")
@@ -33,7 +33,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
 
 
 STARTS_AND_ROWS: list[tuple[str, str, list[str], CursorValue]] = [
-    # column, start, ids of the rows from the start on, largest value
+    # Each case: the column, the start, the ids of the rows from the start on, and the largest value.
     ("moment", "1970-01-01T00:00:00", ["1", "2", "3"], datetime(2026, 11, 21, 10, 0, 0, 500_000)),  # noqa: DTZ001
     ("moment", "2026-11-21T09:00:00", ["1", "2", "3"], datetime(2026, 11, 21, 10, 0, 0, 500_000)),  # noqa: DTZ001
     ("moment", "2026-11-21T09:00:00.000001", ["2", "3"], datetime(2026, 11, 21, 10, 0, 0, 500_000)),  # noqa: DTZ001
@@ -79,7 +79,7 @@ def test_all_spellings_of_a_moment_are_equal_in_sqlite() -> None:
         "2026-11-21 10:00:00", "2026-11-21T10:00:00", "2026-11-21 10:00:00.000000", "2026-11-21T10:00:00Z",
         "2026-11-21T10:00:00+00:00", "2026-11-21T10:00:00.000Z",
     )  # fmt: skip
-    with DATABASE_OPENERS["sqlite"]() as database:
+    with DATABASE_OPENER_BY_KIND["sqlite"]() as database:
         database.run("create table t (moment text)", *(f"insert into t values ('{moment}')" for moment in spellings))
         with IncrementalSource(database.url, table="t", column="moment", kind=CursorKind.TIMESTAMP) as source:
             source.set_start(datetime(2026, 11, 21, 10))  # noqa: DTZ001
