@@ -71,7 +71,7 @@ def build_chunk(
     """Return a chunk with the columns `text_columns`. `row_numbers` are the numbers of all rows.
 
     A row is malformed if a value in a used column cannot be text. If `used_columns` is None, all columns are used.
-    `show_row` takes the index of a row and returns the row as text. `advice` is the end of each message.
+    `show_row` returns the row at an index as text. `advice` is the end of each message.
     """
     problem_by_row = find_problems(columns, [problems for _, problems in text_columns], used_columns, advice)
     table = pa.table([array for array, _ in text_columns], names=list(columns))
@@ -128,7 +128,7 @@ def build_frame(table: pa.Table) -> pd.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableValue:
-    """A value that cannot be sent as text. `display_text` stands for it in the rejects file."""
+    """A value that cannot be sent as text. The rejects file shows `display_text` instead of the value."""
 
     display_text: str
 
@@ -138,7 +138,7 @@ class UnreadableValue:
 
 def read_scalar(value: pa.Scalar) -> object:
     """Return an Arrow value as a Python value. Bytes that are not UTF-8 stay bytes. A date that Python cannot represent
-    is returned as text, or as `UnreadableValue` if Arrow has no text for it (infinity)."""
+    is returned as text, or as `UnreadableValue` if Arrow has no text for the date (infinity)."""
     try:
         return value.as_py()
     except UnicodeDecodeError as error:
@@ -219,10 +219,10 @@ def _format_cell_value(value: object) -> str | None:
     try:
         return format_value(value)
     except ValueError:
-        octets = (
+        value_bytes = (
             bytes(value) if isinstance(value, bytes | bytearray | memoryview) else str(value).encode("utf-8", "replace")
         )
-        return octets.decode("utf-8", "backslashreplace")
+        return value_bytes.decode("utf-8", "backslashreplace")
 
 
 def _format_float(value: float) -> str:

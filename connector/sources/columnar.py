@@ -239,7 +239,8 @@ class ArrowSource(CloseableResource):
                 )
         except pa.ArrowException as error:
             raise SourceError(
-                f"{self.name}: cannot be read after row {first_row_number - 1}: {describe_error(error)}; pass it again"
+                f"{self.name}: cannot be read after row {first_row_number - 1}: {describe_error(error)}; pass the data "
+                "again"
             ) from None
 
     def close(self) -> None:

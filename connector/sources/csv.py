@@ -8,7 +8,8 @@ pyarrow's streaming reader is not used, because it reads 32 blocks ahead in thre
 if the interpreter ends first (measured, pyarrow 26).
 
 pyarrow stops at a ragged record with a byte that is not UTF-8. If a text follows a closing quote, pyarrow appends the
-text to the value. So such records are removed before pyarrow parses the block.
+text to the value. So this module first replaces undecodable bytes, and removes records with a text after a closing
+quote.
 """
 
 import codecs
@@ -105,29 +106,36 @@ class CsvSource(CloseableResource):
         first_bytes = self._stream.read(_HEAD_BYTES)
         is_whole_file = len(first_bytes) < _HEAD_BYTES
         refuse_binary_file(self.name, first_bytes)
-        byte_count_above, hinted_delimiter = 0, None
+        byte_count_above_header, hinted_delimiter = 0, None
         first_line, line_end, _ = first_bytes.partition(b"\n")
         delimiter_hint = first_line.strip(b'\r"')
         if len(delimiter_hint) == 5 and delimiter_hint.lower().startswith(b"sep="):
             # This is a line such as `sep=;`, which Excel reads above the header.
-            byte_count_above, hinted_delimiter = len(first_line + line_end), parse_delimiter(chr(delimiter_hint[4]))
-        text = first_bytes[byte_count_above:].decode("utf-8", "replace")
-        line_count_above = count_lines(first_bytes[:byte_count_above])
+            byte_count_above_header, hinted_delimiter = (
+                len(first_line + line_end),
+                parse_delimiter(chr(delimiter_hint[4])),
+            )
+        text = first_bytes[byte_count_above_header:].decode("utf-8", "replace")
+        line_count_above_header = count_lines(first_bytes[:byte_count_above_header])
         if (quoted_line_number := find_single_quotes(text)) is not None:
             raise SourceError(
-                f"{self.name}: line {line_count_above + quoted_line_number}: the header's cells stand in single "
+                f"{self.name}: line {line_count_above_header + quoted_line_number}: the header's cells stand in single "
                 "quotes. "
                 f"{_SAVE_ADVICE}"
             )
         chosen_delimiter = delimiter or hinted_delimiter or decide_delimiter(text, is_whole_file=is_whole_file)
         title_count = count_titles(text, chosen_delimiter)
         self.columns, header_byte_count, self._header_number = self._read_header(
-            first_bytes[byte_count_above:], chosen_delimiter, title_count, line_count_above, is_whole_file=is_whole_file
+            first_bytes[byte_count_above_header:],
+            chosen_delimiter,
+            title_count,
+            line_count_above_header,
+            is_whole_file=is_whole_file,
         )
         self._bytes_above_rows = first_bytes[
-            : byte_count_above + header_byte_count
+            : byte_count_above_header + header_byte_count
         ]  # the header and the lines above the header
-        first_rows = first_bytes[byte_count_above + header_byte_count :]
+        first_rows = first_bytes[byte_count_above_header + header_byte_count :]
         rows_have_trailing_delimiters = has_trailing_delimiters(
             first_rows.decode("utf-8", "replace"), len(self.columns), chosen_delimiter, is_whole_file=is_whole_file
         )
@@ -188,10 +196,10 @@ class CsvSource(CloseableResource):
         self._input.close()
 
     def _read_header(
-        self, first_bytes: bytes, delimiter: str, title_count: int, line_count_above: int, *, is_whole_file: bool
+        self, first_bytes: bytes, delimiter: str, title_count: int, line_count_above_header: int, *, is_whole_file: bool
     ) -> tuple[tuple[str, ...], int, int]:
         """Return the names of the columns, the offset at which the first row begins, and the number of the header in a
-        spreadsheet program. Such a program counts titles and blank lines, and does not show a `sep=` line."""
+        spreadsheet program. A spreadsheet program counts titles and blank lines, and does not show a `sep=` line."""
         records = find_records(first_bytes, delimiter, is_last=is_whole_file)
         filled_indices = np.flatnonzero(~find_blank_records(first_bytes, records, delimiter))
         if len(filled_indices) <= title_count:
@@ -201,7 +209,7 @@ class CsvSource(CloseableResource):
             raise SourceError(f"{self.name}: a quote in its header is never closed. {_SAVE_ADVICE}")
         indented_positions = records.indented_quotes[records.indented_quotes < records.next_starts[index]]
         if len(indented_positions):
-            line_number = line_count_above + 1 + count_lines(first_bytes[: indented_positions[0]])
+            line_number = line_count_above_header + 1 + count_lines(first_bytes[: indented_positions[0]])
             raise SourceError(f"{self.name}: line {line_number} of its header {_INDENTED_PROBLEM}. {_SAVE_ADVICE}")
         record = first_bytes[records.starts[index] : records.stops[index]]
         if b"\0" in record:
@@ -253,7 +261,7 @@ class CsvSource(CloseableResource):
         self, block: bytes, records: Records, parsed_block: ParsedBlock, line_number: int, previous_row_number: int
     ) -> Iterator[Chunk]:
         """Yield the records of a block in chunks of at most `_MAX_CHUNK_ROWS` rows. `previous_row_number` is the number
-        of the last record before the block. Blank lines have numbers, too."""
+        of the last record before the block. Blank lines are also numbered."""
         first_row_number = previous_row_number + 1
         row_numbers = first_row_number + parsed_block.indices
         malformed_rows, previous_start = [], 0
@@ -301,11 +309,11 @@ def open_csv(
     - A quote closes before the end of its cell, or is ambiguous.
     - The record is longer than a MiB.
 
-    Blank lines (some have spaces or tabs) and lines with only the delimiters of the header are not records. But they
-    count, so that a record has the row number of a spreadsheet program, in which the header is row 1. A quote within
-    quotes is written twice. A backslash has no special meaning.
+    Blank lines (some have spaces or tabs) and lines with only the delimiters of the header are not records. But these
+    lines are numbered, so that each record has the row number of a spreadsheet program, in which the header is row 1. A
+    quote within quotes is written twice. A backslash has no special meaning.
 
-    The `messages` of the first chunk name the parts that were left out, and a detected encoding. If the encoding is not
+    The `messages` of the first chunk name the texts that were left out, and a detected encoding. If the encoding is not
     certain, rows with bytes beyond ASCII are malformed. `chunk_bytes` is the size of a block (default: about 30,000
     rows). If a record is longer, its block is longer, too. The source closes the input.
 
@@ -337,8 +345,8 @@ _MESSAGE_BY_CODE = {
 contain facts of the file."""
 
 _SAVE_ADVICE = (
-    "Correct it there, or save the file again as CSV from a spreadsheet: a cell begins with its double quote, and a "
-    "quote within it is written twice"
+    "Correct the file there, or save the file again as CSV from a spreadsheet: a cell begins with its double quote, "
+    "and a quote within a cell is written twice"
 )
 _INDENTED_PROBLEM = "has spaces between the beginning of a cell and its quote"
 
@@ -484,11 +492,11 @@ def count_lines(text_bytes: bytes) -> int:
 
 
 def _read_table(block: bytes, dialect: CsvDialect) -> tuple[pa.Table, dict[int, int]]:
-    """Return the rows of the right width. Also return the width of each ragged row, by the index (from 0) of the row in
-    `block`."""
-    names = [str(index) for index in range(dialect.cell_count)]
+    """Return the rows that have the expected number of cells. Also return the number of cells of each other row, by the
+    index (from 0) of the row in `block`."""
+    column_names = [str(index) for index in range(dialect.cell_count)]
     if not block:
-        return pa.table({name: pa.array([], pa.large_string()) for name in names}), {}
+        return pa.table({name: pa.array([], pa.large_string()) for name in column_names}), {}
     width_by_row: dict[int, int] = {}
 
     def record_ragged_row(row: pa_csv.InvalidRow) -> str:
@@ -497,7 +505,7 @@ def _read_table(block: bytes, dialect: CsvDialect) -> tuple[pa.Table, dict[int, 
 
     table = pa_csv.read_csv(
         pa.BufferReader(block),
-        read_options=pa_csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=names),
+        read_options=pa_csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=column_names),
         parse_options=pa_csv.ParseOptions(
             delimiter=dialect.delimiter,
             newlines_in_values=True,
@@ -505,7 +513,7 @@ def _read_table(block: bytes, dialect: CsvDialect) -> tuple[pa.Table, dict[int, 
             invalid_row_handler=record_ragged_row,
         ),
         convert_options=pa_csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.large_string()),
+            column_types=dict.fromkeys(column_names, pa.large_string()),
             null_values=[],
             strings_can_be_null=False,
             check_utf8=False,  # `_find_undecodable_records` has checked the block

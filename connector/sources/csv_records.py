@@ -21,9 +21,9 @@ class Records:
     """The records of a block, and the suspicious quotes in the block, as byte positions. Blank lines are also records
     here."""
 
-    starts: Positions  # where the records start
-    stops: Positions  # where the texts of the records end
-    next_starts: Positions  # where the next records start
+    starts: Positions  # positions at which the records start
+    stops: Positions  # positions at which the texts of the records end, before their line ends
+    next_starts: Positions  # positions at which the next records start
     stray_quotes: Positions  # closing quotes with a text between the quote and the end of the cell: `"Jo"x`
     indented_quotes: Positions  # quotes that follow spaces at the beginning of a cell: `a, "b"`
     ambiguous_quotes: Positions  # in unquoted cells, the first of two quotes around a delimiter: `Ann"Lee, Jr"`
@@ -61,7 +61,7 @@ def find_blank_records(block: bytes, records: Records, delimiter: str) -> npt.ND
     octets = np.frombuffer(block, dtype=np.uint8)
     blank_byte_mask = np.zeros(256, dtype=bool)
     blank_byte_mask[list(blank_bytes)] = True
-    # Only records that begin and end with a blank are compared byte by byte. Few records do.
+    # Only records that begin and end with a blank are compared byte by byte, because few records have such blanks.
     filled_indices = np.flatnonzero(~blank_mask)
     suspect_indices = filled_indices[
         blank_byte_mask[octets[records.starts[filled_indices]]]
@@ -100,10 +100,10 @@ def _find_ambiguous_quotes(block: bytes, quotes: "_Quotes", next_starts: Positio
         return inner_quotes[:0]
     record_indices = np.searchsorted(next_starts, inner_quotes, side="right")
     first_in_record_mask = np.append(True, record_indices[1:] != record_indices[:-1])
-    index_in_record = (
+    indices_in_record = (
         np.arange(len(inner_quotes)) - np.flatnonzero(first_in_record_mask)[np.cumsum(first_in_record_mask) - 1]
     )
-    pair_indices = np.flatnonzero((index_in_record[:-1] % 2 == 0) & (record_indices[:-1] == record_indices[1:]))
+    pair_indices = np.flatnonzero((indices_in_record[:-1] % 2 == 0) & (record_indices[:-1] == record_indices[1:]))
     delimiter_byte = delimiter.encode()
     ambiguous_quotes = [
         start
@@ -161,8 +161,8 @@ def _find_quotes(block: bytes, octets: npt.NDArray[np.uint8], delimiter: str) ->
 def _match_quotes_in_loop(
     quotes: Positions, cell_start_mask: npt.NDArray[np.bool_], doubled_mask: npt.NDArray[np.bool_]
 ) -> tuple[Positions, Positions]:
-    """Return the opening and the closing quotes of a block. Array operations cannot find them if quotes stand in
-    unquoted cells or after closing quotes, so this function checks one quote after another."""
+    """Return the opening and the closing quotes of a block. This function checks one quote after another, because
+    array operations cannot match the quotes if unquoted cells have quotes or text follows a closing quote."""
     opening_quotes: list[int] = []
     closing_quotes: list[int] = []
     positions, cell_start_flags, doubled_flags = quotes.tolist(), cell_start_mask.tolist(), doubled_mask.tolist()

@@ -66,7 +66,7 @@ _INTEGER_PATTERN = re.compile(r"[+-]?\d+", re.ASCII)
 _DAY_PATTERN = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _LARGEST_INTEGER = 2**63 - 1  # the largest bigint
 
-_KIND_DETAILS: dict[CursorKind, tuple[type, sa.types.TypeEngine[Any], str]] = {
+_DETAILS_BY_KIND: dict[CursorKind, tuple[type, sa.types.TypeEngine[Any], str]] = {
     # kind: (Python type, SQL type of the bound value, description of a valid text)
     CursorKind.TIMESTAMP: (
         datetime, sa.DateTime(), "a timestamp, such as 2026-11-21T10:00:00 or 2026-11-21T10:00:00+01:00"
@@ -104,7 +104,7 @@ def parse_cursor(text: str, kind: CursorKind) -> CursorValue:
     except ValueError:
         value = None
     if value is None:
-        raise ValueError(f"must be {_KIND_DETAILS[kind][2]}")
+        raise ValueError(f"must be {_DETAILS_BY_KIND[kind][2]}")
     return value
 
 
@@ -154,7 +154,7 @@ def subtract_lookback(value: CursorValue, lookback_s: float) -> CursorValue:
     lookback = timedelta(seconds=lookback_s) if is_timestamp else timedelta(days=math.ceil(lookback_s / 86_400))
     try:
         return value - lookback
-    except OverflowError:  # before the year 1
+    except OverflowError:  # the result is before the year 1
         return value.replace(year=1, month=1, day=2)
 
 
@@ -233,7 +233,7 @@ class CursorWatch:
         """Record the values of consecutive rows. `first_row_number` is the number of the first row."""
         largest_value: CursorValue | None = None
         self.missing_count += sum(value is None for value in values)
-        if {*map(type, values)} - {type(None)} == {_KIND_DETAILS[self.kind][0]}:
+        if {*map(type, values)} - {type(None)} == {_DETAILS_BY_KIND[self.kind][0]}:
             with suppress(TypeError):  # timestamps with and without a zone cannot be compared
                 largest_value = max(value for value in values if value is not None)  # type: ignore[type-var, assignment]
         if self.latest is None and self.now is not None and self.kind is CursorKind.INTEGER:
@@ -278,7 +278,8 @@ def _convert_to_comparable(value: CursorValue) -> Any:
 
 
 def uses_cursor(query: str, database: str) -> bool:
-    """Return whether a query has a `:cursor` outside texts and comments. `database` is SQLAlchemy's name."""
+    """Return whether a query has a `:cursor` outside texts and comments. `database` is SQLAlchemy's name of the
+    database system."""
     return any(token["name"] == CURSOR for token in _choose_token_pattern(database).finditer(query))
 
 
@@ -320,11 +321,11 @@ def build_select(table: str, cursor_bound: CursorBound | None, database: str) ->
 
 
 def _build_bind(cursor_bound: CursorBound, database: str) -> sa.BindParameter[Any]:
-    value, (python_type, sql_type, _) = cursor_bound.value, _KIND_DETAILS[cursor_bound.kind]
+    value, (python_type, sql_type, _) = cursor_bound.value, _DETAILS_BY_KIND[cursor_bound.kind]
     if isinstance(value, datetime) and value.tzinfo is not None:
         sql_type = sa.DateTime(timezone=True)
-    is_of_kind = value is None or isinstance(value, python_type)
-    return sa.bindparam(CURSOR, value, sql_type if is_of_kind and database != "sqlite" else sa.types.NULLTYPE)
+    has_expected_type = value is None or isinstance(value, python_type)
+    return sa.bindparam(CURSOR, value, sql_type if has_expected_type and database != "sqlite" else sa.types.NULLTYPE)
 
 
 # A text or comment that is never closed is not skipped.
@@ -361,14 +362,14 @@ def explain_writing_query(query: str, database: str) -> str:
     SELECT … INTO, or a `delete` in a WITH.
     """
     is_read_only = database in _DATABASES_WITH_READ_ONLY_SESSION
-    pattern = (
+    word_token_pattern = (
         _MYSQL_WORD_TOKEN_PATTERN
         if database in MYSQL_DATABASES
         else _WORD_TOKEN_PATTERN
         if is_read_only
         else _OTHER_WORD_TOKEN_PATTERN
     )
-    words = [token["word"].lower() for token in pattern.finditer(query) if token["word"]]
+    words = [token["word"].lower() for token in word_token_pattern.finditer(query) if token["word"]]
     while words and words[-1] == ";":
         words.pop()
     if not words or words[0] not in _READING_KEYWORDS:

@@ -27,20 +27,20 @@ COMPARABLE_TYPES: dict[CursorKind, frozenset[ColumnType]] = {
 """The types of columns that each kind of `start` can be compared with. If `can_compare_texts` is true, times can also
 be compared with columns of texts."""
 
-_START_ADVICE = {
+_START_ADVICE_BY_TYPE = {
     ColumnType.NUMBER: "write start as a whole number, such as 0",
     **dict.fromkeys(_TIME_TYPES, "write start as a timestamp, such as 1970-01-01T00:00:00"),
 }
 _OTHER_COLUMN_ADVICE = "choose a column of timestamps, dates or whole numbers"
 
-_POSTGRESQL_TYPES = {  # by pg_type.oid; PostgreSQL never changes the oids of its own types
+_TYPE_BY_POSTGRESQL_OID = {  # by pg_type.oid; PostgreSQL never changes the oids of its own types
     **dict.fromkeys((20, 21, 23, 26, 700, 701, 1700), ColumnType.NUMBER),
     **dict.fromkeys((18, 19, 25, 1042, 1043), ColumnType.TEXT),
     1082: ColumnType.DATE, 1114: ColumnType.TIMESTAMP, 1184: ColumnType.ZONED_TIMESTAMP,
     16: ColumnType.BOOLEAN,
     **dict.fromkeys((17, 114, 790, 1083, 1186, 1266, 1560, 1562, 2950, 3802), ColumnType.OTHER),
 }  # fmt: skip
-_MYSQL_TYPES = {  # by the number of the type in the protocol, which all drivers report
+_TYPE_BY_MYSQL_NUMBER = {  # by the number of the type in the protocol, which all drivers report
     **dict.fromkeys((0, 1, 2, 3, 4, 5, 8, 9, 13, 16, 246), ColumnType.NUMBER),
     **dict.fromkeys((15, 247, 249, 250, 251, 252, 253, 254), ColumnType.TEXT),
     7: ColumnType.ZONED_TIMESTAMP, 10: ColumnType.DATE, 14: ColumnType.DATE, 12: ColumnType.TIMESTAMP,
@@ -48,17 +48,18 @@ _MYSQL_TYPES = {  # by the number of the type in the protocol, which all drivers
 }  # fmt: skip
 
 
-def read_type(database: str, code: object) -> ColumnType | None:
+def read_type(database: str, type_code: object) -> ColumnType | None:
     """Return the type of a driver's type code, or None if the database or the code is unknown."""
-    if not isinstance(code, int):
+    if not isinstance(type_code, int):
         return None
     if database in MYSQL_DATABASES:
-        return _MYSQL_TYPES.get(code)
-    return _POSTGRESQL_TYPES.get(code) if database == "postgresql" else None
+        return _TYPE_BY_MYSQL_NUMBER.get(type_code)
+    return _TYPE_BY_POSTGRESQL_OID.get(type_code) if database == "postgresql" else None
 
 
 def can_compare_texts(database: str) -> bool:
-    """Return whether the database can compare a column of texts with a time. Both are then compared as texts."""
+    """Return whether the database can compare a column of texts with a time. This database compares the column and the
+    time as texts."""
     return database == "sqlite" or database in MYSQL_DATABASES
 
 
@@ -77,7 +78,7 @@ def explain_type(
             return ""
         advice = f"use a query with cast({column} as {'bigint' if is_number else 'timestamp'})"
     else:
-        advice = _START_ADVICE.get(column_type, _OTHER_COLUMN_ADVICE)
+        advice = _START_ADVICE_BY_TYPE.get(column_type, _OTHER_COLUMN_ADVICE)
     kind_text = f"{'an' if is_number else 'a'} {kind}"
     return (
         f"the cursor's column {column} has {column_type}, and start is {kind_text}: they cannot be compared; {advice}"
@@ -129,7 +130,7 @@ def _format_moment(value: date, offset: timedelta) -> str:
     timestamp = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
     try:
         timestamp += offset
-    except OverflowError:  # before the year 1
+    except OverflowError:  # the result is before the year 1
         timestamp = datetime.min  # noqa: DTZ901 - compared as text
     text = timestamp.isoformat(" ")
     text = text.rstrip("0") if "." in text else text.removesuffix(":00")
@@ -171,9 +172,9 @@ def build_check_sql(
     """Return the statement that counts the values that cannot be compared. `rows_sql` is a SELECT with the `columns`,
     and `column` has the values.
 
-    The row of the result has the number of such values, and one of these values as an example. For SQLite, it also has
-    the smallest offset from UTC among the texts, in quarters of an hour. Return None if the type of the column is
-    enough.
+    The row of the result has the number of the values that cannot be compared, and one of them as an example. For
+    SQLite, the row also has the smallest offset from UTC among the texts, in quarters of an hour. Return None if the
+    type of the column shows that all values can be compared.
     """
     if database == "sqlite":
         offset_sql = _SQLITE_NUMBER_OFFSET_SQL if kind is CursorKind.INTEGER else _SQLITE_OFFSET_SQL

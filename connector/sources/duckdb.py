@@ -49,9 +49,11 @@ _SQL_TYPE_BY_KIND = {CursorKind.TIMESTAMP: "TIMESTAMP", CursorKind.DATE: "DATE",
 class DuckdbSource(CloseableResource):
     """The result of a query, opened by `open_duckdb`. `cursor_watch` records the values of the cursor column."""
 
-    def __init__(self, path: Path, query: str, values: Mapping[str, object], cursor_watch: CursorWatch | None) -> None:
+    def __init__(
+        self, path: Path, query: str, query_parameters: Mapping[str, object], cursor_watch: CursorWatch | None
+    ) -> None:
         self.name = f"duckdb:///{path}"
-        self._query, self._values, self._watch = query, values, cursor_watch
+        self._query, self._query_parameters, self._watch = query, query_parameters, cursor_watch
         try:
             self._connection = duckdb.connect(str(path), read_only=True, config=_SETTINGS)
         except duckdb.Error as error:
@@ -77,13 +79,15 @@ class DuckdbSource(CloseableResource):
                 self._reader = self._execute_query()
             self._is_unread = False
             for batch in self._reader:
-                values = [read_values(column) for column in batch.columns]
+                column_values = [read_values(column) for column in batch.columns]
                 for index in self._lossy_indices:
-                    values[index] = [None if value is None else UnreadableValue(str(value)) for value in values[index]]
+                    column_values[index] = [
+                        None if value is None else UnreadableValue(str(value)) for value in column_values[index]
+                    ]
                 if batch.num_rows and self._watch is not None:
-                    self._watch.record(values[self.columns.index(self._watch.column)], first_row_number)
+                    self._watch.record(column_values[self.columns.index(self._watch.column)], first_row_number)
                 if batch.num_rows:
-                    yield build_row_chunk(self.name, self.columns, values, first_row_number, used_columns)
+                    yield build_row_chunk(self.name, self.columns, column_values, first_row_number, used_columns)
                 first_row_number += batch.num_rows
         except (duckdb.Error, pa.ArrowException, OSError) as error:  # Arrow raises OSError for an error of DuckDB
             error_type = ContentError if isinstance(error, duckdb.DataError) else SourceError
@@ -108,7 +112,7 @@ class DuckdbSource(CloseableResource):
     def _execute_query(self) -> pa.RecordBatchReader:
         """Execute the query, and set the names of the columns. Return a reader of Arrow batches, because DuckDB would
         need pytz to return times with a zone as Python values."""
-        relation: Any = self._connection.sql(self._query, params=dict(self._values) or None)
+        relation: Any = self._connection.sql(self._query, params=dict(self._query_parameters) or None)
         self.columns = name_columns(relation.columns)
         cursor = None if self._watch is None else self._watch.column
         column_sqls = [

@@ -25,11 +25,8 @@ from typing import BinaryIO
 
 from connector.errors import ConfigurationError, SourceError
 
-_WESTERN_ENCODINGS = (
-    "cp1252",
-    "iso8859-1",
-    "iso8859-15",
-)  # if several encodings give the same text, messages name the first one
+# If several encodings give the same text, messages name the first of these encodings.
+_WESTERN_ENCODINGS = ("cp1252", "iso8859-1", "iso8859-15")
 _CENTRAL_ENCODINGS = ("cp1250", "iso8859-2")
 _TURKISH_ENCODINGS = ("cp1254", "iso8859-9")
 _BALTIC_ENCODINGS = ("cp1257", "iso8859-13")
@@ -70,7 +67,7 @@ LANGUAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("ءآأؤإئابةتثجحخدذرزسشصضطظعغفقكلمنهوىيپچژگ", ("cp1256", "iso8859-6")),  # Arabic
 )
 _ENCODINGS = tuple(dict.fromkeys(encoding for _, encodings in LANGUAGES for encoding in encodings))
-_ALPHABETS = {
+_ALPHABETS_BY_ENCODING = {
     encoding: tuple(frozenset(letters) for letters, encodings in LANGUAGES if encoding in encodings)
     for encoding in _ENCODINGS
 }
@@ -102,7 +99,7 @@ _MAX_INVALID_PER_VALID = (
 _UTF_16_MIN_ZERO_SHARE = 0.3
 _UTF_16_MAX_STRAY_SHARE = 0.01  # maximum share of zero bytes at the other positions
 
-_BEGINNING_BYTES = 1 << 18  # a few thousand rows
+_BEGINNING_BYTES = 1 << 18  # bytes that are examined first: a few thousand rows
 _MAX_CHARACTER_BYTES = 4  # a character in UTF-8 has at most 4 bytes
 _READ_BYTES = 1 << 20  # bytes that are read at a time; larger reads were not faster
 _MAX_SAMPLE_WORDS = 4  # words that a message shows
@@ -182,7 +179,7 @@ class Utf8Stream:
         """Go back to the beginning of the file."""
         self._file.seek(0)
         self._is_first_piece = True
-        # UTF-8 is not decoded. This is fast, and the rejects file can show each invalid byte.
+        # UTF-8 is not decoded, so that reading is fast and the rejects file can show each invalid byte.
         is_utf_8 = self.encoding == "utf-8"
         self._decoder = None if is_utf_8 else codecs.getincrementaldecoder(self.encoding)("connector.mark")
 
@@ -203,7 +200,7 @@ class Utf8Stream:
         shows."""
         self._file.seek(0)
         piece = self._read_piece(_BEGINNING_BYTES)
-        if bom_encoding := next((encoding for bom_encoding, encoding in _BOMS if piece.startswith(bom_encoding)), None):
+        if bom_encoding := next((encoding for bom, encoding in _BOMS if piece.startswith(bom)), None):
             return bom_encoding
         # The positions of the zero bytes of ASCII characters show UTF-16 without a BOM.
         for utf_16_encoding, zero_bytes, other_bytes in (
@@ -297,7 +294,8 @@ def decide_encoding(text_bytes: bytes) -> EncodingGuess:
             (index for index, word in enumerate(best_candidate.words) if word != second_candidate.words[index]), 0
         )
         candidate_texts = [
-            f"{item.encoding} ({item.words[differing_index]})" for item in (best_candidate, second_candidate)
+            f"{candidate.encoding} ({candidate.words[differing_index]})"
+            for candidate in (best_candidate, second_candidate)
         ]
         reason = f"it may be {' or '.join(candidate_texts)}"
         return EncodingGuess(None, likeliest_encoding=best_candidate.encoding, reason=reason)
@@ -325,8 +323,8 @@ def refuse_binary_file(name: str, first_bytes: bytes) -> None:
 
 def format_bytes(record: bytes) -> str:
     """Return a record as text for the rejects file. Invalid bytes and control characters are shown as \\xNN."""
-    octets = record.replace(_LONE_SURROGATE.encode("utf-8", "surrogatepass"), REPLACEMENT_CHARACTER.encode())
-    return _CONTROL_CHARACTERS_PATTERN.sub(lambda match: b"\\x%02x" % match[0][0], octets).decode(
+    marked_record = record.replace(_LONE_SURROGATE.encode("utf-8", "surrogatepass"), REPLACEMENT_CHARACTER.encode())
+    return _CONTROL_CHARACTERS_PATTERN.sub(lambda match: b"\\x%02x" % match[0][0], marked_record).decode(
         "utf-8", "backslashreplace"
     )
 
@@ -355,12 +353,12 @@ def _rank_candidates(words: Sequence[bytes], text_bytes: bytes) -> list[_Candida
     import chardet  # imported here, because the import takes a tenth of a second, and most files are UTF-8
 
     # chardet's rating by encoding; it depends on pairs of letters in the encoding's languages
-    ratings: dict[str, float] = {}
-    for result in chardet.detect_all(
+    rating_by_encoding: dict[str, float] = {}
+    for detection in chardet.detect_all(
         text_bytes, ignore_threshold=True, compat_names=False, include_encodings=_ENCODINGS
     ):
-        if encoding_name := result["encoding"]:
-            ratings[encoding_name] = max(ratings.get(encoding_name, 0.0), result["confidence"])
+        if encoding_name := detection["encoding"]:
+            rating_by_encoding[encoding_name] = max(rating_by_encoding.get(encoding_name, 0.0), detection["confidence"])
     candidate_by_words: dict[tuple[str, ...], _CandidateEncoding] = {}
     for encoding in _ENCODINGS:
         try:
@@ -372,9 +370,9 @@ def _rank_candidates(words: Sequence[bytes], text_bytes: bytes) -> list[_Candida
         # A word such as O’Brien fits only Windows encodings.
         rated_letter_sets = [word for word in letter_sets if word or encoding.startswith("cp")]
         alphabet_share = max(
-            sum(word <= alphabet for word in rated_letter_sets) for alphabet in _ALPHABETS[encoding]
+            sum(word <= alphabet for word in rated_letter_sets) for alphabet in _ALPHABETS_BY_ENCODING[encoding]
         ) / len(decoded_words)
-        rating = ratings.get(encoding, 0.0) * alphabet_share**_ALPHABET_SHARE_POWER
+        rating = rating_by_encoding.get(encoding, 0.0) * alphabet_share**_ALPHABET_SHARE_POWER
         previous_candidate = candidate_by_words.get(
             decoded_words, _CandidateEncoding(encoding, decoded_words, impossible_share, 0.0)
         )

@@ -34,7 +34,7 @@ _OBJECT_BEGINNING = re.compile(rb'\{\s*["}]')
 _ARRAY_BEGINNING = re.compile(rb"\[\s*[{\]]")
 _MARKUP_BEGINNING = re.compile(rb"<(!doctype|html|head|meta|style|table|\?xml)", re.IGNORECASE)
 
-_FORMAT_NAMES = {"excel": "an Excel workbook", "parquet": "a Parquet file"}
+_NAME_BY_FORMAT = {"excel": "an Excel workbook", "parquet": "a Parquet file"}
 _FORMATS_BY_OPTION = {"delimiter": ("csv",), "encoding": ("csv", "tsv", "jsonl"), "sheet": ("excel",)}
 
 
@@ -160,20 +160,20 @@ class MatchedFiles(CloseableResource):
         self.name = name
         self._opener = open_source
         self.columns_by_file: dict[str, tuple[str, ...]] = {}
-        self._states: dict[str, object] = {}
+        self._state_by_path: dict[str, object] = {}
         for path in paths:
             with open_source(path) as source:
                 self.columns_by_file[path] = source.columns
-                self._states[path] = getattr(source, "state", None)
+                self._state_by_path[path] = getattr(source, "state", None)
         self.columns = tuple(dict.fromkeys(name for columns in self.columns_by_file.values() for name in columns))
-        self._open: Source | None = None
+        self._open_source: Source | None = None
 
     def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`. Raises SourceError also if a file has changed since the run began."""
         for index, (path, columns) in enumerate(self.columns_by_file.items()):
             with self._opener(path) as source:
-                self._open = source
-                if source.columns != columns or getattr(source, "state", None) != self._states[path]:
+                self._open_source = source
+                if source.columns != columns or getattr(source, "state", None) != self._state_by_path[path]:
                     raise SourceError(f"{path}: has changed since the run began. Wait until it is complete; run again")
                 for chunk in source.read_chunks(used_columns):
                     read_share = (
@@ -186,8 +186,8 @@ class MatchedFiles(CloseableResource):
 
     def close(self) -> None:
         """Close the open file, if there is one. A second call does nothing."""
-        if self._open is not None:
-            self._open.close()
+        if self._open_source is not None:
+            self._open_source.close()
 
 
 def refuse_missing_columns(source: Source, columns: Sequence[str]) -> None:
@@ -224,11 +224,11 @@ def _decide_format(format_option: str, source_input: Input) -> FileFormat:
     if format_option != AUTO:
         if detected_format is not None and detected_format != format_option:
             raise SourceError(
-                f"{name}: is {_FORMAT_NAMES[detected_format]}, and not {format_option}; use format auto or "
+                f"{name}: is {_NAME_BY_FORMAT[detected_format]}, and not {format_option}; use format auto or "
                 f"{detected_format}"
             )
-        if detected_format is None and format_option in _FORMAT_NAMES:
-            raise SourceError(f"{name}: is not {_FORMAT_NAMES[format_option]}; use format auto, or the right format")
+        if detected_format is None and format_option in _NAME_BY_FORMAT:
+            raise SourceError(f"{name}: is not {_NAME_BY_FORMAT[format_option]}; use format auto, or the right format")
         return next(file_format for file_format in get_args(FileFormat) if file_format == format_option)
     if detected_format is not None:
         return detected_format

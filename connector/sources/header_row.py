@@ -76,7 +76,7 @@ def decide_delimiter(text: str, *, is_whole_file: bool) -> str:
 
 
 def _find_common_width(widths: Sequence[int]) -> int:
-    """Return the most frequent width. If two widths are equally frequent, return the larger one."""
+    """Return the most frequent width. If two widths are equally frequent, return the larger width."""
     return max(set(widths), key=lambda width: (widths.count(width), width))
 
 
@@ -96,8 +96,8 @@ def _read_records(text: str, delimiter: str, *, is_whole_file: bool) -> list[lis
 
 
 def count_titles(text: str, delimiter: str) -> int:
-    """Return the number of titles above the header. Titles are records of a single cell, and the record after them has
-    the most frequent width. Return 0 if the titles are not certain. Blank lines do not count."""
+    """Return the number of titles above the header. Titles are records of a single cell, and the record after the
+    titles has the most frequent width. Return 0 if the titles are not certain. Blank lines do not count."""
     records = _read_records(text, delimiter, is_whole_file=True)[:_MAX_SAMPLE_RECORDS]
     width = _find_common_width([len(cells) for cells in records]) if records else 0
     title_count = count_title_rows(records)
@@ -132,8 +132,8 @@ _NUMBER_PATTERN = re.compile(r"[+-]?[\d.,\s]*\d[\d.,\s]*")
 
 
 def count_title_rows(rows: Sequence[Sequence[str]]) -> int:
-    """Return the number of title rows. These are the first rows with a single filled cell, and the row below them has
-    several filled cells.
+    """Return the number of title rows. Title rows are the first rows with a single filled cell, if the row below the
+    title rows has several filled cells.
 
     Return 0 if a title or the row below the titles looks like a subscriber.
     """

@@ -1,9 +1,9 @@
 """Opens a path, a pipe, standard input or an object of a store as a seekable file. A file packed by gzip, zip or
 Zstandard is unpacked.
 
-A pipe, an object or a packed file is copied to a temporary file when it is opened. The temporary file has no name, and
-disappears when the process ends. So each source can be read several times, and damage is found before the first row is
-read.
+A pipe, an object or a packed file is copied to a temporary file when it is opened. Because of the copy, each source can
+be read several times, and damage is found before the first row is read. The temporary file has no name, and disappears
+when the process ends.
 
 A file or an object that changes before its last row is read is refused: an upload may be in progress, and the last row
 may be incomplete.
@@ -32,7 +32,7 @@ from connector.stores import StoreError, is_url, open_object, parse_store_url, r
 
 STANDARD_INPUT = "-"
 
-_HEAD_BYTES = 1 << 16  # enough to recognise the format
+_HEAD_BYTES = 1 << 16  # number of first bytes that are enough to recognise the format
 _COPY_BLOCK_BYTES = 1 << 20  # bytes that are read and written at a time for a temporary copy
 _MAX_SHARE_OF_FREE_SPACE = 0.9  # leaves free space in the folder for other programs
 
@@ -223,7 +223,7 @@ def _read_pieces(
             if unpacked_byte_count > max(_ALWAYS_ALLOWED_BYTES, _MAX_UNPACKING_FACTOR * packed_byte_count):
                 raise SourceError(
                     f"{name}: unpacks to more than {_MAX_UNPACKING_FACTOR} times its size, which is not usual for a "
-                    "list of subscribers; if the file is a list, unpack it first"
+                    "list of subscribers; if the file is such a list, unpack the file first"
                 )
             yield piece
     except _UNPACKING_ERRORS as error:
@@ -262,8 +262,10 @@ def _choose_member(packed_input: Input, requested_name: str | None) -> zipfile.Z
         return matching_members[0]
     if not data_members:
         raise SourceError(f"{packed_input.name}: the ZIP archive holds no file")
-    names = [member.filename for member in data_members]
-    further_names_message = f" and {len(names) - _MAX_SHOWN_NAMES} more" if len(names) > _MAX_SHOWN_NAMES else ""
+    member_names = [member.filename for member in data_members]
+    further_names_message = (
+        f" and {len(member_names) - _MAX_SHOWN_NAMES} more" if len(member_names) > _MAX_SHOWN_NAMES else ""
+    )
     match_message = (
         ""
         if requested_name is None
@@ -271,8 +273,8 @@ def _choose_member(packed_input: Input, requested_name: str | None) -> zipfile.Z
     )
     raise SourceError(
         f"{packed_input.name}: the ZIP archive holds "
-        f"{', '.join(names[:_MAX_SHOWN_NAMES])}{further_names_message}{match_message}; name the one to read: "
-        f"{packed_input.name}#{names[0]}"
+        f"{', '.join(member_names[:_MAX_SHOWN_NAMES])}{further_names_message}{match_message}; name the file to read: "
+        f"{packed_input.name}#{member_names[0]}"
     )
 
 
@@ -287,8 +289,8 @@ def _copy_to_temporary_file(pieces: Iterable[bytes], name: str) -> BinaryIO:
                 if copy_file.tell() + len(piece) > max_bytes:
                     raise SourceError(
                         f"{name}: must be copied to be read, and has more than {max_bytes >> 20:,} MiB, for which "
-                        f"{tempfile.gettempdir()} has no room. Write it to a file and read that file, or set TMPDIR to "
-                        "another folder"
+                        f"{tempfile.gettempdir()} has no room. Write the data to a file and read the file, or set "
+                        "TMPDIR to another folder"
                     )
                 copy_file.write(piece)
             copy_file.flush()

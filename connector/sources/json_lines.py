@@ -24,7 +24,7 @@ from connector.sources.encoding import Utf8Stream, format_bytes
 from connector.sources.header_row import name_columns
 from connector.sources.inputs import Input
 
-_READ_BYTES = 1 << 22  # about 20,000 lines
+_READ_BYTES = 1 << 22  # bytes that are read at a time: about 20,000 lines
 _MAX_LINE_BYTES = 1 << 20  # the line of a subscriber has a few hundred bytes
 _MAX_KEYS = 10_000  # a file with more keys probably has one object whose keys are the subscribers
 _MAX_DEPTH = 20  # the number of objects inside objects; exports of subscribers have two or three
@@ -46,7 +46,8 @@ class JsonLinesSource(CloseableResource):
         self._keys = self._find_keys()
         self.columns = name_columns(self._keys)
         nested_keys = [key for key in self._keys if "." in key]
-        self._mixed_columns = {  # columns with objects in some rows only, and the columns of the objects' keys
+        # For each column with objects in some rows only: the keys of these objects.
+        self._inner_keys_by_mixed_column = {
             key: inner_keys
             for key in self._keys
             if (inner_keys := [path for path in nested_keys if path.startswith(f"{key}.")])
@@ -54,9 +55,9 @@ class JsonLinesSource(CloseableResource):
 
     def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """Yield all records, as `Source.read_chunks` does. The number of a row is the number of its line."""
-        size = max(os.fstat(self._input.file.fileno()).st_size, 1)
+        file_size = max(os.fstat(self._input.file.fileno()).st_size, 1)
         for lines in self._read_lines():
-            yield replace(self._build_chunk(lines, used_columns), read_share=self._input.file.tell() / size)
+            yield replace(self._build_chunk(lines, used_columns), read_share=self._input.file.tell() / file_size)
 
     def close(self) -> None:
         """Release the file. A second call does nothing."""
@@ -104,33 +105,37 @@ class JsonLinesSource(CloseableResource):
                 yield filled_lines
 
     def _build_chunk(self, lines: list[tuple[int, bytes]], used_columns: Collection[str] | None) -> Chunk:
-        rows: dict[int, dict[str, object]] = {}
-        faults: dict[int, tuple[str, str]] = {}
+        row_by_line_number: dict[int, dict[str, object]] = {}
+        fault_by_line_number: dict[int, tuple[str, str]] = {}
         for line_number, text in lines:
             try:
                 parsed_object = load_object(text)
-                rows[line_number] = read_row(parsed_object, text)
+                row_by_line_number[line_number] = read_row(parsed_object, text)
             except ValueError as error:
-                faults[line_number] = ("json", str(error))
+                fault_by_line_number[line_number] = ("json", str(error))
                 continue
             for key in find_repeated_keys(text, parsed_object):
                 if used_columns is None or any(key in (name, *name.split(".")) for name in used_columns):
                     problem_text = f"has the key {key} more than once: keep the right value, delete the others"
-                    faults[line_number] = ("json", problem_text)
-        row_numbers = np.array(list(rows), dtype=np.int64)
-        text_columns = [build_texts(format_list_items([row.get(key) for row in rows.values()])) for key in self._keys]
+                    fault_by_line_number[line_number] = ("json", problem_text)
+        row_numbers = np.array(list(row_by_line_number), dtype=np.int64)
+        text_columns = [
+            build_texts(format_list_items([row.get(key) for row in row_by_line_number.values()])) for key in self._keys
+        ]
         for index, problem_text in find_problems(
             self.columns, [problems for _, problems in text_columns], used_columns
         ).items():
-            faults[int(row_numbers[index])] = ("encoding", problem_text)
-        for line_number, row in rows.items() if used_columns is not None and self._mixed_columns else ():
-            if problem_of_object := self._find_unread_object(row, frozenset(used_columns or ())):
-                faults[line_number] = ("json", problem_of_object)
-        row_mask = np.isin(row_numbers, list(faults), invert=True)
+            fault_by_line_number[int(row_numbers[index])] = ("encoding", problem_text)
+        for line_number, row in (
+            row_by_line_number.items() if used_columns is not None and self._inner_keys_by_mixed_column else ()
+        ):
+            if object_problem := self._find_unread_object(row, frozenset(used_columns or ())):
+                fault_by_line_number[line_number] = ("json", object_problem)
+        row_mask = np.isin(row_numbers, list(fault_by_line_number), invert=True)
         malformed_rows = tuple(
-            MalformedRow(line_number, line_number, format_bytes(text), *faults[line_number])
+            MalformedRow(line_number, line_number, format_bytes(text), *fault_by_line_number[line_number])
             for line_number, text in lines
-            if line_number in faults
+            if line_number in fault_by_line_number
         )
         table = pa.table([array for array, _ in text_columns], names=list(self.columns)).filter(pa.array(row_mask))
         return Chunk(build_frame(table), row_numbers[row_mask], malformed_rows, self.name)
@@ -138,7 +143,7 @@ class JsonLinesSource(CloseableResource):
     def _find_unread_object(self, row: Mapping[str, object], used_columns: frozenset[str]) -> str | None:
         """Return the problem of a row that has an object in a used column, if no key of the object is used. Else return
         None."""
-        for column, inner_keys in self._mixed_columns.items():
+        for column, inner_keys in self._inner_keys_by_mixed_column.items():
             filled_keys = [key for key in inner_keys if row.get(key) is not None]
             if column in used_columns and column not in row and filled_keys and used_columns.isdisjoint(filled_keys):
                 return f"column {column} holds an object here, and other values in other rows: write one kind of value"
@@ -151,16 +156,16 @@ def load_object(text_bytes: bytes) -> dict[str, object]:
     NaN, which pandas writes, is read as null, and Infinity as a number.
     """
     try:
-        value = orjson.loads(text_bytes)
+        parsed_value = orjson.loads(text_bytes)
     except orjson.JSONDecodeError as error:
         problem_text = f"is not JSON: {str(error).partition(': line')[0]}"
         try:
-            value = json.loads(text_bytes, parse_constant=lambda name: None if name == "NaN" else float(name))
+            parsed_value = json.loads(text_bytes, parse_constant=lambda name: None if name == "NaN" else float(name))
         except (ValueError, RecursionError):
             raise ValueError(problem_text) from None
-    if not isinstance(value, dict):
+    if not isinstance(parsed_value, dict):
         raise ValueError('is JSON, but not an object: a row looks like {"email": "ann@example.com"}')  # noqa: TRY004
-    return value
+    return parsed_value
 
 
 def read_row(parsed_object: Mapping[str, object], text_bytes: bytes) -> dict[str, object]:
@@ -227,6 +232,6 @@ def _flatten_object(nested_object: Mapping[str, object], prefix: str = "", depth
         path = prefix + key
         inner_row = _flatten_object(value, f"{path}.", depth + 1) if isinstance(value, dict) else {path: value}
         for name in inner_row.keys() & row.keys():
-            raise ValueError(f"has {name} twice, as a key and as a key within another")
+            raise ValueError(f"has {name} twice: as one key, and as a key of an inner object")
         row |= inner_row
     return row

@@ -59,7 +59,6 @@ _UNREACHABLE_TEXTS = re.compile(
 )
 """Texts in errors of drivers that mean that the database may answer later."""
 
-
 _TYPE_ERROR_TEXTS = ("operator does not exist", "Cannot compare values")
 """Texts in errors of databases that cannot compare a column with the cursor."""
 _CAST_ADVICE = "; compare :cursor with a column of its type, such as cast(updated_at as timestamp)"
@@ -145,7 +144,9 @@ class QuerySource(CloseableResource):
         """
         if self._connection is None:
             return
-        driver_result: Any = getattr(getattr(self._result, "cursor", None), "_result", None)  # only PyMySQL has it
+        driver_result: Any = getattr(
+            getattr(self._result, "cursor", None), "_result", None
+        )  # only PyMySQL has this attribute
         if getattr(driver_result, "unbuffered_active", False):
             driver_result.unbuffered_active = False
             self._connection.invalidate()
@@ -228,20 +229,20 @@ class IncrementalSource(CloseableResource):
             raise ConfigurationError(f"{self.name}: {reason}")
         is_zoned = self._type is ColumnType.ZONED_TIMESTAMP and kind is CursorKind.TIMESTAMP
         self.watch = CursorWatch(column, kind, is_zoned=is_zoned)
-        self._offset = self._check_cursor_values()
+        self._smallest_offset = self._check_cursor_values()
 
     def set_start(
         self, value: CursorValue, *, now: datetime | None = None, latest_allowed_value: CursorValue | None = None
     ) -> None:
         """Set the cursor value from which rows are read. The watch uses `now` and `latest_allowed_value` to recognise
         values in the future."""
-        self._bound = convert_bound(value, self._database, self._type, self._offset)
+        self._bound = convert_bound(value, self._database, self._type, self._smallest_offset)
         self.watch = replace(self.watch, now=now, latest=latest_allowed_value)
 
     def convert_saved_value(self, value: CursorValue) -> CursorValue:
         """Return a saved cursor. If the cursor is a TIMESTAMP of MySQL without a zone, return the earliest moment that
-        it can mean. An earlier version of the connector saved such cursors in the zone of a session, which is
-        unknown."""
+        the cursor can mean. An earlier version of the connector saved these cursors in the time zone of the session,
+        which is unknown."""
         is_session_time = self._database in MYSQL_DATABASES and self.watch.is_zoned
         if is_session_time and isinstance(value, datetime) and value.tzinfo is None:
             return convert_session_time(value)
@@ -351,9 +352,9 @@ class IncrementalSource(CloseableResource):
 _MYSQL_BIT_TYPE = 16  # the number of the type BIT in the protocol
 
 
-def identify_database(text: str) -> str:
+def identify_database(url_text: str) -> str:
     """Return a text that identifies the database of a URL. The password, the driver and the options are left out."""
-    url = parse_url(text)
+    url = parse_url(url_text)
     return repr((url.get_backend_name(), url.username, url.host, url.port, url.database))
 
 
@@ -399,21 +400,21 @@ def _prepare_psycopg(connection: Any, _: object) -> None:
         def load(self, data: Any) -> object:
             return UnreadableValue(bytes(data).decode("utf-8", "replace"))
 
-    for name, base in (
+    for type_name, base_loader in (
         ("date", types.DateLoader),
         ("time", types.TimeLoader),
         ("timetz", types.TimetzLoader),
         ("timestamp", types.TimestampLoader),
         ("timestamptz", types.TimestamptzLoader),
     ):
-        connection.adapters.register_loader(name, _build_lenient_loader(base, psycopg.DataError))
+        connection.adapters.register_loader(type_name, _build_lenient_loader(base_loader, psycopg.DataError))
     connection.adapters.register_loader("interval", psycopg.types.string.TextLoader)
     with connection.cursor() as cursor:
         cursor.execute("SELECT typname, oid, typarray, typtype FROM pg_catalog.pg_type WHERE oid >= 16384")
-        for name, oid, array_oid, kind in cursor.fetchall():  # PostgreSQL's own types have oids below 16384
+        for type_name, oid, array_oid, type_kind in cursor.fetchall():  # PostgreSQL's own types have oids below 16384
             if array_oid:
-                TypeInfo(name, oid, array_oid).register(connection)
-            if kind == "c":
+                TypeInfo(type_name, oid, array_oid).register(connection)
+            if type_kind == "c":
                 connection.adapters.register_loader(oid, CompositeLoader)
     connection.rollback()
 

@@ -1,9 +1,9 @@
 """Reads a sheet of a workbook (.xlsx, .xls) as a source by python-calamine. Rows have the row numbers of the sheet.
 
-calamine has three problems. It allocates memory for each cell between the first cell and the last cell, and crashes the
-process if the memory is not enough. It returns an error (`#N/A`) as an empty cell. It returns a formula without a
-computed value as an empty cell or 0. So the XML of the sheet is searched for these problems before calamine loads the
-sheet.
+calamine has three problems. calamine allocates memory for each cell between the first cell and the last cell, and
+crashes the process if the memory is not enough. calamine returns an error (`#N/A`) as an empty cell, and a formula
+without a computed value as an empty cell or 0. So the XML of the sheet is searched for these problems before calamine
+loads the sheet.
 """
 
 import posixpath
@@ -37,7 +37,7 @@ Row = tuple[int, list[object]]
 
 _HEAD_ROWS = 200  # enough rows to recognise titles above the header
 _MAX_CELLS = 12_000_000  # a million rows of twelve columns; a cell takes about 100 bytes (measured), so 1.2 GB
-_MAX_BYTES = 1 << 31  # the size of unpacked XML; a sheet of a million rows and ten columns has 600 MB
+_MAX_BYTES = 1 << 31  # largest size of the unpacked XML; a sheet of a million rows and ten columns has 600 MB
 _READ_BYTES = 1 << 20
 _SHARED_STRINGS_PART = "xl/sharedStrings.xml"
 
@@ -69,12 +69,12 @@ class WorkbookSource(CloseableResource):
         self,
         source_input: Input,
         sheet: "CalamineSheet",
-        errors: Mapping[int, Mapping[int, str]],
+        cell_problems: Mapping[int, Mapping[int, str]],
         hidden_row_count: int,
     ) -> None:
-        """`errors` has a problem for each cell without a value, by row number and column (from 1). `hidden_row_count`
-        is the number of rows that a filter or a person has hidden."""
-        self.name, self._input, self._sheet, self._errors = source_input.name, source_input, sheet, errors
+        """`cell_problems` has a problem for each cell without a value, by row number and column (from 1).
+        `hidden_row_count` is the number of rows that a filter or a person has hidden."""
+        self.name, self._input, self._sheet, self._cell_problems = source_input.name, source_input, sheet, cell_problems
         location = f"{self.name}, sheet {sheet.name}"
         first_rows = list(islice(filter(_is_filled, _read_rows(sheet)), _HEAD_ROWS))
         if not first_rows:
@@ -84,7 +84,7 @@ class WorkbookSource(CloseableResource):
             sum(count_filled_cells(cells) > 1 for cells in rows) > len(rows) / 2
         ):  # most rows have more than one filled cell
             title_row_count = count_title_rows(rows)
-            if any(row_number in errors for row_number, _ in first_rows[: title_row_count + 1]):
+            if any(row_number in cell_problems for row_number, _ in first_rows[: title_row_count + 1]):
                 title_row_count = 0
         messages = (
             [f"{location}: titles above its header were left out (rows: {title_row_count})"] if title_row_count else []
@@ -92,29 +92,28 @@ class WorkbookSource(CloseableResource):
         if hidden_row_count:
             messages.append(
                 f"{location}: {count(hidden_row_count, 'hidden row')} {agree(hidden_row_count, 'is', 'are')} used "
-                "like the "
-                "others. To leave hidden rows out, copy the visible rows to a new sheet"
+                "like visible rows. To leave hidden rows out, copy the visible rows to a new sheet"
             )
         self._messages = tuple(messages)
         self._header, cells = first_rows[title_row_count]
-        if self._header in errors:
-            problem = next(iter(errors[self._header].values()))
+        if self._header in cell_problems:
+            problem = next(iter(cell_problems[self._header].values()))
             raise SourceError(f"{location}: its header cannot be used: {problem}")
         filled_indices = [index for index, cell in enumerate(cells) if cell != ""]
         # Cells left and right of the header belong to no column.
         self._span = slice(filled_indices[0], filled_indices[-1] + 1)
-        names = [format_value(cell) for cell in cells[self._span]]
-        if looks_like_row(names):
+        header_names = [format_value(cell) for cell in cells[self._span]]
+        if looks_like_row(header_names):
             raise SourceError(
                 f"{location}: has no header: its first row looks like a subscriber's. Put a row with the columns' "
                 "names first"
             )
-        self.columns = name_columns(names)
+        self.columns = name_columns(header_names)
 
     def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`. A cell with an error (#N/A) is not text."""
         rows_below = (row for row in _read_rows(self._sheet) if row[0] > self._header)
-        filled_rows = (row for row in rows_below if row[0] in self._errors or _is_filled(row))
+        filled_rows = (row for row in rows_below if row[0] in self._cell_problems or _is_filled(row))
         messages, last_row_number = self._messages, (self._sheet.end or (self._header, 0))[0] + 1
         while rows := list(islice(filled_rows, CHUNK_ROWS)):
             read_share = (rows[-1][0] - self._header) / max(last_row_number - self._header, 1)
@@ -126,22 +125,22 @@ class WorkbookSource(CloseableResource):
         self._input.close()
 
     def _build_chunk(self, rows: Sequence[Row], used_columns: Collection[str] | None) -> Chunk:
-        width = len(self.columns)
+        column_count = len(self.columns)
         malformed_rows, valid_rows = [], []
         for row_number, cells in rows:
-            if (problem := self._find_error(row_number, used_columns)) is not None:
+            if (problem := self._find_row_problem(row_number, used_columns)) is not None:
                 fault = ("error_cell", problem)
             elif any(cell != "" for cell in [*cells[: self._span.start], *cells[self._span.stop :]]):
                 fault = ("ragged", "has a cell outside the columns that the header names")
             else:
                 valid_rows.append((row_number, cells[self._span]))
                 continue
-            names = [f"column {column}" for column in range(1, len(cells) + 1)]
-            names[self._span] = self.columns[: len(names[self._span])]
-            shown_cells = format_record(names, [_format_duration(cell) for cell in cells])
+            column_names = [f"column {column}" for column in range(1, len(cells) + 1)]
+            column_names[self._span] = self.columns[: len(column_names[self._span])]
+            shown_cells = format_record(column_names, [_format_duration(cell) for cell in cells])
             malformed_rows.append(MalformedRow(row_number, None, shown_cells, *fault))
-        columns = list(zip(*(cells for _, cells in valid_rows), strict=True)) or [()] * width
-        columns += [("",) * len(valid_rows)] * (width - len(columns))  # the columns of the header that have no cells
+        columns = list(zip(*(cells for _, cells in valid_rows), strict=True)) or [()] * column_count
+        columns += [("",) * len(valid_rows)] * (column_count - len(columns))  # columns without cells
         text_arrays = [build_texts([_format_duration(cell) for cell in cells])[0] for cells in columns]
         frame = build_frame(pa.table(text_arrays, names=list(self.columns)))
         row_numbers = np.array([row_number for row_number, _ in valid_rows], dtype=np.int64)
@@ -152,10 +151,10 @@ class WorkbookSource(CloseableResource):
         nonzero_number_counts = {name: cell_count for name, cell_count in number_count_by_column.items() if cell_count}
         return Chunk(frame, row_numbers, tuple(malformed_rows), self.name, number_cell_counts=nonzero_number_counts)
 
-    def _find_error(self, row_number: int, used_columns: Collection[str] | None) -> str | None:
+    def _find_row_problem(self, row_number: int, used_columns: Collection[str] | None) -> str | None:
         """Return the problem of the first cell without a value in a used column of this row, or None. If `used_columns`
         is None, all columns are used."""
-        for column, problem in self._errors.get(row_number, {}).items():
+        for column, problem in self._cell_problems.get(row_number, {}).items():
             index = column - 1 - self._span.start
             if used_columns is None or not 0 <= index < len(self.columns) or self.columns[index] in used_columns:
                 return problem
@@ -165,10 +164,10 @@ class WorkbookSource(CloseableResource):
 def open_workbook(source_input: Input, sheet: str | None) -> Source:
     """Open a sheet by its name, or by its number from 1. If `sheet` is None, open the first visible sheet.
 
-    The first filled row names the columns. Titles of a single cell may stand above it. Empty rows are skipped. Whole
-    numbers have no `.0`, numbers have no exponent, dates are in ISO form, and booleans are `true` and `false`. A row
-    with an error (#N/A) is malformed, but an .xls file with an error is refused. Raises SourceError, for example for an
-    OpenDocument spreadsheet (.ods), and for a workbook that is damaged or too large.
+    The first filled row names the columns. Titles of a single cell may stand above this row. Empty rows are skipped.
+    Whole numbers have no `.0`, numbers have no exponent, dates are in ISO form, and booleans are `true` and `false`. A
+    row with an error (#N/A) is malformed, but an .xls file with an error is refused. Raises SourceError, for example
+    for an OpenDocument spreadsheet (.ods), and for a workbook that is damaged or too large.
     """
     import python_calamine  # imported here, because most files are not workbooks
 
@@ -189,8 +188,8 @@ def open_workbook(source_input: Input, sheet: str | None) -> Source:
                 f"{name}: a cell has an error, such as #N/A. The connector cannot find the cell in an .xls file. Save "
                 "the workbook as .xlsx and run again: the connector then finds the cell"
             )
-        errors, hidden_row_count = _find_errors(file, chosen_sheet, name) if is_xlsx else ({}, 0)
-        return WorkbookSource(source_input, workbook.get_sheet_by_name(chosen_sheet), errors, hidden_row_count)
+        cell_problems, hidden_row_count = _find_cell_problems(file, chosen_sheet, name) if is_xlsx else ({}, 0)
+        return WorkbookSource(source_input, workbook.get_sheet_by_name(chosen_sheet), cell_problems, hidden_row_count)
     except (python_calamine.CalamineError, *_READ_ERRORS) as error:
         raise SourceError(f"{name}: is not a workbook that can be read ({error}); save it again") from None
     except BaseException as error:
@@ -217,17 +216,17 @@ def _refuse_archive(file: BinaryIO, name: str) -> None:
                     pass
 
 
-def _find_errors(file: BinaryIO, sheet: str, name: str) -> tuple[dict[int, dict[int, str]], int]:
+def _find_cell_problems(file: BinaryIO, sheet: str, name: str) -> tuple[dict[int, dict[int, str]], int]:
     """Return the problems of an .xlsx sheet, by row number and column (from 1), and the number of hidden rows. A
     problem is a cell with an error, or with a formula without a computed value. Raises SourceError for a sheet that is
     too large.
 
-    A program that cannot compute formulas writes no value or a 0 for each formula. Such a program marks the workbook,
-    so that it is computed when a person opens it.
+    A program that cannot compute formulas writes no value or a 0 for each formula. The program also marks the workbook,
+    so that a spreadsheet program computes the formulas when a person opens the workbook.
 
     Raises KeyError if the workbook does not name the file of the sheet in the archive.
     """
-    cell_errors: dict[int, dict[int, str]] = {}
+    cell_problems: dict[int, dict[int, str]] = {}
     row = column = last_row = last_column = hidden_row_count = 0
     column_by_letters: dict[bytes, int] = {}
     with zipfile.ZipFile(file) as archive:
@@ -267,20 +266,20 @@ def _find_errors(file: BinaryIO, sheet: str, name: str) -> tuple[dict[int, dict[
                 cell = _name_cell(row, column)
                 if _XLSX_ERROR_PATTERN.search(tag[2]):
                     problem = f"the cell {cell} holds an error, such as #N/A; correct it in the workbook"
-                    cell_errors.setdefault(row, {})[column] = problem
+                    cell_problems.setdefault(row, {})[column] = problem
                 elif tag["formula"] and (tag["value"] is None or (is_uncomputed and tag["value"] in (b"", b"0"))):
                     problem = (
                         f"the cell {cell} holds a formula that was never computed; open the workbook in a spreadsheet "
                         "program, and save it"
                     )
-                    cell_errors.setdefault(row, {})[column] = problem
+                    cell_problems.setdefault(row, {})[column] = problem
     if last_row * last_column > _MAX_CELLS:
         raise SourceError(
             f"{name}: the sheet {sheet} spans {last_row * last_column:,} cells, down to "
             f"{_name_cell(last_row, last_column)}, and at most {_MAX_CELLS:,} can be read: clear the cells far from "
             "the table, or save the sheet as CSV"
         )
-    return cell_errors, hidden_row_count
+    return cell_problems, hidden_row_count
 
 
 def _find_tags(archive: zipfile.ZipFile, file_path: str, pattern: re.Pattern[bytes]) -> Iterator[re.Match[bytes]]:
@@ -291,9 +290,9 @@ def _find_tags(archive: zipfile.ZipFile, file_path: str, pattern: re.Pattern[byt
         while piece := stream.read(_READ_BYTES):
             text = remaining_bytes + piece
             end_offsets = [text.rfind(cell_end) + len(cell_end) for cell_end in _CELL_ENDS if cell_end in text]
-            end = max(end_offsets, default=text.rfind(b">") + 1)
-            yield from pattern.finditer(text, 0, end)
-            remaining_bytes = text[end:]
+            end_offset = max(end_offsets, default=text.rfind(b">") + 1)
+            yield from pattern.finditer(text, 0, end_offset)
+            remaining_bytes = text[end_offset:]
 
 
 def _name_cell(row: int, column: int) -> str:
@@ -305,20 +304,20 @@ def _choose_sheet(workbook: "CalamineWorkbook", sheet: str | None, name: str) ->
     from python_calamine import SheetTypeEnum, SheetVisibleEnum
 
     sheets = workbook.sheets_metadata
-    names = [metadata.name for metadata in sheets]
+    sheet_names = [metadata.name for metadata in sheets]
     if sheet is None:
         visible_names = [
             metadata.name
             for metadata in sheets
             if metadata.typ == SheetTypeEnum.WorkSheet and metadata.visible == SheetVisibleEnum.Visible
         ]
-        chosen_name = next(iter(visible_names or names), None)
-    elif sheet in names:
+        chosen_name = next(iter(visible_names or sheet_names), None)
+    elif sheet in sheet_names:
         chosen_name = sheet
     else:
-        chosen_name = names[int(sheet) - 1] if sheet.isdecimal() and 0 < int(sheet) <= len(names) else None
+        chosen_name = sheet_names[int(sheet) - 1] if sheet.isdecimal() and 0 < int(sheet) <= len(sheet_names) else None
     if chosen_name is None:
-        sheets_message = f"its sheets: {', '.join(names)}" if names else "it has none"
+        sheets_message = f"its sheets: {', '.join(sheet_names)}" if sheet_names else "the workbook has no sheets"
         raise SourceError(f"{name}: has no sheet {sheet or ''}; {sheets_message}")
     return chosen_name
 

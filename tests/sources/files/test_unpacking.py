@@ -60,9 +60,9 @@ def test_several_compressed_parts_in_a_file_are_read_as_one_file(tmp_path: Path)
     [
         (
             {"b.csv": b"x", "c.csv": b"x"},
-            r"people\.csv, b\.csv, c\.csv; name the one to read: .*people\.zip#people\.csv",
+            r"people\.csv, b\.csv, c\.csv; name the file to read: .*people\.zip#people\.csv",
         ),
-        ({f"{n}.csv": b"" for n in range(99)}, r"holds people\.csv, 0\.csv, .*18\.csv and 80 more; name the one"),
+        ({f"{n}.csv": b"" for n in range(99)}, r"holds people\.csv, 0\.csv, .*18\.csv and 80 more; name the file"),
     ],
 )
 def test_the_error_of_an_archive_with_several_files_shows_their_names(

@@ -304,4 +304,4 @@ def test_hidden_rows_are_read_and_reported(tmp_path: Path) -> None:
     (chunk,) = read_chunks(write_file(tmp_path, "people.xlsx", build_workbook(write_filtered_rows)))
     assert chunk.frame["email"].tolist() == ["a@x.org", "b@x.org", "c@x.org"]
     (message,) = chunk.messages
-    assert "1 hidden row is used like the others. To leave hidden rows out, copy" in message
+    assert "1 hidden row is used like visible rows. To leave hidden rows out, copy" in message
