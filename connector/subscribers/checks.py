@@ -1,7 +1,7 @@
 """Checks and readers of whole columns of texts, dates, email addresses, words and zip codes.
 
-A check takes an Arrow array of texts. It returns, for each text, whether the text may be sent. A reader returns the
-value of each text. A check returns null or true for a null.
+A check returns, for each text of an Arrow array, whether the text may be sent. A reader returns the value of each text.
+For a null, a check returns null or true.
 """
 
 import re
@@ -25,6 +25,7 @@ TEXT = pd.StringDtype(na_value=np.nan)
 """The type of every text column: `str` of pandas."""
 
 TAGS = pd.ArrowDtype(pa.list_(pa.string()))
+"""The type of a column of tags: a list of texts in each cell."""
 
 
 def normalize_texts(cells: pa.Array, normal_form: Literal["NFC", "NFKC"]) -> pa.Array:
@@ -45,7 +46,7 @@ def convert_distinct_texts(cells: pa.Array, convert: Callable[[str], str | None]
     return pa.array(map(convert, encoded_cells.dictionary.to_pylist()), pa.large_string()).take(encoded_cells.indices)
 
 
-def view_octets(cells: pa.Array) -> npt.NDArray[np.uint8]:
+def view_bytes(cells: pa.Array) -> npt.NDArray[np.uint8]:
     """Return the bytes of all texts of a large_string array in one array, without a copy."""
     _, offset_buffer, text_buffer = cells.buffers()
     if text_buffer is None or not len(cells):
@@ -61,14 +62,14 @@ def contains_any_character(cells: pa.Array, characters: bytes) -> bool:
 
     This test is much faster than a regular expression, and is enough for nearly all columns.
     """
-    return bool(_build_octet_mask(characters)[view_octets(cells)].any())
+    return bool(_build_byte_mask(characters)[view_bytes(cells)].any())
 
 
 @cache
-def _build_octet_mask(characters: bytes) -> npt.NDArray[np.bool_]:
-    octet_mask = np.zeros(256, dtype=bool)
-    octet_mask[list(characters)] = True
-    return octet_mask
+def _build_byte_mask(characters: bytes) -> npt.NDArray[np.bool_]:
+    byte_mask = np.zeros(256, dtype=bool)
+    byte_mask[list(characters)] = True
+    return byte_mask
 
 
 def _mark_all_valid(cells: pa.Array) -> pa.Array:
@@ -90,7 +91,7 @@ def _mark_other_texts(cells: pa.Array, texts: list[str]) -> pa.Array:
 # Texts
 
 CONTROL_PATTERN = r"[\x00-\x08\x0b\x0c\x0e-\x1f]"
-CONTROL_CHARACTERS = bytes(octet for octet in range(32) if octet not in b"\t\n\r")
+CONTROL_CHARACTERS = bytes(code for code in range(32) if code not in b"\t\n\r")
 """The ASCII control characters except tabs and line ends. Control characters break terminals and CSV readers."""
 
 LARGEST_TEXT_LENGTH = 10_000
@@ -100,8 +101,8 @@ limit."""
 
 
 def mark_short_texts(cells: pa.Array) -> pa.Array:
-    """Return whether each text has at most `LARGEST_TEXT_LENGTH` characters. Of a list of tags, count the characters of
-    all tags."""
+    """Return whether each text has at most `LARGEST_TEXT_LENGTH` characters. For a list of tags, the characters of all
+    tags are counted."""
     texts = pc.binary_join(cells, "") if pa.types.is_list(cells.type) else cells
     if (pc.max(pc.binary_length(texts)).as_py() or 0) <= LARGEST_TEXT_LENGTH:  # a character has at least one byte
         return _mark_all_valid(texts)
@@ -223,7 +224,7 @@ _DAYS_BY_MONTH = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 def mark_dates(cells: pa.Array) -> pa.Array:
     """Return whether each text is an existing date in the form YYYY-MM-DD."""
     date_form_mask = pc.fill_null(pc.match_substring_regex(cells, _DATE_PATTERN), False)
-    digits = view_octets(cells.filter(date_form_mask)).reshape(-1, _DATE_LENGTH).astype(np.int64) - ord("0")
+    digits = view_bytes(cells.filter(date_form_mask)).reshape(-1, _DATE_LENGTH).astype(np.int64) - ord("0")
     years, months, days = (
         digits[:, :4] @ _DIGIT_WEIGHTS,
         digits[:, 5:7] @ _DIGIT_WEIGHTS[2:],

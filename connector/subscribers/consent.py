@@ -43,7 +43,7 @@ _NEWS_PATTERN = (
     "|consens"
 )
 _MAIL_PATTERN = re.compile("mail|correo|courriel")
-_REFUSAL_PATTERN = re.compile(  # these words count next to a word for news or mail: Refus newsletter
+_REFUSAL_PATTERN = re.compile(  # these words count only with a word for news or mail: Refus newsletter
     "refus|declin|revo[ck]|withdr[ae]w|exclud|ausgeschl|abgelehnt|abgewahlt|widerspr|oppos|disabl|deaktiv|desactiv"
     "|disattiv|sperre|rifiut|rechaz|recus|geweiger|odmow|sprzeciw|^stop"
 )
@@ -84,8 +84,8 @@ _NORMAL_ACTIVE_HEADERS = frozenset({
     "active", "aktiv", "actif", "activo", "attivo", "ativo", "actief", "aktywny",
 })  # fmt: skip
 _STATUS_HEADER_PATTERN = re.compile("status|statut|estado|stato$|stan$")
-_URL_OR_TOKEN_PATTERN = re.compile("url|link|token|hash|doubleoptin")  # unsubscribe_url
-_PHONE_CHANNEL_PATTERN = re.compile("sms|phone|whatsapp|call")  # accepts_sms_marketing
+_URL_OR_TOKEN_PATTERN = re.compile("url|link|token|hash|doubleoptin")  # for example unsubscribe_url
+_PHONE_CHANNEL_PATTERN = re.compile("sms|phone|whatsapp|call")  # for example accepts_sms_marketing
 
 _NO_WORDS = ("", *(word for word, is_yes in IS_YES_BY_WORD.items() if not is_yes))
 
@@ -122,8 +122,8 @@ def build_consent_rule(column: str) -> ColumnRule:
     """
     if not is_unsubscribed_header(column):
         return ColumnRule(column=column)
-    name = f"row[{json.dumps(column, ensure_ascii=False)}]"
-    return ColumnRule(template=f"{{{{ 'true' if {name} | trim | lower in {_NO_WORDS!r} else 'false' }}}}")
+    cell_expression = f"row[{json.dumps(column, ensure_ascii=False)}]"
+    return ColumnRule(template=f"{{{{ 'true' if {cell_expression} | trim | lower in {_NO_WORDS!r} else 'false' }}}}")
 
 
 def find_unread_columns(mapping: FieldMapping, columns: Sequence[str], ignored_columns: Collection[str]) -> list[str]:
@@ -205,9 +205,9 @@ def find_inactive_rows(frame: pd.DataFrame, columns: Collection[str]) -> tuple[M
         if is_unsubscribed_header(column):
             inactive_mask |= ~pc.is_in(texts, pa.array(_NO_WORDS, texts.type)).to_numpy(zero_copy_only=False)
         else:
-            flags = translate_cells(texts, IS_ACTIVE_BY_WORD)
-            inactive_mask |= pc.fill_null(pc.invert(flags), False).to_numpy(zero_copy_only=False)
-            unclear_mask |= flags.is_null().to_numpy(zero_copy_only=False)
+            active_flags = translate_cells(texts, IS_ACTIVE_BY_WORD)
+            inactive_mask |= pc.fill_null(pc.invert(active_flags), False).to_numpy(zero_copy_only=False)
+            unclear_mask |= active_flags.is_null().to_numpy(zero_copy_only=False)
     return inactive_mask, unclear_mask & ~inactive_mask
 
 
@@ -215,8 +215,8 @@ def explain_consent(columns: Sequence[str]) -> Iterator[str]:
     """Yield a message for each of these unmapped consent columns."""
     for column in columns:
         yield (
-            f"the column {column} says who wants no email, but nothing reads it, so people who have unsubscribed would "
-            f"become active. Map it (--map is_active={shlex.quote(column)}; in a job `is_active`, as "
-            f"`connector init` drafts it), or ignore it (--ignore {shlex.quote(column)}; in a job "
-            f"`ignore: [{column}]`)"
+            f"the column {column} shows who wants no email, but no field reads the column, so people who have "
+            f"unsubscribed would become active. Map the column (--map is_active={shlex.quote(column)}; in a job "
+            f"`is_active`, as `connector init` drafts the job), or ignore the column (--ignore {shlex.quote(column)}; "
+            f"in a job `ignore: [{column}]`)"
         )

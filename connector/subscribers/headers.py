@@ -91,8 +91,8 @@ HEADERS_BY_FIELD: dict[str, tuple[str, ...]] = {
     "address_line3": ("address_line3",),
     "birthday": ("birthday", "Date of birth", "Birthdate"),  # Google Contacts; HubSpot and Brevo; Salesforce
 }  # fmt: skip
-"""The known headers of each field, the best first: the connector's own name, names in exports of other programs, and
-words of eight languages.
+"""The known headers of each field, the best header first: the connector's own name, names in exports of other programs,
+and words of eight languages.
 
 Some columns cannot be guessed from the header alone: a header may have two meanings (`Nombre`), and birthdays, genders
 and countries have many forms. Only `connector init`, which reads the cells, maps such a column.
@@ -154,27 +154,30 @@ def guess_mapping(columns: Sequence[str]) -> FieldMapping:
     A column of whole names is mapped to one field, because nobody has checked how the names would be split. The id and
     the base are not mapped. The job names the base.
     """
-    best_columns: dict[str, tuple[int, str]] = {}
+    best_column_by_field: dict[str, tuple[int, str]] = {}
     is_mailchimp = _has_header(columns, MAILCHIMP_HEADERS)
     for column in columns:
-        key = normalise_header(column)
-        if key in _FIELD_AND_RANK_BY_HEADER and not (is_mailchimp and key in MAILCHIMP_IGNORED_HEADERS):
-            field, rank = _FIELD_AND_RANK_BY_HEADER[key]
-            if field not in best_columns or rank < best_columns[field][0]:
-                best_columns[field] = (rank, column)
+        normal_header = normalise_header(column)
+        if normal_header in _FIELD_AND_RANK_BY_HEADER and not (
+            is_mailchimp and normal_header in MAILCHIMP_IGNORED_HEADERS
+        ):
+            field, rank = _FIELD_AND_RANK_BY_HEADER[normal_header]
+            if field not in best_column_by_field or rank < best_column_by_field[field][0]:
+                best_column_by_field[field] = (rank, column)
     whole_name_column = None
-    if "first_name" not in best_columns:
+    if "first_name" not in best_column_by_field:
         whole_name_column = _find_header(
-            [best_columns["last_name"][1]] if "last_name" in best_columns else columns, WHOLE_NAME_HEADERS
+            [best_column_by_field["last_name"][1]] if "last_name" in best_column_by_field else columns,
+            WHOLE_NAME_HEADERS,
         )
         first_name_column = (
             whole_name_column
-            if "last_name" not in best_columns
+            if "last_name" not in best_column_by_field
             else _find_header(columns, _FIRST_NAME_HEADERS_BESIDE_LAST_NAME)
         )
         if first_name_column is not None:
-            best_columns["first_name"] = (0, first_name_column)
-    rules = {field: build_column_rule(field, column, columns) for field, (_, column) in best_columns.items()}
+            best_column_by_field["first_name"] = (0, first_name_column)
+    rules = {field: build_column_rule(field, column, columns) for field, (_, column) in best_column_by_field.items()}
     return FieldMapping(rules, whole_name_column)
 
 
@@ -209,10 +212,10 @@ def find_useful_columns(mapping: FieldMapping, unmapped_columns: Sequence[str]) 
             for word in _WORD_PATTERN.findall(_CAMEL_CASE_BOUNDARY_PATTERN.sub(" ", column))
             if len(word) >= _MIN_WORD_LENGTH
         ]
-        texts = [column, column.rstrip("0123456789 _.-"), *words]
+        candidate_headers = [column, column.rstrip("0123456789 _.-"), *words]
         fields = [
             _FIELD_AND_RANK_BY_HEADER[key][0]
-            for key in map(normalise_header, texts)
+            for key in map(normalise_header, candidate_headers)
             if key in _FIELD_AND_RANK_BY_HEADER
         ]
         # `find_consent_columns` finds the columns for is_active.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 IDENTITY_BYTES = 16  # with 128 bits, the chance that two of 10 million identities collide is 1 in 10^24
-FINGERPRINT_BYTES = 8  # 8 are enough: a fingerprint is compared only with the last fingerprint of the same subscriber
+FINGERPRINT_BYTES = 8  # enough, because a fingerprint is compared only with the last one of the same subscriber
 FINGERPRINT_FORMAT = b"fingerprint-1"
 
 # All ASCII characters that str.strip removes.
@@ -85,9 +85,9 @@ def compute_field_digests(subscribers: "pd.DataFrame", names: Iterable[str]) -> 
 
 def _digest_texts(texts: Iterable[bytes], size: int, purpose: bytes) -> Digests:
     """Return the digests of many texts. A copy of an empty hash state takes two thirds of the time of a new state."""
-    copy_empty, digests = blake2b(digest_size=size, person=purpose).copy, []
+    copy_empty_state, digests = blake2b(digest_size=size, person=purpose).copy, []
     for text in texts:
-        hash_state = copy_empty()
+        hash_state = copy_empty_state()
         hash_state.update(text)
         digests.append(hash_state.digest())
     return join_digests(digests, size)
@@ -123,11 +123,11 @@ def _format_column(name: str, column: "pd.Series", kind: FieldKind) -> pa.Chunke
     """Return the column as bytes: `name:length:value`, or empty bytes for a missing value, which would not be sent."""
     values = pa.chunked_array(pa.array(column, from_pandas=True))
     if kind is FieldKind.TAGS:  # each tag has its length before it, because a tag may contain any separator
-        rows = [None if row is None else "".join(f"{len(tag)}:{tag}" for tag in row) for row in values.to_pylist()]
-        values = pa.chunked_array([pa.array(rows, pa.string())])
-    text = values.cast(pa.string()).cast(pa.binary())
-    length = pc.binary_length(text).cast(pa.string()).cast(pa.binary())
-    return pc.fill_null(pc.binary_join_element_wise(name.encode(), length, text, b":"), b"")
+        tag_texts = [None if row is None else "".join(f"{len(tag)}:{tag}" for tag in row) for row in values.to_pylist()]
+        values = pa.chunked_array([pa.array(tag_texts, pa.string())])
+    value_bytes = values.cast(pa.string()).cast(pa.binary())
+    value_lengths = pc.binary_length(value_bytes).cast(pa.string()).cast(pa.binary())
+    return pc.fill_null(pc.binary_join_element_wise(name.encode(), value_lengths, value_bytes, b":"), b"")
 
 
 # The identities that a run has read. Each identity takes 16 bytes. A set of Python objects would take ten times as much
@@ -150,8 +150,8 @@ class SeenIdentities:
     """The identities that a run has read, with the fingerprint of the used row of each identity, in a few sorted
     arrays.
 
-    The first row of an identity that says that the subscriber is inactive is used. If no row says so, the first row of
-    the identity is used.
+    For each identity, the first row that says inactive is used. If no row of the identity says inactive, the first row
+    is used.
     """
 
     def __init__(self) -> None:
@@ -182,19 +182,19 @@ class SeenIdentities:
             chunk_identities.inactive_mask[found_mask] = known_array.inactive_mask[known_indices[found_mask]]
         repeat_mask = ~first_mask | known_mask[group_indices]
         different_mask = repeat_mask & (fingerprints[sort_order] != chunk_identities.fingerprints[group_indices])
-        overruling_rows = np.flatnonzero(
+        overruling_indices = np.flatnonzero(
             sorted_inactive_mask & repeat_mask & ~chunk_identities.inactive_mask[group_indices]
         )
-        overruled_groups, first_indices = np.unique(group_indices[overruling_rows], return_index=True)
-        overruling_rows = overruling_rows[first_indices]  # only the first overruling row of each identity
+        overruled_groups, first_indices = np.unique(group_indices[overruling_indices], return_index=True)
+        overruling_indices = overruling_indices[first_indices]  # only the first overruling row of each identity
         chunk_identities.fingerprints[overruled_groups], chunk_identities.inactive_mask[overruled_groups] = (
-            fingerprints[sort_order[overruling_rows]],
+            fingerprints[sort_order[overruling_indices]],
             True,
         )
         for known_array in self._arrays if len(overruled_groups) else ():
             known_array.replace(chunk_identities, overruled_groups)
         self._append_identities(chunk_identities.select(~known_mask))
-        repeat_mask[overruling_rows] = False
+        repeat_mask[overruling_indices] = False
         masks = np.empty((2, len(sort_order)), dtype=bool)
         masks[:, sort_order] = repeat_mask, different_mask
         return masks[0], masks[1]

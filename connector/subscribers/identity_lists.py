@@ -20,7 +20,7 @@ from connector.texts import count
 if TYPE_CHECKING:
     import pandas as pd
 
-_MIN_COMPARED_SIZE = 10  # entries; the size of a list that was smaller is not compared
+_MIN_COMPARED_SIZE = 10  # entries; two sizes are compared only if the earlier list had at least this many entries
 
 
 class Suppression:
@@ -31,9 +31,9 @@ class Suppression:
     def __init__(
         self, job: str, field: str, digests: Digests | Iterable[bytes], *, name: str = "", max_shrink: float = 1.0
     ) -> None:
-        """`digests` are the digests of the entries, as an S16 array or as single digests. They may be in any order and
-        have duplicates. `name` is the path of the list, and `max_shrink` the share by which the list may shrink between
-        two runs."""
+        """`digests` are the digests of the entries, as an S16 array or as single digests. The digests may be in any
+        order, and may have duplicates. `name` is the path of the list, and `max_shrink` the share by which the list may
+        shrink between two runs."""
         if not isinstance(digests, np.ndarray):
             digests = join_digests(digests, IDENTITY_BYTES)
         self.job = job
@@ -60,19 +60,20 @@ class Suppression:
         if shrink_share > 0 and shrink_share >= self.max_shrink:
             raise ConfigurationError(
                 f"the suppression list {self.name} names {count(self.size, 'subscriber')}, {shrink_share:.1%} fewer "
-                "than in "
-                f"the last run ({previous_size:,}). Nothing was sent. Check whether the list is complete. If so, set "
-                f"guard.max_shrink above {shrink_share:.1%} for one run"
+                f"than in the last run ({previous_size:,}). Nothing was sent. Check whether the list is complete. If "
+                f"the list is complete, set guard.max_shrink above {shrink_share:.1%} for one run"
             )
 
     def has_subscriber(self, values: Mapping[str, object]) -> bool:
         """Return whether a subscriber with these values (by field name) is on the list."""
-        value = values.get(self.field)
-        if not isinstance(value, str):
+        identity_text = values.get(self.field)
+        if not isinstance(identity_text, str):
             return False
-        return bool(self.build_digest_mask(join_digests([digest_identity(self.field, value)], IDENTITY_BYTES))[0])
+        return bool(
+            self.build_digest_mask(join_digests([digest_identity(self.field, identity_text)], IDENTITY_BYTES))[0]
+        )
 
-    def build_message_mask(self, subscribers: "pd.DataFrame") -> Mask:
+    def build_row_mask(self, subscribers: "pd.DataFrame") -> Mask:
         """Return the mask of the rows of a typed frame that are on the list."""
         suppressed_mask = np.zeros(len(subscribers), dtype=bool)
         if self.field in subscribers:

@@ -135,14 +135,14 @@ def _fill_template(frame: pd.DataFrame, template_text: str, *, is_trimmed: bool)
         columns = [pc.utf8_trim_whitespace(column) for column in columns]
     rows = zip(*(pc.fill_null(column, "").to_pylist() for column in columns), strict=True)
     texts: list[str | None] = []
-    problems: dict[int, str] = {}
+    problem_by_position: dict[int, str] = {}
     for position, cells in enumerate(rows if columns else [()] * len(frame)):
         try:
             texts.append(template.render(dict(zip(template.columns, cells, strict=True))))
         except TemplateError as error:
             texts.append(None)
-            problems[position] = error.problem
-    return pa.array(texts, pa.large_string()), problems
+            problem_by_position[position] = error.problem
+    return pa.array(texts, pa.large_string()), problem_by_position
 
 
 _CASE_FUNCTION_BY_NAME = {"lower": pc.utf8_lower, "upper": pc.utf8_upper, "title": pc.utf8_title}
@@ -160,7 +160,7 @@ _FORMULA_TEXT_PATTERN = r'^="([^"]*)"$'
 _QUOTED_TEXT_PATTERN = r'^=?"([^"]*)"$'
 """The pattern _FORMULA_TEXT_PATTERN, or a text in quotes: `\"\"\"Ann\"\"\"` in a CSV file."""
 
-_LABEL_PATTERNS = {"phone": r"^(?:p|tel|Tel|TEL): *", "address_zip": r"^z:"}
+_LABEL_PATTERN_BY_FIELD = {"phone": r"^(?:p|tel|Tel|TEL): *", "address_zip": r"^z:"}
 """The letters that Facebook writes before a phone number (`p:`) and a zip code (`z:`), and the `tel:` of links."""
 
 _MIDNIGHT_PATTERN = r"^([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]00:00(?::00(?:\.0+)?)?(?:Z|\+00:?00)?$"
@@ -203,8 +203,8 @@ _UNCLEAR_MESSAGE = (
     "is None, which may be a name, or the word of a program for a missing value. Decide in a job with the field's "
     'values: {"None": ""} for a missing value, or {"None": "None"} for the name'
 )
-"""The text None may be a person's name. If another column of the row has a word of `_NULL_TEXTS`, None means a missing
-value."""
+"""The end of the message about a cell with the text None, which may be a person's name. If another column of the row
+has a word of `_NULL_TEXTS`, None means a missing value, and the row has no fault."""
 
 _HTML_CODE_PATTERN = r"""&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);|\\['"]"""
 """An HTML entity such as `&amp;`, or a quote with the backslash that PHP and MySQL put before it (`O\\'Brien`)."""
@@ -240,8 +240,8 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
         cells = pc.replace_substring_regex(cells, quoted_pattern, r"\1")
     if name == "phone" and contains_any_character(cells, b".,"):
         cells = pc.replace_substring_regex(cells, r"^([+-]?[0-9]{5,})[.,]0+$", r"\1")
-    if name in _LABEL_PATTERNS and contains_any_character(cells, b":"):
-        cells = pc.replace_substring_regex(cells, _LABEL_PATTERNS[name], "")
+    if name in _LABEL_PATTERN_BY_FIELD and contains_any_character(cells, b":"):
+        cells = pc.replace_substring_regex(cells, _LABEL_PATTERN_BY_FIELD[name], "")
     if rule.case is not None:  # NFC, because Arrow does not change the case of a letter with a separate accent
         cells = _CASE_FUNCTION_BY_NAME[rule.case](normalize_texts(cells, "NFC"))
     replaced_mask: pa.Array | None = None
@@ -349,8 +349,8 @@ DEFAULT_SPLIT = ","
 
 _TAGS_TYPE = pa.list_(pa.string())
 _UNREADABLE_LIST_MESSAGE = (
-    "is a list or an object that cannot be read as texts: tags are plain texts or numbers. Select these in the source, "
-    "or map no column to tags"
+    "is a list or an object that cannot be read as texts: tags are plain texts or numbers. Select plain texts in the "
+    "source, or map no column to tags"
 )
 _ARRAY_ITEM_PATTERN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^",{}\\]*))\s*(,|$)')
 """An item of a PostgreSQL array in text form, with or without quotes, and the comma or the end after the item."""

@@ -99,8 +99,8 @@ def _find_value_faults(mapping: FieldMapping) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A row that is not used, because another row of the subscriber is used. It has the `position` in its chunk, and
-    the `fields` that differ from the used row.
+    """A row that is not used, because another row of the subscriber is used. `position` is the position of the row in
+    its chunk, and `fields` has the fields that differ from the used row.
 
     `is_overruled` is true if a row that says inactive is used instead. `fields` is empty if no row of the subscriber is
     used, because an invalid row may say inactive.
@@ -175,8 +175,8 @@ class PreparedChunk:
         chunk = self.chunk.truncate(record_count)
         if chunk is self.chunk:
             return self
-        size = len(chunk.frame)
-        indices = np.flatnonzero(self.valid_chunk.subscribers.index < size)
+        row_count = len(chunk.frame)
+        indices = np.flatnonzero(self.valid_chunk.subscribers.index < row_count)
         return replace(
             self,
             chunk=chunk,
@@ -186,14 +186,14 @@ class PreparedChunk:
             duplicate_mask=self.duplicate_mask[indices],
             suppressed_mask=self.suppressed_mask[indices],
             different_mask=self.different_mask[indices],
-            faults=tuple(fault for fault in self.faults if fault.position < size),
-            omitted_zip_positions=self.omitted_zip_positions[self.omitted_zip_positions < size],
-            yearless_positions=self.yearless_positions[self.yearless_positions < size],
+            faults=tuple(fault for fault in self.faults if fault.position < row_count),
+            omitted_zip_positions=self.omitted_zip_positions[self.omitted_zip_positions < row_count],
+            yearless_positions=self.yearless_positions[self.yearless_positions < row_count],
             reinterpreted_cells={
-                reinterpretation: positions[positions < size]
+                reinterpretation: positions[positions < row_count]
                 for reinterpretation, positions in self.reinterpreted_cells.items()
             },
-            differences=tuple(difference for difference in self.differences if difference.position < size),
+            differences=tuple(difference for difference in self.differences if difference.position < row_count),
         )
 
     @property
@@ -302,7 +302,7 @@ def _find_blocking_records(
 ) -> tuple[Digests, Positions]:
     """Return the identities and the record numbers of invalid rows that may say that the subscriber is inactive.
 
-    Such rows are malformed records, and rows whose is_active is present and is not true. Other faults do not matter.
+    These rows are malformed records, and rows whose is_active is present and is not true. Other faults do not matter.
     """
     malformed_identities, malformed_numbers = find_possible_identities(chunk.malformed_rows, identity)
     if not len(chunk.frame):
@@ -343,13 +343,13 @@ _IDENTITY_TEXT_PATTERNS = {
 
 def find_possible_identities(records: Sequence[MalformedRow], identity: str) -> tuple[Digests, Positions]:
     """Return the identities that these malformed records may contain, and the record number of each identity."""
-    texts = [
+    numbered_texts = [
         (text.strip("' \r"), record.number)
         for record in records
         for text in _IDENTITY_TEXT_PATTERNS[identity].findall(record.raw_record)
     ]
-    identities = pd.Series([text for text, _ in texts], dtype="str")
-    record_numbers = np.array([record_number for _, record_number in texts], dtype=np.int64)
+    identities = pd.Series([text for text, _ in numbered_texts], dtype="str")
+    record_numbers = np.array([record_number for _, record_number in numbered_texts], dtype=np.int64)
     return compute_identities(identities, identity), record_numbers
 
 
@@ -393,7 +393,7 @@ def mark_suppressed_rows(
     return (
         suppression.build_digest_mask(identities)
         if suppression.field == identity
-        else suppression.build_message_mask(valid_rows)
+        else suppression.build_row_mask(valid_rows)
     )
 
 

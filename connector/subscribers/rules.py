@@ -106,12 +106,12 @@ def find_mapping_faults(
     identity or required field, and a zip policy that would overwrite a mapped field."""
     faults = []
     if identity not in mapped_fields:
-        faults.append(f"no column is mapped to {identity}, which identifies a subscriber; map one to it")
+        faults.append(f"no column is mapped to {identity}, which identifies a subscriber; map a column")
     missing_fields = [name for name in required if name not in mapped_fields and name != identity]
     if missing_fields:
         faults.append(
-            f"no column is mapped to {', '.join(missing_fields)}, which required lists; map a column, or remove it "
-            "from required"
+            f"no column is mapped to {', '.join(missing_fields)}, which required lists; map a column, or remove the "
+            "field from required"
         )
     if zip_policy in mapped_fields:
         faults.append(
@@ -128,7 +128,7 @@ def find_kind_faults(name: str, rule: ColumnRule) -> Iterator[str]:
     if rule.format and kind is not FieldKind.DATE:
         yield f"{name}: only birthday can have a format; remove format"
     if not rule.is_trimmed and kind not in (FieldKind.TEXT, FieldKind.NULLABLE_TEXT):
-        yield f"{name}: trim: false is for texts only; remove it"
+        yield f"{name}: trim: false is for texts only; remove trim"
 
 
 def _find_faults(rule: ColumnRule) -> Iterator[str]:
@@ -145,7 +145,7 @@ def _find_faults(rule: ColumnRule) -> Iterator[str]:
     for key in rule.values or {}:
         cell = key.strip() if rule.is_trimmed else key
         if (rule.case == "lower" and cell != cell.lower()) or (rule.case == "upper" and cell != cell.upper()):
-            yield f"values: no cell can be {cell!r}, because case: {rule.case} is applied first; write the key in that "
+            yield f"values: no cell can be {cell!r}, because case: {rule.case} is applied first; write the key in this "
             "case, too"
     texts = [rule.value, rule.default, rule.template, *(rule.values or {}).keys(), *(rule.values or {}).values()]
     if any(text != text.encode("utf-8", "replace").decode("utf-8") for text in texts if text):  # YAML's "\ud800"
@@ -288,7 +288,7 @@ class BaseColumn:
                 "values: an empty cell cannot name a base, and its row is invalid; remove the empty key"
             )
         if len(base_by_cell) < len(self.values):
-            raise ConfigurationError("values names a cell twice; white space around it does not count")
+            raise ConfigurationError("values names a cell twice; white space around a cell does not count")
         object.__setattr__(self, "values", MappingProxyType(base_by_cell))
         refuse_mixed_bases(self.column, base_by_cell.values())
 
@@ -378,9 +378,9 @@ def read_bases(frame: pd.DataFrame, rule: BaseColumn) -> tuple[RowBases, tuple[F
     cells = pc.utf8_trim_whitespace(texts).dictionary_encode()
     cell_texts = [*cells.dictionary.to_pylist(), ""]  # the last text is for missing cells
     cell_numbers = cells.indices.fill_null(len(cell_texts) - 1).to_numpy(zero_copy_only=False)
-    bases: dict[BaseRef, int] = {}
+    index_by_base: dict[BaseRef, int] = {}
     base_index_by_cell = np.full(len(cell_texts), -1, dtype=np.int64)
-    faults: dict[int, tuple[str, str, str]] = {}  # field, code and message of the cells that name no base
+    fault_by_cell_number: dict[int, tuple[str, str, str]] = {}  # field, code and message of the cells that name no base
     for cell_number, text in enumerate(cell_texts):
         base, field = None, rule.field
         if rule.values is not None:
@@ -390,15 +390,16 @@ def read_bases(frame: pd.DataFrame, rule: BaseColumn) -> tuple[RowBases, tuple[F
             with suppress(ValueError):
                 base = parse_base(text)
         if base is not None:
-            base_index_by_cell[cell_number] = bases.setdefault(base, len(bases))
+            base_index_by_cell[cell_number] = index_by_base.setdefault(base, len(index_by_base))
         else:
             fault_code, problem_text = ("base", "is not known") if text else ("required", "is missing")
             message = (
                 f"{find_wire_name(FIELD_BY_NAME[field])} {problem_text}: the column {rule.column} {allowed_message}"
             )
-            faults[cell_number] = (field, fault_code, message)
+            fault_by_cell_number[cell_number] = (field, fault_code, message)
     indices = base_index_by_cell[cell_numbers]
-    invalid_rows = np.flatnonzero(indices < 0)
-    return RowBases(indices, tuple(bases)), tuple(
-        Fault(int(invalid_row), *faults[int(cell_numbers[invalid_row])]) for invalid_row in invalid_rows
+    invalid_positions = np.flatnonzero(indices < 0)
+    return RowBases(indices, tuple(index_by_base)), tuple(
+        Fault(int(invalid_position), *fault_by_cell_number[int(cell_numbers[invalid_position])])
+        for invalid_position in invalid_positions
     )

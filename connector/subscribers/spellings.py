@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from connector.fields import normalise_email, normalise_identity
 
-_PLAIN_PATTERNS = {
+_PLAIN_PATTERN_BY_FIELD = {
     "email": re.compile(r"[a-z0-9._-]+@(?!xn--)[a-z0-9-]+(\.(?!xn--)[a-z0-9-]+)*"),
     "client_user_id": re.compile(r"(?!0)[0-9]*[a-z._-][a-z0-9._-]*"),
 }
@@ -65,7 +65,7 @@ def classify_spelling(field: str, text: str) -> SpellingClass:
 def is_plain_spelling(field: str, text: str) -> bool:
     """Return whether a text is plain, which means that its class has no traits. This fast test is enough for nearly all
     texts."""
-    return _PLAIN_PATTERNS[field].fullmatch(text) is not None
+    return _PLAIN_PATTERN_BY_FIELD[field].fullmatch(text) is not None
 
 
 def spellings_differ_only_in_case(field: str, value: str) -> bool:

@@ -71,8 +71,8 @@ def _build_text_check(code: str, mark_valid_texts: Callable[[pa.Array], pa.Array
     def check(column: pd.Series) -> "pd.Series[bool]":
         cells = read_cells(column)
         is_item_checked = pa.types.is_list(cells.type) and mark_valid_texts is not mark_short_texts
-        result = mark_valid_lists(cells, mark_valid_texts) if is_item_checked else mark_valid_texts(cells)
-        accepted_mask = pc.fill_null(pc.or_kleene(result, cells.is_null()), True)
+        valid_mask = mark_valid_lists(cells, mark_valid_texts) if is_item_checked else mark_valid_texts(cells)
+        accepted_mask = pc.fill_null(pc.or_kleene(valid_mask, cells.is_null()), True)
         return pd.Series(accepted_mask.to_numpy(zero_copy_only=False))
 
     return pandera.Check(check, name=code, error=message, ignore_na=False)
@@ -139,7 +139,7 @@ SPOILED_CHECK = _build_pattern_check(
     "is a number as a spreadsheet shows it, such as 4.9E+11 or 1,234, or a date that a spreadsheet made of a number: "
     "digits or zeros may be lost. Make the column a text column, and write the file again",
 )
-ID = _build_pattern_check("id", checks.DECIMAL_ID_PATTERN, b".", NEEDLESS_DECIMALS_MESSAGE)
+ID_CHECK = _build_pattern_check("id", checks.DECIMAL_ID_PATTERN, b".", NEEDLESS_DECIMALS_MESSAGE)
 ZIP_CHECK = _build_text_check(
     "zip", mark_sendable_zips, "cannot be sent: the service takes numbers only, without leading zeros"
 )
@@ -255,7 +255,7 @@ def _list_text_checks(content: FieldContent, rules: ValidationRules) -> list[pan
             return [LIST_CHECK, CODE_CHECK, SPOILED_CHECK]
         case FieldContent.ID:
             # An id that is the identity may already exist in the service, so only its create is refused.
-            id_checks = [] if rules.identity == "client_user_id" else [ID]
+            id_checks = [] if rules.identity == "client_user_id" else [ID_CHECK]
             return [LIST_CHECK, *id_checks, SPOILED_CHECK]
     assert_never(content)
 
@@ -279,8 +279,8 @@ def build_sent_schema(rules: ValidationRules, *, today: date) -> pandera.DataFra
 
 @lru_cache(maxsize=1)
 def build_listed_schema() -> pandera.DataFrameSchema:
-    """Return the schema of listed subscribers. It has one column for each field, in the field's type. Any value may be
-    missing.
+    """Return the schema of listed subscribers. The schema has one column for each field, in the field's type. Any value
+    may be missing.
 
     A value of another type is converted if its meaning stays the same. Other columns are allowed.
     """
@@ -315,8 +315,8 @@ def validate_rows(
 ) -> ValidRows:
     """Validate a mapped chunk (the frame of `apply_mapping`) by service-api.md 2.1, and find all faults of each row.
 
-    `known_faults` are the faults that the mapping and the bases have. Columns that are not fields of a person are left
-    out.
+    `known_faults` are the faults that the mapping and the reading of the bases have found. Columns that are not fields
+    of a person are left out.
     """
     frame, yearless_positions = _prepare_rows(mapped_frame, rules)
     faults = list(known_faults)
@@ -342,7 +342,7 @@ def validate_rows(
 
 def _prepare_rows(mapped_frame: pd.DataFrame, rules: ValidationRules) -> tuple[pd.DataFrame, Positions]:
     """Return a frame with the mapped and the required fields of a person, and the positions of birthdays without a
-    year. Such birthdays cannot be sent, so the frame has no value for them."""
+    year. These birthdays cannot be sent, so the frame has no value in their cells."""
     mapped_frame = mapped_frame.reset_index(drop=True)
     columns: dict[str, pd.Series] = {}
     for field in SENT_FIELDS:

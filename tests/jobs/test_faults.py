@@ -130,7 +130,7 @@ RULE_FAULTS = [  # the rule of first_name, and a part of the message
 FIELD_FAULTS = [  # the text of the fields, and a part of the message
     ("email: {column: e, default: a@x.com}", "email: this field identifies a subscriber, and one default for many"),
     ("email: {value: a@x.com}", "email: this field identifies a subscriber, and one value for many rows"),
-    ("email: {column: e, trim: false}", "email: trim: false is for texts only; remove it"),
+    ("email: {column: e, trim: false}", "email: trim: false is for texts only; remove trim"),
     ("email: e\n    tags: {column: t, split: ''}", "tags.split: must not be empty"),
     ("email: e\n    tags: {column: t, trim: false}", "tags: trim: false is for texts"),
     ("email: e\n    phone: {column: t, e164: Germany}", "phone.e164.region: must be two letters, such as DE"),

@@ -225,7 +225,7 @@ def test_a_suppression_list_contains_an_identity_in_any_spelling_of_its_field() 
         assert suppression.has_subscriber(values) is is_suppressed
         frame = pd.DataFrame({name: pd.Series([value], dtype="str") for name, value in values.items() if value != 7})
         if len(frame):
-            assert suppression.build_message_mask(frame).tolist() == [is_suppressed]
+            assert suppression.build_row_mask(frame).tolist() == [is_suppressed]
 
 
 LISTED_EMAILS = st.sampled_from([f"person{index}@example.com" for index in range(12)])
@@ -237,7 +237,7 @@ def test_the_mask_of_a_frame_equals_the_results_for_single_rows(
 ) -> None:
     suppression = build_suppression("email", *listed_identities)
     frame = pd.DataFrame({"email": pd.Series(emails, dtype="str", index=range(5, 5 + len(emails)))})
-    assert suppression.build_message_mask(frame).tolist() == [value in listed_identities for value in emails]
+    assert suppression.build_row_mask(frame).tolist() == [value in listed_identities for value in emails]
     assert [suppression.has_subscriber({"email": value}) for value in emails] == [
         value in listed_identities for value in emails
     ]
