@@ -92,14 +92,14 @@ def narrow_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
     selected_names = {*schema.names, *(field.path[0] for field in FIELDS if field.name in schema.names)}
     texts = []
     for text in narrow_rows[INVALID].to_pylist():
-        values = {name: value for name, value in json.loads(text or "{}").items() if name in selected_names}
-        texts.append(json.dumps(values) if values else None)
+        invalid_values = {name: value for name, value in json.loads(text or "{}").items() if name in selected_names}
+        texts.append(json.dumps(invalid_values) if invalid_values else None)
     index = schema.get_field_index(INVALID)
     return narrow_rows.set_column(index, schema.field(index), pa.array(texts, pa.string()))
 
 
 def add_run_columns(columns: pa.RecordBatch, *, run_id: str, exported_at: datetime) -> pa.Table:
-    """Return columns of `PAGE_SCHEMA` as a table of `SCHEMA`, with the run and its time (aware) in every row."""
+    """Return columns of `PAGE_SCHEMA` as a table of `SCHEMA`. Every row gets the id and the time (aware) of the run."""
     run_columns = _build_run_columns(run_id, exported_at, len(columns))
     column_by_name = dict(zip(PAGE_SCHEMA.names, columns.columns, strict=True)) | run_columns
     return pa.Table.from_arrays([column_by_name[name] for name in SCHEMA.names], schema=SCHEMA)
@@ -139,7 +139,7 @@ def _build_scalar(arrow_type: pa.DataType, *buffers: bytes) -> pa.Scalar:
 
 
 EMPTY_TEXT: Final = build_text("")
-"""The empty text. Functions that join texts need it as the separator."""
+"""The empty text. Functions that join texts need the empty text as the separator."""
 
 _QUOTE, _COMMA = build_text('"'), build_text(",")
 _NULL_TEXT, _ZERO_NUMBER = build_null(pa.string()), build_numbers(0)[0]
@@ -150,8 +150,8 @@ def format_lists_as_json(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return each list as a JSON array. Null stays null."""
     chunks = []
     for lists in column.chunks:
-        data = lists.flatten().buffers()[2]
-        if data is not None and bool((np.frombuffer(data, np.uint8) < _SPACE_CODE).any()):
+        text_buffer = lists.flatten().buffers()[2]
+        if text_buffer is not None and bool((np.frombuffer(text_buffer, np.uint8) < _SPACE_CODE).any()):
             texts = [None if tags is None else orjson.dumps(tags).decode() for tags in lists.to_pylist()]
             chunks.append(pa.array(texts, pa.string()))
         else:

@@ -56,7 +56,7 @@ class Dialect:
     `first_row_template` (a query for one row).
 
     - `can_undo_tables`: a rollback also undoes the creation of tables.
-    - `can_cast_null`: null can be cast to the type of a column, so that wrong types show without rows.
+    - `can_cast_null`: null can be cast to the type of a column, so that a wrong type is found without rows.
     - `can_store_nul`: texts may contain U+0000.
     - `max_name_bytes`: the maximum length of a table's name in bytes. The database truncates a longer name without an
       error.
@@ -108,8 +108,8 @@ ParameterValues = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """The text of a statement, and the values of its parameters by name. In the text, each name follows the dialect's
-    mark."""
+    """The text of a statement, and the values of its parameters by name. In the text, each name of a parameter follows
+    `Dialect.parameter_prefix`."""
 
     text: str
     values: ParameterValues = field(default_factory=dict)
@@ -129,7 +129,8 @@ class Interruption:
         self.is_committing = False
 
     def interrupt(self) -> None:
-        """Cancel the running statement, and prevent the commit. May block as long as the database needs to cancel."""
+        """Cancel the running statement, and prevent the commit. This method may block until the database has cancelled
+        the statement."""
         with self._lock:
             self._is_interrupted = True
             cancel = None if self.is_committing else self._cancel
@@ -186,13 +187,13 @@ class Stage:
         self._schema = schema
         self._writer = ipc.new_stream(file, schema, options=ipc.IpcWriteOptions(compression="lz4"))
         self._unwritten_tables: list[pa.Table] = []
-        self._unwritten_rows = 0
+        self._unwritten_row_count = 0
 
     def add(self, table: pa.Table) -> None:
         """Add rows. Write the unwritten rows if they are enough for a batch."""
         self._unwritten_tables.append(table)
-        self._unwritten_rows += table.num_rows
-        if self._unwritten_rows >= _MIN_BATCH_ROWS:
+        self._unwritten_row_count += table.num_rows
+        if self._unwritten_row_count >= _MIN_BATCH_ROWS:
             self._write_batch()
 
     def close_rows(self) -> StagedRows:
@@ -211,7 +212,7 @@ class Stage:
         yield from ipc.open_stream(self._file)
 
     def _write_batch(self) -> None:
-        tables, self._unwritten_tables, self._unwritten_rows = self._unwritten_tables, [], 0
+        tables, self._unwritten_tables, self._unwritten_row_count = self._unwritten_tables, [], 0
         if tables:
             self._writer.write_table(pa.concat_tables(tables).combine_chunks())
 
@@ -273,8 +274,8 @@ class Database(Protocol):
         """Return whether the database refused a value, because of the type of a column, a constraint or a trigger."""
 
     def is_concurrency_error(self, error: Exception) -> bool:
-        """Return whether the cause of the error is another export that created the same schema or table, or used the
-        same number, at the same moment."""
+        """Return whether another export caused the error: at the same moment, the other export created the same schema
+        or table, or used the same run number."""
 
 
 MAX_LOCK_WAIT_S = 30.0

@@ -152,19 +152,23 @@ class DeltaWriter:
         """Write the rows in one commit. Raises CommitFailedError if a commit of another export conflicts. Two appends
         do not conflict."""
         batches = rows.map(lambda batch: self._add_run_columns(batch, run)).read()
-        source = pa.RecordBatchReader.from_batches(self._schema, batches)
-        properties = CommitProperties(custom_metadata={_COMMIT_KEY: json.dumps(self._describe_run(run), default=str)})
+        row_reader = pa.RecordBatchReader.from_batches(self._schema, batches)
+        commit_properties = CommitProperties(
+            custom_metadata={_COMMIT_KEY: json.dumps(self._describe_run(run), default=str)}
+        )
         if table is not None and self._mode is Mode.UPSERT:
-            changes = self._merge_rows(table, source, run, properties)
+            changes = self._merge_rows(table, row_reader, run, commit_properties)
         else:
             write_deltalake(
                 table or self._location,
-                source,
+                row_reader,
                 mode="append" if self._mode is Mode.APPEND and table is not None else "overwrite",
                 partition_by=list(self._partition_by) or None,
                 description=_DESCRIPTION_PREFIX + self._mode,
-                commit_properties=properties,
-                schema_mode=None if table is None else "merge",  # keep columns that the user has added, without values
+                commit_properties=commit_properties,
+                schema_mode=None
+                if table is None
+                else "merge",  # keep columns that the user has added; new rows have no values in these columns
                 storage_options=_read_storage_options(self._location),
             )
             changes = RowChanges(inserted_count=run.row_count)
@@ -177,14 +181,16 @@ class DeltaWriter:
         return changes
 
     def _merge_rows(
-        self, table: DeltaTable, source: pa.RecordBatchReader, run: ExportRun, properties: CommitProperties
+        self, table: DeltaTable, row_reader: pa.RecordBatchReader, run: ExportRun, commit_properties: CommitProperties
     ) -> RowChanges:
         """Update changed rows, and insert new rows. If the run proves departures, mark the rows of subscribers who have
         left the list."""
         compared_names = [name for name in self._staged_schema.names if name != ID]
         is_changed_sql = " OR ".join(f"(t.{name} IS DISTINCT FROM s.{name})" for name in compared_names)
         merge = (
-            table.merge(source, f"t.{ID} = s.{ID}", source_alias="s", target_alias="t", commit_properties=properties)
+            table.merge(
+                row_reader, f"t.{ID} = s.{ID}", source_alias="s", target_alias="t", commit_properties=commit_properties
+            )
             .when_matched_update_all(predicate=f"{is_changed_sql} OR (t.{DELETED_AT} IS NOT NULL)")
             .when_not_matched_insert_all()
         )
@@ -238,8 +244,8 @@ class DeltaWriter:
             # By default, commits are deleted from the log after 30 days, but the description stays.
             mode = str(table.metadata().description).removeprefix(_DESCRIPTION_PREFIX)
             runs = [FinishedRun(0, "", mode, "", "", 0)]
-        columns = {field.name: not field.nullable for field in table.schema().fields}
-        return TargetState(self._location, columns, table.count() > 0, runs, ())
+        is_needed_by_column = {field.name: not field.nullable for field in table.schema().fields}
+        return TargetState(self._location, is_needed_by_column, table.count() > 0, runs, ())
 
     def _has_run(self, run_id: str) -> bool:
         try:
@@ -247,7 +253,7 @@ class DeltaWriter:
         except _DELTA_ERRORS as error:
             raise CommitUnknown(
                 f"{self} cannot be read after its commit failed: {describe_error(error)}. The table has either all of "
-                f"the new rows or none. It has the new rows if rows have the _run_id {run_id}."
+                f"the new rows or none. The table has the new rows if rows have the _run_id {run_id}."
             ) from error
 
     def _check_new_folder(self) -> None:
@@ -262,7 +268,9 @@ class DeltaWriter:
         except OSError as error:
             raise build_write_error(folder, error) from None
         if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-            raise ConfigurationError(f"{parent} cannot be written. Allow this user to write it, or name another place.")
+            raise ConfigurationError(
+                f"{parent} cannot be written. Allow this user to write to the folder, or name another folder."
+            )
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
@@ -304,11 +312,16 @@ def _read_storage_options(location: str) -> dict[str, str] | None:
     return {"AWS_ALLOW_HTTP": "true"} if is_url(location) and is_loopback(host) else None
 
 
-def _read_run(text: str) -> FinishedRun:
-    values = json.loads(text)
-    certificate = values["certificate"]
+def _read_run(run_json: str) -> FinishedRun:
+    run_values = json.loads(run_json)
+    certificate = run_values["certificate"]
     return FinishedRun(
-        values["number"], values["run_id"], values["mode"], certificate["verdict"], values["filters"], values["rows"]
+        run_values["number"],
+        run_values["run_id"],
+        run_values["mode"],
+        certificate["verdict"],
+        run_values["filters"],
+        run_values["rows"],
     )
 
 

@@ -93,7 +93,7 @@ _FORMAT_BY_DRIVER = {
     "mysql+pymysql": Format.MYSQL,
     "mariadb+pymysql": Format.MYSQL,
 }
-_UNSUPPORTED_WAREHOUSES = {
+_UNSUPPORTED_WAREHOUSE_BY_SCHEME = {
     "snowflake": "Snowflake",
     "bigquery": "BigQuery",
     "redshift": "Redshift",
@@ -103,11 +103,11 @@ _UNSUPPORTED_WAREHOUSES = {
 }
 _MYSQL_BACKENDS = ("mysql", "mariadb")
 _DESTINATIONS_MESSAGE = (
-    f"a file (for receipts, a folder) ending in {', '.join(_FORMAT_BY_SUFFIX)}, .csv.gz or .jsonl.gz, such an object "
-    "in a store (s3://bucket/x.parquet), - (standard output), or a database as postgresql://user@host/database, "
-    "mysql://user@host/database, duckdb:///warehouse.duckdb or sqlite:///warehouse.db (four slashes for an absolute "
-    "path), or the URL of another one whose SQLAlchemy dialect is installed; or a Delta table, as delta://folder or "
-    "delta://s3://bucket/folder"
+    f"a file (for receipts, a folder) ending in {', '.join(_FORMAT_BY_SUFFIX)}, .csv.gz or .jsonl.gz, an object "
+    "with such a name in a store (s3://bucket/x.parquet), - (standard output), or a database as "
+    "postgresql://user@host/database, mysql://user@host/database, duckdb:///warehouse.duckdb or "
+    "sqlite:///warehouse.db (four slashes for an absolute path), or the URL of another database whose SQLAlchemy "
+    "dialect is installed; or a Delta table, as delta://folder or delta://s3://bucket/folder"
 )
 _URL_PATTERN = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://(.*)", re.DOTALL)
 _RESERVED_PREFIX = "_connector_"
@@ -117,7 +117,7 @@ _CREDENTIALS_PATTERN = re.compile(r"(?<=://).*@", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """The options of a file. Only CSV uses them.
+    """The options of a CSV file. Files of other formats have no options.
 
     `is_for_excel`: write a byte order mark, by which Excel recognises UTF-8, and tags as `a|b`. `has_guarded_formulas`:
     write an apostrophe before each text that a spreadsheet would run as a formula.
@@ -219,9 +219,9 @@ def parse_destination(
     """
     url_match = _URL_PATTERN.fullmatch(text)
     scheme = url_match[1].lower() if url_match else ""
-    if (warehouse := _UNSUPPORTED_WAREHOUSES.get(scheme.partition("+")[0])) is not None:
+    if (warehouse := _UNSUPPORTED_WAREHOUSE_BY_SCHEME.get(scheme.partition("+")[0])) is not None:
         raise ConfigurationError(
-            f"{warehouse} is not written directly: write Parquet to a file or a bucket, and load it from there; "
+            f"{warehouse} is not written directly: write a Parquet file or object, and load it into the warehouse; "
             "docs/how-to/warehouses.md has the statements."
         )
     url = object_url = None
@@ -340,7 +340,7 @@ def _find_file_format(text: str, format_option: str | None) -> Format:
     elif file_format is None and format_option is not None:
         file_format = Format(format_option)
     if file_format is None or (is_packed and find_format_traits(file_format).is_compressed):
-        suffix = path.suffix  # not the whole text, because it may be a mistyped URL with a password
+        suffix = path.suffix  # the whole text is not shown, because the text may be a mistyped URL with a password
         may_have_password = not is_store_url(text) and any(character in text for character in "@:=")
         is_plain_suffix = suffix[1:].isalnum() and len(suffix) < 9 and not may_have_password
         shown_text = (
@@ -374,7 +374,7 @@ def _parse_server(text: str) -> "DatabaseUrl":
     backend, _, driver = url.drivername.partition("+")
     if backend in _MYSQL_BACKENDS and driver != "pymysql":
         raise ConfigurationError(
-            f"Cannot write to {format_url(url)} by {driver}: the connector writes to it by PyMySQL alone. "
+            f"Cannot write to {format_url(url)} by {driver}: the connector writes to {backend} only by PyMySQL. "
             f"Write {backend}:// in place of {url.drivername}://."
         )
     try:
@@ -389,7 +389,7 @@ def _read_database_path(text: str, url_tail: str) -> str:
     path = unquote(url_tail.removeprefix("/"))
     if not url_tail.startswith("/") or path in ("", ":memory:") or "?" in url_tail:
         shown_url = _CREDENTIALS_PATTERN.sub("***@", text.split("?", 1)[0])
-        raise ConfigurationError(f"{shown_url!r} names no database file that stays. Name {_DESTINATIONS_MESSAGE}.")
+        raise ConfigurationError(f"{shown_url!r} names no database file on the disk. Name {_DESTINATIONS_MESSAGE}.")
     return path
 
 

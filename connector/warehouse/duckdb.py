@@ -140,7 +140,8 @@ class DuckdbDatabase:
             connection.close()
 
     def _open_file(self) -> duckdb.DuckDBPyConnection:
-        """Open a database in memory. It stays open, because opening it takes ten times as long as attaching a file."""
+        """Open a database in memory. The database stays open, because opening a database takes ten times as long as
+        attaching a file."""
         config = {**_SETTINGS, "memory_limit": self._memory, "temp_directory": str(self._spill_folder)}
         connection = duckdb.connect(config=config)
         connection.execute("SET timezone = 'UTC'")
@@ -148,7 +149,7 @@ class DuckdbDatabase:
         # log.
         connection.execute("SET checkpoint_threshold = '0B'")
         with suppress(duckdb.CatalogException):
-            # DuckDB before 1.5 has no such setting, and skips the log for any number of rows.
+            # DuckDB before 1.5 does not have this setting, and skips the log for any number of rows.
             connection.execute("SET auto_checkpoint_skip_wal_threshold = 0")
         return connection
 

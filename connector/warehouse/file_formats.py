@@ -47,10 +47,12 @@ class ParquetFormat:
     """The keys of two JSON values: the run (run_id, job, exported_at), and the certificate as in a report."""
 
     _ROW_GROUP_ROWS = 65_536
-    """The number of rows in a row group. This is about 25 MB of subscribers, the size with which readers work best."""
+    """The number of rows in a row group. These rows are about 25 MB of subscribers, the size with which readers work
+    best."""
 
     _COLUMNS_WITHOUT_DICTIONARY = frozenset({"id", "email", "client_user_id", "phone"})
-    """Columns whose values seldom repeat. They get no dictionary, which would cost time and space."""
+    """Columns whose values seldom repeat. These columns get no dictionary, because a dictionary would cost time and
+    space."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema, options: FileOptions) -> None:
         import pyarrow.parquet as pq  # imported here, because the import takes 20 ms and 9 MB
@@ -63,12 +65,12 @@ class ParquetFormat:
         ]
         self._writer = pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=dictionary_columns)
         self._unwritten_tables: list[pa.Table] = []
-        self._unwritten_rows = 0
+        self._unwritten_row_count = 0
 
     def write(self, table: pa.Table) -> None:
         self._unwritten_tables.append(table)
-        self._unwritten_rows += table.num_rows
-        if self._unwritten_rows >= self._ROW_GROUP_ROWS:
+        self._unwritten_row_count += table.num_rows
+        if self._unwritten_row_count >= self._ROW_GROUP_ROWS:
             self._write_row_group()
 
     def close(self, run: ExportRun | None) -> None:
@@ -76,8 +78,8 @@ class ParquetFormat:
             self._write_row_group()
             if run is not None:
                 run_values = {"run_id": run.run_id, "job": run.job, "exported_at": run.exported_at.isoformat()}
-                values = (json.dumps(run_values).encode(), json.dumps(run.certificate.as_report()).encode())
-                self._writer.add_key_value_metadata(dict(zip(self._METADATA_KEYS, values, strict=True)))
+                metadata_values = (json.dumps(run_values).encode(), json.dumps(run.certificate.as_report()).encode())
+                self._writer.add_key_value_metadata(dict(zip(self._METADATA_KEYS, metadata_values, strict=True)))
         finally:
             self._writer.close()
 
@@ -85,9 +87,9 @@ class ParquetFormat:
         self._writer.close()  # Arrow's writers hold the file until they are closed
 
     def _write_row_group(self) -> None:
-        tables, row_count, self._unwritten_tables, self._unwritten_rows = (
+        tables, row_count, self._unwritten_tables, self._unwritten_row_count = (
             self._unwritten_tables,
-            self._unwritten_rows,
+            self._unwritten_row_count,
             [],
             0,
         )
@@ -270,7 +272,7 @@ class ExcelFormat:
 
 
 _NO_WORKBOOK_ERRORS = (zipfile.BadZipFile, KeyError, ValueError, RuntimeError, NotImplementedError, SyntaxError)
-"""The errors of reading properties from a file that is not a workbook. (ParseError is a SyntaxError.)"""
+"""The errors of reading properties from a file that is not a workbook. ParseError of ElementTree is a SyntaxError."""
 
 
 def _compute_filters_digest(filters: Mapping[str, object]) -> str:

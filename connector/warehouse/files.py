@@ -75,7 +75,7 @@ class DiskTarget:
 
     def __init__(self, path: Path, mode: int) -> None:
         self._path, self._mode = path, mode
-        self._partial: PartialFile | None = None
+        self._partial_file: PartialFile | None = None
 
     def __str__(self) -> str:
         return str(self._path)
@@ -92,15 +92,15 @@ class DiskTarget:
         return self._path.open("rb")
 
     def open_new_file(self) -> BinaryIO:
-        self._partial = PartialFile(self._path, mode=self._mode)
-        return self._partial.file
+        self._partial_file = PartialFile(self._path, mode=self._mode)
+        return self._partial_file.file
 
     def publish(self, *, is_new: bool) -> None:
         is_empty_file = self._path.exists() and self.is_free
-        cast(PartialFile, self._partial).publish(is_new=is_new and not is_empty_file)
+        cast(PartialFile, self._partial_file).publish(is_new=is_new and not is_empty_file)
 
     def discard(self) -> None:
-        partial_file, self._partial = self._partial, None
+        partial_file, self._partial_file = self._partial_file, None
         if partial_file is not None:
             partial_file.close()
 
@@ -143,7 +143,7 @@ class ObjectTarget:
                 "again."
             ) from None
         except FileNotFoundError:
-            raise StoreError("its bucket is gone", is_transient=False) from None
+            raise StoreError("the bucket no longer exists", is_transient=False) from None
 
     def discard(self) -> None:
         file, self._file = self._file, None
@@ -179,7 +179,7 @@ class StandardOutput:
 
     def open_new_file(self) -> BinaryIO:
         if sys.stdout is None:
-            raise RunAborted("Standard output is closed: name a file, or run again with an open one.")
+            raise RunAborted("Standard output is closed: name a file, or run again with an open standard output.")
         self._file = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - closed by discard()
         return self._file
 
@@ -236,7 +236,7 @@ class FileWriter:
         if not self._may_be_replaced():
             raise ConfigurationError(
                 f"{self._target} was not written by an export, and was not changed. Export to another file, or "
-                "replace this one with --overwrite (in a job: overwrite: true)."
+                "replace this file with --overwrite (in a job: overwrite: true)."
             )
         file = self._target.open_new_file()
         if self._is_packed:
@@ -306,7 +306,7 @@ class FileWriter:
         except (OSError, pa.ArrowException) as error:
             state_message = "The old file is unchanged"
             if isinstance(error, StoreError) and error.is_transient:
-                # The request may have succeeded although its answer was lost.
+                # The request may have succeeded, although no answer came.
                 state_message += ", or the whole new file has replaced it"
             raise RunAborted(
                 f"Could not write {self._target}: {describe_error(error)}. {state_message}. Run again."

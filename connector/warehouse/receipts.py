@@ -27,7 +27,7 @@ RECEIPT_ROW_SCHEMA = pa.schema(
         pa.field("message", pa.string()),
     ]
 )
-"""The columns that differ between the receipts of a run."""
+"""The columns whose values differ between the receipts of a run."""
 
 RECEIPT_COLUMNS: Mapping[str, Column] = {
     "run_id": Column(ColumnKind.NAME, "Id of the run."),
@@ -74,7 +74,7 @@ def write_receipts(destination: Destination, run_id: str, job: str, read_at: dat
 def _write_table(destination: Destination, run_id: str, job: str, read_at: datetime, rows: StagedRows) -> None:
     database, interruption = open_database(destination), Interruption()
     dialect, name = database.dialect, TableName(destination.table, destination.schema)
-    target = dialect.format_name(name)
+    target_sql = dialect.format_name(name)
     try:
         with database.connect(interruption):
             stored_name, columns = database.find_table(name)
@@ -84,15 +84,15 @@ def _write_table(destination: Destination, run_id: str, job: str, read_at: datet
                     for column, (kind, _) in RECEIPT_COLUMNS.items()
                 )
                 database.run(
-                    Statement(f"CREATE TABLE {target} ({', '.join(column_sqls)}) {dialect.table_options}".rstrip())
+                    Statement(f"CREATE TABLE {target_sql} ({', '.join(column_sqls)}) {dialect.table_options}".rstrip())
                 )
             elif {column.lower() for column in columns} != set(RECEIPT_COLUMNS):
                 raise ConfigurationError(
                     f"{destination} has other columns than receipts ({', '.join(RECEIPT_COLUMNS)}): name another table"
                 )
-            condition = f"{dialect.quote('run_id')} = {dialect.parameter_prefix}run_id"
-            database.run(Statement(f"DELETE FROM {target} WHERE {condition}", {"run_id": run_id}))  # noqa: S608 - quoted
-            database.load(target, rows, {"run_id": run_id, "job": job, "at": database.convert_time(read_at)})
+            condition_sql = f"{dialect.quote('run_id')} = {dialect.parameter_prefix}run_id"
+            database.run(Statement(f"DELETE FROM {target_sql} WHERE {condition_sql}", {"run_id": run_id}))  # noqa: S608 - quoted
+            database.load(target_sql, rows, {"run_id": run_id, "job": job, "at": database.convert_time(read_at)})
             database.commit(interruption)
     except ConnectorError:
         raise

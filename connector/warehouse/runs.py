@@ -1,7 +1,8 @@
 """The interface of a destination, and the rules for the rows of `_connector_runs`. The functions have no side effects.
 
 The connector writes a table only if the table is new or empty, or has a finished run in `_connector_runs`. When a run
-begins, it inserts its row, with the next number of its table. Exports to one table lock the first row of this table.
+begins, it inserts its row, with the next number of its table. Exports to one table lock the table's first row in
+`_connector_runs`, so that only one export at a time publishes.
 """
 
 import json
@@ -77,9 +78,9 @@ class CommitUnknown(RunAborted):
 
 
 class Writer(Protocol):
-    """A writer of one export. Readers of the target see no new row before `publish`, and all new rows after it.
+    """A writer of one export. Readers of the target see no new row before `publish`, and all new rows after `publish`.
 
-    The methods may block. Only one thread at a time may call them. But `interrupt` may be called by another thread at
+    The methods may block. Only one thread at a time may call the methods. But another thread may call `interrupt` at
     any time.
     """
 
@@ -117,7 +118,7 @@ class Writer(Protocol):
 
 
 class Mode(StrEnum):
-    """The mode of a table. It decides which rows the table has.
+    """The mode of a table, which decides which rows the table has.
 
     - `replace`: only the rows of the last list.
     - `upsert`: one row for each subscriber, with `deleted_at` if the subscriber has left the list.
@@ -153,11 +154,11 @@ FINISHED_RUN_COLUMNS = ("number", "run_id", "mode", "verdict", "filters", "rows_
 @dataclass(frozen=True, slots=True)
 class TargetState:
     """The state of a table. `stored_name` is the name that the database has for the table (None: the table does not
-    exist). `columns` has, for each column, whether each row needs a value. `runs` are the finished runs, the latest
-    first. `referrers` are the tables with a foreign key to this table."""
+    exist). `is_needed_by_column` has, for each column, whether each row needs a value. `runs` are the finished runs,
+    the latest first. `referrers` are the tables with a foreign key to this table."""
 
     stored_name: str | None
-    columns: Mapping[str, bool]
+    is_needed_by_column: Mapping[str, bool]
     has_rows: bool
     runs: Sequence[FinishedRun]
     referrers: Sequence[str]
@@ -185,9 +186,9 @@ def check_target(
     if target_state.runs and target_state.runs[0].mode != mode:
         raise ConfigurationError(
             f"{target_name} is kept in the mode {target_state.runs[0].mode}, not {mode}. Export to another table, or "
-            "drop this one."
+            "drop this table."
         )
-    existing_column_names = {name.lower() for name in target_state.columns}
+    existing_column_names = {name.lower() for name in target_state.is_needed_by_column}
     missing_column_names = [name for name in columns if name.lower() not in existing_column_names]
     if missing_column_names:
         raise ConfigurationError(
@@ -198,14 +199,14 @@ def check_target(
     written_column_names = {name.lower() for name in columns}
     needed_column_names = [
         name
-        for name, is_needed in target_state.columns.items()
+        for name, is_needed in target_state.is_needed_by_column.items()
         if is_needed and name.lower() not in written_column_names
     ]
     if needed_column_names:
         raise ConfigurationError(
             f"{target_name} needs a value in {', '.join(needed_column_names)} for each row, and this export has no "
-            "values "
-            "for it. Allow NULL in the column, set a default for the column, or export to another table."
+            "values for these columns. Allow NULL in the columns, set a default for the columns, or export to another "
+            "table."
         )
     if target_state.referrers:
         raise ConfigurationError(
@@ -221,8 +222,7 @@ def check_filters(filters: Mapping[str, object], mode: Mode, columns: Sequence[s
     if missing_column_names and mode.is_by_id:
         raise ConfigurationError(
             f"The export is filtered by {', '.join(missing_column_names)}, which its columns lack. The mode {mode} "
-            "needs "
-            "these columns to find subscribers who have left the list. Add the columns to --columns."
+            "needs these columns to find subscribers who have left the list. Add the columns to --columns."
         )
 
 

@@ -42,12 +42,11 @@ _TYPE_BY_KIND: Mapping[ColumnKind, sa.types.TypeEngine[Any]] = {
 _TYPE_BY_VALUE: Mapping[type, sa.types.TypeEngine[Any]] = {
     bool: sa.Boolean(), int: sa.BigInteger(), str: sa.String(), datetime: sa.DateTime(timezone=True)
 }  # fmt: skip
-"""SQL types of parameters, by the Python type of the value. Some drivers cannot infer them."""
+"""SQL types of parameters, by the Python type of the value. Some drivers cannot infer the SQL types."""
 
 _RACE_CODES = ("42P06", "42P07", "42710", 1050, 1684)
-"""Codes of errors for a schema or table that already exists: SQLSTATEs of PostgreSQL (one of them for the row type of a
-table), and numbers of MySQL.
-"""
+"""Error codes for a schema or table that already exists: SQLSTATEs of PostgreSQL (one of them for the row type of a
+table), and error numbers of MySQL."""
 
 
 class SqlalchemyDatabase:
@@ -57,9 +56,9 @@ class SqlalchemyDatabase:
 
     def __init__(self, url: DatabaseUrl, default_arguments: Mapping[str, object] | None = None, **options: Any) -> None:
         """Create the engine. `default_arguments` are arguments for the driver. The URL may override them."""
-        arguments = {name: value for name, value in (default_arguments or {}).items() if name not in url.query}
-        arguments |= options.pop("connect_args", {})
-        self.engine = build_engine(url, hide_parameters=True, connect_args=arguments, **options)
+        driver_arguments = {name: value for name, value in (default_arguments or {}).items() if name not in url.query}
+        driver_arguments |= options.pop("connect_args", {})
+        self.engine = build_engine(url, hide_parameters=True, connect_args=driver_arguments, **options)
         self._connection: sa.Connection | None = None
         if type(self) is SqlalchemyDatabase:
             self.dialect = _build_dialect(self.engine.dialect)
@@ -132,10 +131,10 @@ class SqlalchemyDatabase:
 
     def build_text_clause(self, statement: Statement) -> sa.TextClause:
         """Return the statement with its values and the types of the values."""
-        cell_values = [
+        bind_parameters = [
             sa.bindparam(name, value, _TYPE_BY_VALUE.get(type(value))) for name, value in statement.values.items()
         ]
-        return sa.text(statement.text).bindparams(*cell_values)
+        return sa.text(statement.text).bindparams(*bind_parameters)
 
     @contextmanager
     def open_driver(self) -> Iterator[Any]:
@@ -156,8 +155,8 @@ class SqlalchemyDatabase:
         inspector = sa.inspect(self.connection)
         if not inspector.has_table(name.table, schema=name.schema):
             return None, {}
-        names = inspector.get_table_names(name.schema)
-        matching_names = [known_name for known_name in names if known_name.lower() == name.table.lower()]
+        table_names = inspector.get_table_names(name.schema)
+        matching_names = [known_name for known_name in table_names if known_name.lower() == name.table.lower()]
         stored_name = matching_names[0] if matching_names and name.table not in matching_names else name.table
         return stored_name, {
             column["name"]: not (column["nullable"] or column.get("default") or column.get("identity"))
@@ -268,7 +267,7 @@ class PostgresDatabase(SqlalchemyDatabase):
             ColumnKind.TAGS: "TEXT[]",
         },
         temporary_prefix="pg_temp.",  # the search path may have another table with the name of the stage
-        stage_options="ON COMMIT DROP",  # behind a pooler, the connection does not end with the export
+        stage_options="ON COMMIT DROP",  # with a connection pooler, the connection does not end with the export
         can_store_nul=False,
         max_name_bytes=63,
     )
@@ -289,16 +288,16 @@ class PostgresDatabase(SqlalchemyDatabase):
         columns = self.dialect.format_names([*rows.schema.names, *shared_texts])
         with self.open_driver() as driver, driver.cursor() as cursor:
             with cursor.copy(f"COPY {table} ({columns}) FROM STDIN (FORMAT csv)") as copy:
-                for text in self._format_csv_ahead(rows, shared_texts):
-                    copy.write(text)
+                for csv_text in self._format_csv_ahead(rows, shared_texts):
+                    copy.write(csv_text)
             return int(cursor.rowcount)
 
     def _format_csv_ahead(self, rows: StagedRows, shared_values: Mapping[str, str]) -> Iterator[bytes]:
         """Yield each batch as CSV. A thread writes the next batch as CSV while the server receives this batch."""
-        with ThreadPoolExecutor(1, thread_name_prefix="connector writes") as thread:
+        with ThreadPoolExecutor(1, thread_name_prefix="connector writes") as thread_pool:
             next_text: Future[bytes] | None = None
             for batch in rows.read():
-                previous_text, next_text = next_text, thread.submit(self._format_csv, batch, shared_values)
+                previous_text, next_text = next_text, thread_pool.submit(self._format_csv, batch, shared_values)
                 if previous_text is not None:
                     yield previous_text.result()
             if next_text is not None:
@@ -309,11 +308,11 @@ class PostgresDatabase(SqlalchemyDatabase):
             quote_lists(column, "{", "}") if pa.types.is_list(column.type) else column for column in batch.columns
         ]
         columns += [pa.repeat(build_text(value), batch.num_rows) for value in shared_values.values()]
-        buffer = BytesIO()
+        csv_buffer = BytesIO()
         arrow_csv.write_csv(
-            pa.record_batch(columns, names=[*batch.schema.names, *shared_values]), buffer, self._CSV_OPTIONS
+            pa.record_batch(columns, names=[*batch.schema.names, *shared_values]), csv_buffer, self._CSV_OPTIONS
         )
-        return buffer.getvalue()
+        return csv_buffer.getvalue()
 
     def find_referrers(self, name: TableName) -> Sequence[str]:
         return self.connection.scalars(self._REFERRERS_SQL, {"name": self.dialect.format_name(name)}).all()
@@ -322,8 +321,8 @@ class PostgresDatabase(SqlalchemyDatabase):
         """Return the driver's message. If COPY could not read a value, add the name of the column."""
         message = super().explain(error)
         error_context = getattr(getattr(getattr(error, "orig", error), "diag", None), "context", None) or ""
-        column = _COPIED_COLUMN.match(error_context)
-        return message if column is None or column[1] in message else f"{message}, column {column[1]}"
+        column_match = _COPIED_COLUMN.match(error_context)
+        return message if column_match is None or column_match[1] in message else f"{message}, column {column_match[1]}"
 
     def is_refusal(self, error: Exception) -> bool:
         """Return whether the SQLSTATE means wrong data, a violated constraint, or an error that a trigger has
@@ -344,8 +343,8 @@ _UTF8_SQL = "CHARACTER SET utf8mb4"
 
 
 class MysqlDatabase(SqlalchemyDatabase):
-    """A MySQL or MariaDB database. `url` names PyMySQL as the driver. LOAD DATA LOCAL is not used, because it lets a
-    server read any file of the client."""
+    """A MySQL or MariaDB database. `url` names PyMySQL as the driver. LOAD DATA LOCAL is not used, because this
+    statement lets a server read any file of the client."""
 
     _TIMEOUTS: Mapping[str, object] = {"connect_timeout": 10, "read_timeout": 3600, "write_timeout": 60}
     """Timeouts in seconds, which the URL can override. Merging tens of millions of rows in one statement takes
@@ -360,10 +359,10 @@ class MysqlDatabase(SqlalchemyDatabase):
     """The maximum length of an INSERT statement. Every server accepts 1 MB, and larger statements are not faster."""
 
     _TEMPORARY_ERROR_CODES = frozenset({1040, 1053, 1203, 1205, 1213, 1226, 1317, 1684, 2003, 2006, 2013, 2014})
-    """Numbers of errors of connections, locks and limits."""
+    """Error numbers for connections, locks and limits."""
 
     _REFUSAL_CODES = frozenset({1048, 1062, 1264, 1265, 1292, 1364, 1366, 1406, 1452, 1644, 3819, 4025})
-    """Numbers of errors of a value: NULL, duplicates, ranges, lengths, types, foreign keys, SIGNAL and CHECK."""
+    """Error numbers for a refused value: NULL, duplicates, ranges, lengths, types, foreign keys, SIGNAL and CHECK."""
 
     _REFERRERS_SQL = sa.text(
         "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.key_column_usage "
@@ -432,12 +431,12 @@ class MysqlDatabase(SqlalchemyDatabase):
 
     def build_text_clause(self, statement: Statement) -> sa.TextClause:
         """Return the statement. A text with a backslash is written in hexadecimal digits, as in `format_inserts`."""
-        text, values = statement.text, dict(statement.values)
+        statement_sql, parameter_values = statement.text, dict(statement.values)
         for name, value in statement.values.items():
             if isinstance(value, str) and "\\" in value:
-                text = re.sub(rf":{name}\b", _format_hex(value), text)
-                del values[name]
-        return super().build_text_clause(Statement(text, values))
+                statement_sql = re.sub(rf":{name}\b", _format_hex(value), statement_sql)
+                del parameter_values[name]
+        return super().build_text_clause(Statement(statement_sql, parameter_values))
 
 
 def _read_error_number(error: Exception) -> object:

@@ -111,8 +111,10 @@ class SqliteDatabase:
 
     def load(self, table: str, rows: StagedRows, shared_values: Mapping[str, object]) -> int:
         """Load the rows by prepared statements."""
-        names = [*rows.schema.names, *shared_values]
-        insert_sql = f"INSERT INTO {table} ({_DIALECT.format_names(names)}) VALUES ({', '.join('?' * len(names))})"  # noqa: S608 - names, quoted
+        column_names = [*rows.schema.names, *shared_values]
+        insert_sql = (
+            f"INSERT INTO {table} ({_DIALECT.format_names(column_names)}) VALUES ({', '.join('?' * len(column_names))})"  # noqa: S608 - names, quoted
+        )
         row_end = tuple(shared_values.values())
         row_count = 0
         for batch in rows.read():
@@ -141,10 +143,10 @@ class SqliteDatabase:
         return describe_error(error)
 
     def is_transient(self, error: Exception) -> bool:
-        return _read_code(error) in _TRANSIENT_CODES
+        return _read_error_code(error) in _TRANSIENT_CODES
 
     def is_refusal(self, error: Exception) -> bool:
-        return _read_code(error) in (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH)
+        return _read_error_code(error) in (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH)
 
     def is_concurrency_error(self, error: Exception) -> bool:
         """Return False, because only one export at a time can write to the file."""
@@ -152,10 +154,10 @@ class SqliteDatabase:
 
 
 def _is_busy(error: Exception) -> bool:
-    return _read_code(error) == sqlite3.SQLITE_BUSY
+    return _read_error_code(error) == sqlite3.SQLITE_BUSY
 
 
-def _read_code(error: Exception) -> int:
+def _read_error_code(error: Exception) -> int:
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 

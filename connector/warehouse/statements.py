@@ -64,7 +64,7 @@ MODE_COLUMNS: Mapping[Mode, Mapping[str, Column]] = {
             ColumnKind.TIME,
             "Time of the export that read a newer version or no longer found the subscriber. NULL if current.",
         ),
-        IS_CURRENT: Column(ColumnKind.FLAG, "Whether the version is the last one and the subscriber is listed."),
+        IS_CURRENT: Column(ColumnKind.FLAG, "Whether this is the last version and the subscriber is listed."),
     },
 }
 """The columns that a table has in addition to the columns of an export, by the mode of the table. The time of an export
@@ -131,9 +131,11 @@ class TableStatements:
 
     def __init__(self, dialect: Dialect, name: TableName, schema: pa.Schema, mode: Mode) -> None:
         self._dialect, self._name, self._mode = dialect, name, mode
-        self._kinds = kinds = read_kinds(schema)
-        self.columns = [*kinds, *MODE_COLUMNS[mode]]
-        self._stage_kinds = {column: kind for column, kind in kinds.items() if column not in COLUMNS_OF_RUN}
+        self._kind_by_column = kind_by_column = read_kinds(schema)
+        self.columns = [*kind_by_column, *MODE_COLUMNS[mode]]
+        self._kind_by_stage_column = {
+            column: kind for column, kind in kind_by_column.items() if column not in COLUMNS_OF_RUN
+        }
         self.target = dialect.format_name(name)
         self.runs = dialect.format_name(TableName(RUNS_TABLE, name.schema))
         self.stage = dialect.temporary_prefix + dialect.quote(_STAGE_NAME)
@@ -151,7 +153,7 @@ class TableStatements:
 
     def create_target(self) -> Statement:
         """Return the statement that creates the table."""
-        columns = self._kinds | {name: column.kind for name, column in MODE_COLUMNS[self._mode].items()}
+        columns = self._kind_by_column | {name: column.kind for name, column in MODE_COLUMNS[self._mode].items()}
         return self._create_table(
             "TABLE", self.target, columns, _PRIMARY_KEY_BY_MODE[self._mode], self._dialect.table_options
         )
@@ -166,7 +168,7 @@ class TableStatements:
         stage."""
         key_columns = () if self._dialect.is_columnar else (ID,)
         options = self._dialect.stage_options or self._dialect.table_options
-        return self._create_table("TEMPORARY TABLE", self.stage, self._stage_kinds, key_columns, options)
+        return self._create_table("TEMPORARY TABLE", self.stage, self._kind_by_stage_column, key_columns, options)
 
     def _create_table(
         self, table_kind: str, name: str, kinds: Mapping[str, ColumnKind], key_columns: Sequence[str], options: str
@@ -181,7 +183,7 @@ class TableStatements:
         return Statement(f"CREATE {table_kind} {name} ({', '.join(column_definitions)}) {options}".rstrip())
 
     def select_first_row(self) -> Statement:
-        """Return the query that returns a row if the table has rows."""
+        """Return the query that returns one row if the table is not empty."""
         return Statement(self._dialect.first_row_template.format(self.target))
 
     def select_last_run_number(self) -> Statement:
@@ -201,12 +203,14 @@ class TableStatements:
 
     def select_finished_run(self, run_number: int) -> Statement:
         """Return the query that returns a row if the run with this number has finished."""
-        condition = f"{self._format_run_row_condition()} AND {self._dialect.quote('finished_at')} IS NOT NULL"
-        return Statement(f"SELECT 1 FROM {self.runs} WHERE {condition}", self._list_run_row_values(run_number))
+        condition_sql = f"{self._format_run_row_condition()} AND {self._dialect.quote('finished_at')} IS NOT NULL"
+        return Statement(f"SELECT 1 FROM {self.runs} WHERE {condition_sql}", self._list_run_row_values(run_number))
 
     def _select_runs(self, columns_sql: str) -> Statement:
-        condition = f"{self._dialect.quote('table_name')} = {self._dialect.parameter_prefix}table_name"
-        return Statement(f"SELECT {columns_sql} FROM {self.runs} WHERE {condition}", {"table_name": self._name.table})
+        condition_sql = f"{self._dialect.quote('table_name')} = {self._dialect.parameter_prefix}table_name"
+        return Statement(
+            f"SELECT {columns_sql} FROM {self.runs} WHERE {condition_sql}", {"table_name": self._name.table}
+        )
 
     def insert_run_row(self, values: ParameterValues) -> Statement:
         """Return the statement that adds a row to `_connector_runs`."""
@@ -237,9 +241,9 @@ class TableStatements:
     def _list_run_row_values(self, run_number: int) -> ParameterValues:
         return {"table_name": self._name.table, "number": run_number}
 
-    def _format_empty_update(self, table: str, column: str, condition: str) -> str:
+    def _format_empty_update(self, table: str, column: str, condition_sql: str) -> str:
         quoted_column = self._dialect.quote(column)
-        return f"UPDATE {table} SET {quoted_column} = {quoted_column} WHERE {condition}"
+        return f"UPDATE {table} SET {quoted_column} = {quoted_column} WHERE {condition_sql}"
 
     def delete_all_rows(self) -> Statement:
         """Return the statement that deletes every row of the table."""
@@ -249,7 +253,7 @@ class TableStatements:
         """Return each kind of statement that `publish` needs, but without rows. Executing these statements before the
         list is read shows missing rights, missing columns and wrong types."""
         target, changed_column = self.target, {Mode.UPSERT: DELETED_AT, Mode.HISTORY: VALID_TO}.get(self._mode)
-        names_sql, sample_sql = self._dialect.format_names(list(self._kinds)), self._format_sample_sql()
+        names_sql, sample_sql = self._dialect.format_names(list(self._kind_by_column)), self._format_sample_sql()
         if self._mode is Mode.HISTORY:  # VALID_FROM is a column of the primary key
             names_sql, sample_sql = (
                 f"{self._dialect.quote(VALID_FROM)}, {names_sql}",
@@ -273,18 +277,24 @@ class TableStatements:
         """Return a SELECT list with the types of the export's columns, and its FROM clause."""
         quote = self._dialect.quote
         if self._mode.is_by_id:
-            values = [quote(column) if column in self._stage_kinds else "NULL" for column in self._kinds]
-            return f"{', '.join(values)} FROM {self.stage}"
+            column_sqls = [
+                quote(column) if column in self._kind_by_stage_column else "NULL" for column in self._kind_by_column
+            ]
+            return f"{', '.join(column_sqls)} FROM {self.stage}"
         if self._dialect.can_cast_null:
-            values = [f"CAST(NULL AS {self._dialect.type_by_kind[kind]})" for kind in self._kinds.values()]
-            return f"{', '.join(values)} FROM {self.target}"
-        return f"{self._dialect.format_names(list(self._kinds))} FROM {self.target}"
+            column_sqls = [
+                f"CAST(NULL AS {self._dialect.type_by_kind[kind]})" for kind in self._kind_by_column.values()
+            ]
+            return f"{', '.join(column_sqls)} FROM {self.target}"
+        return f"{self._dialect.format_names(list(self._kind_by_column))} FROM {self.target}"
 
     def build_merge_steps(self, run: ExportRun, exported_at: object) -> list[MergeStep]:
         """Return the steps that merge the staged rows into the table, in their order. `exported_at` is a value for the
         database. A subscriber has left the list if the stage lacks the row, the run proves departures, and the row
         matches the run's filters."""
-        merge = _Merge(self._dialect, self.target, self.stage, self._changed_rows, self._kinds, run, exported_at)
+        merge = _Merge(
+            self._dialect, self.target, self.stage, self._changed_rows, self._kind_by_column, run, exported_at
+        )
         return merge.build_upsert_steps() if self._mode is Mode.UPSERT else merge.build_history_steps()
 
 
@@ -302,72 +312,81 @@ class _Merge:
         exported_at: object,
     ) -> None:
         self._dialect, self._target, self._stage, self._changed_rows = dialect, target, stage, changed_rows_table
-        self._kinds, self._run = kinds, run
+        self._kind_by_column, self._run = kinds, run
         self._exported_at_parameter = f"{dialect.parameter_prefix}exported_at"
         self._run_columns = {RUN_ID: f"{dialect.parameter_prefix}run_id", EXPORTED_AT: self._exported_at_parameter}
         self._run_values: ParameterValues = {"run_id": run.run_id, "exported_at": exported_at}
-        self._values = {
+        self._sql_by_column = {
             name: f"s.{dialect.quote(name)}" for name in kinds if name not in COLUMNS_OF_RUN
         } | self._run_columns
         self._same_id_sql = f"t.{dialect.quote(ID)} = s.{dialect.quote(ID)}"
 
     def build_upsert_steps(self) -> list[MergeStep]:
         deleted_at_sql = f"t.{self._dialect.quote(DELETED_AT)}"
-        new_values = {name: value for name, value in self._values.items() if name != ID} | {DELETED_AT: "NULL"}
-        change_condition = f"{self._format_change_condition()} OR {deleted_at_sql} IS NOT NULL"
-        departure_values = {DELETED_AT: self._exported_at_parameter, **self._run_columns}
+        new_sql_by_column = {name: column_sql for name, column_sql in self._sql_by_column.items() if name != ID} | {
+            DELETED_AT: "NULL"
+        }
+        change_condition_sql = f"{self._format_change_condition()} OR {deleted_at_sql} IS NOT NULL"
+        departure_sql_by_column = {DELETED_AT: self._exported_at_parameter, **self._run_columns}
         return [
             *(
-                self._delete_and_insert_rows(new_values, change_condition)
+                self._delete_and_insert_rows(new_sql_by_column, change_condition_sql)
                 if self._dialect.is_columnar
-                else self._update_rows(new_values, change_condition)
+                else self._update_rows(new_sql_by_column, change_condition_sql)
             ),
-            ("inserted", self._insert_rows(self._values, "1 = 1")),
-            *self._close_departed_rows(departure_values, f"{deleted_at_sql} IS NULL"),
+            ("inserted", self._insert_rows(self._sql_by_column, "1 = 1")),
+            *self._close_departed_rows(departure_sql_by_column, f"{deleted_at_sql} IS NULL"),
         ]
 
     def build_history_steps(self) -> list[MergeStep]:
-        current_condition = f"t.{self._dialect.quote(IS_CURRENT)} = true"
-        closing_values = {VALID_TO: self._exported_at_parameter, IS_CURRENT: "false", **self._run_columns}
-        new_version_values = {**self._values, VALID_FROM: self._exported_at_parameter, IS_CURRENT: "true"}
+        current_condition_sql = f"t.{self._dialect.quote(IS_CURRENT)} = true"
+        closing_sql_by_column = {VALID_TO: self._exported_at_parameter, IS_CURRENT: "false", **self._run_columns}
+        version_sql_by_column = {**self._sql_by_column, VALID_FROM: self._exported_at_parameter, IS_CURRENT: "true"}
         closing_steps = self._update_rows(
-            closing_values, f"{current_condition} AND ({self._format_change_condition()})", count_name="closed"
+            closing_sql_by_column,
+            f"{current_condition_sql} AND ({self._format_change_condition()})",
+            count_name="closed",
         )
         return [
             *closing_steps,
-            *self._close_departed_rows(closing_values, current_condition),
-            ("inserted", self._insert_rows(new_version_values, current_condition)),
+            *self._close_departed_rows(closing_sql_by_column, current_condition_sql),
+            ("inserted", self._insert_rows(version_sql_by_column, current_condition_sql)),
         ]
 
     def _format_change_condition(self) -> str:
-        quote, compared_names = self._dialect.quote, (name for name in self._kinds if name not in (ID, *COLUMNS_OF_RUN))
-        comparisons = ((f"s.{quote(name)}", f"t.{quote(name)}", self._kinds[name]) for name in compared_names)
+        quote, compared_names = (
+            self._dialect.quote,
+            (name for name in self._kind_by_column if name not in (ID, *COLUMNS_OF_RUN)),
+        )
+        comparisons = ((f"s.{quote(name)}", f"t.{quote(name)}", self._kind_by_column[name]) for name in compared_names)
         return (
             " OR ".join(self._dialect.format_difference_condition(*comparison) for comparison in comparisons)
             or _NO_ROW_CONDITION_SQL
         )
 
     def _update_rows(
-        self, values: Mapping[str, str], condition: str, *, count_name: Literal["updated", "closed"] = "updated"
+        self,
+        sql_by_column: Mapping[str, str],
+        condition_sql: str,
+        *,
+        count_name: Literal["updated", "closed"] = "updated",
     ) -> list[MergeStep]:
         """Return the statement that updates the rows of the target that are staged and fulfil the condition. The
         condition may name both tables."""
-        where_sql = f"WHERE {self._same_id_sql} AND ({condition})"
+        where_sql = f"WHERE {self._same_id_sql} AND ({condition_sql})"
         if self._dialect.has_comma_join:
-            update_sql = (
-                f"UPDATE {self._target} t, {self._stage} s SET {self._format_assignments(values, 't.')} {where_sql}"
-            )
+            assignments_sql = self._format_assignments(sql_by_column, "t.")
+            update_sql = f"UPDATE {self._target} t, {self._stage} s SET {assignments_sql} {where_sql}"
         else:
-            update_sql = (
-                f"UPDATE {self._target} AS t SET {self._format_assignments(values)} FROM {self._stage} s {where_sql}"
-            )
+            assignments_sql = self._format_assignments(sql_by_column)
+            update_sql = f"UPDATE {self._target} AS t SET {assignments_sql} FROM {self._stage} s {where_sql}"
         return [(count_name, Statement(update_sql, self._run_values))]
 
-    def _delete_and_insert_rows(self, values: Mapping[str, str], condition: str) -> list[MergeStep]:
-        """Return the statements that update the same rows as `_update_rows`, but delete and insert them. Columns that
-        the user has added keep their values."""
-        changes_sql = ", ".join(f"{value} AS {self._dialect.quote(name)}" for name, value in values.items())
-        rows_sql = f"FROM {self._target} t JOIN {self._stage} s ON {self._same_id_sql} WHERE {condition}"
+    def _delete_and_insert_rows(self, sql_by_column: Mapping[str, str], condition_sql: str) -> list[MergeStep]:
+        """Return the statements that change the same rows as `_update_rows`, but delete and insert these rows. Columns
+        that the user has added keep their values."""
+        changes_sql = ", ".join(f"{value} AS {self._dialect.quote(name)}" for name, value in sql_by_column.items())
+        rows_sql = f"FROM {self._target} t JOIN {self._stage} s ON {self._same_id_sql} WHERE {condition_sql}"
         select_sql = f"CREATE TEMPORARY TABLE {self._changed_rows} AS SELECT t.* REPLACE ({changes_sql}) {rows_sql}"
         id_sql = self._dialect.quote(ID)
         delete_sql = f"DELETE FROM {self._target} WHERE {id_sql} IN (SELECT {id_sql} FROM {self._changed_rows})"
@@ -377,33 +396,32 @@ class _Merge:
             ("updated", Statement(f"INSERT INTO {self._target} SELECT * FROM {self._changed_rows}")),
         ]
 
-    def _insert_rows(self, values: Mapping[str, str], condition: str) -> Statement:
+    def _insert_rows(self, sql_by_column: Mapping[str, str], condition_sql: str) -> Statement:
         """Return the statement that inserts staged rows. A staged row is left out if the target has a row with its id
         that fulfils the condition."""
-        exists_sql = f"EXISTS (SELECT 1 FROM {self._target} t WHERE {self._same_id_sql} AND {condition})"
-        rows_sql = f"SELECT {', '.join(values.values())} FROM {self._stage} s WHERE NOT {exists_sql}"
-        columns_sql = self._dialect.format_names(list(values))
+        exists_sql = f"EXISTS (SELECT 1 FROM {self._target} t WHERE {self._same_id_sql} AND {condition_sql})"
+        rows_sql = f"SELECT {', '.join(sql_by_column.values())} FROM {self._stage} s WHERE NOT {exists_sql}"
+        columns_sql = self._dialect.format_names(list(sql_by_column))
         return Statement(f"INSERT INTO {self._target} ({columns_sql}) {rows_sql}", self._run_values)
 
-    def _close_departed_rows(self, values: Mapping[str, str], condition: str) -> list[MergeStep]:
+    def _close_departed_rows(self, sql_by_column: Mapping[str, str], condition_sql: str) -> list[MergeStep]:
         """Return the statement that updates the rows of subscribers who have left the list, if the rows fulfil the
         condition. Return no statement if the run does not prove departures."""
         if not self._run.proves_departures:
             return []
-        conditions = [condition]
+        departure_condition_sqls = [condition_sql]
         for name in self._run.filters:
-            values_to_compare = (
+            comparison = (
                 f"t.{self._dialect.quote(name)}",
                 f"{self._dialect.parameter_prefix}asked_{name}",
-                self._kinds[name],
+                self._kind_by_column[name],
             )
-            conditions.append(f"NOT ({self._dialect.format_difference_condition(*values_to_compare)})")
-        conditions.append(f"NOT EXISTS (SELECT 1 FROM {self._stage} s WHERE {self._same_id_sql})")
-        update_sql = (
-            f"UPDATE {self._target} AS t SET {self._format_assignments(values)} WHERE {' AND '.join(conditions)}"
-        )
+            departure_condition_sqls.append(f"NOT ({self._dialect.format_difference_condition(*comparison)})")
+        departure_condition_sqls.append(f"NOT EXISTS (SELECT 1 FROM {self._stage} s WHERE {self._same_id_sql})")
+        assignments_sql, where_sql = self._format_assignments(sql_by_column), " AND ".join(departure_condition_sqls)
+        update_sql = f"UPDATE {self._target} AS t SET {assignments_sql} WHERE {where_sql}"
         filter_values = {f"asked_{name}": value for name, value in self._run.filters.items()}
         return [("closed", Statement(update_sql, {**self._run_values, **filter_values}))]
 
-    def _format_assignments(self, values: Mapping[str, str], prefix: str = "") -> str:
-        return ", ".join(f"{prefix}{self._dialect.quote(name)} = {value}" for name, value in values.items())
+    def _format_assignments(self, sql_by_column: Mapping[str, str], prefix: str = "") -> str:
+        return ", ".join(f"{prefix}{self._dialect.quote(name)} = {value}" for name, value in sql_by_column.items())

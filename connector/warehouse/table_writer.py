@@ -1,7 +1,7 @@
 """Writes an export to a table. Rows are staged as Arrow while the list is read, and then written in one transaction.
 
 While the list is read, nothing is locked and no row is written. All methods except `interrupt` block. Only one thread
-at a time may call them.
+at a time may call these methods.
 """
 
 import tempfile
@@ -41,8 +41,8 @@ from connector.warehouse.statements import TableStatements
 T = TypeVar("T")
 
 _MAX_ATTEMPTS = 3
-"""The number of attempts. Two exports that begin at the same moment may use the same number, or create the same table.
-Then the second export tries again."""
+"""The number of attempts. Two exports that begin at the same moment may use the same run number, or create the same
+table. Then the second export tries again."""
 
 _MAX_RUNS_READ = 200
 """The maximum number of finished runs of a table that are read, the latest first."""
@@ -160,8 +160,8 @@ class TableWriter:
             raise RunAborted(f"Could not write {self}: {message}. The table is unchanged. Run again.") from None
 
     def _retry_after_races(self, attempt: Callable[[], T]) -> T:
-        """Call `attempt`. Call `attempt` again if another export created the same table or used the same number at the
-        same moment."""
+        """Call `attempt`. Call `attempt` again if another export created the same table or used the same run number at
+        the same moment."""
         for _ in range(1, _MAX_ATTEMPTS):
             try:
                 return attempt()
@@ -193,8 +193,8 @@ class TableWriter:
             self._make_tables(includes_target=False)
             ((last_run_number,),) = database.fetch(self._statements.select_last_run_number(), 1)
             self._run_number = int(last_run_number) + 1
-            values = describe_beginning(self._name.table, self._run_number, export_start, self._mode)
-            database.run(self._statements.insert_run_row(self._convert_times(values)))
+            row_values = describe_beginning(self._name.table, self._run_number, export_start, self._mode)
+            database.run(self._statements.insert_run_row(self._convert_times(row_values)))
             database.commit(Interruption())
 
     def _make_tables(self, *, includes_target: bool = True) -> None:
@@ -213,11 +213,11 @@ class TableWriter:
     def _read_target(self) -> TargetState:
         """Return the state of the target. Raises ConfigurationError if the export must not write to the target."""
         database, statements = self._database, self._statements
-        stored_name, columns = database.find_table(self._name)
+        stored_name, is_needed_by_column = database.find_table(self._name)
         has_table = stored_name is not None
         target_state = TargetState(
             stored_name,
-            columns,
+            is_needed_by_column,
             has_rows=has_table and bool(database.fetch(statements.select_first_row(), 1)),
             runs=[
                 FinishedRun(*row)
@@ -301,9 +301,9 @@ class TableWriter:
                 "table is unchanged."
             ) from None
 
-    def _convert_times(self, values: dict[str, Any]) -> dict[str, object]:
+    def _convert_times(self, value_by_column: dict[str, Any]) -> dict[str, object]:
         time_columns = ("started_at", "finished_at")
         return {
             name: self._database.convert_time(value) if name in time_columns else value
-            for name, value in values.items()
+            for name, value in value_by_column.items()
         }
