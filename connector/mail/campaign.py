@@ -58,7 +58,7 @@ def check_history(
     is_reopening: bool,
 ) -> None:
     """Record the start of this run. Raises ConfigurationError if the ledger lacks emails that an earlier run has
-    reported as sent. With `is_reopening`, the reports of earlier runs are not checked, now and later."""
+    reported as sent. With `is_reopening`, neither this run nor a later run checks the reports of earlier runs."""
     with email_log.transaction():
         if is_reopening:
             email_log.record_reopening(campaign, started_at.isoformat())
@@ -85,7 +85,7 @@ def refuse_older_ledger(
             raise ConfigurationError(
                 f"the ledger {ledger} lacks emails that the run {report['run_id']} has sent in the campaign "
                 f"{campaign}: an older copy of the ledger is in use. Nothing was sent. Put the newest ledger back. If "
-                "it is lost, remove the recipients of that run from the source, and run with --reopen"
+                "the newest ledger is lost, remove the recipients of this run from the source, and run with --reopen"
             )
 
 
@@ -123,7 +123,7 @@ _REDIRECT_STATUSES = range(300, 400)
 MAX_EMAILS_PER_COMMIT = 64
 """The maximum number of emails that one commit records as leaving."""
 
-_COMMIT_SPAN_S = 0.1  # a commit records at most as many emails as leave in this time at the current rate
+_COMMIT_SPAN_S = 0.1  # seconds: a commit records at most as many emails as leave in this time at the current rate
 
 EmailAnswer = EmailAccepted | Refused | Ambiguous | NotSent
 
@@ -182,8 +182,8 @@ class MailPolicy:
 class CampaignSender:
     """The sender of a campaign's emails. It implements `Delivery`, and has a `Sender`.
 
-    `on_result` is called once for each email. `look_up` calls it if an earlier run has the outcome. Otherwise it is
-    called after the answer.
+    `on_result` is called once for each email. `look_up` calls `on_result` if an earlier run has the outcome. Otherwise
+    `on_result` is called after the answer.
     """
 
     def __init__(
@@ -211,9 +211,8 @@ class CampaignSender:
             stop, limiter, retrier, self, policy.max_concurrency
         )
         self._unrecorded_outcomes = _UnrecordedOutcomes()
-        self._allowed_digests = set[
-            bytes
-        ]()  # recipients whose emails an earlier run recorded as rejected, and who get the email now
+        # Recipients whose emails an earlier run recorded as rejected, and who get the email now.
+        self._allowed_digests = set[bytes]()
         self._limited_digests = set[bytes]()  # recipients whose emails were refused with 429 and must be sent again
         self._unknown_count = 0
         self._refused_counts = Counter[str]()
@@ -222,10 +221,12 @@ class CampaignSender:
         """Report the outcomes that the ledger already has. Return the recipients who may get the email. Raises
         LedgerError."""
         recipient_digests = [addressee.recipient_digest for addressee in addressees]
-        entries = self._commit_to_log(lambda email_log: email_log.find_emails(self._campaign, recipient_digests))
+        entry_by_digest = self._commit_to_log(
+            lambda email_log: email_log.find_emails(self._campaign, recipient_digests)
+        )
         sendable_addressees = []
         for addressee in addressees:
-            entry = entries.get(addressee.recipient_digest)
+            entry = entry_by_digest.get(addressee.recipient_digest)
             if entry is None:
                 sendable_addressees.append(addressee)
                 continue
@@ -281,7 +282,7 @@ class CampaignSender:
         self._commit_to_log(record_intents)
         self.unreported_count += len(emails)
         self._allowed_digests -= allowed_digests
-        # Let other tasks read their answers. This is not done earlier, because the commit must not be cancelled.
+        # Let other tasks read their answers. The pause is after the commit, because the commit must not be cancelled.
         await asyncio.sleep(0)
 
     def attempt(self, email: CampaignEmail) -> Awaitable[EmailAnswer]:
@@ -357,8 +358,8 @@ class CampaignSender:
             self.is_token_refused = status in UNAUTHORISED
             next_step = "Check the token" if self.is_token_refused else "Correct the cause"
             self._stop.request_stop(
-                f"the service refused the first email ({answer}), and may refuse all others. Nothing else was sent. "
-                f"{next_step}, and run again with --rejected to send this email, too"
+                f"the service refused the first email ({answer}), and may refuse all other emails. No other email was "
+                f"sent. {next_step}, and run again with --rejected to send this email, too"
             )
         else:
             kind = build_refusal_kind(status, answer_message)

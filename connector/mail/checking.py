@@ -41,7 +41,7 @@ from connector.texts import agree, count
 # The addresses that are inactive in the service
 
 
-_UNREADABLE_MESSAGE = (
+_UNREADABLE_ACTIVITY_MESSAGE = (
     "No row of the service's list shows an IsActive that can be read, so the list does not show who has unsubscribed. "
     "Nothing was sent. Remove the people who have unsubscribed from the source, or add them to suppress. Then set "
     "skip_inactive: false in the job"
@@ -53,8 +53,8 @@ _NOTHING_SENT_MESSAGE = (
 
 
 class _InactiveAddressSink:
-    """A sink that collects the addresses of rows that are not active. It keeps the addresses of earlier sweeps, because
-    an address that was inactive a moment ago must get no email."""
+    """A sink that collects the addresses of rows that are not active. The sink keeps the addresses of earlier sweeps,
+    because an address that was inactive a moment ago must get no email."""
 
     def __init__(self) -> None:
         self.inactive_addresses = InactiveIdentities()
@@ -85,7 +85,7 @@ async def read_inactive_addresses(client: Client, clock: Clock, stop: Stop) -> I
     try:
         rows = (await stop.wait_until_stopped(fetch_page(client, retrier, query))).subscribers
         if rows and not any(isinstance(row.get("IsActive"), bool) for row in rows):
-            raise ConfigurationError(_UNREADABLE_MESSAGE)
+            raise ConfigurationError(_UNREADABLE_ACTIVITY_MESSAGE)
         address_sink.receive_rows(rows)
         inactive_query = replace(query, is_active=False)
         list_reading = read_list(
@@ -109,25 +109,26 @@ class MailRows(CloseableResource):
     """Rows on the disk, in their order. All rows are written before the first row is read."""
 
     def __init__(self) -> None:
-        self._values = SpooledValues()
+        self._spooled_rows = SpooledValues()
         self.row_count = 0
 
     def add(self, row: Row) -> None:
         """Add a row. Raises RunAborted if the disk is full."""
-        self._values.add([(row.number, row.file, row.columns, row.cells)])
+        self._spooled_rows.add([(row.number, row.file, row.columns, row.cells)])
         self.row_count += 1
 
     def read(self, batch_size: int) -> Iterator[list[Row]]:
         """Yield all rows in lists of `batch_size` rows. Raises RunAborted if the rows cannot be read from the disk."""
         for first_index in range(0, self.row_count, batch_size):
             rows = (
-                self._values.read(index) for index in range(first_index, min(first_index + batch_size, self.row_count))
+                self._spooled_rows.read(index)
+                for index in range(first_index, min(first_index + batch_size, self.row_count))
             )
             yield [Row(row_number, file, tuple(columns), tuple(cells)) for row_number, file, columns, cells in rows]
 
     def close(self) -> None:
         """Delete the rows."""
-        self._values.close()
+        self._spooled_rows.close()
 
 
 _EMAIL_RULES = ValidationRules(identity="email")
@@ -173,7 +174,7 @@ def check_rows(
     on_problem: Callable[[Problem], None],
     is_stopped: Callable[[], bool],
 ) -> None:
-    """Check every row of the source. Add a row to the spool if an email can be sent for the row. `now` is the time of
+    """Check every row of the source. Add a row to `mail_rows` if an email can be sent for the row. `now` is the time of
     the run.
 
     The results are written into `mail_check`, even if an error is raised. Raises SourceError. Raises RunAborted if the

@@ -67,16 +67,13 @@ def convert_html_to_text(html: str) -> str:
 
 class _HtmlTextReader(HTMLParser):
     """A parser that collects pieces of text. A tab separates cells, and a no-break space is a blank that is not merged
-    with others."""
+    with other blanks."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.pieces: list[str] = []
         # The tag of the open hidden element, and the number of open elements with this tag.
-        self._hidden_tag, self._hidden_depth = (
-            "",
-            0,
-        )
+        self._hidden_tag, self._hidden_depth = "", 0
         self._link, self._link_start = "", 0
         # The last number of each open list, or None for a list without numbers.
         self._list_numbers: list[int | None] = []
@@ -88,8 +85,8 @@ class _HtmlTextReader(HTMLParser):
         if self._hidden_tag:
             self._hidden_depth += tag == self._hidden_tag
             return
-        values = dict(attrs)
-        if tag in _HIDDEN_TAGS or (tag not in _VOID_TAGS and _HIDING_STYLE.search(values.get("style") or "")):
+        attribute_values = dict(attrs)
+        if tag in _HIDDEN_TAGS or (tag not in _VOID_TAGS and _HIDING_STYLE.search(attribute_values.get("style") or "")):
             self._hidden_tag, self._hidden_depth = tag, 1
         self._break_line(tag)
         if tag == "br":
@@ -97,10 +94,10 @@ class _HtmlTextReader(HTMLParser):
         elif tag in ("td", "th"):
             self.pieces.append("\t")
         elif tag == "img":
-            self.pieces.append(_WHITE_SPACE.sub(" ", values.get("alt") or ""))
+            self.pieces.append(_WHITE_SPACE.sub(" ", attribute_values.get("alt") or ""))
         elif tag == "a":
             self.end_link()
-            href = values.get("href") or ""
+            href = attribute_values.get("href") or ""
             self._link = "" if _HREF_WITHOUT_ADDRESS.match(href) else _WHITE_SPACE.sub("", href)
             self._link_start = len(self.pieces)
         elif tag in ("ul", "ol"):
@@ -135,7 +132,7 @@ class _HtmlTextReader(HTMLParser):
             self.pieces.append(_WHITE_SPACE.sub(" ", data))
 
     def parse_marked_section(self, i: int, report: int = 1) -> int:
-        """Skip `<![…]>`, as a browser does, because Python raises AssertionError for most such sections."""
+        """Skip `<![…]>`, as a browser does, because Python raises AssertionError for most of these sections."""
         return self.rawdata.find(">", i) + 1 or -1
 
     def end_link(self) -> None:
@@ -199,7 +196,9 @@ def convert_to_timestamp(send_at: datetime | None, now: datetime) -> int | None:
     if send_at.tzinfo is None:
         raise MessageError("EmailSettings.SendAt", "has no time zone; add an offset, such as +01:00")
     if send_at < now:
-        raise MessageError("EmailSettings.SendAt", "is in the past; set a later time, or none to send at once")
+        raise MessageError(
+            "EmailSettings.SendAt", "is in the past; set a later time, or leave the time out to send at once"
+        )
     return int(send_at.timestamp()) + bool(send_at.microsecond)
 
 
@@ -211,7 +210,7 @@ UNKNOWN_MIME_TYPE = "application/octet-stream"
 MAX_ATTACHMENT_BYTES = 20_000_000
 """The default limit of an attached file. The limit of the service is unknown (service-api.md 8)."""
 
-# A new table, because it has only Python's own types. The global table of `mimetypes` also reads files of the machine.
+# A new table has only Python's own types. The global table of `mimetypes` also reads files of the machine.
 _MIME_TABLE = MimeTypes()
 # The standard types of Python's table have precedence over its non-standard types.
 _MIME_TYPE_BY_SUFFIX = _MIME_TABLE.types_map[False] | _MIME_TABLE.types_map[True]
@@ -237,12 +236,12 @@ def read_attachment(
     """
     quoted_path = repr(str(path))  # repr escapes characters that could change a terminal
     try:
-        mode = path.stat().st_mode
-        if stat.S_ISDIR(mode):
+        file_mode = path.stat().st_mode
+        if stat.S_ISDIR(file_mode):
             raise MessageError(
                 ATTACHMENTS_FIELD, f"{quoted_path} is a folder; attach a file, or a zip file of the folder"
             )
-        if not stat.S_ISREG(mode):  # reading a pipe or a device may wait or never end
+        if not stat.S_ISREG(file_mode):  # reading a pipe or a device may wait or never end
             raise MessageError(ATTACHMENTS_FIELD, f"{quoted_path} is not a regular file; attach a regular file")
         with path.open("rb") as file:
             content = file.read(max_bytes + 1)

@@ -109,16 +109,18 @@ async def run_mail(plan: MailPlan, stop: Stop, progress: Progress) -> Report:
         try:
             with ExitStack() as stack:
                 stack.enter_context(plan.source)
-                path = plan.settings.state_dir / "rejects" / f"{report.run_id}.csv"
-                workbook_path = path.with_suffix(".xlsx") if is_workbook_name(plan.source.name) else None
+                rejects_path = plan.settings.state_dir / "rejects" / f"{report.run_id}.csv"
+                workbook_path = rejects_path.with_suffix(".xlsx") if is_workbook_name(plan.source.name) else None
                 rejects = stack.enter_context(
-                    RejectsFile(path, plan.source.columns, report.run_id, clock.now, workbook_path=workbook_path)
+                    RejectsFile(
+                        rejects_path, plan.source.columns, report.run_id, clock.now, workbook_path=workbook_path
+                    )
                 )
                 run = _Run(plan, report, stop, progress, clock, rejects)
                 email_log = stack.enter_context(
                     open_emails(plan.settings.ledger_url, may_create=plan.settings.may_create_ledger)
                 )
-                held_campaign = email_log.hold_campaign(
+                campaign_context = email_log.hold_campaign(
                     plan.settings.account,
                     plan.campaign,
                     is_new_account=plan.is_new_account,
@@ -126,7 +128,7 @@ async def run_mail(plan: MailPlan, stop: Stop, progress: Progress) -> Report:
                     wait_s=plan.wait_s,
                     is_stopped=stop.event.is_set,
                 )
-                async with enter_in_thread(held_campaign, stop) as campaign:
+                async with enter_in_thread(campaign_context, stop) as campaign:
                     reports = list_runs(plan.settings.state_dir)
                     check_history(email_log, campaign, report.started_at, reports, is_reopening=plan.is_reopening)
                     await _check_and_send(run, email_log, campaign)
@@ -224,7 +226,7 @@ async def _check_in_thread(run: _Run, mail_rows: MailRows) -> None:
 
 
 async def _send_emails(run: _Run, email_log: EmailLog, campaign: Campaign, mail_rows: MailRows) -> str | None:
-    """Send the emails of the spool. If the run ended early, return the reason, else None."""
+    """Send the emails for the checked rows. Return the reason if the run ended early, else None."""
     plan = run.plan
     service = build_service(plan.settings, plan.policy.max_concurrency)
     max_rate, max_concurrency = plan.policy.max_rate, limit_in_flight_count(service, plan.policy.max_concurrency)
@@ -265,7 +267,8 @@ async def _send_emails(run: _Run, email_log: EmailLog, campaign: Campaign, mail_
 
 
 class _EmailStream:
-    """The emails of a spool for recipients who may get the email. An email is composed when the sender fetches it.
+    """The emails for the checked rows whose recipients may get the email. An email is composed when the sender fetches
+    the email.
 
     Recipients count as suppressed if they are inactive in the service, or if the list does not show whether they are
     active.
@@ -275,7 +278,7 @@ class _EmailStream:
         self, run: _Run, campaign_sender: CampaignSender, mail_rows: MailRows, inactive_identities: InactiveIdentities
     ) -> None:
         self._texts, self._now = run.plan.texts, run.report.started_at
-        self._run, self._campaign_sender, self._inactive = run, campaign_sender, inactive_identities
+        self._run, self._campaign_sender, self._inactive_identities = run, campaign_sender, inactive_identities
         self._batches = mail_rows.read(_BATCH_ROWS)
         self._sendable_addressees = deque[Addressee]()
 
@@ -296,7 +299,7 @@ class _EmailStream:
         while not self._sendable_addressees and (batch := next(self._batches, None)) is not None:
             addressees = [_find_addressee(self._texts, row) for row in batch]
             recipient_digests = join_digests([addressee.recipient_digest for addressee in addressees], IDENTITY_BYTES)
-            inactive_mask = self._inactive.build_digest_mask(recipient_digests)
+            inactive_mask = self._inactive_identities.build_digest_mask(recipient_digests)
             self._run.mail_check.outcomes[MailOutcome.SUPPRESSED] += int(inactive_mask.sum())
             self._sendable_addressees += self._campaign_sender.look_up(list(compress(addressees, ~inactive_mask)))
             await asyncio.sleep(0)
@@ -407,7 +410,7 @@ async def send_sample(plan: MailPlan, recipient: Recipient, stop: Stop) -> Repor
 
 
 def _predict_outcomes(plan: MailPlan, mail_rows: MailRows, mail_check: MailCheck) -> Counter[MailOutcome]:
-    """Return the outcomes that the rows of the spool would have, as far as the ledger shows. Raises LedgerError."""
+    """Return the outcomes that the checked rows would have, as far as the ledger shows. Raises LedgerError."""
     outcomes = Counter[MailOutcome]()
     account, campaign_name, reports = plan.settings.account, plan.campaign, list_runs(plan.settings.state_dir)
     with open_existing_emails(plan.settings.ledger_url) as email_log:
@@ -433,9 +436,9 @@ def _predict_outcomes(plan: MailPlan, mail_rows: MailRows, mail_check: MailCheck
                 refuse_older_ledger(email_log.name, account, campaign_name, reports, history)
             for batch in mail_rows.read(_BATCH_ROWS):
                 recipient_digests = [_find_addressee(plan.texts, row).recipient_digest for row in batch]
-                entries = email_log.find_emails(campaign, recipient_digests) if campaign is not None else {}
+                entry_by_digest = email_log.find_emails(campaign, recipient_digests) if campaign is not None else {}
                 email_states = [
-                    entries[recipient_digest].state if recipient_digest in entries else EmailState.NONE
+                    entry_by_digest[recipient_digest].state if recipient_digest in entry_by_digest else EmailState.NONE
                     for recipient_digest in recipient_digests
                 ]
                 outcomes.update(
@@ -464,5 +467,5 @@ def _make_folder(folder: Path) -> None:
             raise ConfigurationError(f"{folder} is not empty: name a new folder with --preview-dir")
     except OSError as error:
         raise ConfigurationError(
-            f"{folder} cannot be made or read: {error.strerror}; name another with --preview-dir"
+            f"{folder} cannot be made or read: {error.strerror}; name another folder with --preview-dir"
         ) from None

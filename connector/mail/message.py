@@ -155,8 +155,8 @@ class Message:
 
 
 def encode_email(message: Message) -> bytes:
-    """Return the JSON of a send request (service-api.md 4.1). It has all settings, with null for None. It has no empty
-    lists and no empty bodies."""
+    """Return the JSON of a send request (service-api.md 4.1). The JSON has all settings, with null for None. The JSON
+    has no empty lists and no empty bodies."""
     email: dict[str, object] = {"To": [_encode_recipient(recipient) for recipient in message.to]}
     for key, recipients in (("Cc", message.cc), ("Bcc", message.bcc), ("ReplyTo", message.reply_to)):
         if recipients:
@@ -249,17 +249,14 @@ def check_address(field: str, text: object) -> str:
 def check_mime_type(mime_type: object) -> None:
     """Raise MessageError unless the text is a MIME type, such as application/pdf."""
     if not _MIME_TYPE.fullmatch(check_not_blank("Attachment.Type", mime_type)):
-        raise MessageError("Attachment.Type", "is not a MIME type; write one like application/pdf")
+        raise MessageError("Attachment.Type", "is not a MIME type; write a type such as application/pdf")
 
 
 # The .eml file of an email
 
 
 # Python would parse attached files of these types, and encode parts that must not be encoded.
-_PARSED_TYPES = (
-    "message",
-    "multipart",
-)
+_PARSED_TYPES = ("message", "multipart")
 
 
 def format_eml(message: Message) -> bytes:

@@ -1,4 +1,4 @@
-"""Sends one email, and never sends it again. The log of runs has the run before the email leaves."""
+"""Sends one email at most once. The log of runs has the run before the email leaves."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ from connector.settings import Settings, build_service
 
 _MAY_BE_SENT_MESSAGE = (
     "The service may have sent this email already. Check the recipient's mailbox, or ask the service's support, before "
-    "you send it again"
+    "you send the email again"
 )
 
 _ANSWER_IF_GIVEN_UP = Ambiguous(None, "a second signal ended the run before an answer came")
