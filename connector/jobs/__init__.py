@@ -1,1 +1,1 @@
-"""Job files: models that check them, and functions that build the library's objects from them."""
+"""Job files: models that check job files, and functions that build the objects of the library from job files."""

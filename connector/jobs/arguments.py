@@ -69,9 +69,9 @@ def build_import_job(
     value_by_argument = {argument: value for argument, value in arguments.items() if value is not None}
     base_keys = {key: value_by_argument[f"base_{key}"] for key in ("id", "name") if f"base_{key}" in value_by_argument}
     if len(base_keys) > 1 or (needs_base and not base_keys):
-        problem = "Two bases given" if base_keys else "No base given"
+        problem_text = "Two bases given" if base_keys else "No base given"
         raise ConfigurationError(
-            f"{problem}. Use either {format_argument('base_id')} or {format_argument('base_name')}"
+            f"{problem_text}. Use either {format_argument('base_id')} or {format_argument('base_name')}"
         )
     field_keys: dict[str, Any] = {
         field: column or None for field, column in value_by_argument.get("mapping", {}).items()
@@ -140,8 +140,11 @@ def format_options(job: Job) -> str:
             [format_option(argument)] if value is True else [format_option(argument), str(value).removesuffix(".0")]
         )
     if job.receipts is not None and "@" not in job.receipts.to:  # a URL may have a password, which no report shows
-        to = job.receipts.to
-        option_texts += ["--receipts", to if is_url(to) else str(Path(to).absolute())]
+        destination_text = job.receipts.to
+        option_texts += [
+            "--receipts",
+            destination_text if is_url(destination_text) else str(Path(destination_text).absolute()),
+        ]
     return shlex.join(option_texts)
 
 
@@ -158,8 +161,10 @@ def override_receipts(job: Job, destination: str | PathLike[str] | None, *, form
     if destination is None:
         return job
     receipts_values = {} if job.receipts is None else job.receipts.model_dump(by_alias=True)
-    to = fspath(destination) if isinstance(destination, PathLike) else destination
-    receipts = _validate_arguments(Receipts, {**receipts_values, "to": to}, lambda _: format_argument("receipts"))
+    destination_text = fspath(destination) if isinstance(destination, PathLike) else destination
+    receipts = _validate_arguments(
+        Receipts, {**receipts_values, "to": destination_text}, lambda _: format_argument("receipts")
+    )
     return job.model_copy(update={"receipts": receipts})
 
 
@@ -175,9 +180,9 @@ def build_file_source(
 def _replace_source(
     job: Job, path: str | PathLike[str], arguments: Mapping[str, Any], *, format_argument: ArgumentFormatter
 ) -> Job:
-    """Return the job with another file as its source. If there are arguments for files, they decide how the file is
-    read. Without such arguments, the keys of the job's file are used, unless the file is a rejects file of an earlier
-    run. Raises ConfigurationError and SourceError."""
+    """Return the job with another file as its source. If file arguments are given, these arguments decide how the file
+    is read. Otherwise the keys of the job's file are used, unless the file is a rejects file of an earlier run. Raises
+    ConfigurationError and SourceError."""
     source = build_file_source(path, arguments, format_argument=format_argument)
     job_file_source = job.source.file if job.source is not None else None
     if job_file_source is not None and source.model_fields_set == {"path"} and not _is_rejects_file(path):

@@ -39,7 +39,8 @@ def open_file_source(file: FileSource) -> Source:
 
 
 def open_increment(sql_rows: SqlRows, cursor: Cursor) -> IncrementalSource:
-    """Open the query or table. It will be read from the cursor's start. Raises SourceError and ConfigurationError."""
+    """Open the query or table, which will be read from the cursor's start. Raises SourceError and
+    ConfigurationError."""
     from connector.sources.sql import IncrementalSource
 
     source = IncrementalSource(
@@ -62,8 +63,8 @@ def build_rules(subscriber: JobSubscriber) -> ValidationRules:
 
 
 def build_policy(load: Load, rules: ValidationRules, suppress: Suppress | None) -> LoadPolicy:
-    """Return the policy of a load. `rules` are the rules of its rows, and `suppress` is the job's section of this
-    name."""
+    """Return the policy of a load. `rules` are the rules of its rows, and `suppress` is the job's section
+    `suppress`."""
     return LoadPolicy(
         identity=rules.identity,
         max_concurrency=load.max_concurrency,
@@ -91,9 +92,11 @@ def plan_suppression(job: Job) -> SuppressionPlan | None:
     identity = job.subscriber.identity if job.subscriber is not None else "email"
     open_list = partial(open_source, job.suppress)
     max_shrink = (job.guard or Guard()).max_shrink
-    plan = SuppressionPlan(job.name, open_list, suppression_list.column, job.suppress.field or identity, max_shrink)
-    open_suppression(plan).close()
-    return plan
+    suppression_plan = SuppressionPlan(
+        job.name, open_list, suppression_list.column, job.suppress.field or identity, max_shrink
+    )
+    open_suppression(suppression_plan).close()
+    return suppression_plan
 
 
 def plan_receipts(job: Job) -> Destination | None:

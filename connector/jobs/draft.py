@@ -23,7 +23,7 @@ from connector.subscribers.validation import validate_rows
 _MIN_SURE_SHARE = 0.95
 _MIN_LIKELY_SHARE = 0.8
 _MIN_UNSURE_SHARE = 0.5
-_SAMPLE_COUNT = 3
+_MAX_SAMPLE_COUNT = 3
 
 _DATE_FORMATS = (
     "%Y-%m-%d", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y%m%d",
@@ -39,20 +39,20 @@ _GENDER_BY_WORD = {
     **dict.fromkeys(("f", "female", "w", "woman", "frau", "weiblich", "v", "vrouw", "femme", "mujer"), "female"),
 }
 _SPANISH_MALE = "h"  # short for hombre; in a column with h, m means mujer
-_PHONE_CELL = r"^[+0(][0-9 ()./-]{6,24}$"
-_PHONE_HEADER = re.compile(r"phone|^tel|telef|mobil|handy|gsm|cell")
-_DATE_CELL = r"^(?=(?:\D*\d){5})[\w ,./:T-]{8,25}$"
-_LIST_CELL = r"^\[.*\]$"  # sources return lists of a database or of Parquet as JSON
+_PHONE_CELL_PATTERN = r"^[+0(][0-9 ()./-]{6,24}$"
+_PHONE_HEADER_PATTERN = re.compile(r"phone|^tel|telef|mobil|handy|gsm|cell")
+_DATE_CELL_PATTERN = r"^(?=(?:\D*\d){5})[\w ,./:T-]{8,25}$"
+_LIST_CELL_PATTERN = r"^\[.*\]$"  # sources return lists of a database or of Parquet as JSON
 
 _CURSOR_HEADERS = (
     "updatedat", "modifiedat", "lastmodified", "lastmodifieddate", "lastupdated", "lastupdate", "updatedon",
     "modifiedon", "changedat", "datemodified", "dateupdated", "updated", "modified", "modificationdate",
     "systemmodstamp",
 )  # fmt: skip
-_TIMESTAMP_CELL = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}"
-_CELL_WITH_ZONE = r"(?:Z|[+-]\d{2}(?::?\d{2})?)$"
+_TIMESTAMP_CELL_PATTERN = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}"
+_ZONED_CELL_PATTERN = r"(?:Z|[+-]\d{2}(?::?\d{2})?)$"
 
-_PLAIN_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PLAIN_WORD_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NULL_WORDS = ("null", "none", "~")
 _FIRST_LINE = "# Drafted by `connector init`. Check the guesses below, then run: connector validate {path}"
 
@@ -77,7 +77,7 @@ class ValidCount:
 
     @property
     def valid_share(self) -> float:
-        """The share of valid cells, from 0 to 1. It is 1 if all cells are empty."""
+        """The share of valid cells, from 0 to 1. The share is 1 if all cells are empty."""
         return self.valid_count / self.filled_count if self.filled_count else 1.0
 
 
@@ -86,12 +86,13 @@ def guess_fields(frame: pd.DataFrame, today: date) -> tuple[GuessedField, ...]:
     columns = [str(column) for column in frame.columns]
     mapping = guess_mapping(columns)
     rule_by_field = {**mapping.rules, **_guess_consent_rule(frame, mapping)}
-    guesses = {name: _rate_guess(frame, name, rule, "its header", today) for name, rule in rule_by_field.items()}
-    for guess in list(_guess_fields_by_contents(frame, columns, guesses, today)):
-        if guess.name not in guesses or guesses[guess.name].confidence == "unsure":
-            guesses[guess.name] = guess
+    guess_by_field = {name: _rate_guess(frame, name, rule, "its header", today) for name, rule in rule_by_field.items()}
+    for guess in list(_guess_fields_by_contents(frame, columns, guess_by_field, today)):
+        if guess.name not in guess_by_field or guess_by_field[guess.name].confidence == "unsure":
+            guess_by_field[guess.name] = guess
     ordered_guesses = [
-        guesses[name] for name in FieldMapping({name: guess.rule for name, guess in guesses.items()}).rules
+        guess_by_field[name]
+        for name in FieldMapping({name: guess.rule for name, guess in guess_by_field.items()}).rules
     ]
     if mapping.whole_name_column is None:
         return tuple(ordered_guesses)
@@ -105,19 +106,19 @@ def guess_fields(frame: pd.DataFrame, today: date) -> tuple[GuessedField, ...]:
 def _add_split_guesses(
     frame: pd.DataFrame, guess: GuessedField, whole_name_column: str, today: date
 ) -> Iterator[GuessedField]:
-    """Yield the guess. If its column has whole names, also yield two unsure guesses with templates that split such
-    names. A person can choose."""
+    """Yield the guess. If its column has whole names, also yield two unsure guesses with templates that split whole
+    names, so that a person can choose."""
     if guess.name not in ("first_name", "last_name") or guess.rule.columns != (whole_name_column,):
         yield guess
         return
     yield replace(_limit_confidence(guess), reason=f"{guess.reason}; whole names are sent unsplit")
-    name = (
+    column_expression = (
         whole_name_column
-        if _PLAIN_WORD.fullmatch(whole_name_column)
+        if _PLAIN_WORD_PATTERN.fullmatch(whole_name_column)
         else f"row[{json.dumps(whole_name_column, ensure_ascii=False)}]"
     )
     for field, filter_name in (("first_name", "given_name"), ("last_name", "family_name")):
-        rule = ColumnRule(template=f"{{{{ {name} | {filter_name} }}}}")
+        rule = ColumnRule(template=f"{{{{ {column_expression} | {filter_name} }}}}")
         split_guess = _rate_guess(frame, field, rule, "its cells", today)
         reason = f"splits clear names; use this line instead of `{guess.name}: {format_rule(guess.rule)}`"
         yield replace(split_guess, confidence="unsure", reason=reason)
@@ -135,8 +136,8 @@ def propose_cursor(frame: pd.DataFrame) -> tuple[str, str] | None:
     column_by_header = {normalise_header(str(column)): str(column) for column in frame.columns}
     for column in (column_by_header[header] for header in _CURSOR_HEADERS if header in column_by_header):
         cells = frame[column].dropna().str.strip()
-        if len(cells) and _is_common_pattern(cells, _TIMESTAMP_CELL):
-            return column, "1970-01-01T00:00:00" + ("+00:00" if _is_common_pattern(cells, _CELL_WITH_ZONE) else "")
+        if len(cells) and _is_common_pattern(cells, _TIMESTAMP_CELL_PATTERN):
+            return column, "1970-01-01T00:00:00" + ("+00:00" if _is_common_pattern(cells, _ZONED_CELL_PATTERN) else "")
     return None
 
 
@@ -215,10 +216,10 @@ def _refine_dates(frame: pd.DataFrame, rule: ColumnRule, today: date) -> tuple[C
 
 
 def _guess_fields_by_contents(
-    frame: pd.DataFrame, columns: Sequence[str], guesses: Mapping[str, GuessedField], today: date
+    frame: pd.DataFrame, columns: Sequence[str], guess_by_field: Mapping[str, GuessedField], today: date
 ) -> Iterator[GuessedField]:
     """Yield guesses for the columns whose header gave no guess."""
-    used_columns = {column for guess in guesses.values() for column in guess.rule.columns}
+    used_columns = {column for guess in guess_by_field.values() for column in guess.rule.columns}
     for column in (column for column in columns if column not in used_columns):
         header, rule = normalise_header(column), ColumnRule(column=column)
         cells = frame[column].dropna().str.strip()
@@ -230,17 +231,17 @@ def _guess_fields_by_contents(
             and measure_validity(frame, "email", rule, today).valid_share >= _MIN_LIKELY_SHARE
         ):
             yield _limit_confidence(_rate_guess(frame, "email", rule, "its cells", today))
-        elif "tags" not in guesses and _is_common_pattern(cells, _LIST_CELL):
+        elif "tags" not in guess_by_field and _is_common_pattern(cells, _LIST_CELL_PATTERN):
             yield _limit_confidence(_rate_guess(frame, "tags", rule, "its cells", today))
         elif header in _GENDER_HEADERS or set(cells.str.lower()) in ({"m", "f"}, {"male", "female"}):
             yield _limit_confidence(_rate_guess(frame, "gender", rule, "its cells", today))
-        elif header in _BIRTH_HEADERS and _is_common_pattern(cells, _DATE_CELL):
+        elif header in _BIRTH_HEADERS and _is_common_pattern(cells, _DATE_CELL_PATTERN):
             guess = _limit_confidence(_rate_guess(frame, "birthday", rule, "its cells", today))
             if measure_validity(frame, "birthday", guess.rule, today).valid_share >= _MIN_LIKELY_SHARE:
                 yield guess
-        elif _is_common_pattern(cells, _PHONE_CELL):
+        elif _is_common_pattern(cells, _PHONE_CELL_PATTERN):
             # Cells without a + under a header that does not mean phones may be customer numbers or zip codes.
-            if _PHONE_HEADER.search(header) or cells.str.startswith("+").mean() >= _MIN_UNSURE_SHARE:
+            if _PHONE_HEADER_PATTERN.search(header) or cells.str.startswith("+").mean() >= _MIN_UNSURE_SHARE:
                 yield _limit_confidence(_rate_guess(frame, "phone", rule, "its cells", today))
         elif (
             header in _COUNTRY_HEADERS
@@ -265,11 +266,13 @@ def _pick_samples(frame: pd.DataFrame, name: str, rule: ColumnRule) -> tuple[str
     cell."""
     (column,) = rule.columns
     cells = frame[column].dropna()
-    samples = cells[cells.str.strip() != ""].drop_duplicates().head(_SAMPLE_COUNT)
+    samples = cells[cells.str.strip() != ""].drop_duplicates().head(_MAX_SAMPLE_COUNT)
     if rule.template is None:
         return tuple(str(cell) for cell in samples)
-    texts = apply_mapping(samples.to_frame(), FieldMapping({name: rule})).frame[name]
-    return tuple(f"{cell} → {'' if pd.isna(text) else text}" for cell, text in zip(samples, texts, strict=True))
+    rendered_texts = apply_mapping(samples.to_frame(), FieldMapping({name: rule})).frame[name]
+    return tuple(
+        f"{cell} → {'' if pd.isna(text) else text}" for cell, text in zip(samples, rendered_texts, strict=True)
+    )
 
 
 def draft_job(
@@ -323,7 +326,7 @@ def draft_job(
 
 def quote_yaml(text: str) -> str:
     """Return a text for YAML. A plain word is not changed. Any other text is in quotes, with `${` escaped."""
-    if _PLAIN_WORD.fullmatch(text) and text.lower() not in _NULL_WORDS:
+    if _PLAIN_WORD_PATTERN.fullmatch(text) and text.lower() not in _NULL_WORDS:
         return text
     escaped_text = json.dumps(text.replace("${", "$${"), ensure_ascii=False)
     return "".join(character if character.isprintable() else f"\\U{ord(character):08x}" for character in escaped_text)

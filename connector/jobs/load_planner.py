@@ -102,7 +102,7 @@ def _find_subscriber(job: Job) -> JobSubscriber:
 
 
 def _open_import_source(job: Job, source: Source | None) -> Source:
-    """Return `source`, or else open the file of the job. Of a rejects file, only the corrected rows are read."""
+    """Return `source`, or else open the file of the job. From a rejects file, only the corrected rows are read."""
     if source is None and job.source is not None:
         source = open_source(job.source)
     if source is None:
@@ -223,8 +223,8 @@ def plan_increment(
 
 
 def _compute_digest(job: Job, sql_source: SqlSource, cursor: Cursor, account: str, shard: Shard) -> bytes:
-    """Return the digest that identifies a cursor. It is computed from the account, the bases, the database, the query,
-    the column and the shard."""
+    """Return the digest that identifies a cursor. The digest is computed from the account, the bases, the database, the
+    query, the column and the shard."""
     from connector.sources.sql import identify_database
 
     base_values: tuple[object, ...] | None = None

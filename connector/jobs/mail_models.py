@@ -15,14 +15,16 @@ from connector.service.webhook import read_key
 from connector.units import parse_size
 
 _REPLY_TO_DESCRIPTION = "Addresses for replies: one address, or a list. Without this key, replies go to the sender."
-_INLINE_DESCRIPTION = "Files that the HTML body shows. Each has the keys path and id. Without this key, none."
+_INLINE_DESCRIPTION = (
+    "Files that the HTML body shows. Each has the keys path and id. Without this key, no inline files."
+)
 _SEND_AT_DESCRIPTION = (
     "Earliest time to send: a time with an offset, such as 2026-12-24T09:00+01:00, or a Unix timestamp in seconds. "
-    "Without this key, at once."
+    "Without this key, the email is sent at once."
 )
-_TRACKING_DESCRIPTION = "What the service tracks. Without this key, nothing."
+_TRACKING_DESCRIPTION = "Actions of recipients that the service tracks. Without this key, no tracking."
 _SETTINGS_DESCRIPTION = (
-    "How the service sends the email. Without this key, signed with DKIM and with external images as links."
+    "How the service sends the email. Without this key, the email is signed with DKIM, and external images stay links."
 )
 _MAX_ATTACHED_DESCRIPTION = "Largest size of an attached or inline file, such as 500kB."
 
@@ -101,7 +103,8 @@ class AttachedFile(BaseModel):
     id: str | None = Field(
         default=None,
         min_length=1,
-        description="Id of an inline file. The HTML shows a file with the id logo by cid:logo. Without this key, none.",
+        description="Id of an inline file. The HTML shows the file with the id logo by cid:logo. Without this key, no "
+        "id.",
     )
 
 
@@ -143,7 +146,8 @@ class SendSettings(BaseModel):
     use_dkim: bool | None = Field(default=True, description="Sign the email with DKIM. With null, the service decides.")
     use_dkim_selector: str | None = Field(
         default=None,
-        description="Selector of the DKIM key that signs the email. Without this key, the service selects it.",
+        description="DKIM selector of the key that signs the email. Without this key, the service chooses the "
+        "selector.",
     )
 
 
@@ -161,21 +165,25 @@ class MessageFile(BaseModel):
         default=None,
         alias="from",
         description="Sender, such as hello@example.com or News <hello@example.com>. Without this key, the option "
-        "--from.",
+        "--from sets the sender.",
     )
     to: People = Field(
-        default=(), description="Recipients: one address, or a list of addresses. Without this key, the option --to."
+        default=(),
+        description="Recipients: one address, or a list of addresses. Without this key, the option --to sets them.",
     )
     cc: People = Field(
-        default=(), description="Recipients of a copy: one address, or a list of addresses. Without this key, none."
+        default=(),
+        description="Recipients of a copy: one address, or a list of addresses. Without this key, no copies.",
     )
     bcc: People = Field(
         default=(),
         description="Recipients of a copy that other recipients do not see: one address, or a list. "
-        "Without this key, none.",
+        "Without this key, no hidden copies.",
     )
     reply_to: People = Field(default=(), description=_REPLY_TO_DESCRIPTION)
-    subject: str | None = Field(default=None, description="Subject line. Without this key, the option --subject.")
+    subject: str | None = Field(
+        default=None, description="Subject line. Without this key, the option --subject sets it."
+    )
     html: EmailTextKey | None = Field(
         default=None,
         description="HTML body: the path of a file, or {content: text}. "
@@ -183,16 +191,16 @@ class MessageFile(BaseModel):
     )
     text: EmailTextKey | None = Field(
         default=None,
-        description="Plain-text body: the path of a file, or {content: text}. Without this key, the text of the HTML "
-        "body.",
+        description="Plain-text body: the path of a file, or {content: text}. Without this key, the HTML body is "
+        "converted to text.",
     )
     attach: tuple[AttachedFileKey, ...] = Field(
         default=(),
-        description="Files to attach. Each is a path, or the keys path, type and id. Without this key, none.",
+        description="Files to attach. Each is a path, or the keys path, type and id. Without this key, no files.",
     )
     inline: tuple[AttachedFileKey, ...] = Field(default=(), description=_INLINE_DESCRIPTION)
     headers: dict[str, str] = Field(
-        default_factory=dict, description="Additional headers, as pairs name: value. Without this key, none."
+        default_factory=dict, description="Additional headers, as pairs name: value. Without this key, no headers."
     )
     at: SendTime | None = Field(default=None, description=_SEND_AT_DESCRIPTION)
     tracking: Tracking = Field(default_factory=Tracking, description=_TRACKING_DESCRIPTION)
@@ -233,18 +241,18 @@ class Mail(BaseModel):
     )
     text: EmailTextKey | None = Field(
         default=None,
-        description="Plain-text body, a template: the path of a file, or {content: text}. Without this key, the text "
-        "of the HTML body.",
+        description="Plain-text body, a template: the path of a file, or {content: text}. Without this key, the HTML "
+        "body is converted to text.",
     )
     attach: tuple[AttachedFileKey, ...] = Field(
         default=(),
         description="Files to attach to every email. Each is a path, or the keys path, type and id. "
-        "Without this key, none.",
+        "Without this key, no files.",
     )
     inline: tuple[AttachedFileKey, ...] = Field(default=(), description=_INLINE_DESCRIPTION)
     headers: dict[str, str] = Field(
         default_factory=dict,
-        description="Additional headers, as pairs name: value. The values are templates. Without this key, none.",
+        description="Additional headers, as pairs name: value. The values are templates. Without this key, no headers.",
     )
     at: SendTime | None = Field(default=None, description=_SEND_AT_DESCRIPTION)
     tracking: Tracking = Field(default_factory=Tracking, description=_TRACKING_DESCRIPTION)
@@ -284,8 +292,8 @@ class Webhook(BaseModel):
     secret: Annotated[str, AfterValidator(_check_secret)] | None = Field(
         default=None,
         repr=False,
-        description="Secret that signs each alert (Standard Webhooks): whsec_ and base64. Keep it in the environment, "
-        "and write ${NAME} here. Without this key, no signature.",
+        description="Secret that signs each alert (Standard Webhooks): whsec_ and base64. Keep the secret in the "
+        "environment, and write ${NAME} here. Without this key, no signature.",
     )
 
 

@@ -74,7 +74,7 @@ class JobService(BaseModel):
         default=None,
         repr=False,
         description="Value of the Authorization header, with {token} in the place of the token, such as Bearer "
-        "{token}. Without this key, the token alone.",
+        "{token}. Without this key, the header has only the token.",
     )
     timeout_s: Duration | None = Field(
         default=None,
@@ -122,12 +122,12 @@ class JobSubscriber(BaseModel):
     required: tuple[FieldName, ...] = Field(
         default=(),
         description="Fields that every row must have. A row that lacks one of these fields is invalid. Without this "
-        "key, only the identity.",
+        "key, only the identity is required.",
     )
     zip: ZipPolicy = Field(
         default="omit",
-        description="What to do with a zip code that is not a number. omit: send the row without it; reject: the row "
-        "is invalid; custom_field1, custom_field2 or custom_field3: send it in this field.",
+        description="What to do with a zip code that is not a number. omit: send the row without the zip code; reject: "
+        "the row is invalid; custom_field1, custom_field2 or custom_field3: send the zip code in this field.",
     )
 
     @property
@@ -181,8 +181,8 @@ class Load(BaseModel):
     )
     look: Literal["auto", "none"] = Field(
         default="auto",
-        description="Whether to look up each subscriber before creating it. auto: look it up; none: create it "
-        "without a look-up.",
+        description="Whether to look up each subscriber before its create. auto: look up the subscriber; none: skip "
+        "the look-up.",
     )
     allow_truncated: bool = Field(
         default=False,
@@ -218,7 +218,7 @@ class Guard(BaseModel):
     max_shrink: Share = Field(
         default=0.5,
         description="Largest share by which the source, or the suppression list, may shrink since the last complete "
-        "run. Neither may be empty.",
+        "run. Neither the source nor the suppression list may be empty.",
     )
 
 
@@ -228,7 +228,7 @@ class Filters(BaseModel):
     model_config = STRICT_CONFIG
 
     id: int | None = Field(
-        default=None, ge=1, description="Export only the subscriber with this id. Without this key, all."
+        default=None, ge=1, description="Export only the subscriber with this id. Without this key, all subscribers."
     )
     base_id: int | None = Field(
         default=None, ge=1, description="Export only subscribers of the base with this id. Without this key, all."
@@ -248,7 +248,8 @@ class Filters(BaseModel):
     )
     is_active: bool | None = Field(
         default=None,
-        description="Export only active (true), or only inactive subscribers (false). Without this key, both.",
+        description="true: export only active subscribers; false: export only inactive subscribers. Without this key, "
+        "all subscribers.",
     )
     first_name: str | None = Field(
         default=None,
@@ -325,7 +326,7 @@ class Export(BaseModel):
     )
     run_columns: bool = Field(
         default=True,
-        description="Write the columns _run_id and _exported_at to a file. A table always has both.",
+        description="Write the columns _run_id and _exported_at to a file. A table always has both columns.",
     )
     partition_by: list[Name] = Field(
         default_factory=list,
@@ -347,11 +348,14 @@ class Export(BaseModel):
         description="Let the file's group read the file (mode 0640). Otherwise only its owner can read the file (mode "
         "0600).",
     )
-    filters: Filters = Field(default_factory=Filters, description="Which subscribers to export. Without this key, all.")
+    filters: Filters = Field(
+        default_factory=Filters, description="Filters of the list to export. Without this key, all subscribers."
+    )
 
 
 class Receipts(BaseModel):
-    """The destination of receipts: one row for each subscriber that a run created, found changed, or left open."""
+    """The destination of receipts: one row for each subscriber that a run created, found changed, rejected, held or
+    left unknown."""
 
     model_config = STRICT_CONFIG
 
@@ -384,12 +388,13 @@ class Job(BaseModel):
     )
     suppress: Suppress | None = Field(
         default=None,
-        description="People who are never created or mailed. Each run reads the list again. Without this key, none.",
+        description="List of people who are never created or mailed. Each run reads the list again. Without this key, "
+        "no list.",
     )
     ignore: tuple[Name, ...] = Field(
         default=(),
         description="Columns whose headers look like a consent or an opt-out, but mean something else. The job does "
-        "not use these columns. Without this key, none.",
+        "not use these columns. Without this key, no columns.",
     )
     skip_inactive: bool = Field(
         default=True,
@@ -401,15 +406,15 @@ class Job(BaseModel):
     )
     guard: Guard | None = Field(
         default=None,
-        description="Limits that end a run, most of them before it sends anything. Without this key, no limits.",
+        description="Limits that end a run, most of them before the run sends anything. Without this key, no limits.",
     )
     receipts: Receipts | None = Field(
-        default=None, description="For a load: destination of a receipt for each subscriber. Without this key, none."
+        default=None, description="For a load: destination of the receipts of each run. Without this key, no receipts."
     )
     fail_on: Literal["any", "new"] = Field(
         default="any",
-        description="For a load: which problems make a run exit 1. any: each row that needs a person; new: only rows "
-        "whose problem no earlier run of the job has reported.",
+        description="For a load: problems that give a run exit code 1. any: each row that needs a person; new: only "
+        "rows whose problem no earlier run of the job has reported.",
     )
     export: Export | None = Field(
         default=None,
@@ -421,17 +426,20 @@ class Job(BaseModel):
         description="Email to send for each row. A job with this key has no subscriber. "
         "Without this key, the job sends no emails.",
     )
-    notify: Notify | None = Field(default=None, description="Webhook that receives alerts. Without this key, none.")
+    notify: Notify | None = Field(
+        default=None, description="Webhook that receives alerts. Without this key, no alerts."
+    )
     ledger: Literal["may_be_new", "must_exist"] = Field(
         default="may_be_new",
-        description="Whether a run may create a missing ledger. may_be_new: create it; must_exist: end the run before "
-        "it sends anything, for example on a machine that lost its disk.",
+        description="Whether a run may create a missing ledger. may_be_new: create the ledger; must_exist: end the run "
+        "before the run sends anything, for example on a machine that lost its disk.",
     )
     time_limit_s: Duration | None = Field(
         default=None,
         gt=0,
         alias="time_limit",
-        description="Stop cleanly after this long (exit code 3). The next run continues. Without this key, no limit.",
+        description="Time after which a run stops cleanly (exit code 3). The next run continues. Without this key, no "
+        "limit.",
     )
     retention_s: Duration = Field(
         default=RETENTION_S,

@@ -75,7 +75,7 @@ class Document:
 
 def find_line(lines: Mapping[KeyPath, int], key_path: KeyPath) -> int | None:
     """Return the line of `key_path`. If the file does not have this path, return the line of the nearest group that
-    would contain it."""
+    would contain the path."""
     return next((lines[key_path[:end]] for end in range(len(key_path), 0, -1) if key_path[:end] in lines), None)
 
 
@@ -244,26 +244,28 @@ def find_allowed_keys(model: type[BaseModel], key_path: KeyPath) -> list[str]:
 
 
 def _format_value(key_path: KeyPath, written_values: Mapping[str, Any]) -> str:
-    value: Any = written_values
+    written_value: Any = written_values
     for key in key_path:
         try:
-            value = value[key]
+            written_value = written_value[key]
         except (KeyError, IndexError, TypeError):
             return ""  # the file has a short form, such as `field: column`, and `key_path` is the path of the long form
-    if value is None:
+    if written_value is None:
         return "; this key is empty"
-    if isinstance(value, dict | list):
-        return f", not {'keys' if isinstance(value, dict) else 'a list'}"
-    if key_path and (key_path[-1] in _SECRET_KEYS or "://" in str(value)):
+    if isinstance(written_value, dict | list):
+        return f", not {'keys' if isinstance(written_value, dict) else 'a list'}"
+    if key_path and (key_path[-1] in _SECRET_KEYS or "://" in str(written_value)):
         return ""
-    return f", not {value[:_MAX_SHOWN_LENGTH]!r}" if isinstance(value, str) else f", not {value}"
+    return (
+        f", not {written_value[:_MAX_SHOWN_LENGTH]!r}" if isinstance(written_value, str) else f", not {written_value}"
+    )
 
 
 def load_job(path: Path, environ: Mapping[str, str]) -> Job:
     """Return the job of the file at `path` (architecture 8), with `${NAME}` from `environ` and absolute paths.
 
-    Raises ConfigurationError. The message has every fault with its key and line. It shows no value of the environment
-    and no password of a URL.
+    Raises ConfigurationError. The message has every fault with its key and line. The message shows no value of the
+    environment and no password of a URL.
     """
     if path.suffix.lower() in _DATA_SUFFIXES:
         raise ConfigurationError(
@@ -325,7 +327,7 @@ def read_text(path: Path, file_kind: str, max_bytes: int = _MAX_JOB_BYTES) -> st
     except OSError as error:
         raise ConfigurationError(f"{path}: the {file_kind} cannot be read: {error.strerror}") from None
     if len(content) > max_bytes:
-        raise ConfigurationError(f"{path}: the file is too large for a {file_kind}; is it the right file?")
+        raise ConfigurationError(f"{path}: the file is too large for a {file_kind}; name the right file")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -27,7 +27,7 @@ _PERSON_SCHEMA: dict[str, Any] = {
     "required": ["email"],
     "properties": {"email": {"type": "string"}, "name": {"type": ["string", "null"]}},
 }
-_SCALAR_SCHEMAS: dict[str, dict[str, Any]] = {
+_SCHEMA_BY_SCALAR_TYPE: dict[str, dict[str, Any]] = {
     # The reader reads each scalar as a text. So an editor must accept every type that YAML may see in the text.
     "string": {"type": ["string", "number", "boolean", "null"]},
     "integer": {"type": ["integer", "string"], "pattern": r"^\s*[0-9]+\s*$|\$\{"},
@@ -39,31 +39,33 @@ _SCALAR_SCHEMAS: dict[str, dict[str, Any]] = {
 def build_schema() -> dict[str, Any]:
     """Return the schema (draft 2020-12) as plain JSON values."""
     schema = Job.model_json_schema(by_alias=True)
-    definitions = schema["$defs"]
-    rule, subscriber = definitions["FieldRule"]["properties"], definitions["JobSubscriber"]["properties"]
-    rule["format"] = {"anyOf": [{"type": "string"}, rule["format"]], "description": rule["format"]["description"]}
-    subscriber["fields"] = {
-        "description": subscriber["fields"]["description"],
+    definition_by_name = schema["$defs"]
+    rule_properties, subscriber_properties = (
+        definition_by_name["FieldRule"]["properties"],
+        definition_by_name["JobSubscriber"]["properties"],
+    )
+    rule_properties["format"] = {
+        "anyOf": [{"type": "string"}, rule_properties["format"]],
+        "description": rule_properties["format"]["description"],
+    }
+    subscriber_properties["fields"] = {
+        "description": subscriber_properties["fields"]["description"],
         "type": ["object", "null"],
         "additionalProperties": False,
         "properties": {field.name: {"$ref": "#/$defs/FieldRule", "description": field.rule} for field in SENT_FIELDS},
     }
-    mail = definitions["Mail"]["properties"]
-    for name in (
-        "from",
-        "to",
-        "reply_to",
-    ):
+    mail_properties = definition_by_name["Mail"]["properties"]
+    for name in ("from", "to", "reply_to"):
         # A person is a text or a group of keys; `to` and `reply_to` also allow a list.
-        if "$ref" not in mail[name]:
+        if "$ref" not in mail_properties[name]:
             person_schema = {"anyOf": [{"type": "string"}, _PERSON_SCHEMA]}
             key_schema = (
                 person_schema
                 if name == "from"
                 else {"anyOf": [*person_schema["anyOf"], {"type": "array", "items": person_schema}]}
             )
-            mail[name] = {"description": mail[name]["description"], **key_schema}
-    subscriber["required"]["items"] = {"enum": [field.name for field in SENT_FIELDS]}
+            mail_properties[name] = {"description": mail_properties[name]["description"], **key_schema}
+    subscriber_properties["required"]["items"] = {"enum": [field.name for field in SENT_FIELDS]}
     loose_schema: dict[str, Any] = _accept_texts(schema)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **loose_schema, "title": "A job of connector"}
 
@@ -85,7 +87,7 @@ def _accept_texts(node: Any) -> Any:
     if str(node.get("$ref", "")).rpartition("/")[2] in _MODELS_WITH_SHORT_FORM:
         return {"anyOf": [_SHORT_FORM_SCHEMA, {"$ref": node["$ref"]}], **annotations}
     if isinstance(node.get("type"), str):
-        loose_node |= _SCALAR_SCHEMAS.get(node["type"], {})
+        loose_node |= _SCHEMA_BY_SCALAR_TYPE.get(node["type"], {})
     return loose_node
 
 
@@ -119,7 +121,7 @@ def list_keys(model: type[BaseModel] = Job, prefix: str = "") -> list[JobKey]:
 _TYPE_NAME_BY_PARSER = {parse_duration: "duration", parse_share: "share", parse_size: "size"}
 """The name of each type whose values have a unit. The key is the function that parses the values."""
 
-_TYPE_NAMES: dict[object, str] = {
+_NAME_BY_TYPE: dict[object, str] = {
     bool: "`true` or `false`", int: "whole number", float: "number", str: "text", Path: "path",
     datetime: "time with zone", Recipient: "email address",
 }  # fmt: skip
@@ -127,28 +129,28 @@ _TYPE_NAMES: dict[object, str] = {
 
 def _describe_type(field_info: FieldInfo) -> str:
     """Return the type of a key as a text, with the allowed values or the bounds."""
-    kind, metadata = _unwrap_annotation(field_info.annotation, list(field_info.metadata))
-    parsed_names = [
+    inner_type, metadata = _unwrap_annotation(field_info.annotation, list(field_info.metadata))
+    unit_type_names = [
         _TYPE_NAME_BY_PARSER[item.func]
         for item in metadata
         if isinstance(item, BeforeValidator) and item.func in _TYPE_NAME_BY_PARSER
     ]
-    origin = get_origin(kind)
-    if parsed_names:
-        type_name = parsed_names[0]
+    origin = get_origin(inner_type)
+    if unit_type_names:
+        type_name = unit_type_names[0]
     elif origin is Literal:
-        type_name = ", ".join(f"`{value}`" for value in get_args(kind))
-    elif kind in _TYPE_NAMES:
-        type_name = _TYPE_NAMES[kind]
+        type_name = ", ".join(f"`{value}`" for value in get_args(inner_type))
+    elif inner_type in _NAME_BY_TYPE:
+        type_name = _NAME_BY_TYPE[inner_type]
     elif origin is UnionType or origin is Union:
         type_name = "path or URL"
     elif origin in (tuple, list):
         type_name = "list"
-    elif origin is dict or (isinstance(kind, type) and issubclass(kind, BaseModel)):
+    elif origin is dict or (isinstance(inner_type, type) and issubclass(inner_type, BaseModel)):
         type_name = "keys"
     else:
-        raise TypeError(f"a key of a job has a type that the reference cannot name: {kind}")
-    return f"{type_name}{_describe_bounds(metadata) if kind in (int, float) and not parsed_names else ''}"
+        raise TypeError(f"a key of a job has a type that the reference cannot name: {inner_type}")
+    return f"{type_name}{_describe_bounds(metadata) if inner_type in (int, float) and not unit_type_names else ''}"
 
 
 def _unwrap_annotation(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any]]:
@@ -168,15 +170,15 @@ def _unwrap_annotation(annotation: Any, metadata: list[Any]) -> tuple[Any, list[
 
 def _describe_bounds(metadata: Sequence[Any]) -> str:
     bound_names = ("ge", "gt", "le")
-    bounds = {
+    bound_by_name = {
         bound_name: value
         for item in metadata
         for bound_name in bound_names
         if (value := getattr(item, bound_name, None)) is not None
     }
-    bound_texts = [f", {bounds['ge']:,} or more"] if "ge" in bounds else []
-    bound_texts += [f", more than {bounds['gt']:,}"] if "gt" in bounds else []
-    bound_texts += [f", at most {bounds['le']:,}"] if "le" in bounds else []
+    bound_texts = [f", {bound_by_name['ge']:,} or more"] if "ge" in bound_by_name else []
+    bound_texts += [f", more than {bound_by_name['gt']:,}"] if "gt" in bound_by_name else []
+    bound_texts += [f", at most {bound_by_name['le']:,}"] if "le" in bound_by_name else []
     return "".join(bound_texts)
 
 

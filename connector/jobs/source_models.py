@@ -22,7 +22,7 @@ _DELIMITER_BY_NAME = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", 
 _UNUSED_CURSOR_MESSAGE = (
     "the query does not use :cursor; add a condition on the cursor's column, such as where updated_at >= :cursor"
 )
-_UNKNOWN_CURSOR_MESSAGE = "the query uses :cursor; add source.sql.cursor with its column and start"
+_UNKNOWN_CURSOR_MESSAGE = "the query uses :cursor; add source.sql.cursor with a column and a start"
 
 
 class Cursor(BaseModel):
@@ -41,13 +41,13 @@ class Cursor(BaseModel):
         default=0.0,
         ge=0,
         alias="lookback",
-        description="Time before the cursor from which a run reads again, to find rows that were committed late, "
+        description="Length of time before the cursor that a run reads again, to find rows that were committed late, "
         "such as 10m or 2h.",
     )
 
     @property
     def kind(self) -> "CursorKind":
-        """The kind of the cursor's values. `start` decides it."""
+        """The kind of the cursor's values, which `start` decides."""
         from connector.sources.cursor import find_cursor_kind
 
         return find_cursor_kind(self.start)
@@ -106,7 +106,7 @@ class FileSource(BaseModel):
     sheet: str | None = Field(
         default=None,
         min_length=1,
-        description="Sheet of a workbook, by its name or its number. Without this key, the first sheet.",
+        description="Sheet of a workbook, by its name or its number. Without this key, the first visible sheet.",
     )
 
     @field_validator("encoding")

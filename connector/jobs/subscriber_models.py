@@ -140,8 +140,8 @@ MappedField = Annotated[FieldRule, accept_short_form("column")]
 
 def build_column_rule(rule: FieldRule) -> ColumnRule:
     """Return the rule for the mapping. Raises ConfigurationError for keys that contradict each other."""
-    values = rule.model_dump(exclude={"trim", "e164"})
-    return ColumnRule(**values, is_trimmed=rule.trim)
+    rule_values = rule.model_dump(exclude={"trim", "e164"})
+    return ColumnRule(**rule_values, is_trimmed=rule.trim)
 
 
 def _is_date_format(pattern: str) -> bool:
@@ -155,17 +155,19 @@ def _is_date_format(pattern: str) -> bool:
         return False
 
 
-def find_rule_faults(rules: Mapping[str, FieldRule], identity: str) -> list[str]:
+def find_rule_faults(rule_by_field: Mapping[str, FieldRule], identity: str) -> list[str]:
     """Return the faults of the rules. A fault is a rule that does not fit its field, or an identity that would be equal
     in many rows."""
-    faults = [fault for name, rule in rules.items() for fault in find_kind_faults(name, build_column_rule(rule))]
-    faults += [f"{name}: e164 is for phone" for name, rule in rules.items() if rule.e164 and name != "phone"]
-    identity_rule = rules.get(identity)
+    faults = [
+        fault for name, rule in rule_by_field.items() for fault in find_kind_faults(name, build_column_rule(rule))
+    ]
+    faults += [f"{name}: e164 is for phone" for name, rule in rule_by_field.items() if rule.e164 and name != "phone"]
+    identity_rule = rule_by_field.get(identity)
     if identity_rule is not None and (identity_rule.default or identity_rule.value is not None):
-        key = "default" if identity_rule.default else "value"
+        rule_key = "default" if identity_rule.default else "value"
         faults.append(
-            f"{identity}: this field identifies a subscriber, and one {key} for many rows would make them one "
-            f"subscriber; remove {key}"
+            f"{identity}: this field identifies a subscriber, and one {rule_key} for many rows would make them one "
+            f"subscriber; remove {rule_key}"
         )
     return faults
 
