@@ -1,4 +1,4 @@
-"""Decides whether the report of a run is an alert, and writes its text.
+"""Decides whether the report of a run is an alert, and writes the text of the alert.
 
 The decision compares the report with the record of the job's last run. The record is a file in the state folder. So an
 alert can also be sent when the ledger cannot be reached.
@@ -214,8 +214,8 @@ def _escape_line(line: str) -> str:
 def build_alert_record_path(state_dir: Path, report: Mapping[str, Any]) -> Path:
     """Return the path of the file with a job's record. Each command and each shard of a job has a separate record."""
     shard = (report.get("settings") or {}).get("shard", "")
-    key = "\0".join((report["command"], report["job"], shard)).encode("utf-8", "backslashreplace")
-    return state_dir / _ALERTS_FOLDER / f"{blake2b(key, digest_size=16).hexdigest()}.json"
+    record_key = "\0".join((report["command"], report["job"], shard)).encode("utf-8", "backslashreplace")
+    return state_dir / _ALERTS_FOLDER / f"{blake2b(record_key, digest_size=16).hexdigest()}.json"
 
 
 def read_alert_record(path: Path) -> AlertRecord:

@@ -55,7 +55,7 @@ class ExplainedEntry:
     subscriber_id: Annotated[int | None, "Id of the subscriber in the service. Null if it is not known."]
     evidence: Annotated[
         str | None,
-        "What the state relies on: the service's `answer` to the create, a `lookup` in the list, or the decision of a "
+        "Evidence for the state: the service's `answer` to the create, a `lookup` in the list, or the decision of a "
         "`person`. Null if nothing is proved.",
     ]
     attempts: Annotated[int, "Number of creates that were sent or about to be sent."]
@@ -90,8 +90,8 @@ class ExplainedProblem:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The facts about one subscriber: an entry for each base, and the open problems of its rows. If there are none,
-    `messages` have other places where a person can look."""
+    """The facts about one subscriber: an entry for each base, and the open problems of its rows. If the ledger knows
+    no facts about the subscriber, `messages` names other places where a person can look."""
 
     entries: list[ExplainedEntry]
     problems: list[ExplainedProblem]
@@ -123,48 +123,48 @@ def explain_identity(location: StateLocation, identity: str) -> Explanation:
     """
     digests = [digest_identity(field, identity) for field in IDENTITIES]
 
-    def read(ledger: Ledger) -> tuple[list[EntryDetails], list[KnownProblem]]:
+    def read_entries_and_problems(ledger: Ledger) -> tuple[list[EntryDetails], list[KnownProblem]]:
         return find_details(ledger.connection, digests), find_identity_problems(ledger.connection, digests)
 
-    entries_and_problems = read_ledger(location.ledger_url, read)
+    entries_and_problems = read_ledger(location.ledger_url, read_entries_and_problems)
     if entries_and_problems is None:
         raise build_missing_ledger_error(format_ledger_location(parse_ledger_location(location.ledger_url)))
     entries, problems = entries_and_problems
     if not entries and not problems:
         return Explanation([], [], [_UNKNOWN_SUBSCRIBER_MESSAGE])
-    records = {record["run_id"]: record for record in list_runs(location.state_dir)}
-    other_accounts = {
-        account: describe_other_account(run) for account, run in find_other_accounts(records.values()).items()
+    record_by_run_id = {record["run_id"]: record for record in list_runs(location.state_dir)}
+    next_step_by_account = {
+        account: describe_other_account(run) for account, run in find_other_accounts(record_by_run_id.values()).items()
     }
     return Explanation(
-        [_explain_entry(details, records, other_accounts.get(details.account)) for details in entries],
+        [_explain_entry(details, record_by_run_id, next_step_by_account.get(details.account)) for details in entries],
         [_describe_problem(problem) for problem in problems],
         [],
     )
 
 
 def _describe_problem(problem: KnownProblem) -> ExplainedProblem:
-    values = asdict(problem)
-    times = {name: write_timestamp(values[name]) for name in ("first_seen", "last_seen")}
-    return ExplainedProblem(**values | times)
+    problem_values = asdict(problem)
+    time_texts = {name: write_timestamp(problem_values[name]) for name in ("first_seen", "last_seen")}
+    return ExplainedProblem(**problem_values | time_texts)
 
 
 _UNKNOWN_SUBSCRIBER_MESSAGE = (
     "The ledger does not know this subscriber: no run has sent a create for the subscriber, or found the subscriber "
     "in the service. A job identifies subscribers by email or by client_user_id, so try the other identity. The "
-    "ledger has no rows without a valid identity, and no invalid rows of imports without a job. Such rows are in the "
-    "rejects files that `connector status` lists."
+    "ledger has no rows without a valid identity, and no invalid rows of imports without a job. Rows that the "
+    "ledger does not have are in the rejects files that `connector status` lists."
 )
 
 
 def _explain_entry(
-    details: EntryDetails, records: Mapping[str, Mapping[str, Any]], account_next_step: str | None
+    details: EntryDetails, record_by_run_id: Mapping[str, Mapping[str, Any]], account_next_step: str | None
 ) -> ExplainedEntry:
     """Return the explanation of an entry. `account_next_step` is the next step for an account of which the service
     lists none of the known subscribers, or None."""
-    record = records.get(details.run_id or "", {})
+    record = record_by_run_id.get(details.run_id or "", {})
     is_running = any(
-        record["status"] == "running" and record["command"] in LOAD_COMMANDS for record in records.values()
+        record["status"] == "running" and record["command"] in LOAD_COMMANDS for record in record_by_run_id.values()
     )
     is_confirmed = details.state is State.CONFIRMED
     meaning, evidence = _explain_state(details)
@@ -240,7 +240,7 @@ def _find_next_step(details: EntryDetails, job_option: str, *, is_running: bool)
         case State.CONFIRMED if details.opt_out_job:
             return f"Deactivate the subscriber in the service: a row of the job {details.opt_out_job} says inactive."
         case State.CONFIRMED if details.reported_at is not None:
-            return "A row differs from the service. Change the subscriber there if the row is right."
+            return "A row differs from the service. If the row is right, change the subscriber in the service."
         case State.CONFIRMED | State.NONE:
             return None
     assert_never(details.state)

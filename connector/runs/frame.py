@@ -70,15 +70,15 @@ DescriptionCallback = Callable[[Callable[[], str]], None]
 """A callback. Its argument is a function that returns a text about the current state of the run."""
 
 SuppressionReader = Callable[[Callable[[], bool]], tuple[Suppression, list[str]]]
-"""A function that reads a job's suppression list. Its argument returns whether the run must stop. It returns the list,
-and messages about the list."""
+"""A function that reads a job's suppression list, and returns the list and messages about the list. Its argument is a
+function that returns whether the run must stop."""
 
 
 class ClosableLoad(Protocol):
     """A load that `close` ends. `close` counts the rows that have no outcome."""
 
     async def close(self) -> None:
-        """Close the load. This is also called after an error. Raises ConnectorError."""
+        """Close the load. The frame also calls this method after an error. Raises ConnectorError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,8 @@ class RunPlan:
 class RunSetup:
     """The settings of a run. `columns` are the columns of its rejects file. `find_bases` returns the bases of the run.
 
-    `find_bases` is called in the transaction that records the run. If it raises an error, nothing is recorded.
+    `find_bases` is called in the transaction that records the run. If `find_bases` raises an error, nothing is
+    recorded.
     """
 
     plan: RunPlan
@@ -191,7 +192,7 @@ class Run:
 
     async def deliver_receipts(self) -> None:
         """Write the receipts of the run, and the receipts of killed runs of the job. After a signal, the next run
-        writes them instead, because a destination may be slow."""
+        writes these receipts instead, because a destination may be slow."""
         setup = self.setup
         if setup.receipts is None or self.stop.signal is not None:
             return
@@ -312,10 +313,10 @@ class Run:
         counts_text = ", ".join(
             f"{row_count:,} {outcome}" for outcome, row_count in self.tally.outcomes.items() if row_count
         )
-        participle = "planned" if self.setup.plan.is_planned else "read"
+        state_word = "planned" if self.setup.plan.is_planned else "read"
         progress_text = f"; {meter_text}" if meter_text else ""
         return (
-            f"{self.tally.read_count:,} {participle}{': ' if counts_text else ''}{counts_text}{progress_text} "
+            f"{self.tally.read_count:,} {state_word}{': ' if counts_text else ''}{counts_text}{progress_text} "
             f"({activity_text})"
         )
 
@@ -496,7 +497,7 @@ def _end_report(run: Run) -> None:
 
 
 def _needs_person(run: Run) -> bool:
-    """Return whether a person must look at the result of the run. Such a result makes the run partial."""
+    """Return whether a person must look at the result of the run, so that the run is partial."""
     tally = run.tally
     if run.is_attention_needed or tally.duplicate_ids:
         return True

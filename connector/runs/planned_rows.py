@@ -44,7 +44,7 @@ _RowKey = tuple[str, int]  # the file and the number of a row
 
 
 class PlannedRows(CloseableResource, RowRecorder):
-    """The recorder of a plan's rows. `close` writes them to a file at `path` (None: no file).
+    """The recorder of a plan's rows. `close` writes the rows to a file at `path` (None: no file).
 
     The memory holds the lines of one chunk, and the identities of rows that have no outcome.
     """
@@ -56,8 +56,8 @@ class PlannedRows(CloseableResource, RowRecorder):
         self._path, self._identity = path, identity
         self.findings = findings or RowFindings()
         self._identities: dict[_RowKey, str] = {}  # text of the identity, for valid rows without an outcome
-        self._lines: dict[_RowKey, list[object]] = {}
-        self._values = SpooledValues()
+        self._cells_by_row_key: dict[_RowKey, list[object]] = {}
+        self._spooled_lines = SpooledValues()
         self._line_count = 0  # number of lines in the temporary file
         self.failure: str | None = None
 
@@ -77,8 +77,8 @@ class PlannedRows(CloseableResource, RowRecorder):
         self._write_lines()
         chunk = prepared_chunk.chunk
         identities = prepared_chunk.valid_chunk.subscribers[self._identity]
-        keys = [(chunk.name, row_number) for row_number in chunk.row_numbers[identities.index].tolist()]
-        self._identities |= dict(zip(keys, identities.tolist(), strict=True))
+        row_keys = [(chunk.name, row_number) for row_number in chunk.row_numbers[identities.index].tolist()]
+        self._identities |= dict(zip(row_keys, identities.tolist(), strict=True))
 
     def write_row_numbers(self, outcome: Outcome, file: str, row_numbers: Sequence[int]) -> None:
         """Add rows that would have this outcome. No person needs to look at these rows."""
@@ -88,7 +88,7 @@ class PlannedRows(CloseableResource, RowRecorder):
     def write_created_row(self, row: Row, sent_values: Mapping[str, object]) -> None:
         """Add the values that would be sent to the line of a row that would be created."""
         source_values = {name: value for name, value in sent_values.items() if value is not None}
-        self._lines[row.file, row.number][_SOURCE_INDEX] = _format_values(source_values)
+        self._cells_by_row_key[row.file, row.number][_SOURCE_INDEX] = _format_values(source_values)
 
     def write_change(self, change: Change) -> None:
         """Add a changed row, with the fields that differ if the row was compared."""
@@ -100,8 +100,8 @@ class PlannedRows(CloseableResource, RowRecorder):
         source_values = {name: value for name, _, value in change.fields}
         code = "not_compared" if change.reason else "opted_out" if OPT_OUT_FIELD in change.fields else ""
         cells: list[object] = [Outcome.CHANGED, "", code, message]
-        field_names_text, key = "; ".join(service_values), (change.row.file, change.row.number)
-        self._add_line(key, cells, field_names_text, _format_values(service_values), _format_values(source_values))
+        field_names_text, row_key = "; ".join(service_values), (change.row.file, change.row.number)
+        self._add_line(row_key, cells, field_names_text, _format_values(service_values), _format_values(source_values))
 
     def write_problem(self, problem: Problem) -> None:
         """Add a row that a person must see."""
@@ -118,21 +118,21 @@ class PlannedRows(CloseableResource, RowRecorder):
         """Do nothing, because a plan reads its rows once."""
 
     def _add_line(
-        self, key: _RowKey, cells: list[object], fields_text: str = "", service: str = "", source: str = ""
+        self, row_key: _RowKey, cells: list[object], fields_text: str = "", service: str = "", source: str = ""
     ) -> None:
-        file, row_number = key
-        if key in self._lines:  # a duplicate that differs from the used row is reported twice
-            identity = str(self._lines[key][PLANNED_ROW_COLUMNS.index("identity")])
+        file, row_number = row_key
+        if row_key in self._cells_by_row_key:  # a duplicate that differs from the used row is reported twice
+            identity = str(self._cells_by_row_key[row_key][PLANNED_ROW_COLUMNS.index("identity")])
         else:
-            identity = self._identities.pop(key, "")
+            identity = self._identities.pop(row_key, "")
             identity = normalise_identity(self._identity, identity) if identity else ""
-        self._lines[key] = [row_number, file, *cells, identity, fields_text, service, source]
+        self._cells_by_row_key[row_key] = [row_number, file, *cells, identity, fields_text, service, source]
 
     def _write_lines(self) -> None:
-        lines, self._lines = self._lines, {}
+        cells_by_row_key, self._cells_by_row_key = self._cells_by_row_key, {}
         try:
-            self._values.add(lines[key] for key in sorted(lines))
-            self._line_count += len(lines)
+            self._spooled_lines.add(cells_by_row_key[row_key] for row_key in sorted(cells_by_row_key))
+            self._line_count += len(cells_by_row_key)
         except RunAborted as error:
             self.failure = self.failure or str(error)
 
@@ -149,23 +149,23 @@ class PlannedRows(CloseableResource, RowRecorder):
                 writer = csv.writer(target)
                 writer.writerow(PLANNED_ROW_COLUMNS)
                 for index in range(self._line_count):
-                    writer.writerow([guard_formula(str(cell)) for cell in self._values.read(index)])
+                    writer.writerow([guard_formula(str(cell)) for cell in self._spooled_lines.read(index)])
         except (OSError, RunAborted) as failure:
             reason = failure.strerror if isinstance(failure, OSError) else failure
             self.failure = self.failure or f"--rows {path} cannot be written: {reason}"
         finally:
-            self._values.close()
+            self._spooled_lines.close()
 
 
 def _format_values(values: Mapping[str, object]) -> str:
     return orjson.dumps(values, default=str).decode() if values else ""
 
 
-def check_rows_path(path: Path | None, report: Path | None) -> None:
-    """Raise ConfigurationError if the path exists, if its folder does not, or if the report has the same path."""
+def check_rows_path(path: Path | None, report_path: Path | None) -> None:
+    """Raise ConfigurationError if the path exists, if its folder does not exist, or if the report has the same path."""
     if path is None:
         return
     if os.path.lexists(path) or not path.absolute().parent.is_dir():
         raise ConfigurationError(f"--rows {path}: name a new file, in a folder that exists")
-    if report is not None and report.absolute() == path.absolute():
+    if report_path is not None and report_path.absolute() == path.absolute():
         raise ConfigurationError(f"--rows {path}: the report has the same path; name another file")

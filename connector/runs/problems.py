@@ -65,9 +65,8 @@ class ProblemLog:
 
     def _reset_problems(self) -> None:
         self._problems: dict[ProblemKey, SeenProblem] = {}
-        self._unread_problems: list[
-            tuple[Row, str, str]
-        ] = []  # row, kind and field of problems whose identity is not read yet
+        # The row, kind and field of each problem whose identity is not read yet.
+        self._unread_problems: list[tuple[Row, str, str]] = []
         self._unstored_counts: Counter[str] = Counter()  # the number of problems beyond MAX_STORED_PROBLEMS, by kind
         self._valid_rows: set[tuple[bytes, str]] = set()  # digest and base of valid rows with a known problem
         self._corrected_rows: dict[bytes, tuple[bytes, str]] = {}
@@ -122,16 +121,16 @@ class ProblemLog:
         valid_rows = prepared_chunk.valid_chunk
         is_rejects_file = set(_ROW_POSITION_COLUMNS) <= set(frame.columns)
         if is_rejects_file:
-            indexes = np.arange(len(valid_rows.identities))
+            indices = np.arange(len(valid_rows.identities))
         elif len(self._known_digests):
-            indexes = np.flatnonzero(np.isin(valid_rows.identities, self._known_digests))
+            indices = np.flatnonzero(np.isin(valid_rows.identities, self._known_digests))
         else:
             return
-        positions = valid_rows.subscribers.index.to_numpy()[indexes]
-        bases = [""] * len(indexes)
+        positions = valid_rows.subscribers.index.to_numpy()[indices]
+        bases = [""] * len(indices)
         if scope.base_column is not None:
             bases = ["" if pd.isna(cell) else str(cell) for cell in frame[scope.base_column].iloc[positions]]
-        digests_and_bases = list(zip(split_digests(valid_rows.identities[indexes]), bases, strict=True))
+        digests_and_bases = list(zip(split_digests(valid_rows.identities[indices]), bases, strict=True))
         self._valid_rows.update(digests_and_bases)
         if is_rejects_file:
             cells = frame[[*_ROW_POSITION_COLUMNS]].iloc[positions].itertuples(index=False, name=None)
@@ -174,8 +173,8 @@ class ProblemLog:
         return {"new": new_counts.total(), "open": open_counts.total(), "kinds": counts_by_kind}
 
     def _is_problem_ended(self, key: ProblemKey, seen_identities: set[tuple[bytes, str]]) -> bool:
-        """Return whether a known problem that the run has not seen has ended. This is always the case for an opt-out,
-        because each run looks for all opt-outs."""
+        """Return whether a known problem that the run has not seen has ended. An opt-out that the run has not seen has
+        always ended, because each run looks for all opt-outs."""
         is_whole = self._scope is not None and self._scope.is_whole
         identity_and_base = (key.digest, key.base)
         return (
@@ -197,10 +196,12 @@ class ProblemLog:
             frame = pd.DataFrame([row.cells for row, _, _ in problems], columns=list(columns), dtype="str")
             digests, identity_mask = digest_rows(frame, scope.mapping, scope.identity, today=date.max)
             bases = ["" if scope.base_column is None else cell for cell in frame.get(scope.base_column, digests)]
-            for digest, is_known, base, (row, kind, field) in zip(digests, identity_mask, bases, problems, strict=True):
+            for digest, has_identity, base, (row, kind, field) in zip(
+                digests, identity_mask, bases, problems, strict=True
+            ):
                 key = ProblemKey(digest, "" if pd.isna(base) else str(base), kind)
                 self._store_problem(
-                    key, SeenProblem(is_known, field, _digest_row_position(self._run_id, row.file, row.number))
+                    key, SeenProblem(has_identity, field, _digest_row_position(self._run_id, row.file, row.number))
                 )
 
     def _store_problem(self, key: ProblemKey, problem: SeenProblem) -> None:

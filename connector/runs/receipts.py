@@ -61,10 +61,10 @@ async def deliver_receipts(
 ) -> ReceiptsDelivery:
     """Write the receipts of the run, and of earlier runs of the job with receipts in the outbox. Raises LedgerError."""
     delivery = ReceiptsDelivery(str(destination))
-    runs = await ledger_queue.execute(lambda ledger: find_pending_runs(ledger, account, job, run_key))
-    for run in runs:
+    pending_runs = await ledger_queue.execute(lambda ledger: find_pending_runs(ledger, account, job, run_key))
+    for pending_run in pending_runs:
         try:
-            delivery.written_count += await _deliver_run(ledger_queue, destination, job, run, now())
+            delivery.written_count += await _deliver_run(ledger_queue, destination, job, pending_run, now())
         except ConnectorError as error:
             delivery.failure = str(error)
             break
@@ -72,31 +72,35 @@ async def deliver_receipts(
 
 
 async def _deliver_run(
-    ledger_queue: LedgerQueue, destination: Destination, job: str, run: PendingRun, delivered_at: datetime
+    ledger_queue: LedgerQueue, destination: Destination, job: str, pending_run: PendingRun, delivered_at: datetime
 ) -> int:
     """Write the receipts of one run, and delete them from the outbox. Return the number of receipts."""
     receipt_count = 0
     receipt_stage = open_stage(RECEIPT_ROW_SCHEMA)
     try:
-        receipts, next_position = await ledger_queue.execute(partial(_read_receipts, run.run_key, FIRST_POSITION))
+        receipts, next_position = await ledger_queue.execute(
+            partial(_read_receipts, pending_run.run_key, FIRST_POSITION)
+        )
         while next_position is not None:
             receipt_stage.add(_build_table(receipts))
             receipt_count += len(receipts)
-            receipts, next_position = await ledger_queue.execute(partial(_read_receipts, run.run_key, next_position))
+            receipts, next_position = await ledger_queue.execute(
+                partial(_read_receipts, pending_run.run_key, next_position)
+            )
         if receipt_count:
             await asyncio.to_thread(
-                write_receipts, destination, run.run_id, job, delivered_at, receipt_stage.close_rows()
+                write_receipts, destination, pending_run.run_id, job, delivered_at, receipt_stage.close_rows()
             )
     finally:
         receipt_stage.discard()
-    await ledger_queue.execute(lambda ledger: delete_pending_receipts(ledger.connection, run.run_key))
+    await ledger_queue.execute(lambda ledger: delete_pending_receipts(ledger.connection, pending_run.run_key))
     return receipt_count
 
 
 def _read_receipts(
-    run_key: int, last_place: ReceiptPosition, ledger: Ledger
+    run_key: int, last_position: ReceiptPosition, ledger: Ledger
 ) -> tuple[list[Receipt], ReceiptPosition | None]:
-    return read_receipts(ledger.connection, run_key, last_place, _RECEIPTS_READ_TOGETHER)
+    return read_receipts(ledger.connection, run_key, last_position, _RECEIPTS_READ_TOGETHER)
 
 
 def _build_table(receipts: list[Receipt]) -> pa.Table:

@@ -20,8 +20,8 @@ def is_workbook_name(name: str) -> bool:
 
 
 class CorrectedRejects(CloseableResource):
-    """A rejects file as a source. In a CSV file, the guards are removed from the cells. Records without corrected cells
-    are malformed."""
+    """A rejects file as a source. In a CSV file, the apostrophes that guard against formulas are removed from the
+    cells. Records without corrected cells are malformed."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -68,7 +68,7 @@ def is_rejects_file(columns: Sequence[str]) -> bool:
 
 
 def select_source_columns(columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns. If they are the columns of a rejects file, leave out the columns that a rejects file adds."""
+    """Return the columns of the source. If `columns` are the columns of a rejects file, leave out the added columns."""
     if not is_rejects_file(columns):
         return tuple(columns)
     return tuple(name for name in columns if name not in ADDED_COLUMNS)

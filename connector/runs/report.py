@@ -109,10 +109,10 @@ OutcomeT = TypeVar("OutcomeT", Outcome, MailOutcome)
 
 @dataclass(frozen=True, slots=True)
 class RunScope:
-    """What a run reads and writes, and its most important settings. Passwords are masked."""
+    """The source and the destination of a run, and its most important settings. Passwords are masked."""
 
-    source: Annotated[str, "What the run reads. Empty for a command without a source."] = ""
-    destination: Annotated[str, "Where the run writes. Passwords are masked."] = ""
+    source: Annotated[str, "Source that the run reads. Empty for a command without a source."] = ""
+    destination: Annotated[str, "Destination that the run writes. Passwords are masked."] = ""
     base: Annotated[str, "The base, by name and id as far as they are known."] = ""
     account: Annotated[str, "Account in the ledger: the job's service.account, or the URL of the service."] = ""
     settings: Annotated[
@@ -134,7 +134,7 @@ class Report:
     status: Annotated[Status, "How the run ended. `connector status` also shows `running` and `killed`."]
     started_at: Annotated[datetime, "Start of the run."]
     finished_at: Annotated[datetime | None, "End of the run."] = None
-    scope: Annotated[RunScope, "What the run reads and writes. Its fields are keys of the JSON."] = field(
+    scope: Annotated[RunScope, "Source, destination and settings. Its fields are keys of the JSON."] = field(
         default_factory=RunScope
     )
     rows: Annotated[dict[str, int], "Number of rows that were read, and of rows with each outcome."] = field(
@@ -181,7 +181,7 @@ class Report:
     messages: Annotated[list[str], "Sentences: what happened, and what to do."] = field(default_factory=list)
     certificate: Annotated[
         dict[str, Any] | None,
-        "What the reading of the list proves. Only `export` and `reconcile` have it.",
+        "Result of the check whether the list is complete. Only `export` and `reconcile` have a certificate.",
         Certificate | None,
     ] = None
     unmapped_columns: Annotated[list[str], "Columns of the source that no field uses."] = field(default_factory=list)
@@ -194,7 +194,7 @@ class Report:
         dict[str, Any] | None, "Further keys of the JSON, if the run compared a source with the list."
     ] = None
     email: Annotated[dict[str, Any] | None, "Answer of the service to `send`.", EmailReport] = None
-    signal: Annotated[int | None, "Number of the signal that stopped the run. The JSON does not have it."] = None
+    signal: Annotated[int | None, "Number of the signal that stopped the run. The JSON does not have this key."] = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as plain values that `json.dumps` can write."""
@@ -217,8 +217,8 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """The exit code of the command (architecture 8). If a signal stopped the run, it is 128 plus the number of the
-        signal."""
+        """The exit code of the command (architecture 8). If a signal stopped the run, the exit code is 128 plus the
+        number of the signal."""
         return 128 + (self.signal or 0) if self.status == "stopped" else EXIT_CODE_BY_STATUS[self.status]
 
     def raise_for_status(self) -> None:
@@ -367,14 +367,16 @@ def describe_fault(error: Exception) -> str:
     if os.environ.get("CONNECTOR_DEBUG"):
         raise error
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{error.strerror}{f': {error.filename}' if error.filename else ''}. Free some room, and run again"
+        return f"{error.strerror}{f': {error.filename}' if error.filename else ''}. Free some disk space, and run again"
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         return (
             f"{error.strerror}: the limit of files and connections that are open at once (ulimit -n) is reached. Raise "
             "the limit, or set load.max_concurrency lower, and run again"
         )
     if isinstance(error, PermissionError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}. Allow this user to use it, or name another place, and run again"
+        return (
+            f"{error.filename}: {error.strerror}. Allow this user to use the file, or name another path, and run again"
+        )
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return (
         f"a fault of the program: {type(error).__name__} at {frame.filename}:{frame.lineno}. The finished requests "

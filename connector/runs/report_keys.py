@@ -7,11 +7,11 @@ class LoadRowCounts(TypedDict):
     """The `rows` of import, sync, plan and retry: the outcomes in the order in which they are decided."""
 
     read: Annotated[int, "Rows that the run read: the sum of the other numbers."]
-    invalid: Annotated[int, "The row failed validation. It is in the rejects file."]
+    invalid: Annotated[int, "The row failed validation. The row is in the rejects file."]
     duplicate: Annotated[
         int,
-        "Another row of the same identity and base is used: the first, or the first that says inactive. A row with "
-        "other values is in the rejects file, which names the fields that differ. Its code is `differs`, or "
+        "Another row of the same identity and base is used: the first row, or the first row that says inactive. A row "
+        "with other values is in the rejects file, which names the fields that differ. Its code is `differs`, or "
         "`overruled` if an inactive row is used instead.",
     ]
     suppressed: Annotated[int, "The subscriber is on the job's suppression list."]
@@ -19,8 +19,8 @@ class LoadRowCounts(TypedDict):
     changed: Annotated[int, "The subscriber exists, and the source differs. The drift file has the differences."]
     created: Annotated[
         int,
-        "The service answered the create with a new Id. If the list never shows the last new subscriber, a message "
-        "says so.",
+        "The service answered the create with a new Id. If the list never shows the last new subscriber, the "
+        "report has a message.",
     ]
     rejected: Annotated[
         int,
@@ -37,13 +37,14 @@ class MailRowCounts(TypedDict):
     read: Annotated[int, "Rows that the run read: the sum of the other numbers."]
     sent: Annotated[int, "The service accepted the email. In a preview: the email would be sent."]
     already_sent: Annotated[int, "An earlier run of the campaign sent the email."]
-    invalid: Annotated[int, "The row failed validation. It is in the rejects file."]
+    invalid: Annotated[int, "The row failed validation. The row is in the rejects file."]
     duplicate: Annotated[int, "An earlier row has the same address."]
     suppressed: Annotated[
-        int, "The address is on the suppression list, the row says inactive, or the service lists it as inactive."
+        int,
+        "The address is on the suppression list, the row says inactive, or the service lists the address as inactive.",
     ]
     rejected: Annotated[int, "The service refused the email. The rejects file has the service's answer."]
-    unknown: Annotated[int, "The email may have been sent: no answer came. It is not sent again."]
+    unknown: Annotated[int, "The email may have been sent: no answer came. The email is not sent again."]
     unsent: Annotated[int, "The run ended before the email was sent."]
 
 
@@ -85,7 +86,7 @@ class Cause(TypedDict):
     outcome: Annotated[str, "Outcome of the rows."]
     field: Annotated[str, "Faulty field. Empty if the whole row is faulty."]
     code: Annotated[str, "Short code of the problem, for programs."]
-    message: Annotated[str, "What is wrong, without personal data."]
+    message: Annotated[str, "Description of the problem, without personal data."]
     rows: Annotated[int, "Number of rows with this cause."]
     examples: Annotated[list[CauseExample], "Up to three of these rows."]
 
@@ -122,7 +123,7 @@ class Problems(ProblemCounts):
 class EmailReport(TypedDict, total=False):
     """The report's `email`."""
 
-    state: Annotated[Literal["sent", "rejected", "unknown", "unsent"], "What is known about the email."]
+    state: Annotated[Literal["sent", "rejected", "unknown", "unsent"], "State of the email."]
     request_id: Annotated[int, "SendMessageRequestId of a sent email."]
     message_id: Annotated[str, "Message-ID of a sent email."]
     http_status: Annotated[int | None, "HTTP status of the answer, if the email is rejected or unknown."]

@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 
 
 _MAX_EXAMPLES = 3  # examples of each cause
-_MAX_CAUSES = 30  # limited, because the service may use a different message for each refusal
+_MAX_CAUSES = 30  # causes in a report; the service may use a different message for each refusal
 _MAX_CELL_LENGTH = 60
 _LINE_PREFIX = re.compile(r"^line \d+: ")
 _QUOTED_TEXT = re.compile(r"([\"']).*\1")
@@ -62,11 +62,11 @@ _QUOTED_TEXT = re.compile(r"([\"']).*\1")
 class RowFindings:
     """The causes of a run's problems with masked examples, and the number of changed rows for each field.
 
-    `columns` are the columns of the source for each field. `problems` compares the problems with the problems of
-    earlier runs.
+    `columns_by_field` has the columns of the source for each field. `problems` compares the problems with the problems
+    of earlier runs.
     """
 
-    columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    columns_by_field: Mapping[str, Sequence[str]] = field(default_factory=dict)
     problems: ProblemLog | None = None
     changed_fields: Counter[str] = field(default_factory=Counter)
     _causes: dict[tuple[str, str, str, str], dict[str, Any]] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class RowFindings:
             if len(cause["examples"]) < _MAX_EXAMPLES:
                 row = problem.row
                 cells = dict(zip(row.columns, row.cells, strict=True)) if row.cells else {}
-                field_cells = [cells.get(column) or "" for column in self.columns.get(name, ())]
+                field_cells = [cells.get(column) or "" for column in self.columns_by_field.get(name, ())]
                 value = " | ".join(map(mask_cell, field_cells if problem.raw_record is None else [problem.raw_record]))
                 cause["examples"].append({"row": row.number, "file": row.file, "value": value})
 
@@ -201,7 +201,7 @@ class RowFile(CloseableResource):
 class RejectsFile(RowFile):
     """The rejects file of a run, with a line for each problem. `findings` counts the problems.
 
-    If there is a `workbook_path`, `close` writes the lines to an .xlsx workbook at it and deletes the CSV file. The
+    If `workbook_path` is set, `close` writes the lines to an .xlsx workbook at this path and deletes the CSV file. The
     CSV file stays if the run is killed, or if a workbook cannot contain the lines.
     """
 
@@ -255,7 +255,9 @@ class RejectsFile(RowFile):
                 partial_file.publish(is_new=True)
             self._path.unlink()
         except (CellError, csv.Error, OSError, ConnectorError) as error:
-            logger.warning("the rejects file stays a CSV: %s: %s", self._path, error)
+            logger.warning(
+                "the rejects file %s stays a CSV file, because no workbook was written: %s", self._path, error
+            )
             return
         self._path = workbook_path
 
@@ -405,8 +407,8 @@ class LoadFiles(CloseableResource, RowRecorder):
             verb = agree(self._known_change_count, "is", "are")
             rows_text = count(self._known_change_count, "changed row")
             yield (
-                f"{rows_text} {verb} in the drift file of an earlier run, and {verb} compared again 7 days after that "
-                "run, or with --full"
+                f"{rows_text} {verb} in the drift file of an earlier run, and {verb} compared again 7 days after the "
+                "earlier run, or with --full"
             )
         for reason, row_count in sorted(self._uncompared_counts.items()):
             rows_text = f"{count(row_count, 'changed row')} {agree(row_count, 'is', 'are')}"

@@ -104,16 +104,16 @@ def record_failed_start(state_dir: Path, run: Mapping[str, Any]) -> None:
 
 def _prune_at_end(state_dir: Path, now: float, retention_s: float) -> None:
     """Delete files that are older than the retention. A wrong clock must not delete new files. So if the clock seems to
-    have jumped ahead since the last earlier run, count the age from that run.
+    have jumped ahead since the last earlier run, the jump does not count for the age of the files.
     """
     clock_jump_s = _find_clock_jump(state_dir, now, retention_s)
     delete_old_runs(state_dir, now - retention_s - clock_jump_s)
     if clock_jump_s:
         days_text = f"{clock_jump_s / _DAY_S:,.0f}"
         logger.warning(
-            "the clock is %s days ahead of the last earlier run, so that time does not count for the retention: files "
-            "of earlier runs are kept. If the clock is wrong, correct it. If it is right, a later run deletes the "
-            "files that are too old",
+            "the clock is %s days ahead of the last earlier run, so these days do not count for the retention: files "
+            "of earlier runs are kept. If the clock is wrong, correct the clock. If the clock is right, a later run "
+            "deletes the files that are too old",
             days_text,
         )
 
@@ -161,20 +161,20 @@ def describe_other_account(run: Mapping[str, Any]) -> str | None:
     job_file, address = (run.get("settings") or {}).get("job_file"), run.get("destination") or run.get("account")
     return (
         "The service shows none of the subscribers that the ledger knows. Compare the token and the base URL "
-        f"({address}) with those of the last good run. If somebody erased the subscribers on purpose, "
-        "delete each one from the ledger with connector forget. To see what the token shows, run: connector check"
-        + (f" {shlex.quote(job_file)}" if job_file else "")
+        f"({address}) with the token and the base URL of the last good run. If somebody erased the subscribers on "
+        "purpose, delete each subscriber from the ledger with connector forget. To see which subscribers the token "
+        "shows, run: connector check" + (f" {shlex.quote(job_file)}" if job_file else "")
     )
 
 
 def find_other_accounts(runs: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Return the report of the last load of each account, if the service showed this load none of the known
     subscribers. `runs` are the reports of runs, the latest first. Runs that did nothing do not count."""
-    last_loads: dict[str, Mapping[str, Any]] = {}
+    last_load_by_account: dict[str, Mapping[str, Any]] = {}
     for run in runs:
         if run["command"] in LOAD_COMMANDS and run["status"] in ("ok", "partial", "aborted"):
-            last_loads.setdefault(run.get("account", ""), run)
-    return {account: run for account, run in last_loads.items() if describe_other_account(run) is not None}
+            last_load_by_account.setdefault(run.get("account", ""), run)
+    return {account: run for account, run in last_load_by_account.items() if describe_other_account(run) is not None}
 
 
 def delete_old_runs(state_dir: Path, oldest_kept_time: float) -> Sequence[Path]:
