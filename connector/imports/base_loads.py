@@ -27,12 +27,12 @@ from connector.texts import agree, count
 _MAX_BASES = 1000  # largest number of bases in the cells of a column; a column with more texts probably names no bases
 
 _MAX_BASES_IN_MESSAGE = 20
-_LOOK_UP_COUNT = 3  # look-ups with quiet periods between them; the third one can prove absence
+_LOOK_UP_COUNT = 3  # look-ups, with a quiet period between two look-ups; the third look-up can prove absence
 
 
 def choose_bases(ledger: Ledger, account: str, base_id: int | None, base_name: str | None) -> list[Base]:
-    """Return the account's bases with this id or name. Return all bases if neither is set. Raises ConfigurationError if
-    the ledger knows no such base.
+    """Return the account's bases with this id or name. Return all bases if neither the id nor the name is set. Raises
+    ConfigurationError if the ledger knows no such base.
 
     Call this function inside a transaction.
     """
@@ -131,8 +131,8 @@ class BaseLoads:
                 # The chunk may name one base both by its id and by its name.
                 chunk.is_outdated = any(other_load is base_load for other_load, _ in chunks)
                 chunks.append((base_load, chunk))
-            tasks = [base_load.loader.plan_lookup(chunk) for base_load, chunk in chunks]
-            await self._account.look_up([task for task in tasks if task is not None])
+            lookup_tasks = [base_load.loader.plan_lookup(chunk) for base_load, chunk in chunks]
+            await self._account.look_up([lookup_task for lookup_task in lookup_tasks if lookup_task is not None])
             for base_load, chunk in chunks:
                 with self._attribute_to_base(base_load):
                     await base_load.loader.create_new_rows(chunk)
@@ -315,9 +315,9 @@ class BaseLoads:
         """Return the bases in which the job has unsettled entries. Leave out bases that have a row in this run.
         Unsettled entries are unknown creates, refused creates that may be sent again (architecture 4.8), and
         opt-outs."""
-        opened_keys = {base_load.base.key for base_load in self._base_loads}
+        opened_base_keys = {base_load.base.key for base_load in self._base_loads}
         account = self._run.setup.plan.settings.account
-        bases = [base for base in list_bases(ledger.connection, account) if base.key not in opened_keys]
+        bases = [base for base in list_bases(ledger.connection, account) if base.key not in opened_base_keys]
         unsettled_bases = [base for base in bases if self._has_unsettled_entries(ledger, base)]
         return [
             BaseRef(name=base.name) if base.service_id is None else BaseRef(service_id=base.service_id)

@@ -206,13 +206,13 @@ class _LoadRun:
             future_messages = [*self._increment_run.describe_future_values()]
             run.report.messages += future_messages
             run.is_attention_needed |= bool(future_messages)
-        # A load of such rows has already ended with an error, so only a plan has these messages.
+        # A load with a refused row has already ended with an error, so only a plan has these messages.
         refusals = [*self._remarks.explain_refusals(has_is_active_rule=plan.rows.has_is_active_rule)]
         run.is_attention_needed |= bool(refusals)
         run.report.messages += [*run.tally.messages, *run.tally.row_messages, *self._list_messages(loads, refusals)]
 
     async def _load_with_guards(self, guard: LoadGuard) -> BaseLoads:
-        """Plan all rows first. Load them only if no guard stops the run."""
+        """Plan all rows first. Load the rows only if no guard stops the run."""
         run, survey = self._run, await self._load_in_mode(RunMode.PLAN)
         await self._apply_guards()
         run.reason = run.reason or run.rows.failure

@@ -98,21 +98,21 @@ class IncrementRun:
         return largest_value
 
     def describe_future_values(self) -> Iterator[str]:
-        """Yield messages about values in the future. If such a value moved the cursor, later runs would not read new
-        rows. A run with such a message is partial, because a person must correct the values."""
+        """Yield messages about values in the future. If a value in the future moved the cursor, later runs would not
+        read new rows. A run with this message is partial, because a person must correct the values."""
         watch = self._increment.source.watch
         if watch.future_example is not None:
             row_number, value = watch.future_example
             yield (
                 f"{count(watch.future_count, 'row')} {agree(watch.future_count, 'has', 'have')} a value in "
                 f"{watch.column} that lies beyond tomorrow (for example row {row_number}: {format_cursor(value)}). "
-                "Such a value does not move the cursor. "
+                "A value beyond tomorrow does not move the cursor. "
                 f"Correct {agree(watch.future_count, 'the row', 'the rows')} in the source"
             )
         saved_value = None if self._increment.is_full else self._saved_value
         if saved_value is not None and watch.latest is not None and is_larger(saved_value, watch.latest):
             yield (
-                f"the cursor stands in the future ({format_cursor(saved_value)}), so changes before then are not read. "
+                f"the cursor stands in the future ({format_cursor(saved_value)}), so earlier changes are not read. "
                 "Correct the row that has this value, and run connector sync --full once"
             )
 

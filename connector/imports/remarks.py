@@ -100,7 +100,8 @@ class Remarks:
             yield (
                 f"{count(cell_count, 'cell')} {agree(cell_count, 'is', 'are')} read as empty, because programs "
                 f"write these words for a missing value: {', '.join(shown_texts)}{ellipsis}. "
-                f'If a word is a name, keep it by the field\'s values: {{"{example_text}": "{example_text}"}} in a job'
+                f'If a word is a name, keep the name by the field\'s values in a job: {{"{example_text}": '
+                f'"{example_text}"}}'
             )
         decoded_cell_counts = {
             reinterpretation.field: cell_count
@@ -139,13 +140,13 @@ def describe_unmapped_columns(mapping: FieldMapping, unmapped_columns: Sequence[
     elif (column := find_name_column(unmapped_columns)) is not None and len(fields) < 2:
         yield (
             f"the column {column} seems to have names, which are not sent: use --map first_name=COLUMN or "
-            "--map last_name=COLUMN (in a job `fields`) to send it"
+            "--map last_name=COLUMN (in a job `fields`) to send the names"
         )
 
 
 def describe_number_cells(mapping: FieldMapping, number_cell_counts: Mapping[str, int]) -> Iterator[str]:
-    """Yield a message for each column that has number cells and belongs to a text field. `number_cell_counts` is the
-    number of such cells by column."""
+    """Yield a message for each column that has number cells and belongs to a text field. `number_cell_counts` has the
+    count of number cells of each column."""
     for name in _TEXT_FIELDS:
         rule = mapping.rules.get(name)
         for column in rule.columns if rule is not None else ():

@@ -24,7 +24,7 @@ from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRule
 from connector.subscribers.validation import validate_rows
 from connector.texts import agree, count
 
-_ARTICLES = {"email": "an email address", "client_user_id": "a client_user_id"}
+_IDENTITY_NOUN_BY_FIELD = {"email": "an email address", "client_user_id": "a client_user_id"}
 _MAX_ROWS_IN_MESSAGE = 5  # row numbers in a message about rows without an identity
 
 
@@ -50,7 +50,7 @@ class _ListContents:
 
 
 def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> tuple[Suppression, list[str]]:
-    """Return the complete suppression list, and messages about it.
+    """Return the complete suppression list, and messages about the list.
 
     Raises SourceError if the list cannot be read to its end, and ContentError if a row or a cell cannot be read. Raises
     ConfigurationError if the list is empty, lacks its column or has no identity. Raises RunAborted if `is_stopped`
@@ -79,17 +79,17 @@ def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> t
     if not suppression.size:
         raise ConfigurationError(
             f"the suppression list {name} suppresses no subscriber: none of its "
-            f"{len(empty_row_numbers) + len(unreadable_row_numbers):,} rows has {_ARTICLES[plan.field]} in the column "
-            f"{plan.column}; correct suppress.column or suppress.field. Nothing was sent"
+            f"{len(empty_row_numbers) + len(unreadable_row_numbers):,} rows has {_IDENTITY_NOUN_BY_FIELD[plan.field]} "
+            f"in the column {plan.column}; correct suppress.column or suppress.field. Nothing was sent"
         )
     if unreadable_row_numbers:
         row_count = len(unreadable_row_numbers)
         raise ContentError(
             f"the suppression list {name}: {count(row_count, 'row')} "
             f"({agree(row_count, 'row number', 'row numbers')} {_format_row_numbers(unreadable_row_numbers)}) "
-            f"{agree(row_count, 'has', 'have')} something else than {_ARTICLES[plan.field]} in the column "
-            f"{plan.column}, such as a domain or a hash. Correct or remove {agree(row_count, 'the row', 'the rows')}, "
-            "because a suppressed subscriber may be meant. Nothing was sent"
+            f"{agree(row_count, 'has', 'have')} something else than {_IDENTITY_NOUN_BY_FIELD[plan.field]} in the "
+            f"column {plan.column}, such as a domain or a hash. Correct or remove "
+            f"{agree(row_count, 'the row', 'the rows')}, because a suppressed subscriber may be meant. Nothing was sent"
         )
     if empty_row_numbers:
         row_count = len(empty_row_numbers)
@@ -138,10 +138,8 @@ def _read_chunk(list_contents: _ListContents, chunk: Chunk, plan: SuppressionPla
             "because it may name a suppressed subscriber"
         )
     mapped_chunk = apply_mapping(chunk.frame, FieldMapping({plan.field: ColumnRule(column=plan.column)}))
-    mapped_frame, null_positions = (
-        mapped_chunk.frame,
-        mapped_chunk.null_positions,
-    )  # a person must decide what N/A means here
+    # A person must decide whether a cell such as N/A is an identity.
+    mapped_frame, null_positions = mapped_chunk.frame, mapped_chunk.null_positions
     validation_result = validate_rows(mapped_frame, ValidationRules(identity=plan.field), today=date.max)
     identity_values = validation_result.subscribers[plan.field]
     list_contents.digests.append(compute_identities(identity_values, plan.field))
