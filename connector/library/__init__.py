@@ -1,2 +1,2 @@
-"""The public interface of connector for scripts, notebooks and threads. It reads the list, and loads, plans and
-sends."""
+"""The public interface of connector for scripts, notebooks and threads. Its functions and methods read the list, load
+and plan rows, and send emails."""

@@ -88,19 +88,19 @@ class Connector:
 
         `rows` is a path, pattern or URL of files (CSV, Excel, Parquet, JSON Lines, also compressed), a DataFrame, or
         Arrow data (a table, a reader, a Polars frame). A reader can be read only once. `name` is the name of rows in
-        memory in reports. `base_id` or `base_name` selects the base. `active` sets whether all rows are active; without
-        it, a column must show this. Headers decide the field of a column. `mapping` overrides them by field, as
-        `{"email": "E-mail address"}`, with "" for a field without a column. `ignore` lists columns that look like a
-        consent or an opt-out, but mean something else. `identity` is "email" by default, and `zip` "omit". `format`,
-        `encoding`, `delimiter` ("auto" by default) and `sheet` (the first by default) describe a file. With `job` (the
-        path of a job file, or a `Job`), the rows replace the source of the job. The base and the mapping are in the
-        job.
+        memory in reports. `base_id` or `base_name` selects the base. `active` sets whether all rows are active.
+        Without `active`, a column must show which rows are active. Headers decide the field of a column. `mapping`
+        overrides the headers by field, as `{"email": "E-mail address"}`, with "" for a field without a column. `ignore`
+        lists columns that look like a consent or an opt-out, but mean something else. `identity` is "email" by default,
+        and `zip` "omit". `format`, `encoding`, `delimiter` ("auto" by default) and `sheet` (the first visible sheet by
+        default) describe a file. With `job` (the path of a job file, or a `Job`), the rows replace the source of the
+        job. The base and the mapping are in the job.
 
         `on_unknown` is "resend" by default, `look` "auto", `quiet_period_s` (the wait before a subscriber counts as
         absent) 30, `max_concurrency` 512, and `wait_s` (the wait for another run that holds the ledger) 0.
         `time_limit_s` stops a longer run cleanly. `max_rate` is the maximum number of requests per second. `receipts`
-        is the folder (such as receipts.parquet) or the database URL to which the run writes a row for each subscriber
-        that it creates, finds changed or leaves open.
+        is the folder (such as receipts.parquet) or the database URL to which the run writes a receipt for each
+        subscriber that the run creates, finds changed, or leaves rejected, held or unknown.
 
         >>> import pandas
         >>> from connector import Connector
@@ -395,7 +395,7 @@ def _compose_message(to: str | Sequence[str], sender: str, subject: str, options
         read_attachment(Path(path), max_bytes=max_bytes, disposition="inline", content_id=content_id)
         for content_id, path in (options.get("inline") or {}).items()
     ]
-    values: Mapping[str, Any] = {**options}
+    option_values: Mapping[str, Any] = {**options}
     return compose_message(
         system_clock().now(),
         sender=parse_recipient(sender, "Email.From"),
@@ -408,7 +408,7 @@ def _compose_message(to: str | Sequence[str], sender: str, subject: str, options
         plain_text=options.get("text"),
         headers=tuple(Header(name, value) for name, value in (options.get("headers") or {}).items()),
         attachments=(*inline_files, *attached_files),
-        settings={name: value for name in SETTING_NAMES if (value := values.get(name)) is not None},
+        settings={name: value for name in SETTING_NAMES if (value := option_values.get(name)) is not None},
         send_at=options.get("send_at"),
     )
 

@@ -50,7 +50,8 @@ class IncompleteList(RunAborted):
 
     def __init__(self, certificate: Certificate) -> None:
         super().__init__(
-            f"The list is incomplete ({certificate.reason}). Read it again later, or accept it with allow_incomplete."
+            f"The list is incomplete ({certificate.reason}). Read the list again later, or accept the list with "
+            "allow_incomplete."
         )
         self.certificate = certificate
 
@@ -147,12 +148,14 @@ def build_frame(table: pa.Table) -> pd.DataFrame:
 
     from connector.subscribers.validation import build_listed_schema
 
-    column_types = {
+    dtype_by_arrow_type = {
         pa.int64(): pd.Int64Dtype(),
         pa.bool_(): pd.BooleanDtype(),
         pa.string(): pd.StringDtype(na_value=float("nan")),
     }
-    frame = table.to_pandas(types_mapper=lambda arrow_type: column_types.get(arrow_type, pd.ArrowDtype(arrow_type)))
+    frame = table.to_pandas(
+        types_mapper=lambda arrow_type: dtype_by_arrow_type.get(arrow_type, pd.ArrowDtype(arrow_type))
+    )
     schema = build_listed_schema()
     checked_frame: pd.DataFrame = schema.remove_columns(
         [name for name in schema.columns if name not in frame]
@@ -201,7 +204,7 @@ class StoredSweep:
 
     def read(self, chunk_rows: int) -> Iterator[pa.Table]:
         """Yield all rows in their order, in tables of at most `chunk_rows` rows. If there are no rows, yield one empty
-        table. Can be called only once."""
+        table. Call this method only once."""
         try:
             remaining_rows = self.schema.empty_table()
             for batch in self._stage.close_rows().read():

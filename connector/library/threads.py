@@ -1,7 +1,7 @@
 """Runs a function of the library in a thread with its own event loop, while the caller waits.
 
-This works in a script, in a notebook with a running event loop, and in a thread of an orchestrator. Signal handlers,
-the event loop policy and logging do not change. An interruption of the caller (Ctrl-C, or an exception of an
+The functions work in a script, in a notebook with a running event loop, and in a thread of an orchestrator. Signal
+handlers, the event loop policy and logging do not change. An interruption of the caller (Ctrl-C, or an exception of an
 orchestrator) stops the run cleanly, and is raised after the run has ended.
 """
 
@@ -88,8 +88,8 @@ def _run_task(loop: asyncio.AbstractEventLoop, task: asyncio.Task[T], result_fut
 def run_flow(
     flow: Callable[[Stop, Progress], Coroutine[Any, Any, Report]], time_limit_s: float | None = None
 ) -> Report:
-    """Run one flow, and stop it cleanly after `time_limit_s` seconds. If an interruption is raised, it gets a note with
-    the status of the run."""
+    """Run one flow, and stop the flow cleanly after `time_limit_s` seconds. If an interruption is raised, the
+    interruption gets a note with the status of the run."""
     reports: list[Report] = []
 
     async def start_work(stop: Stop) -> Report:
@@ -128,7 +128,7 @@ def make_token(token: str | Token | None) -> Token | None:
 
 def refuse_unknown_options(options: Mapping[str, object], options_type: type) -> None:
     """Raise TypeError for an argument that the TypedDict `options_type` does not have, because Python does not check
-    this."""
+    the names of these arguments."""
     if unknown_names := options.keys() - options_type.__annotations__.keys():
         raise TypeError(
             f"no such argument: {', '.join(sorted(unknown_names))}; known: {', '.join(options_type.__annotations__)}"
