@@ -1,7 +1,8 @@
 """An independent implementation of service-api.md on loopback, with faults, and with switches for all behaviour that
 the document does not show.
 
-The sandbox imports no other package of this project. If both used the same code, tests would not find a mistake in it.
+The sandbox imports no other package of this project. If the sandbox used code of the connector, tests would not find a
+mistake in this code.
 """
 
 from connector.sandbox.process import SandboxProcess

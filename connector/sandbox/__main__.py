@@ -1,4 +1,4 @@
-"""`python -m connector.sandbox`: the sandbox without the rest of the command line."""
+"""Runs the sandbox by `python -m connector.sandbox`, without the command `connector`."""
 
 import argparse
 import os

@@ -92,15 +92,15 @@ class Connection:
         headers = {"Content-Type": response.content_type, **dict(response.headers)}
         if delivery is Delivery.WHOLE:
             return web.Response(body=response.body, status=response.status, headers=headers)
-        answer = web.StreamResponse(status=response.status or 200, headers=headers)
+        stream_response = web.StreamResponse(status=response.status or 200, headers=headers)
         if delivery is Delivery.HALF and response.body:
-            answer.content_length = len(response.body)
-            await answer.prepare(request)
-            await answer.write(response.body[: len(response.body) // 2])
+            stream_response.content_length = len(response.body)
+            await stream_response.prepare(request)
+            await stream_response.write(response.body[: len(response.body) // 2])
         if transport is not None and delivery is Delivery.CUT and cut_by == "reset":
             client_socket = transport.get_extra_info("socket")
             client_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             transport.abort()
         elif transport is not None:
-            transport.close()  # no reset after half an answer, because the reset could arrive before the half
-        return answer
+            transport.close()  # no reset, because a reset could arrive before the half answer
+        return stream_response

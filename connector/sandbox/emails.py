@@ -1,6 +1,6 @@
 """Emails (service-api.md 2.2, 4.1 and 7): the rules of a SendEmail request, the .eml file, and the outbox.
 
-Nothing leaves the machine.
+No email leaves the machine.
 """
 
 import base64
@@ -25,7 +25,7 @@ _MIME_TYPE = r"^[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+$"
 _HEADER_NAME = r"^[!-9;-~]+$"  # RFC 5322, 2.2: printable ASCII without the colon
 
 
-# the request
+# The rules of a SendEmail request
 
 
 def _check_one_line(text: str) -> str:
@@ -84,7 +84,7 @@ class Attachment(_EmailModel):
 
 
 class TrackingSettings(_EmailModel):
-    """The kinds of tracking. None leaves the choice to the service."""
+    """The kinds of tracking. With None, the service decides."""
 
     track_links: bool | None = None
     track_plain_text_links: bool | None = None
@@ -93,7 +93,7 @@ class TrackingSettings(_EmailModel):
 
 
 class EmailSettings(_EmailModel):
-    """The settings of sending. None leaves the choice to the service."""
+    """The settings of sending. With None, the service decides."""
 
     inline_images: bool | None = None
     send_at: Annotated[int, Field(ge=0, le=_LAST_SECOND)] | None = None
@@ -153,7 +153,7 @@ def parse_email(body: bytes, settings: SandboxSettings) -> SendEmail:
     return send_email
 
 
-# the .eml file
+# The .eml file of an email
 
 
 def compose_eml(send_email: SendEmail, message_id: str, accepted_at: float) -> bytes:
@@ -185,7 +185,7 @@ def compose_eml(send_email: SendEmail, message_id: str, accepted_at: float) -> b
     if send_email.email_settings is not None and send_email.email_settings.send_at is not None:
         message["X-Sandbox-Send-At"] = datetime.fromtimestamp(send_email.email_settings.send_at, UTC).isoformat()
     # The text and the HTML are alternatives. Inline files are related to the HTML, and other files are attached to the
-    # whole.
+    # whole email.
     html_part = message
     if email.plain_text:
         message.set_content(email.plain_text)
@@ -198,8 +198,15 @@ def compose_eml(send_email: SendEmail, message_id: str, accepted_at: float) -> b
     for file in sorted(email.attachments, key=lambda file: file.disposition == "attachment"):  # inline files first
         main_type, _, subtype = file.type.partition("/")
         add_part = html_part.add_related if file.disposition == "inline" else message.add_attachment
-        cid = f"<{file.content_id}>" if file.content_id else None
-        add_part(file.content, main_type, subtype, cid=cid, filename=file.filename, disposition=file.disposition)
+        content_id_header = f"<{file.content_id}>" if file.content_id else None
+        add_part(
+            file.content,
+            main_type,
+            subtype,
+            cid=content_id_header,
+            filename=file.filename,
+            disposition=file.disposition,
+        )
     return message.as_bytes()
 
 
@@ -208,7 +215,7 @@ def _build_address(mailbox: Mailbox) -> Address:
     return Address(mailbox.name, username=local_part.strip('"'), domain=domain)
 
 
-# the outbox
+# The outbox of accepted emails
 
 
 class Outbox:
@@ -216,14 +223,14 @@ class Outbox:
 
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory
-        self._entries: dict[int, dict[str, Any]] = {}
+        self._entry_by_id: dict[int, dict[str, Any]] = {}
         self._eml_by_id: dict[int, bytes] = {}
         self.last_id = 0
         if directory is not None:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._entry_by_id)
 
     def add(self, send_email: SendEmail, now: float) -> dict[str, Any]:
         """Write the .eml file, then add and return the entry of the email. The entry has a new SendMessageRequestId, a
@@ -245,22 +252,22 @@ class Outbox:
             "tracking": (send_email.tracking_settings or TrackingSettings()).model_dump(by_alias=True),
             "settings": settings,
         }
-        eml = compose_eml(send_email, str(entry["message_id"]), now)
+        eml_bytes = compose_eml(send_email, str(entry["message_id"]), now)
         if self._directory is None:
-            self._eml_by_id[request_id] = eml
+            self._eml_by_id[request_id] = eml_bytes
         else:
             path = self._directory / f"{request_id:08d}.eml"
             partial_path = path.with_suffix(".part")
             descriptor = os.open(partial_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "wb") as file:
-                file.write(eml)
+                file.write(eml_bytes)
             partial_path.replace(path)
         self.restore(entry)
         return entry
 
     def restore(self, entry: dict[str, Any]) -> None:
         """Add the entry of an email whose file exists already, or was never on disk."""
-        self._entries[entry["request_id"]] = entry
+        self._entry_by_id[entry["request_id"]] = entry
         self.last_id = max(self.last_id, entry["request_id"])
 
     def read_entries(self, now: float) -> list[dict[str, Any]]:
@@ -273,12 +280,12 @@ class Outbox:
                 "file": str(self._directory / f"{request_id:08d}.eml") if self._directory is not None else None,
                 "eml": self.read_eml(request_id).decode("utf-8", "replace"),
             }
-            for request_id, entry in self._entries.items()
+            for request_id, entry in self._entry_by_id.items()
         ]
 
     def read_last_emails(self, count: int, now: float) -> list[dict[str, Any]]:
         """Return the last `count` emails, the latest first, without `file` and `eml`."""
-        return [self._describe_email(entry, now) for entry in islice(reversed(self._entries.values()), count)]
+        return [self._describe_email(entry, now) for entry in islice(reversed(self._entry_by_id.values()), count)]
 
     @staticmethod
     def _describe_email(entry: dict[str, Any], now: float) -> dict[str, Any]:
@@ -296,4 +303,4 @@ class Outbox:
         if self._directory is not None:
             for path in self._directory.glob("*.eml"):
                 path.unlink()
-        self._entries, self._eml_by_id, self.last_id = {}, {}, 0
+        self._entry_by_id, self._eml_by_id, self.last_id = {}, {}, 0

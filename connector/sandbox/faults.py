@@ -15,7 +15,7 @@ from connector.sandbox.truth import AnswerFate
 
 
 class Fault(StrEnum):
-    """The faults. Each fault has the name of its switch. They are drawn in this order."""
+    """The faults. Each fault has the name of its switch. The faults are drawn in this order."""
 
     REFUSE = "refuse"
     DROP_BEFORE = "drop_before"
@@ -34,7 +34,7 @@ class Fault(StrEnum):
     STRAY_REFUSAL = "stray_refusal"
 
 
-ANSWER_FATES: dict[Fault | None, AnswerFate] = {
+ANSWER_FATE_BY_FAULT: dict[Fault | None, AnswerFate] = {
     None: AnswerFate.ANSWERED,
     Fault.DROP_AFTER: AnswerFate.CUT,
     Fault.ERROR_AFTER: AnswerFate.SERVER_ERROR,
@@ -51,24 +51,24 @@ ANSWER_FATES: dict[Fault | None, AnswerFate] = {
 
 
 class FaultDraw:
-    """Draws the fault of each request, or no fault. One random number decides for each request. The probability of a
-    fault is its share of the requests that have none of the faults before it.
+    """Draws the fault of each request, or no fault. One random number decides for each request. The switch of a fault
+    is the probability that a request has this fault if the request has no earlier fault.
     """
 
     def __init__(self, settings: SandboxSettings) -> None:
         self._operations = frozenset(settings.fault_operations)
-        self._bounds: list[float] = []
+        self._cumulative_probabilities: list[float] = []
         remaining_probability = 1.0
         for fault in Fault:
             remaining_probability *= 1.0 - getattr(settings, fault)
-            self._bounds.append(1.0 - remaining_probability)
+            self._cumulative_probabilities.append(1.0 - remaining_probability)
         self._is_idle = remaining_probability == 1.0
 
     def draw(self, operation: str, random: Random) -> Fault | None:
-        """Return the fault of a request of this operation, mostly None."""
+        """Return the fault of a request of this operation, or None if the request has no fault."""
         if self._is_idle or operation not in self._operations:
             return None
-        index = bisect_right(self._bounds, random.random())
+        index = bisect_right(self._cumulative_probabilities, random.random())
         return tuple(Fault)[index] if index < len(Fault) else None
 
 
@@ -79,7 +79,7 @@ class CreateBlock:
     def __init__(self, settings: SandboxSettings) -> None:
         self._settings = settings
         self._received_count = self._refused_count = 0
-        self._start_at = math.inf
+        self._started_at = math.inf
 
     def apply_settings(self, settings: SandboxSettings) -> "CreateBlock":
         """Return the block for these settings: a new block if `blocked_from` has changed, or else this block."""
@@ -94,8 +94,8 @@ class CreateBlock:
         self._received_count += 1
         if not settings.blocked_from or self._received_count < settings.blocked_from:
             return False
-        self._start_at = min(self._start_at, now)
-        is_block_over = settings.blocked_ms and now >= self._start_at + settings.blocked_ms / 1000
+        self._started_at = min(self._started_at, now)
+        is_block_over = settings.blocked_ms and now >= self._started_at + settings.blocked_ms / 1000
         if is_block_over or (settings.blocked_creates and self._refused_count >= settings.blocked_creates):
             return False
         self._refused_count += 1
@@ -114,9 +114,9 @@ GARBAGE = (
 )
 """Bodies of answers that are not a success. Each body has a different fault."""
 
-# rate limits
+# Limits of the request rate
 
-# Rounding errors of floats change the number of tokens, or the end of a window, by less than this.
+# Rounding errors of floats change the number of tokens, or the end of a window, by less than this number.
 _ROUNDING_TOLERANCE = 1e-9
 
 

@@ -25,7 +25,7 @@ from connector.sandbox.subscriber import (
 from connector.sandbox.switches import SandboxSettings
 
 _MAX_STORED_QUERIES = 8  # maximum number of queries whose rows are kept in memory while nothing changes
-# churn searches this many ids above the middle for a free id, and then takes an id at the end
+# Number of ids above the middle among which churn searches a free id. Without a free id, churn uses the next id.
 _MAX_SEARCHED_NEIGHBOURS = 1000
 _TEXT_FILTERS = ("ClientUserId", "Email", "FirstName", "LastName")
 _IDENTITY_FILTERS = (*_TEXT_FILTERS, "Id")
@@ -33,7 +33,7 @@ _PERSON_FILTERS = ("BaseId", "IsActive", "FirstName", "LastName", "Gender")
 _CLASS_BY_GENDER = {"male": "male", "female": "female", "": "unspecified"}
 
 
-# queries
+# Queries of the list
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +89,10 @@ def parse_query(text: str, settings: SandboxSettings) -> Query:
         parameters = _Parameters.model_validate(parameter_texts, extra=settings.extra_fields)
     except ValidationError as error:
         raise build_rejection(error) from None
-    values = parameters.model_dump(exclude={"offset", "limit"}, exclude_unset=True)
-    if "IsActive" in values:
-        values["IsActive"] = values["IsActive"] == "1"
-    filters = tuple(Filter(name, values[name]) for name in parameter_texts if name in values)
+    parameter_values = parameters.model_dump(exclude={"offset", "limit"}, exclude_unset=True)
+    if "IsActive" in parameter_values:
+        parameter_values["IsActive"] = parameter_values["IsActive"] == "1"
+    filters = tuple(Filter(name, parameter_values[name]) for name in parameter_texts if name in parameter_values)
     if settings.filters == "ignored":
         filters = ()
     if settings.combine == "last":
@@ -101,7 +101,7 @@ def parse_query(text: str, settings: SandboxSettings) -> Query:
     return Query(max(0, parameters.offset), limit, filters)
 
 
-# the subscribers that a query finds
+# The subscribers that a query finds
 
 
 def find_subscriber_ids(store: SubscriberStore, query: Query, settings: SandboxSettings) -> list[int]:
@@ -176,7 +176,7 @@ def _is_hidden_subscriber(
     is_in_class = {
         "inactive": subscriber.get("IsActive") is not True and requested_values.get("IsActive") is not False,
         _CLASS_BY_GENDER[gender]: requested_values.get("Gender") != gender,
-        "unconfirmed": subscriber_id in store.created,
+        "unconfirmed": subscriber_id in store.created_ids,
         "no_email": not subscriber.get("Email") and not requested_values.keys() & {"Id", "ClientUserId"},
         "old_ids": subscriber_id < settings.old_ids_below and "Id" not in requested_values,
     }
@@ -206,15 +206,15 @@ def _find_candidates(store: SubscriberStore, query: Query, settings: SandboxSett
     return None
 
 
-# pages
+# Pages of the list
 
 
 class SubscriberList:
-    """The list of one store. It keeps the rows of the last queries until the store or the switches change."""
+    """The list of one store. The object keeps the rows of the last queries until the store or the switches change."""
 
     def __init__(self, store: SubscriberStore) -> None:
         self._store = store
-        self._rows: dict[tuple[Filter, ...], list[int]] = {}
+        self._ids_by_filters: dict[tuple[Filter, ...], list[int]] = {}
         self._version = -1  # the version of the store when the rows were found
         self._settings: SandboxSettings | None = None
 
@@ -224,12 +224,12 @@ class SubscriberList:
         if is_list_in_store and settings.order != "email" and not settings.hide:
             return find_subscriber_ids(self._store, query, settings)  # the store already has this list
         if self._version != self._store.version or self._settings is not settings:
-            self._rows, self._version, self._settings = {}, self._store.version, settings
-        if query.filters not in self._rows:
-            while len(self._rows) >= _MAX_STORED_QUERIES:
-                del self._rows[next(iter(self._rows))]
-            self._rows[query.filters] = find_subscriber_ids(self._store, query, settings)
-        return self._rows[query.filters]
+            self._ids_by_filters, self._version, self._settings = {}, self._store.version, settings
+        if query.filters not in self._ids_by_filters:
+            while len(self._ids_by_filters) >= _MAX_STORED_QUERIES:
+                del self._ids_by_filters[next(iter(self._ids_by_filters))]
+            self._ids_by_filters[query.filters] = find_subscriber_ids(self._store, query, settings)
+        return self._ids_by_filters[query.filters]
 
     def read_page(self, query: Query, settings: SandboxSettings, now: float, random: Random) -> bytes:
         """Return the body of the page that the query asks for, at the time `now`.
@@ -250,18 +250,18 @@ class SubscriberList:
             shard = random.randrange(settings.shards)
             ids = [subscriber_id for subscriber_id in ids if subscriber_id % settings.shards != shard]
         row_count = min(len(ids), settings.result_window) if settings.result_window else len(ids)
-        start = query.offset
-        if settings.past_end == "repeat" and start >= row_count > 0 and query.limit:
-            start = (row_count - 1) // query.limit * query.limit
-        if settings.past_end in ("400", "404") and start >= row_count and start:
+        start_offset = query.offset
+        if settings.past_end == "repeat" and start_offset >= row_count > 0 and query.limit:
+            start_offset = (row_count - 1) // query.limit * query.limit
+        if settings.past_end in ("400", "404") and start_offset >= row_count and start_offset:
             raise RejectedError("There is no such page", int(settings.past_end))
-        stop = min(start + query.limit, row_count)
+        stop_offset = min(start_offset + query.limit, row_count)
         if settings.order == "shuffled":  # in a random order, a page is a random sample
-            page_ids = random.sample(ids, max(0, stop - start))
+            page_ids = random.sample(ids, max(0, stop_offset - start_offset))
         elif settings.order == "id_desc":
-            page_ids = ids[max(0, len(ids) - stop) : max(0, len(ids) - start)][::-1]
+            page_ids = ids[max(0, len(ids) - stop_offset) : max(0, len(ids) - start_offset)][::-1]
         else:
-            page_ids = ids[start:stop]
+            page_ids = ids[start_offset:stop_offset]
         subscriber_jsons = self._store.read_jsons(page_ids)
         if settings.base_in_rows != "full":
             subscriber_jsons = [
@@ -293,7 +293,7 @@ class SubscriberList:
         return orjson.dumps({"success": True, "SubscribersList": body})
 
 
-# churn: after a page is read, subscribers vanish and appear at the head, in the middle or at the end of the list
+# Churn: after a page is read, subscribers vanish and appear at the head, in the middle or at the end of the list
 
 
 def draw_churned_id(ids: list[int], settings: SandboxSettings, random: Random) -> int:
@@ -308,8 +308,8 @@ def draw_churned_id(ids: list[int], settings: SandboxSettings, random: Random) -
 def choose_new_id(store: SubscriberStore, ids: list[int], settings: SandboxSettings) -> int:
     """Return the id of a new subscriber.
 
-    If the list is in the order of ids, return a free id at the place of the switch `churn_where`: at one end of the
-    list, or in the nearest gap above the middle. In other orders, or without a gap, return the next id.
+    If the list is in the order of ids, return a free id at the position that the switch `churn_where` names: at one
+    end of the list, or in the nearest gap above the middle. In other orders, or without a gap, return the next id.
     """
     free_id: int | None = None
     if ids and settings.order in ("id", "id_desc"):

@@ -24,7 +24,7 @@ _NON_ASCII_HOSTS = ("bücher.example.com", "почта.example.org", "例え.exa
 """Domains with characters beyond ASCII."""
 _TAGS = ("newsletter", "vip", "shop", "Frühbuchung", "loyalty 2026", "événements", "秋のセール", "🎂 birthday club")
 _FIRST_BIRTHDAY = date(1931, 1, 1)
-_BIRTHDAY_COUNT = 75 * 365  # in days; the youngest person is nearly an adult
+_BIRTHDAY_COUNT = 75 * 365  # number of possible birthdays; the youngest person was born in December 2005
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +136,8 @@ def _create_email(
             )
         )
     if unicodedata.normalize("NFC", f"{local_part}@{host}").lower() in taken_emails:
-        local_name, tag_suffix, tag = local_part.partition("+")
-        local_part = f"{local_name}{person_number}{tag_suffix}{tag}"
+        local_name, plus_sign, tag = local_part.partition("+")
+        local_part = f"{local_name}{person_number}{plus_sign}{tag}"
     email = f"{local_part}@{host}"
     taken_emails.add(unicodedata.normalize("NFC", email).lower())
     return email
@@ -147,9 +147,9 @@ def _replace_digit_signs(random: Random, pattern: str) -> str:
     return "".join(str(random.randint(0, 9)) if character == "#" else character for character in pattern)
 
 
-# seeded subscribers
+# Seeded subscribers
 
-# number of different persons among seeded subscribers; a multiple of 10, because every tenth is inactive
+# Number of different persons among seeded subscribers. A multiple of 10, because every tenth person is inactive.
 _PERSON_COUNT = 2_000
 _PLACEHOLDER = "\ue000"  # a private-use character, which no text of people.csv has
 

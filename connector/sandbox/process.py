@@ -1,5 +1,5 @@
 """Runs a sandbox as a child process, for tests, benchmarks and the demo. The child ends at the end of the context, or
-with its parent."""
+when its parent ends."""
 
 import http.client
 import json
@@ -47,7 +47,7 @@ class SandboxProcess:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_class: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.terminate()
 
@@ -65,9 +65,9 @@ class SandboxProcess:
         for setting in self._settings:
             command += ["--set", setting]
         # This package comes first, so that the child imports the same code as its parent.
-        root = str(Path(__file__).resolve().parents[2])
-        paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-        environment = os.environ | {"CONNECTOR_SANDBOX_TOKEN": self.token, "PYTHONPATH": paths}
+        project_folder = str(Path(__file__).resolve().parents[2])
+        python_path = os.pathsep.join(filter(None, (project_folder, os.environ.get("PYTHONPATH"))))
+        environment = os.environ | {"CONNECTOR_SANDBOX_TOKEN": self.token, "PYTHONPATH": python_path}
         process = self._child = subprocess.Popen(  # noqa: S603 - our own interpreter and module, no shell
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
         )
@@ -112,7 +112,7 @@ class SandboxProcess:
         return self._call_control("GET", "stats")
 
     def outbox(self) -> list[dict[str, Any]]:
-        """Return the accepted emails. The text of an email is its `eml`."""
+        """Return the accepted emails. The key `eml` has the text of an email."""
         emails: list[dict[str, Any]] = self._call_control("GET", "outbox")["emails"]
         return emails
 
@@ -126,9 +126,9 @@ class SandboxProcess:
 
     def seed(self, count: int, *, base_id: int | None = None, base_name: str | None = None) -> dict[str, Any]:
         """Add `count` plausible subscribers. Return `first_id`, `count`, `step`, `base_id` and `base_name`."""
-        base = {"base_id": base_id, "base_name": base_name}
+        base_keys = {"base_id": base_id, "base_name": base_name}
         return self._call_control(
-            "POST", "seed", {"count": count} | {key: value for key, value in base.items() if value}
+            "POST", "seed", {"count": count} | {key: value for key, value in base_keys.items() if value}
         )
 
     def _call_control(self, method: str, action: str, body: object = None) -> dict[str, Any]:
@@ -137,12 +137,12 @@ class SandboxProcess:
             content = None if body is None else json.dumps(body)
             connection.request(method, f"/_sandbox/{action}", content, {"Authorization": self.token})
             answer = connection.getresponse()
-            value: dict[str, Any] = json.loads(answer.read())
+            answer_values: dict[str, Any] = json.loads(answer.read())
         finally:
             connection.close()
         if answer.status != http.HTTPStatus.OK:
-            raise ValueError(value["error"])
-        return value
+            raise ValueError(answer_values["error"])
+        return answer_values
 
 
 def _format_value(value: object) -> str:

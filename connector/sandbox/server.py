@@ -1,5 +1,5 @@
-"""Runs a sandbox: the socket on loopback, the event loop, the control address and the page. The sandbox ends by a
-signal, or with its parent.
+"""Runs a sandbox: the socket on loopback, the event loop, the control address and the page. The sandbox ends after
+a signal, or when its parent ends.
 
 The control address is /_sandbox/ on the same port. Tests, benchmarks and `connector demo` use the control address:
 
@@ -34,7 +34,7 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from connector.sandbox.connection import Connection, Request, Response
-from connector.sandbox.service import OPERATIONS, Service, is_authorised
+from connector.sandbox.service import OPERATION_AND_METHOD_BY_PATH, Service, is_authorised
 from connector.sandbox.state import Sandbox
 from connector.sandbox.subscriber import build_rejection
 from connector.sandbox.switches import SandboxSettings, format_value, list_switches, parse_settings
@@ -98,8 +98,10 @@ def answer_page(sandbox: Sandbox, request: Request) -> Response:
         sandbox.change_switches(changed_values)
     except ValueError as error:  # the form keeps the values that the person has entered
         return _render_page(sandbox, {}, switch_values | form_values, problem=str(error))
-    target = "/?" + urlencode({"set": ", ".join(changed_values)}) + "#switches" if changed_values else "/#switches"
-    return Response(303, b"", _HTML_CONTENT_TYPE, (*_PAGE_HEADERS, ("Location", target)))
+    redirect_target = (
+        "/?" + urlencode({"set": ", ".join(changed_values)}) + "#switches" if changed_values else "/#switches"
+    )
+    return Response(303, b"", _HTML_CONTENT_TYPE, (*_PAGE_HEADERS, ("Location", redirect_target)))
 
 
 def _render_page(
@@ -107,11 +109,13 @@ def _render_page(
 ) -> Response:
     """Return the page. `switch_values` are the values that the form shows."""
     store, search_text = sandbox.store, query.get("q", "").strip()
-    groups: dict[str, list[dict[str, Any]]] = {}
+    switches_by_heading: dict[str, list[dict[str, Any]]] = {}
     for switch in list_switches():
-        group = groups.setdefault(_HEADING_BY_FIRST_SWITCH.get(switch.name) or next(reversed(groups)), [])
+        switches = switches_by_heading.setdefault(
+            _HEADING_BY_FIRST_SWITCH.get(switch.name) or next(reversed(switches_by_heading)), []
+        )
         value = switch_values[switch.name]
-        group.append(
+        switches.append(
             {
                 "name": switch.name,
                 "value": value,
@@ -126,11 +130,13 @@ def _render_page(
     requests = [
         {
             "at": datetime.fromtimestamp(started_at + received_at, UTC).strftime("%H:%M:%S.%f")[:-3],
-            "what": OPERATIONS[request.path][0] if request.path in OPERATIONS else f"{request.method} {request.path}",
+            "what": OPERATION_AND_METHOD_BY_PATH[request.path][0]
+            if request.path in OPERATION_AND_METHOD_BY_PATH
+            else f"{request.method} {request.path}",
             "about": request.query or _describe_body(request.body),
             "answer": answer,
         }
-        for received_at, request, answer in reversed(sandbox.recent)
+        for received_at, request, answer in reversed(sandbox.recent_requests)
     ]
     page = _load_template().render(
         sandbox=sandbox,
@@ -141,8 +147,8 @@ def _render_page(
         requests=requests,
         emails=sandbox.outbox.read_last_emails(_MAX_SHOWN_ENTRIES, sandbox.wall_clock()),
         opened=_open_email(sandbox, query.get("email", "")),
-        groups=groups,
-        changed=[switch for group in groups.values() for switch in group if switch["is_moved"]],
+        groups=switches_by_heading,
+        changed=[switch for switches in switches_by_heading.values() for switch in switches if switch["is_moved"]],
         problem=problem,
         were_set=query.get("set", ""),
         is_following="follow" in query,
@@ -207,7 +213,7 @@ else:
     from asyncio import new_event_loop
 
 _BACKLOG = 1024
-_KEEPALIVE_S = 1e9  # a connection stays open for this time; for aiohttp, 0 would mean no time
+_KEEPALIVE_S = 1e9  # seconds for which an idle connection stays open; 0 would close the connection at once
 # With the default of CPython (700 or 2,000), the garbage collector searches the growing store too often. Stored objects
 # have no cycles.
 _GC_THRESHOLD = 50_000
@@ -238,7 +244,7 @@ def serve(
     if not _is_loopback(host):
         raise ValueError(f"the sandbox serves loopback only, not {host!r}: give 127.0.0.1, ::1 or localhost")
     if not 0 <= port <= 65535:  # uvloop would use port 4464 for 70000
-        raise ValueError(f"the port must be 0 (a free one) to 65535, not {port}")
+        raise ValueError(f"the port must be 0 (a free port) to 65535, not {port}")
     gc.set_threshold(_GC_THRESHOLD, 20, 50)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_serve_sandbox(port, token, data, parsed_settings, host, stop_with_stdin=stop_with_stdin))
@@ -299,8 +305,8 @@ def _is_loopback(host: str) -> bool:
 
 @lru_cache(maxsize=64)  # a client sends the same header with every request
 def is_loopback_header(host: str) -> bool:
-    """Return whether a Host header (RFC 9110, 7.2) names this machine. An empty header and a header with two names do
-    not."""
+    """Return whether a Host header (RFC 9110, 7.2) names this machine. Return False for an empty header and for a
+    header with two names."""
     match = _HOST_PATTERN.fullmatch(host)
     if match is None:
         return False
@@ -342,15 +348,15 @@ def _answer_control(sandbox: Sandbox, service: Service, request: Request) -> Res
             case "GET", "truth":
                 after_sequence = parse_qs(request.query).get("after", ["0"])[0]
                 if not (after_sequence.isascii() and after_sequence.isdigit()):
-                    raise ValueError("after must be a sequence, 0 or more")  # noqa: TRY301 - answered as the others are
-                state = {
+                    raise ValueError("after must be a sequence, 0 or more")  # noqa: TRY301 - answered like other errors
+                log_state = {
                     "sequence": sandbox.event_log.sequence,
                     "subscribers": len(sandbox.store),
                     "bases": [{"id": base_id, "name": name} for base_id, name in sandbox.store.bases.items()],
                     "duplicates": sandbox.store.list_duplicates(sandbox.settings.identity),
                 }
                 events = sandbox.event_log.read_events(int(after_sequence))
-                return Response(200, b'{"events":' + events + b"," + orjson.dumps(state)[1:])
+                return Response(200, b'{"events":' + events + b"," + orjson.dumps(log_state)[1:])
             case "GET", "stats":
                 return _build_json_response(
                     sandbox.stats.read() | {"subscribers": len(sandbox.store), "emails": len(sandbox.outbox)}

@@ -18,12 +18,12 @@ from typing import Protocol
 import orjson
 
 from connector.sandbox.connection import NO_RESPONSE, Delivery, Request, Response
-from connector.sandbox.faults import ANSWER_FATES, GARBAGE, Fault
+from connector.sandbox.faults import ANSWER_FATE_BY_FAULT, GARBAGE, Fault
 from connector.sandbox.state import Sandbox
 from connector.sandbox.subscriber import RejectedError
 from connector.sandbox.truth import AnswerFate
 
-OPERATIONS = {
+OPERATION_AND_METHOD_BY_PATH = {
     "/api/subscribers/create-subscriber/": ("create", "POST"),
     "/api/subscribers/subscribers-list/": ("list", "GET"),
     "/api/emails/send-instant-email/": ("send", "POST"),
@@ -65,7 +65,7 @@ class Service:
         self._served_count = 0
         self._is_serving_line = False
         self._waiting_requests: deque[Callable[[], None]] = deque()
-        # operation, arrival and request of each connection
+        # The operation, the arrival time and the request of each connection with an open request.
         self._open_requests: dict[Peer, tuple[str, float, Request]] = {}
         self._timers: set[asyncio.TimerHandle] = set()
 
@@ -84,7 +84,7 @@ class Service:
         """Receive a request of the API. `peer.finish` is called once for the request."""
         sandbox = self._sandbox
         now = sandbox.clock()
-        operation, method = OPERATIONS.get(request.path, ("other", ""))
+        operation, method = OPERATION_AND_METHOD_BY_PATH.get(request.path, ("other", ""))
         self._open_requests[peer] = operation, now, request
         sandbox.stats.count_received(operation, now, peer.quiet_until)
         fault, refusal = self._admit_request(request, operation, method, now)
@@ -125,7 +125,7 @@ class Service:
         if fault is Fault.REFUSE:
             message = "Too many requests, come back later"
             return None, self._build_refusal(settings.limit_status, settings.refuse_retry_after_s, message)
-        if operation == "create" and sandbox.block.count_and_check_create(now):
+        if operation == "create" and sandbox.create_block.count_and_check_create(now):
             sandbox.stats.faults["blocked"] += 1
             return None, self._build_error(settings.blocked_status, settings.blocked_words)
         if len(request.body) > settings.max_body_bytes:
@@ -163,7 +163,7 @@ class Service:
                 self._execute_with_fault(operation, request, peer, fault)
             finally:
                 self._served_count -= 1
-                # A request that the loop serves must not start the loop a second time.
+                # A request that this loop serves must not start a second loop.
                 if not self._is_serving_line:
                     self._is_serving_line = True
                     capacity = self._sandbox.settings.capacity
@@ -201,7 +201,7 @@ class Service:
         if fault is Fault.REPEAT and operation == "create":
             self._execute_request(operation, request, AnswerFate.REPEATED)
         response, is_executed = self._execute_request(
-            operation, request, AnswerFate.CLIENT_GONE if peer.is_client_gone else ANSWER_FATES[fault]
+            operation, request, AnswerFate.CLIENT_GONE if peer.is_client_gone else ANSWER_FATE_BY_FAULT[fault]
         )
         delivery = Delivery.WHOLE
         is_state_changed = is_executed and operation != "list"
@@ -301,7 +301,7 @@ class Service:
             self._open_requests[peer] if delivery is Delivery.SILENT else self._open_requests.pop(peer)
         )
         shown_request = request if len(request.body) <= _MAX_SHOWN_BYTES else replace(request, body=b"")
-        sandbox.recent.append((arrived_at, shown_request, answer_label))
+        sandbox.recent_requests.append((arrived_at, shown_request, answer_label))
         wait_s = response.wait_s if response.wait_until is None else response.wait_until - sandbox.wall_clock()
         if wait_s > 0:
             peer.quiet_until = sandbox.clock() + wait_s

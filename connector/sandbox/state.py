@@ -78,12 +78,12 @@ class Sandbox:
         """The answers that the switch `cached` repeats: the time (seconds of the clock) and the body of the answer, by
         query."""
         self.stats = Stats()
-        self.recent: deque[tuple[float, Request, str]] = deque(maxlen=_MAX_RECENT_REQUESTS)
+        self.recent_requests: deque[tuple[float, Request, str]] = deque(maxlen=_MAX_RECENT_REQUESTS)
         """The last requests of the API: the arrival (seconds of the clock), the request, and the answer."""
-        self.block = CreateBlock(self._first_settings)
+        self.create_block = CreateBlock(self._first_settings)
         self._set_settings(self._first_settings)
         self._build_limiter()
-        self.random = Random(self.settings.seed)  # noqa: S311 - chances that must recur, not secrets
+        self.random = Random(self.settings.seed)  # noqa: S311 - reproducible random numbers, not secrets
 
     def _apply_event(self, event: dict[str, Any]) -> None:
         """Apply an event of the journal."""
@@ -93,19 +93,19 @@ class Sandbox:
                 self.store.bases.add(subscriber_json["Base"]["Id"], subscriber_json["Base"]["Name"])
                 email, client_user_id = subscriber_json.get("Email") or "", subscriber_json.get("ClientUserId") or ""
                 self.store.add(event["id"], event["base_id"], email, client_user_id, orjson.dumps(subscriber_json))
-                self.store.created.update([event["id"]] if event["kind"] == "created" else [])
+                self.store.created_ids.update([event["id"]] if event["kind"] == "created" else [])
             case "updated":
                 self.store.replace(event["id"], orjson.dumps(event["subscriber"]))
             case "churn_deleted":
                 self.store.remove(event["id"])
             case "seeded":
-                names = ("first_id", "count", "step", "base_id", "base_name")
-                subscriber_block = SyntheticSubscribers(**{name: event[name] for name in names})
+                block_keys = ("first_id", "count", "step", "base_id", "base_name")
+                subscriber_block = SyntheticSubscribers(**{name: event[name] for name in block_keys})
                 self.store.bases.add(subscriber_block.base_id, subscriber_block.base_name)
                 self.store.add_block(subscriber_block)
             case "sent":
-                ids = {"request_id": event["request_id"], "message_id": event["message_id"]}
-                self.outbox.restore(ids | event["email"])
+                email_ids = {"request_id": event["request_id"], "message_id": event["message_id"]}
+                self.outbox.restore(email_ids | event["email"])
             case other:
                 raise ValueError(f"unknown kind {other!r}")
 
@@ -122,12 +122,12 @@ class Sandbox:
         if any(getattr(new_settings, name) != getattr(old_settings, name) for name in _PACE_SWITCHES):
             self._build_limiter()
         if "seed" in switch_values:
-            self.random = Random(new_settings.seed)  # noqa: S311 - chances that must recur, not secrets
+            self.random = Random(new_settings.seed)  # noqa: S311 - reproducible random numbers, not secrets
 
     def _set_settings(self, settings: SandboxSettings) -> None:
         self.settings = settings
         self.faults = FaultDraw(settings)
-        self.block = self.block.apply_settings(settings)
+        self.create_block = self.create_block.apply_settings(settings)
         self.authorization = settings.authorization.replace("{token}", self.token).encode()
 
     def _build_limiter(self) -> None:
@@ -135,7 +135,7 @@ class Sandbox:
         self.limiter = build_limiter(settings.limiter, settings.rate, settings.burst, settings.window_ms / 1000)
 
     def execute(self, operation: str, request: Request, answer_fate: AnswerFate) -> Response:
-        """Execute a request. `answer_fate` says whether its answer is sent.
+        """Execute a request. `answer_fate` shows whether the answer is sent.
 
         Raise RejectedError if the request breaks a rule, and OSError if the disk is full and nothing was stored.
         """
@@ -144,8 +144,8 @@ class Sandbox:
         if operation == "list":
             return self._list_subscribers(request)
         entry = self.outbox.add(parse_email(request.body, self.settings), self.wall_clock())
-        ids = {"request_id": entry["request_id"], "message_id": entry["message_id"]}
-        self.event_log.append("sent", **ids, answered=answer_fate, email=entry)
+        email_ids = {"request_id": entry["request_id"], "message_id": entry["message_id"]}
+        self.event_log.append("sent", **email_ids, answered=answer_fate, email=entry)
         send_result = {"SendMessageRequestId": entry["request_id"], "MessageId": entry["message_id"]}
         return Response(200, orjson.dumps({"success": True, "SendEmail": send_result}))
 
@@ -197,7 +197,7 @@ class Sandbox:
         subscriber_json = orjson.dumps({"Id": subscriber_id, "Base": {"Id": base_id, "Name": base_name}} | subscriber)
         self._record_change(kind, subscriber_id, base_id, email, answer_fate, subscriber_json)
         if is_new:
-            store.created.add(subscriber_id)
+            store.created_ids.add(subscriber_id)
             lag_s = settings.list_lag_ms / 1000
             visible_from = self.clock() + lag_s if lag_s else None
             store.add(
@@ -306,7 +306,7 @@ class Sandbox:
                 new_base_id = store.find_base_id(draw_churned_id(listed_ids, settings, random)) if listed_ids else 1
             base_id, base_name = store.bases.find_or_create_base(new_base_id, None)
             local_part = "somebody"
-            if settings.order == "email" and listed_ids:  # the new subscriber is next to an existing one in the list
+            if settings.order == "email" and listed_ids:  # the list shows the new subscriber next to a listed one
                 local_part = (store.read(draw_churned_id(listed_ids, settings, random)).get("Email") or "").partition(
                     "@"
                 )[0]

@@ -56,8 +56,9 @@ class BaseRegistry:
     """The ids and names of the bases. The ids count from 1."""
 
     def __init__(self) -> None:
-        self._names: dict[int, str] = {}
-        self._ids: dict[str, dict[str, int]] = {}  # for each value of the switch base_names: the ids by key
+        self._name_by_id: dict[int, str] = {}
+        # For each value of the switch base_names: the id of each base, by the key of its name.
+        self._id_by_key_by_matching: dict[str, dict[str, int]] = {}
 
     def find_or_create_base(
         self, base_id: int | None, name: str | None, base_name_matching: str = "exact"
@@ -69,28 +70,28 @@ class BaseRegistry:
         """
         if base_id is None:
             name = name or ""
-            if base_name_matching not in self._ids:
-                self._ids[base_name_matching] = {
+            if base_name_matching not in self._id_by_key_by_matching:
+                self._id_by_key_by_matching[base_name_matching] = {
                     fold_base_name(known_name, base_name_matching): base_id_of_name
-                    for base_id_of_name, known_name in reversed(self._names.items())
+                    for base_id_of_name, known_name in reversed(self._name_by_id.items())
                 }
-            base_id = self._ids[base_name_matching].get(fold_base_name(name, base_name_matching))
+            base_id = self._id_by_key_by_matching[base_name_matching].get(fold_base_name(name, base_name_matching))
             if base_id is None:
-                return self.add(max(self._names, default=0) + 1, format_base_name(name, base_name_matching))
-        elif base_id not in self._names:
+                return self.add(max(self._name_by_id, default=0) + 1, format_base_name(name, base_name_matching))
+        elif base_id not in self._name_by_id:
             return self.add(base_id, f"Base {base_id}")
-        return base_id, self._names[base_id]
+        return base_id, self._name_by_id[base_id]
 
     def add(self, base_id: int, name: str) -> tuple[int, str]:
         """Add a base. If two bases have the same name, the name finds the first base."""
-        self._names.setdefault(base_id, name)
-        for base_name_matching, ids in self._ids.items():
+        self._name_by_id.setdefault(base_id, name)
+        for base_name_matching, ids in self._id_by_key_by_matching.items():
             ids.setdefault(fold_base_name(name, base_name_matching), base_id)
-        return base_id, self._names[base_id]
+        return base_id, self._name_by_id[base_id]
 
     def items(self) -> list[tuple[int, str]]:
         """Return the Id and the Name of all bases, ordered by Id."""
-        return sorted(self._names.items())
+        return sorted(self._name_by_id.items())
 
 
 def fold_key(text: str) -> str:
@@ -121,7 +122,7 @@ class SubscriberStore:
     def __init__(self) -> None:
         self.bases = BaseRegistry()
         self.version = 0
-        self.created: set[int] = set()  # ids of the subscribers that a create has stored
+        self.created_ids: set[int] = set()  # ids of the subscribers that a create has stored
         self._seeded_blocks: list[SyntheticSubscribers] = []
         self._json_by_id: dict[int, bytes] = {}
         self._removed_ids: set[int] = set()  # ids that were removed from blocks
@@ -153,7 +154,7 @@ class SubscriberStore:
                 return block
         return None
 
-    # changes
+    # Changes of the store
 
     def create_id(self, step: int) -> int:
         """Return the next Id that no subscriber has had."""
@@ -252,7 +253,7 @@ class SubscriberStore:
                 insort(ids, subscriber_id)
         self.version += 1
 
-    # replicas
+    # Replicas of the list
 
     def record_replica_start(self, subscriber_id: int, shown_at: float) -> None:
         """Record the time at which a replica without a lag shows a new subscriber. Other replicas show the subscriber
@@ -269,7 +270,7 @@ class SubscriberStore:
         }
         return {subscriber_id for subscriber_id, shown_at in self._shown_at_by_id.items() if shown_at + lag_s > now}
 
-    # reading
+    # Reading of subscribers
 
     def read_jsons(self, subscriber_ids: Iterable[int]) -> list[bytes]:
         """Return the JSON of these subscribers. Raise KeyError if a subscriber does not exist."""
@@ -325,7 +326,7 @@ class SubscriberStore:
         """Return the number of visible subscribers of each base."""
         return {base_id: len(ids) for base_id, ids in self._visible_ids.items()}
 
-    # searches, which also find hidden subscribers
+    # Searches that also find hidden subscribers
 
     def find_phone(self, phone: str) -> list[int]:
         """Return the ids of the created subscribers with this phone number."""

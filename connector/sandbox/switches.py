@@ -75,13 +75,13 @@ class SandboxSettings(BaseModel):
 
     # what a create does
     duplicates: Literal["accept", "reject_409", "reject_400", "reject_200", "upsert"] = "accept"
-    """What a create does if its base already has the same subscriber."""
+    """Effect of a create if its base already has the same subscriber."""
     identity: Literal["email", "client_user_id"] = "email"
     """The field by which two subscribers are the same: the email (trimmed, without case; or the ClientUserId if there
     is no email), or always the ClientUserId."""
     merge_by: _CommaSeparated[Literal["Email", "Phone", "ClientUserId"]] = ()
-    """A create that has the value of an existing subscriber in one of these fields overwrites that subscriber, and
-    answers with the subscriber's Id."""
+    """A create that has the value of an existing subscriber in one of these fields overwrites the existing subscriber,
+    and answers with the subscriber's Id."""
     merge_within: Literal["base", "account"] = "base"
     """The bases in which merge_by searches. `base`: only the base of the create. `account`: all bases, and the
     subscriber that is found moves to the base of the create."""
@@ -90,7 +90,7 @@ class SandboxSettings(BaseModel):
     required: _CommaSeparated[FieldName] = ()
     """Fields that must have a value in a create, in addition to the base."""
     unknown_fields: Literal["reject", "ignore"] = "reject"
-    """What to do with a field or query parameter that service-api.md does not name."""
+    """Treatment of a field or query parameter that service-api.md does not name."""
     absent_fields: Literal["omit", "null", "empty"] = "omit"
     """How answers show a field that was never sent."""
     alter_fields: _CommaSeparated[TextFieldName] = ()
@@ -127,7 +127,7 @@ class SandboxSettings(BaseModel):
     blind_filters: _CommaSeparated[Literal["capitals", "plus", "non_ascii"]] = ()
     """Text filters find nothing for a value with these characters."""
     filters_return: Literal["all", "first"] = "all"
-    """The subscribers that a text filter or the filter Id returns: all that match, or only the first one."""
+    """The subscribers that a text filter or the filter Id returns: all matching subscribers, or only the first."""
     combine: Literal["all", "any", "last"] = "all"
     """Which filters of a request must match: all, any, or only the last filter."""
     order: Literal["id", "id_desc", "email", "shuffled"] = "id"
@@ -227,9 +227,9 @@ class SandboxSettings(BaseModel):
     blocked_status: Annotated[int, Field(ge=200, le=499)] = 200
     """The HTTP status of a create that blocked_from refuses. With 200, only the body shows the refusal."""
     blocked_words: str = "The service is under maintenance"
-    """The message of a create that blocked_from refuses. It may contain any characters."""
+    """The message of a create that blocked_from refuses. The message may contain any characters."""
     quota: _Count = 0
-    """Maximum number of subscribers of the account. A create beyond it is refused. 0 means no quota."""
+    """Maximum number of subscribers of the account. A create beyond this number is refused. 0 means no quota."""
     quota_status: Annotated[int, Field(ge=200, le=499)] = 402
     """The HTTP status of a create beyond the quota. With 200, only the body shows the refusal."""
     # faults
@@ -240,31 +240,31 @@ class SandboxSettings(BaseModel):
     refuse_retry_after_s: Annotated[int, Field(ge=0, le=86400)] = 1
     """The Retry-After of a request that the fault refuse has refused."""
     drop_before: _Probability = 0.0
-    """Cut the connection before storing."""
+    """Cut the connection before the request is executed."""
     late_ms: _Amount = 0.0
     """Time after the cut of drop_before at which the request is executed. 0 means never."""
     error_before: _Probability = 0.0
-    """Answer with a server error before storing."""
+    """Answer with a server error before the request is executed."""
     drop_after: _Probability = 0.0
-    """Store, then cut the connection."""
+    """Execute the request, then cut the connection."""
     error_after: _Probability = 0.0
-    """Store, then answer with a server error."""
+    """Execute the request, then answer with a server error."""
     cut_answer: _Probability = 0.0
-    """Store, then cut the connection in the middle of the answer."""
+    """Execute the request, then cut the connection in the middle of the answer."""
     hang_after: _Probability = 0.0
-    """Store, then keep the connection open and never answer."""
+    """Execute the request, then keep the connection open and never answer."""
     garbage_after: _Probability = 0.0
-    """Store, then answer with a body that is not a success."""
+    """Execute the request, then answer with a body that is not a success."""
     created_422: _Probability = 0.0
-    """Store, then answer 422 as if the request were rejected."""
+    """Execute the request, then answer 422 as if the request were rejected."""
     created_429: _Probability = 0.0
-    """Store, then answer 429 as if the request were refused."""
+    """Execute the request, then answer 429 as if the request were refused."""
     executed_status: _Probability = 0.0
-    """Store, then answer with one of executed_statuses as if the request were refused."""
+    """Execute the request, then answer with one of executed_statuses as if the request were refused."""
     executed_statuses: Annotated[_CommaSeparated[ExecutedStatus], Field(min_length=1)] = ("401", "403", "404", "405")
     """The HTTP statuses that executed_status draws from."""
     stray_refusal: _Probability = 0.0
-    """Answer with one of stray_statuses before storing, as if the request were refused."""
+    """Answer with one of stray_statuses and do not execute the request, as if the request were refused."""
     stray_statuses: Annotated[_CommaSeparated[StrayStatus], Field(min_length=1)] = ("403", "404")
     """The HTTP statuses that stray_refusal draws from."""
     repeat: _Probability = 0.0
@@ -272,7 +272,7 @@ class SandboxSettings(BaseModel):
     discard: _Probability = 0.0
     """Answer a create with success and an Id, and store nothing."""
     wrong_answer: _Probability = 0.0
-    """Store, then answer with another subscriber's email."""
+    """Execute the request, then answer with another subscriber's email."""
     server_error: Annotated[int, Field(ge=500, le=599)] = 500
     """The HTTP status of a server error."""
     cut_by: Literal["close", "reset"] = "close"

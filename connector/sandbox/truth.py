@@ -24,9 +24,8 @@ if sys.platform != "win32":
 
 
 class AnswerFate(StrEnum):
-    """The fate of the answer to an executed request: whether and how it was sent. The value of a member is its name in
-    the truth log.
-    """
+    """The fate of the answer to an executed request: whether and how the answer was sent. The value of a member is its
+    name in the truth log."""
 
     ANSWERED = "answered"
     CUT = "cut"  # the request was executed, and no byte of the answer was sent
@@ -49,12 +48,12 @@ class EventLog:
     can hold.
 
     The operating system has a line before `append` returns. So a killed process loses no event whose request was
-    answered. A last line without an end, which a kill may leave, is deleted. `wall_clock` returns Unix seconds.
+    answered. An incomplete last line, which a kill may leave, is deleted. `wall_clock` returns Unix seconds.
     """
 
     def __init__(self, path: Path | None, wall_clock: Callable[[], float]) -> None:
         """Open the log. Raise ValueError if another process holds the file."""
-        self._wall = wall_clock
+        self._wall_clock = wall_clock
         self.lines: list[bytes] = []
         self._file: FileIO | None = None
         if path is None:
@@ -77,12 +76,12 @@ class EventLog:
 
     def append(self, kind: str, **values: object) -> None:
         """Append an event. If the disk is full, raise OSError and leave the log unchanged."""
-        line = orjson.dumps({"sequence": self.sequence + 1, "at": round(self._wall(), 6), "kind": kind, **values})
+        line = orjson.dumps({"sequence": self.sequence + 1, "at": round(self._wall_clock(), 6), "kind": kind, **values})
         if self._file is not None:
-            size = self._file.seek(0, os.SEEK_END)
+            previous_size = self._file.seek(0, os.SEEK_END)
             if self._file.write(line + b"\n") != len(line) + 1:
-                self._file.truncate(size)
-                raise OSError(f"{self._file.name}: the event was not written whole; is the disk full?")
+                self._file.truncate(previous_size)
+                raise OSError(f"{self._file.name}: the event was not written completely: free some disk space")
         self.lines.append(line)
 
     def read_events(self, after_sequence: int = 0) -> bytes:
