@@ -59,9 +59,9 @@ def __getattr__(name: str) -> object:
     """Import a public name from its module at its first use."""
     if name not in __all__:
         raise AttributeError(f"module 'connector' has no attribute {name!r}")
-    value: object = getattr(import_module(_MODULES.get(name, "connector.errors")), name)
-    globals()[name] = value
-    return value
+    public_object: object = getattr(import_module(_MODULES.get(name, "connector.errors")), name)
+    globals()[name] = public_object
+    return public_object
 
 
 def __dir__() -> list[str]:

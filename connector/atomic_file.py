@@ -2,8 +2,8 @@
 
 A file is written as `.NAME.partial` in the folder of its target. The writer holds a lock until the file is complete.
 Then the file replaces the target in one step. A second writer of the same target is refused. If a writer is killed, the
-next writer overwrites the partial file. Files contain personal data, so only the owner (0600) or also the group (0640)
-can read them.
+next writer overwrites the partial file. Files contain personal data, so only the owner (0600), or the owner and the
+group (0640), can read the files.
 """
 
 import errno
@@ -22,9 +22,9 @@ from connector.rows import CloseableResource
 OWNER_ONLY, GROUP_READABLE = 0o600, 0o640
 
 _NO_LOCK_ERRORS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
-"""Errors of a file system without locks. On such a file system, two writers of one target are not prevented."""
+"""Errors of a file system without locks. Without locks, two processes may write one target at the same time."""
 
-_HEAD_BYTES = 4096  # enough bytes to recognise a file
+_HEAD_BYTES = 4096  # number of first bytes from which `is_own_file` recognises a file
 
 
 class TargetKind(Enum):
@@ -80,19 +80,19 @@ def refuse_foreign_file(
 def build_write_error(folder: Path, error: OSError) -> ConfigurationError | RunAborted:
     """Return the error to raise if no file can be written in a folder: RunAborted for a full disk, because a later run
     may succeed, and ConfigurationError for a missing permission."""
-    problem = f"Cannot write in {folder} ({error.strerror or error})"
+    message = f"Cannot write in {folder} ({error.strerror or error})"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return RunAborted(f"{problem}: free some room, and run again.")
-    return ConfigurationError(f"{problem}: give the permission, or write to another folder.")
+        return RunAborted(f"{message}: free some disk space, and run again.")
+    return ConfigurationError(f"{message}: give the permission, or write to another folder.")
 
 
 class PartialFile(CloseableResource):
     """A file in the folder of its `target`. `publish` moves the file to the target. The end of `with` deletes an
     unpublished file.
 
-    If the target is a link, the target is the file to which the link points. Raises LockedError if another process is
-    writing the same target. Raises the errors of `build_write_error` if no file can be written in the folder of the
-    target.
+    If `target` is a symbolic link, `publish` replaces the file to which the link points. Raises LockedError if another
+    process is writing the same target. Raises the errors of `build_write_error` if no file can be written in the
+    folder of the target.
     """
 
     def __init__(self, target: Path, *, mode: int = OWNER_ONLY) -> None:
@@ -127,7 +127,7 @@ class PartialFile(CloseableResource):
         """Delete the file, unless the file is published. A second call does nothing."""
         if self.file.closed:
             return
-        self.path.unlink(missing_ok=True)  # before the lock is released, because then another writer may use the path
+        self.path.unlink(missing_ok=True)  # while the lock is held, because another writer may use the path later
         with suppress(OSError):  # on a full disk, buffered bytes of the deleted file cannot be written
             self.file.close()
 
@@ -157,7 +157,7 @@ def _open_locked_file(partial_path: Path, target: Path, mode: int) -> int:
                 os.fchmod(descriptor, mode)
                 os.truncate(descriptor, 0)
                 return descriptor
-        except FileNotFoundError:  # the writer of the file has published or deleted the file before the lock
+        except FileNotFoundError:  # before this process got the lock, the other writer published or deleted the file
             pass
         except BaseException:
             os.close(descriptor)

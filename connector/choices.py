@@ -23,9 +23,9 @@ CsvDelimiter = Literal[",", ";", "|", "tab"]
 CSV_DELIMITERS: tuple[CsvDelimiter, ...] = get_args(CsvDelimiter)
 """The delimiters of an exported CSV file."""
 
-HELD_DECISIONS = {
+EFFECT_BY_HELD_DECISION = {
     "resend": "send the creates again if their subscribers are proved absent",
     "accept": "accept the subscribers in the answers of the service",
     "drop": "send nothing until the rows change",
 }
-"""The values of `retry --held`, and what each of them does."""
+"""The values of `retry --held`, each with its effect."""

@@ -12,8 +12,8 @@ from functools import partial
 class Clock:
     """The three functions of a clock.
 
-    `monotonic` returns seconds, which never go back, and also count while the machine sleeps. `now` returns the aware
-    time in UTC. `sleep` waits for a number of seconds.
+    `monotonic` returns seconds that never decrease. The seconds also count while the machine sleeps. `now` returns the
+    aware time in UTC. `sleep` waits for a number of seconds.
     """
 
     monotonic: Callable[[], float]
@@ -24,8 +24,8 @@ class Clock:
 def system_clock() -> Clock:
     """Return the clock of this machine.
 
-    `time.monotonic` of Linux stands still while the machine sleeps or is paused. After such a pause, an expired lease
-    or look-up would seem to be valid. So CLOCK_BOOTTIME is used if the machine has this clock.
+    `time.monotonic` of Linux stands still while the machine sleeps or is paused. After the pause, an expired lease or
+    look-up would seem to be valid. So CLOCK_BOOTTIME is used if the machine has this clock.
     """
     clock_id = getattr(time, "CLOCK_BOOTTIME", None)
     monotonic = time.monotonic if clock_id is None else partial(time.clock_gettime, clock_id)

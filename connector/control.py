@@ -20,12 +20,12 @@ T = TypeVar("T")
 
 _CANCEL_INTERVAL_S = 1.0  # seconds between two cancellations of a task
 
-_KILL_AFTER_S = 5.0  # time to record results after a second signal; the ledger's server may no longer answer
+_KILL_AFTER_S = 5.0  # seconds in which results are recorded after a second signal; the ledger may no longer answer
 
 
 @dataclass(slots=True)
 class Stop:
-    """Whether a run must stop, and the reason. Also has the activity of the run: its work, or the reason of its wait.
+    """Shows whether a run must stop, and the reason. Also has the activity of the run: its work, or why the run waits.
 
     `event` is set when no new request may leave. `signal` is the signal that stopped the run, and `reason` is the run's
     own reason. While `is_recording` is true, a second signal does not cancel the work, because the work then only
@@ -104,11 +104,11 @@ class Stop:
         return f"waiting {max(self.wait_ends_at - self.clock.monotonic(), 0):.0f} s: {self.activity}"
 
     async def wait_until_stopped(self, coroutine: Coroutine[Any, Any, T], *, is_cancelled_once: bool = False) -> T:
-        """Return the result of the work, or raise its error. When the run must stop, cancel the work and wait for its
-        end.
+        """Run the coroutine, and return its result or raise its error. When the run must stop, cancel the coroutine and
+        wait for its end.
 
-        Raises RunAborted if the work was cancelled. If `is_cancelled_once`, do not cancel the work again while it
-        cleans up.
+        Raises RunAborted if the coroutine was cancelled. If `is_cancelled_once`, the coroutine is not cancelled again
+        while it cleans up.
         """
         task, cancel_interval_s = asyncio.ensure_future(coroutine), None if is_cancelled_once else _CANCEL_INTERVAL_S
         try:
@@ -117,7 +117,7 @@ class Stop:
             if self.signal is None:
                 await _cancel_task(task, cancel_interval_s)
                 raise
-            ignore_cancellation()  # two signals came at once, and the second has cancelled this task
+            ignore_cancellation()  # two signals came at once, and the second signal has cancelled this task
         if not task.done():
             was_recording, self.is_recording = self.is_recording, True
             await _cancel_task(task, cancel_interval_s)
@@ -154,7 +154,7 @@ async def _cancel_task(task: asyncio.Future[Any], interval_s: float | None = _CA
 def stop_on_signals(clock: Clock) -> Iterator[Stop]:
     """Yield a Stop with this clock. SIGINT and SIGTERM set the Stop.
 
-    A second signal cancels the task that entered this context. If the task has not ended after five seconds, the
+    A second signal cancels the task that entered this context. If the task has not ended five seconds later, the
     process is ended.
     """
     stop, task, loop = Stop(clock), asyncio.current_task(), asyncio.get_running_loop()
@@ -175,8 +175,9 @@ def stop_on_signals(clock: Clock) -> Iterator[Stop]:
 
     def kill_process(signal_number: int) -> None:
         """End the process at once, like a kill. The next run resolves the requests that had no answer."""
-        message = "ended without a report, because the ledger did not answer. Run again to resolve the open requests"
-        os.write(2, f"connector: {message}\n".encode())
+        message = "ended without a report, because the ledger did not answer"
+        advice = "Run again to resolve the requests that got no answer"
+        os.write(2, f"connector: {message}. {advice}\n".encode())
         os._exit(128 + signal_number)
 
     previous_handlers = {
@@ -206,21 +207,19 @@ async def run_in_background(coroutine: Coroutine[Any, Any, None]) -> AsyncIterat
 
 @asynccontextmanager
 async def enter_in_thread(context: AbstractContextManager[T], stop: Stop) -> AsyncIterator[T]:
-    """Enter the context in a thread, because locking or copying a ledger takes time. Yield the value of the context."""
-    value = await call_in_thread(context.__enter__, stop)
+    """Enter the context in a thread, because locking or copying a ledger takes time. Yield the value that the context
+    returns when it is entered."""
+    context_value = await call_in_thread(context.__enter__, stop)
     with ExitStack() as stack:
         stack.push(context.__exit__)
-        yield value
+        yield context_value
 
 
 async def call_in_thread(function: Callable[[], T], stop: Stop) -> T:
     """Run `function` in a thread, and return its result. Signals are received during this time, but do not interrupt
     `function`."""
     # A second signal must not cancel this task, because a thread cannot be cancelled.
-    was_recording, stop.is_recording = (
-        stop.is_recording,
-        True,
-    )
+    was_recording, stop.is_recording = stop.is_recording, True
     try:
         return await asyncio.to_thread(function)
     finally:

@@ -30,33 +30,33 @@ _URL_PARTS = re.compile(r"(?P<scheme>[\w+]+)://(?P<user>[^:/]*(?::[^@]*)?@)?(?P<
 _ESCAPE_ADVICE = "write each @ within a part of the URL as %40 and each / in a password as %2F"
 
 _SECRET_OPTION_NAME = re.compile(r"pass|pwd|secret|token|key|credential", re.IGNORECASE)
-_MIN_MASKED_LENGTH = 4  # a shorter option (user=u) is not secret, and masking it would change other words
+_MIN_MASKED_LENGTH = 4  # a shorter value (user=u) is not secret, and masking the value would change other words
 
 
-def parse_url(text: str, name: str = "a SQL source's url") -> sa.URL:
-    """Parse a database URL, and add the driver. `name` names the URL in messages.
+def parse_url(text: str, url_name: str = "a SQL source's url") -> sa.URL:
+    """Parse a database URL, and add the driver. `url_name` names the URL in messages.
 
     Raises ConfigurationError. The message does not contain the URL.
     """
-    _refuse_invalid_utf8(text, name)
-    _refuse_stray_at_sign(text, name)
+    _refuse_invalid_utf8(text, url_name)
+    _refuse_stray_at_sign(text, url_name)
     try:
         url = sa.make_url(text)
     except (sa.exc.ArgumentError, ValueError):  # ValueError: the port is not a number
         raise ConfigurationError(
-            f"{name} is not a database URL; write postgresql://user:password@host/database or sqlite:///file.db; "
+            f"{url_name} is not a database URL; write postgresql://user:password@host/database or sqlite:///file.db; "
             f"{_ESCAPE_ADVICE}"
         ) from None
     return url.set(drivername=_DRIVER_BY_SCHEME.get(url.drivername, url.drivername))
 
 
-def _refuse_invalid_utf8(text: str, name: str) -> None:
+def _refuse_invalid_utf8(text: str, url_name: str) -> None:
     """Raise ConfigurationError if the text is not UTF-8, because no driver accepts such a text."""
     if not is_unicode(text):
-        raise ConfigurationError(f"{name} is not in UTF-8: write it in UTF-8, or with escapes such as %C3%BC")
+        raise ConfigurationError(f"{url_name} is not in UTF-8: write it in UTF-8, or with escapes such as %C3%BC")
 
 
-def _refuse_stray_at_sign(text: str, name: str) -> None:
+def _refuse_stray_at_sign(text: str, url_name: str) -> None:
     """Raise ConfigurationError for an @ after the @ that ends the password.
 
     Such an @ is probably a part of the password. Then the rest of the password would be read as the host, and shown.
@@ -67,7 +67,7 @@ def _refuse_stray_at_sign(text: str, name: str) -> None:
         return
     if url_match["user"] is not None or not url_match["rest"].startswith(("/", "?")):
         raise ConfigurationError(
-            f"{name}, {url_match['scheme']}://…, has an @ in its host, database or options: {_ESCAPE_ADVICE}"
+            f"{url_name}, {url_match['scheme']}://…, has an @ in its host, database or options: {_ESCAPE_ADVICE}"
         )
 
 
@@ -77,11 +77,11 @@ def format_url(url: sa.URL) -> str:
 
 
 class _IgnoredErrorFilter(logging.Filter):
-    """A filter that drops the records that psycopg logs while it closes a failed connection. These records contain the
-    current row."""
+    """A filter that drops the log records that psycopg writes while it closes a failed connection. These log records
+    contain the current row of the table."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether the record is logged."""
+        """Return whether the log record is written."""
         return not str(record.msg).startswith("error ignored")
 
 
@@ -164,8 +164,8 @@ def parse_ledger_location(text: str) -> Path | sa.URL:
         raise ConfigurationError(
             f"CONNECTOR_LEDGER has options that a ledger does not take ({', '.join(unknown_options)}): leave them out"
         )
-    for name in ("port", "connect_timeout"):
-        if not all(value.isascii() and value.isdigit() for value in url.normalized_query.get(name, ())):
+    for option_name in ("port", "connect_timeout"):
+        if not all(value.isascii() and value.isdigit() for value in url.normalized_query.get(option_name, ())):
             raise ConfigurationError("CONNECTOR_LEDGER has a port or a connect_timeout that is not a whole number")
     return url.set(drivername="postgresql+psycopg")
 

@@ -24,7 +24,7 @@ _LONG_NUMBER = re.compile(r"(?<!\w)\+?\d[\d.:/-]{3,}(?!\w)")
 _HARMLESS_SQLSTATE_CLASSES = frozenset(
     ["08", "0A", "25", "28", "2B", "3D", "3F", "40", "42", "53", "54", "55", "57", "58"]
 )
-_CONSTRAINT_SQLSTATE_CLASS = "23"  # PostgreSQL shows the row only in a second line, other databases in the first line
+_CONSTRAINT_SQLSTATE_CLASS = "23"  # PostgreSQL quotes the row only in a second line, other databases in the first line
 _HARMLESS_MYSQL_NUMBERS = frozenset({  # error numbers: connections (2…), limits, locks, rights, names, columns
     1020, 1021, 1030, 1031, 1036, 1040, 1042, 1043, 1044, 1045, 1046, 1048, 1049, 1050, 1051, 1053, 1054, 1060, 1071,
     1072, 1091, 1103, 1114, 1118, 1129, 1130, 1136, 1142, 1143, 1146, 1153, 1158, 1159, 1160, 1161, 1193, 1203, 1205,
@@ -41,7 +41,7 @@ _CONNECTION_ERRORS = frozenset(["OperationalError", "InterfaceError"])
 # Errors with a message that a person has written in a trigger (RAISE, SIGNAL). The message may contain any value.
 _USER_ERROR_SQLSTATE_CLASSES = ("P0", "45")
 _POSTGRESQL_RAISE_ROUTINE = "exec_stmt_raise"  # the routine in PostgreSQL's source; such an error may have any SQLSTATE
-_MYSQL_SIGNAL_NUMBER = 1644
+_MYSQL_SIGNAL_ERROR_NUMBER = 1644
 
 _SQLSTATE = re.compile(r"[0-9A-Z]{5}")
 _QUOTING_DRIVERS = frozenset(["duckdb", "_duckdb", "pg8000", "psycopg", "pyarrow", "pymysql", "sqlite3"])
@@ -100,14 +100,18 @@ def _read_message(error: BaseException) -> _DriverMessage:
         return _DriverMessage(
             str(first_argument["M"]), sqlstate, None, _is_written_by_user(sqlstate, first_argument.get("R"))
         )
-    if len(arguments) > 1 and type(first_argument) is int and not isinstance(error, OSError):  # as in MySQL drivers
-        is_written_by_user = first_argument == _MYSQL_SIGNAL_NUMBER or _is_written_by_user(
+    if (
+        len(arguments) > 1 and type(first_argument) is int and not isinstance(error, OSError)
+    ):  # MySQL drivers: number, text
+        is_written_by_user = first_argument == _MYSQL_SIGNAL_ERROR_NUMBER or _is_written_by_user(
             getattr(error, "sqlstate", None), None
         )
         return _DriverMessage(str(arguments[1]), None, first_argument, is_written_by_user)
-    if len(arguments) > 1 and isinstance(first_argument, str) and _SQLSTATE.fullmatch(first_argument):  # as in ODBC
+    if (
+        len(arguments) > 1 and isinstance(first_argument, str) and _SQLSTATE.fullmatch(first_argument)
+    ):  # ODBC: SQLSTATE, text
         return _DriverMessage(str(arguments[1]), first_argument, None, _is_written_by_user(first_argument, None))
-    sqlstate, details = getattr(error, "sqlstate", None), getattr(error, "diag", None)  # as in psycopg
+    sqlstate, details = getattr(error, "sqlstate", None), getattr(error, "diag", None)  # attributes of psycopg's errors
     is_from_trigger = getattr(error, "sqlite_errorname", "") == "SQLITE_CONSTRAINT_TRIGGER"
     is_written_by_user = is_from_trigger or _is_written_by_user(sqlstate, getattr(details, "source_function", None))
     return _DriverMessage(str(getattr(details, "message_primary", None) or error), sqlstate, None, is_written_by_user)

@@ -1,4 +1,4 @@
-"""Errors, in classes by the next step of the user: fix the configuration, fix the data, wait, or stop.
+"""Error classes. Each class stands for one next step of the user: correct the settings, correct the data, or wait.
 
 Each error has a message for a person: what happened, where, and what to do next. No message contains a token or
 personal data.
@@ -6,7 +6,6 @@ personal data.
 
 RUN_STOPPED_MESSAGE = "the run was stopped"
 """The reason of a row that was not sent because the run stopped, if no better reason is known."""
-
 
 OTHER_ACCOUNT_MESSAGE = "this token sees another account, or the base was emptied"
 """The part of a report's message which shows that the service lists none of the known subscribers."""
@@ -54,7 +53,7 @@ class UnreachableError(SourceError, RunAborted):
 _EXIT_CODES: tuple[tuple[type[ConnectorError], int], ...] = (
     (ConfigurationError, 2),
     (UnreachableError, 3),
-    (SourceError, 2),  # found before the run began; during a run, a SourceError ends the run with the report `aborted`
+    (SourceError, 2),  # before a run begins; during a run, a SourceError ends the run with the status `aborted`
     (LockedError, 4),
     (LedgerError, 3),
     (RunAborted, 3),
@@ -64,4 +63,4 @@ _EXIT_CODES: tuple[tuple[type[ConnectorError], int], ...] = (
 def find_exit_code(error: ConnectorError) -> int:
     """Return the exit code of a command that ends with this error and without a report. 2: a person must change
     something. 3: the cause may pass. 4: another run holds a lock."""
-    return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 3)
+    return next((exit_code for error_class, exit_code in _EXIT_CODES if isinstance(error, error_class)), 3)

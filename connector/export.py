@@ -61,7 +61,7 @@ T = TypeVar("T")
 
 _ROUNDING_ERROR = 1e-9  # in floating point, 29 % of 100 is a little less than 29
 
-_COMPARED_ENTRIES = 20_000  # confirmed entries of a base that are compared: enough to notice 1 missing in 1,000
+_COMPARED_ENTRIES = 20_000  # entries of a base that are compared with the list; they show a loss of 1 in 1,000
 _QUIET_PERIOD_S = 30.0  # the default of `load.quiet_period`, which an export job cannot set
 
 _INTERRUPT_TIMEOUT_S, _COMMIT_TIMEOUT_S = 3.0, 10.0
@@ -78,7 +78,7 @@ async def _run_blocking(function: Callable[[], T], writer: Writer, *, is_commit:
     except asyncio.CancelledError:
         work_future.add_done_callback(
             lambda future: future.cancelled() or future.exception()
-        )  # otherwise asyncio warns that nobody has read the error
+        )  # read the error, because asyncio warns about an error that nobody has read
         interruption_future = asyncio.ensure_future(_run_in_thread(writer.interrupt))
         await asyncio.wait((work_future,), timeout=_INTERRUPT_TIMEOUT_S)
         if not work_future.done() and writer.is_committing:
@@ -118,8 +118,8 @@ async def _run_in_thread(function: Callable[[], T]) -> T:
         error: BaseException | None = None
         try:
             result = function()
-        except BaseException as raised:  # noqa: BLE001 - the future raises it
-            error = raised
+        except BaseException as function_error:  # noqa: BLE001 - the future raises it
+            error = function_error
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(settle_future, result, error)
 
@@ -130,7 +130,7 @@ async def _run_in_thread(function: Callable[[], T]) -> T:
 def _explain_incomplete_list(
     certificate: Certificate, destination: Destination, *, is_incomplete_allowed: bool, has_target: bool
 ) -> str:
-    """Return the reason why the list may not be written, or "" if it may be written."""
+    """Return the reason why the list may not be written, or "" if the list may be written."""
     if certificate.is_complete:
         return ""
     if not is_incomplete_allowed and certificate.reason is CertificateReason.CUT_OFF_POSSIBLE:
@@ -170,7 +170,8 @@ def _explain_incomplete_list(
 def _explain_shrunk_export(
     destination: Destination, row_count: int, last_row_count: int | None, max_shrink: float
 ) -> str:
-    """Return the reason why the list may not be written if it has shrunk too much since the last export, else ""."""
+    """Return the reason why the list may not be written if the list has shrunk by more than `max_shrink` since the last
+    export. Otherwise return ""."""
     if not last_row_count or last_row_count - row_count <= max_shrink * last_row_count * (1 + _ROUNDING_ERROR):
         return ""
     lost_share = 1 - row_count / last_row_count
@@ -203,7 +204,7 @@ class _StagedSweep:
 
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
-    """The list query, the destination and the settings of an export, and the faults of a list that the export
+    """The list query, the destination and the settings of an export, and the faults of the list that the export
     accepts."""
 
     job: str
@@ -213,8 +214,8 @@ class ExportPlan:
     allow_incomplete: bool = False  # accept a list that is not certified
     ignore_total_count: bool = False  # accept a list if only TotalCount disagrees
     allow_truncated: bool = False  # accept a list that may be cut off
-    max_shrink: float = DEFAULT_MAX_SHRINK  # share by which the list may be smaller than the last list
-    max_rate: float = inf  # list requests/s
+    max_shrink: float = DEFAULT_MAX_SHRINK  # share (0 to 1) of the last export by which the list may shrink
+    max_rate: float = inf  # list requests per second
     job_path: Path | None = None  # the job file, or None without a job file
 
 
@@ -286,7 +287,7 @@ async def _export_list(plan: ExportPlan, report: Report, client: Client, progres
             )
         )
 
-    known_bases = await asyncio.to_thread(_list_bases, plan)
+    known_base_ids = await asyncio.to_thread(_list_bases, plan)
     destination, filters = plan.destination, list_filters(plan.query)
     writer = open_writer(destination)
     schema = select_columns(destination.columns, has_run_columns=destination.has_run_columns)
@@ -307,7 +308,7 @@ async def _export_list(plan: ExportPlan, report: Report, client: Client, progres
                 ignore_total_count=plan.ignore_total_count,
                 allow_truncated=plan.allow_truncated,
                 find_unlisted_entries=partial(_find_unlisted_entries, plan, started_at),
-                unlisted_base_ids=known_bases,
+                unlisted_base_ids=known_base_ids,
             )
         logger.info(
             "certificate: %(verdict)s (%(reason)s)", {"verdict": certificate.verdict, "reason": certificate.reason}

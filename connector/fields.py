@@ -52,7 +52,8 @@ class FieldContent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a subscriber: `name` is its column name everywhere, `path` its keys in the service's JSON."""
+    """A field of a subscriber. `name` is its column name everywhere, `path` has its keys in the service's JSON, and
+    `rule` describes its valid values."""
 
     name: str
     path: tuple[str, ...]
@@ -69,9 +70,9 @@ class Field:
 
 FIELDS: tuple[Field, ...] = (
     Field("id", ("Id",), FieldKind.NUMBER, FieldContent.PLAIN,
-          "Number that the service assigns. It is never sent.", is_sent=False),
+          "Number that the service assigns. The connector never sends the id.", is_sent=False),
     Field("base_id", ("Base", "Id"), FieldKind.NUMBER, FieldContent.PLAIN,
-          "Id of the base. A row needs base_id or base_name; with both, base_id counts."),
+          "Id of the base. A row needs base_id or base_name. If a row has both, base_id decides."),
     Field("base_name", ("Base", "Name"), FieldKind.TEXT, FieldContent.PLAIN,
           "Name of the base. A row needs base_id or base_name."),
     Field("is_active", ("IsActive",), FieldKind.FLAG, FieldContent.PLAIN,
@@ -93,7 +94,7 @@ FIELDS: tuple[Field, ...] = (
     Field("address_state", ("Address", "State"), FieldKind.NULLABLE_TEXT, FieldContent.PLAIN,
           "Any text. The service returns null as an empty text."),
     Field("address_zip", ("Address", "Zip"), FieldKind.ZIP, FieldContent.DIGITS,
-          "A number when it is sent, a text when it is read. See `subscriber.zip`."),
+          "Sent as a number, and returned by the service as a text. See `subscriber.zip`."),
     Field("address_line1", ("Address", "Line1"), FieldKind.TEXT, FieldContent.PLAIN, "Any text."),
     Field("address_line2", ("Address", "Line2"), FieldKind.TEXT, FieldContent.PLAIN, "Any text."),
     Field("address_line3", ("Address", "Line3"), FieldKind.NULLABLE_TEXT, FieldContent.PLAIN,

@@ -13,8 +13,8 @@ from connector.pace.pace import Pace
 from connector.service.client import MAX_PAUSE_S, Client
 from connector.service.wire import Ambiguous, Created, EmailAccepted, NotSent, Operation, Refused, is_rate_limited
 
-_SHORT_WAIT_S = 0.05  # a wait up to this long is not interrupted if the run must stop
-_SHOWN_WAIT_S = 2.0  # a longer wait is shown to the user, with its reason
+_SHORT_WAIT_S = 0.05  # seconds: a wait of at most this time is not interrupted if the run must stop
+_SHOWN_WAIT_S = 2.0  # seconds: a longer wait is shown to the user, with its reason
 _REQUEST_TIMEOUT_STATUS = 408
 _NOUN_BY_OPERATION = {"create": "create", "send": "email", "list": "page"}
 
@@ -89,8 +89,8 @@ class RequestLimiter:
             self._concurrency.record_answer(sent_at, now, self._in_flight_count)
 
     def record_no_answer(self, sent_at: float) -> None:
-        """Record that an attempt at `sent_at` (monotonic) was given up. Such an attempt shows nothing about the
-        service."""
+        """Record that the run gave up an attempt that left at `sent_at` (monotonic). This attempt shows nothing about
+        the service."""
         self._breaker.record_inconclusive_attempt(sent_at)
 
     def is_pausing(self, now: float) -> bool:
@@ -98,7 +98,7 @@ class RequestLimiter:
         return self._client.quiet_until > now
 
     async def sleep_before_retry(self, deadline: float, seconds: float) -> bool:
-        """Wait for `seconds`, and then as long as the pace requires. Return whether the request may be sent again.
+        """Wait for `seconds`, and then until the pace allows a request. Return whether the request may be sent again.
 
         Return False if the run must stop, if `deadline` (monotonic) has passed, if the service has asked for a pause,
         or if the breaker is open.

@@ -77,7 +77,7 @@ async def _record_and_send(notify: Notify, report: Report, state_dir: Path | Non
         alerts.append(write_alert(reason, last_run, report_values))
     problem_text = None
     if path is not None:
-        # This is done before an alert is sent, so that the next run sends the alert if this run is killed.
+        # The alerts are recorded before they are sent. If this run is killed, the next run sends them.
         write_alert_record(path, last_run, alerts)
     while alerts and (problem_text := await _post_alert(notify.webhook, alerts[0], clock)) is None:
         alerts.pop(0)
@@ -95,7 +95,8 @@ def _describe_next_attempt(state_dir: Path | None) -> str:
 
 
 async def _post_alert(webhook: Webhook, alert: Alert, clock: Clock) -> str | None:
-    """Post an alert, and try again if this fails. Return None, or the reason why the alert was not delivered."""
+    """Post an alert. If a post fails, try again, at most `_MAX_ATTEMPTS` times in all. Return None if the alert was
+    delivered, or the reason of the last failure."""
     problem_text = None
     for attempt in range(_MAX_ATTEMPTS):
         if attempt:

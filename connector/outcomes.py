@@ -52,7 +52,7 @@ def needs_person(outcome: Outcome | MailOutcome) -> bool:
 OUTCOMES_FOR_A_PERSON: tuple[str, ...] = tuple(
     dict.fromkeys(str(outcome) for outcome in (*Outcome, *MailOutcome) if needs_person(outcome))
 )
-"""The names of these outcomes, in reports of every kind."""
+"""The names of the outcomes that need a person, in reports of loads and of mail runs."""
 
 
 @dataclass(frozen=True, slots=True)

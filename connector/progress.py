@@ -8,8 +8,8 @@ _RATE_WINDOW_S = 10.0  # only the last seconds count, because the rate of a serv
 
 
 class Progress:
-    """The current activity of a run as a text. `describe` returns the text. `set_describe_function` replaces
-    this function."""
+    """The current activity of a run as a text. `describe` returns the text. `set_describe_function` replaces the
+    function `describe`."""
 
     def __init__(self) -> None:
         self.describe: Callable[[], str] = lambda: "starting"
@@ -44,7 +44,7 @@ class ProgressMeter:
     def _measure_rate(self, done_count: int) -> float:
         """Return the number of items done per second during about the last `_RATE_WINDOW_S` seconds."""
         now, measured_counts = self._monotonic(), self._measured_counts
-        if measured_counts and done_count < measured_counts[-1][1]:  # the count has begun again
+        if measured_counts and done_count < measured_counts[-1][1]:  # a new sweep counts from 0 again
             measured_counts.clear()
         measured_counts.append((now, done_count))
         while len(measured_counts) > 2 and measured_counts[1][0] <= now - _RATE_WINDOW_S:

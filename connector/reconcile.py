@@ -108,7 +108,7 @@ class Comparison(CloseableResource):
     # The list
 
     def start_sweep(self, sweep_number: int) -> None:
-        """Forget the listed subscribers: another sweep shows all of them again."""
+        """Forget the listed subscribers, because the new sweep shows all of them again."""
         self._pending_rows: list[tuple[object, ...]] = []
         self._bases: dict[ListedBase, int] = {}
         self._execute_statement("DELETE FROM listed")
@@ -213,7 +213,7 @@ def _translate_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RunAborted(describe_full_disk("what is compared", error)) from None
+        raise RunAborted(describe_full_disk("the compared subscribers", error)) from None
     except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
         raise RunAborted(
             f"source, ledger and list cannot be compared in {tempfile.gettempdir()}: {describe_error(error)}. Make "

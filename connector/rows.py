@@ -38,18 +38,18 @@ class Chunk:
 
     `row_numbers` (int64, one for each row of the frame) are the numbers by which a person finds the rows. A row of a
     CSV file or of a workbook has the number that a spreadsheet program shows, so the header is row 1. A line of JSON
-    Lines has the number of the line. Other sources count their rows from 1. Malformed records have numbers, too.
+    Lines has the number of the line. Other sources count their rows from 1. Malformed records are also numbered.
     """
 
     frame: "pd.DataFrame"
     row_numbers: "npt.NDArray[np.int64]"
     malformed_rows: tuple[MalformedRow, ...]
-    name: str  # the name in messages: of the source, or of the file if the chunk is of one file
+    name: str  # for messages: the name of the source, or of the file from which the chunk comes
     messages: tuple[str, ...] = ()
     """Messages about the reading of the source. Only the first chunk that a message concerns has the message."""
     number_cell_counts: Mapping[str, int] = field(default_factory=dict)
     """For each column of a workbook: the number of cells that have a number instead of text."""
-    read_share: float | None = None  # share of the source that is read after this chunk, 0 to 1; None: unknown
+    read_share: float | None = None  # share (0 to 1) of the source up to the end of this chunk; None: unknown
 
     @property
     def record_count(self) -> int:
@@ -60,10 +60,10 @@ class Chunk:
         """Return the first `record_count` records."""
         if self.record_count <= record_count:
             return self
-        sorted_numbers = sorted([*self.row_numbers.tolist(), *(row.number for row in self.malformed_rows)])
-        last_number = sorted_numbers[record_count - 1]
-        row_count = int((self.row_numbers <= last_number).sum())
-        malformed_rows = tuple(row for row in self.malformed_rows if row.number <= last_number)
+        sorted_record_numbers = sorted([*self.row_numbers.tolist(), *(row.number for row in self.malformed_rows)])
+        last_record_number = sorted_record_numbers[record_count - 1]
+        row_count = int((self.row_numbers <= last_record_number).sum())
+        malformed_rows = tuple(row for row in self.malformed_rows if row.number <= last_record_number)
         return replace(
             self,
             frame=self.frame.iloc[:row_count],
@@ -117,7 +117,7 @@ class LoadRow:
     """A row that the run will load."""
 
     source: Row
-    identity: bytes  # digest
+    identity: bytes  # the digest of the identity
     identity_text: str = field(repr=False)  # the text of the identity
     fingerprint: bytes  # b"" if the row is not compared with the ledger
     values: Mapping[str, object] = field(repr=False)  # by field name
@@ -134,7 +134,7 @@ class CloseableResource(Protocol):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_class: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
 
@@ -159,7 +159,7 @@ class Source(CloseableResource, Protocol):
 
 @contextmanager
 def closed_on_error(source: CloseableResource) -> Iterator[None]:
-    """Close the source if the body raises."""
+    """Close the source if the body of `with` raises an error."""
     try:
         yield
     except BaseException:

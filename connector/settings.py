@@ -1,5 +1,5 @@
-"""Settings of a run. Later sources have precedence: the defaults, the job, the environment, and then options (or
-arguments in Python).
+"""Settings of a run. Options (or arguments in Python) have precedence over the environment. The environment has
+precedence over the job, and the job over the defaults.
 
 The token comes from the environment or a file, and never from an option. No message contains the token.
 """
@@ -70,8 +70,8 @@ def _count_open_descriptors() -> int:
 _APPLICATION = "subscriber-connector"
 _LEDGER_FILE_NAME = "ledger.db"  # in the state folder, if CONNECTOR_LEDGER is not set
 _LOOKUP_CONNECTION_COUNT = 64  # connections for look-ups, which ask for at most 16 pages at once
-_TIMEOUT_S = 30.0  # service-api.md promises no time; this is twice the slowest answer for which a user waits
-RETENTION_S = 90 * 86_400.0  # rejects files, drift files and reports are kept for this time
+_TIMEOUT_S = 30.0  # service-api.md gives no time limit; no user waits longer than half of this time for an answer
+RETENTION_S = 90 * 86_400.0  # seconds for which rejects files, drift files and reports are stored
 _MAX_TOKEN_BYTES = 16384  # a JSON Web Token with all its claims has less than 8 kB
 
 
@@ -93,13 +93,14 @@ class Settings:
     state_dir: Path
     ledger_url: str = field(repr=False)
     may_create_ledger: bool = True
-    retention_s: float = RETENTION_S  # rejects files, drift files and reports are deleted after this time
-    time_limit_s: float | None = None  # a run is stopped after this time
+    retention_s: float = RETENTION_S  # seconds after which rejects files, drift files and reports are deleted
+    time_limit_s: float | None = None  # seconds after which the run is stopped; None: no limit
 
     @property
     def is_ledger_missing(self) -> bool:
-        """Whether the ledger is in the state folder and does not exist, as for users who only export. This check does
-        not import SQLAlchemy, because an export without a ledger would wait for the import.
+        """Whether the ledger belongs in the state folder and does not exist. Users who only export have no ledger.
+
+        This check does not import SQLAlchemy, because an export without a ledger would wait for the import.
         """
         return (
             self.ledger_url == _build_ledger_url(self.state_dir) and not (self.state_dir / _LEDGER_FILE_NAME).exists()
@@ -135,12 +136,12 @@ def read_settings(
     service = read_service(
         environ, base_url=base_url, token=token, authorization=authorization, timeout_s=timeout_s, proxy=proxy
     )
-    state = read_state(environ, is_writing=is_writing)
+    state_location = read_state(environ, is_writing=is_writing)
     return Settings(
         service=service,
         account=account or service.base_url,
-        state_dir=state.state_dir,
-        ledger_url=state.ledger_url,
+        state_dir=state_location.state_dir,
+        ledger_url=state_location.ledger_url,
         may_create_ledger=may_create_ledger,
         retention_s=retention_s,
         time_limit_s=time_limit_s,
@@ -148,8 +149,8 @@ def read_settings(
 
 
 def read_base_url(environ: Mapping[str, str], base_url: str | None) -> str:
-    """Return the base URL of the environment, or else of the job. Raises ConfigurationError if there is no base URL or
-    an invalid one."""
+    """Return the base URL of the environment, or else of the job. Raises ConfigurationError if no base URL is set, or
+    if the base URL is invalid."""
     url_text = environ.get("CONNECTOR_BASE_URL") or base_url
     if not url_text:
         raise ConfigurationError("no base URL: set CONNECTOR_BASE_URL, or service.base_url in the job")
@@ -204,7 +205,7 @@ def read_token(environ: Mapping[str, str]) -> Token:
     if text:
         return _check_token(text, "CONNECTOR_TOKEN")
     if not path:
-        raise ConfigurationError("no token: set CONNECTOR_TOKEN, or CONNECTOR_TOKEN_FILE to a file that holds it")
+        raise ConfigurationError("no token: set CONNECTOR_TOKEN, or CONNECTOR_TOKEN_FILE to a file with the token")
     try:
         with Path(path).open("rb") as file:
             content = file.read(_MAX_TOKEN_BYTES + 1)
@@ -212,14 +213,15 @@ def read_token(environ: Mapping[str, str]) -> Token:
         raise ConfigurationError(f"the token file {path} cannot be read: {error.strerror}") from None
     if len(content) > _MAX_TOKEN_BYTES:
         raise ConfigurationError(
-            f"the token file {path} has more than {_MAX_TOKEN_BYTES:,} bytes, so it is not a token; name the right file"
+            f"the token file {path} has more than {_MAX_TOKEN_BYTES:,} bytes, so the file does not hold a token; name "
+            "the right file"
         )
     # Bytes that are not UTF-8 are replaced by a character that `_check_token` refuses.
     return _check_token(content.decode("utf-8-sig", errors="replace"), f"the token file {path}")
 
 
 def _check_token(text: str, origin: str) -> Token:
-    token = text.strip(" \t\r\n")  # the line end of an editor, and blanks, which HTTP would drop
+    token = text.strip(" \t\r\n")  # remove an editor's line end, and blanks, which HTTP would drop
     if not token:
         raise ConfigurationError(f"{origin} is empty; write the API token there")
     if any(unicodedata.category(character) == "Cc" for character in token):

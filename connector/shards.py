@@ -28,11 +28,11 @@ class Shard:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Return the shard that `I/N` names. Raises ValueError for any other text."""
-        index, _, count = text.partition("/")
-        are_numbers = index.isascii() and index.isdecimal() and count.isascii() and count.isdecimal()
-        if not (are_numbers and 1 <= int(index) <= int(count) <= MAX_SHARDS):
+        index_text, _, count_text = text.partition("/")
+        are_numbers = all(part.isascii() and part.isdecimal() for part in (index_text, count_text))
+        if not (are_numbers and 1 <= int(index_text) <= int(count_text) <= MAX_SHARDS):
             raise ValueError(f"{text!r} is not a shard. Write I/N with I from 1 to N and N up to {MAX_SHARDS:,}: 2/4")
-        return cls(int(index), int(count))
+        return cls(int(index_text), int(count_text))
 
     def __str__(self) -> str:
         return f"{self.index}/{self.count}"
@@ -55,7 +55,8 @@ class Shard:
         return Shard(self.index + 1, self.count).start
 
     def overlaps(self, other: Shard) -> bool:
-        """Return whether runs of the two shards exclude each other. Shards of different counts always overlap."""
+        """Return whether runs of the two shards must not run at the same time. Two shards with different counts always
+        count as overlapping."""
         return self.count != other.count or self.index == other.index
 
     def has_digest(self, digest: bytes) -> bool:

@@ -23,7 +23,7 @@ _BATCH_LENGTH = 1 << 18  # characters that are written and compressed together
 _MAX_DIGITS = 15  # digits of a number that Excel keeps
 _EPOCH = datetime(1899, 12, 30)  # noqa: DTZ001 - no time zone in workbooks; Excel has a 29 February 1900
 _FIRST_DAY = date(1900, 3, 1)  # from this day on, all programs number the days in the same way
-_DATE_STYLE, _TIME_STYLE = 1, 2  # indices of cellXfs
+_DATE_STYLE, _TIME_STYLE = 1, 2  # indices of the formats in `cellXfs` of `xl/styles.xml`
 
 _FORBIDDEN_CHARACTER = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 """Characters that XML 1.0 does not allow."""
@@ -81,7 +81,7 @@ class SheetFile:
     def __init__(self, file: BinaryIO, header: Sequence[str]) -> None:
         """Write the names of the columns. Raises CellError, and OSError."""
         self._header = header
-        self._letters = [name_column(index) for index in range(len(header))]
+        self._column_letters = [name_column(index) for index in range(len(header))]
         self._archive = zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=4)
         for name, content in _FIXED_PARTS.items():
             self._archive.writestr(name, _XML_HEAD + content)
@@ -102,7 +102,7 @@ class SheetFile:
             raise CellError(f"a sheet has at most {MAX_ROWS:,} rows, with the header, and there are more rows")
         row = "".join(
             _write_cell(f"{letters}{self.rows}", cell, name)
-            for letters, cell, name in zip(self._letters, cells, self._header, strict=True)
+            for letters, cell, name in zip(self._column_letters, cells, self._header, strict=True)
             if cell is not None and cell != ""
         )
         self._pending_rows.append(f'<row r="{self.rows}">{row}</row>')
@@ -111,25 +111,25 @@ class SheetFile:
             self._flush_rows()
 
     def close(self, properties: Mapping[str, str]) -> None:
-        """Write the end of the workbook, and these custom properties. Raises OSError."""
+        """Finish the workbook, and write these custom properties. Raises OSError."""
         self._flush_rows()
         self._sheet.write(b"</sheetData></worksheet>")
         self._sheet.close()
-        entries_xml = "".join(
+        properties_xml = "".join(
             f'<property fmtid="{_FORMAT_ID}" pid="{property_id}" name={quoteattr(name)}>'
             f"<vt:lpwstr>{escape(value)}</vt:lpwstr></property>"
-            for property_id, (name, value) in enumerate(properties.items(), start=2)  # 0 and 1 are reserved
+            for property_id, (name, value) in enumerate(properties.items(), start=2)  # the ids 0 and 1 are reserved
         )
-        content = f'{_XML_HEAD}<Properties xmlns="{_CUSTOM_NS}" xmlns:vt="{_VALUES_NS}">{entries_xml}</Properties>'
+        content = f'{_XML_HEAD}<Properties xmlns="{_CUSTOM_NS}" xmlns:vt="{_VALUES_NS}">{properties_xml}</Properties>'
         self._archive.writestr(_PROPERTIES_PART, content)
         self._archive.close()
 
     def discard(self) -> None:
         """Stop writing. The file is a valid workbook only if `close` was called before."""
         self._pending_rows.clear()
-        for part in (self._sheet, self._archive):
+        for open_file in (self._sheet, self._archive):
             with suppress(OSError, ValueError):  # for example a full disk or a closed file
-                part.close()
+                open_file.close()
 
     def _flush_rows(self) -> None:
         self._sheet.write("".join(self._pending_rows).encode())
@@ -144,7 +144,7 @@ def read_properties(file: BinaryIO) -> dict[str, str]:
         from xml.etree import ElementTree  # imported here, because only workbooks need the parser
 
         root = ElementTree.fromstring(archive.read(_PROPERTIES_PART))  # noqa: S314 - expat bounds entities since 2.4
-    return {entry.get("name", ""): "".join(entry.itertext()) for entry in root}
+    return {property_element.get("name", ""): "".join(property_element.itertext()) for property_element in root}
 
 
 def name_column(index: int) -> str:
@@ -157,28 +157,30 @@ def name_column(index: int) -> str:
     return letters
 
 
-def _write_cell(reference: str, value: str | int | date, column: str) -> str:
+def _write_cell(cell_reference: str, value: str | int | date, column_name: str) -> str:
     if isinstance(value, str):
-        return _write_text(reference, value, column)
+        return _write_text(cell_reference, value, column_name)
     if isinstance(value, bool):
-        return f'<c r="{reference}" t="b"><v>{int(value)}</v></c>'
+        return f'<c r="{cell_reference}" t="b"><v>{int(value)}</v></c>'
     if isinstance(value, int):
         if abs(value) >= 10**_MAX_DIGITS:
-            return _write_text(reference, str(value), column)
-        return f'<c r="{reference}"><v>{value}</v></c>'
+            return _write_text(cell_reference, str(value), column_name)
+        return f'<c r="{cell_reference}"><v>{value}</v></c>'
     if isinstance(value, datetime):
         days = (value.replace(tzinfo=None) - _EPOCH) / timedelta(days=1)
-        return f'<c r="{reference}" s="{_TIME_STYLE}"><v>{days}</v></c>'
+        return f'<c r="{cell_reference}" s="{_TIME_STYLE}"><v>{days}</v></c>'
     if value < _FIRST_DAY:
-        return _write_text(reference, value.isoformat(), column)
-    return f'<c r="{reference}" s="{_DATE_STYLE}"><v>{(value - _EPOCH.date()).days}</v></c>'
+        return _write_text(cell_reference, value.isoformat(), column_name)
+    return f'<c r="{cell_reference}" s="{_DATE_STYLE}"><v>{(value - _EPOCH.date()).days}</v></c>'
 
 
-def _write_text(reference: str, text: str, column: str) -> str:
+def _write_text(cell_reference: str, text: str, column_name: str) -> str:
     if (match := _FORBIDDEN_CHARACTER.search(text)) is not None:
-        raise CellError(f"{column} has the character {match[0]!a}, which a workbook cannot hold")
+        raise CellError(f"{column_name} has the character {match[0]!a}, which a workbook cannot hold")
     if 2 * len(text) > MAX_TEXT_UNITS and (unit_count := len(text.encode("utf-16-le")) // 2) > MAX_TEXT_UNITS:
-        raise CellError(f"{column} has {unit_count:,} characters, and a cell of a workbook holds {MAX_TEXT_UNITS:,}")
+        raise CellError(
+            f"{column_name} has {unit_count:,} characters, and a cell of a workbook holds {MAX_TEXT_UNITS:,}"
+        )
     if _SPECIAL_CHARACTER.search(text):
         text = escape(_ESCAPE_BEGINNING.sub("_x005F_", text)).replace("\r", "_x000D_")
-    return f'<c r="{reference}" t="inlineStr"><is><t xml:space="preserve">{text}</t></is></c>'
+    return f'<c r="{cell_reference}" t="inlineStr"><is><t xml:space="preserve">{text}</t></is></c>'

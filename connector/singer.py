@@ -28,7 +28,7 @@ class SubscriberStream(Stream):
     def schema(self) -> dict[str, Any]:
         """The JSON Schema of a record: the fields of a subscriber, and the columns of the run."""
         properties = [
-            singer.Property(field.name, _find_type(field.kind), required=field.name == "id") for field in FIELDS
+            singer.Property(field.name, _find_singer_type(field.kind), required=field.name == "id") for field in FIELDS
         ]
         properties += [
             singer.Property(
@@ -59,11 +59,15 @@ class TapSubscribers(Tap):
     package_name = "subscriber-connector"
     config_jsonschema = singer.PropertiesList(
         singer.Property("base_id", singer.IntegerType, description="Read only subscribers of the base with this id."),
-        singer.Property("is_active", singer.BooleanType, description="Read only active, or only inactive subscribers."),
+        singer.Property(
+            "is_active",
+            singer.BooleanType,
+            description="true: read only active subscribers. false: read only inactive ones.",
+        ),
     ).to_dict()
 
     def discover_streams(self) -> Sequence[Stream]:
-        """Return the one stream."""
+        """Return the only stream of the tap, `subscribers`."""
         return [SubscriberStream(self)]
 
 
@@ -96,12 +100,12 @@ class TargetSubscribers(Target):
             "job",
             singer.StringType,
             required=True,
-            description="Path of a job file without a source: base and mapping.",
+            description="Path of a job file with a base and a mapping, but without a source.",
         ),
         singer.Property(
             "stream",
             singer.StringType,
-            description="Name of the stream to load. Without it, the only stream of the tap.",
+            description="Name of the stream to load. [default: the only stream of the tap]",
         ),
     ).to_dict()
 
@@ -117,7 +121,7 @@ class TargetSubscribers(Target):
         return SubscriberSink
 
 
-def _find_type(kind: FieldKind) -> Any:
+def _find_singer_type(kind: FieldKind) -> Any:
     match kind:
         case FieldKind.NUMBER:
             return singer.IntegerType

@@ -1,6 +1,7 @@
-"""Temporary files of a run. `Spool` has objects in their order, and `SpooledValues` has rows of JSON values by index.
+"""Temporary files of a run. `Spool` stores objects in their order. `SpooledValues` stores rows of JSON values, and
+reads each row by its index.
 
-A file has no name, and no other user can read the file. It is deleted when its process ends.
+A file has no name, and no other user can read the file. The file is deleted when its process ends.
 """
 
 import json
@@ -61,12 +62,12 @@ class _RecordFile(CloseableResource):
 
     def read(self, index: int) -> bytes:
         """Return the record at this index. Raises RunAborted if the file cannot be written or read."""
-        start, end = self._offsets[index], self._offsets[index + 1]
+        start_offset, end_offset = self._offsets[index], self._offsets[index + 1]
         if self._file is None:
             raise IndexError(index)
         self.flush()
         try:
-            return os.pread(self._file.fileno(), end - start, start)
+            return os.pread(self._file.fileno(), end_offset - start_offset, start_offset)
         except OSError as error:
             raise RunAborted(describe_full_disk(self._content, error)) from None
 
@@ -84,9 +85,9 @@ class Spool(CloseableResource):
     def __init__(self) -> None:
         self._records = _RecordFile("the rows of the source")
 
-    def append(self, value: object) -> None:
+    def append(self, spooled_object: object) -> None:
         """Write one object. Raises RunAborted if the disk is full."""
-        object_bytes = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+        object_bytes = pickle.dumps(spooled_object, protocol=pickle.HIGHEST_PROTOCOL)
         size_field = len(object_bytes).to_bytes(_SIZE_BYTES, "little")
         self._records.write([size_field + pa.compress(object_bytes, codec="lz4", asbytes=True)])
         self._records.flush()
@@ -95,8 +96,8 @@ class Spool(CloseableResource):
         """Yield all objects in their order. Raises RunAborted if the file cannot be read."""
         for index in range(len(self._records)):
             record = self._records.read(index)
-            size = int.from_bytes(record[:_SIZE_BYTES], "little")
-            yield pickle.loads(pa.decompress(record[_SIZE_BYTES:], size, codec="lz4"))  # noqa: S301 - written by this process
+            uncompressed_size = int.from_bytes(record[:_SIZE_BYTES], "little")
+            yield pickle.loads(pa.decompress(record[_SIZE_BYTES:], uncompressed_size, codec="lz4"))  # noqa: S301 - written by this process
 
     def close(self) -> None:
         """Delete all objects. A second call does nothing."""

@@ -24,14 +24,14 @@ from connector.texts import agree, count
 # Several rows of one subscriber
 
 
-_MAX_SHOWN_ROWS = 10  # rows that one message names
+_MAX_SHOWN_ROWS = 10  # the largest number of rows that one message names
 
 
 @dataclass(frozen=True, slots=True)
 class _RecordedRows:
     """Rows of recorded subscribers, with one array for each property. `digests` has a column for each field."""
 
-    subscriber_digests: Digests  # one for each row
+    subscriber_digests: Digests  # the digest of each row's subscriber
     identities: Digests
     file_indices: Positions
     row_numbers: Positions  # the record number of each row
@@ -60,11 +60,10 @@ class Conflicts:
         self._invalid_records: list[tuple[Digests, Positions, Positions]] = []
         self._file_indices: dict[str, int] = {}  # the index of each file, by the name of the file
         self._recorded_subscribers: Digests = np.empty(0, dtype="S16")  # sorted; set by `find_used_rows`
-        # The sorted identities of invalid rows. An invalid row may say inactive, so no other row may be used.
+        # The sorted identities of invalid rows. An invalid row may say inactive, so only other inactive rows are used.
         self._blocked_identities: Digests = self._recorded_subscribers
-        self._used_rows: (
-            _RecordedRows  # sorted by subscriber; set by `find_used_rows`. A blocked subscriber has no used row
-        )
+        # Sorted by subscriber, and set by `find_used_rows`. A blocked subscriber may have no used row.
+        self._used_rows: _RecordedRows
         self.messages: list[str] = []
 
     def add(self, prepared_chunk: PreparedChunk) -> None:
@@ -198,7 +197,7 @@ class Conflicts:
         return f"{agree(len(records), 'row', 'rows')} {numbers_text}{more_text}"
 
 
-_READING_GRACE_S = 2.0  # a stopped run waits for this time until the thread has read its chunk
+_READING_GRACE_S = 2.0  # seconds that a stopped run waits until the thread has read its chunk
 
 
 class _ChunkReader:
@@ -232,7 +231,7 @@ class SpooledRows(CloseableResource):
 
     def __init__(self, source: Source, identity: str) -> None:
         self._source, self._spool, self._conflicts = source, Spool(), Conflicts(identity)
-        self._is_thread_reading = False  # if true, the source must not be closed
+        self._is_thread_reading = False  # while a thread reads, the source must not be closed
         self.is_read = False
         self.row_count = self.source_row_count = 0  # number of records in this shard, and in the whole source
         self.consent_columns: dict[str, None] = {}  # unmapped consent columns (connector.subscribers.consent)
@@ -244,8 +243,8 @@ class SpooledRows(CloseableResource):
         return self._conflicts.messages
 
     def spool(self, chunks: Iterator[PreparedChunk]) -> Iterator[PreparedChunk]:
-        """Write each chunk to the disk, and then yield the chunk. Close the source at its end. Raises the errors of the
-        source. Raises RunAborted if the disk is full."""
+        """Write each chunk to the disk, and then yield the chunk. Close the source after the last chunk. Raises the
+        errors of the source. Raises RunAborted if the disk is full."""
         for prepared_chunk in chunks:
             self._append_chunk(prepared_chunk)
             yield prepared_chunk

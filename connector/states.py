@@ -7,10 +7,10 @@ An entry is the ledger's record of one identity in one base. The states of an en
 - SENDING: The intent of a create is durable, and the request may have left. So a crash can never hide a request.
 - CONFIRMED: The service has the subscriber, with this id. Only a person can end this state, by forgetting the entry.
 - REJECTED: The service refused the create.
-- UNKNOWN: The create may or may not have taken effect. Only a proof ends this state: the subscriber is found, or is
-  absent by architecture 4.5. Also the state of a request that got no understandable answer, or that a crash cut off.
-- HELD: A person must decide. Also the state after an answer with another base or identity than was sent, because no
-  look-up can explain such an answer.
+- UNKNOWN: The create may or may not have taken effect, because no understandable answer came, or because a crash cut
+  the request off. Only a proof ends this state: the subscriber is found, or is absent by architecture 4.5.
+- HELD: A person must decide. For example, the answer has another base or identity than the request, which no look-up
+  can explain.
 
 An email has the states NONE, SENDING, SENT, REFUSED and UNKNOWN, with similar meanings. SENT and UNKNOWN are final,
 because nobody can take an email back, and the service cannot show which emails it has sent. So an email is sent at most
@@ -62,7 +62,7 @@ class State(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateTraits:
-    """The properties of a state. SQL statements and checks about many entries depend on them.
+    """The properties of a state. SQL statements and checks about many entries depend on these properties.
 
     - `rank`: decides which entry stays if two entries of a subscriber are joined. The entry with the smaller rank
       stays.
@@ -141,7 +141,7 @@ CreateEvent = Literal[Event.ANSWERED, Event.MISANSWERED, Event.REFUSED, Event.NO
 """An event that ends one attempt to create a subscriber."""
 
 FinalAbsenceEvent = Literal[Event.WITHHELD, Event.SUPPRESSED, Event.REFUSED]
-"""An event of an UNKNOWN entry that no look-up found and that the run does not send again."""
+"""An event of an UNKNOWN entry whose subscriber no look-up has found, if the run does not send the create again."""
 
 ENTRY_STATE_MACHINE = StateMachine[State, Event](
     "an entry",

@@ -44,8 +44,8 @@ _LIBRARY_ERRORS = (
     ("google.auth.exceptions", "GoogleAuthError"),
     ("azure.core.exceptions", "AzureError"),
 )
-"""Errors of the libraries that are not OSErrors, each with its module. A module that is not imported cannot raise its
-error."""
+"""Error classes of the libraries that are not OSErrors, each with its module. A module that is not imported cannot
+raise its error."""
 
 _SECRET_NAME = re.compile(r"SECRET|TOKEN|PASSWORD|_KEY$|CONNECTION_STRING|CREDENTIAL", re.IGNORECASE)
 _MIN_MASKED_LENGTH = 8  # a shorter secret in the environment is not masked, because this would change other words
@@ -101,8 +101,8 @@ def parse_store_url(text: str) -> str:
 class StoreObject(io.RawIOBase):
     """An open object of `size` bytes that supports `seek`. The methods raise StoreError.
 
-    `failure` is the last StoreError. It is stored, because the reader of a format may catch the error and report a
-    damaged file.
+    `failure` is the last StoreError. The error is stored, because the reader of a file format may catch the error and
+    report a damaged file.
     """
 
     def __init__(self, url: str, file: BinaryIO) -> None:
@@ -146,7 +146,7 @@ class StoreObject(io.RawIOBase):
             read_byte_count += len(piece)
             yield piece
         if read_byte_count < self.size:
-            raise StoreError(f"it ended after {read_byte_count:,} of {self.size:,} bytes", is_transient=True)
+            raise StoreError(f"the object ended after {read_byte_count:,} of {self.size:,} bytes", is_transient=True)
 
     def close(self) -> None:
         """Close the object. A second call does nothing."""
@@ -207,8 +207,8 @@ def find_objects(pattern: str) -> Sequence[str]:
 def check_writable(url: str) -> None:
     """Raise StoreError if no object can be written at this URL. Nothing is written.
 
-    On S3, begin an upload in parts and cancel it. Readers do not see this. On other stores, only check that the bucket
-    exists.
+    On S3, begin an upload in parts and cancel the upload. Readers do not see the upload. On other stores, only check
+    that the bucket exists.
     """
     scheme, _, path = url.partition("://")
     bucket, _, key = path.partition("/")
@@ -234,9 +234,9 @@ def put_file(file: BinaryIO, url: str, *, is_new: bool = False) -> None:
     options = _PUT_OPTIONS.get(url[:2], {})
     if is_new and not url.startswith("s3") and read_size(url) is not None:
         raise FileExistsError(url)
-    mode = {"mode": "create"} if is_new and url.startswith("s3") else {}
+    mode_options = {"mode": "create"} if is_new and url.startswith("s3") else {}
     with _open_filesystem(url) as filesystem:
-        filesystem.put_file(f"/dev/fd/{file.fileno()}", url, **options, **mode)
+        filesystem.put_file(f"/dev/fd/{file.fileno()}", url, **options, **mode_options)
 
 
 @contextmanager
@@ -271,7 +271,7 @@ def _open_filesystem(url: str) -> Iterator[Any]:
             isinstance(error, PermissionError | ValueError) or "Credential" in error_name or "Auth" in error_name
         )
         message = error.strerror if isinstance(error, OSError) and error.strerror else describe_error(error)
-        advice = "; check the credentials, and the rights that they have" if is_permanent else ""
+        advice = "; check the credentials and their rights" if is_permanent else ""
         raise StoreError(_mask_secrets(message.rstrip(".")) + advice, is_transient=not is_permanent) from None
 
 

@@ -13,7 +13,7 @@ from connector.outcomes import Outcome
 from connector.rows import Chunk, Omission, Row
 
 MIN_ROWS_FOR_SHARE = 100  # the least number of rows for which the share of a guard is computed
-_MIN_ROWS_IF_ALL_COUNT = 10  # enough rows if all of them count against the guard
+_MIN_ROWS_IF_ALL_COUNT = 10  # the least number of rows if all rows count against the guard
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Change:
     """A row whose values differ, or may differ, from its subscriber in the service."""
 
     row: Row
-    identity: str = field(repr=False)  # the text in the source
+    identity: str = field(repr=False)  # the text of the identity in the source
     fields: tuple[tuple[str, object, object], ...] = field(default=(), repr=False)
     """The different fields: name, the service's value, the source's value."""
     reason: str = ""  # the reason why the row was not compared; "": it was compared
@@ -49,7 +49,7 @@ class OptOut:
 
     row: Row | None  # None: this run has not read the row
     digest: bytes  # the digest of the identity
-    identity: str = field(repr=False)  # the text in the source; without a row, the text in the service
+    identity: str = field(repr=False)  # the text of the identity in the source; without a row, in the service
     outcome: Outcome | None = None  # the outcome of the row
     reason: str = ""  # the reason why this run does not know whether the subscriber is still active; "": it is active
 
@@ -60,7 +60,7 @@ class Leftover(Enum):
 
     HELD = "held"
     REJECTED = "rejected"
-    SUPPRESSED = "suppressed"  # given up, because the suppression list has the subscriber
+    SUPPRESSED = "suppressed"  # the create is given up, because the suppression list has the subscriber
     UNKNOWN = "unknown"  # the entry stays unresolved
 
     @property
@@ -215,8 +215,8 @@ class Tally:
             self.duplicate_ids.add(tuple(sorted(ids)))
 
     def add_row_message(self, message: str) -> None:
-        """Add a message about rows to the report, unless the report has it already. A load clears such messages of its
-        survey, because the load settles or compares the rows itself."""
+        """Add a message about rows to the report, unless the report has it already. After the survey, a load clears
+        these messages, because the load itself settles or compares the rows."""
         if message not in self.row_messages:
             self.row_messages.append(message)
 

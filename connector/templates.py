@@ -1,5 +1,5 @@
-"""Jinja2 templates over the columns of one row, for mappings and emails. They run in Jinja's sandbox, with limits of
-length.
+"""Jinja2 templates over the columns of one row, for mappings and emails. Templates run in Jinja's sandbox, with limits
+of length.
 
 The author of a job writes the template. The author of a template is trusted, and may use loops. A row is not trusted,
 so the lengths of cells and of the text are limited. A product (`'x' * n`, `a ** b`) is checked before it is computed. A
@@ -93,17 +93,17 @@ def _divide_words(words: list[str]) -> tuple[list[str], list[str]]:
 
 def _drop_titles(words: list[str]) -> list[str]:
     """Return the words without titles at the beginning, and without suffixes at the end."""
-    start, end = 0, len(words)
-    while start < end and words[start].lower().removesuffix(".") in _PERSON_TITLES:
-        start += 1
-    while end > start and words[end - 1].lower().replace(".", "") in _SUFFIXES:
-        end -= 1
-    return words[start:end]
+    first_index, end_index = 0, len(words)
+    while first_index < end_index and words[first_index].lower().removesuffix(".") in _PERSON_TITLES:
+        first_index += 1
+    while end_index > first_index and words[end_index - 1].lower().replace(".", "") in _SUFFIXES:
+        end_index -= 1
+    return words[first_index:end_index]
 
 
 ROW = "row"
-"""The name of the variable with all columns. Templates need it for columns whose name is not one word: `row["First
-Name"]`."""
+"""The name of the variable with all columns. Templates need this variable for a column whose name is not one word:
+`row["First Name"]`."""
 
 _MAX_NUMBER = 10**30  # no id and no amount has more digits
 _MAX_POWER = 64
@@ -237,7 +237,7 @@ class _Environment(ImmutableSandboxedEnvironment):
     max_length: int
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Return a product or a power. Raises _BoundError if the result would be too large."""
+        """Return a product or a power. Raises _LimitError if the result would be too large."""
         if isinstance(left, int | float) and isinstance(right, int | float):
             if max(abs(left), abs(right)) > _MAX_NUMBER or (operator == "**" and right > _MAX_POWER):
                 raise _LimitError("computes with numbers of more than 30 digits")

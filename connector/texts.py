@@ -49,14 +49,14 @@ def make_line(text: str) -> str:
 
 def escape_json(text: str) -> str:
     """Replace each hidden character in a JSON text by a JSON escape."""
-    return _HIDDEN_CHARACTER.sub(lambda match: "".join(f"\\u{unit:04x}" for unit in _list_units(match[0])), text)
+    return _HIDDEN_CHARACTER.sub(lambda match: "".join(f"\\u{unit:04x}" for unit in _list_utf16_units(match[0])), text)
 
 
 def _escape_match(match: re.Match[str]) -> str:
     return ascii(match[0])[1:-1]
 
 
-def _list_units(character: str) -> list[int]:
+def _list_utf16_units(character: str) -> list[int]:
     """Return the UTF-16 units of a character. A character beyond U+FFFF has two units."""
     utf16_bytes = character.encode("utf-16-be", "surrogatepass")
     return [int.from_bytes(utf16_bytes[start : start + 2], "big") for start in range(0, len(utf16_bytes), 2)]
@@ -67,8 +67,8 @@ def _list_units(character: str) -> list[int]:
 
 FORMULA_PATTERN = "^'*[=+@\t\r\n-]"
 """The pattern of a text that Excel, LibreOffice or Google Sheets may run. Its first character, or the first character
-after apostrophes, is in OWASP's list "CSV Injection". A text that has an apostrophe gets a second one, so that removing
-one apostrophe restores every text."""
+after apostrophes, is in OWASP's list "CSV Injection". A text that has an apostrophe gets a second apostrophe, so that
+removing one apostrophe restores every text."""
 
 GUARDED_PATTERN = f"^'({FORMULA_PATTERN[1:]})"
 """The pattern of a text that `guard_formula` has changed. The group is the beginning of the original text."""

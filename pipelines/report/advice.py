@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, assert_never
 
-from connector.choices import HELD_DECISIONS
+from connector.choices import EFFECT_BY_HELD_DECISION
 from connector.runs.run_log import LOAD_COMMANDS, build_job_option, describe_other_account, find_other_accounts
 from connector.texts import agree, count
 
@@ -211,7 +211,7 @@ def _advise_on_unresolved_creates(create_count: int) -> str:
 def _advise_on_held_creates(create_count: int, job_option: str) -> Iterator[str]:
     """Yield a step for each decision about held entries."""
     sentence_start = f"{count(create_count, 'create')} {agree(create_count, 'is', 'are')} held for your decision. To"
-    for decision, effect_text in HELD_DECISIONS.items():
+    for decision, effect_text in EFFECT_BY_HELD_DECISION.items():
         yield f"{sentence_start} {effect_text}, run: connector retry --held {decision}{job_option}"
         sentence_start = "Or, to"
 

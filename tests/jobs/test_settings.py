@@ -95,7 +95,7 @@ def test_the_error_of_a_token_with_an_invalid_character_hides_the_token() -> Non
         (b" \n", "is empty"),
         (b"s3cr3t\nsecond line\n", "a line break or another control character"),
         (b"s3cr3t\xff", "a character that a token cannot have"),
-        (b"s3cr3t" * 4096, "so it is not a token"),
+        (b"s3cr3t" * 4096, "so the file does not hold a token"),
     ],
 )
 def test_the_error_of_a_token_file_without_a_token_shows_the_path_and_the_problem(
