@@ -119,8 +119,16 @@ def explain(error: BaseException, url: sa.URL) -> str:
 
 def mask_secrets(message: str, url: sa.URL) -> str:
     """Return a driver's message in which `***` replaces the URL's password, and its long or secret options."""
-    options = [(key, value) for key, values in url.normalized_query.items() for value in values]
-    secrets = {value for key, value in options if _SECRET_OPTION_NAME.search(key) or len(value) >= _MIN_MASKED_LENGTH}
+    option_pairs = [
+        (option_name, option_value)
+        for option_name, option_values in url.normalized_query.items()
+        for option_value in option_values
+    ]
+    secrets = {
+        option_value
+        for option_name, option_value in option_pairs
+        if _SECRET_OPTION_NAME.search(option_name) or len(option_value) >= _MIN_MASKED_LENGTH
+    }
     secrets.add(str(url.password or ""))
     for secret in sorted(secrets - {""}, key=len, reverse=True):
         # The longest secret comes first, because a secret may be a part of another secret.

@@ -105,23 +105,23 @@ async def _run_in_thread(function: Callable[[], T]) -> T:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
-    def settle_future(result: T | None, error: BaseException | None) -> None:
+    def settle_future(function_result: T | None, error: BaseException | None) -> None:
         if future.done():
             return
         if error is not None:
             future.set_exception(error)
         else:
-            future.set_result(result)  # type: ignore[arg-type] # without an error, there is a result
+            future.set_result(function_result)  # type: ignore[arg-type] # without an error, there is a result
 
     def run_function() -> None:
-        result: T | None = None
+        function_result: T | None = None
         error: BaseException | None = None
         try:
-            result = function()
+            function_result = function()
         except BaseException as function_error:  # noqa: BLE001 - the future raises it
             error = function_error
         with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle_future, result, error)
+            loop.call_soon_threadsafe(settle_future, function_result, error)
 
     Thread(target=run_function, name="connector writes a target", daemon=True).start()
     return await future

@@ -177,9 +177,9 @@ def _remove_accents(name: str) -> str:
     return "".join(character for character in decomposed_text if unicodedata.category(character) not in ("Mn", "Cf"))
 
 
-def normalise_identity(field: str, value: str) -> str:
+def normalise_identity(field: str, identity_text: str) -> str:
     """Return the normal form of an identity. `field` is email or client_user_id."""
-    return normalise_email(value) if field == "email" else value.strip()
+    return normalise_email(identity_text) if field == "email" else identity_text.strip()
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,5 +224,5 @@ def _translate_errors() -> Iterator[None]:
 
 def _read_value(wire_object: dict[str, Any], field: str) -> object:
     """Return a listed value, or None for an empty text, because an empty cell of a row is None."""
-    value = read_field(wire_object, field)
-    return None if value == "" else value
+    listed_value = read_field(wire_object, field)
+    return None if listed_value == "" else listed_value

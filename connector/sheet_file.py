@@ -157,26 +157,26 @@ def name_column(index: int) -> str:
     return letters
 
 
-def _write_cell(cell_reference: str, value: str | int | date, column_name: str) -> str:
-    if isinstance(value, str):
-        return _write_text(cell_reference, value, column_name)
-    if isinstance(value, bool):
-        return f'<c r="{cell_reference}" t="b"><v>{int(value)}</v></c>'
-    if isinstance(value, int):
-        if abs(value) >= 10**_MAX_DIGITS:
-            return _write_text(cell_reference, str(value), column_name)
-        return f'<c r="{cell_reference}"><v>{value}</v></c>'
-    if isinstance(value, datetime):
-        days = (value.replace(tzinfo=None) - _EPOCH) / timedelta(days=1)
+def _write_cell(cell_reference: str, cell: str | int | date, column_name: str) -> str:
+    if isinstance(cell, str):
+        return _write_text(cell_reference, cell, column_name)
+    if isinstance(cell, bool):
+        return f'<c r="{cell_reference}" t="b"><v>{int(cell)}</v></c>'
+    if isinstance(cell, int):
+        if abs(cell) >= 10**_MAX_DIGITS:
+            return _write_text(cell_reference, str(cell), column_name)
+        return f'<c r="{cell_reference}"><v>{cell}</v></c>'
+    if isinstance(cell, datetime):
+        days = (cell.replace(tzinfo=None) - _EPOCH) / timedelta(days=1)
         return f'<c r="{cell_reference}" s="{_TIME_STYLE}"><v>{days}</v></c>'
-    if value < _FIRST_DAY:
-        return _write_text(cell_reference, value.isoformat(), column_name)
-    return f'<c r="{cell_reference}" s="{_DATE_STYLE}"><v>{(value - _EPOCH.date()).days}</v></c>'
+    if cell < _FIRST_DAY:
+        return _write_text(cell_reference, cell.isoformat(), column_name)
+    return f'<c r="{cell_reference}" s="{_DATE_STYLE}"><v>{(cell - _EPOCH.date()).days}</v></c>'
 
 
 def _write_text(cell_reference: str, text: str, column_name: str) -> str:
-    if (match := _FORBIDDEN_CHARACTER.search(text)) is not None:
-        raise CellError(f"{column_name} has the character {match[0]!a}, which a workbook cannot hold")
+    if (forbidden_match := _FORBIDDEN_CHARACTER.search(text)) is not None:
+        raise CellError(f"{column_name} has the character {forbidden_match[0]!a}, which a workbook cannot hold")
     if 2 * len(text) > MAX_TEXT_UNITS and (unit_count := len(text.encode("utf-16-le")) // 2) > MAX_TEXT_UNITS:
         raise CellError(
             f"{column_name} has {unit_count:,} characters, and a cell of a workbook holds {MAX_TEXT_UNITS:,}"

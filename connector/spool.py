@@ -141,10 +141,10 @@ def encode_values(row: Sequence[object]) -> bytes:
         return json.dumps(row).encode()
 
 
-def decode_values(text: bytes) -> list[Any]:
+def decode_values(encoded_values: bytes) -> list[Any]:
     """Return the values of bytes that `encode_values` has returned."""
     try:
-        values: list[Any] = orjson.loads(text)
+        values: list[Any] = orjson.loads(encoded_values)
     except orjson.JSONDecodeError:
-        values = json.loads(text)
+        values = json.loads(encoded_values)
     return values

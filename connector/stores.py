@@ -32,7 +32,7 @@ _VERSION_KEYS = ("ETag", "etag", "generation", "VersionId", "LastModified", "las
 `created`."""
 
 _BYTES_PER_REQUEST = 8 << 20  # bytes that one request reads
-_PUT_OPTIONS: Mapping[str, Mapping[str, int]] = {"s3": {"chunksize": 16 << 20, "max_concurrency": 4}}
+_PUT_OPTIONS_BY_SCHEME: Mapping[str, Mapping[str, int]] = {"s3": {"chunksize": 16 << 20, "max_concurrency": 4}}
 """Options for objects of more than 32 MB, which are sent in parts. By default, s3fs has ten parts of 50 MB in
 memory."""
 
@@ -231,12 +231,12 @@ def put_file(file: BinaryIO, url: str, *, is_new: bool = False) -> None:
     """
     file.flush()
     file.seek(0)
-    options = _PUT_OPTIONS.get(url[:2], {})
+    put_options = _PUT_OPTIONS_BY_SCHEME.get(url[:2], {})
     if is_new and not url.startswith("s3") and read_size(url) is not None:
         raise FileExistsError(url)
     mode_options = {"mode": "create"} if is_new and url.startswith("s3") else {}
     with _open_filesystem(url) as filesystem:
-        filesystem.put_file(f"/dev/fd/{file.fileno()}", url, **options, **mode_options)
+        filesystem.put_file(f"/dev/fd/{file.fileno()}", url, **put_options, **mode_options)
 
 
 @contextmanager

@@ -60,19 +60,19 @@ def split_name(name: str) -> tuple[str, str]:
     of a single word, of several given or family names without a comma, of two people, and of a company.
     """
     whole_name = " ".join(name.split())
-    parts = [part.split() for part in whole_name.split(",")]
-    words = [word for part in parts for word in part]
+    comma_parts = [comma_part.split() for comma_part in whole_name.split(",")]
+    words = [word for comma_part in comma_parts for word in comma_part]
     plain_words = [word.lower().replace(".", "") for word in words]
     if not _WORDS_OF_GROUPS.isdisjoint(plain_words) or any(
         category(character)[0] not in "LM" and character not in _NAME_PUNCTUATION for character in whole_name
     ):
         return whole_name, ""
-    if len(parts) == 2 and all(word in _SUFFIXES for word in plain_words[len(parts[0]) :]):
-        parts = parts[:1]  # for example `Ann Lee, PhD`
-    if len(parts) == 2:
-        family_name_words, given_name_words = (_drop_titles(part) for part in parts)
-    elif len(parts) == 1:
-        given_name_words, family_name_words = _divide_words(_drop_titles(parts[0]))
+    if len(comma_parts) == 2 and all(word in _SUFFIXES for word in plain_words[len(comma_parts[0]) :]):
+        comma_parts = comma_parts[:1]  # for example `Ann Lee, PhD`
+    if len(comma_parts) == 2:
+        family_name_words, given_name_words = (_drop_titles(comma_part) for comma_part in comma_parts)
+    elif len(comma_parts) == 1:
+        given_name_words, family_name_words = _divide_words(_drop_titles(comma_parts[0]))
     else:
         return whole_name, ""
     return (
@@ -199,12 +199,12 @@ def _find_columns(tree: nodes.Template, name: str, global_names: Collection[str]
     columns = meta.find_undeclared_variables(tree).difference(global_names)
     if ROW in columns:
         columns.remove(ROW)
-        attributes = {id(node.node): node.attr for node in tree.find_all(nodes.Getattr)}
-        items = {id(node.node): node.arg for node in tree.find_all(nodes.Getitem)}
+        attribute_by_node_id = {id(node.node): node.attr for node in tree.find_all(nodes.Getattr)}
+        item_by_node_id = {id(node.node): node.arg for node in tree.find_all(nodes.Getitem)}
         for row_node in (node for node in tree.find_all(nodes.Name) if node.name == ROW):
-            key = items.get(id(row_node))
-            if id(row_node) in attributes:
-                columns.add(attributes[id(row_node)])
+            key = item_by_node_id.get(id(row_node))
+            if id(row_node) in attribute_by_node_id:
+                columns.add(attribute_by_node_id[id(row_node)])
             elif isinstance(key, nodes.Const):
                 columns.add(str(key.value))
             else:

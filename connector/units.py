@@ -21,10 +21,10 @@ def parse_duration(text: object) -> float:
     Raises ValueError."""
     if isinstance(text, int | float) and not isinstance(text, bool):
         return float(text)
-    match = _DURATION.fullmatch(text.strip()) if isinstance(text, str) else None
-    if match is None:
+    duration_match = _DURATION.fullmatch(text.strip()) if isinstance(text, str) else None
+    if duration_match is None:
         raise ValueError("must be a duration with its unit, such as 500ms, 30s, 10m, 2h or 90d")
-    return float(match["count"]) * _SECONDS_BY_UNIT[match["unit"]]
+    return float(duration_match["count"]) * _SECONDS_BY_UNIT[duration_match["unit"]]
 
 
 def format_duration(seconds: float) -> str:
@@ -36,8 +36,8 @@ def format_duration(seconds: float) -> str:
 def parse_share(text: object) -> float:
     """Return a text such as `5%` as 0.05. Raises ValueError for more than 100 %, a number without a percent sign, and
     other texts."""
-    match = _SHARE.fullmatch(text.strip()) if isinstance(text, str) else None
-    share = float(match["percent"]) / 100 if match is not None else -1.0
+    share_match = _SHARE.fullmatch(text.strip()) if isinstance(text, str) else None
+    share = float(share_match["percent"]) / 100 if share_match is not None else -1.0
     if not 0 <= share <= 1:
         raise ValueError("must be a share with its sign, such as 5%, and at most 100%")
     return share
@@ -51,11 +51,11 @@ def format_share(share: float) -> str:
 def parse_size(text: object) -> int:
     """Return the number of bytes of a text such as `20MB`. Raises ValueError for another text, and for a size below one
     byte."""
-    match = _SIZE.fullmatch(text.strip()) if isinstance(text, str) else None
-    size = int(float(match["number"]) * _BYTES_BY_UNIT[match["unit"]]) if match else 0
-    if size < 1:
+    size_match = _SIZE.fullmatch(text.strip()) if isinstance(text, str) else None
+    byte_count = int(float(size_match["number"]) * _BYTES_BY_UNIT[size_match["unit"]]) if size_match else 0
+    if byte_count < 1:
         raise ValueError("must be a size, such as 500kB or 20MB")
-    return size
+    return byte_count
 
 
 def resolve_path(text: str, folder: Path) -> Path:
@@ -72,12 +72,12 @@ def resolve_path(text: str, folder: Path) -> Path:
 def resolve_url(url: str, folder: Path) -> str:
     """Return the URL. If the URL of a SQLite or DuckDB file has a relative path (`sqlite:///w.db`), the path is
     relative to `folder`. Other URLs do not change."""
-    match = _FILE_DATABASE_URL.fullmatch(url)
-    if match is None or match["path"].startswith((":memory:", "file:")):
+    url_match = _FILE_DATABASE_URL.fullmatch(url)
+    if url_match is None or url_match["path"].startswith((":memory:", "file:")):
         return url
     # In the path of a SQLAlchemy URL, only % (an escape) and ? (the query) have a meaning. Other characters stay.
     escaped_folder = str(folder).replace("%", "%25").replace("?", "%3F")
-    return f"{match['scheme']}:///{escaped_folder}/{match['path']}{match['query'] or ''}"
+    return f"{url_match['scheme']}:///{escaped_folder}/{url_match['path']}{url_match['query'] or ''}"
 
 
 def resolve_destination(text: str, folder: Path) -> str:

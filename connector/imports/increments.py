@@ -39,10 +39,10 @@ class Increment:
 def read_saved_cursor(ledger: Ledger, increment: Increment) -> CursorValue | None:
     """Return the value of the cursor in the ledger, or None if no run has moved the cursor yet. Call this function
     inside a transaction."""
-    record = read_cursor(ledger.connection, increment.job, increment.digest)
-    if record is None:
+    cursor_record = read_cursor(ledger.connection, increment.job, increment.digest)
+    if cursor_record is None:
         return None
-    return increment.source.convert_saved_value(parse_cursor(record.value, increment.source.watch.kind))
+    return increment.source.convert_saved_value(parse_cursor(cursor_record.value, increment.source.watch.kind))
 
 
 def find_start_value(increment: Increment, saved_value: CursorValue | None) -> CursorValue:
@@ -102,11 +102,11 @@ class IncrementRun:
         read new rows. A run with this message is partial, because a person must correct the values."""
         watch = self._increment.source.watch
         if watch.future_example is not None:
-            row_number, value = watch.future_example
+            row_number, example_value = watch.future_example
             yield (
                 f"{count(watch.future_count, 'row')} {agree(watch.future_count, 'has', 'have')} a value in "
-                f"{watch.column} that lies beyond tomorrow (for example row {row_number}: {format_cursor(value)}). "
-                "A value beyond tomorrow does not move the cursor. "
+                f"{watch.column} that lies beyond tomorrow (for example row {row_number}: "
+                f"{format_cursor(example_value)}). A value beyond tomorrow does not move the cursor. "
                 f"Correct {agree(watch.future_count, 'the row', 'the rows')} in the source"
             )
         saved_value = None if self._increment.is_full else self._saved_value
@@ -128,10 +128,12 @@ class IncrementRun:
                 f"{watch.column}: {agree(watch.missing_count, 'it does', 'they do')} not move the cursor, and each run "
                 f"reads {agree(watch.missing_count, 'it', 'them')} again"
             )
-        value = None if obstacle is not None else self.choose_cursor()
-        if value is not None:
-            move_cursor(ledger.connection, self._increment.job, self._increment.digest, format_cursor(value), run_key)
-            yield f"the cursor stands at {format_cursor(value)} now"
+        new_value = None if obstacle is not None else self.choose_cursor()
+        if new_value is not None:
+            move_cursor(
+                ledger.connection, self._increment.job, self._increment.digest, format_cursor(new_value), run_key
+            )
+            yield f"the cursor stands at {format_cursor(new_value)} now"
         else:
             saved_value = self._saved_value
             position_message = (

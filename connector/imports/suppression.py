@@ -144,9 +144,14 @@ def _read_chunk(list_contents: _ListContents, chunk: Chunk, plan: SuppressionPla
     identity_values = validation_result.subscribers[plan.field]
     list_contents.digests.append(compute_identities(identity_values, plan.field))
     if plan.field == "email":  # =ann@x.org is a valid address, but ann@x.org is probably meant
-        texts = pa.array(identity_values, pa.large_string())
-        unusual_mask = pc.or_(pc.match_substring_regex(texts, "^[^A-Za-z0-9_]"), pc.invert(pc.string_is_ascii(texts)))
-        normalised_texts = [unicodedata.normalize("NFKC", text) for text in texts.filter(unusual_mask).to_pylist()]
+        addresses_column = pa.array(identity_values, pa.large_string())
+        unusual_mask = pc.or_(
+            pc.match_substring_regex(addresses_column, "^[^A-Za-z0-9_]"),
+            pc.invert(pc.string_is_ascii(addresses_column)),
+        )
+        normalised_texts = [
+            unicodedata.normalize("NFKC", text) for text in addresses_column.filter(unusual_mask).to_pylist()
+        ]
         addresses = [re.sub(r"^[^\w@]+", "", text) for text in normalised_texts]  # without signs such as `=` in front
         list_contents.digests.append(compute_identities(pd.Series(addresses, dtype="str"), "email"))
     domain_mask = mapped_frame[plan.field].str.startswith("*@").to_numpy(dtype=bool, na_value=False)

@@ -34,8 +34,8 @@ def open_source(source: JobSource | Suppress) -> Source:
 
 def open_file_source(file: FileSource) -> Source:
     """Open a file, or the files that match a pattern. Raises SourceError and ConfigurationError."""
-    options = file.model_dump(include={"format", "encoding", "delimiter", "sheet"})
-    return open_files(file.path, lambda path: open_file(path, **options))
+    file_options = file.model_dump(include={"format", "encoding", "delimiter", "sheet"})
+    return open_files(file.path, lambda path: open_file(path, **file_options))
 
 
 def open_increment(sql_rows: SqlRows, cursor: Cursor) -> IncrementalSource:

@@ -16,11 +16,11 @@ values."""
 Identity = Literal["email", "client_user_id"]
 
 
-def check_name(value: str) -> str:
+def check_name(name: str) -> str:
     """Return the trimmed name. Raises ValueError for an empty name, and for a name with unprintable characters."""
-    if not value.strip() or not value.isprintable():
+    if not name.strip() or not name.isprintable():
         raise ValueError("must be a name in printable characters")
-    return value.strip()
+    return name.strip()
 
 
 def accept_short_form(key: str) -> BeforeValidator:
@@ -34,19 +34,19 @@ def find_job_folder(validation_info: ValidationInfo) -> Path:
     return Path(validation_info.context["folder"]) if validation_info.context else Path.cwd()
 
 
-def _resolve_path(value: Any, validation_info: ValidationInfo) -> Any:
-    return resolve_path(value, find_job_folder(validation_info)) if isinstance(value, str) else value
+def _resolve_path(path_value: Any, validation_info: ValidationInfo) -> Any:
+    return resolve_path(path_value, find_job_folder(validation_info)) if isinstance(path_value, str) else path_value
 
 
-def _resolve_path_or_url(value: Any, validation_info: ValidationInfo) -> Any:
-    if isinstance(value, Path):
-        return value
-    if not isinstance(value, str):
+def _resolve_path_or_url(location: Any, validation_info: ValidationInfo) -> Any:
+    if isinstance(location, Path):
+        return location
+    if not isinstance(location, str):
         raise ValueError("must be a path or a URL")  # noqa: TRY004 - pydantic reports no TypeError
-    if not is_url(value):
-        return resolve_path(value, find_job_folder(validation_info))
+    if not is_url(location):
+        return resolve_path(location, find_job_folder(validation_info))
     try:
-        return parse_store_url(value)
+        return parse_store_url(location)
     except ConfigurationError as error:
         raise ValueError(str(error)) from None
 

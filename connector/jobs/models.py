@@ -137,11 +137,13 @@ class JobSubscriber(BaseModel):
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
-        rules = {name: rule for name, rule in (self.fields_ or {}).items() if rule is not None}
-        faults = find_rule_faults(rules, self.identity)
+        rule_by_field = {name: rule for name, rule in (self.fields_ or {}).items() if rule is not None}
+        faults = find_rule_faults(rule_by_field, self.identity)
         if not self.uses_headers:
-            faults += [f"fields.{name} is empty: name a column" for name in (self.fields_ or {}) if name not in rules]
-            faults += find_mapping_faults(rules, self.identity, self.required, self.zip)
+            faults += [
+                f"fields.{name} is empty: name a column" for name in (self.fields_ or {}) if name not in rule_by_field
+            ]
+            faults += find_mapping_faults(rule_by_field, self.identity, self.required, self.zip)
         if faults:
             raise ValueError("; ".join(faults))
         return self

@@ -64,19 +64,22 @@ class JobFault:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A parsed file. `values` are dicts, lists, texts and None. `lines` has the line of every key and item. `faults`
-    has all faults."""
+    """A parsed file. `values` are dicts, lists, texts and None. `line_by_key_path` has the line of every key and item.
+    `faults` has all faults."""
 
     # The value is not shown, because it may contain a URL with a password.
     values: dict[str, Any] = field(default_factory=dict, repr=False)
-    lines: dict[KeyPath, int] = field(default_factory=dict, repr=False)
+    line_by_key_path: dict[KeyPath, int] = field(default_factory=dict, repr=False)
     faults: tuple[JobFault, ...] = ()
 
 
-def find_line(lines: Mapping[KeyPath, int], key_path: KeyPath) -> int | None:
+def find_line(line_by_key_path: Mapping[KeyPath, int], key_path: KeyPath) -> int | None:
     """Return the line of `key_path`. If the file does not have this path, return the line of the nearest group that
     would contain the path."""
-    return next((lines[key_path[:end]] for end in range(len(key_path), 0, -1) if key_path[:end] in lines), None)
+    return next(
+        (line_by_key_path[key_path[:end]] for end in range(len(key_path), 0, -1) if key_path[:end] in line_by_key_path),
+        None,
+    )
 
 
 def parse_document(text: str) -> Document:
@@ -97,10 +100,10 @@ def parse_document(text: str) -> Document:
         return Document(faults=(JobFault((), None, "the file is empty"),))
     if not isinstance(root, yaml.MappingNode):
         return Document(faults=(JobFault((), 1, "the file must hold keys, such as `job: my-job`"),))
-    lines: dict[KeyPath, int] = {}
+    line_by_key_path: dict[KeyPath, int] = {}
     faults: list[JobFault] = []
-    values = _read_mapping(root, (), lines, faults)
-    return Document(values, lines, tuple(faults))
+    values = _read_mapping(root, (), line_by_key_path, faults)
+    return Document(values, line_by_key_path, tuple(faults))
 
 
 def _translate_error(error: yaml.YAMLError, text: str) -> JobFault:
@@ -116,34 +119,36 @@ def _translate_error(error: yaml.YAMLError, text: str) -> JobFault:
     return JobFault((), error_mark.line + 1, f"this is not YAML: {problem_text}{hint}")
 
 
-def _read_node(node: yaml.Node, key_path: KeyPath, lines: dict[KeyPath, int], faults: list[JobFault]) -> Any:
+def _read_node(node: yaml.Node, key_path: KeyPath, line_by_key_path: dict[KeyPath, int], faults: list[JobFault]) -> Any:
     if isinstance(node, yaml.MappingNode):
-        return _read_mapping(node, key_path, lines, faults)
+        return _read_mapping(node, key_path, line_by_key_path, faults)
     if not node.tag.startswith(_STANDARD_TAG):
         faults.append(JobFault(key_path, node.start_mark.line + 1, f"the tag {node.tag} is not known"))
     if isinstance(node, yaml.SequenceNode):
         items = []
         for index, item in enumerate(node.value):
-            lines[*key_path, index] = item.start_mark.line + 1
-            items.append(_read_node(item, (*key_path, index), lines, faults))
+            line_by_key_path[*key_path, index] = item.start_mark.line + 1
+            items.append(_read_node(item, (*key_path, index), line_by_key_path, faults))
         return items
     return None if node.tag == _NULL_TAG else node.value
 
 
 def _read_mapping(
-    node: yaml.MappingNode, key_path: KeyPath, lines: dict[KeyPath, int], faults: list[JobFault]
+    node: yaml.MappingNode, key_path: KeyPath, line_by_key_path: dict[KeyPath, int], faults: list[JobFault]
 ) -> dict[str, Any]:
-    values: dict[str, Any] = {}
+    value_by_key: dict[str, Any] = {}
     for key, value in node.value:
         line, name = key.start_mark.line + 1, key.value if isinstance(key, yaml.ScalarNode) else None
         if name is None:
             faults.append(JobFault(key_path, line, "a key must be one word or text"))
-        elif name in values:
-            faults.append(JobFault((*key_path, name), line, f"is set twice: first in line {lines[*key_path, name]}"))
+        elif name in value_by_key:
+            faults.append(
+                JobFault((*key_path, name), line, f"is set twice: first in line {line_by_key_path[*key_path, name]}")
+            )
         else:
-            lines[*key_path, name] = line
-            values[name] = _read_node(value, (*key_path, name), lines, faults)
-    return values
+            line_by_key_path[*key_path, name] = line
+            value_by_key[name] = _read_node(value, (*key_path, name), line_by_key_path, faults)
+    return value_by_key
 
 
 def replace_references(document: Document, environ: Mapping[str, str]) -> Document:
@@ -161,13 +166,14 @@ def replace_references(document: Document, environ: Mapping[str, str]) -> Docume
         if isinstance(value, str):
             text, problem_messages = _replace_references_in_text(value, environ)
             faults.extend(
-                JobFault(key_path, find_line(document.lines, key_path), problem) for problem in problem_messages
+                JobFault(key_path, find_line(document.line_by_key_path, key_path), problem)
+                for problem in problem_messages
             )
             return text
         return value
 
     values = {name: replace_references_in_value(value, (name,)) for name, value in document.values.items()}
-    return Document(values, document.lines, tuple(faults))
+    return Document(values, document.line_by_key_path, tuple(faults))
 
 
 def _replace_references_in_text(text: str, environ: Mapping[str, str]) -> tuple[str, list[str]]:
@@ -293,7 +299,7 @@ def load_model(path: Path, model: type[Model], environ: Mapping[str, str], file_
     resolved_document = replace_references(document, environ) if document.values else document
     faults = list(resolved_document.faults)
     validated_model, model_faults = validate_values(
-        model, resolved_document.values, document.values, document.lines, path.absolute().parent
+        model, resolved_document.values, document.values, document.line_by_key_path, path.absolute().parent
     )
     faulty_key_paths = {fault.key_path for fault in faults}
     if document.values:  # if there are no values, the faults of parsing are enough
@@ -302,9 +308,9 @@ def load_model(path: Path, model: type[Model], environ: Mapping[str, str], file_
         fault_messages = []
         for fault in sorted(faults, key=lambda fault: fault.line or 0):
             line_text = f"line {fault.line}: " if fault.line else ""
-            key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault.key_path).removeprefix(
-                "."
-            )
+            key = "".join(
+                f"[{key_part}]" if isinstance(key_part, int) else f".{key_part}" for key_part in fault.key_path
+            ).removeprefix(".")
             fault_messages.append(f"{line_text}{key}: {fault.message}" if key else f"{line_text}{fault.message}")
         if len(fault_messages) > 1:
             raise ConfigurationError("\n  ".join([f"{path}: {len(fault_messages)} faults", *fault_messages]))
@@ -340,7 +346,7 @@ def validate_values(
     model: type[Model],
     values: Mapping[str, Any],
     written_values: Mapping[str, Any],
-    lines: Mapping[KeyPath, int],
+    line_by_key_path: Mapping[KeyPath, int],
     folder: Path | None,
 ) -> tuple[Model | None, list[JobFault]]:
     """Return the model (None if it has faults) and the faults. Relative paths start at `folder`, or at the current
@@ -354,7 +360,11 @@ def validate_values(
         for detail in details:
             key_path: KeyPath = tuple(key for key in detail["loc"] if key != "[key]")
             faults.append(
-                JobFault(key_path, find_line(lines, key_path), _explain_error(detail, key_path, model, written_values))
+                JobFault(
+                    key_path,
+                    find_line(line_by_key_path, key_path),
+                    _explain_error(detail, key_path, model, written_values),
+                )
             )
         return None, faults
 
@@ -376,11 +386,15 @@ def read_settings(
 
     Raises the errors of `connector.settings.read_settings`.
     """
-    values: dict[str, Any] = {}
+    setting_values: dict[str, Any] = {}
     if job is not None:
-        values = {**dict(job.service), "may_create_ledger": job.ledger == "may_be_new", "retention_s": job.retention_s}
+        setting_values = {
+            **dict(job.service),
+            "may_create_ledger": job.ledger == "may_be_new",
+            "retention_s": job.retention_s,
+        }
         time_limit_s = job.time_limit_s if time_limit_s is None else time_limit_s
-    values |= service
+    setting_values |= service
     return connector.settings.read_settings(
-        environ, **values, token=token, time_limit_s=time_limit_s, is_writing=is_writing
+        environ, **setting_values, token=token, time_limit_s=time_limit_s, is_writing=is_writing
     )

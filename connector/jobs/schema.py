@@ -105,17 +105,17 @@ class JobKey:
 
 def list_keys(model: type[BaseModel] = Job, prefix: str = "") -> list[JobKey]:
     """Return all keys of a job in the order of the models. A group comes before its keys."""
-    keys = []
+    job_keys = []
     for name, field_info in model.model_fields.items():
         key = f"{prefix}{field_info.alias or name}"
         description = field_info.description or ""
-        keys.append(
+        job_keys.append(
             JobKey(key, field_info.is_required(), _describe_type(field_info), _format_default(field_info), description)
         )
         group = find_model(field_info.annotation)
         if group is not None:
-            keys += list_keys(group, f"{key}.<field>." if name == "fields_" else f"{key}.")
-    return keys
+            job_keys += list_keys(group, f"{key}.<field>." if name == "fields_" else f"{key}.")
+    return job_keys
 
 
 _TYPE_NAME_BY_PARSER = {parse_duration: "duration", parse_share: "share", parse_size: "size"}
@@ -184,8 +184,8 @@ def _describe_bounds(metadata: Sequence[Any]) -> str:
 
 def _format_default(field_info: FieldInfo) -> str:
     """Return the default of a key in the form of a job file, or "" if there is no default."""
-    value = None if field_info.is_required() or field_info.default_factory is not None else field_info.default
-    if value is None or value == ():
+    default_value = None if field_info.is_required() or field_info.default_factory is not None else field_info.default
+    if default_value is None or default_value == ():
         return ""
     parsers = {
         item.func
@@ -193,9 +193,9 @@ def _format_default(field_info: FieldInfo) -> str:
         if isinstance(item, BeforeValidator)
     }
     if parse_duration in parsers:
-        return format_duration(value) if value else "0s"
+        return format_duration(default_value) if default_value else "0s"
     if parse_share in parsers:
-        return f"{100 * value:g}%"
+        return f"{100 * default_value:g}%"
     if parse_size in parsers:
-        return f"{value // 1_000_000}MB"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+        return f"{default_value // 1_000_000}MB"
+    return str(default_value).lower() if isinstance(default_value, bool) else str(default_value)

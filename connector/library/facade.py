@@ -347,12 +347,12 @@ class Connector:
             name = options.get("name", "frame") if job is None else job.name
             rows_job = build_rows_job(None, name, arguments, job=job, format_argument=str)
         settings = self._read_settings(rows_job, options.get("time_limit_s"), is_writing=is_writing)
-        source = None
+        rows_source = None
         if not isinstance(rows, str | PathLike):
-            source = open_rows(rows, rows_job.name if job is None else options.get("name", job.name))
+            rows_source = open_rows(rows, rows_job.name if job is None else options.get("name", job.name))
         if job is None:
-            return plan_import(rows_job, settings, request, rows=source, options=format_options(rows_job))
-        return plan_import(rows_job, settings, request, rows=source, has_job_file=True)
+            return plan_import(rows_job, settings, request, rows=rows_source, options=format_options(rows_job))
+        return plan_import(rows_job, settings, request, rows=rows_source, has_job_file=True)
 
 
 def _refuse_file_arguments(arguments: Mapping[str, Any]) -> None:

@@ -102,15 +102,15 @@ def _has_unrecorded_emails(report: Mapping[str, Any], history: CampaignHistory) 
 
 
 def _read_count(report: Mapping[str, Any], *keys: str) -> int:
-    value = _read_value(report, *keys)
-    return value if isinstance(value, int) else 0
+    count_value = _read_value(report, *keys)
+    return count_value if isinstance(count_value, int) else 0
 
 
 def _read_value(report: Mapping[str, Any], *keys: str) -> object:
-    value: object = report
+    nested_value: object = report
     for key in keys:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value
+        nested_value = nested_value.get(key) if isinstance(nested_value, Mapping) else None
+    return nested_value
 
 
 _MAX_UNKNOWN_BEFORE_FIRST = 3  # this number of unknown emails in a row ends a run that has sent no email
@@ -384,7 +384,7 @@ class CampaignSender:
                 "the service works; these emails will not be sent again"
             )
 
-    def _commit_to_log(self, function: Callable[[EmailLog], T]) -> T:
+    def _commit_to_log(self, write_to_log: Callable[[EmailLog], T]) -> T:
         """Record all stored outcomes and call `function` in one transaction. Return the result of `function`. The
         commit blocks the event loop, because it takes less time than a switch to a thread.
         """
@@ -394,7 +394,7 @@ class CampaignSender:
             self._email_log.mark_refused(self._campaign, outcomes.refused_emails)
             self._email_log.mark_not_sent(self._campaign, outcomes.not_sent_digests)
             self._email_log.mark_lost(self._campaign, outcomes.lost_digests)
-            result = function(self._email_log)
+            write_result = write_to_log(self._email_log)
         # The outcomes are cleared after the commit, so that the next commit repeats a failed commit.
         self._unrecorded_outcomes = _UnrecordedOutcomes()
-        return result
+        return write_result

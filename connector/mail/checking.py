@@ -256,13 +256,13 @@ def _check_chunk(
     recipients that a row of the source shows as inactive. `unclear_recipients` are the recipients for whom a row is
     malformed, or has no clear value in a consent column."""
     chunk = prepared_chunk.chunk
-    problems = [build_malformed_problem(row, chunk.name) for row in chunk.malformed_rows]
-    problems += build_invalid_problems(chunk, prepared_chunk.faults)
+    invalid_problems = [build_malformed_problem(row, chunk.name) for row in chunk.malformed_rows]
+    invalid_problems += build_invalid_problems(chunk, prepared_chunk.faults)
     mail_check.messages += chunk.messages
     mail_check.outcomes[MailOutcome.DUPLICATE] += len(prepared_chunk.repeated_positions)
     mail_check.outcomes[MailOutcome.SUPPRESSED] += len(prepared_chunk.suppressed_positions)
-    mail_check.outcomes[MailOutcome.INVALID] += len(problems)
-    for problem in problems:
+    mail_check.outcomes[MailOutcome.INVALID] += len(invalid_problems)
+    for problem in invalid_problems:
         on_problem(problem)
     planned_chunk = prepared_chunk.planned_chunk
     inactive_mask = inactive_recipients.build_digest_mask(planned_chunk.identities)
@@ -274,12 +274,12 @@ def _check_chunk(
         positions[~inactive_mask],
         unclear_recipients.build_digest_mask(planned_chunk.identities[~inactive_mask]),
     )
-    problems = [
+    invalid_problems = [
         Problem(row, Outcome.INVALID, "is_active", "flag", f"{_UNCLEAR_MESSAGE}: {', '.join(consent_columns)}")
         for row in extract_rows(chunk, positions[unclear_mask].tolist())
     ]
-    mail_check.outcomes[MailOutcome.INVALID] += len(problems)
-    for problem in problems:
+    mail_check.outcomes[MailOutcome.INVALID] += len(invalid_problems)
+    for problem in invalid_problems:
         on_problem(problem)
     for row in extract_rows(chunk, positions[~unclear_mask].tolist()):
         try:

@@ -331,10 +331,10 @@ class MailTexts:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that the addresses and the templates use."""
-        columns = [self.address_column, *([self.name_column] if self.name_column else [])]
+        used_columns = [self.address_column, *([self.name_column] if self.name_column else [])]
         for template in self._list_templates():
-            columns += template.columns
-        return tuple(dict.fromkeys(columns))
+            used_columns += template.columns
+        return tuple(dict.fromkeys(used_columns))
 
     def find_job_key(self, column: str) -> str:
         """Return the first key of the job that uses the column."""

@@ -235,9 +235,9 @@ def read_alert_record(path: Path) -> AlertRecord:
 def write_alert_record(path: Path, last_run: LastRun, undelivered_alerts: Sequence[Alert]) -> None:
     """Write the record, which only its owner can read. If the record cannot be written, log a warning, and do not fail
     the run."""
-    record = AlertRecord(last_run, tuple(undelivered_alerts[-_MAX_UNDELIVERED:]))
+    alert_record = AlertRecord(last_run, tuple(undelivered_alerts[-_MAX_UNDELIVERED:]))
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_content(path, json.dumps(asdict(record)).encode())
+        replace_content(path, json.dumps(asdict(alert_record)).encode())
     except (OSError, ConnectorError) as error:
         logger.warning("the record of alerts %s cannot be written (%s): later runs may repeat an alert", path, error)

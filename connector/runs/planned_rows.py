@@ -145,8 +145,8 @@ class PlannedRows(CloseableResource, RowRecorder):
             self.write_row_numbers(Outcome.UNSENT, file, [row_number])
         self._write_lines()
         try:
-            with io.TextIOWrapper(create_private_file(path), "utf-8", "backslashreplace", newline="") as target:
-                writer = csv.writer(target)
+            with io.TextIOWrapper(create_private_file(path), "utf-8", "backslashreplace", newline="") as csv_file:
+                writer = csv.writer(csv_file)
                 writer.writerow(PLANNED_ROW_COLUMNS)
                 for index in range(self._line_count):
                     writer.writerow([guard_formula(str(cell)) for cell in self._spooled_lines.read(index)])

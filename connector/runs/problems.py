@@ -192,12 +192,12 @@ class ProblemLog:
         problems_by_columns: dict[tuple[str, ...], list[tuple[Row, str, str]]] = {}
         for problem in unread_problems:
             problems_by_columns.setdefault(problem[0].columns, []).append(problem)
-        for columns, problems in problems_by_columns.items():
-            frame = pd.DataFrame([row.cells for row, _, _ in problems], columns=list(columns), dtype="str")
+        for columns, problems_of_columns in problems_by_columns.items():
+            frame = pd.DataFrame([row.cells for row, _, _ in problems_of_columns], columns=list(columns), dtype="str")
             digests, identity_mask = digest_rows(frame, scope.mapping, scope.identity, today=date.max)
             bases = ["" if scope.base_column is None else cell for cell in frame.get(scope.base_column, digests)]
             for digest, has_identity, base, (row, kind, field) in zip(
-                digests, identity_mask, bases, problems, strict=True
+                digests, identity_mask, bases, problems_of_columns, strict=True
             ):
                 key = ProblemKey(digest, "" if pd.isna(base) else str(base), kind)
                 self._store_problem(

@@ -231,11 +231,13 @@ class Report:
 
     def copy_request_counts(self, client: "Client") -> None:
         """Copy the counts of the client into the report."""
-        counts = {str(operation): asdict(operation_counts) for operation, operation_counts in client.counts.items()}
+        counts_by_operation = {
+            str(operation): asdict(operation_counts) for operation, operation_counts in client.counts.items()
+        }
         # A plan creates nothing, so its report shows only operations that sent a request.
         self.requests = {
             name: operation_counts
-            for name, operation_counts in counts.items()
+            for name, operation_counts in counts_by_operation.items()
             if operation_counts["sent"] or not self.is_planned
         }
 
@@ -267,8 +269,8 @@ def record_report(
     def describe() -> dict[str, Any]:
         return {**report.as_json(), "exit_code": report.exit_code}
 
-    keys = ("run_id", "job", "command", "started_at", "account", "settings")
-    begin_values = {key: report.as_json()[key] for key in keys}
+    begin_keys = ("run_id", "job", "command", "started_at", "account", "settings")
+    begin_values = {key: report.as_json()[key] for key in begin_keys}
     return record_run(state_dir, begin_values, describe, now, retention_s)
 
 
@@ -291,9 +293,9 @@ def end_report(report: Report, status: Status, ended_at: datetime, reason: str |
     report.status, report.finished_at = status, max(ended_at, report.started_at)
     if reason is not None:
         report.messages.insert(0, reason)
-    rows = {name: row_count for name, row_count in report.rows.items() if row_count}
-    counts_text = "".join(f", {row_count:,} {name}" for name, row_count in rows.items())
-    log_values = {"status": status, "rows": rows, "run_id": report.run_id, "counted": counts_text}
+    nonzero_rows = {name: row_count for name, row_count in report.rows.items() if row_count}
+    counts_text = "".join(f", {row_count:,} {name}" for name, row_count in nonzero_rows.items())
+    log_values = {"status": status, "rows": nonzero_rows, "run_id": report.run_id, "counted": counts_text}
     logger.info("run ends: %(status)s%(counted)s (%(run_id)s)", log_values)
     return report
 

@@ -157,10 +157,12 @@ def _matches_filter(filter_: Filter, settings: SandboxSettings, subscriber: dict
         return bool(subscriber["Base"]["Id"] == filter_.value)
     if filter_.name not in _TEXT_FILTERS:
         return bool(subscriber[filter_.name] == filter_.value)
-    value, requested_text = subscriber.get(filter_.name) or "", str(filter_.value)
+    stored_text, requested_text = subscriber.get(filter_.name) or "", str(filter_.value)
     if settings.filters == "partial":
-        return requested_text.lower() in value.lower()
-    return value == requested_text or (settings.filters == "icase" and value.lower() == requested_text.lower())
+        return requested_text.lower() in stored_text.lower()
+    return stored_text == requested_text or (
+        settings.filters == "icase" and stored_text.lower() == requested_text.lower()
+    )
 
 
 def _is_hidden_subscriber(
@@ -237,19 +239,19 @@ class SubscriberList:
         Raise RejectedError for a page past the end, if the switch `past_end` is an error.
         """
         self._store.show_due_subscribers(now)
-        ids = self.find(query, settings)
+        listed_ids = self.find(query, settings)
         if settings.replica_lags_ms:
             lag_s = random.choice(settings.replica_lags_ms) / 1000
             unreplicated_ids = self._store.find_unreplicated_ids(now, lag_s, max(settings.replica_lags_ms) / 1000)
-            ids = (
-                [subscriber_id for subscriber_id in ids if subscriber_id not in unreplicated_ids]
+            listed_ids = (
+                [subscriber_id for subscriber_id in listed_ids if subscriber_id not in unreplicated_ids]
                 if unreplicated_ids
-                else ids
+                else listed_ids
             )
         if settings.lost_shard and random.random() < settings.lost_shard:
             shard = random.randrange(settings.shards)
-            ids = [subscriber_id for subscriber_id in ids if subscriber_id % settings.shards != shard]
-        row_count = min(len(ids), settings.result_window) if settings.result_window else len(ids)
+            listed_ids = [subscriber_id for subscriber_id in listed_ids if subscriber_id % settings.shards != shard]
+        row_count = min(len(listed_ids), settings.result_window) if settings.result_window else len(listed_ids)
         start_offset = query.offset
         if settings.past_end == "repeat" and start_offset >= row_count > 0 and query.limit:
             start_offset = (row_count - 1) // query.limit * query.limit
@@ -257,11 +259,11 @@ class SubscriberList:
             raise RejectedError("There is no such page", int(settings.past_end))
         stop_offset = min(start_offset + query.limit, row_count)
         if settings.order == "shuffled":  # in a random order, a page is a random sample
-            page_ids = random.sample(ids, max(0, stop_offset - start_offset))
+            page_ids = random.sample(listed_ids, max(0, stop_offset - start_offset))
         elif settings.order == "id_desc":
-            page_ids = ids[max(0, len(ids) - stop_offset) : max(0, len(ids) - start_offset)][::-1]
+            page_ids = listed_ids[max(0, len(listed_ids) - stop_offset) : max(0, len(listed_ids) - start_offset)][::-1]
         else:
-            page_ids = ids[start_offset:stop_offset]
+            page_ids = listed_ids[start_offset:stop_offset]
         subscriber_jsons = self._store.read_jsons(page_ids)
         if settings.base_in_rows != "full":
             subscriber_jsons = [

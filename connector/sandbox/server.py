@@ -307,11 +307,13 @@ def _is_loopback(host: str) -> bool:
 def is_loopback_header(host: str) -> bool:
     """Return whether a Host header (RFC 9110, 7.2) names this machine. Return False for an empty header and for a
     header with two names."""
-    match = _HOST_PATTERN.fullmatch(host)
-    if match is None:
+    host_match = _HOST_PATTERN.fullmatch(host)
+    if host_match is None:
         return False
-    ipv6_address = match["v6"]
-    return _is_loopback(match["name"]) if ipv6_address is None else ":" in ipv6_address and _is_loopback(ipv6_address)
+    ipv6_address = host_match["v6"]
+    return (
+        _is_loopback(host_match["name"]) if ipv6_address is None else ":" in ipv6_address and _is_loopback(ipv6_address)
+    )
 
 
 # control

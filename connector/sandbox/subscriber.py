@@ -134,10 +134,10 @@ def parse_create(body: bytes, settings: SandboxSettings) -> tuple[int | None, st
         raise RejectedError("Either Subscriber.Base.Id or Subscriber.Base.Name must be given")
     for name in settings.required:  # true and false both count as values
         outer_name, _, inner_name = name.partition(".")
-        value = (
+        field_value = (
             subscriber_values.get(outer_name, {}).get(inner_name) if inner_name else subscriber_values.get(outer_name)
         )
-        if value is None or value in ("", []):
+        if field_value is None or field_value in ("", []):
             raise RejectedError(f"Subscriber.{name} is required")
     if base.get("Id"):  # if both have a value, the Id has precedence
         return base["Id"], None, subscriber_values

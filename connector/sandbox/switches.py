@@ -358,28 +358,30 @@ def format_value(value: object) -> str:
 def parse_settings(settings: Sequence[str]) -> SandboxSettings:
     """Return the settings of `name=value` texts. A later text overrides an earlier text. Raise the errors of
     `change_settings`."""
-    values = {}
+    value_by_name = {}
     for setting in settings:
         name, equals_sign, value = setting.partition("=")
         if not equals_sign:
             raise ValueError(f"{setting!r} is not a setting: write it as name=value")
-        values[name.strip()] = value.strip()
-    return change_settings(SandboxSettings(), values)
+        value_by_name[name.strip()] = value.strip()
+    return change_settings(SandboxSettings(), value_by_name)
 
 
-def change_settings(settings: SandboxSettings, values: Mapping[str, object]) -> SandboxSettings:
-    """Return `settings` with the new `values` of switches, which are texts or JSON values.
+def change_settings(settings: SandboxSettings, new_values: Mapping[str, object]) -> SandboxSettings:
+    """Return `settings` with the `new_values` of switches, which are texts or JSON values.
 
     Raise ValueError with the name of the wrong switch and its allowed values.
     """
-    names = SandboxSettings.model_fields
-    for name in values.keys() - names.keys():
-        similar_names = get_close_matches(name, names, n=1)
-        hint = f"did you mean {similar_names[0]!r}?" if similar_names else f"there are: {', '.join(names)}"
+    switch_names = SandboxSettings.model_fields
+    for name in new_values.keys() - switch_names.keys():
+        similar_names = get_close_matches(name, switch_names, n=1)
+        hint = f"did you mean {similar_names[0]!r}?" if similar_names else f"there are: {', '.join(switch_names)}"
         raise ValueError(f"there is no switch {name!r}; {hint}")
     try:
-        return SandboxSettings.model_validate({**settings.model_dump(), **values})
+        return SandboxSettings.model_validate({**settings.model_dump(), **new_values})
     except ValidationError as error:
         wrong_name = str(error.errors()[0]["loc"][0])
         allowed_values = next(switch.values for switch in list_switches() if switch.name == wrong_name)
-        raise ValueError(f"switch {wrong_name!r} cannot be {values[wrong_name]!r}: it takes {allowed_values}") from None
+        raise ValueError(
+            f"switch {wrong_name!r} cannot be {new_values[wrong_name]!r}: it takes {allowed_values}"
+        ) from None

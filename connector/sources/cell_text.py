@@ -87,14 +87,14 @@ def build_chunk(
 
 def find_problems(
     columns: Sequence[str],
-    problems: Sequence[Mapping[int, str]],
+    problems_by_column: Sequence[Mapping[int, str]],
     used_columns: Collection[str] | None,
     advice: str = "",
 ) -> dict[int, str]:
     """Return the first problem of each row in the used columns, by the index of the row. If `used_columns` is None, all
     columns are used."""
     problem_by_row: dict[int, str] = {}
-    for column, column_problems in zip(columns, problems, strict=True):
+    for column, column_problems in zip(columns, problems_by_column, strict=True):
         for index, problem in column_problems.items() if used_columns is None or column in used_columns else ():
             problem_by_row.setdefault(index, f"column {column} {problem}{advice}")
     return problem_by_row
@@ -103,18 +103,18 @@ def find_problems(
 def build_row_chunk(
     name: str,
     columns: tuple[str, ...],
-    values: Sequence[Sequence[object]],
+    values_by_column: Sequence[Sequence[object]],
     first_row_number: int,
     used_columns: Collection[str] | None,
 ) -> Chunk:
-    """Return a chunk of a database's rows. `values` has a sequence for each column, and `first_row_number` is the
-    number of the first row. See `build_chunk` for `used_columns`."""
+    """Return a chunk of a database's rows. `values_by_column` has a sequence for each column, and `first_row_number` is
+    the number of the first row. See `build_chunk` for `used_columns`."""
     return build_chunk(
         name,
         columns,
-        [build_texts(column) for column in values],
-        first_row_number + np.arange(len(values[0])),
-        show_row=lambda index: format_record(columns, [column[index] for column in values]),
+        [build_texts(column) for column in values_by_column],
+        first_row_number + np.arange(len(values_by_column[0])),
+        show_row=lambda index: format_record(columns, [column[index] for column in values_by_column]),
         used_columns=used_columns,
         advice="; if the column is not text, read by a query without this column",
     )
@@ -187,8 +187,8 @@ def format_value(value: object) -> str:
 
     Raises ValueError for a value of an unknown type, and UnicodeError for bytes and texts that cannot be UTF-8.
     """
-    formatter = _VALUE_FORMATTERS.get(type(value)) or next(
-        (formatter for value_type, formatter in _VALUE_FORMATTERS.items() if isinstance(value, value_type)), None
+    formatter = _FORMATTER_BY_TYPE.get(type(value)) or next(
+        (formatter for value_type, formatter in _FORMATTER_BY_TYPE.items() if isinstance(value, value_type)), None
     )
     if formatter is None:
         raise ValueError(f"holds a value of the type {type(value).__name__}")
@@ -257,7 +257,7 @@ def _format_duration(value: timedelta) -> str:
 
 
 # The order matters: a bool is also an int, and a datetime is also a date.
-_VALUE_FORMATTERS: dict[type, Callable[..., str]] = {
+_FORMATTER_BY_TYPE: dict[type, Callable[..., str]] = {
     str: str,
     bool: lambda value: str(value).lower(),
     int: str,

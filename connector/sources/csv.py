@@ -357,7 +357,7 @@ def find_file_problem(block: bytes, records: Records, dialect: CsvDialect) -> tu
     Such a record has one of three faults: spaces before a quote, a quote that stays open up to the end of the file and
     for several lines, or a damaged cell that contains other rows.
     """
-    problems = dict.fromkeys(_find_record_indices(records, records.indented_quotes), _INDENTED_PROBLEM)
+    problem_by_index = dict.fromkeys(_find_record_indices(records, records.indented_quotes), _INDENTED_PROBLEM)
     lengths = records.stops - records.starts
     suspect_indices = {
         *_find_record_indices(records, records.stray_quotes),
@@ -370,15 +370,15 @@ def find_file_problem(block: bytes, records: Records, dialect: CsvDialect) -> tu
         if record.count(delimiter) > delimiter_count and any(
             line.count(delimiter) >= delimiter_count for line in lines_below
         ):
-            problems[index] = (
+            problem_by_index[index] = (
                 "has a quote that is not closed, so that the record includes "
                 f"{count_lines(record)} lines below the quote"
             )
     if records.is_unclosed and (line_count := count_lines(block[records.starts[-1] :].rstrip(b"\r\n"))):
-        problems[len(records) - 1] = (
+        problem_by_index[len(records) - 1] = (
             f"has a quote that is never closed, so that the record includes the last {count(line_count, 'line')}"
         )
-    return min(problems.items(), default=None)
+    return min(problem_by_index.items(), default=None)
 
 
 def parse_block(block: bytes, records: Records, dialect: CsvDialect, used_indices: Sequence[int]) -> ParsedBlock:
@@ -393,14 +393,14 @@ def parse_block(block: bytes, records: Records, dialect: CsvDialect, used_indice
         blank_mask[index] |= block[records.starts[index] : records.stops[index]] == delimiters_only_record
     code_by_index = dict.fromkeys(_find_record_indices(records, records.ambiguous_quotes), "ambiguous_quote")
     code_by_index |= dict.fromkeys(_find_record_indices(records, records.stray_quotes), "stray_quote")
-    failures = {index: (code, _MESSAGE_BY_CODE[code]) for index, code in code_by_index.items()}
+    failure_by_index = {index: (code, _MESSAGE_BY_CODE[code]) for index, code in code_by_index.items()}
     undecodable_failures = _find_undecodable_records(block, records, dialect)
     if records.is_unclosed:
-        failures[len(records) - 1] = ("unclosed_quote", _MESSAGE_BY_CODE["unclosed_quote"])
+        failure_by_index[len(records) - 1] = ("unclosed_quote", _MESSAGE_BY_CODE["unclosed_quote"])
     oversized_indices = np.flatnonzero(lengths > _MAX_RECORD_BYTES).tolist()
-    failures |= dict.fromkeys(oversized_indices, ("oversized", _MESSAGE_BY_CODE["oversized"]))
+    failure_by_index |= dict.fromkeys(oversized_indices, ("oversized", _MESSAGE_BY_CODE["oversized"]))
     parsed_mask = ~blank_mask
-    parsed_mask[list(failures)] = False
+    parsed_mask[list(failure_by_index)] = False
     parsed_indices = np.flatnonzero(parsed_mask)
     table, width_by_row = _read_table(
         _select_parseable_records(block, records, parsed_mask, undecodable_failures), dialect
@@ -416,14 +416,16 @@ def parse_block(block: bytes, records: Records, dialect: CsvDialect, used_indice
         expected_width_text = f"other rows have {dialect.cell_count}, the last of them empty"
     for row_index, width in width_by_row.items():
         message = f"has {width} cells where {expected_width_text}; look for a missing or a stray delimiter or quote"
-        failures[int(parsed_indices[row_index])] = ("ragged", message)
+        failure_by_index[int(parsed_indices[row_index])] = ("ragged", message)
     if table.num_rows + len(width_by_row) != len(parsed_indices):
         raise SourceError("unbalanced quotes: cannot find where this row ends; save the file again as CSV")
     indices = np.delete(parsed_indices, list(width_by_row))
     harmless_indices = _find_harmless_records(table, indices, undecodable_failures, used_indices)
-    failures |= {index: problem for index, problem in undecodable_failures.items() if index not in harmless_indices}
-    row_mask = ~np.isin(indices, list(failures))
-    return ParsedBlock(table.filter(pa.array(row_mask)), indices[row_mask], failures)
+    failure_by_index |= {
+        index: problem for index, problem in undecodable_failures.items() if index not in harmless_indices
+    }
+    row_mask = ~np.isin(indices, list(failure_by_index))
+    return ParsedBlock(table.filter(pa.array(row_mask)), indices[row_mask], failure_by_index)
 
 
 def _select_parseable_records(
@@ -433,11 +435,13 @@ def _select_parseable_records(
     bytes by U+FFFD. Delimiters and quotes do not change, because they are ASCII."""
     pieces, previous_end = [], 0
     for index in sorted({*np.flatnonzero(~parsed_mask).tolist(), *undecodable_indices}):
-        start, end = int(records.starts[index]), int(records.next_starts[index])
-        pieces.append(block[previous_end:start])
+        start_offset, end_offset = int(records.starts[index]), int(records.next_starts[index])
+        pieces.append(block[previous_end:start_offset])
         if parsed_mask[index]:
-            pieces.append(block[start:end].replace(b"\0", _REPLACEMENT_BYTES).decode("utf-8", "replace").encode())
-        previous_end = end
+            pieces.append(
+                block[start_offset:end_offset].replace(b"\0", _REPLACEMENT_BYTES).decode("utf-8", "replace").encode()
+            )
+        previous_end = end_offset
     return b"".join([*pieces, block[previous_end:]]) if previous_end else block
 
 
@@ -460,30 +464,30 @@ def _find_record_indices(records: Records, positions: npt.NDArray[np.int64]) -> 
 
 
 def _find_undecodable_records(block: bytes, records: Records, dialect: CsvDialect) -> _Failures:
-    failures: _Failures = {}
+    failure_by_index: _Failures = {}
     offset = block.find(b"\0")
     while offset >= 0:
         index = int(np.searchsorted(records.next_starts, offset, side="right"))
-        failures[index] = ("nul", _MESSAGE_BY_CODE["nul"])
+        failure_by_index[index] = ("nul", _MESSAGE_BY_CODE["nul"])
         offset = block.find(b"\0", int(records.next_starts[index]))
     block_view, offset = memoryview(block), 0
     while offset < len(block):
-        end = offset + _DECODED_PIECE_BYTES
+        end_offset = offset + _DECODED_PIECE_BYTES
         try:
-            offset += codecs.utf_8_decode(block_view[offset:end], "strict", end >= len(block))[1]
+            offset += codecs.utf_8_decode(block_view[offset:end_offset], "strict", end_offset >= len(block))[1]
         except UnicodeDecodeError as error:
             undecodable_offset = offset + error.start
             index = int(np.searchsorted(records.next_starts, undecodable_offset, side="right"))
             is_utf_8 = dialect.encoding == "utf-8"
-            problem = (
+            problem_text = (
                 f"byte 0x{block[undecodable_offset]:02X} is not UTF-8"
                 if is_utf_8
                 else f"holds bytes that are not {dialect.encoding}"
             )
             advice = f"if the file is in another encoding, name it: {advise_encoding(dialect.advised_encoding)}"
-            failures[index] = ("encoding", f"{problem}; {advice}")
+            failure_by_index[index] = ("encoding", f"{problem_text}; {advice}")
             offset = int(records.next_starts[index])
-    return failures
+    return failure_by_index
 
 
 def count_lines(text_bytes: bytes) -> int:

@@ -106,9 +106,11 @@ def _find_ambiguous_quotes(block: bytes, quotes: "_Quotes", next_starts: Positio
     pair_indices = np.flatnonzero((indices_in_record[:-1] % 2 == 0) & (record_indices[:-1] == record_indices[1:]))
     delimiter_byte = delimiter.encode()
     ambiguous_quotes = [
-        start
-        for start, end in zip(inner_quotes[pair_indices].tolist(), inner_quotes[pair_indices + 1].tolist(), strict=True)
-        if block.find(delimiter_byte, start, end) >= 0
+        first_quote
+        for first_quote, second_quote in zip(
+            inner_quotes[pair_indices].tolist(), inner_quotes[pair_indices + 1].tolist(), strict=True
+        )
+        if block.find(delimiter_byte, first_quote, second_quote) >= 0
     ]
     return np.array(ambiguous_quotes, dtype=np.int64)
 

@@ -19,7 +19,7 @@ from connector.texts import make_line
 
 _TIME_TYPES = frozenset({ColumnType.DATE, ColumnType.TIMESTAMP, ColumnType.ZONED_TIMESTAMP})
 
-COMPARABLE_TYPES: dict[CursorKind, frozenset[ColumnType]] = {
+COMPARABLE_TYPES_BY_KIND: dict[CursorKind, frozenset[ColumnType]] = {
     CursorKind.TIMESTAMP: _TIME_TYPES,
     CursorKind.DATE: _TIME_TYPES,
     CursorKind.INTEGER: frozenset({ColumnType.NUMBER}),
@@ -70,7 +70,7 @@ def explain_type(
 
     A column of texts is refused only in a table, because a query may select a time as text and compare the time itself.
     """
-    if column_type is None or column_type in COMPARABLE_TYPES[kind]:
+    if column_type is None or column_type in COMPARABLE_TYPES_BY_KIND[kind]:
         return ""
     is_number = kind is CursorKind.INTEGER
     if column_type is ColumnType.TEXT:

@@ -94,12 +94,12 @@ def _open_format(source_input: Input, format_option: str, encoding: str, delimit
     file_format = _decide_format(format_option, source_input)
     if file_format == "tsv" and format_option == AUTO and delimiter != AUTO:
         file_format = "csv"  # the delimiter of the option overrides the tab of the suffix
-    options = {"delimiter": delimiter, "encoding": encoding, "sheet": sheet}
+    option_values = {"delimiter": delimiter, "encoding": encoding, "sheet": sheet}
     wrong_option = next(
         (
             key
             for key in _FORMATS_BY_OPTION
-            if options[key] not in (None, AUTO) and file_format not in _FORMATS_BY_OPTION[key]
+            if option_values[key] not in (None, AUTO) and file_format not in _FORMATS_BY_OPTION[key]
         ),
         "",
     )

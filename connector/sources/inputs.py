@@ -82,11 +82,13 @@ class Input(CloseableResource):
 
     def refuse_changed_file(self) -> None:
         """Raise SourceError if the file or the object has changed since it was opened."""
-        state = None if self.origin is None else _read_origin_state(self.origin)
-        if state is None or self.state is None or state == self.state:
+        current_state = None if self.origin is None else _read_origin_state(self.origin)
+        if current_state is None or self.state is None or current_state == self.state:
             return
-        (old_size, _), (size, _) = self.state, state
-        change_message = "at the same size" if size == old_size else f"{old_size:,} bytes then, {size:,} bytes now"
+        (old_size, _), (current_size, _) = self.state, current_state
+        change_message = (
+            "at the same size" if current_size == old_size else f"{old_size:,} bytes then, {current_size:,} bytes now"
+        )
         raise SourceError(
             f"{self.name}: has changed since it was opened ({change_message}), so another program may still be writing "
             "it, and its last row may be incomplete. Wait until it is complete, then run again"
@@ -148,11 +150,11 @@ def _open_packed(location: str) -> Input:
     """Open a file, or copy a pipe or an object. An object is copied because it may change while it is read."""
     if is_url(location):
         url = parse_store_url(location)
-        state = _read_origin_state(url)
+        origin_state = _read_origin_state(url)
         try:
             with open_object(url) as stored_object:
                 copy_file = _copy_to_temporary_file(stored_object.read_pieces(_COPY_BLOCK_BYTES), url)
-                return Input(location, location, copy_file, url, state)
+                return Input(location, location, copy_file, url, origin_state)
         except FileNotFoundError:
             raise SourceError(f"{url}: there is no such object; check the URL") from None
         except StoreError as error:

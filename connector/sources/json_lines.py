@@ -207,16 +207,16 @@ def find_repeated_keys(text_bytes: bytes, parsed_object: Mapping[str, object]) -
     return repeated_keys
 
 
-def _count_keys(value: object) -> int:
+def _count_keys(json_value: object) -> int:
     """Return the number of keys in all objects of a JSON value."""
-    key_count, pending_values = 0, [value]
+    key_count, pending_values = 0, [json_value]
     while pending_values:
-        value = pending_values.pop()
-        if isinstance(value, dict):
-            key_count += len(value)
-            pending_values += value.values()
-        elif isinstance(value, list):
-            pending_values += value
+        json_value = pending_values.pop()
+        if isinstance(json_value, dict):
+            key_count += len(json_value)
+            pending_values += json_value.values()
+        elif isinstance(json_value, list):
+            pending_values += json_value
     return key_count
 
 

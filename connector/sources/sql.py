@@ -269,8 +269,8 @@ class IncrementalSource(CloseableResource):
             raise SourceError(f"{self.name}: its columns have changed since the run began; run again")
         yield from self._source.read_chunks(used_columns)
         if self.watch.wrong_kind_example is not None:
-            row_number, value = self.watch.wrong_kind_example
-            self._refuse_incomparable_values(self.watch.wrong_kind_count, value, f"row {row_number}: ")
+            row_number, example_value = self.watch.wrong_kind_example
+            self._refuse_incomparable_values(self.watch.wrong_kind_count, example_value, f"row {row_number}: ")
         self.is_read_to_end = True
 
     def close(self) -> None:

@@ -139,14 +139,14 @@ class WorkbookSource(CloseableResource):
             column_names[self._span] = self.columns[: len(column_names[self._span])]
             shown_cells = format_record(column_names, [_format_duration(cell) for cell in cells])
             malformed_rows.append(MalformedRow(row_number, None, shown_cells, *fault))
-        columns = list(zip(*(cells for _, cells in valid_rows), strict=True)) or [()] * column_count
-        columns += [("",) * len(valid_rows)] * (column_count - len(columns))  # columns without cells
-        text_arrays = [build_texts([_format_duration(cell) for cell in cells])[0] for cells in columns]
+        cells_by_column = list(zip(*(cells for _, cells in valid_rows), strict=True)) or [()] * column_count
+        cells_by_column += [("",) * len(valid_rows)] * (column_count - len(cells_by_column))  # columns without cells
+        text_arrays = [build_texts([_format_duration(cell) for cell in cells])[0] for cells in cells_by_column]
         frame = build_frame(pa.table(text_arrays, names=list(self.columns)))
         row_numbers = np.array([row_number for row_number, _ in valid_rows], dtype=np.int64)
         number_count_by_column = {
             name: sum(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells)
-            for name, cells in zip(self.columns, columns, strict=True)
+            for name, cells in zip(self.columns, cells_by_column, strict=True)
         }
         nonzero_number_counts = {name: cell_count for name, cell_count in number_count_by_column.items() if cell_count}
         return Chunk(frame, row_numbers, tuple(malformed_rows), self.name, number_cell_counts=nonzero_number_counts)
@@ -248,14 +248,14 @@ def _find_cell_problems(file: BinaryIO, sheet: str, name: str) -> tuple[dict[int
             else posixpath.normpath(posixpath.join("xl", sheet_target))
         )
         for tag in _find_tags(archive, sheet_path, _XLSX_TAG_PATTERN):
-            match = _XLSX_CELL_NAME_PATTERN.search(tag[2])
+            name_match = _XLSX_CELL_NAME_PATTERN.search(tag[2])
             if tag[1] == b"row":
-                row, column = int(match["row"]) if match else row + 1, 0
+                row, column = int(name_match["row"]) if name_match else row + 1, 0
                 hidden_row_count += bool(_XLSX_HIDDEN_PATTERN.search(tag[2])) and not tag[2].endswith(b"/")
                 continue
             column += 1
-            if match:
-                row, letters = int(match["row"]), match["column"]
+            if name_match:
+                row, letters = int(name_match["row"]), name_match["column"]
                 if letters not in column_by_letters:
                     column_by_letters[letters] = reduce(
                         lambda column_number, letter: column_number * 26 + letter - 64, letters, 0

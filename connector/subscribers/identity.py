@@ -33,15 +33,15 @@ Digests = npt.NDArray[np.bytes_]
 """An array of dtype S16 or S8. Get single digests by `split_digests`, because NumPy's `tolist` drops trailing NULs."""
 
 
-def digest_identity(field: str, value: str) -> bytes:
+def digest_identity(field: str, identity_text: str) -> bytes:
     """Return the digest of the normal form of one identity. `field` is email or client_user_id."""
-    normal_form = normalise_identity(field, value).encode(errors="surrogatepass")
+    normal_form = normalise_identity(field, identity_text).encode(errors="surrogatepass")
     return blake2b(normal_form, digest_size=IDENTITY_BYTES, person=field.encode()).digest()
 
 
-def compute_identities(values: "pd.Series", field: str) -> Digests:
+def compute_identities(identity_texts: "pd.Series", field: str) -> Digests:
     """Return the digests (S16) of a column of identities (texts). No value may be missing."""
-    texts = pa.chunked_array(pa.array(values, from_pandas=True))
+    texts = pa.chunked_array(pa.array(identity_texts, from_pandas=True))
     # Nearly all identities are ASCII: normalise them as a column.
     trimmed_texts = pc.ascii_trim(texts, characters=_ASCII_WHITE_SPACE)
     normal_forms = (pc.ascii_lower(trimmed_texts) if field == "email" else trimmed_texts).cast(pa.binary()).to_pylist()
@@ -68,29 +68,30 @@ def compute_fingerprints(subscribers: "pd.DataFrame", identity: str) -> Digests:
     return _digest_texts(texts.to_pylist(), FINGERPRINT_BYTES, FINGERPRINT_FORMAT)
 
 
-def compute_field_digests(subscribers: "pd.DataFrame", names: Iterable[str]) -> "npt.NDArray[np.bytes_]":
-    """Return the digest of each value: a row for each subscriber, and a column for each of the fields `names`.
+def compute_field_digests(subscribers: "pd.DataFrame", field_names: Iterable[str]) -> "npt.NDArray[np.bytes_]":
+    """Return the digest of each value: a row for each subscriber, and a column for each of the fields
+    `field_names`.
 
     A field that the frame lacks has the digest of a missing value.
     """
-    columns = []
-    for name in names:
+    digest_columns = []
+    for name in field_names:
         if name in subscribers:
             texts = _format_column(name, subscribers[name], FIELD_BY_NAME[name].kind).to_pylist()
         else:
             texts = [b""] * len(subscribers)
-        columns.append(_digest_texts(texts, FINGERPRINT_BYTES, FINGERPRINT_FORMAT))
-    return np.stack(columns, axis=1)
+        digest_columns.append(_digest_texts(texts, FINGERPRINT_BYTES, FINGERPRINT_FORMAT))
+    return np.stack(digest_columns, axis=1)
 
 
-def _digest_texts(texts: Iterable[bytes], size: int, purpose: bytes) -> Digests:
+def _digest_texts(texts: Iterable[bytes], digest_size: int, purpose: bytes) -> Digests:
     """Return the digests of many texts. A copy of an empty hash state takes two thirds of the time of a new state."""
-    copy_empty_state, digests = blake2b(digest_size=size, person=purpose).copy, []
+    copy_empty_state, digests = blake2b(digest_size=digest_size, person=purpose).copy, []
     for text in texts:
         hash_state = copy_empty_state()
         hash_state.update(text)
         digests.append(hash_state.digest())
-    return join_digests(digests, size)
+    return join_digests(digests, digest_size)
 
 
 def separate_digests(digests: Digests, group_digests: Digests) -> Digests:

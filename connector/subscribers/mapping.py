@@ -74,15 +74,16 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
     ConfigurationError if the frame lacks a column of the mapping.
     """
     require_columns(mapping, list(frame.columns))
-    columns: dict[str, pd.Series] = {}
+    column_by_field: dict[str, pd.Series] = {}
     faults: list[Fault] = []
     reinterpreted_cells: ReinterpretedCells = {}
     for name, rule in mapping.rules.items():
         if rule.template is not None:
-            cells, problems = _fill_template(frame, rule.template, is_trimmed=rule.is_trimmed)
+            cells, problem_by_position = _fill_template(frame, rule.template, is_trimmed=rule.is_trimmed)
             message = f"{find_wire_name(FIELD_BY_NAME[name])}: the template"
             faults += [
-                Fault(position, name, "template", f"{message} {problem}") for position, problem in problems.items()
+                Fault(position, name, "template", f"{message} {problem}")
+                for position, problem in problem_by_position.items()
             ]
         elif rule.column is None:
             cells = pa.repeat(pa.scalar(rule.value or "", pa.large_string()), len(frame))
@@ -107,12 +108,12 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
                     for position in undivided_positions
                     if position not in unreadable_positions
                 ]
-            columns[name] = pd.Series(pd.arrays.ArrowExtensionArray(tags), index=frame.index)
+            column_by_field[name] = pd.Series(pd.arrays.ArrowExtensionArray(tags), index=frame.index)
             message = f"{find_wire_name(FIELD_BY_NAME[name])} {_UNREADABLE_LIST_MESSAGE}"
             faults += [Fault(position, name, "list", message) for position in unreadable_positions]
         else:
-            columns[name] = pd.Series(cells, index=frame.index, dtype=TEXT)
-    return MappedChunk(pd.DataFrame(columns, index=frame.index), tuple(faults), reinterpreted_cells)
+            column_by_field[name] = pd.Series(cells, index=frame.index, dtype=TEXT)
+    return MappedChunk(pd.DataFrame(column_by_field, index=frame.index), tuple(faults), reinterpreted_cells)
 
 
 def _find_lone_null_cells(
@@ -130,13 +131,13 @@ def _fill_template(frame: pd.DataFrame, template_text: str, *, is_trimmed: bool)
     from connector.templates import TemplateError, compile_template
 
     template = compile_template(template_text)
-    columns = [read_cells(frame[name]) for name in template.columns]
+    cell_columns = [read_cells(frame[name]) for name in template.columns]
     if is_trimmed:
-        columns = [pc.utf8_trim_whitespace(column) for column in columns]
-    rows = zip(*(pc.fill_null(column, "").to_pylist() for column in columns), strict=True)
+        cell_columns = [pc.utf8_trim_whitespace(column) for column in cell_columns]
+    rows = zip(*(pc.fill_null(column, "").to_pylist() for column in cell_columns), strict=True)
     texts: list[str | None] = []
     problem_by_position: dict[int, str] = {}
-    for position, cells in enumerate(rows if columns else [()] * len(frame)):
+    for position, cells in enumerate(rows if cell_columns else [()] * len(frame)):
         try:
             texts.append(template.render(dict(zip(template.columns, cells, strict=True))))
         except TemplateError as error:
@@ -425,14 +426,14 @@ def _read_tags(cell: str, separator: str) -> list[str] | None:
     return [text.strip() for text in texts if text.strip()] or None
 
 
-def _format_number(value: object) -> str:
+def _format_number(number: object) -> str:
     """Return a number or a bool as text: `2024` for 2024.0. Raises ValueError for an infinite float, and for a whole
     float of 2**53 or more, which may have lost digits."""
-    if not isinstance(value, float):
-        return orjson.dumps(value).decode()
-    if not math.isfinite(value) or (abs(value) >= 2.0**53 and value.is_integer()):
+    if not isinstance(number, float):
+        return orjson.dumps(number).decode()
+    if not math.isfinite(number) or (abs(number) >= 2.0**53 and number.is_integer()):
         raise ValueError("digits are lost")
-    return f"{Decimal(repr(value)):f}".removesuffix(".0")
+    return f"{Decimal(repr(number)):f}".removesuffix(".0")
 
 
 def _read_list(cell: str) -> list[object] | None:

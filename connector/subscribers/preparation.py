@@ -87,8 +87,8 @@ def _find_value_faults(mapping: FieldMapping) -> list[str]:
     }
     if not constant_rules:
         return []
-    identity = {"email": ColumnRule(value="nobody@example.com")}
-    row = apply_mapping(pd.DataFrame(index=pd.RangeIndex(1)), FieldMapping(identity | constant_rules)).frame
+    identity_rules = {"email": ColumnRule(value="nobody@example.com")}
+    row = apply_mapping(pd.DataFrame(index=pd.RangeIndex(1)), FieldMapping(identity_rules | constant_rules)).frame
     faults = validate_rows(row, ValidationRules(), today=date.max).faults
     return [
         f"the {'value' if mapping.rules[fault.field].value else 'default'} for {fault.field} cannot be sent: "

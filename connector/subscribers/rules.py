@@ -147,8 +147,8 @@ def _find_faults(rule: ColumnRule) -> Iterator[str]:
         if (rule.case == "lower" and cell != cell.lower()) or (rule.case == "upper" and cell != cell.upper()):
             yield f"values: no cell can be {cell!r}, because case: {rule.case} is applied first; write the key in this "
             "case, too"
-    texts = [rule.value, rule.default, rule.template, *(rule.values or {}).keys(), *(rule.values or {}).values()]
-    if any(text != text.encode("utf-8", "replace").decode("utf-8") for text in texts if text):  # YAML's "\ud800"
+    rule_texts = [rule.value, rule.default, rule.template, *(rule.values or {}).keys(), *(rule.values or {}).values()]
+    if any(text != text.encode("utf-8", "replace").decode("utf-8") for text in rule_texts if text):  # YAML's "\ud800"
         yield "the texts of a rule must be valid Unicode: one text holds half a character"
     if rule.template is not None:
         _compile_template(rule.template)

@@ -32,18 +32,18 @@ class SpellingClass:
     traits: frozenset[str]
 
 
-def build_spellings(field: str, value: str) -> tuple[str, ...]:
+def build_spellings(field: str, identity_text: str) -> tuple[str, ...]:
     """Return the texts to look up, without duplicates: the identity as it was sent, with a normalised domain, and
     normalised as a whole (architecture 4.5).
 
-    `field` is email or client_user_id. `value` is the identity as it was sent.
+    `field` is email or client_user_id. `identity_text` is the identity as it was sent.
     """
     if field != "email":
-        return tuple(dict.fromkeys((value, normalise_identity(field, value))))
-    normal_form = normalise_email(value)
-    local_part, at_sign, _ = value.rpartition("@")
+        return tuple(dict.fromkeys((identity_text, normalise_identity(field, identity_text))))
+    normal_form = normalise_email(identity_text)
+    local_part, at_sign, _ = identity_text.rpartition("@")
     normalised_domain_spelling = f"{local_part}@{normal_form.rpartition('@')[2]}" if at_sign else normal_form
-    return tuple(dict.fromkeys((value, normalised_domain_spelling, normal_form)))
+    return tuple(dict.fromkeys((identity_text, normalised_domain_spelling, normal_form)))
 
 
 def classify_spelling(field: str, text: str) -> SpellingClass:
@@ -68,14 +68,14 @@ def is_plain_spelling(field: str, text: str) -> bool:
     return _PLAIN_PATTERN_BY_FIELD[field].fullmatch(text) is not None
 
 
-def spellings_differ_only_in_case(field: str, value: str) -> bool:
+def spellings_differ_only_in_case(field: str, identity_text: str) -> bool:
     """Return whether all spellings of this identity differ only in upper and lower case.
 
     A letter beyond ASCII, and a domain with such letters, has several forms that a service may store.
     """
     if field != "email":
         return True
-    normal_form = normalise_email(value)
+    normal_form = normalise_email(identity_text)
     return normal_form.isascii() and "domain: A-label" not in classify_spelling("email", normal_form).traits
 
 

@@ -344,41 +344,43 @@ def _prepare_rows(mapped_frame: pd.DataFrame, rules: ValidationRules) -> tuple[p
     """Return a frame with the mapped and the required fields of a person, and the positions of birthdays without a
     year. These birthdays cannot be sent, so the frame has no value in their cells."""
     mapped_frame = mapped_frame.reset_index(drop=True)
-    columns: dict[str, pd.Series] = {}
+    column_by_field: dict[str, pd.Series] = {}
     for field in SENT_FIELDS:
         if field.name in mapped_frame.columns:
-            columns[field.name] = mapped_frame[field.name]
+            column_by_field[field.name] = mapped_frame[field.name]
         elif field.name in rules.required | {rules.identity}:
             missing_type = TAGS if field.kind is FieldKind.TAGS else TEXT
-            columns[field.name] = pd.Series([None] * len(mapped_frame), dtype=missing_type)
-    if "email" in columns:
-        columns["email"] = pd.Series(normalise_emails(read_cells(columns["email"])), dtype=TEXT)
+            column_by_field[field.name] = pd.Series([None] * len(mapped_frame), dtype=missing_type)
+    if "email" in column_by_field:
+        column_by_field["email"] = pd.Series(normalise_emails(read_cells(column_by_field["email"])), dtype=TEXT)
     yearless_positions = np.empty(0, dtype=np.int64)
-    if "birthday" in columns:
-        cells = read_cells(columns["birthday"])
+    if "birthday" in column_by_field:
+        cells = read_cells(column_by_field["birthday"])
         yearless_mask = pc.fill_null(pc.match_substring_regex(cells, YEARLESS_PATTERN), False)
         yearless_positions = np.flatnonzero(yearless_mask.to_numpy(zero_copy_only=False))
         if len(yearless_positions):
-            columns["birthday"] = pd.Series(pc.if_else(yearless_mask, pa.scalar(None, cells.type), cells), dtype=TEXT)
-    return pd.DataFrame(columns, index=mapped_frame.index), yearless_positions
+            column_by_field["birthday"] = pd.Series(
+                pc.if_else(yearless_mask, pa.scalar(None, cells.type), cells), dtype=TEXT
+            )
+    return pd.DataFrame(column_by_field, index=mapped_frame.index), yearless_positions
 
 
 def _convert_columns(rows: pd.DataFrame, rules: ValidationRules) -> tuple[pd.DataFrame, Positions]:
     """Return the valid rows with typed columns, and the index labels of the rows without their zip code."""
-    columns = {}
+    column_by_field = {}
     for name in rows.columns:
         kind_rules = find_kind_rules(FIELD_BY_NAME[name].kind)
-        columns[name] = rows[name]
+        column_by_field[name] = rows[name]
         if kind_rules.reader is not None:
-            values = kind_rules.reader(read_cells(rows[name])).to_pandas(
+            typed_values = kind_rules.reader(read_cells(rows[name])).to_pandas(
                 types_mapper=lambda _, dtype=kind_rules.sent_type: dtype
             )
-            columns[name] = pd.Series(values.array, index=rows.index)
+            column_by_field[name] = pd.Series(typed_values.array, index=rows.index)
     if "phone" in rows.columns and rules.e164 is not None:
         # A text without an E.164 form is sent unchanged. If the rule rejects such texts, a check has rejected the row.
         cells = read_cells(rows["phone"])
         phones = pc.coalesce(read_phones(cells, rules.e164.region), cells)
-        columns["phone"] = pd.Series(phones, dtype=TEXT, index=rows.index)
+        column_by_field["phone"] = pd.Series(phones, dtype=TEXT, index=rows.index)
     omitted_zip_positions = np.empty(0, dtype=np.int64)
     if "address_zip" in rows.columns and rules.zip != "reject":
         cells = read_cells(rows["address_zip"])
@@ -387,9 +389,9 @@ def _convert_columns(rows: pd.DataFrame, rules: ValidationRules) -> tuple[pd.Dat
             omitted_zip_positions = rows.index.to_numpy(dtype=np.int64)[unsendable_mask.to_numpy(zero_copy_only=False)]
         else:
             unsendable_zips = pc.if_else(unsendable_mask, cells, pa.scalar(None, cells.type))
-            columns[rules.zip] = pd.Series(unsendable_zips, dtype=TEXT, index=rows.index)
+            column_by_field[rules.zip] = pd.Series(unsendable_zips, dtype=TEXT, index=rows.index)
     return pd.DataFrame(
-        {name: columns[name] for name in FIELD_NAMES if name in columns}, index=rows.index
+        {name: column_by_field[name] for name in FIELD_NAMES if name in column_by_field}, index=rows.index
     ), omitted_zip_positions
 
 

@@ -107,19 +107,19 @@ def add_run_columns(columns: pa.RecordBatch, *, run_id: str, exported_at: dateti
 
 @lru_cache(maxsize=4)  # nearly all pages have the same length
 def _build_run_columns(run_id: str, exported_at: datetime, row_count: int) -> dict[str, pa.Array]:
-    values = {RUN_ID: build_text(run_id), EXPORTED_AT: build_time(exported_at)}
-    return {name: pa.repeat(value, row_count) for name, value in values.items()}
+    scalar_by_column = {RUN_ID: build_text(run_id), EXPORTED_AT: build_time(exported_at)}
+    return {name: pa.repeat(value, row_count) for name, value in scalar_by_column.items()}
 
 
-def build_text(value: str) -> pa.StringScalar:
+def build_text(text: str) -> pa.StringScalar:
     """Return a text as an Arrow scalar."""
-    encoded_text = value.encode()
+    encoded_text = text.encode()
     return _build_scalar(pa.string(), struct.pack("=ii", 0, len(encoded_text)), encoded_text)
 
 
-def build_time(value: datetime) -> pa.TimestampScalar:
+def build_time(moment: datetime) -> pa.TimestampScalar:
     """Return an aware time as an Arrow scalar, in UTC and rounded down to the microsecond."""
-    return _build_scalar(pa.timestamp("us", "UTC"), struct.pack("=q", (value - _EPOCH) // timedelta(microseconds=1)))
+    return _build_scalar(pa.timestamp("us", "UTC"), struct.pack("=q", (moment - _EPOCH) // timedelta(microseconds=1)))
 
 
 def build_null(arrow_type: pa.DataType) -> pa.Scalar:
@@ -210,22 +210,24 @@ def flatten_table(
 def move_nuls_to_invalid(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the batch without U+0000, which some databases refuse. A value with U+0000 is replaced by null, and
     `_invalid` gets the value as JSON. A batch without U+0000 is returned unchanged."""
-    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    column_by_name = dict(zip(batch.schema.names, batch.columns, strict=True))
     nul_values_by_row: dict[int, dict[str, object]] = {}
-    for name in [name for name, column in columns.items() if _may_have_nul(column)]:
-        values = columns[name].to_pylist()
-        row_indices = [row_index for row_index, value in enumerate(values) if value is not None and _has_nul(value)]
+    for name in [name for name, column in column_by_name.items() if _may_have_nul(column)]:
+        column_values = column_by_name[name].to_pylist()
+        row_indices = [
+            row_index for row_index, value in enumerate(column_values) if value is not None and _has_nul(value)
+        ]
         for row_index in row_indices:
-            nul_values_by_row.setdefault(row_index, {})[name] = values[row_index]
-            values[row_index] = None
-        columns[name] = pa.array(values, columns[name].type)
+            nul_values_by_row.setdefault(row_index, {})[name] = column_values[row_index]
+            column_values[row_index] = None
+        column_by_name[name] = pa.array(column_values, column_by_name[name].type)
     if not nul_values_by_row:
         return batch
-    invalid_texts = columns[INVALID].to_pylist()
+    invalid_texts = column_by_name[INVALID].to_pylist()
     for row_index, nul_values in nul_values_by_row.items():
         invalid_texts[row_index] = json.dumps(json.loads(invalid_texts[row_index] or "{}") | nul_values)
-    columns[INVALID] = pa.array(invalid_texts, pa.string())
-    return pa.record_batch(list(columns.values()), schema=batch.schema)
+    column_by_name[INVALID] = pa.array(invalid_texts, pa.string())
+    return pa.record_batch(list(column_by_name.values()), schema=batch.schema)
 
 
 def _may_have_nul(column: pa.Array) -> bool:

@@ -287,16 +287,16 @@ class DeltaWriter:
 
 def replace_run(location: str, run_id: str, table: pa.Table) -> None:
     """Replace the rows of the run in a Delta table by the rows of `table`, in one commit. Raises RunAborted."""
-    options = _read_storage_options(location)
+    storage_options = _read_storage_options(location)
     try:
         if not is_url(location):
             Path(location).mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            existing_table: DeltaTable | str = DeltaTable(location, storage_options=options)
+            existing_table: DeltaTable | str = DeltaTable(location, storage_options=storage_options)
         except TableNotFoundError:
             existing_table = location
         predicate = None if existing_table == location else f"run_id = {_quote_literal(run_id)}"
-        write_deltalake(existing_table, table, mode="overwrite", predicate=predicate, storage_options=options)
+        write_deltalake(existing_table, table, mode="overwrite", predicate=predicate, storage_options=storage_options)
     except _DELTA_ERRORS as error:
         raise RunAborted(f"the Delta table {location} cannot be written: {describe_error(error)}") from None
 

@@ -167,10 +167,10 @@ class DuckdbDatabase:
 
     def load(self, table: str, rows: StagedRows, shared_values: Mapping[str, object]) -> int:
         """Load the rows as an Arrow stream."""
-        columns = _DIALECT.format_names([*rows.schema.names, *shared_values])
+        columns_sql = _DIALECT.format_names([*rows.schema.names, *shared_values])
         parameter_placeholders = (f"${name}" for name in shared_values)
         selected_sql = ", ".join([_DIALECT.format_names(rows.schema.names), *parameter_placeholders])
-        insert_sql = f"INSERT INTO {table} ({columns}) SELECT {selected_sql} FROM {_ROWS_NAME}"  # noqa: S608 - names, quoted
+        insert_sql = f"INSERT INTO {table} ({columns_sql}) SELECT {selected_sql} FROM {_ROWS_NAME}"  # noqa: S608 - names, quoted
         self.connection.register(_ROWS_NAME, pa.RecordBatchReader.from_batches(rows.schema, rows.read()))
         row_count = self.run(Statement(insert_sql, shared_values))
         # There is no `finally`: in an aborted transaction, this statement would also fail, and hide the first error.

@@ -161,9 +161,9 @@ class CsvFormat:
         convert_options = arrow_csv.ConvertOptions(include_columns=[ID], column_types={ID: pa.string()})
         read_options = arrow_csv.ReadOptions(use_threads=False)
         try:
-            match = _DELIMITER_AFTER_ID.search(file.readline(_MAX_FIRST_LINE_BYTES))
+            delimiter_match = _DELIMITER_AFTER_ID.search(file.readline(_MAX_FIRST_LINE_BYTES))
             file.seek(0)
-            delimiter = match[1].decode() if match is not None else ","
+            delimiter = delimiter_match[1].decode() if delimiter_match is not None else ","
             parse_options = arrow_csv.ParseOptions(newlines_in_values=True, delimiter=delimiter)
             with arrow_csv.open_csv(
                 file, read_options=read_options, parse_options=parse_options, convert_options=convert_options

@@ -98,14 +98,14 @@ class SqlalchemyDatabase:
         self.connection.commit()
 
     def run(self, statement: Statement) -> int:
-        result = self.connection.execute(
+        cursor_result = self.connection.execute(
             self.build_text_clause(statement), execution_options={"preserve_rowcount": True}
         )
-        return max(0, result.rowcount)
+        return max(0, cursor_result.rowcount)
 
     def fetch(self, statement: Statement, max_rows: int) -> Sequence[Sequence[Any]]:
-        with self.connection.execute(self.build_text_clause(statement)) as result:
-            return result.fetchmany(max_rows)
+        with self.connection.execute(self.build_text_clause(statement)) as cursor_result:
+            return cursor_result.fetchmany(max_rows)
 
     def load(self, table: str, rows: StagedRows, shared_values: Mapping[str, object]) -> int:
         type_by_column = {name: _TYPE_BY_KIND[column_type] for name, column_type in read_kinds(rows.schema).items()}
@@ -119,8 +119,8 @@ class SqlalchemyDatabase:
         )
         row_count = 0
         for batch in rows.read():
-            for start in range(0, batch.num_rows, _BATCH_ROWS):
-                table_rows = pa.Table.from_batches([batch.slice(start, _BATCH_ROWS)])
+            for first_index in range(0, batch.num_rows, _BATCH_ROWS):
+                table_rows = pa.Table.from_batches([batch.slice(first_index, _BATCH_ROWS)])
                 for index, column in enumerate(table_rows.columns):
                     if pa.types.is_list(column.type):
                         column_name = table_rows.column_names[index]
@@ -285,9 +285,9 @@ class PostgresDatabase(SqlalchemyDatabase):
 
     def load(self, table: str, rows: StagedRows, shared_values: Mapping[str, object]) -> int:
         shared_texts = {key: str(value) for key, value in shared_values.items()}
-        columns = self.dialect.format_names([*rows.schema.names, *shared_texts])
+        columns_sql = self.dialect.format_names([*rows.schema.names, *shared_texts])
         with self.open_driver() as driver, driver.cursor() as cursor:
-            with cursor.copy(f"COPY {table} ({columns}) FROM STDIN (FORMAT csv)") as copy:
+            with cursor.copy(f"COPY {table} ({columns_sql}) FROM STDIN (FORMAT csv)") as copy:
                 for csv_text in self._format_csv_ahead(rows, shared_texts):
                     copy.write(csv_text)
             return int(cursor.rowcount)

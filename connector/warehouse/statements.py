@@ -153,15 +153,15 @@ class TableStatements:
 
     def create_target(self) -> Statement:
         """Return the statement that creates the table."""
-        columns = self._kind_by_column | {name: column.kind for name, column in MODE_COLUMNS[self._mode].items()}
+        kind_by_column = self._kind_by_column | {name: column.kind for name, column in MODE_COLUMNS[self._mode].items()}
         return self._create_table(
-            "TABLE", self.target, columns, _PRIMARY_KEY_BY_MODE[self._mode], self._dialect.table_options
+            "TABLE", self.target, kind_by_column, _PRIMARY_KEY_BY_MODE[self._mode], self._dialect.table_options
         )
 
     def create_runs(self) -> Statement:
         """Return the statement that creates `_connector_runs`."""
-        kinds = {name: column.kind for name, column in RUN_COLUMNS.items()}
-        return self._create_table("TABLE", self.runs, kinds, _RUN_KEY, self._dialect.table_options)
+        kind_by_column = {name: column.kind for name, column in RUN_COLUMNS.items()}
+        return self._create_table("TABLE", self.runs, kind_by_column, _RUN_KEY, self._dialect.table_options)
 
     def create_stage(self) -> Statement:
         """Return the statement that creates the stage. The end of the transaction or of the connection drops the
@@ -171,12 +171,17 @@ class TableStatements:
         return self._create_table("TEMPORARY TABLE", self.stage, self._kind_by_stage_column, key_columns, options)
 
     def _create_table(
-        self, table_kind: str, name: str, kinds: Mapping[str, ColumnKind], key_columns: Sequence[str], options: str
+        self,
+        table_kind: str,
+        name: str,
+        kind_by_column: Mapping[str, ColumnKind],
+        key_columns: Sequence[str],
+        options: str,
     ) -> Statement:
         quote, type_by_kind = self._dialect.quote, self._dialect.type_by_kind
         column_definitions = [
             f"{quote(column)} {type_by_kind[kind]}{' NOT NULL' if column in key_columns else ''}"
-            for column, kind in kinds.items()
+            for column, kind in kind_by_column.items()
         ]
         if key_columns:
             column_definitions.append(f"PRIMARY KEY ({self._dialect.format_names(key_columns)})")
@@ -219,13 +224,15 @@ class TableStatements:
             f"INSERT INTO {self.runs} ({self._dialect.format_names(list(values))}) VALUES ({parameters_sql})", values
         )
 
-    def update_run_row(self, run_number: int, values: ParameterValues) -> Statement:
+    def update_run_row(self, run_number: int, row_values: ParameterValues) -> Statement:
         """Return the statement that sets these values in the row of the run with this number."""
         assignments_sql = ", ".join(
-            f"{self._dialect.quote(name)} = {self._dialect.parameter_prefix}{name}" for name in values
+            f"{self._dialect.quote(name)} = {self._dialect.parameter_prefix}{name}" for name in row_values
         )
-        values = {**values, **self._list_run_row_values(run_number)}
-        return Statement(f"UPDATE {self.runs} SET {assignments_sql} WHERE {self._format_run_row_condition()}", values)
+        row_values = {**row_values, **self._list_run_row_values(run_number)}
+        return Statement(
+            f"UPDATE {self.runs} SET {assignments_sql} WHERE {self._format_run_row_condition()}", row_values
+        )
 
     def lock_run_row(self, run_number: int) -> Statement:
         """Return the statement that locks the row of the run with this number and changes nothing."""
@@ -307,17 +314,17 @@ class _Merge:
         target: str,
         stage: str,
         changed_rows_table: str,
-        kinds: Mapping[str, ColumnKind],
+        kind_by_column: Mapping[str, ColumnKind],
         run: ExportRun,
         exported_at: object,
     ) -> None:
         self._dialect, self._target, self._stage, self._changed_rows = dialect, target, stage, changed_rows_table
-        self._kind_by_column, self._run = kinds, run
+        self._kind_by_column, self._run = kind_by_column, run
         self._exported_at_parameter = f"{dialect.parameter_prefix}exported_at"
         self._run_columns = {RUN_ID: f"{dialect.parameter_prefix}run_id", EXPORTED_AT: self._exported_at_parameter}
         self._run_values: ParameterValues = {"run_id": run.run_id, "exported_at": exported_at}
         self._sql_by_column = {
-            name: f"s.{dialect.quote(name)}" for name in kinds if name not in COLUMNS_OF_RUN
+            name: f"s.{dialect.quote(name)}" for name in kind_by_column if name not in COLUMNS_OF_RUN
         } | self._run_columns
         self._same_id_sql = f"t.{dialect.quote(ID)} = s.{dialect.quote(ID)}"
 

@@ -10,7 +10,7 @@ import pytest
 
 from connector.errors import ConfigurationError, SourceError
 from connector.sources.cursor import ColumnType, CursorKind, find_cursor_kind, parse_cursor
-from connector.sources.cursor_columns import COMPARABLE_TYPES, explain_type
+from connector.sources.cursor_columns import COMPARABLE_TYPES_BY_KIND, explain_type
 from connector.sources.sql import IncrementalSource
 from tests.databases import DATABASE_OPENER_BY_KIND, Database
 
@@ -168,7 +168,7 @@ def test_an_example_that_may_be_an_address_is_not_shown() -> None:
 def test_the_message_about_a_column_type_shows_the_type_and_a_remedy() -> None:
     for kind, sql_type in product(CursorKind, ColumnType):
         message = explain_type("v", kind, sql_type, "postgresql", is_table=True)
-        assert (message == "") is (sql_type in COMPARABLE_TYPES[kind])
+        assert (message == "") is (sql_type in COMPARABLE_TYPES_BY_KIND[kind])
         if message:
             assert sql_type in message
             assert any(remedy in message for remedy in ("write start as", "choose a column", "use a query"))
