@@ -51,7 +51,7 @@ def parse_url(text: str, url_name: str = "a SQL source's url") -> sa.URL:
 
 
 def _refuse_invalid_utf8(text: str, url_name: str) -> None:
-    """Raise ConfigurationError if the text is not UTF-8, because no driver accepts such a text."""
+    """Raise ConfigurationError if the text is not UTF-8, because every driver needs UTF-8."""
     if not is_unicode(text):
         raise ConfigurationError(f"{url_name} is not in UTF-8: write it in UTF-8, or with escapes such as %C3%BC")
 
@@ -59,8 +59,8 @@ def _refuse_invalid_utf8(text: str, url_name: str) -> None:
 def _refuse_stray_at_sign(text: str, url_name: str) -> None:
     """Raise ConfigurationError for an @ after the @ that ends the password.
 
-    Such an @ is probably a part of the password. Then the rest of the password would be read as the host, and shown.
-    The URL of a file, without user and host, may contain an @.
+    A second @ is probably a part of the password. Then SQLAlchemy would read the end of the password as the host, and
+    messages would show it. The URL of a file, without user and host, may contain an @.
     """
     url_match = _URL_PARTS.match(text)
     if url_match is None or "@" not in url_match["rest"]:

@@ -1,7 +1,7 @@
 """Messages of database drivers, as one line and without values of rows.
 
-Drivers quote values of rows in many messages. The code of an error shows whether the message names only tables, columns
-and servers. Such a message is shown unchanged. In all other messages, quoted texts, addresses and long numbers are
+Drivers quote values of rows in many messages. A message is shown unchanged if the code of the error shows that the
+message names only tables, columns and servers. In all other messages, quoted texts, addresses and long numbers are
 masked.
 """
 
@@ -40,7 +40,9 @@ _CONNECTION_ERRORS = frozenset(["OperationalError", "InterfaceError"])
 
 # Errors with a message that a person has written in a trigger (RAISE, SIGNAL). The message may contain any value.
 _USER_ERROR_SQLSTATE_CLASSES = ("P0", "45")
-_POSTGRESQL_RAISE_ROUTINE = "exec_stmt_raise"  # the routine in PostgreSQL's source; such an error may have any SQLSTATE
+_POSTGRESQL_RAISE_ROUTINE = (
+    "exec_stmt_raise"  # the routine in PostgreSQL's source; an error of RAISE may have any SQLSTATE
+)
 _MYSQL_SIGNAL_ERROR_NUMBER = 1644
 
 _SQLSTATE = re.compile(r"[0-9A-Z]{5}")

@@ -35,7 +35,7 @@ class FieldContent(StrEnum):
 
     PLAIN = "plain"  # a text, or a value that its kind checks
     NAME = "name"  # any word, also a word that programs write for a missing value or for "yes"
-    DIGITS = "digits"  # mostly digits: spreadsheets treat such a text as a number and change it
+    DIGITS = "digits"  # mostly digits: spreadsheets read the text as a number and change its digits
     ID = "id"  # an id of another system: also mostly digits, but any text is possible
     FREE = "free"  # any text, also a list or an object as JSON
 
@@ -134,7 +134,7 @@ def _normalise_domain(domain: str) -> str:
 
 def normalise_email(email: str) -> str:
     """Return an address trimmed, in NFC and in lower case, with its domain as an A-label. A text without an @ is
-    treated in the same way."""
+    returned trimmed, in NFC and in lower case."""
     text = unicodedata.normalize("NFC", unicodedata.normalize("NFC", email.strip()).lower())
     local_part, at_sign, domain = text.rpartition("@")
     return f"{local_part}@{_normalise_domain(domain)}" if at_sign else text

@@ -25,7 +25,7 @@ class RequestLimiter:
     """The slots for requests. Each request acquires a slot, leaves, and releases the slot. Only one caller at a time
     may wait in `acquire_slot`.
 
-    `pace` belongs to the run. Limiters may share it if only one of them is in use at a time.
+    `pace` belongs to the run. Limiters may share a pace if only one limiter is in use at a time.
     """
 
     def __init__(self, stop: Stop, client: Client, pace: Pace, operation: Operation) -> None:

@@ -38,7 +38,7 @@ class Change:
     identity: str = field(repr=False)  # the text of the identity in the source
     fields: tuple[tuple[str, object, object], ...] = field(default=(), repr=False)
     """The different fields: name, the service's value, the source's value."""
-    reason: str = ""  # the reason why the row was not compared; "": it was compared
+    reason: str = ""  # the reason why the row was not compared; "" for a row that was compared
     is_reported_before: bool = False  # whether an earlier run has reported the same difference
 
 
@@ -51,7 +51,8 @@ class OptOut:
     digest: bytes  # the digest of the identity
     identity: str = field(repr=False)  # the text of the identity in the source; without a row, in the service
     outcome: Outcome | None = None  # the outcome of the row
-    reason: str = ""  # the reason why this run does not know whether the subscriber is still active; "": it is active
+    reason: str = ""
+    """The reason why this run does not know whether the subscriber is still active, or "" for an active subscriber."""
 
 
 class Leftover(Enum):
@@ -130,7 +131,7 @@ class Tally:
     row_messages: list[str] = field(default_factory=list)  # messages about rows; `reset_row_counts` removes them
 
     def add_started_rows(self, row_count: int = 1) -> None:
-        """Add rows that get their outcome later. Call this method before the create of such a row may leave."""
+        """Add rows that get their outcome later. Call this method before the creates of these rows may leave."""
         self.started_count += row_count
 
     def remove_started_rows(self, row_count: int = 1) -> None:
@@ -224,7 +225,7 @@ class Tally:
 def exceeds_share(count: int, allowed_share: float | None, row_count: int) -> bool:
     """Return whether `count` of `row_count` rows exceed the share of a guard (0 to 1; None: no limit) (architecture 8).
 
-    If there are fewer than 100 rows, the share is exceeded only if all rows count and there are at least 10.
+    With fewer than 100 rows, the share is exceeded only if `count` is equal to `row_count` and at least 10.
     """
     if allowed_share is None or (
         row_count < MIN_ROWS_FOR_SHARE and not (row_count >= _MIN_ROWS_IF_ALL_COUNT and count == row_count)

@@ -1,8 +1,8 @@
 """Functions for texts: words that agree with numbers, visible forms of hidden characters, and cells of spreadsheets.
 
 Headers, names of files, cells and messages of the service may contain escape sequences (ANSI), other control
-characters, or marks that change the direction of writing. Such a character could recolour or overwrite the text that a
-person reads. So an escape replaces each hidden character.
+characters, or marks that change the direction of writing. These hidden characters could recolour or overwrite the text
+that a person reads. So an escape replaces each hidden character.
 """
 
 import re

@@ -107,7 +107,8 @@ class BaseLoads:
         self._loads_by_reference: dict[BaseRef, _BaseLoad] = {}
 
     async def begin(self) -> None:
-        """Begin the load if all rows are for one base. Otherwise each load begins with its first row."""
+        """Begin the load if all rows are for one base. If rows have several bases, the load of each base begins with
+        the first row of that base."""
         if isinstance(self._base, BaseRef):
             await self._begin_base_load(self._base)
 
@@ -250,7 +251,7 @@ class BaseLoads:
         if base.service_id is None and not self._run.setup.plan.shard.is_whole:
             raise ConfigurationError(
                 f"the id of the base {base_ref.name} is not known yet, and a shard needs the id. Give the base by its "
-                "id, or run connector sync --limit 1 without --shard once: that run learns the id"
+                "id, or run connector sync --limit 1 without --shard once: a run without --shard learns the id"
             )
         for base_load in self._base_loads:
             if base_load.base.key == base.key:

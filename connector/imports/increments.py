@@ -126,7 +126,7 @@ class IncrementRun:
             yield (
                 f"{count(watch.missing_count, 'row')} {agree(watch.missing_count, 'has', 'have')} no value in "
                 f"{watch.column}: {agree(watch.missing_count, 'it does', 'they do')} not move the cursor, and each run "
-                f"reads {agree(watch.missing_count, 'it', 'them')} again"
+                f"reads {agree(watch.missing_count, 'the row', 'the rows')} again"
             )
         new_value = None if obstacle is not None else self.choose_cursor()
         if new_value is not None:

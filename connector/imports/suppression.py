@@ -135,7 +135,7 @@ def _read_chunk(list_contents: _ListContents, chunk: Chunk, plan: SuppressionPla
         line = "" if malformed_row.line is None else f" (line {malformed_row.line})"
         raise ContentError(
             f"{chunk.name}: row {malformed_row.number}{line} {malformed_row.message}; correct the row, "
-            "because it may name a suppressed subscriber"
+            "because the row may name a suppressed subscriber"
         )
     mapped_chunk = apply_mapping(chunk.frame, FieldMapping({plan.field: ColumnRule(column=plan.column)}))
     # A person must decide whether a cell such as N/A is an identity.

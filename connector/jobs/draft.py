@@ -132,7 +132,7 @@ def _guess_consent_rule(frame: pd.DataFrame, mapping: FieldMapping) -> dict[str,
 
 def propose_cursor(frame: pd.DataFrame) -> tuple[str, str] | None:
     """Return a column with the time of each row's last change, and a start before all its values. Return None if no
-    column has such times."""
+    column has the times of changes."""
     column_by_header = {normalise_header(str(column)): str(column) for column in frame.columns}
     for column in (column_by_header[header] for header in _CURSOR_HEADERS if header in column_by_header):
         cells = frame[column].dropna().str.strip()

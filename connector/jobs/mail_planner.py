@@ -24,7 +24,7 @@ _MAX_TEMPLATE_LENGTH = 1_000_000  # mail programs truncate even shorter HTML bod
 
 _DEFAULT_RATE = 20.0
 """The rate in emails per second without `mail.retry_limited`. Without this key, an email that is refused with 429 is
-not sent again, and a search for the rate limit would cause such refusals."""
+not sent again. So the run does not search for the rate limit, because a search causes answers with 429."""
 
 _DEFAULT_CONCURRENCY = 64
 
@@ -130,8 +130,10 @@ def _describe_key(key: str, text: EmailText | None) -> str:
 def compose_file(file: MessageFile, now: datetime) -> Message:
     """Return the message of a message file. `now` is aware.
 
-    Raises ConfigurationError or MessageError for a file that is missing, too large or not a text. Also raises one of
-    them for an inline file without an id, and for a message that breaks a rule.
+    Raises ConfigurationError or MessageError in these cases:
+    - A file is missing, too large or not a text.
+    - An inline file has no id.
+    - The message breaks a rule.
     """
     return compose_message(
         now,

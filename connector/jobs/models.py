@@ -208,8 +208,8 @@ class Guard(BaseModel):
     )
     max_rejected: Share | None = Field(
         default=None,
-        description="Largest share of rows that the service may reject, such as 5%. The run ends when it reaches a "
-        "larger share. Without this key, no limit.",
+        description="Largest share of rows that the service may reject, such as 5%. The run ends when the share is "
+        "larger. Without this key, no limit.",
     )
     max_creates: int | None = Field(
         default=None,
@@ -347,8 +347,8 @@ class Export(BaseModel):
     )
     group_readable: bool = Field(
         default=False,
-        description="Let the file's group read the file (mode 0640). Otherwise only its owner can read the file (mode "
-        "0600).",
+        description="Let the file's group read the file (mode 0640). By default, only the owner can read the file "
+        "(mode 0600).",
     )
     filters: Filters = Field(
         default_factory=Filters, description="Filters of the list to export. Without this key, all subscribers."

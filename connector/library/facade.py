@@ -62,7 +62,7 @@ class Connector:
     If `base_url`, `token`, `state_dir` or `ledger` is missing, the value is from the environment, as for the commands,
     or else from the job. `authorization` is the form of the header ("{token}" by default). `timeout_s` (seconds, 30 by
     default) limits one request. `account` is the name of the account in the ledger (the base URL by default). Methods
-    and commands with the same ledger share its records.
+    and commands with the same ledger know the same earlier runs.
 
     A run that has started always returns its report. `report.status` is ok, partial, aborted, locked or stopped.
     `report.raise_for_status()` raises an error for the last three. Methods raise ConfigurationError and SourceError

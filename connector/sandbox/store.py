@@ -102,8 +102,8 @@ def fold_key(text: str) -> str:
 def find_identity(subscriber: dict[str, Any], identity_switch: str) -> tuple[str, str] | None:
     """Return the field and the value that identify a subscriber within a base, or None if the subscriber has no value.
 
-    If `identity_switch` is email, the field is the email, or the ClientUserId for a subscriber without an email.
-    Otherwise the field is the ClientUserId.
+    If `identity_switch` is email, the field is the email, or the ClientUserId for a subscriber without an email. With
+    any other value, the field is the ClientUserId.
     """
     email = fold_key(subscriber.get("Email") or "") if identity_switch == "email" else ""
     client_user_id = (subscriber.get("ClientUserId") or "").strip()

@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 from connector.rows import Chunk, MalformedRow
 
 CHUNK_ROWS = 20_000
-"""The number of rows in a chunk if the values are Python objects. Such a row takes about ten times as much memory as
-its text."""
+"""The number of rows in a chunk if the values are Python objects. A row of objects takes about ten times as much memory
+as its text."""
 
 TEXT = pd.StringDtype(na_value=np.nan)
 """The type of every column of every chunk."""

@@ -354,8 +354,10 @@ _INDENTED_PROBLEM = "has spaces between the beginning of a cell and its quote"
 def find_file_problem(block: bytes, records: Records, dialect: CsvDialect) -> tuple[int, str] | None:
     """Return the index and the problem of the first record for which the file must be refused, or None.
 
-    Such a record has one of three faults: spaces before a quote, a quote that stays open up to the end of the file and
-    for several lines, or a damaged cell that contains other rows.
+    A file is refused for one of three faults of a record:
+    - Spaces stand before a quote.
+    - A quote stays open for several lines, up to the end of the file.
+    - A damaged cell contains other rows.
     """
     problem_by_index = dict.fromkeys(_find_record_indices(records, records.indented_quotes), _INDENTED_PROBLEM)
     lengths = records.stops - records.starts

@@ -61,7 +61,7 @@ def find_blank_records(block: bytes, records: Records, delimiter: str) -> npt.ND
     octets = np.frombuffer(block, dtype=np.uint8)
     blank_byte_mask = np.zeros(256, dtype=bool)
     blank_byte_mask[list(blank_bytes)] = True
-    # Only records that begin and end with a blank are compared byte by byte, because few records have such blanks.
+    # Only records that begin and end with a blank are compared byte by byte. These records are few.
     filled_indices = np.flatnonzero(~blank_mask)
     suspect_indices = filled_indices[
         blank_byte_mask[octets[records.starts[filled_indices]]]

@@ -6,8 +6,8 @@ A time without a zone is read as UTC, both in a bound and in a column. The type 
 can be compared with the job's `start`.
 
 In SQLite and MySQL, the type is not enough: SQLite has no types for columns, MySQL has zero dates, and both may compare
-times as texts. Such a comparison leaves out values that cannot be compared. So a first statement counts these values
-(`build_check_sql`).
+times as texts. A comparison of texts leaves out values that cannot be compared. So a first statement counts these
+values (`build_check_sql`).
 """
 
 import re
@@ -172,9 +172,9 @@ def build_check_sql(
     """Return the statement that counts the values that cannot be compared. `rows_sql` is a SELECT with the `columns`,
     and `column` has the values.
 
-    The row of the result has the number of the values that cannot be compared, and one of them as an example. For
-    SQLite, the row also has the smallest offset from UTC among the texts, in quarters of an hour. Return None if the
-    type of the column shows that all values can be compared.
+    The row of the result has the number of the values that cannot be compared, and one of these values as an example.
+    For SQLite, the row also has the smallest offset from UTC among the texts, in quarters of an hour. Return None if
+    the type of the column shows that all values can be compared.
     """
     if database == "sqlite":
         offset_sql = _SQLITE_NUMBER_OFFSET_SQL if kind is CursorKind.INTEGER else _SQLITE_OFFSET_SQL

@@ -197,8 +197,8 @@ def _contains_word(cells: pa.Array, words: Sequence[str]) -> bool:
 
 
 def find_inactive_rows(frame: pd.DataFrame, columns: Collection[str]) -> tuple[Mask, Mask]:
-    """Return two masks of a chunk's frame (texts): the rows that any of these columns shows as inactive, and the other
-    rows with a word that means neither active nor inactive."""
+    """Return two masks of a chunk's frame (texts). The first mask has the rows that any of these columns shows as
+    inactive. The second mask has the other rows with a word that means neither active nor inactive."""
     inactive_mask, unclear_mask = np.zeros(len(frame), dtype=bool), np.zeros(len(frame), dtype=bool)
     for column in columns:
         texts = pc.fill_null(pc.utf8_lower(pc.utf8_trim_whitespace(read_cells(frame[column]))), "")

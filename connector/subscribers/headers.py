@@ -95,7 +95,7 @@ HEADERS_BY_FIELD: dict[str, tuple[str, ...]] = {
 and words of eight languages.
 
 Some columns cannot be guessed from the header alone: a header may have two meanings (`Nombre`), and birthdays, genders
-and countries have many forms. Only `connector init`, which reads the cells, maps such a column.
+and countries have many forms. Only `connector init`, which reads the cells, maps these columns.
 """
 
 # The sets below contain headers as `normalise_header` writes them.

@@ -148,8 +148,8 @@ def _fill_template(frame: pd.DataFrame, template_text: str, *, is_trimmed: bool)
 
 _CASE_FUNCTION_BY_NAME = {"lower": pc.utf8_lower, "upper": pc.utf8_upper, "title": pc.utf8_title}
 _GUARDED_DIGITS_PATTERN = "^'('*[=+@\t\r\n-]|[0-9])"
-"""The pattern GUARDED_PATTERN, or an apostrophe before a digit. Shopify and Excel write such an apostrophe to keep the
-digits as text."""
+"""The pattern GUARDED_PATTERN, or an apostrophe before a digit. Shopify and Excel write an apostrophe before digits to
+keep the digits as text."""
 
 _GUARDED_EMAIL_PATTERN = "^'([^@]*[^'@]@.*?)'?$"
 """An apostrophe before an address, or two apostrophes around an address, as Outlook writes them. In `'ann'@example.com`
@@ -168,7 +168,7 @@ _MIDNIGHT_PATTERN = r"^([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]00:00(?::00(?:\.0+)?)?(?:
 
 _INVISIBLE_CHARACTERS = "\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff"
 """Soft hyphens, spaces without width, direction marks and byte order marks, for a regular expression. Texts that were
-copied from a web page or an address book may have such characters."""
+copied from a web page or an address book may have these characters."""
 
 _SPACE_OR_INVISIBLE_PATTERN = rf"[\s\pZ{_INVISIBLE_CHARACTERS}\x{{200c}}\x{{200d}}]"
 _INVISIBLE_ENDS_PATTERN = (
@@ -328,7 +328,7 @@ def _parse_dates(cells: pa.Array, date_formats: Sequence[str], today: date) -> p
     """Return the dates as YYYY-MM-DD. Python's strptime parses each different cell once, because Arrow would read 31
     February as 3 March.
 
-    A year of two digits means the latest such year whose date is not after `today`."""
+    A year of two digits means the latest year with these last digits whose date is not after `today`."""
 
     def parse_date(cell: str) -> str:
         for date_format in date_formats:

@@ -350,7 +350,7 @@ def parse_base(text: str) -> BaseRef:
 
 def refuse_mixed_bases(column: str, named_bases: Iterable[BaseRef]) -> None:
     """Raise ConfigurationError if some of these bases are named by id and others by name. An id and a name may mean the
-    same base, and only the service knows whether they do (architecture 4.14)."""
+    same base, and only the service knows which id belongs to a name (architecture 4.14)."""
     bases = list(named_bases)
     example_id = next((base.service_id for base in bases if base.service_id is not None), None)
     example_name = next((base.name for base in bases if base.name is not None), None)

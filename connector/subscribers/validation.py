@@ -100,7 +100,7 @@ CONTROL_CHECK = _build_pattern_check(
 LENGTH_CHECK = _build_text_check(
     "length",
     mark_short_texts,
-    f"holds more than {LARGEST_TEXT_LENGTH:,} characters: look there for a quote that is never closed",
+    f"holds more than {LARGEST_TEXT_LENGTH:,} characters: look in the cell for a quote that is never closed",
 )
 DECODING_CHECK = _build_text_check(
     "decoding",
@@ -113,7 +113,7 @@ ERROR_CHECK = _build_pattern_check(
     checks.ERROR_PATTERN,
     b"#",
     "is an error of a spreadsheet, such as #REF!, or #### for a value in a column that is too narrow: correct the cell "
-    "there, or widen the column, and write the file again",
+    "in the spreadsheet, or widen the column, and write the file again",
 )
 CODE_CHECK = _build_text_check(
     "code",
@@ -377,7 +377,7 @@ def _convert_columns(rows: pd.DataFrame, rules: ValidationRules) -> tuple[pd.Dat
             )
             column_by_field[name] = pd.Series(typed_values.array, index=rows.index)
     if "phone" in rows.columns and rules.e164 is not None:
-        # A text without an E.164 form is sent unchanged. If the rule rejects such texts, a check has rejected the row.
+        # A text without an E.164 form is sent unchanged. If the rule rejects these texts, a check has removed the row.
         cells = read_cells(rows["phone"])
         phones = pc.coalesce(read_phones(cells, rules.e164.region), cells)
         column_by_field["phone"] = pd.Series(phones, dtype=TEXT, index=rows.index)

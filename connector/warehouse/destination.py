@@ -258,7 +258,7 @@ def parse_destination(
         _check_file_path(path)
         if destination.is_database and not is_unicode(str(path.absolute())):
             raise ConfigurationError(
-                f"The path {path.absolute()} is not in UTF-8, which a database file needs: name another place."
+                f"The path {path.absolute()} is not in UTF-8, which a database file needs: name another destination."
             )
         if destination_format is Format.DUCKDB and "?" in str(path.absolute()):
             raise ConfigurationError(
@@ -291,9 +291,9 @@ def parse_receipts(text: str, *, table: str = RECEIPTS_TABLE, schema: str | None
             ".jsonl."
         )
     if not is_url and path.exists() and not path.is_dir():
-        raise ConfigurationError(f"{path} is a file. Receipts need a folder of that name, for a file of each run.")
+        raise ConfigurationError(f"{path} is a file. Receipts need a folder, for a file of each run.")
     if not is_url and not path.absolute().parent.is_dir():
-        raise ConfigurationError(f"The directory {path.parent} does not exist: create it, or name another place.")
+        raise ConfigurationError(f"The directory {path.parent} does not exist: create it, or name another destination.")
     return destination
 
 
@@ -349,7 +349,7 @@ def _find_file_format(text: str, format_option: str | None) -> Format:
         raise ConfigurationError(f"Cannot write to {shown_text}. Name {_DESTINATIONS_MESSAGE}.")
     if format_option is not None and file_format != format_option:
         raise ConfigurationError(
-            f"{text} is written as {file_format}: leave out the format {format_option}, or name another place."
+            f"{text} is written as {file_format}: leave out the format {format_option}, or name another destination."
         )
     return file_format
 
@@ -445,8 +445,8 @@ def _check_file_path(path: Path) -> None:
         target_kind = read_target_kind(path)
     except (OSError, ValueError) as error:
         # The cause may be a link to itself, a name that is too long, or a NUL in the name.
-        raise ConfigurationError(f"{str(path)!r} cannot be written ({error}): name another place.") from None
+        raise ConfigurationError(f"{str(path)!r} cannot be written ({error}): name another destination.") from None
     if target_kind is TargetKind.FOLDER:
         raise ConfigurationError(f"{path} is a directory: name a file in it.")
     if not path.parent.is_dir():
-        raise ConfigurationError(f"The directory {path.parent} does not exist: create it, or name another place.")
+        raise ConfigurationError(f"The directory {path.parent} does not exist: create it, or name another destination.")

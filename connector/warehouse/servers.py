@@ -45,8 +45,8 @@ _TYPE_BY_VALUE: Mapping[type, sa.types.TypeEngine[Any]] = {
 """SQL types of parameters, by the Python type of the value. Some drivers cannot infer the SQL types."""
 
 _RACE_CODES = ("42P06", "42P07", "42710", 1050, 1684)
-"""Error codes for a schema or table that already exists: SQLSTATEs of PostgreSQL (one of them for the row type of a
-table), and error numbers of MySQL."""
+"""Error codes for a schema or table that already exists: SQLSTATEs of PostgreSQL (42710 for the row type of a table),
+and error numbers of MySQL."""
 
 
 class SqlalchemyDatabase:

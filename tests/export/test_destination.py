@@ -116,8 +116,8 @@ def test_the_error_of_a_destination_that_cannot_be_written_shows_a_remedy_and_no
         ("out.txt", "Receipts cannot be written. Cannot write to a file ending in '.txt'"),
         ("-", "Receipts cannot be written to standard output"),
         ("out.xlsx", "Receipts cannot be written to out.xlsx"),
-        ("sqlite:///nowhere/w.db", "does not exist: create it, or name another place"),
-        ("nowhere/out.parquet", "does not exist: create it, or name another place"),
+        ("sqlite:///nowhere/w.db", "does not exist: create it, or name another destination"),
+        ("nowhere/out.parquet", "does not exist: create it, or name another destination"),
     ],
 )
 def test_the_error_of_a_wrong_destination_of_receipts_does_not_mention_exports(text: str, expected_text: str) -> None:

@@ -117,7 +117,7 @@ def test_rows_without_a_value_are_read_by_each_run_and_do_not_move_the_cursor(
     second_result = connector.run_json("sync", job)
     assert (second_result.rows, has_cursor_at(second_result, 9)) == ({"read": 3, "created": 2, "exists": 1}, True)
     assert (
-        "2 rows have no value in updated_at: they do not move the cursor, and each run reads them again"
+        "2 rows have no value in updated_at: they do not move the cursor, and each run reads the rows again"
         in second_result.report["messages"]
     )
 
