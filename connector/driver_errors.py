@@ -102,16 +102,14 @@ def _read_message(error: BaseException) -> _DriverMessage:
         return _DriverMessage(
             str(first_argument["M"]), sqlstate, None, _is_written_by_user(sqlstate, first_argument.get("R"))
         )
-    if (
-        len(arguments) > 1 and type(first_argument) is int and not isinstance(error, OSError)
-    ):  # MySQL drivers: number, text
+    if len(arguments) > 1 and type(first_argument) is int and not isinstance(error, OSError):
+        # An error of a MySQL driver has the number and the text as arguments.
         is_written_by_user = first_argument == _MYSQL_SIGNAL_ERROR_NUMBER or _is_written_by_user(
             getattr(error, "sqlstate", None), None
         )
         return _DriverMessage(str(arguments[1]), None, first_argument, is_written_by_user)
-    if (
-        len(arguments) > 1 and isinstance(first_argument, str) and _SQLSTATE.fullmatch(first_argument)
-    ):  # ODBC: SQLSTATE, text
+    if len(arguments) > 1 and isinstance(first_argument, str) and _SQLSTATE.fullmatch(first_argument):
+        # An error of an ODBC driver has the SQLSTATE and the text as arguments.
         return _DriverMessage(str(arguments[1]), first_argument, None, _is_written_by_user(first_argument, None))
     sqlstate, details = getattr(error, "sqlstate", None), getattr(error, "diag", None)  # attributes of psycopg's errors
     is_from_trigger = getattr(error, "sqlite_errorname", "") == "SQLITE_CONSTRAINT_TRIGGER"

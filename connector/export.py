@@ -212,7 +212,7 @@ class ExportPlan:
     destination: Destination
     settings: Settings
     allow_incomplete: bool = False  # accept a list that is not certified
-    ignore_total_count: bool = False  # accept a list if only TotalCount disagrees
+    ignore_total_count: bool = False  # accept a list if the only fault is a missing or wrong TotalCount
     allow_truncated: bool = False  # accept a list that may be cut off
     max_shrink: float = DEFAULT_MAX_SHRINK  # share (0 to 1) of the last export by which the list may shrink
     max_rate: float = inf  # list requests per second

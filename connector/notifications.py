@@ -60,7 +60,7 @@ async def report_failed_start(
     if path is not None:
         report.scope = RunScope(settings={"job_file": str(path)})
     state_dir = None
-    with suppress(ConfigurationError):  # `error` itself may be that the state folder cannot be used
+    with suppress(ConfigurationError):  # the state folder may be the cause of `error`
         state_dir = read_state(environ).state_dir
     if error.run_id is None and state_dir is not None:
         record_error(report, state_dir)

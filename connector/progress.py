@@ -15,7 +15,7 @@ class Progress:
         self.describe: Callable[[], str] = lambda: "starting"
 
     def set_describe_function(self, describe: Callable[[], str]) -> None:
-        """Use this function for the text from now on."""
+        """Replace the function that returns the text."""
         self.describe = describe
 
 

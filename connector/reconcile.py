@@ -131,7 +131,7 @@ class Comparison(CloseableResource):
 
     @property
     def bases(self) -> Sequence[ListedBase]:
-        """The bases with a listed subscriber."""
+        """The bases of the listed subscribers."""
         return list(self._bases)
 
     def _insert_pending(self) -> None:
@@ -217,8 +217,8 @@ def _translate_errors() -> Iterator[None]:
     except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
         raise RunAborted(
             f"source, ledger and list cannot be compared in {tempfile.gettempdir()}: {describe_error(error)}. Make "
-            f"room there, or set TMPDIR to another folder, and run again. DuckDB {duckdb.__version__} is installed: "
-            "for a million subscribers, install version 2 or later"
+            "room in this folder, or set TMPDIR to another folder, and run again. "
+            f"DuckDB {duckdb.__version__} is installed: for a million subscribers, install version 2 or later"
         ) from None
 
 

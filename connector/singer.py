@@ -62,7 +62,7 @@ class TapSubscribers(Tap):
         singer.Property(
             "is_active",
             singer.BooleanType,
-            description="true: read only active subscribers. false: read only inactive ones.",
+            description="true: read only active subscribers. false: read only inactive subscribers.",
         ),
     ).to_dict()
 

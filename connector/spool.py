@@ -128,8 +128,8 @@ def describe_full_disk(content: str, error: OSError) -> str:
     plan"."""
     folder = tempfile.tempdir or "any temporary folder"
     return (
-        f"{content} cannot be kept in {folder} ({error.strerror}): make room there, or set TMPDIR to another folder, "
-        "and run again"
+        f"{content} cannot be kept in {folder} ({error.strerror}): make room in this folder, or set TMPDIR to "
+        "another folder, and run again"
     )
 
 

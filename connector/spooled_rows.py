@@ -29,7 +29,7 @@ _MAX_SHOWN_ROWS = 10  # the largest number of rows that one message names
 
 @dataclass(frozen=True, slots=True)
 class _RecordedRows:
-    """Rows of recorded subscribers, with one array for each property. `digests` has a column for each field."""
+    """Rows of recorded subscribers, as one array for each property. `digests` has a column for each compared field."""
 
     subscriber_digests: Digests  # the digest of each row's subscriber
     identities: Digests

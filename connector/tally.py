@@ -26,7 +26,7 @@ class Problem:
     code: str
     message: str
     http_status: int | None = None
-    attempt_count: int = 0  # number of creates
+    attempt_count: int = 0  # number of creates that were sent for the row
     raw_record: str | None = None  # the text of a record that is not a row
 
 

@@ -230,7 +230,7 @@ class BaseLoads:
                     f"{describe_base(base_load.base)}: the list is complete and lacks "
                     f"{count(unlisted_count, 'subscriber')} that earlier runs have created or seen in the base. "
                     f"{agree(unlisted_count, 'Its row counts', 'Their rows count')} as existing. "
-                    f"To list {agree(unlisted_count, 'it', 'them')}, {command}"
+                    f"To list {agree(unlisted_count, 'the subscriber', 'the subscribers')}, {command}"
                 )
 
     def _split_by_base(

@@ -154,15 +154,15 @@ def describe_number_cells(mapping: FieldMapping, number_cell_counts: Mapping[str
                 yield (
                     f"{count(cell_count, 'cell')} of the column {column} ({name}) "
                     f"{agree(cell_count, 'is a number', 'are numbers')} in the workbook, not text: "
-                    "leading zeros, a plus sign and digits beyond the fifteenth are lost there. If these digits "
+                    "leading zeros, a plus sign and digits beyond the fifteenth are lost. If these digits "
                     "matter, format "
                     "the column as text and enter the values again"
                 )
 
 
 def describe_opt_outs(tally: Tally, drift_file: str | None) -> Iterator[str]:
-    """Yield messages about opt-outs. Only a person can deactivate the subscribers, because the service has no update.
-    `drift_file` is the file with the opt-outs (None in a plan)."""
+    """Yield messages about opt-outs. Only a person can deactivate the subscribers, because the service cannot update a
+    subscriber. `drift_file` is the file with the opt-outs (None in a plan)."""
     opt_out_count = tally.opt_out_count - tally.unchecked_opt_out_counts.total()
     file_note = "" if drift_file is None else f": {agree(opt_out_count, 'it is', 'they are')} listed in {drift_file}"
     if opt_out_count:

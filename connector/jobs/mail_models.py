@@ -169,7 +169,8 @@ class MessageFile(BaseModel):
     )
     to: People = Field(
         default=(),
-        description="Recipients: one address, or a list of addresses. Without this key, the option --to sets them.",
+        description="Recipients: one address, or a list of addresses. Without this key, the option --to sets the "
+        "recipients.",
     )
     cc: People = Field(
         default=(),

@@ -192,7 +192,7 @@ class Load(BaseModel):
     )
     ignore_total_count: bool = Field(
         default=False,
-        description="Accept the list even if its TotalCount is missing or disagrees.",
+        description="Accept the list even if its TotalCount is missing or wrong.",
     )
 
 
@@ -233,20 +233,22 @@ class Filters(BaseModel):
         default=None, ge=1, description="Export only the subscriber with this id. Without this key, all subscribers."
     )
     base_id: int | None = Field(
-        default=None, ge=1, description="Export only subscribers of the base with this id. Without this key, all."
+        default=None,
+        ge=1,
+        description="Export only subscribers of the base with this id. Without this key, all subscribers.",
     )
     client_user_id: str | None = Field(
         default=None,
         min_length=1,
         repr=False,
         description="Export only subscribers with this client_user_id, the id in your own system. "
-        "Without this key, all.",
+        "Without this key, all subscribers.",
     )
     email: str | None = Field(
         default=None,
         min_length=1,
         repr=False,
-        description="Export only subscribers with this email address. Without this key, all.",
+        description="Export only subscribers with this email address. Without this key, all subscribers.",
     )
     is_active: bool | None = Field(
         default=None,
@@ -257,17 +259,18 @@ class Filters(BaseModel):
         default=None,
         min_length=1,
         repr=False,
-        description="Export only subscribers with this first name. Without this key, all.",
+        description="Export only subscribers with this first name. Without this key, all subscribers.",
     )
     last_name: str | None = Field(
         default=None,
         min_length=1,
         repr=False,
-        description="Export only subscribers with this last name. Without this key, all.",
+        description="Export only subscribers with this last name. Without this key, all subscribers.",
     )
     gender: Literal["male", "female", "unspecified"] | None = Field(
         default=None,
-        description="Export only subscribers of this gender: male, female or unspecified. Without this key, all.",
+        description="Export only subscribers of this gender: male, female or unspecified. Without this key, all "
+        "subscribers.",
     )
 
 
@@ -307,7 +310,7 @@ class Export(BaseModel):
     )
     ignore_total_count: bool = Field(
         default=False,
-        description="Accept the list even if its TotalCount is missing or disagrees.",
+        description="Accept the list even if its TotalCount is missing or wrong.",
     )
     allow_truncated: bool = Field(
         default=False,

@@ -65,9 +65,9 @@ class Connector:
     and commands with the same ledger know the same earlier runs.
 
     A run that has started always returns its report. `report.status` is ok, partial, aborted, locked or stopped.
-    `report.raise_for_status()` raises an error for the last three. Methods raise ConfigurationError and SourceError
-    before anything is sent. KeyboardInterrupt stops a run cleanly, and is raised again when all requests in flight are
-    recorded.
+    `report.raise_for_status()` raises an error for aborted, locked and stopped. Methods raise ConfigurationError and
+    SourceError before anything is sent. KeyboardInterrupt stops a run cleanly, and is raised again when all requests in
+    flight are recorded.
 
     >>> from connector import Connector
     >>> connector = Connector(account="demo")

@@ -98,7 +98,7 @@ def read_subscribers(
 
     `id` to `gender` are the filters of service-api.md 4.3. The list is certified before the first row is returned.
     `allow_incomplete` accepts a list that is not complete. `ignore_total_count` accepts a list whose TotalCount
-    disagrees, and `allow_truncated` a list that the service may have cut off.
+    is missing or wrong, and `allow_truncated` a list that the service may have cut off.
 
     If `base_url` or `token` is missing, the value is from the environment, as for the commands. `timeout_s` (seconds)
     limits one request. The function also works inside a running event loop. Raises ConfigurationError, ListFailed and

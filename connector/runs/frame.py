@@ -243,7 +243,7 @@ class Run:
         """Wait for the work with this load, and then close the load, even after an error. Store the reason if the work
         ended early.
 
-        Raises only a cancellation without a signal.
+        Raises CancelledError if the task is cancelled and no signal has stopped the run. Raises no other error.
         """
         self.stop.is_recording = False
         try:

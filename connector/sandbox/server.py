@@ -350,7 +350,7 @@ def _answer_control(sandbox: Sandbox, service: Service, request: Request) -> Res
             case "GET", "truth":
                 after_sequence = parse_qs(request.query).get("after", ["0"])[0]
                 if not (after_sequence.isascii() and after_sequence.isdigit()):
-                    raise ValueError("after must be a sequence, 0 or more")  # noqa: TRY301 - answered like other errors
+                    raise ValueError("after must be a sequence number, 0 or more")  # noqa: TRY301 - answered like other errors
                 log_state = {
                     "sequence": sandbox.event_log.sequence,
                     "subscribers": len(sandbox.store),

@@ -70,7 +70,7 @@ class Service:
         self._timers: set[asyncio.TimerHandle] = set()
 
     def reset(self) -> None:
-        """Cut off all open requests, so that they have no later effect, and empty the sandbox."""
+        """Cut off all open requests, so that these requests have no later effect. Then empty the sandbox."""
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()

@@ -125,7 +125,7 @@ class SandboxSettings(BaseModel):
     filters: Literal["exact", "partial", "icase", "ignored"] = "exact"
     """How the text filters match. With `ignored`, all filters are ignored."""
     blind_filters: _CommaSeparated[Literal["capitals", "plus", "non_ascii"]] = ()
-    """Text filters find nothing for a value with these characters."""
+    """A text filter whose value has one of these characters finds no subscriber."""
     filters_return: Literal["all", "first"] = "all"
     """The subscribers that a text filter or the filter Id returns: all matching subscribers, or only the first."""
     combine: Literal["all", "any", "last"] = "all"
@@ -177,7 +177,7 @@ class SandboxSettings(BaseModel):
     list_omits: _CommaSeparated[Literal["TotalCount", "Offset", "Limit"]] = ()
     """Keys that each page of the list leaves out: TotalCount, Offset or Limit."""
     uuids: bool = False
-    """The Id of a subscriber is a UUID. The filter Id allows only numbers, so it finds no subscriber."""
+    """The Id of a subscriber is a UUID. The filter Id allows only numbers, so no value of the filter matches a UUID."""
     max_total: _Count = 0
     """The maximum of TotalCount. 0 means no maximum."""
     total_off: Annotated[int, Field(ge=-(10**9), le=10**9)] = 0

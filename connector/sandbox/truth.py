@@ -71,7 +71,7 @@ class EventLog:
 
     @property
     def sequence(self) -> int:
-        """The sequence of the last event."""
+        """The sequence number of the last event."""
         return len(self.lines)
 
     def append(self, kind: str, **values: object) -> None:

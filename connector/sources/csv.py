@@ -156,7 +156,7 @@ class CsvSource(CloseableResource):
             self._messages.append(f"{self.name}: titles above its header were left out (lines: {title_count})")
         if rows_have_trailing_delimiters:
             self._messages.append(
-                f"{self.name}: its rows end with a delimiter that the header does not have; it was left out"
+                f"{self.name}: its rows end with a delimiter that the header does not have; this delimiter was left out"
             )
 
     def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
@@ -252,7 +252,7 @@ class CsvSource(CloseableResource):
                 raise ContentError(
                     f"{self.name}: the record that begins on line {line_number} is longer than "
                     f"{_MAX_HELD_BYTES >> 20} MiB; "
-                    f"look there for a quote that is never closed. {_SAVE_ADVICE}"
+                    f"look in this record for a quote that is never closed. {_SAVE_ADVICE}"
                 )
             else:
                 requested_size = min(2 * len(block), _MAX_HELD_BYTES)
@@ -345,7 +345,7 @@ _MESSAGE_BY_CODE = {
 contain facts of the file."""
 
 _SAVE_ADVICE = (
-    "Correct the file there, or save the file again as CSV from a spreadsheet: a cell begins with its double quote, "
+    "Correct the file, or save the file again as CSV from a spreadsheet: a cell begins with its double quote, "
     "and a quote within a cell is written twice"
 )
 _INDENTED_PROBLEM = "has spaces between the beginning of a cell and its quote"
@@ -415,7 +415,7 @@ def parse_block(block: bytes, records: Records, dialect: CsvDialect, used_indice
             regular_row_indices[~empty_mask.to_numpy().astype(bool)].tolist(), dialect.cell_count
         )
         table = table.filter(empty_mask).select(range(dialect.width))
-        expected_width_text = f"other rows have {dialect.cell_count}, the last of them empty"
+        expected_width_text = f"other rows have {dialect.cell_count}, of which the last is empty"
     for row_index, width in width_by_row.items():
         message = f"has {width} cells where {expected_width_text}; look for a missing or a stray delimiter or quote"
         failure_by_index[int(parsed_indices[row_index])] = ("ragged", message)

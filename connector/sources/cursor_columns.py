@@ -98,7 +98,7 @@ def format_example(value: object) -> str:
 _MAX_EXAMPLE_LENGTH = 40  # characters of an example in a message
 
 
-# The bound
+# The bound of a cursor
 
 
 def convert_bound(

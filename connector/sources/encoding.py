@@ -81,7 +81,7 @@ _ALPHABET_SHARE_POWER = 4
 _LEAD_BY_WORD_COUNT = ((6, 0.1), (3, 0.2), (0, 0.6))
 _MAX_MISSPELT_SHARE = 0.01  # the share of words that may be misspelt
 _MAX_IMPOSSIBLE_SHARE = 0.05  # with a larger share of the words, the file has two encodings or an unknown encoding
-_MAX_LINES, _MAX_WORDS = 400, 200  # lines and words that are examined; in trials, more never changed the decision
+_MAX_LINES, _MAX_WORDS = 400, 200  # lines and words that are examined; in trials, more lines never changed the decision
 
 _NON_ASCII_LINE_PATTERN = re.compile(rb"[^\r\n]*[\x80-\xff][^\r\n]*")
 # Addresses are removed before the decision, because most are ASCII and have no words of a language.
@@ -234,7 +234,7 @@ class Utf8Stream:
             self._is_guessed = True
             self.remark = (
                 f"read as {encoding_guess.encoding}, found by its words ({', '.join(encoding_guess.sample)}); if "
-                "these are wrong, name "
+                "these words are wrong, name "
                 f"the encoding: {advise_encoding('NAME')}"
             )
         return encoding_guess.encoding

@@ -93,7 +93,7 @@ def _open_format(source_input: Input, format_option: str, encoding: str, delimit
     """Return the source of an input. `format_option` is a format, or auto. Raises the errors of `open_file`."""
     file_format = _decide_format(format_option, source_input)
     if file_format == "tsv" and format_option == AUTO and delimiter != AUTO:
-        file_format = "csv"  # the delimiter of the option overrides the tab of the suffix
+        file_format = "csv"  # the option replaces the tab that the suffix `.tsv` means
     option_values = {"delimiter": delimiter, "encoding": encoding, "sheet": sheet}
     wrong_option = next(
         (
@@ -174,7 +174,9 @@ class MatchedFiles(CloseableResource):
             with self._opener(path) as source:
                 self._open_source = source
                 if source.columns != columns or getattr(source, "state", None) != self._state_by_path[path]:
-                    raise SourceError(f"{path}: has changed since the run began. Wait until it is complete; run again")
+                    raise SourceError(
+                        f"{path}: has changed since the run began. Wait until the file is complete, and run again"
+                    )
                 for chunk in source.read_chunks(used_columns):
                     read_share = (
                         None if chunk.read_share is None else (index + chunk.read_share) / len(self.columns_by_file)

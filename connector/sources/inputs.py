@@ -91,7 +91,7 @@ class Input(CloseableResource):
         )
         raise SourceError(
             f"{self.name}: has changed since it was opened ({change_message}), so another program may still be writing "
-            "it, and its last row may be incomplete. Wait until it is complete, then run again"
+            "the data, and the last row may be incomplete. Wait until the data are complete, then run again"
         )
 
     def close(self) -> None:

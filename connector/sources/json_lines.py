@@ -97,7 +97,7 @@ class JsonLinesSource(CloseableResource):
                     raise ContentError(
                         f"{self.name}: line {line_number} is longer than {_MAX_LINE_BYTES >> 20} MiB, which is not a "
                         "row; "
-                        "look there for a missing line end"
+                        "look in this line for a missing line end"
                     )
             if filled_lines := [
                 (line_number, stripped_text) for line_number, text in numbered_lines if (stripped_text := text.strip())

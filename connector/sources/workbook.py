@@ -177,7 +177,9 @@ def open_workbook(source_input: Input, sheet: str | None) -> Source:
         file.seek(0)
         if is_xlsx:
             _refuse_archive(file, name)
-        elif _PASSWORD_PATTERN.search(file.read()):  # the library finds a password only if it opens a path
+        elif _PASSWORD_PATTERN.search(
+            file.read()
+        ):  # the library checks for a password only if the library opens a path
             raise SourceError(f"{name}: is protected by a password; save the file without the password")  # noqa: TRY301
         file.seek(0)
         workbook = python_calamine.load_workbook(file)

@@ -162,9 +162,8 @@ class Interruption:
 
 
 _MIN_BATCH_ROWS = 16_384
-"""A batch is written when it has at least this number of rows. A batch of this size takes a few MB of memory, and has a
-small overhead.
-"""
+"""A batch is written when it has at least this number of rows. A batch of this size takes a few MB of memory, and the
+fixed cost of a batch is small."""
 
 
 @dataclass(frozen=True, slots=True)

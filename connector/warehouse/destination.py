@@ -262,7 +262,7 @@ def parse_destination(
             )
         if destination_format is Format.DUCKDB and "?" in str(path.absolute()):
             raise ConfigurationError(
-                f"{path.absolute()} has a '?', after which DuckDB reads options: put the file elsewhere."
+                f"{path.absolute()} has a '?', after which DuckDB reads options: choose a path without a '?'."
             )
     _refuse_useless_options(destination, file_format, has_delimiter=delimiter is not None)
     return destination

@@ -34,8 +34,8 @@ class FileFormat(Protocol):
         """Write rows."""
 
     def close(self, run: ExportRun | None) -> None:
-        """Write the end of the file, and also the run if the format has a place for it. The file stays open. Receipts
-        have no run."""
+        """Write the end of the file. If the format has metadata, write the run into the metadata. The file stays open.
+        `run` is None for receipts."""
 
     def discard(self) -> None:
         """Stop writing, because the file is not used."""

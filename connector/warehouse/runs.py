@@ -211,7 +211,7 @@ def check_target(
     if target_state.referrers:
         raise ConfigurationError(
             f"Foreign keys of {', '.join(target_state.referrers[:3])} refer to {target_name}, and {mode} deletes rows "
-            "of it. Drop the foreign keys, or export to another table."
+            "of this table. Drop the foreign keys, or export to another table."
         )
 
 

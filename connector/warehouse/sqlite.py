@@ -123,7 +123,7 @@ class SqliteDatabase:
         return row_count
 
     def has_schema(self, schema: str) -> bool:
-        """Return True, because SQLite has no schemas and an export to SQLite names none."""
+        """Return True, because SQLite has no schemas, and an export to SQLite cannot name a schema."""
         return True
 
     def find_table(self, name: TableName) -> tuple[str | None, Mapping[str, bool]]:

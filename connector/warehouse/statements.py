@@ -62,7 +62,8 @@ MODE_COLUMNS: Mapping[Mode, Mapping[str, Column]] = {
         VALID_FROM: Column(ColumnKind.TIME, "Time of the export that first read this version of the subscriber."),
         VALID_TO: Column(
             ColumnKind.TIME,
-            "Time of the export that read a newer version or no longer found the subscriber. NULL if current.",
+            "Time of the export that read a newer version or no longer found the subscriber. NULL for the current "
+            "version.",
         ),
         IS_CURRENT: Column(ColumnKind.FLAG, "Whether this is the last version and the subscriber is listed."),
     },
@@ -85,8 +86,12 @@ RUN_COLUMNS: Mapping[str, Column] = {
     "sweeps": Column(ColumnKind.WHOLE_NUMBER, "Number of sweeps: readings of the list from its start to its end."),
     "pages": Column(ColumnKind.WHOLE_NUMBER, "Number of pages that were used."),
     "distinct_ids": Column(ColumnKind.WHOLE_NUMBER, "Number of different ids in the last sweep."),
-    "total_first": Column(ColumnKind.WHOLE_NUMBER, "TotalCount of the first answer. NULL without a TotalCount."),
-    "total_last": Column(ColumnKind.WHOLE_NUMBER, "TotalCount of the last answer. NULL without a TotalCount."),
+    "total_first": Column(
+        ColumnKind.WHOLE_NUMBER, "TotalCount of the list's first answer. NULL if the answer has no TotalCount."
+    ),
+    "total_last": Column(
+        ColumnKind.WHOLE_NUMBER, "TotalCount of the list's last answer. NULL if the answer has no TotalCount."
+    ),
     "appeared": Column(
         ColumnKind.WHOLE_NUMBER, "At least this many subscribers appeared on the list during the reading."
     ),

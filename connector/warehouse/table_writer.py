@@ -82,7 +82,7 @@ class TableWriter:
         return self._interruption.is_committing
 
     def prepare(self, export_start: ExportStart) -> None:
-        """Rehearse the export without rows, take a number for the run, and begin to stage rows."""
+        """Check the export without rows, take a number for the run, and begin to stage rows."""
         check_filters(export_start.filters, self._mode, self._schema.names)
         database, max_name_bytes = self._database, self._database.dialect.max_name_bytes
         if max_name_bytes is not None and len(self._name.table.encode()) > max_name_bytes:

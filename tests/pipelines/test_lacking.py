@@ -27,7 +27,7 @@ def test_a_load_names_each_base_and_the_number_of_its_confirmed_subscribers_that
     assert (result.exit_code, result.rows) == (0, {"read": 222, "exists": 220, "created": 2})
     (message,) = find_messages(result, TEXT)
     assert "(id 7): the list is complete and lacks 20 subscribers" in message
-    assert message.endswith(f"To list them, run: connector reconcile {job}")
+    assert message.endswith(f"To list the subscribers, run: connector reconcile {job}")
     assert find_messages(plan_result, TEXT) == [message]
 
 
