@@ -243,11 +243,11 @@ class Sender(Generic[Item, AnswerT, Result]):
 class SendQueue(Generic[Item]):
     """Items whose intents are durable and that are not sent yet. An item that had no effect comes back to the head.
 
-    At most `max_in_flight` popped items are in flight at a time.
+    At most `max_in_flight_count` popped items are in flight at a time.
     """
 
-    def __init__(self, max_in_flight: int) -> None:
-        self._max_in_flight = max_in_flight
+    def __init__(self, max_in_flight_count: int) -> None:
+        self._max_in_flight_count = max_in_flight_count
         self._refill_below = 1
         self._items: deque[Item] = deque()
         self._in_flight_count = 0  # items that were popped, and are neither done nor put back
@@ -282,7 +282,7 @@ class SendQueue(Generic[Item]):
     @property
     def first_item(self) -> Item | None:
         """The first item, or None if no item may be popped now."""
-        return self._items[0] if self._items and self._in_flight_count < self._max_in_flight else None
+        return self._items[0] if self._items and self._in_flight_count < self._max_in_flight_count else None
 
     def pop(self) -> Item:
         """Remove the first item from the queue, and return it."""

@@ -187,14 +187,14 @@ class Conflicts:
 
     def _format_row_numbers(self, records: list[list[int]]) -> str:
         file_names, shown_records = list(self._file_indices), sorted(records)[:_MAX_SHOWN_ROWS]
-        more_text = f" and {len(records) - _MAX_SHOWN_ROWS:,} more" if len(records) > _MAX_SHOWN_ROWS else ""
+        further_rows_text = f" and {len(records) - _MAX_SHOWN_ROWS:,} more" if len(records) > _MAX_SHOWN_ROWS else ""
         if len(file_names) > 1:
             return (
                 ", ".join(f"row {row_number:,} of {file_names[file_index]}" for file_index, row_number in shown_records)
-                + more_text
+                + further_rows_text
             )
         numbers_text = ", ".join(f"{row_number:,}" for _, row_number in shown_records)
-        return f"{agree(len(records), 'row', 'rows')} {numbers_text}{more_text}"
+        return f"{agree(len(records), 'row', 'rows')} {numbers_text}{further_rows_text}"
 
 
 _READING_GRACE_S = 2.0  # seconds that a stopped run waits until the thread has read its chunk

@@ -156,16 +156,16 @@ class Template:
 
 @lru_cache(maxsize=64)
 def compile_template(
-    source: str, *, name: str = "the template", max_length: int = 10_000, is_html: bool = False
+    template_text: str, *, name: str = "the template", max_length: int = 10_000, is_html: bool = False
 ) -> Template:
     """Compile a template. `name` is its name in messages, and `max_length` the maximum length of a cell and of the
     text. With `is_html`, values of the row are escaped.
 
     Raises ConfigurationError with the name and the line if the template is invalid.
     """
-    if len(source) > max_length:
-        raise ConfigurationError(f"{name} has {len(source):,} characters; a template has at most {max_length:,}")
-    if source != source.encode(errors="replace").decode():
+    if len(template_text) > max_length:
+        raise ConfigurationError(f"{name} has {len(template_text):,} characters; a template has at most {max_length:,}")
+    if template_text != template_text.encode(errors="replace").decode():
         raise ConfigurationError(f"{name} holds half a character (a lone surrogate)")
     environment = _Environment(
         undefined=jinja2.StrictUndefined, autoescape=is_html, finalize=_finalize_value, keep_trailing_newline=True
@@ -179,7 +179,7 @@ def compile_template(
     environment.globals.pop("lipsum")
     environment.max_length = max_length
     try:
-        tree = environment.parse(source)
+        tree = environment.parse(template_text)
         for node in tree.find_all(_TEMPLATE_REFERENCES):
             raise ConfigurationError(
                 f"{name}, line {node.lineno}, asks for another template; a template cannot use other templates"

@@ -119,8 +119,8 @@ def build_texts(mail: Mail) -> MailTexts:
     )
 
 
-def _compile_template(source: str, *, name: str, is_html: bool = False) -> Template:
-    return compile_template(source, name=name, max_length=_MAX_TEMPLATE_LENGTH, is_html=is_html)
+def _compile_template(template_text: str, *, name: str, is_html: bool = False) -> Template:
+    return compile_template(template_text, name=name, max_length=_MAX_TEMPLATE_LENGTH, is_html=is_html)
 
 
 def _describe_key(key: str, text: EmailText | None) -> str:

@@ -131,9 +131,9 @@ def _describe_type(field_info: FieldInfo) -> str:
     """Return the type of a key as a text, with the allowed values or the bounds."""
     inner_type, metadata = _unwrap_annotation(field_info.annotation, list(field_info.metadata))
     unit_type_names = [
-        _TYPE_NAME_BY_PARSER[item.func]
-        for item in metadata
-        if isinstance(item, BeforeValidator) and item.func in _TYPE_NAME_BY_PARSER
+        _TYPE_NAME_BY_PARSER[annotation.func]
+        for annotation in metadata
+        if isinstance(annotation, BeforeValidator) and annotation.func in _TYPE_NAME_BY_PARSER
     ]
     origin = get_origin(inner_type)
     if unit_type_names:
@@ -172,9 +172,9 @@ def _describe_bounds(metadata: Sequence[Any]) -> str:
     bound_names = ("ge", "gt", "le")
     bound_by_name = {
         bound_name: value
-        for item in metadata
+        for annotation in metadata
         for bound_name in bound_names
-        if (value := getattr(item, bound_name, None)) is not None
+        if (value := getattr(annotation, bound_name, None)) is not None
     }
     bound_texts = [f", {bound_by_name['ge']:,} or more"] if "ge" in bound_by_name else []
     bound_texts += [f", more than {bound_by_name['gt']:,}"] if "gt" in bound_by_name else []

@@ -216,9 +216,9 @@ class Suppress(BaseModel):
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
-        is_listed = self.file is not None or self.sql is not None
-        if (self.file is not None and self.sql is not None) or not (is_listed or self.inactive):
+        has_list = self.file is not None or self.sql is not None
+        if (self.file is not None and self.sql is not None) or not (has_list or self.inactive):
             raise ValueError("needs either file or sql, and not both, or inactive: true")
-        if self.field is not None and not is_listed:
+        if self.field is not None and not has_list:
             raise ValueError("field describes a suppression list: add file or sql, or remove field")
         return self

@@ -133,8 +133,8 @@ class ProblemLog:
         digests_and_bases = list(zip(split_digests(valid_rows.identities[indices]), bases, strict=True))
         self._valid_rows.update(digests_and_bases)
         if is_rejects_file:
-            cells = frame[[*_ROW_POSITION_COLUMNS]].iloc[positions].itertuples(index=False, name=None)
-            row_digests = [_digest_row_position(*map(str, row)) for row in cells]
+            row_positions = frame[[*_ROW_POSITION_COLUMNS]].iloc[positions].itertuples(index=False, name=None)
+            row_digests = [_digest_row_position(*map(str, row_position)) for row_position in row_positions]
             self._corrected_rows.update(zip(row_digests, digests_and_bases, strict=True))
 
     def count_new_problems(self) -> Counter[str]:
@@ -148,7 +148,9 @@ class ProblemLog:
         self._read_identities()
         seen_identities = {(key.digest, key.base) for key in self._problems}
         corrected_row_digests = {
-            row_digest for row_digest, row in self._corrected_rows.items() if row not in seen_identities
+            row_digest
+            for row_digest, identity_and_base in self._corrected_rows.items()
+            if identity_and_base not in seen_identities
         }
         end_row_problems(ledger, corrected_row_digests)
         if self._scope is not None and self._scope.job:

@@ -69,7 +69,7 @@ class RowFindings:
     columns_by_field: Mapping[str, Sequence[str]] = field(default_factory=dict)
     problems: ProblemLog | None = None
     changed_fields: Counter[str] = field(default_factory=Counter)
-    _causes: dict[tuple[str, str, str, str], dict[str, Any]] = field(default_factory=dict)
+    _cause_by_key: dict[tuple[str, str, str, str], dict[str, Any]] = field(default_factory=dict)
 
     def count_problem(self, problem: Problem) -> None:
         """Count a row for each cause of its problem."""
@@ -84,10 +84,10 @@ class RowFindings:
             elif not name or not problem.row.number:  # other messages about a field have no value of a row
                 message = _QUOTED_TEXT.sub("'…'", _LINE_PREFIX.sub("", problem.message))
             cause_key = str(problem.outcome), name, code, message
-            if cause_key not in self._causes and len(self._causes) >= _MAX_CAUSES:
+            if cause_key not in self._cause_by_key and len(self._cause_by_key) >= _MAX_CAUSES:
                 cause_key = str(problem.outcome), "", "", "other causes, each with few rows"
             cause_key_names = ("outcome", "field", "code", "message")
-            cause = self._causes.setdefault(
+            cause = self._cause_by_key.setdefault(
                 cause_key, dict(zip(cause_key_names, cause_key, strict=True)) | {"rows": 0, "examples": []}
             )
             cause["rows"] += 1
@@ -111,12 +111,12 @@ class RowFindings:
     def causes(self) -> list[dict[str, Any]]:
         """The causes, the most frequent first. The keys are outcome, field, code, message, rows and examples (with the
         keys row, file and value)."""
-        return sorted(self._causes.values(), key=lambda cause: -cause["rows"])
+        return sorted(self._cause_by_key.values(), key=lambda cause: -cause["rows"])
 
     def restart(self) -> None:
         """Reset the counts, because all rows are read again."""
         self.changed_fields.clear()
-        self._causes.clear()
+        self._cause_by_key.clear()
         if self.problems is not None:
             self.problems.forget_problems()
 

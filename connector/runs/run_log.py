@@ -88,7 +88,7 @@ def record_run(
             _write_end(path, {**build_report(), **end_values})
             raise
         _write_end(path, build_report())
-    _prune_at_end(state_dir, now().timestamp(), retention_s)
+    _prune_files_at_end(state_dir, now().timestamp(), retention_s)
 
 
 def record_failed_start(state_dir: Path, run: Mapping[str, Any]) -> None:
@@ -102,7 +102,7 @@ def record_failed_start(state_dir: Path, run: Mapping[str, Any]) -> None:
     _write_end(path, run)
 
 
-def _prune_at_end(state_dir: Path, now: float, retention_s: float) -> None:
+def _prune_files_at_end(state_dir: Path, now: float, retention_s: float) -> None:
     """Delete files that are older than the retention. A wrong clock must not delete new files. So if the clock seems to
     have jumped ahead since the last earlier run, the jump does not count for the age of the files.
     """
@@ -183,7 +183,7 @@ def delete_old_runs(state_dir: Path, oldest_kept_time: float) -> Sequence[Path]:
     a warning."""
     deleted_paths = []
     running_ids = {run["run_id"] for run in list_runs(state_dir) if run["status"] == "running"}
-    for path in (path for name in PRUNED_FOLDERS for path in sorted((state_dir / name).glob("*"))):
+    for path in (path for folder_name in PRUNED_FOLDERS for path in sorted((state_dir / folder_name).glob("*"))):
         name_match = _RUN_FILE_NAME.fullmatch(path.name)
         try:
             if (

@@ -368,9 +368,9 @@ def _rank_candidates(words: Sequence[bytes], text_bytes: bytes) -> list[_Candida
         impossible_share = sum(not _is_possible_word(word) for word in decoded_words) / len(decoded_words)
         letter_sets = [_find_letters(word) for word in decoded_words]
         # A word such as O’Brien fits only Windows encodings.
-        rated_letter_sets = [word for word in letter_sets if word or encoding.startswith("cp")]
+        rated_letter_sets = [letters for letters in letter_sets if letters or encoding.startswith("cp")]
         alphabet_share = max(
-            sum(word <= alphabet for word in rated_letter_sets) for alphabet in _ALPHABETS_BY_ENCODING[encoding]
+            sum(letters <= alphabet for letters in rated_letter_sets) for alphabet in _ALPHABETS_BY_ENCODING[encoding]
         ) / len(decoded_words)
         rating = rating_by_encoding.get(encoding, 0.0) * alphabet_share**_ALPHABET_SHARE_POWER
         previous_candidate = candidate_by_words.get(

@@ -50,7 +50,7 @@ class JsonLinesSource(CloseableResource):
         self._inner_keys_by_mixed_column = {
             key: inner_keys
             for key in self._keys
-            if (inner_keys := [path for path in nested_keys if path.startswith(f"{key}.")])
+            if (inner_keys := [nested_key for nested_key in nested_keys if nested_key.startswith(f"{key}.")])
         }
 
     def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:

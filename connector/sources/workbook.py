@@ -229,8 +229,8 @@ def _find_cell_problems(file: BinaryIO, sheet: str, name: str) -> tuple[dict[int
     Raises KeyError if the workbook does not name the file of the sheet in the archive.
     """
     cell_problems: dict[int, dict[int, str]] = {}
-    row = column = last_row = last_column = hidden_row_count = 0
-    column_by_letters: dict[bytes, int] = {}
+    row_number = column_number = last_row_number = last_column_number = hidden_row_count = 0
+    column_number_by_letters: dict[bytes, int] = {}
     with zipfile.ZipFile(file) as archive:
         workbook_xml = ElementTree.fromstring(archive.read("xl/workbook.xml"))  # noqa: S314 - expat bounds entities since 2.4
         links = ElementTree.fromstring(archive.read("xl/_rels/workbook.xml.rels"))  # noqa: S314
@@ -252,34 +252,35 @@ def _find_cell_problems(file: BinaryIO, sheet: str, name: str) -> tuple[dict[int
         for tag in _find_tags(archive, sheet_path, _XLSX_TAG_PATTERN):
             name_match = _XLSX_CELL_NAME_PATTERN.search(tag[2])
             if tag[1] == b"row":
-                row, column = int(name_match["row"]) if name_match else row + 1, 0
+                row_number, column_number = int(name_match["row"]) if name_match else row_number + 1, 0
                 hidden_row_count += bool(_XLSX_HIDDEN_PATTERN.search(tag[2])) and not tag[2].endswith(b"/")
                 continue
-            column += 1
+            column_number += 1
             if name_match:
-                row, letters = int(name_match["row"]), name_match["column"]
-                if letters not in column_by_letters:
-                    column_by_letters[letters] = reduce(
-                        lambda column_number, letter: column_number * 26 + letter - 64, letters, 0
+                row_number, letters = int(name_match["row"]), name_match["column"]
+                if letters not in column_number_by_letters:
+                    column_number_by_letters[letters] = reduce(
+                        lambda number, letter: number * 26 + letter - 64, letters, 0
                     )
-                column = column_by_letters[letters]
+                column_number = column_number_by_letters[letters]
             if not tag[2].endswith(b"/"):  # a tag without content is an empty cell with a format
-                last_row, last_column = max(last_row, row), max(last_column, column)
-                cell = _name_cell(row, column)
+                last_row_number = max(last_row_number, row_number)
+                last_column_number = max(last_column_number, column_number)
+                cell = _name_cell(row_number, column_number)
                 if _XLSX_ERROR_PATTERN.search(tag[2]):
                     problem = f"the cell {cell} holds an error, such as #N/A; correct it in the workbook"
-                    cell_problems.setdefault(row, {})[column] = problem
+                    cell_problems.setdefault(row_number, {})[column_number] = problem
                 elif tag["formula"] and (tag["value"] is None or (is_uncomputed and tag["value"] in (b"", b"0"))):
                     problem = (
                         f"the cell {cell} holds a formula that was never computed; open the workbook in a spreadsheet "
                         "program, and save it"
                     )
-                    cell_problems.setdefault(row, {})[column] = problem
-    if last_row * last_column > _MAX_CELLS:
+                    cell_problems.setdefault(row_number, {})[column_number] = problem
+    if last_row_number * last_column_number > _MAX_CELLS:
         raise SourceError(
-            f"{name}: the sheet {sheet} spans {last_row * last_column:,} cells, down to "
-            f"{_name_cell(last_row, last_column)}, and at most {_MAX_CELLS:,} can be read: clear the cells far from "
-            "the table, or save the sheet as CSV"
+            f"{name}: the sheet {sheet} spans {last_row_number * last_column_number:,} cells, down to "
+            f"{_name_cell(last_row_number, last_column_number)}, and at most {_MAX_CELLS:,} can be read: clear the "
+            "cells far from the table, or save the sheet as CSV"
         )
     return cell_problems, hidden_row_count
 
@@ -297,21 +298,21 @@ def _find_tags(archive: zipfile.ZipFile, file_path: str, pattern: re.Pattern[byt
             remaining_bytes = text[end_offset:]
 
 
-def _name_cell(row: int, column: int) -> str:
+def _name_cell(row_number: int, column_number: int) -> str:
     """Return the name of a cell by its row and column (from 1): (4, 28) is AB4."""
-    return f"{name_column(column - 1)}{row}"
+    return f"{name_column(column_number - 1)}{row_number}"
 
 
 def _choose_sheet(workbook: "CalamineWorkbook", sheet: str | None, name: str) -> str:
     from python_calamine import SheetTypeEnum, SheetVisibleEnum
 
-    sheets = workbook.sheets_metadata
-    sheet_names = [metadata.name for metadata in sheets]
+    metadata_of_sheets = workbook.sheets_metadata
+    sheet_names = [sheet_metadata.name for sheet_metadata in metadata_of_sheets]
     if sheet is None:
         visible_names = [
-            metadata.name
-            for metadata in sheets
-            if metadata.typ == SheetTypeEnum.WorkSheet and metadata.visible == SheetVisibleEnum.Visible
+            sheet_metadata.name
+            for sheet_metadata in metadata_of_sheets
+            if sheet_metadata.typ == SheetTypeEnum.WorkSheet and sheet_metadata.visible == SheetVisibleEnum.Visible
         ]
         chosen_name = next(iter(visible_names or sheet_names), None)
     elif sheet in sheet_names:

@@ -124,7 +124,9 @@ def _format_column(name: str, column: "pd.Series", kind: FieldKind) -> pa.Chunke
     """Return the column as bytes: `name:length:value`, or empty bytes for a missing value, which would not be sent."""
     values = pa.chunked_array(pa.array(column, from_pandas=True))
     if kind is FieldKind.TAGS:  # each tag has its length before it, because a tag may contain any separator
-        tag_texts = [None if row is None else "".join(f"{len(tag)}:{tag}" for tag in row) for row in values.to_pylist()]
+        tag_texts = [
+            None if tags is None else "".join(f"{len(tag)}:{tag}" for tag in tags) for tags in values.to_pylist()
+        ]
         values = pa.chunked_array([pa.array(tag_texts, pa.string())])
     value_bytes = values.cast(pa.string()).cast(pa.binary())
     value_lengths = pc.binary_length(value_bytes).cast(pa.string()).cast(pa.binary())

@@ -317,15 +317,14 @@ class RowBases:
 
         row_order = np.argsort(self.indices, kind="stable")
         used_indices, group_starts = np.unique(self.indices[row_order], return_index=True)
-        positions_by_base = (
+        positions_by_base_index = (
             dict(zip(used_indices.tolist(), np.split(row_order, group_starts[1:]), strict=True))
             if len(used_indices)
             else {}
         )
-        for index in sorted(
-            (index for index in positions_by_base if index >= 0), key=lambda index: int(positions_by_base[index][0])
-        ):
-            yield self.bases[index], positions_by_base[index]
+        base_indices = (base_index for base_index in positions_by_base_index if base_index >= 0)
+        for base_index in sorted(base_indices, key=lambda base_index: int(positions_by_base_index[base_index][0])):
+            yield self.bases[base_index], positions_by_base_index[base_index]
 
 
 def list_columns(mapped_columns: Iterable[str], base: BaseColumn | None) -> tuple[str, ...]:

@@ -149,13 +149,13 @@ _SPACE_CODE = ord(" ")  # JSON must escape every character with a smaller number
 def format_lists_as_json(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return each list as a JSON array. Null stays null."""
     chunks = []
-    for lists in column.chunks:
-        text_buffer = lists.flatten().buffers()[2]
+    for list_array in column.chunks:
+        text_buffer = list_array.flatten().buffers()[2]
         if text_buffer is not None and bool((np.frombuffer(text_buffer, np.uint8) < _SPACE_CODE).any()):
-            texts = [None if tags is None else orjson.dumps(tags).decode() for tags in lists.to_pylist()]
+            texts = [None if tags is None else orjson.dumps(tags).decode() for tags in list_array.to_pylist()]
             chunks.append(pa.array(texts, pa.string()))
         else:
-            chunks.append(quote_lists(lists, "[", "]"))
+            chunks.append(quote_lists(list_array, "[", "]"))
     return pa.chunked_array(chunks, pa.string())
 
 
