@@ -127,14 +127,14 @@ class Comparison(CloseableResource):
                 (base_index, digest, wire_object["Id"], identity_text.encode(errors="surrogatepass"), content)
             )
         if len(self._pending_rows) >= _ROWS_PER_INSERT:
-            self._insert_pending()
+            self._insert_pending_rows()
 
     @property
     def bases(self) -> Sequence[ListedBase]:
         """The bases of the listed subscribers."""
         return list(self._bases)
 
-    def _insert_pending(self) -> None:
+    def _insert_pending_rows(self) -> None:
         self._insert_rows("listed", self._pending_rows)
         self._pending_rows = []
 
@@ -171,7 +171,7 @@ class Comparison(CloseableResource):
     def assign_bases(self, base_pairs: Sequence[tuple[int, int]]) -> None:
         """Record which compared base each listed base belongs to. `base_pairs` has (index of the listed base in
         `bases`, number of the compared base from 0)."""
-        self._insert_pending()
+        self._insert_pending_rows()
         self._execute_statement("DELETE FROM numbered_base")
         self._insert_rows("numbered_base", base_pairs)
 

@@ -206,14 +206,14 @@ class _ChunkReader:
 
     def __init__(self, chunks: Iterator[PreparedChunk], stop: Stop) -> None:
         self._chunks, self._stop, self._thread = chunks, stop, ThreadPoolExecutor(1)
-        self._next_chunk = self._read_next()
+        self._next_chunk = self._read_next_chunk()
 
-    def _read_next(self) -> asyncio.Future[PreparedChunk | None]:
+    def _read_next_chunk(self) -> asyncio.Future[PreparedChunk | None]:
         return asyncio.get_running_loop().run_in_executor(self._thread, next, self._chunks, None)
 
     async def __aiter__(self) -> AsyncIterator[PreparedChunk]:
         while await self._stop.wait_for(self._next_chunk) and (chunk := self._next_chunk.result()) is not None:
-            self._next_chunk = self._read_next()
+            self._next_chunk = self._read_next_chunk()
             yield chunk
             if self._stop.is_stopping:
                 return

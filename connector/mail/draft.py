@@ -103,7 +103,7 @@ class _HtmlTextReader(HTMLParser):
         elif tag in ("ul", "ol"):
             self._list_numbers.append(0 if tag == "ol" else None)
         elif tag == "li":
-            self.pieces.append(self._mark_item())
+            self.pieces.append(self._build_item_mark())
         elif tag == "pre":
             self._preformatted_depth += 1
 
@@ -149,7 +149,7 @@ class _HtmlTextReader(HTMLParser):
         elif tag in _BLOCK_TAGS:
             self.pieces.append(_LINE_MARK)
 
-    def _mark_item(self) -> str:
+    def _build_item_mark(self) -> str:
         indent = "\xa0\xa0" * min(max(len(self._list_numbers) - 1, 0), _MAX_LIST_DEPTH)
         if self._list_numbers and (item_number := self._list_numbers[-1]) is not None:
             self._list_numbers[-1] = item_number + 1

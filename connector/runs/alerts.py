@@ -75,7 +75,7 @@ def decide_alert(
     """
     previous_run = last_run or LastRun()
     cause, problem_counts = _find_cause(report), _count_problems(report)
-    reason = _find_reason(previous_run, cause, report, problem_counts, now)
+    reason = _find_alert_reason(previous_run, cause, report, problem_counts, now)
     if policy == "problem":
         reason = (reason or "reminder") if report["status"] != "ok" else None
     elif policy == "always":
@@ -84,7 +84,7 @@ def decide_alert(
     return reason, LastRun(cause, problem_counts, since, previous_run.alerted_at if reason is None else now)
 
 
-def _find_reason(
+def _find_alert_reason(
     previous_run: LastRun, cause: str | None, report: Mapping[str, Any], problem_counts: Mapping[str, int], now: float
 ) -> AlertReason | None:
     if cause is None:

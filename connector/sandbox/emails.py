@@ -262,10 +262,10 @@ class Outbox:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(eml_bytes)
             partial_path.replace(path)
-        self.restore(entry)
+        self.restore_email(entry)
         return entry
 
-    def restore(self, entry: dict[str, Any]) -> None:
+    def restore_email(self, entry: dict[str, Any]) -> None:
         """Add the entry of an email whose file exists already, or was never on disk."""
         self._entry_by_id[entry["request_id"]] = entry
         self.last_id = max(self.last_id, entry["request_id"])

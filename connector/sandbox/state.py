@@ -105,7 +105,7 @@ class Sandbox:
                 self.store.add_block(subscriber_block)
             case "sent":
                 email_ids = {"request_id": event["request_id"], "message_id": event["message_id"]}
-                self.outbox.restore(email_ids | event["email"])
+                self.outbox.restore_email(email_ids | event["email"])
             case other:
                 raise ValueError(f"unknown kind {other!r}")
 

@@ -114,12 +114,12 @@ class QuerySource(CloseableResource):
 
     def close(self) -> None:
         """Release the connection, and roll back its transaction. A second call does nothing."""
-        self._close_unread()
+        self._close_without_reading()
         self._engine.dispose()
 
     def _execute_query(self) -> tuple[str, ...]:
         """Execute the statement, and return the names of the columns."""
-        self._close_unread()
+        self._close_without_reading()
         options: dict[str, object] = {"yield_per": CHUNK_ROWS}
         if self._engine.dialect.name == "postgresql":
             options["postgresql_readonly"] = True
@@ -136,7 +136,7 @@ class QuerySource(CloseableResource):
             raise ConfigurationError(f"{self.name}: the query returns no rows; a source needs a SELECT")
         return name_columns([str(name) for name in self._result.keys()])  # noqa: SIM118 - no mapping
 
-    def _close_unread(self) -> None:
+    def _close_without_reading(self) -> None:
         """Close the connection without reading the remaining rows.
 
         PyMySQL would read all remaining rows, because MySQL does not stop sending. So this function cuts the

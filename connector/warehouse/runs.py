@@ -272,7 +272,7 @@ def format_filters(filters: Mapping[str, Any]) -> str:
     return json.dumps(dict(filters), sort_keys=True, ensure_ascii=False)
 
 
-def describe_beginning(table: str, run_number: int, export_start: ExportStart, mode: Mode) -> dict[str, object]:
+def build_start_values(table: str, run_number: int, export_start: ExportStart, mode: Mode) -> dict[str, object]:
     """Return the values of a row of `_connector_runs` when its run begins. Times are aware."""
     return {
         "table_name": table,
@@ -285,7 +285,7 @@ def describe_beginning(table: str, run_number: int, export_start: ExportStart, m
     }
 
 
-def describe_end(run: ExportRun, changes: RowChanges) -> dict[str, object]:
+def build_end_values(run: ExportRun, changes: RowChanges) -> dict[str, object]:
     """Return the values that a row of `_connector_runs` gets when its run publishes. Times are aware."""
     certificate = run.certificate
     return {

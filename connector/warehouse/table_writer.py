@@ -29,10 +29,10 @@ from connector.warehouse.runs import (
     Mode,
     RowChanges,
     TargetState,
+    build_end_values,
+    build_start_values,
     check_filters,
     check_target,
-    describe_beginning,
-    describe_end,
     find_last_row_count,
     refuse_if_superseded,
 )
@@ -193,7 +193,7 @@ class TableWriter:
             self._make_tables(includes_target=False)
             ((last_run_number,),) = database.fetch(self._statements.select_last_run_number(), 1)
             self._run_number = int(last_run_number) + 1
-            row_values = describe_beginning(self._name.table, self._run_number, export_start, self._mode)
+            row_values = build_start_values(self._name.table, self._run_number, export_start, self._mode)
             database.run(self._statements.insert_run_row(self._convert_times(row_values)))
             database.commit(Interruption())
 
@@ -257,7 +257,7 @@ class TableWriter:
                 self._make_tables()
             changes = self._write_rows(rows.map(check_batch), run)
             update_statement = self._statements.update_run_row(
-                self._run_number, self._convert_times(describe_end(run, changes))
+                self._run_number, self._convert_times(build_end_values(run, changes))
             )
             if database.run(update_statement) == 0:
                 raise RunAborted(f"The row of this run in {RUNS_TABLE} was deleted. Nothing was written. Run again.")
