@@ -112,8 +112,8 @@ class IncrementRun:
         saved_value = None if self._increment.is_full else self._saved_value
         if saved_value is not None and watch.latest is not None and is_larger(saved_value, watch.latest):
             yield (
-                f"the cursor stands in the future ({format_cursor(saved_value)}), so earlier changes are not read. "
-                "Correct the row that has this value, and run connector sync --full once"
+                f"the cursor stands in the future ({format_cursor(saved_value)}), so changes before this value are not "
+                "read. Correct the row that has this value, and run connector sync --full once"
             )
 
     def move_cursor(self, ledger: Ledger, run_key: int, obstacle: str | None) -> Iterator[str]:
