@@ -5,7 +5,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line. On Windows, or if Ctrl-C arrives during the import, print one line and exit."""
+    """Run the command line. On Windows, or if Ctrl-C arrives while Python imports modules, print one line and exit."""
     if os.name != "posix":
         sys.stderr.write("connector: Windows is not supported. On Windows, run connector in WSL\n")
         sys.exit(2)

@@ -46,7 +46,7 @@ FAULTS: Mapping[str, Any] = {
 }
 """About one create in 25 fails or loses its answer. The sandbox executes more than half of these creates."""
 
-_CONFIRMED_STATE = 4  # the value of State.CONFIRMED in the file; the demo reads the ledger as another program would
+_CONFIRMED_STATE = 4  # State.CONFIRMED in the file of the ledger, which the demo reads as another program would
 _ADDED_COUNT, _MOVED_COUNT = 120, 80  # subscribers that the CRM has added and changed since the file was written
 _NEW_TOWN = "Ísafjörður"
 
@@ -116,8 +116,8 @@ def draw_data(row_count: int, seed: int) -> DemoData:
 
 
 def write_people(path: Path, data: DemoData) -> None:
-    """Write the file as a spreadsheet saves it (UTF-8 with a BOM), with invalid rows in between. At the end are second
-    rows of some subscribers, in capitals."""
+    """Write the file as a spreadsheet program saves a CSV file (UTF-8 with a BOM). Some of the first rows are invalid.
+    The last rows are second rows of some subscribers, with the address in capitals."""
     rows = [
         [
             person.email, person.first_name, person.last_name, person.gender, person.phone, ",".join(person.tags),
@@ -156,7 +156,7 @@ def write_crm(path: Path, people: Sequence[Person]) -> None:
             " street text, dob text)"
         )
         parameter_marks = ", ".join("?" * 13)
-        database.executemany(f"insert into customers values ({parameter_marks})", rows)  # noqa: S608 - marks
+        database.executemany(f"insert into customers values ({parameter_marks})", rows)  # noqa: S608 - only "?"
 
 
 # the steps and checks of the demo
@@ -164,7 +164,7 @@ def write_crm(path: Path, people: Sequence[Person]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class DemoCheck:
-    """A claim, whether it is true, and the figures behind it."""
+    """A claim, whether the claim is true, and the figures that show this."""
 
     claim: str
     is_true: bool
@@ -206,9 +206,9 @@ def run_demo(folder: Path, row_count: int, seed: int, run: RunFlow, console: Pla
     return list(_run_checks(data, folder, create_events, first_import, second_import, sync_report, export_report))
 
 
-def _import_people(people: Path, settings: Settings, run: RunFlow) -> Report:
+def _import_people(people_path: Path, settings: Settings, run: RunFlow) -> Report:
     options = {"base_name": BASE_NAME, "active": True, "quiet_period_s": 1.0}
-    plan = plan_import(build_import_job(people, people.stem, options, format_argument=str), settings)
+    plan = plan_import(build_import_job(people_path, people_path.stem, options, format_argument=str), settings)
     return run(lambda stop, progress: run_load(plan, stop, progress))
 
 
@@ -263,8 +263,8 @@ def _run_checks(
     claim = "the sync created the added subscribers, and listed the moved subscribers in the drift file"
     yield DemoCheck(claim, is_true, f"{created_count} created, {len(drifted_emails)} listed")
 
-    ledger = f"{(folder / 'state' / 'ledger.db').as_uri()}?mode=ro"
-    with closing(sqlite3.connect(ledger, uri=True)) as database:
+    ledger_uri = f"{(folder / 'state' / 'ledger.db').as_uri()}?mode=ro"
+    with closing(sqlite3.connect(ledger_uri, uri=True)) as database:
         entries = database.execute("SELECT subscriber_id, state FROM entry").fetchall()
     is_true = sorted(entries) == sorted((event["id"], _CONFIRMED_STATE) for event in create_events)
     yield DemoCheck("the ledger has the id of each subscriber in the service", is_true, f"{len(entries):,} entries")

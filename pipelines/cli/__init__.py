@@ -1,5 +1,5 @@
 """The command line: `connector COMMAND`. A command parses its arguments, calls a flow, shows the report of the flow,
-and exits with its exit code."""
+and exits with the exit code of the report."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ SECTIONS = {
 COMMANDS = {name: location for commands in SECTIONS.values() for name, location in commands.items()}
 
 _STATUS_BY_EXIT_CODE = {2: "usage", 3: "aborted", 4: "locked"}
-_LAST_STANDARD_STREAM = 2
+_LAST_STANDARD_DESCRIPTOR = 2  # the file descriptor of stderr
 
 
 class CommandGroup(Group):
-    """Imports the module of a command when the command is called. So `import` does not load DuckDB."""
+    """Imports the module of a command when the command is called. So `connector import` does not load DuckDB."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """List the commands in the order of the reference."""
@@ -70,19 +70,19 @@ class CommandGroup(Group):
         """Return the command with this name, or None."""
         if cmd_name not in COMMANDS:
             return None
-        module, _, name = COMMANDS[cmd_name].partition(":")
-        command: click.Command = getattr(import_module(f"pipelines.cli.{module}"), name)
+        module_name, _, function_name = COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(f"pipelines.cli.{module_name}"), function_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by section, each with the first sentence of its help."""
-        limit = formatter.width - max(map(len, COMMANDS)) - 6
-        rows: dict[str, list[tuple[str, str]]] = {section: [] for section in SECTIONS}
+        max_length = formatter.width - max(map(len, COMMANDS)) - 6
+        rows_by_section: dict[str, list[tuple[str, str]]] = {section: [] for section in SECTIONS}
         for section, commands in SECTIONS.items():
             for name in commands:
                 if (command := self.get_command(ctx, name)) is not None:
-                    rows[section].append((name, command.get_short_help_str(limit)))
-        write_rows(formatter, rows)
+                    rows_by_section[section].append((name, command.get_short_help_str(max_length)))
+        write_rows(formatter, rows_by_section)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -118,7 +118,8 @@ def cli(**_options: Any) -> None:
 
     \b
     Exit codes: 0 ok, 1 some rows need attention, 2 wrong usage or settings,
-    3 ended early (run again), 4 locked by another run, 130 or 143 stopped.
+    3 ended early (run again), 4 another run holds the ledger, 130 or 143 stopped
+    cleanly by a signal.
 
     \b
     Words:
@@ -129,7 +130,8 @@ def cli(**_options: Any) -> None:
       TotalCount            the service's own count of the subscribers on the list
       ledger                the connector's record of all creates and emails
 
-    For details: connector COMMAND --help. For a first look: connector demo.
+    To see the options of a command, run: connector COMMAND --help. To see the
+    connector at work, run: connector demo.
 
     You can write the options below before or after the command.
     """
@@ -139,16 +141,16 @@ def main() -> None:
     """Run the command line."""
     try:
         run()
-    except SystemExit as end:
-        _exit_at_once(end.code if isinstance(end.code, int) else 3)
+    except SystemExit as system_exit:
+        _exit_at_once(system_exit.code if isinstance(system_exit.code, int) else 3)
 
 
 def run(clock: Clock | None = None) -> None:
     """Run the command of `sys.argv`, and raise SystemExit with its exit code. An expected error is shown as one line on
     stderr, and never as a traceback. Runs read the time from `clock`, by default the machine's clock."""
-    # Closed standard streams are opened on /dev/null. Otherwise files and sockets would get the numbers of closed
-    # streams.
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _LAST_STANDARD_STREAM:
+    # Closed standard streams are opened on /dev/null. Otherwise files and sockets would get the descriptor numbers of
+    # the closed streams.
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _LAST_STANDARD_DESCRIPTOR:
         pass
     os.close(descriptor)
     for stream in (sys.stdout, sys.stderr):
@@ -156,10 +158,10 @@ def run(clock: Clock | None = None) -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     raise_descriptor_limit()
-    # The linear algebra of numpy is not used here, but starts a thread for each core. These threads took a tenth of the
-    # processor time of the start.
+    # The connector does not use numpy's linear algebra, which would start a thread for each core. These threads took a
+    # tenth of the processor time until the command began.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # Imported modules are never garbage. Searching them for garbage took a tenth of the start.
+    # Imported modules are never garbage. Searching them for garbage took a tenth of the time until the command began.
     gc.set_threshold(1_000_000, 20, 20)
     stdout = sys.stdout
     try:
@@ -174,9 +176,9 @@ def run(clock: Clock | None = None) -> None:
             from connector.texts import make_visible
             from pipelines.cli.logs import write_stderr
 
-            usage_message = io.StringIO()
-            error.show(usage_message)
-            write_stderr(make_visible(usage_message.getvalue()))
+            usage_buffer = io.StringIO()
+            error.show(usage_buffer)
+            write_stderr(make_visible(usage_buffer.getvalue()))
         _exit_with_message(error.exit_code, error.format_message(), is_shown=True)
     except SystemExit:
         if sys.stdout is not stdout:  # click replaces a stream whose reader has gone, and ends silently with 1

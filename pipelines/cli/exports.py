@@ -39,7 +39,8 @@ _JOB_OPTIONS = (
     "client_user_id", "email", "is_active", "first_name", "last_name", "gender", "csv_dialect", "delimiter",
     "run_columns", "partition_by",
 )  # fmt: skip
-"""Options that have a key in the export section of a job. With a job file, they are refused."""
+"""Options that have a key in the export section of a job. If the argument is a job file, the command refuses these
+options."""
 
 _FILE_OPTIONS = (
     "guard_formulas",
@@ -258,7 +259,7 @@ def export_command(
     from connector.warehouse.destination import DEFAULT_MAX_SHRINK, parse_destination
 
     table, schema = options.pop("table"), options.pop("schema")
-    accepted_faults: dict[str, Any] = {
+    list_options: dict[str, Any] = {
         "allow_incomplete": allow_incomplete,
         "ignore_total_count": bool(ignore_total_count),
         "allow_truncated": bool(allow_truncated),
@@ -271,13 +272,15 @@ def export_command(
                 "the options of these groups"
             )
         from connector.export import run_export
-        from connector.jobs.export_planner import plan_export_job  # an export by options does not need pydantic
+
+        # imported here, because an export without a job file does not need pydantic
+        from connector.jobs.export_planner import plan_export_job
         from connector.jobs.reader import load_job, read_settings as read_settings_of_job
 
         with job_start(Path(target)):
             job = load_job(Path(target), os.environ)
             settings = read_settings_of_job(os.environ, job, time_limit_s=time_limit_s)
-            plan = plan_export_job(job, settings, **accepted_faults, max_shrink=max_shrink, overwrite=overwrite)
+            plan = plan_export_job(job, settings, **list_options, max_shrink=max_shrink, overwrite=overwrite)
             _refuse_shared_target(plan, output)
             report = run_and_notify(partial(run_export, plan), job, settings, output)
         finish_run(report, output)
@@ -290,11 +293,11 @@ def export_command(
     )
     if (table or schema) and not destination.is_database:
         raise ConfigurationError(f"{destination} is a file: --table and --schema are for databases")
-    from connector.export import ExportPlan, run_export  # a refused destination does not need pyarrow
+    from connector.export import ExportPlan, run_export  # imported late, because a refused destination needs no pyarrow
 
     max_shrink_or_default = DEFAULT_MAX_SHRINK if max_shrink is None else max_shrink
     plan = ExportPlan(
-        destination.path.name, query, destination, settings, **accepted_faults, max_shrink=max_shrink_or_default
+        destination.path.name, query, destination, settings, **list_options, max_shrink=max_shrink_or_default
     )
     _refuse_shared_target(plan, output)
     output = replace(output, is_data_on_stdout=destination.is_standard_output)
@@ -305,7 +308,7 @@ def _refuse_shared_target(plan: ExportPlan, output: Output) -> None:
     """Raise ConfigurationError if the export and its report would be written to the same file or both to stdout."""
     destination = plan.destination
     if destination.object_url is None:
-        output.refuse_to_overwrite(destination.path, "what is exported")
+        output.refuse_to_overwrite(destination.path, "the destination of the export")
     if destination.is_standard_output and output.is_json:
         raise ConfigurationError(
             "--output json and - both write to standard output. Leave one out, or write the report with --report PATH"
@@ -313,9 +316,10 @@ def _refuse_shared_target(plan: ExportPlan, output: Output) -> None:
 
 
 @click.command("reconcile", cls=Command)
-@click.argument("path", metavar="JOB", type=click.Path(path_type=Path))
+@click.argument("job_path", metavar="JOB", type=click.Path(path_type=Path))
 @option(
     "--to",
+    "differences_path",
     type=PATH,
     metavar="FILE",
     group="Differences",
@@ -327,8 +331,8 @@ def _refuse_shared_target(plan: ExportPlan, output: Output) -> None:
 @time_limit_option
 @run_options
 def reconcile_command(
-    path: Path,
-    to: Path | None,
+    job_path: Path,
+    differences_path: Path | None,
     ignore_total_count: bool | None,
     allow_truncated: bool | None,
     time_limit_s: float | None,
@@ -345,21 +349,21 @@ def reconcile_command(
       drifted     in both, with different values
       vanished    confirmed by an earlier run, no longer in the service
 
-    The command only reads. If somebody erased a vanished subscriber on purpose, `connector forget IDENTITY` deletes the
-    ledger entries of that subscriber. Then the next sync that reads a row of the subscriber creates the
-    subscriber again, unless the service's list shows the subscriber.
+    The command changes neither the service nor the ledger. If somebody erased a vanished subscriber on purpose, run
+    `connector forget IDENTITY`, which deletes the ledger entries of the subscriber. Then the next sync that reads a row
+    of the subscriber creates the subscriber again, unless the service's list shows the subscriber.
     """
     from connector.jobs.reader import load_job, read_settings
     from pipelines.flows.reconciles import plan_reconcile, run_reconcile
     from pipelines.report.differences import check_difference_path
 
-    check_difference_path(to, output.report_path)
-    with job_start(path):
-        job = load_job(path, os.environ)
+    check_difference_path(differences_path, output.report_path)
+    with job_start(job_path):
+        job = load_job(job_path, os.environ)
         settings = read_settings(os.environ, job, time_limit_s=time_limit_s, is_writing=False)
         plan = replace(
             plan_reconcile(job, settings),
-            to=to,
+            differences_path=differences_path,
             is_total_count_ignored=bool(ignore_total_count) or job.load.ignore_total_count,
             allow_truncated=bool(allow_truncated) or job.load.allow_truncated,
         )

@@ -40,16 +40,16 @@ def option(*names: str, group: str, default_text: str = "", **attributes: Any) -
 
 def write_rows(formatter: click.HelpFormatter, sections: Mapping[str, Iterable[tuple[str, str]]]) -> None:
     """Write each section under its title. The texts of all sections begin in the same column."""
-    tables = {title: list(rows) for title, rows in sections.items()}
-    name_lengths = [len(name) for rows in tables.values() for name, _ in rows]
-    width = max(
+    rows_by_title = {title: list(rows) for title, rows in sections.items()}
+    name_lengths = [len(name) for rows in rows_by_title.values() for name, _ in rows]
+    name_width = max(
         (length for length in name_lengths if length <= _MAX_FIRST_COLUMN_WIDTH), default=_MAX_FIRST_COLUMN_WIDTH
     )
-    for title, rows in tables.items():
+    for title, rows in rows_by_title.items():
         with formatter.section(title):
             formatter.write_dl(
-                [(name.ljust(width), _DEFAULT_SUFFIX.sub(_keep_on_one_line, text)) for name, text in rows],
-                col_max=width,
+                [(name.ljust(name_width), _DEFAULT_SUFFIX.sub(_keep_on_one_line, text)) for name, text in rows],
+                col_max=name_width,
             )
     formatter.buffer = [text.replace(_NO_BREAK, " ") for text in formatter.buffer]
 
@@ -62,17 +62,17 @@ def group_options(command: click.Command, context: click.Context) -> dict[str, l
     """Return the help records of a command's options by group, in the order of the command's options. The groups Run
     and Output are the last groups.
 
-    An option without a group, such as --help, is in the last group.
+    An option without a group, such as --help, joins the group of the option before it.
     """
-    groups: dict[str, list[tuple[str, str]]] = {}
+    records_by_group: dict[str, list[tuple[str, str]]] = {}
     group = "Options"
     for parameter in command.get_params(context):
         group = parameter.group if isinstance(parameter, Option) else group
         record = parameter.get_help_record(context) if isinstance(parameter, click.Option) else None
         if record is not None:
-            groups.setdefault(group, []).append(record)
-    return {title: groups[title] for title in sorted(groups, key=lambda title: _LAST_GROUPS.index(title) + 1
-            if title in _LAST_GROUPS else 0)}  # fmt: skip
+            records_by_group.setdefault(group, []).append(record)
+    titles = sorted(records_by_group, key=lambda title: _LAST_GROUPS.index(title) + 1 if title in _LAST_GROUPS else 0)
+    return {title: records_by_group[title] for title in titles}
 
 
 class Command(click.Command):

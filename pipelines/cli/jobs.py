@@ -1,4 +1,4 @@
-"""`connector init` and `schema`: a first job file, and the schema of job files."""
+"""`connector init` and `schema`: write the job file of a source, and print the JSON Schema of job files."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from connector.jobs.draft import GuessedField
     from connector.rows import Source
 
-_MAX_ROWS = 1000  # rows show how a column is written; reading 1,000 rows takes no noticeable time
+_MAX_ROWS = 1000  # rows that are read to guess the mapping; reading 1,000 rows takes no noticeable time
 
-_SAMPLE_LENGTH = 40  # characters of a sample cell that the table shows
+_SAMPLE_LENGTH = 40  # characters of a sample cell that the table of guesses shows
 
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
 
@@ -63,7 +63,7 @@ def init_command(
     target: Path | None,
     **file_options: str | None,
 ) -> None:
-    """Write a job file for a source, with its columns mapped.
+    """Write a job file that maps the columns of a source.
 
     SOURCE is a file, an object such as s3://bucket/people.csv, or a database URL. If the URL has a password, put the
     URL into an environment variable and write '${NAME}' as SOURCE.
@@ -78,9 +78,11 @@ def init_command(
     from connector.stores import is_store_url
 
     if target is not None and (target.exists() or not target.absolute().parent.is_dir()):
-        raise ConfigurationError(f"-o {target}: name a new file, in a folder that exists; nothing is overwritten")
+        raise ConfigurationError(
+            f"-o {target}: name a new file in a folder that exists. The command overwrites no file"
+        )
     if target is not None and target.suffix not in (".yaml", ".yml"):
-        raise ConfigurationError(f"-o {target}: a job file's name ends in .yaml")
+        raise ConfigurationError(f"-o {target}: name a file that ends in .yaml")
     if (base_id is None) == (base_name is None):
         raise ConfigurationError("No base given. Use --base-id N or --base-name NAME")
     base = ("id", str(base_id)) if base_id is not None else ("name", base_name or "")
@@ -116,9 +118,9 @@ def init_command(
         return
     if not is_unicode(job_text):
         raise ConfigurationError(
-            f"-o {target}: the file would contain its own name, which is not in UTF-8. Name another file"
+            f"-o {target}: the name is not in UTF-8, and the job file would contain the name. Name another file"
         )
-    with PartialFile(target, mode=0o644) as partial_file:  # if the disk is full, no incomplete file remains
+    with PartialFile(target, mode=0o644) as partial_file:  # leaves no incomplete file if the disk is full
         partial_file.file.write(job_text.encode())
         partial_file.publish(is_new=True)
     load_job(target, os.environ)  # raises an error if the job cannot be loaded
@@ -162,7 +164,7 @@ def _open_table(source: str, table: str | None) -> Source:
     if reference is not None and reference[1] not in os.environ:
         raise ConfigurationError(f"{source} is not set in the environment; set {reference[1]} and run again")
     if table is None:
-        raise ConfigurationError("name the table of the database: --table NAME")
+        raise ConfigurationError("No table given. Name the table of the database with --table NAME")
     return open_sql(os.environ[reference[1]] if reference is not None else source, table=table)
 
 
@@ -173,7 +175,7 @@ def _read_beginning(source: Source) -> pd.DataFrame:
             show_message(message)
         if len(chunk.frame):
             return chunk.frame.head(_MAX_ROWS)
-    raise ConfigurationError(f"{source.name} has no rows: there is nothing to guess from")
+    raise ConfigurationError(f"{source.name} has no rows, so the mapping cannot be guessed. Name a source with rows")
 
 
 def _show_guesses(guesses: Sequence[GuessedField], row_count: int) -> None:

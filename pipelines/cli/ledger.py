@@ -27,12 +27,12 @@ _STDIN = "-"  # the argument that reads IDENTITY from standard input
 def explain_command(identity: str, output: Output) -> None:
     """Show what the ledger and past runs know about one subscriber.
 
-    The command shows the state of the subscriber in each base, the run that sent it, and what to do next. It sends
-    nothing, needs no token, and works while a run is active. The exit code is 1 if the ledger does not know the
-    subscriber.
+    The command shows the state of the subscriber in each base, the run that sent the subscriber, and the next step. The
+    command sends nothing, needs no token, and works while a run is active. The exit code is 1 if the ledger does not
+    know the subscriber.
 
-    IDENTITY is an email address or a client_user_id; with - the command reads IDENTITY from standard input, because
-    arguments are visible in process lists.
+    IDENTITY is an email address or a client_user_id. If IDENTITY is -, the command reads the identity from standard
+    input. Then no process list shows the identity.
     """
     from connector.runs.explanations import explain_identity
     from connector.runs.report import EXIT_CODE_BY_STATUS
@@ -72,10 +72,10 @@ def forget_command(
     """Delete an erased subscriber from the ledger.
 
     Use this command after somebody erased the subscriber in the service. The next row with this identity counts as new.
-    The command sends nothing and needs no token. It does not delete an entry whose create has no answer yet.
+    The command sends nothing and needs no token. An entry whose create has no answer yet stays in the ledger.
 
-    IDENTITY is an email address or a client_user_id; with - the command reads IDENTITY from standard input, because
-    arguments are visible in process lists.
+    IDENTITY is an email address or a client_user_id. If IDENTITY is -, the command reads the identity from standard
+    input. Then no process list shows the identity.
     """
     from connector.jobs.reader import load_job
     from connector.settings import read_base_url, read_state
@@ -112,7 +112,7 @@ def _read_identity(argument: str) -> str:
 @click.group("ledger", cls=Group)
 @output_declarations
 def ledger_group(**_options: Any) -> None:
-    """Back up, move or restore the record of what was sent."""
+    """Back up, copy or restore the record of creates and emails."""
 
 
 class LedgerReport(TypedDict):
@@ -143,7 +143,7 @@ def backup_command(target: Path, output: Output) -> None:
     from connector.settings import read_state
 
     for path in (target, find_emails(target)):
-        output.refuse_to_overwrite(path, "the copy itself")
+        output.refuse_to_overwrite(path, "a file of the backup")
     target = target.absolute()
     report_values: dict[str, Any] = {"target": None, "entries": 0, "emails": 0}
     try:
@@ -182,27 +182,29 @@ def copy_command(url: str, output: Output) -> None:
 
     report_values: dict[str, Any] = {"entries": 0, "emails": 0}
     try:
-        entries, emails = copy_ledger(read_state(os.environ).ledger_url, url, copied_at=get_clock().now())
+        entry_count, email_count = copy_ledger(read_state(os.environ).ledger_url, url, copied_at=get_clock().now())
     except (LockedError, LedgerError) as error:
         status = "locked" if isinstance(error, LockedError) else "aborted"
         _exit_with_report({"status": status, **report_values, "messages": [str(error)]}, output)
     message = (
-        f"copied: {count(entries, 'entry', 'entries')}, {count(emails, 'email')}. "
+        f"copied: {count(entry_count, 'entry', 'entries')}, {count(email_count, 'email')}. "
         "Set CONNECTOR_LEDGER to the URL of the copy. The old ledger is closed"
     )
-    _exit_with_report({"status": "ok", "entries": entries, "emails": emails, "messages": [message]}, output)
+    _exit_with_report({"status": "ok", "entries": entry_count, "emails": email_count, "messages": [message]}, output)
 
 
 @ledger_group.command("restore")
 @click.argument("source", type=click.Path(path_type=Path))
 @output_options
 def restore_command(source: Path, output: Output) -> None:
-    """Copy the backup SOURCE to the place of the ledger.
+    """Restore the ledger from the backup SOURCE.
 
-    The command overwrites nothing. If a ledger exists, first move the ledger and the record of sent emails away.
+    The command overwrites nothing. If a ledger exists, first move the files of the ledger and of the sent emails to
+    another folder.
 
-    A backup does not contain later creates and emails. The next load looks up later subscribers in the service. Emails
-    cannot be looked up, so `connector mail` refuses every campaign until you run the campaign with --reopen.
+    A backup does not contain creates and emails that were sent after the backup. The next load looks up subscribers
+    that the backup lacks in the service. Emails cannot be looked up, so `connector mail` refuses every campaign until
+    you run the campaign with --reopen.
     """
     from connector.ledger.copies import restore_ledger
     from connector.settings import read_state

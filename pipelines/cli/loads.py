@@ -1,4 +1,4 @@
-"""`connector import`, `sync`, `plan`, `validate` and `retry`: the commands that bring rows in."""
+"""`connector import`, `sync`, `plan`, `validate` and `retry`: the commands that load, plan and check rows."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ if TYPE_CHECKING:
     type=click.Choice(["auto", "none"]),
     group=SENDING_GROUP,
     default_text="auto",
-    help="How to find subscribers that exist already. auto: look them up before creating them; none: do not look "
-    "them up. Then a subscriber that is in the service and not in the ledger is created a second time.",
+    help="Whether to look up each subscriber before creating it. auto: look up the subscriber; none: skip the look-up. "
+    "With none, a subscriber that is in the service and not in the ledger is created a second time.",
 )
 @allow_truncated_option
 @ignore_total_count_option
@@ -97,7 +97,7 @@ def import_command(
     receipts: str | None,
     wait_s: float,
     time_limit_s: float | None,
-    is_dry: bool,
+    is_dry_run: bool,
     is_confirmed: bool,
     output: Output,
     **load_options: Any,
@@ -117,7 +117,7 @@ def import_command(
     from connector.settings import read_state
     from connector.spooled_rows import SpooledRows
 
-    must_confirm = not (is_dry or is_confirmed) and output.can_ask()
+    must_confirm = not (is_dry_run or is_confirmed) and output.can_ask()
     plan = plan_file(
         file,
         row_options,
@@ -125,7 +125,7 @@ def import_command(
         receipts=receipts,
         wait_s=wait_s,
         time_limit_s=time_limit_s,
-        is_planned=is_dry or must_confirm,
+        is_planned=is_dry_run or must_confirm,
     )
     # The preview and the load read the same rows from the disk. So the load creates exactly the rows of the preview.
     with SpooledRows(plan.rows.source, plan.rows.rules.identity) as source_rows:
@@ -146,7 +146,7 @@ def import_command(
                 if output.is_json:
                     finish_run(planned_report, output)
                 return
-        finish_run(run(is_planned=is_dry), output)
+        finish_run(run(is_planned=is_dry_run), output)
 
 
 def _print_note(text: str, output: Output) -> None:
@@ -171,7 +171,7 @@ def _confirm_load(report: Report, output: Output) -> bool:
     )
     _print_note(make_visible(question), output)
     termios.tcflush(sys.stdin, termios.TCIFLUSH)  # drop input that was typed before the question appeared
-    # The question was written before, because click would write it in UTF-8 to a terminal in ASCII.
+    # The prompt is empty, because click would write the question in UTF-8 to a terminal in ASCII.
     return click.confirm("", default=False, err=output.is_json)
 
 
@@ -219,8 +219,8 @@ def build_file_job(file: Path | str, arguments: Mapping[str, Any], *, needs_base
     )
 
 
-def load_target(target: Path, row_options: Mapping[str, Any]) -> Job:
-    """Return the job file that is the argument of the command. Raises ConfigurationError."""
+def load_job_argument(target: Path, row_options: Mapping[str, Any]) -> Job:
+    """Return the job in the job file that is the argument of the command. Raises ConfigurationError."""
     from connector.jobs.arguments import refuse_arguments_of_job
     from connector.jobs.reader import load_job
 
@@ -253,7 +253,7 @@ def load_target(target: Path, row_options: Mapping[str, Any]) -> Job:
     metavar="N",
     group="Shards",
     default_text="number of CPUs",
-    help="With --engine: number of worker processes on this machine. Each process has one shard.",
+    help="With --engine: number of worker processes on this machine. Each process loads one shard.",
 )
 @option(
     "--scheduler",
@@ -279,15 +279,18 @@ def sync_command(
     receipts: str | None,
     wait_s: float,
     time_limit_s: float | None,
-    is_dry: bool,
+    is_dry_run: bool,
     output: Output,
 ) -> None:
-    """Create the new subscribers of the source in a job file.
+    """Create the new subscribers of a job's source.
 
     Subscribers that exist already are not created again. If the source has a cursor, the command reads only rows that
     are newer than the last finished run.
 
-    To run several jobs, run: for job in jobs/*.yaml; do connector sync "$job"; done
+    To sync several jobs, use a loop of the shell:
+
+    \b
+      for job in jobs/*.yaml; do connector sync "$job"; done
     """
     from connector.imports.flow import run_load
     from connector.jobs.arguments import format_option, override_receipts
@@ -303,15 +306,15 @@ def sync_command(
         raise ConfigurationError("--engine runs all shards, and --shard runs one shard. Use one of the two")
     if engine is not None and receipts is not None:  # each worker reads the destination from the job file
         raise ConfigurationError("--receipts is for one process. With --engine, set receipts.to in the job")
-    if is_dry and (shard is not None or engine is not None):
+    if is_dry_run and (shard is not None or engine is not None):
         raise ConfigurationError("--dry-run is for the whole source: leave out --shard and --engine")
 
     request = RunRequest(limit, wait_s, is_full, since, shard or WHOLE)
 
-    with job_start(path, is_planned=is_dry):
+    with job_start(path, is_planned=is_dry_run):
         job = override_receipts(load_job(path, os.environ), receipts, format_argument=format_option)
-        settings = read_settings(os.environ, job, time_limit_s=time_limit_s, is_writing=not is_dry)
-        plan = replace(plan_sync(job, settings, request), is_planned=is_dry)
+        settings = read_settings(os.environ, job, time_limit_s=time_limit_s, is_writing=not is_dry_run)
+        plan = replace(plan_sync(job, settings, request), is_planned=is_dry_run)
         if engine is None:
             report = run_and_notify(lambda stop, progress: run_load(plan, stop, progress), job, settings, output)
         else:
@@ -372,14 +375,14 @@ def plan_command(
     elif row_options["job_path"] is not None:
         raise ConfigurationError(f"--job: {target} is a job file. Name the data file to load with the mapping of --job")
     else:
-        job = load_target(target, row_options)
+        job = load_job_argument(target, row_options)
         settings = read_settings(os.environ, job, is_writing=False)
         plan = plan_sync(job, settings, RunRequest(limit=row_options["limit"], is_full=is_full, since=since))
     plan = replace(plan, command="plan", is_planned=True, rows_path=rows_path)
     finish_run(run_flow(lambda stop, progress: run_load(plan, stop, progress), output), output)
 
 
-_EXAMPLE_LENGTH = 60  # characters of an example in the table; the JSON has 200
+_EXAMPLE_LENGTH = 60  # characters of an example in the table; the JSON shows up to 200
 
 
 @click.command("validate", cls=Command)
@@ -387,14 +390,18 @@ _EXAMPLE_LENGTH = 60  # characters of an example in the table; the JSON has 200
 @file_options
 @option(
     "--rejects",
+    "rejects_path",
     type=PATH,
     metavar="FILE",
     group=OUTPUT_GROUP,
     default_text="no file",
-    help="Write the invalid rows with their errors to this new file: a workbook if the name ends in .xlsx, else CSV.",
+    help="Write the invalid rows with their errors to this new file: as a workbook if the name ends in .xlsx, "
+    "otherwise as CSV.",
 )
 @output_options
-def validate_command(target: Path | str, row_options: Mapping[str, Any], rejects: Path | None, output: Output) -> None:
+def validate_command(
+    target: Path | str, row_options: Mapping[str, Any], rejects_path: Path | None, output: Output
+) -> None:
     """Check every row of a source or file without the service.
 
     The argument is a job file, as for sync, or a file, as for import. The report counts the invalid rows by error and
@@ -403,16 +410,16 @@ def validate_command(target: Path | str, row_options: Mapping[str, Any], rejects
     from connector.jobs.load_planner import plan_validation
     from pipelines.flows.validate import run_validation
 
-    if rejects is not None and (rejects.exists() or not rejects.absolute().parent.is_dir()):
-        raise ConfigurationError(f"--rejects {rejects}: name a new file in a folder that exists")
+    if rejects_path is not None and (rejects_path.exists() or not rejects_path.absolute().parent.is_dir()):
+        raise ConfigurationError(f"--rejects {rejects_path}: name a new file in a folder that exists")
     is_complete_job_source = is_job(target) and row_options["job_path"] is None
     job = (
-        load_target(Path(target), row_options)
+        load_job_argument(Path(target), row_options)
         if is_complete_job_source
         else build_file_job(target, row_options, needs_base=False)
     )
     plan = plan_validation(job, row_options["limit"], is_complete_job_source=is_complete_job_source)
-    validation = run_validation(plan, rejects, get_clock())
+    validation = run_validation(plan, rejects_path, get_clock())
     is_shown = show_run_report(validation.report, output)
     if validation.findings and not output.is_json:
         findings = validation.list_findings()
@@ -443,15 +450,16 @@ def _build_table(findings: list[ValidationFinding]) -> Table:
     "is_rejected",
     is_flag=True,
     group="What to retry",
-    help="Also look up rejected creates, and resend those whose subscribers are absent.",
+    help="Also look up the subscribers of rejected creates. If a subscriber is absent, send the create again.",
 )
 @option(
     "--held",
+    "held_decision",
     type=click.Choice(["resend", "accept", "drop"]),
     group="What to retry",
     default_text="leave them held",
-    help="What to do with held creates. resend: send them again if their subscribers are proved absent; accept: "
-    "accept the subscribers in the answers of the service; drop: do not send them again until their rows change.",
+    help="What to do with each held create. resend: send the create again if the subscriber is proved absent; accept: "
+    "accept the subscriber in the answer of the service; drop: do not send the create again until its row changes.",
 )
 @base_filter_options
 @job_option("Use the account, suppression list and load section of this job file.", "none")
@@ -462,7 +470,7 @@ def _build_table(findings: list[ValidationFinding]) -> Table:
 def retry_command(
     run_id: str | None,
     is_rejected: bool,
-    held: HeldDecision | None,
+    held_decision: HeldDecision | None,
     job_path: Path | None,
     base_id: int | None,
     base_name: str | None,
@@ -471,11 +479,11 @@ def retry_command(
     output: Output,
     **load_options: Any,
 ) -> None:
-    """Finish the creates of earlier runs that got no answer.
+    """Finish creates that got no answer in earlier runs.
 
-    The command looks up each such create in the service. If the subscriber exists, the create is confirmed. If the
-    subscriber is proved absent, the create is sent again. The command does not read the source. With RUN, a run id from
-    `connector status`, the command retries only creates whose latest attempt was in this run.
+    The command looks up the subscriber of each unanswered create in the service. If the subscriber exists, the create
+    is confirmed. If the subscriber is proved absent, the create is sent again. The command does not read the source.
+    With RUN, a run id from `connector status`, the command retries only creates whose latest attempt was in this run.
 
     With --job, the values of the job file replace the defaults below.
     """
@@ -484,11 +492,11 @@ def retry_command(
     from connector.load.retry import RetrySelection
     from pipelines.flows.retries import plan_retry, run_retry
 
-    if held == "resend" and load_options["on_unknown"] == "hold":
+    if held_decision == "resend" and load_options["on_unknown"] == "hold":
         raise ConfigurationError(
             "--held resend sends held creates again, and --on-unknown hold does not. Use one of the two"
         )
-    if held == "resend":
+    if held_decision == "resend":
         load_options["on_unknown"] = "resend"
     if job_path is None:
         job = build_import_job(None, "retry", {}, format_argument=format_option, needs_base=False)
@@ -496,7 +504,7 @@ def retry_command(
         job = load_job(job_path, os.environ)
     job = override_load(job, load_options, format_argument=format_option)
     plan = plan_retry(
-        RetrySelection(run_id, is_rejected, held or "leave"),
+        RetrySelection(run_id, is_rejected, held_decision or "leave"),
         job,
         read_settings(os.environ, job, time_limit_s=time_limit_s),
         base=BaseRef(base_id, base_name),

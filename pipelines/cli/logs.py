@@ -1,7 +1,7 @@
 """The log of a command on standard error: events of `connector` and `pipelines` as text or as JSON lines.
 
-An event is a message such as "page: offset %(offset)d" with one mapping. A JSON line has each value of the mapping
-under its key. No event has a token, an identity or the text of an answer.
+An event is a message such as "page: offset %(offset)d" with a mapping of its values. A JSON line has each value of the
+mapping under its key. No event has a token, an identity or the text of an answer.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from connector.texts import escape_json, make_line, make_visible, wrap_words
 
 _LOGGER_NAMES = ("connector", "pipelines")
 _LEVEL_BY_VERBOSITY = (logging.WARNING, logging.INFO, logging.DEBUG)
-_RUN_LOGGERS = ("connector.runs.report", "pipelines.report.text", "pipelines.flows.engine")
-"""The loggers of the beginning, the progress and the end of a run, and of the ends of its shards."""
+_RUN_LOGGER_NAMES = ("connector.runs.report", "pipelines.report.text", "pipelines.flows.engine")
+"""Names of the loggers that log the beginning, the progress and the end of a run, and the end of each shard."""
 
 
 class _JsonFormatter(logging.Formatter):
     """One JSON object a line: `at` (UTC), `level`, `logger`, `event`, `message`, and the values of the event."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write a record as a line."""
+        """Return the JSON line of a log record."""
         values = dict(record.args) if isinstance(record.args, Mapping) else {}
         event_fields = {
             "at": _format_time(record),
@@ -41,19 +41,19 @@ class _JsonFormatter(logging.Formatter):
 
 
 class _TextFormatter(logging.Formatter):
-    """Time (UTC), level, module, message."""
+    """One line of text: the time (UTC), the level, the name of the logger, and the message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write a record as a line. Hidden characters, for example in a file name, become escapes."""
+        """Return the line of a log record. Hidden characters, for example in a file name, become escapes."""
         line = make_line(record.getMessage())
         return f"{_format_time(record)} {record.levelname.lower():5} {record.name}  {line}"
 
 
 class _PlainFormatter(logging.Formatter):
-    """The message alone."""
+    """The message of a log record, without time and level."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write a record as a line."""
+        """Return the line of a log record."""
         return _wrap_message(make_line(record.getMessage()))
 
 
@@ -61,19 +61,19 @@ class _StderrHandler(logging.Handler):
     """Writes to the current standard error. If the stream is closed or full, the run continues without the line."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one line."""
+        """Write the line of a log record."""
         _write_line(self.format(record))
 
 
 def is_utf8(stream: TextIO | None) -> bool:
-    """Return whether a stream can show all characters. This is true for a stream in UTF-8, in memory, or closed."""
+    """Return whether a stream can show all characters. Return True for a stream in UTF-8, in memory, or closed."""
     encoding = getattr(stream, "encoding", None)
     return encoding is None or codecs.lookup(encoding).name == "utf-8"
 
 
 def catch_warnings() -> None:
-    """Write warnings that no other handler takes to stderr, as the standard library does, with hidden characters as
-    escapes."""
+    """If a warning has no other handler, write the warning to stderr, as the standard library does, but with hidden
+    characters as escapes."""
     handler = _StderrHandler(logging.WARNING)
     handler.setFormatter(_PlainFormatter())
     logging.lastResort = handler
@@ -94,7 +94,7 @@ def start_logging(verbosity: int, log_format: str) -> None:
 @contextmanager
 def log_runs() -> Iterator[None]:
     """Log the beginning, the progress and the end of runs while the context lasts, at any verbosity."""
-    loggers = [logging.getLogger(name) for name in _RUN_LOGGERS]
+    loggers = [logging.getLogger(name) for name in _RUN_LOGGER_NAMES]
     handler = _StderrHandler()
     handler.setFormatter(_TextFormatter())
     handlers = [] if logging.getLogger(_LOGGER_NAMES[0]).handlers else [handler]

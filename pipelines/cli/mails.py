@@ -1,4 +1,4 @@
-"""`connector send` and `mail`."""
+"""`connector send` and `mail`: send one email, or a campaign."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from connector.jobs.mail_models import MessageFile
     from connector.mail.message import Message
 
-_MESSAGE_FILES = (".yaml", ".yml", ".json")
+_MESSAGE_FILE_SUFFIXES = (".yaml", ".yml", ".json")
 
 
 @click.command("send", cls=Command)
@@ -79,13 +79,14 @@ _MESSAGE_FILES = (".yaml", ".yml", ".json")
 )
 @option(
     "--dry-run",
-    "is_dry",
+    "is_dry_run",
     is_flag=True,
     group=RUN_GROUP,
     help="Send nothing. Print the request as JSON, and write the email to an .eml file.",
 )
 @option(
     "--eml",
+    "eml_path",
     type=PATH,
     metavar="FILE",
     group=RUN_GROUP,
@@ -93,11 +94,11 @@ _MESSAGE_FILES = (".yaml", ".yml", ".json")
     help="With --dry-run: write the email to this new file.",
 )
 @run_options
-def send_command(file: Path | None, is_dry: bool, eml: Path | None, output: Output, **options: Any) -> None:
+def send_command(file: Path | None, is_dry_run: bool, eml_path: Path | None, output: Output, **options: Any) -> None:
     """Send one email from a message file, from options, or both.
 
     FILE is a message file (.yaml, .yml or .json); docs/reference/message-file.md lists its keys. An option replaces the
-    same key of FILE, but --attach adds files to those of FILE.
+    key of FILE with the same name. Only --attach does not replace its key: the email gets all attachments of both.
 
     The command sends the email at most once. If the answer is lost, the email counts as unknown (exit code 1) and is
     not sent again. A second run of the command sends a second email.
@@ -107,11 +108,11 @@ def send_command(file: Path | None, is_dry: bool, eml: Path | None, output: Outp
     from connector.mail.message import format_eml
     from connector.mail.single import run_send
 
-    if eml is not None and not is_dry:
+    if eml_path is not None and not is_dry_run:
         raise ConfigurationError("--eml is for --dry-run: an email that is sent is not written as a file")
     message = compose_file(_read_message(file, options), get_clock().now())
-    if is_dry:
-        path = eml or Path("email.eml")
+    if is_dry_run:
+        path = eml_path or Path("email.eml")
         _write_new_file(path, format_eml(message))
         report = {"command": "send", "planned": True, "eml": str(path), "request": _build_request_json(message)}
         if not output.is_quiet:
@@ -155,14 +156,14 @@ def _read_message(path: Path | None, options: Mapping[str, Any]) -> MessageFile:
     option_message = read_message(list_options | text_options)
     if path is None:
         return option_message
-    if path.suffix.lower() not in _MESSAGE_FILES:
+    if path.suffix.lower() not in _MESSAGE_FILE_SUFFIXES:
         raise ConfigurationError(
             f"{path} is not a message file (.yaml, .yml or .json). Give the file of a body by --html or --text"
         )
     file_message = load_model(path, MessageFile, os.environ, "message file")
     changes = {name: getattr(option_message, name) for name in option_message.model_fields_set}
     if option_message.html is not None and option_message.text is None:
-        changes["text"] = None  # The text of the file describes another HTML body.
+        changes["text"] = None  # the text in the message file belongs to another HTML body
     changes["attach"] = file_message.attach + option_message.attach
     return file_message.model_copy(update=changes)
 

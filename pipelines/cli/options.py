@@ -18,7 +18,7 @@ from pipelines.cli.help import option
 CommandFunction = Callable[..., Any]
 
 
-class ParsedOption(click.ParamType[Any]):
+class ParsedType(click.ParamType[Any]):
     """The type of an option whose text `parse` turns into a value. A ValueError of `parse` is a usage error."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
@@ -33,9 +33,9 @@ class ParsedOption(click.ParamType[Any]):
             self.fail(str(error), param, ctx)
 
 
-DURATION = ParsedOption("duration", parse_duration)  # seconds as a float
-SHARE = ParsedOption("share", parse_share)  # a number from 0 to 1: `5%` is 0.05
-SHARD = ParsedOption("shard", Shard.parse)
+DURATION = ParsedType("duration", parse_duration)  # seconds as a float
+SHARE = ParsedType("share", parse_share)  # a number from 0 to 1: `5%` is 0.05
+SHARD = ParsedType("shard", Shard.parse)
 
 PATH = click.Path(path_type=Path)
 
@@ -77,7 +77,7 @@ receipts_option = option(
     "in the service: the URL of a database, or a folder with a name that ends in .parquet or .csv.",
 )
 dry_run_option = option(
-    "--dry-run", "is_dry", is_flag=True, group=RUN_GROUP, help="Show what the command would do, and send nothing."
+    "--dry-run", "is_dry_run", is_flag=True, group=RUN_GROUP, help="Show what the command would do, and send nothing."
 )
 limit_option = option(
     "--limit",
@@ -85,7 +85,7 @@ limit_option = option(
     metavar="N",
     group=RUN_GROUP,
     default_text="all rows",
-    help="Use only the first N rows, without the people whom a later row shows as inactive.",
+    help="Use only the first N rows, except rows of people who are inactive in a later row.",
 )
 
 
@@ -184,9 +184,9 @@ def sending_options(command: CommandFunction) -> CommandFunction:
             metavar="DURATION",
             group=SENDING_GROUP,
             default_text="30s",
-            help="If a create gets no answer, the subscriber is looked up twice, each time after this wait, for "
-            "example 30s or 2m. With a wait that is too short, the list does not show the subscriber yet, and the "
-            "connector may send the create a second time.",
+            help="Wait before each of the two look-ups of a subscriber whose create got no answer, for example 30s or "
+            "2m. If this time is too short, the list does not show a new subscriber yet, and the connector may create "
+            "the subscriber a second time.",
         ),
         option(
             "--max-concurrency",
@@ -240,7 +240,7 @@ def cursor_options(command: CommandFunction) -> CommandFunction:
 def refuse_full_with_since(is_full: bool, since: str | None) -> None:
     """Raise ConfigurationError if both `--full` and `--since` are set."""
     if is_full and since is not None:
-        raise ConfigurationError("--full reads all rows, and --since reads a part. Use one of the two")
+        raise ConfigurationError("--full reads all rows, and --since reads only newer rows. Use one of the two")
 
 
 def _refuse_zero(_context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
@@ -271,13 +271,13 @@ _MAPPING_OPTIONS: tuple[Callable[[CommandFunction], CommandFunction], ...] = (
     job_option("Import FILE with the mapping, the base and the rules of this job file.", "none"),
     option(
         "--map",
-        "mapped",
+        "assignments",
         multiple=True,
         metavar="FIELD=COLUMN",
         group=MAPPING_GROUP,
         default_text="by column headers",
-        help="Fill FIELD from COLUMN. FIELD= leaves the field empty. The column headers decide about the other fields. "
-        "Repeatable.",
+        help="Fill FIELD from COLUMN. FIELD= leaves the field empty. Fields without this option are mapped by the "
+        "column headers. Repeatable.",
     ),
     option(
         "--ignore",
@@ -328,7 +328,7 @@ def file_options(command: CommandFunction) -> CommandFunction:
         names = ("base_id", "base_name", "ignore", "identity", "active", "zip", "job_path", "format", "sheet",
                  "encoding", "delimiter", "limit")  # fmt: skip
         row_options = {name: kwargs.pop(name) for name in names}
-        row_options["mapping"] = _parse_mapping(kwargs.pop("mapped")) or None
+        row_options["mapping"] = _parse_mapping(kwargs.pop("assignments")) or None
         return command(*args, row_options=row_options, **kwargs)
 
     return add_options(
@@ -342,7 +342,7 @@ def output_declarations(command: CommandFunction) -> CommandFunction:
         command,
         option(
             "--output",
-            "form",
+            "output_format",
             type=click.Choice(["text", "json"]),
             default="text",
             group=OUTPUT_GROUP,
@@ -363,7 +363,7 @@ def output_declarations(command: CommandFunction) -> CommandFunction:
             "--quiet",
             is_flag=True,
             group=OUTPUT_GROUP,
-            help="Print nothing if all is well. A question is still asked.",
+            help="Print nothing if all is well. The command still asks its questions.",
         ),
         option(
             "-v",
@@ -371,7 +371,8 @@ def output_declarations(command: CommandFunction) -> CommandFunction:
             "verbosity",
             count=True,
             group=OUTPUT_GROUP,
-            help="Also show the steps of the command (on standard error); -vv shows each request.",
+            help="Also log runs, look-ups, refusals and pauses on standard error. -vv also logs each page, batch and "
+            "commit.",
         ),
         option(
             "--log-format",
@@ -391,7 +392,7 @@ metrics_option = option(
     metavar="FILE",
     group=OUTPUT_GROUP,
     default_text="no file",
-    help="Write the figures of the run to FILE for the monitoring tool Prometheus. The name ends in .prom.",
+    help="Write the figures of the run to FILE for the monitoring tool Prometheus. The name of FILE must end in .prom.",
 )
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # Metrics
 
 
-_READABLE_BY_ALL = 0o644  # the exporter runs as another user, and the file has only counts and names of jobs
+_METRICS_FILE_MODE = 0o644  # Prometheus reads the file as another user, and the file has only counts and job names
 _METRICS_BEGINNING = b"# HELP connector_"
 
 _HELP_BY_METRIC = {
@@ -58,7 +58,7 @@ def check_metrics_path(path: Path) -> None:
     """Raise ConfigurationError unless the path is a new file, an empty file or a file of earlier metrics."""
     if path.suffix != ".prom":
         raise ConfigurationError(
-            f"--metrics {path}: name a file that ends in .prom, because the exporter reads no other files"
+            f"--metrics {path}: name a file that ends in .prom, because Prometheus reads no other files"
         )
     refuse_foreign_file("--metrics", path, lambda beginning: beginning.startswith(_METRICS_BEGINNING))
 
@@ -78,7 +78,7 @@ def write_metrics(report: Mapping[str, Any], path: Path) -> None:
             if sample_metric == metric:
                 label_text = ",".join(f'{label}="{_escape_label(text)}"' for label, text in labels.items())
                 lines.append(f"{metric_name}{{{label_text}}} {value:.15g}")
-    replace_content(path, "\n".join([*lines, ""]).encode("utf-8", "backslashreplace"), mode=_READABLE_BY_ALL)
+    replace_content(path, "\n".join([*lines, ""]).encode("utf-8", "backslashreplace"), mode=_METRICS_FILE_MODE)
 
 
 def _list_samples(report: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, str], float]]:
@@ -182,7 +182,7 @@ def output_options(command: CommandFunction) -> CommandFunction:
     @wraps(command)
     def wrapped_command(
         *args: Any,
-        form: str,
+        output_format: str,
         is_json: bool,
         report_path: Path | None,
         quiet: bool,
@@ -194,7 +194,7 @@ def output_options(command: CommandFunction) -> CommandFunction:
         if verbosity or log_format != "text":
             start_logging(verbosity, log_format)
         check_page_path(report_path)
-        return command(*args, output=Output(is_json or form == "json", quiet, report_path), **kwargs)
+        return command(*args, output=Output(is_json or output_format == "json", quiet, report_path), **kwargs)
 
     return wrapped_command
 
@@ -218,7 +218,7 @@ def run_flow(
 ) -> Report:
     """Run one flow to its end, and return its report. Signals and the time limit stop the flow cleanly.
 
-    A terminal shows the progress on one line. Without a terminal, and with `-v`, the log shows it.
+    A terminal shows the progress on one line. Without a terminal, and with `-v`, the log shows the progress.
     """
 
     import uvloop
@@ -235,8 +235,8 @@ def run_flow(
             return await flow(stop, progress)
 
     gc.freeze()  # the modules that are loaded now are never garbage
-    # Reference counting frees nearly all objects of a run. To search them for garbage took 50 of the 360 µs of a
-    # create.
+    # Reference counting frees nearly all objects of a run. Searching the objects for garbage took 50 of the 360 µs of
+    # a create.
     gc.set_threshold(50_000, 20, 20)
     with nullcontext() if output.is_quiet or is_on_terminal else log_runs():
         return uvloop.run(run())
@@ -314,11 +314,11 @@ def check_page_path(path: Path | None, option: str = "--report") -> None:
 
 def write_page_file(text: str, path: Path) -> None:
     """Write a report to a file that only its owner can read. Raises OSError."""
-    data = text.encode("utf-8", "backslashreplace")
+    encoded_text = text.encode("utf-8", "backslashreplace")
     if read_target_kind(path) is TargetKind.DEVICE:
-        path.write_bytes(data)
+        path.write_bytes(encoded_text)
     else:
-        replace_content(path, data)
+        replace_content(path, encoded_text)
 
 
 def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> Report:
@@ -333,18 +333,18 @@ def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> 
             return await send_alert(job.notify, report, settings.state_dir, stop)
 
     report = run_flow(flow, output, settings.time_limit_s)
-    failures = uvloop.run(notify(report))
-    report.messages += failures
-    if output.is_quiet and report.status == "ok":  # in all other cases, the report shows the failure
-        for failure in failures:
-            show_message(failure)
+    failure_messages = uvloop.run(notify(report))
+    report.messages += failure_messages
+    if output.is_quiet and report.status == "ok":  # in all other cases, the report shows the failures
+        for message in failure_messages:
+            show_message(message)
     return report
 
 
 @contextmanager
 def job_start(path: Path, *, is_planned: bool = False) -> Iterator[None]:
-    """If an error ends the context, record for `status` that the job of this file did not run, and send its alert. A
-    plan leaves no record."""
+    """If an error ends the context, record for `status` that the job of this file did not run, and send the alert of
+    the job. A plan leaves no record."""
     try:
         yield
     except ConnectorError as error:

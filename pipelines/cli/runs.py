@@ -1,4 +1,4 @@
-"""`connector check` tests a job and its service; `status` and `prune` are about past runs."""
+"""`connector check`, `status` and `prune`: test a job and its service, show past runs, and delete their old files."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def status_command(
     from pipelines.flows.status import read_health, read_status
     from pipelines.report.page import build_health_page
 
-    state = read_state(os.environ, is_writing=False)
+    location = read_state(os.environ, is_writing=False)
     report_path = output.report_path
     if run_id is None and report_path is not None and report_path.suffix.lower() in (".html", ".htm"):
         raise ConfigurationError("--report writes the page of one RUN. For a page of all runs use --html PATH")
@@ -108,12 +108,12 @@ def status_command(
         if run_id is not None:
             raise ConfigurationError("--html writes a page of all runs. For the page of one RUN use --report PATH.html")
         check_page_path(page_path, "--html")
-        health = read_health(state, job=job, max_run_count=last or _PAGE_RUN_COUNT)
+        health = read_health(location, job=job, max_run_count=last or _PAGE_RUN_COUNT)
         write_page_file(build_health_page(health, get_clock().now()), page_path)
-    status = read_status(state, run_id=run_id, job=job, max_run_count=last or _RUN_COUNT)
+    status = read_status(location, run_id=run_id, job=job, max_run_count=last or _RUN_COUNT)
     is_shown = output.is_json or (output.is_quiet and page_path is not None)
     is_shown = is_shown or output.write_drawing(
-        lambda console: _show_status(status, state.state_dir, console, is_whole=run_id is not None)
+        lambda console: _show_status(status, location.state_dir, console, is_single_run=run_id is not None)
     )
     end_command(status, 0 if status["status"] == "ok" else 3, output, is_shown=is_shown)
 
@@ -154,17 +154,17 @@ def prune_command(age_s: float, removed_job: str | None, output: Output) -> None
     from connector.runs.run_log import delete_old_runs
     from connector.settings import read_state
 
-    state, messages = read_state(os.environ, is_writing=False), list[str]()
+    location, messages = read_state(os.environ, is_writing=False), list[str]()
     if removed_job is not None:
-        messages.append(_end_job(state.ledger_url, removed_job))
-    deleted_paths = delete_old_runs(state.state_dir, get_clock().now().timestamp() - age_s)
-    messages.append(f"{count(len(deleted_paths), 'file')} deleted in {state.state_dir}")
+        messages.append(_delete_job_records(location.ledger_url, removed_job))
+    deleted_paths = delete_old_runs(location.state_dir, get_clock().now().timestamp() - age_s)
+    messages.append(f"{count(len(deleted_paths), 'file')} deleted in {location.state_dir}")
     if not output.is_quiet:
         show_message("\n".join(messages))
     end_command({"status": "ok", "deleted": [str(path) for path in deleted_paths], "messages": messages}, 0, output)
 
 
-def _end_job(ledger_url: str, job: str) -> str:
+def _delete_job_records(ledger_url: str, job: str) -> str:
     """Delete the problems and the undelivered receipts of a removed job from the ledger, and return a message."""
     from connector.ledger.opening import open_ledger
     from connector.ledger.problems import end_problems_of_job
@@ -175,12 +175,12 @@ def _end_job(ledger_url: str, job: str) -> str:
     return f"{count(problems, 'open problem')} and {count(receipts, 'receipt')} of the job {job} deleted"
 
 
-def _show_status(status: Mapping[str, Any], state_dir: Path, console: PlainConsole, *, is_whole: bool) -> None:
+def _show_status(status: Mapping[str, Any], state_dir: Path, console: PlainConsole, *, is_single_run: bool) -> None:
     from pipelines.report.text import show_run, show_runs, show_steps
 
     if not status["runs"]:
         console.write_text(f"no run is on record in {state_dir} (CONNECTOR_STATE_DIR)")
-    elif is_whole:
+    elif is_single_run:
         show_run(status["runs"][0], console)
     else:
         show_runs(status["runs"], console)

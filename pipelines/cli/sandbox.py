@@ -22,7 +22,7 @@ from pipelines.cli.output import Output, run_flow
     default=8080,
     group="Sandbox",
     default_text="8080",
-    help="Port on this machine. With 0, any free port.",
+    help="Port on this machine. 0 selects a free port.",
 )
 @option(
     "--token",

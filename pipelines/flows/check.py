@@ -40,7 +40,7 @@ _ATTEMPT_COUNT, _MAX_RETRY_S = 2, 5.0  # few attempts and short waits, because a
 
 _TRIED_FILTERS = ("email", "client_user_id")
 _CLASS_NAMES_BY_FIELD = {"is_active": "active and inactive", "gender": "male, female and other"}
-_MIN_VALUE_LENGTH = 5  # only a value of this length is also tried without its first and last character
+_MIN_VALUE_LENGTH = 5  # characters; a filter is also tried with the value without its first and last character
 
 
 class CheckItem(TypedDict):
@@ -80,8 +80,8 @@ class CheckResult:
 
 
 async def check_job(job_path: Path | None, environ: Mapping[str, str]) -> AsyncGenerator[CheckResult]:
-    """Yield one result for each part of the job, or of the settings without a job. If the configuration cannot be read,
-    its result is the only result. Nothing is created, sent or published."""
+    """Yield the result of each check. Without `job_path`, check only the settings, the service and the ledger. If the
+    configuration cannot be read, yield only its result. Nothing is created, sent or published."""
     try:
         job = load_job(job_path, environ) if job_path is not None else None
         settings = read_settings(environ, job)
@@ -118,11 +118,11 @@ def advise_on_check(job_path: Path | None, results: Sequence[CheckResult]) -> st
             return f"To see what the job would do, run: connector plan{argument}"
 
 
-async def _run_check(name: str, run_part: Callable[[], str]) -> CheckResult:
-    """Return the result of a check. `run_part` runs the check in a thread, because drivers block signals, and returns a
-    message."""
+async def _run_check(name: str, check: Callable[[], str]) -> CheckResult:
+    """Run a check in a thread, because drivers block signals, and return its result. `check` returns the message of the
+    result."""
     try:
-        return CheckResult(name, await asyncio.to_thread(run_part))
+        return CheckResult(name, await asyncio.to_thread(check))
     except ConnectorError as error:
         return _describe_failure(name, error)
 
@@ -134,8 +134,8 @@ def _describe_failure(name: str, error: ConnectorError) -> CheckResult:
 def _read_source(job: Job, settings: Settings, job_path: Path | None) -> str:
     if job.mail is not None:
         with plan_mail(job, settings, limit=_MAX_ROWS).source as source:
-            rows = next((len(chunk.frame) for chunk in source.read_chunks()), 0)
-        return f"{source.name}: {count(len(source.columns), 'column')}, {count(rows, 'row')} or more"
+            row_count = next((len(chunk.frame) for chunk in source.read_chunks()), 0)
+        return f"{source.name}: {count(len(source.columns), 'column')}, {count(row_count, 'row')} or more"
     report = run_validation(plan_validation(job, _MAX_ROWS), None, system_clock()).report
     if report.status == "aborted":
         raise SourceError(report.messages[0])
@@ -223,7 +223,7 @@ async def _describe_list(client: Client, retrier: Retrier) -> AsyncGenerator[tup
     yield "order", order_text
     descriptions = [f"{name}: {await _try_filter(request_page, name, page)}" for name in _TRIED_FILTERS]
     yield "filters", "; ".join(descriptions)
-    yield "cut off", await _look_for_window(request_page, page.total_count)
+    yield "cut off", await _describe_cut_off(request_page, page.total_count)
 
 
 async def _try_filter(request_page: RequestPage, name: str, page: ListPage) -> str:
@@ -257,8 +257,8 @@ def _is_plain(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and value.isascii() and value.islower() and len(value) >= _MIN_VALUE_LENGTH
 
 
-async def _look_for_window(request_page: RequestPage, total_count: int | None) -> str:
-    """Compare the list's TotalCount with the counts of its classes.
+async def _describe_cut_off(request_page: RequestPage, total_count: int | None) -> str:
+    """Compare the list's TotalCount with the counts of its classes, and describe whether the list may be cut off.
 
     A result window limits each count separately, so the counts of the classes together can exceed TotalCount.
     """
@@ -268,15 +268,15 @@ async def _look_for_window(request_page: RequestPage, total_count: int | None) -
             "ignore_total_count in the job"
         )
     counts = await count_classes(request_page, 1)
-    results = {name: counts.compare_with_total(name) for name in _CLASS_NAMES_BY_FIELD}
+    evidence_by_field = {name: counts.compare_with_total(name) for name in _CLASS_NAMES_BY_FIELD}
     for name, class_names in _CLASS_NAMES_BY_FIELD.items():
-        if results[name] is EvidenceResult.CONTRADICTS:
+        if evidence_by_field[name] is EvidenceResult.CONTRADICTS:
             return (
                 f"the list may be cut off, or it may hide subscribers: its TotalCount is {total_count:,}, and its "
                 f"{class_names} subscribers are {sum(counts.part_totals[name].values()):,}"
             )
     for name, class_names in _CLASS_NAMES_BY_FIELD.items():
-        if results[name] is EvidenceResult.AGREES:
+        if evidence_by_field[name] is EvidenceResult.AGREES:
             return f"no: the counts of {class_names} subscribers add up to the TotalCount, {total_count:,}"
     if is_window_size(total_count):
         return f"the list may be cut off: {total_count:,} is a typical limit, and nothing shows that the list goes on"

@@ -1,11 +1,11 @@
 """dask.distributed as the engine of a sync in shards: each shard is a task, and one report has the results of all
 shards.
 
-Theory of operation. The command starts a cluster on this machine, or connects to a running scheduler, and submits the
-ordinary sync of each shard as a task. A task holds no secret: token, addresses and files come from the worker's own
-environment and disk. If a worker dies, Dask begins its task again on another worker. The repetition is safe: the ledger
-has the creates of the lost attempt, and the lease ends with the process. The next attempt counts subscribers that a
-lost attempt created as `exists`. Workers ignore signals, so the command stops the tasks.
+The command starts a cluster on this machine, or connects to a running scheduler, and submits the ordinary sync of each
+shard as a task. A task holds no secret: token, addresses and files come from the worker's own environment and disk. If
+a worker dies, Dask begins the task of this worker again on another worker. The repetition is safe, because the ledger
+has the creates of the lost attempt, and the lease of the lost attempt ends with its process. A subscriber that the lost
+attempt created has the outcome `exists` in the next attempt. Workers ignore signals, so the command stops the tasks.
 """
 
 from __future__ import annotations
@@ -69,16 +69,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """The workers of the shards: the workers of a running scheduler with the address `scheduler`, or `workers`
-    processes on this machine. Each worker has one shard."""
+    """The workers of the shards: the workers of a running scheduler at `scheduler_address`, or `worker_count` processes
+    on this machine. Each worker has one shard."""
 
-    scheduler: str | None = None
-    workers: int = 1
+    scheduler_address: str | None = None
+    worker_count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class ShardedSync:
-    """The sync of a job, which each task repeats for its shard. `job_digest` is the digest of the job's file
+    """The sync of a job, which each task runs for one shard. `job_digest` is the digest of the job's file
     (`digest_job`), which must be the same on every worker."""
 
     job_path: Path
@@ -90,8 +90,8 @@ class ShardedSync:
         job = load_job(self.job_path, environ)
         if digest_job(self.job_path) != self.job_digest:
             raise ConfigurationError(
-                f"the job file {self.job_path} on {platform.node()} differs from the command's. Give every worker the "
-                "same file"
+                f"the job file {self.job_path} on {platform.node()} differs from the job file of the command. Copy the "
+                "job file of the command to every worker"
             )
         settings = read_settings(environ, job)
         return plan_sync(job, settings, replace(self.request, shard=shard))
@@ -106,7 +106,7 @@ def digest_job(path: Path) -> str:
 
 
 async def run_sharded(sharded_sync: ShardedSync, options: EngineOptions, stop: Stop, progress: Progress) -> Report:
-    """Sync all shards by the engine, and return one report of them.
+    """Sync all shards with the engine, and return one report for all shards.
 
     Raises ConfigurationError and SourceError before anything is sent. A run that has begun always ends with a report.
     """
@@ -158,16 +158,15 @@ async def _run_shards(
     signal ends the wait. Raises ConfigurationError for a scheduler that does not answer or has no workers."""
     shard_results, task_key_prefix = list[_ShardResult](), token_hex(8)
     wait_s = max(sharded_sync.request.wait_s, LEASE_S + 5.0)
-    sharded_sync = replace(
-        sharded_sync, request=replace(sharded_sync.request, wait_s=wait_s)
-    )  # the lease of an attempt that died on another machine is still valid
+    # A task waits longer than a lease, because the lease of an attempt that died on another machine is still valid.
+    sharded_sync = replace(sharded_sync, request=replace(sharded_sync.request, wait_s=wait_s))
     try:
         async with _open_client(options) as client:
             thread_counts = await client.nthreads()
             if not thread_counts:
                 raise ConfigurationError(
-                    f"the scheduler {options.scheduler} has no workers. Start some, for example: dask worker "
-                    f"{options.scheduler}"
+                    f"the scheduler {options.scheduler_address} has no workers. Start some, for example: dask worker "
+                    f"{options.scheduler_address}"
                 )
             shard_results += [
                 _ShardResult(Shard(index, len(thread_counts))) for index in range(1, len(thread_counts) + 1)
@@ -227,15 +226,15 @@ async def _open_client(options: EngineOptions) -> AsyncIterator[Client]:
     import dask
 
     with TemporaryDirectory(prefix="connector-engine-", ignore_cleanup_errors=True) as folder:
-        dask.config.set(_configure_dask(folder))  # before the import of distributed, which begins to log
+        dask.config.set(_configure_dask(folder))  # before the import of `distributed`, which starts the logging of Dask
         from distributed import Client, LocalCluster, Security
 
         async with AsyncExitStack() as stack:
             cluster = None
-            if options.scheduler is None:
+            if options.scheduler_address is None:
                 _start_fork_server()
                 cluster = await LocalCluster(
-                    n_workers=options.workers,
+                    n_workers=options.worker_count,
                     threads_per_worker=1,
                     memory_limit=0,  # a run limits its own memory
                     security=Security.temporary(),  # workers run any code that they receive
@@ -246,15 +245,16 @@ async def _open_client(options: EngineOptions) -> AsyncIterator[Client]:
                 stack.push_async_callback(_close_resource, cluster)
             try:
                 client = await Client(
-                    cluster or options.scheduler,
+                    cluster or options.scheduler_address,
                     timeout=_ANSWER_TIMEOUT_S if cluster is None else _START_TIMEOUT_S,
                     set_as_default=False,
                     asynchronous=True,
                 )
-            except (OSError, ValueError, TypeError) as error:  # no such address, or no answer (TimeoutError among them)
+            except (OSError, ValueError, TypeError) as error:  # a wrong address, or no answer: TimeoutError is OSError
                 raise ConfigurationError(
-                    f"the scheduler {options.scheduler} does not answer ({type(error).__name__}). Check that the "
-                    "scheduler runs, and give the address that it shows when it starts, for example tcp://10.0.0.5:8786"
+                    f"the scheduler {options.scheduler_address} does not answer ({type(error).__name__}). Check that "
+                    "the scheduler runs, and give the address that the scheduler shows when it starts, for example "
+                    "tcp://10.0.0.5:8786"
                 ) from None
             stack.push_async_callback(_close_resource, client)
             yield client
@@ -283,7 +283,7 @@ def _configure_dask(folder: str) -> dict[str, Any]:
     """Return the settings of Dask that override the user's configuration."""
     return {
         "logging": dict.fromkeys(("distributed", "distributed.client", "tornado", "bokeh"), "critical"),
-        "distributed.deploy.lost-worker-timeout": "1000 days",  # Dask would drop a worker that dies twice
+        "distributed.deploy.lost-worker-timeout": "1000 days",  # otherwise Dask would drop a worker that dies twice
         "distributed.scheduler.allowed-failures": _MAX_WORKER_DEATHS,
         "distributed.scheduler.no-workers-timeout": "60s",  # a worker that died is started again within seconds
         "distributed.worker.multiprocessing-method": "forkserver",
@@ -312,12 +312,12 @@ def _write_sharded_report(
     restarted_indexes = [
         str(shard_result.shard.index) for shard_result in shard_results if shard_result.attempt_count > 1
     ]
-    is_anything_sent = restarted_indexes or report.requests.get("create", {}).get("sent")
+    may_have_sent_create = restarted_indexes or report.requests.get("create", {}).get("sent")
     configuration_error = next(
         (shard_result.error for shard_result in shard_results if isinstance(shard_result.error, ConfigurationError)),
         None,
     )
-    if configuration_error is not None and not is_anything_sent:
+    if configuration_error is not None and not may_have_sent_create:
         raise configuration_error
     report.messages += _merge_messages(shard_results)
     exit_codes = [
@@ -325,7 +325,7 @@ def _write_sharded_report(
     ]
     if restarted_indexes:
         shards_text = f"{agree(len(restarted_indexes), 'shard', 'shards')} {', '.join(restarted_indexes)}"
-        count_notice = "Subscribers that the lost attempts created are counted as exists"
+        count_notice = "Subscribers that the lost attempts created have the outcome exists"
         if is_incremental:  # an attempt that finished before it was lost has moved the cursor
             count_notice += ", or are not counted. Rows of the lost attempts may be missing from the counts"
             exit_codes.append(EXIT_CODE_BY_STATUS["partial"])
@@ -346,11 +346,11 @@ def _add_values(field_values: Sequence[Any]) -> Any:
 
 def _add_causes(causes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return each cause once, with the sum of its rows and the examples of one shard."""
-    merged_causes: dict[tuple[str, ...], dict[str, Any]] = {}
+    merged_cause_by_key: dict[tuple[str, ...], dict[str, Any]] = {}
     for cause in causes:
         key = tuple(str(cause[name]) for name in ("outcome", "field", "code", "message"))
-        merged_causes.setdefault(key, {**cause, "rows": 0})["rows"] += cause["rows"]
-    return sorted(merged_causes.values(), key=lambda cause: -int(cause["rows"]))
+        merged_cause_by_key.setdefault(key, {**cause, "rows": 0})["rows"] += cause["rows"]
+    return sorted(merged_cause_by_key.values(), key=lambda cause: -int(cause["rows"]))
 
 
 def _merge_messages(shard_results: Sequence[_ShardResult]) -> Iterator[str]:

@@ -25,7 +25,7 @@ class ForgetReport(TypedDict):
 
     status: Annotated[Literal["ok", "partial", "aborted", "locked"], "`partial`: no entry was deleted."]
     forgotten: Annotated[int, "Number of entries that were deleted from the ledger."]
-    bases: Annotated[list[ForgottenBase], "Bases of these entries."]
+    bases: Annotated[list[ForgottenBase], "Bases of the deleted entries."]
     messages: Annotated[list[str], "Sentences: what happened, and what to do."]
 
 
@@ -38,7 +38,8 @@ def run_forget(
     base_name: str | None,
     wait_s: float,
 ) -> ForgetReport:
-    """Forget the identity as `forget` does. Wait at most `wait_s` seconds if another run holds the ledger."""
+    """Delete the entries of an identity from the ledger, and return the report. If another run holds the ledger, wait
+    at most `wait_s` seconds."""
     try:
         with open_ledger(ledger_url, wait_s=wait_s, may_create=False) as ledger:
             return forget_entries(ledger, account, identity, fields, base_id, base_name)

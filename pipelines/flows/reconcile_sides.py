@@ -1,6 +1,6 @@
 # ruff: noqa: S608 - the statements are made of constants of this module
-"""The sides of a reconciliation: the compared bases, the rows of the source, the entries of the ledger, and their
-differences from the list.
+"""What a reconciliation compares: the bases, the rows of the source, the entries of the ledger, and the list; and the
+differences between them.
 """
 
 import shlex
@@ -39,7 +39,7 @@ ROW_COUNT_NAMES = ("read", "valid", "invalid", "duplicate", "suppressed")
 
 
 class ComparedBases:
-    """The bases that are compared, numbered from 0 in the order of their first `find_base_number`.
+    """The bases that are compared, numbered from 0 in the order in which `find_base_number` first gets them.
 
     `listed_bases` are the bases of the list. `bases` has the ledger's base of each number. `listed_base_numbers` has
     pairs (index in `listed_bases`, number of the base).
@@ -66,7 +66,7 @@ class ComparedBases:
         return self._number_by_ref[base_ref]
 
     def _find_base(self, base_ref: BaseRef) -> tuple[Base, list[int]]:
-        """Return the ledger's base, and the indexes of its bases in the list."""
+        """Return the ledger's base, and the indexes of the listed bases that are this base."""
         base_name = base_ref.name if base_ref.service_id is None else None
         wire_bases = [{"Id": service_id, "Name": listed_name} for service_id, listed_name in self._listed_bases]
         with self._ledger.transaction() as connection:
@@ -87,7 +87,7 @@ class ComparedBases:
         return base, indexes
 
     def _find_name(self, indexes: Sequence[int]) -> str | None:
-        """Return the listed name of a base that was asked for by its id, if no other base has the name."""
+        """Return the listed name of a base that the job names by its id. Return None if the name is not unique."""
         names = {self._listed_bases[index][1] for index in indexes}
         other_names = {name for index, (_, name) in enumerate(self._listed_bases) if index not in indexes}
         return next(iter(names)) if len(names) == 1 and not names & other_names else None
@@ -99,7 +99,7 @@ class ComparedBases:
 class SourceRows:
     """Puts the rows of a source into a comparison, chunk by chunk.
 
-    `row_counts` has a count for each name of `ROW_COUNT_NAMES`. `names` are the fields that are compared.
+    `row_counts` has a count for each name of `ROW_COUNT_NAMES`. `field_names` are the fields that are compared.
     """
 
     def __init__(
@@ -108,10 +108,10 @@ class SourceRows:
         suppression: Suppression | None,
         comparison: Comparison,
         compared_bases: ComparedBases,
-        names: Sequence[str],
+        field_names: Sequence[str],
     ) -> None:
         self._plan, self._suppression = plan, suppression
-        self._comparison, self._compared_bases, self._names = comparison, compared_bases, names
+        self._comparison, self._compared_bases, self._field_names = comparison, compared_bases, field_names
         self._remarks = Remarks()
         self.row_counts = dict.fromkeys(ROW_COUNT_NAMES, 0)
         self._unnamed_count = 0
@@ -131,10 +131,10 @@ class SourceRows:
         base_numbers = self._find_base_numbers(len(planned_chunk.identities), prepared_chunk.bases)
         compared_rows = planned_chunk.select(np.flatnonzero(~suppressed_mask))
         row_numbers = planned_chunk.chunk.row_numbers[compared_rows.subscribers.index.to_numpy()]
-        texts = compared_rows.subscribers[identity].tolist()
-        contents = map(encode_values, _read_values(compared_rows, self._names))
+        identity_texts = compared_rows.subscribers[identity].tolist()
+        row_contents = map(encode_values, _read_values(compared_rows, self._field_names))
         self._comparison.add_rows(
-            base_numbers[~suppressed_mask], compared_rows.identities, row_numbers, texts, contents
+            base_numbers[~suppressed_mask], compared_rows.identities, row_numbers, identity_texts, row_contents
         )
         self._comparison.add_present_identities(
             base_numbers[suppressed_mask], planned_chunk.identities[suppressed_mask]
@@ -163,12 +163,12 @@ class SourceRows:
             )
         if self._unnamed_count:
             yield (
-                f"{self._unnamed_count:,} of them have no identity or no base that can be read. Their subscribers may "
-                "be counted as extra"
+                f"{self._unnamed_count:,} of the invalid rows {agree(self._unnamed_count, 'has', 'have')} no identity "
+                "or no base that can be read. Subscribers of these rows may be counted as extra"
             )
 
     def _add_invalid_rows(self, prepared_chunk: PreparedChunk) -> None:
-        """Count subscribers of invalid rows as present in the source, if the row has a readable identity."""
+        """Count the subscriber of an invalid row as present in the source, if the row has a readable identity."""
         positions = sorted({fault.position for fault in prepared_chunk.faults})
         self._unnamed_count += len(prepared_chunk.chunk.malformed_rows)
         if not positions:
@@ -194,13 +194,15 @@ class SourceRows:
         return number_by_base_index[bases.indices]
 
 
-def _read_values(chunk: PlannedChunk, names: Sequence[str]) -> Iterator[Sequence[object]]:
+def _read_values(chunk: PlannedChunk, field_names: Sequence[str]) -> Iterator[Sequence[object]]:
     """Yield the values of the fields, row by row. A zip code that cannot be sent is a text."""
     rows = chunk.subscribers
     empty_column = [None] * len(rows)
-    columns = [pa.array(rows[name], from_pandas=True).to_pylist() if name in rows else empty_column for name in names]
-    if chunk.omitted_zips is not None and "address_zip" in names:
-        index = names.index("address_zip")
+    columns = [
+        pa.array(rows[name], from_pandas=True).to_pylist() if name in rows else empty_column for name in field_names
+    ]
+    if chunk.omitted_zips is not None and "address_zip" in field_names:
+        index = field_names.index("address_zip")
         texts = pa.array(chunk.omitted_zips.reindex(rows.index), pa.string(), from_pandas=True).to_pylist()
         columns[index] = [text if value is None else value for value, text in zip(columns[index], texts, strict=True)]
     return zip(*columns, strict=True) if columns else iter([()] * len(rows))
@@ -254,7 +256,8 @@ ORDER BY position NULLS LAST, vanished.base_number, vanished.digest
 CONFIRMED_COUNTS_SQL = f"""
 SELECT base_number, count(*), count(id) FROM joined WHERE state = {int(State.CONFIRMED)} GROUP BY base_number
 """
-"""The number of the base, the count of its confirmed entries, and the count of those that are listed in the base."""
+"""For each base: the number of the base, the count of its confirmed entries, and the count of confirmed entries whose
+subscribers are listed in the base."""
 
 NAMELESS_COUNT_SQL = "SELECT count(*) FROM joined WHERE digest IS NULL"
 """The number of listed subscribers without an identity."""
@@ -264,41 +267,41 @@ def report_differences(
     comparison: Comparison,
     bases: Sequence[Base],
     identity: str,
-    names: Sequence[str],
+    field_names: Sequence[str],
     differences: Differences,
     file: DifferenceFile,
 ) -> None:
-    """Count the differences of a joined comparison in `differences`, and write them to `file`. `names` are the compared
-    fields.
+    """Count the differences of a joined comparison in `differences`, and write them to `file`. `field_names` are the
+    compared fields.
 
     If the list is not known to be complete, only drifted and duplicated subscribers are reported.
     """
     base_names = [describe_base(base) for base in bases]
-    for base_number, name, subscriber_id, *contents in comparison.fetch_rows(_DRIFTED_SQL):
+    for base_number, identity_text, subscriber_id, *contents in comparison.fetch_rows(_DRIFTED_SQL):
         values, listed_values = map(decode_values, contents)
-        differing_indexes = find_differing_fields(names, values, listed_values)
+        differing_indexes = find_differing_fields(field_names, values, listed_values)
         if differing_indexes:
             differences.count("drifted", subscriber_id)
         for index in differing_indexes:
-            differences.fields[names[index]] += 1
-            source, service = write_cell(values[index]) or "", write_cell(listed_values[index]) or ""
+            differences.fields[field_names[index]] += 1
+            source_text, listed_text = write_cell(values[index]) or "", write_cell(listed_values[index]) or ""
             file.write(
                 "drifted",
                 base_names[base_number],
-                name,
+                identity_text,
                 [subscriber_id],
-                field=names[index],
-                source=source,
-                service=service,
+                field=field_names[index],
+                source=source_text,
+                service=listed_text,
             )
     for kind, condition_sql in (("duplicated", "times > 1"), ("extra", "NOT is_in_source")):
         if kind == "extra" and not differences.is_certain:
             return
-        for base_number, name, ids, *entry_values in comparison.fetch_rows(
+        for base_number, identity_bytes, ids, *entry_values in comparison.fetch_rows(
             _DUPLICATED_OR_EXTRA_SQL.format(condition=condition_sql)
         ):
             differences.count(kind, ids[0])
-            if name is None:
+            if identity_bytes is None:
                 file.write(
                     kind,
                     base_names[base_number],
@@ -308,21 +311,26 @@ def report_differences(
                 )
                 continue
             entry = _read_entry(*entry_values)
-            known_id = entry.subscriber_id if entry is not None else None
-            message = f"the ledger has the id {known_id}" if known_id is not None else ""
-            text = name.decode(errors="surrogatepass")
-            file.write(kind, base_names[base_number], text, ids, ledger=name_state(entry), message=message)
-    for base_number, row_number, name, is_id_listed, *entry_values in comparison.fetch_rows(_MISSING_SQL):
+            ledger_id = entry.subscriber_id if entry is not None else None
+            message = f"the ledger has the id {ledger_id}" if ledger_id is not None else ""
+            identity_text = identity_bytes.decode(errors="surrogatepass")
+            file.write(kind, base_names[base_number], identity_text, ids, ledger=name_state(entry), message=message)
+    for base_number, row_number, identity_text, is_id_listed, *entry_values in comparison.fetch_rows(_MISSING_SQL):
         entry = _read_entry(*entry_values)
         state, message = name_state(entry), explain_missing_subscriber(entry, is_id_listed=is_id_listed)
         differences.count("missing", row_number)
         differences.missing_by_ledger[state] += 1
-        file.write("missing", base_names[base_number], name, [], ledger=state, message=message)
-    for base_number, name, subscriber_id in comparison.fetch_rows(_VANISHED_SQL):
+        file.write("missing", base_names[base_number], identity_text, [], ledger=state, message=message)
+    for base_number, identity_text, subscriber_id in comparison.fetch_rows(_VANISHED_SQL):
         differences.count("vanished", subscriber_id)
         message = "an earlier run confirmed the subscriber, and the service no longer lists it"
         file.write(
-            "vanished", base_names[base_number], name or "", [subscriber_id], ledger="confirmed", message=message
+            "vanished",
+            base_names[base_number],
+            identity_text or "",
+            [subscriber_id],
+            ledger="confirmed",
+            message=message,
         )
 
 

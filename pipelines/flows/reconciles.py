@@ -43,7 +43,7 @@ from pipelines.flows.reconcile_sides import (
 )
 from pipelines.report.differences import DifferenceFile, Differences
 
-_CONNECTIONS = 4  # few, because a list is read page after page
+_CONNECTION_COUNT = 4  # few connections are enough, because the pages of a list are read one after another
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,13 @@ class ReconcilePlan:
     """The load whose source is compared, and the path of the file of differences (None: no file)."""
 
     load: LoadPlan
-    to: Path | None = None
+    differences_path: Path | None = None
     is_total_count_ignored: bool = False
     allow_truncated: bool = False
 
 
 def plan_reconcile(job: Job, settings: Settings) -> ReconcilePlan:
-    """Return the plan with the complete source of the job, opened. Raises ConfigurationError and SourceError."""
+    """Open the complete source of the job, and return the plan. Raises ConfigurationError and SourceError."""
     return ReconcilePlan(plan_sync(job, settings, RunRequest(is_full=True)))
 
 
@@ -76,7 +76,7 @@ async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress) -> 
             pace = await start_pace(settings, load.policy.max_rate, clock, stop)
             async with (
                 enter_in_thread(open_planned_ledger(settings.ledger_url, settings.account), stop) as ledger,
-                open_client(build_service(settings, _CONNECTIONS), rate=pace.rate) as client,
+                open_client(build_service(settings, _CONNECTION_COUNT), rate=pace.rate) as client,
             ):
                 try:
                     await stop.wait_until_stopped(reconciliation.execute(ledger, client), is_cancelled_once=True)
@@ -134,10 +134,10 @@ class _Reconciliation:
             comparison.assign_bases(compared_bases.listed_base_numbers)
             comparison.join_tables()
             report.unmapped_columns = list(load.rows.unmapped_columns)
-            with DifferenceFile(self._plan.to) as file:
+            with DifferenceFile(self._plan.differences_path) as file:
                 report_differences(comparison, compared_bases.bases, identity, names, self.differences, file)
-                report.reconciled = self.differences.as_json()  # even if the file cannot be written
-                self.differences.file = file.publish()
+                report.reconciled = self.differences.as_json()  # set already here, because `publish` may fail
+                self.differences.file_path = file.publish()
                 report.reconciled = self.differences.as_json()
             if not is_certain:
                 report.messages.append(
@@ -152,11 +152,11 @@ class _Reconciliation:
                 report.messages.append(
                     f"{count(nameless_count, 'listed subscriber')} {verb} no {identity} and {consequence_text}"
                 )
-            for base_number, known_count, listed_count in list(comparison.fetch_rows(CONFIRMED_COUNTS_SQL)):
+            for base_number, confirmed_count, listed_count in list(comparison.fetch_rows(CONFIRMED_COUNTS_SQL)):
                 if is_certain and not listed_count:
                     report.messages.append(
-                        f"{describe_base(compared_bases.bases[base_number])}: none of the {known_count:,} subscribers "
-                        f"that the ledger knows is listed: {OTHER_ACCOUNT_MESSAGE}"
+                        f"{describe_base(compared_bases.bases[base_number])}: none of the {confirmed_count:,} "
+                        f"subscribers that the ledger knows is listed: {OTHER_ACCOUNT_MESSAGE}"
                     )
             report.messages += source_rows.list_messages()
 

@@ -1,4 +1,4 @@
-"""The flow of `connector retry`: resolves and finishes the creates of earlier runs without their sources."""
+"""The flow of `connector retry`: resolves and finishes creates of earlier runs, without the sources of these runs."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
-"""The last runs, the entries and problems that the runs left open, and the next steps. Nothing is locked, so a run may
-be active meanwhile."""
+"""The flow of `connector status`: reads the last runs, the entries and problems that the runs left open, and the next
+steps. The flow takes no lock, so a run may be active at the same time."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -25,7 +25,7 @@ class OpenEntryCounts(TypedDict):
 
 
 class OpenProblemCounts(TypedDict):
-    """Open problems of a job of one kind, in the report of `status`."""
+    """Open problems of one kind in one job, in the report of `status`."""
 
     account: Annotated[str, "Account of the job."]
     job: Annotated[str, "Name of the job."]
@@ -60,8 +60,8 @@ def read_status(location: StateLocation, *, run_id: str | None, job: str | None,
     """Return the report of `status` for the last runs, the latest first. `job` selects the runs of one job, and
     `run_id` selects one run.
 
-    If the ledger cannot be read, the first next step has the reason. Raises ConfigurationError if no such run is on
-    record.
+    If the ledger cannot be read, the first next step has the reason. Raises ConfigurationError if the run `run_id` is
+    not on record.
     """
     runs = list(list_runs(location.state_dir))
     runs_of_job = (run for run in runs if job in (None, run["job"]))
@@ -77,8 +77,8 @@ def read_status(location: StateLocation, *, run_id: str | None, job: str | None,
 
 
 def read_health(location: StateLocation, *, job: str | None, max_run_count: int) -> dict[str, Any]:
-    """Return the values of the page of `status`. For each job and command, it has the last runs, the latest first, and
-    the time of the last success. If the ledger cannot be read, the first next step has the reason."""
+    """Return the values of the HTML page of `status`. For each job and command, the page shows the last runs, the
+    latest first, and the time of the last success. If the ledger cannot be read, the first next step has the reason."""
     runs = list(list_runs(location.state_dir))
     group_by_job: dict[tuple[str, str], dict[str, Any]] = {}
     for run in runs:

@@ -64,7 +64,7 @@ class ValidationReport(TypedDict):
 
 VALIDATION_KEYS = ("run_id", "job", "command", "status", "started_at", "finished_at", "rows", "activity",
                    "rejects_file", "messages", "unmapped_columns", "samples")  # fmt: skip
-"""The keys of a run that the report of a validation has, too."""
+"""The keys that the report of a validation shares with the report of a run."""
 
 
 @dataclass(slots=True)
@@ -123,7 +123,7 @@ def run_validation(plan: RowsPlan, rejects: Path | None, clock: Clock) -> Valida
 def _check_rows(
     plan: RowsPlan, source_rows: SpooledRows, validation: Validation, rejects_file: RejectsFile | None, clock: Clock
 ) -> str | None:
-    """Read all rows. Return the reason if they could not be read to the end, otherwise None."""
+    """Read and check all rows. Return None, or the reason if the rows could not be read to the end."""
     try:
         suppression = None
         if plan.suppression is not None:
@@ -171,7 +171,7 @@ def _check_rows(
 
 
 def _count_valid(planned_chunk: PlannedChunk, identity: str, report: Report) -> None:
-    """Count the active and inactive subscribers of a chunk, and keep the values of the first ones."""
+    """Count the active and inactive subscribers of a chunk, and keep the values of the first subscribers."""
     subscribers, activity = planned_chunk.subscribers, report.activity or {}
     active_count = int(subscribers["is_active"].eq(True).sum()) if "is_active" in subscribers else 0
     activity["active"] += active_count

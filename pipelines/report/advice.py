@@ -12,7 +12,7 @@ from connector.runs.run_log import LOAD_COMMANDS, build_job_option, describe_oth
 from connector.texts import agree, count
 
 _COMMAND = re.compile(": (?=(connector|less|open) )")
-_NAMED_FIELD_COUNT = 3  # fields that the step for the open problems of a run names
+_NAMED_FIELD_COUNT = 3  # the most frequent faulty fields, which the step for open problems names
 _UNFINISHED_STATUSES = ("aborted", "stopped", "killed", "locked")
 
 OpenState = Literal["sending", "unknown", "held", "rejected"]
@@ -90,7 +90,7 @@ def advise_on_runs(
     """Yield the next steps for the open entries and the open `problems`, and for the last run of each command and job.
     `selected_runs` are all `runs` or a part of them. A run that was locked did nothing, so the run before the locked
     run counts, too."""
-    records = {run["run_id"]: run for run in runs}
+    run_by_id = {run["run_id"]: run for run in runs}
     other_accounts = find_other_accounts(runs)
     for account, run in other_accounts.items():
         if account in {record.get("account") for record in (*selected_runs, *open_entries)} and (
@@ -102,17 +102,19 @@ def advise_on_runs(
     for entry in open_entries:
         if entry["account"] in other_accounts:
             continue
-        kind = _choose_kind(entry["state"])
+        kind = _choose_step_kind(entry["state"])
         if kind == "unresolved":
             open_counts[entry["run_id"]] += entry["entries"]
-        job_option = build_job_option(records.get(entry["run_id"], {}))
+        job_option = build_job_option(run_by_id.get(entry["run_id"], {}))
         counts_by_job_option.setdefault(job_option, Counter())[kind] += entry["entries"]
     running_run_ids = [run["run_id"] for run in runs if run["command"] in LOAD_COMMANDS and run["status"] == "running"]
     for job_option, counts in counts_by_job_option.items():
         if create_count := counts["unresolved"]:
             if running_run_ids:  # a running load holds the ledger, so a retry would be refused
                 creates_text = f"{count(create_count, 'create')} {agree(create_count, 'is', 'are')} unresolved"
-                yield f"{creates_text} while run {running_run_ids[0]} is still going on."
+                unresolved_creates = agree(create_count, "the create", "the creates")
+                running_run = f"run {running_run_ids[0]}"
+                yield f"{creates_text}. Wait until {running_run} ends. The run may resolve {unresolved_creates}."
             else:
                 yield _advise_on_unresolved_creates(create_count) + job_option
         if create_count := counts["held"]:
@@ -154,7 +156,7 @@ def advise_on_runs(
 
 
 def _advise_on_invalid(problems: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a step for the invalid rows of each job, and of each run that was the last to read the rows."""
+    """Yield a step for each job and run: for the invalid rows of the job that no later run has read."""
     field_counts_by_run: dict[tuple[str, str], Counter[str]] = {}
     for problem in problems:
         field_counts_by_run.setdefault((problem["job"], problem["run_id"]), Counter())[
@@ -164,16 +166,16 @@ def _advise_on_invalid(problems: Sequence[Mapping[str, Any]], runs: Sequence[Map
     for problem in problems:
         first_day = problem["first_seen"][:10]
         first_day_by_job[problem["job"]] = min(first_day, first_day_by_job.get(problem["job"], first_day))
-    records = {run["run_id"]: run for run in runs}
+    run_by_id = {run["run_id"]: run for run in runs}
     for (job, run_id), field_counts in field_counts_by_run.items():
-        run, problem_count = records.get(run_id, {}), field_counts.total()
+        run, problem_count = run_by_id.get(run_id, {}), field_counts.total()
         most_common_fields = field_counts.most_common(_NAMED_FIELD_COUNT)
         counts_text = ", ".join(f"{field}: {field_count:,}" for field, field_count in most_common_fields)
         problem_text = f"{count(problem_count, 'open problem')} of {job} since {first_day_by_job[job]} ({counts_text})"
         job_file, path = _name_job_file(run), (run.get("settings") or {}).get("job_file")
         if path and not Path(path).exists():
             yield (
-                f"{problem_text}. {path} is gone. If the job was removed, run: "
+                f"{problem_text}. The job file {path} does not exist. If you removed the job, run: "
                 f"connector prune --removed-job {_quote_path(job)}"
             )
         elif (rejects_path := run.get("rejects_file")) and Path(rejects_path).exists():
@@ -190,7 +192,7 @@ def _name_job_file(run: Mapping[str, Any]) -> str:
     return _quote_path(path) if path else "JOB"
 
 
-def _choose_kind(state: OpenState) -> Literal["unresolved", "held", "rejected"]:
+def _choose_step_kind(state: OpenState) -> Literal["unresolved", "held", "rejected"]:
     """Return the kind of the step for open entries in this state."""
     match state:
         case "sending" | "unknown":
@@ -277,6 +279,6 @@ def _quote_path(path: object) -> str:
 
 
 def split_step(step: str) -> tuple[str, str]:
-    """Return the words of a step, with their colon, and its command, or "" if the step has no command."""
+    """Return the sentence of a step, with its colon, and the command of the step, or "" if the step has no command."""
     match = _COMMAND.search(step)
     return (step[: match.start() + 1], step[match.start() + 2 :]) if match else (step, "")

@@ -1,5 +1,5 @@
-"""The differences that a reconciliation finds: their numbers for the report, and a CSV with a line for each difference
-and for each field that drifted.
+"""The differences that a reconciliation finds: their counts for the report, and a CSV file with a line for each
+difference and for each field that drifted.
 """
 
 import csv
@@ -84,7 +84,7 @@ def explain_missing_subscriber(entry: Entry | None, *, is_id_listed: bool) -> st
 
 @dataclass(slots=True)
 class Differences:
-    """The numbers of differences of one run, in all of its bases. `is_certain`: the list is known to be complete.
+    """The counts of the differences that one run found in all bases. `is_certain`: the list is known to be complete.
 
     A missing subscriber whose entry is confirmed also counts as vanished. `missing_by_ledger` has the number of missing
     subscribers by the state of their entries, and `fields` the number of drifted subscribers by field. `examples` are
@@ -96,7 +96,7 @@ class Differences:
     fields: Counter[str] = field(default_factory=Counter)
     missing_by_ledger: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[int]] = field(default_factory=lambda: {kind: [] for kind in DIFFERENCE_KINDS})
-    file: str | None = None
+    file_path: str | None = None
 
     def count(self, kind: str, example: int) -> None:
         """Count a difference of this kind. `example` is a subscriber id or a row number."""
@@ -120,7 +120,7 @@ class Differences:
             "fields": {name: self.fields[name] for name in FIELD_NAMES if self.fields[name]},
             "missing_by_ledger": dict(sorted(self.missing_by_ledger.items())),
             "examples": self.examples,
-            "differences_file": self.file,
+            "differences_file": self.file_path,
         }
 
 
@@ -146,14 +146,14 @@ class DifferencesReport(TypedDict):
     ]
     examples: Annotated[
         dict[str, list[int]],
-        "Up to five examples of each kind: numbers of missing rows, otherwise subscriber ids.",
+        "Up to five examples of each kind: row numbers of missing subscribers, and subscriber ids for the other kinds.",
     ]
     differences_file: Annotated[str | None, "Path of the file of `--to`. Null without `--to`."]
 
 
 class DifferenceFile(CloseableResource):
-    """The CSV of the differences, a context manager. `publish` puts the file at its path. Without a path, nothing is
-    written. Raises RunAborted if the file cannot be written."""
+    """The CSV file of the differences, a context manager. `publish` moves the finished file to its path. Without a
+    path, nothing is written. Raises RunAborted if the file cannot be written."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -180,7 +180,7 @@ class DifferenceFile(CloseableResource):
         ledger: str = "",
         message: str = "",
     ) -> None:
-        """Add a line."""
+        """Write the line of a difference."""
         ids_text = "; ".join(map(str, ids))
         self._write_line([difference, base, identity, ids_text, field, source, service, ledger, message])
 
@@ -190,7 +190,7 @@ class DifferenceFile(CloseableResource):
                 csv.writer(self._text).writerow(map(guard_formula, cells))
 
     def publish(self) -> str | None:
-        """Put the file at its path, readable by its owner alone, and return the path."""
+        """Move the finished file to its path, readable only by its owner, and return the path."""
         if self._partial is None:
             return None
         with self._translate_errors():
@@ -213,7 +213,7 @@ class DifferenceFile(CloseableResource):
             raise RunAborted(f"--to {self._path} cannot be written: {error.strerror}") from None
 
 
-def check_difference_path(path: Path | None, report: Path | None) -> None:
+def check_difference_path(path: Path | None, report_path: Path | None) -> None:
     """Raise ConfigurationError if the differences cannot be written to `path`: only an earlier file of differences is
     overwritten."""
     if path is None:
@@ -222,5 +222,5 @@ def check_difference_path(path: Path | None, report: Path | None) -> None:
         raise ConfigurationError(f"--to {path}: the differences are written as CSV. Name a file that ends in .csv")
     header = (",".join(DIFFERENCE_COLUMNS) + "\r\n").encode()
     refuse_foreign_file("--to", path, lambda beginning: beginning.startswith(header))
-    if report is not None and report.absolute() == path.absolute():
+    if report_path is not None and report_path.absolute() == path.absolute():
         raise ConfigurationError(f"--to {path}: the report has the same path. Name another file")

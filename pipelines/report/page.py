@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     import jinja2
     import markupsafe
 
-_PAGE_BEGINS = (
+_PAGE_BEGINNING = (
     '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="generator" content="connector report">'
 )
 _REPORT_BEGINNING = re.compile(
     rb"%b|\{\n  (?:%b|%b|%b)"
     % (
-        re.escape(_PAGE_BEGINS.encode()),
+        re.escape(_PAGE_BEGINNING.encode()),
         rb'"run_id": "[^"\n]*",\n  "job": "[^\n]*",\n  "command": "',
         rb'"status": "(?:ok|partial|aborted|stopped|locked|usage)",\n  "(?:%b)": '
         % rb"runs|forgotten|target|checks|deleted|source",
@@ -99,7 +99,7 @@ _MESSAGE_BY_CUT_OFF = {
 
 
 def build_page(report: Mapping[str, Any]) -> str:
-    """Return the page of the JSON of a run, or of several (`runs`)."""
+    """Return the HTML page of a report, the JSON of one run or of several runs (key `runs`)."""
     runs = report.get("runs") or [report]
     title = f"{_name_report(runs[0])}: {runs[0].get('status', 'planned')}"
     title = title if len(runs) == 1 else f"{len(runs)} runs: {report['status']}"
@@ -253,7 +253,7 @@ def _list_notes(report: Mapping[str, Any]) -> Iterator[str]:
     if any(settled_counts.values()):
         found_count, absent_count = settled_counts.get("found", 0), settled_counts.get("absent", 0)
         verb = agree(found_count, "was", "were")
-        yield f"Of unresolved creates {found_count:,} {verb} found, and {absent_count:,} proved absent."
+        yield f"Of the unresolved creates, {found_count:,} {verb} found, and {absent_count:,} proved absent."
     for name, subscriber_count in (report.get("echo") or {}).items():
         yield f"The service altered {name} of {count(subscriber_count, 'subscriber')}."
 
@@ -286,7 +286,10 @@ def _describe_certificate(certificate: Mapping[str, Any]) -> Iterator[str]:
         f"{started_at:%H:%M:%S} to {ended_at:%H:%M:%S} UTC."
     )
     if certificate["appeared"] or certificate["vanished"]:
-        yield f"Meanwhile {certificate['appeared']:,} appeared and {certificate['vanished']:,} vanished, at least."
+        yield (
+            f"At least {certificate['appeared']:,} subscribers appeared and {certificate['vanished']:,} vanished "
+            "during the reading."
+        )
     first_total, last_total = certificate["total_first"], certificate["total_last"]
     if first_total is not None and last_total is not None:
         totals_text = (

@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from pipelines.report.console import PlainConsole
 
 _LOG_INTERVAL_S = 30.0
-_MAX_SAMPLE_LENGTH = 40  # characters of a value
-_MAX_BAD_ROWS = 3  # rows that need a person, in the text of a report
-_COLUMN_MARGIN = 3  # characters of a column of a table beside its text: two spaces and a line
+_MAX_SAMPLE_LENGTH = 40  # characters of a sample value
+_MAX_BAD_ROWS = 3  # rows that need attention, which the text of a report shows
+_COLUMN_MARGIN = 3  # characters that a table column needs beside its text: two spaces and a border
 
 logger = logging.getLogger(__name__)
 
-STYLES = {"ok": "green", "partial": "yellow", "running": "cyan"}
+STYLE_BY_STATUS = {"ok": "green", "partial": "yellow", "running": "cyan"}
 """The colour of each status. A status that is not here is red."""
 
 _ALWAYS_SHOWN_ROWS = ("read", "created", "written", "sent")
 _PLANNED_ROW_NAMES = {"created": "would create", "sent": "would send"}
-_FURTHER_KINDS = {"unknown": ("held",)}
+_FURTHER_KINDS_BY_OUTCOME = {"unknown": ("held",)}
 """The kinds of problems that rows of an outcome can have, in addition to the kind with the name of the outcome."""
 
 _FILE_LABELS = {
@@ -106,7 +106,7 @@ def show_report(report: Mapping[str, Any], console: PlainConsole, *, title: str 
         if value := (report.get("email") or {}).get(name):
             table.add_row(name.replace("_", " "), escape(str(value)))
     status = report["status"]
-    table.add_row("status", f"[{STYLES.get(status, 'red')}]{status}[/]")
+    table.add_row("status", f"[{STYLE_BY_STATUS.get(status, 'red')}]{status}[/]")
     console.print(table)
     if "differences" in report:
         _show_differences(report, console)
@@ -189,7 +189,7 @@ def show_runs(runs: Sequence[Mapping[str, Any]], console: PlainConsole) -> None:
     for run in runs:
         started_at = datetime.fromisoformat(run["started_at"])
         line = Text(f"{run['run_id']}  {started_at:%Y-%m-%d %H:%M:%S} UTC  {_format_length(run):>9}  ")
-        line.append(f"{run['status']:8}", STYLES.get(run["status"], "red"))
+        line.append(f"{run['status']:8}", STYLE_BY_STATUS.get(run["status"], "red"))
         console.print(line.append(f"  {run['command']} {run['job']}".rstrip()), soft_wrap=True, highlight=False)
         rows = ", ".join(_join_row(name, count_text) for name, count_text in list_rows(run))
         if rows and (any(run["rows"].values()) or not run.get("messages")):
@@ -219,8 +219,8 @@ def show_explanation(explanation: Explanation, console: PlainConsole) -> None:
         seen_period = f"from {problem.first_seen[:10]} to {problem.last_seen[:10]}"
         kind = problem.kind.replace("_", " ")
         problem_text = (
-            f"{kind}{field_text} in the job {problem.job}{base_text}, {seen_period}. More: connector status "
-            f"{problem.run_id}"
+            f"{kind}{field_text} in the job {problem.job}{base_text}, {seen_period}. To see the last run, run: "
+            f"connector status {problem.run_id}"
         )
         _show_step(problem_text, console)
 
@@ -250,7 +250,9 @@ def list_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     `_ALWAYS_SHOWN_ROWS`."""
     rows, kinds = report.get("rows") or {}, (report.get("problems") or {}).get("kinds", {})
     for name, row_count in rows.items():
-        new_count = sum(kinds[kind]["new"] for kind in (name, *_FURTHER_KINDS.get(name, ())) if kind in kinds)
+        new_count = sum(
+            kinds[kind]["new"] for kind in (name, *_FURTHER_KINDS_BY_OUTCOME.get(name, ())) if kind in kinds
+        )
         if row_count or name in _ALWAYS_SHOWN_ROWS:
             name = _PLANNED_ROW_NAMES.get(name, name) if report.get("planned") else name
             yield (
@@ -262,8 +264,8 @@ def list_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def list_bad_rows(report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the first rows that need a person, from the examples in the report's `causes`: numbers and reasons, without
-    values. The entries of a retry have no row numbers."""
+    """Yield the first rows that need attention, from the examples in the report's `causes`: row numbers and reasons,
+    without values. The entries of a retry have no row numbers."""
     reasons_by_row: dict[tuple[str, int, str], list[str]] = {}
     for cause in () if report["command"] == "retry" else report.get("causes") or ():
         for example in cause["examples"]:

@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.cli import COMMANDS, cli
 from pipelines.cli.help import Option
-from pipelines.cli.options import ParsedOption
+from pipelines.cli.options import ParsedType
 from tests.pipelines.conftest import ROOT, Connector
 
 
@@ -64,7 +64,7 @@ def find_fault(option: click.Option) -> str:
     if not re.fullmatch(r"(?s)[A-Za-z-].*\.", option.help or ""):
         return "the help is not a sentence"
     if not (
-        option.is_bool_flag or option.count or option.metavar or isinstance(option.type, click.Choice | ParsedOption)
+        option.is_bool_flag or option.count or option.metavar or isinstance(option.type, click.Choice | ParsedType)
     ):
         return "the help does not show the type of the value"
     is_flag = (option.is_bool_flag and not option.secondary_opts) or option.count

@@ -161,7 +161,7 @@ def test_the_next_steps_after_a_run_follow_from_its_report(run: dict[str, Any], 
 IMPORT = RUN | {"command": "import", "job": "people"}
 RETRY_STEP = "1 create is unresolved. Look it up and finish: connector retry"
 REPEAT_TEXT = "The connector repeats nothing that is on record. Run the same command again."
-RUNNING_STEP = "1 create is unresolved while run R is still going on."
+RUNNING_STEP = "1 create is unresolved. Wait until run R ends. The run may resolve the create."
 LATER_REFUSED_RUN, LATER_LOCKED_RUN = (
     IMPORT | {"run_id": run_id, "status": status} for run_id, status in (("U", "usage"), ("L", "locked"))
 )

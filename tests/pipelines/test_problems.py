@@ -196,7 +196,7 @@ def test_the_problems_of_a_removed_job_end_with_the_command_that_status_shows(co
     (connector.folder / "job.yaml").unlink()
 
     steps = connector.run_json("status").report["next"]
-    commands = [step.rpartition(": ")[2] for step in steps if "If the job was removed" in step]
+    commands = [step.rpartition(": ")[2] for step in steps if "If you removed the job" in step]
     assert commands == ["connector prune --removed-job crm", "connector prune --removed-job shop"]
     prune_result = connector.run_json(*commands[0].split()[1:])
     assert (prune_result.exit_code, prune_result.report["messages"][0]) == (

@@ -34,7 +34,7 @@ def test_each_base_is_compared_separately(connector: Connector) -> None:
     }  # fmt: skip
     assert find_differences(result) == {"missing": 2, "extra": 1, "duplicated": 1, "vanished": 1}
     assert result.rows == {"read": 6, "valid": 5, "invalid": 1}
-    assert any("1 of them have no identity or no base" in message for message in result.report["messages"])
+    assert any("1 of the invalid rows has no identity or no base" in message for message in result.report["messages"])
 
 
 def test_a_base_without_rows_is_compared_if_the_job_names_the_base(connector: Connector) -> None:

@@ -197,7 +197,7 @@ def test_invalid_duplicate_and_suppressed_rows_count_as_present(connector: Conne
     result = reconcile(connector, job)
     assert (result.exit_code, result.report["differences"]) == (0, NO_DIFFERENCES), result.stdout
     assert result.rows == {"read": 7, "valid": 1, "invalid": 3, "duplicate": 1, "suppressed": 2}
-    assert any("2 of them have no identity" in message for message in result.report["messages"])
+    assert any("2 of the invalid rows have no identity" in message for message in result.report["messages"])
 
 
 def test_an_incomplete_list_shows_duplicates_and_drift(connector: Connector) -> None:

@@ -56,7 +56,7 @@ def test_status_shows_a_killed_import_its_open_entries_and_the_command_that_reso
         process.communicate()
     sandbox.switch(hang_after=0)
     assert [run["status"] for run in report_during_run["runs"]] == ["running"]
-    assert "still going on" in report_during_run["next"][0]
+    assert "Wait until run" in report_during_run["next"][0]
 
     files_before = read_files(connector.folder / "state")
     report = connector.run_json("status").report
