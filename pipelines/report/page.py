@@ -119,19 +119,19 @@ def build_health_page(health: Mapping[str, Any], created_at: datetime) -> str:
         if statuses_by_job
         else "No job has run."
     )
-    unresolved_counts = Counter[tuple[str, str]]()
+    open_entry_counts = Counter[tuple[str, str]]()
     for entry in health["open_entries"]:
-        unresolved_counts[entry["state"], entry["account"]] += entry["entries"]
+        open_entry_counts[entry["state"], entry["account"]] += entry["entries"]
     return _render_template(
         "health.html",
         title="Runs of the connector",
         jobs=jobs,
         steps=[split_step(step) for step in health["next"]],
-        made_at=f"{created_at:%Y-%m-%d %H:%M} UTC",
-        lead=summary,
+        created_at=f"{created_at:%Y-%m-%d %H:%M} UTC",
+        summary=summary,
         linked_runs=[_build_run(run) for job in health["jobs"] for run in job["runs"][:_LISTED_RUN_COUNT]],
-        unresolved=[
-            (f"{entry_count:,} {state}", account) for (state, account), entry_count in unresolved_counts.items()
+        open_entries=[
+            (f"{entry_count:,} {state}", account) for (state, account), entry_count in open_entry_counts.items()
         ],
     )
 
@@ -197,13 +197,13 @@ def _build_run(report: Mapping[str, Any]) -> dict[str, Any]:
         "id": report.get("run_id", ""),
         "name": _name_report(report),
         "status": status,
-        "says": _MESSAGE_BY_STATUS.get(status, ""),
+        "explanation": _MESSAGE_BY_STATUS.get(status, ""),
         "messages": report.get("messages") or [],
         "steps": [split_step(step) for step in advise_on_run(report)],
-        "what": {"export": "subscribers", "retry": "entries"}.get(report.get("command", ""), "rows"),
+        "row_noun": {"export": "subscribers", "retry": "entries"}.get(report.get("command", ""), "rows"),
         "read": f"{rows.get('read', 0):,}",
         "outcomes": _list_outcomes(rows),
-        "besides": list(_list_notes(report)),
+        "notes": list(_list_notes(report)),
         "causes": causes,
         "is_masked": any(example["value"] for cause in causes for example in cause["examples"]),
         "differences": [
@@ -216,7 +216,7 @@ def _build_run(report: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "changed_fields": [(name, f"{subscriber_count:,}") for name, subscriber_count in changed_fields.items()],
         "verdict": certificate["verdict"] if certificate else "",
-        "sentences": list(_describe_certificate(certificate)) if certificate else [],
+        "certificate_sentences": list(_describe_certificate(certificate)) if certificate else [],
         "facts": [("Command", report.get("command", "")), *list_facts(report), *list_files(report)],
         "settings": list((report.get("settings") or {}).items()),
     }
@@ -234,7 +234,7 @@ def _list_outcomes(rows: Mapping[str, int]) -> list[dict[str, str]]:
             "number": f"{counts[name]:,}",
             "share": _format_share(counts[name] / total_row_count),
             "width": f"{100 * counts[name] / total_row_count:.1f}",
-            "says": explanation,
+            "explanation": explanation,
         }
         for name, (kind, explanation) in _CLASS_AND_TEXT_BY_OUTCOME.items()
         if name in counts
@@ -312,19 +312,19 @@ def _build_job(job: Mapping[str, Any]) -> dict[str, Any]:
         "name": job["job"] or job["command"],
         "command": job["command"],
         "status": runs[0]["status"],
-        "succeeded": _format_time(job["last_succeeded_at"]) if job["last_succeeded_at"] else "",
-        "ended": ", ".join(f"{run_count:,} {status}" for status, run_count in status_counts.most_common()),
+        "last_succeeded_at": _format_time(job["last_succeeded_at"]) if job["last_succeeded_at"] else "",
+        "status_counts": ", ".join(f"{run_count:,} {status}" for status, run_count in status_counts.most_common()),
         "bars": [
             {
                 "status": run["status"],
                 "height": f"{_compute_bar_height(_sum_rows(run, 'read') / max_row_count):.0f}",
-                "words": f"{_format_time(run['started_at'])}: {run['status']}, {_sum_rows(run, 'read'):,} read",
+                "title": f"{_format_time(run['started_at'])}: {run['status']}, {_sum_rows(run, 'read'):,} read",
             }
             for run in reversed(runs)
         ],
         "runs": [_build_line(run) for run in runs[:_LISTED_RUN_COUNT]],
-        "number": len(runs),
-        "rest": len(runs) - _LISTED_RUN_COUNT,
+        "run_count": len(runs),
+        "further_run_count": len(runs) - _LISTED_RUN_COUNT,
     }
 
 
@@ -337,12 +337,12 @@ def _build_line(run: Mapping[str, Any]) -> dict[str, str]:
     duration_s, attention_count = measure_duration(run), _sum_rows(run, *OUTCOMES_FOR_A_PERSON)
     return {
         "run_id": run["run_id"],
-        "began": _format_time(run["started_at"]),
-        "took": format_seconds(duration_s) if duration_s is not None else "",
+        "started_at": _format_time(run["started_at"]),
+        "duration": format_seconds(duration_s) if duration_s is not None else "",
         "status": run["status"],
         "read": f"{_sum_rows(run, 'read'):,}",
         "done": f"{_sum_rows(run, *_DONE_OUTCOMES):,}",
-        "to_look_at": f"{attention_count:,}" if attention_count else "",
+        "attention_count": f"{attention_count:,}" if attention_count else "",
     }
 
 

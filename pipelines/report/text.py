@@ -291,8 +291,8 @@ def list_facts(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if report.get(name):
             yield label, report[name]
     if report.get("started_at"):
-        yield "Began", f"{datetime.fromisoformat(report['started_at']):%Y-%m-%d %H:%M:%S} UTC"
-        yield "Took", _format_length(report)
+        yield "Started", f"{datetime.fromisoformat(report['started_at']):%Y-%m-%d %H:%M:%S} UTC"
+        yield "Duration", _format_length(report)
     if report.get("run_id"):
         yield "Run", report["run_id"]
     requests = []  # for example `6,000 create (12 limited, 3 failed)`

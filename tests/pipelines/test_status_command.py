@@ -108,7 +108,7 @@ def test_status_of_a_job_has_the_open_entries_of_this_job_only(connector: Connec
         assert report["next"][0].startswith("1 create is held for your decision"), report["next"]
     report = connector.run_json("status", "--job", "nobody", "--html", "none.html").report
     assert (report["open_entries"], report["next"]) == ([], [])
-    assert "What is openNothing" in (connector.folder / "none.html").read_text().replace("</h2><p>", "")
+    assert "Open workNothing" in (connector.folder / "none.html").read_text().replace("</h2><p>", "")
     connector.run_json("retry", "--quiet-period", "200ms")
     assert len(connector.run_json("status", "--job", "people").report["open_entries"]) == 1, (
         "the entry belongs to the job after a retry without a job"
