@@ -1,4 +1,4 @@
-"""Write docs/reference/outputs.md: what each command prints on a terminal of 80 columns, from real runs.
+"""Write docs/reference/outputs.md: the output of each command on a terminal of 80 columns, from real runs.
 
 `python docs/capture_reports.py` runs the commands against a sandbox. A test fails if the page is out of date.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from connector.sandbox import SandboxProcess
 
-PAGE = Path(__file__).parent / "reference" / "outputs.md"
+PAGE_PATH = Path(__file__).parent / "reference" / "outputs.md"
 
 Run = Callable[[Sequence[str]], str]
 """Runs a command in the folder of the files, and returns its standard error and its standard output."""
@@ -52,7 +52,7 @@ COMMANDS: Mapping[str, str] = {
     "plan crm.yaml": "A plan creates nothing.",
     "sync crm.yaml": "The first run of a job.",
     "import people.csv --base-name Newsletter": "An import of the same people creates nobody again.",
-    "retry": "Nothing is left to do.",
+    "retry": "No create needs a retry.",
     "explain eve@example.com": "The ledger has an entry for each base.",
     "export people.parquet": "The export has a certificate.",
     "reconcile crm.yaml": "The source, the ledger and the service agree.",
@@ -63,10 +63,10 @@ COMMANDS: Mapping[str, str] = {
     "mail news.yaml --preview 1": "A preview writes emails to files.",
     "mail news.yaml": "A campaign goes to active people only.",
     "check crm.yaml": "Each line is one check.",
-    "status": "The last runs, and what to do next.",
+    "status": "The last runs and the next steps.",
     "forget bob@example.com": "The ledger forgets a subscriber.",
     "ledger backup copy.db": "A backup has two files.",
-    "prune": "Nothing is older than 90 days.",
+    "prune": "No file is older than 90 days.",
     "init people.csv --base-name Newsletter": "The guesses go to standard error, and the job to standard output.",
 }
 """The commands in their order, each with a sentence about its output."""
@@ -110,22 +110,22 @@ def build_page(run: Run, folder: Path) -> str:
 
 def main() -> None:
     """Write the page."""
-    with tempfile.TemporaryDirectory() as name, SandboxProcess() as sandbox:
+    with tempfile.TemporaryDirectory() as folder, SandboxProcess() as sandbox:
         settings = {
             "CONNECTOR_BASE_URL": sandbox.base_url,
             "CONNECTOR_TOKEN": sandbox.token,
-            "CONNECTOR_STATE_DIR": f"{name}/state",
+            "CONNECTOR_STATE_DIR": f"{folder}/state",
             "COLUMNS": "80",
         }
 
         def run(arguments: Sequence[str]) -> str:
             command = [sys.executable, "-m", "pipelines", *arguments]
             completed_process = subprocess.run(  # noqa: S603
-                command, cwd=name, env=os.environ | settings, capture_output=True, text=True, stdin=subprocess.DEVNULL
+                command, cwd=folder, env=os.environ | settings, capture_output=True, text=True, stdin=subprocess.DEVNULL
             )
             return completed_process.stderr + completed_process.stdout
 
-        PAGE.write_text(build_page(run, Path(name)), encoding="utf-8")
+        PAGE_PATH.write_text(build_page(run, Path(folder)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Draw the pictures of the pages: `python docs/draw_pictures.py`.
 
-From real runs: docs/demo.svg (the end of the demo), docs/how-to/preview.svg (the question of an import), and
-docs/how-to/preview-answered.svg (the end after a yes). For the page on Excel: two workbooks, a picture of each, and the
-question of an import of the first workbook.
+The pictures show real runs: docs/demo.svg the end of the demo, docs/how-to/preview.svg the question of an import, and
+docs/how-to/preview-answered.svg the report after the answer yes. For the page on Excel, the program also writes two
+workbooks, a picture of each workbook, and pictures of the import of the first workbook.
 """
 
 import os
@@ -23,7 +23,7 @@ from rich.text import Text
 
 from connector.sandbox import SandboxProcess
 
-_WIDTH = 118
+_WIDTH = 118  # characters of a line in a picture of a terminal
 _COMMAND = ("import", "people.csv", "--base-name", "Newsletter")
 _EXCEL_COMMAND = ("import", "contacts.xlsx", "--base-name", "Newsletter", "--map", "is_active=Newsletter")
 _PEOPLE = """\
@@ -47,11 +47,11 @@ _CONTACTS: list[Row] = [
 ]
 _CORRECTED_CONTACTS: list[Row] = [_CONTACTS[0], ["zoe@example.com", *_CONTACTS[4][1:4], "8010", *_CONTACTS[4][5:]]]
 _QUESTION = b"[y/N]: "
-_CONTROL = re.compile(r"\r\n|\n|\r|\x1b\[[0-9;?]*[A-Za-z]|[^\x1b\r\n]+")
+_CONTROL_OR_TEXT = re.compile(r"\r\n|\n|\r|\x1b\[[0-9;?]*[A-Za-z]|[^\x1b\r\n]+")
 
 
 def draw_demo() -> None:
-    """Run the demo, and draw its end. Raise CalledProcessError when the demo fails."""
+    """Run the demo, and draw the last lines of its output. Raise CalledProcessError if the demo fails."""
     command = [sys.executable, "-m", "pipelines", "demo"]
     completed_process = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603
     lines = completed_process.stdout.splitlines()
@@ -74,26 +74,29 @@ def draw_picture(lines: Iterable[Text], path: Path, *, title: str) -> None:
 
 def draw_preview() -> None:
     """Draw the terminal of an import when the import asks, and after the answer yes."""
-    pages = Path(__file__).parent / "how-to"
-    with tempfile.TemporaryDirectory() as name:
-        (Path(name) / "people.csv").write_text(_PEOPLE, encoding="utf-8")
-        _draw_import(Path(name), _COMMAND, pages / "preview.svg", pages / "preview-answered.svg")
+    page_folder = Path(__file__).parent / "how-to"
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "people.csv").write_text(_PEOPLE, encoding="utf-8")
+        _draw_import(Path(folder), _COMMAND, page_folder / "preview.svg", page_folder / "preview-answered.svg")
 
 
 def draw_excel() -> None:
-    """Write the workbooks of the page on Excel, and draw them, the question of an import and its end."""
-    pages = Path(__file__).parent / "how-to"
+    """Write and draw the workbooks of the page on Excel. Draw the terminal of an import when the import asks, and after
+    the answer yes."""
+    page_folder = Path(__file__).parent / "how-to"
     for name, rows in (("contacts", _CONTACTS), ("corrected", _CORRECTED_CONTACTS)):
         workbook = Workbook()
         sheet = workbook.worksheets[0]
         sheet.title = "Contacts"
         for row in rows:
             sheet.append(row)
-        workbook.save(pages / f"{name}.xlsx")
-        draw_sheet(rows, pages / f"{name}.svg")
+        workbook.save(page_folder / f"{name}.xlsx")
+        draw_sheet(rows, page_folder / f"{name}.svg")
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "contacts.xlsx").write_bytes((pages / "contacts.xlsx").read_bytes())
-        _draw_import(Path(folder), _EXCEL_COMMAND, pages / "excel-preview.svg", pages / "excel-answered.svg")
+        (Path(folder) / "contacts.xlsx").write_bytes((page_folder / "contacts.xlsx").read_bytes())
+        _draw_import(
+            Path(folder), _EXCEL_COMMAND, page_folder / "excel-preview.svg", page_folder / "excel-answered.svg"
+        )
 
 
 def draw_sheet(rows: Sequence[Row], path: Path) -> None:
@@ -161,10 +164,10 @@ def _run_command(command: Sequence[str], folder: Path, settings: dict[str, str])
 
 
 def read_screen(terminal_output: str) -> list[str]:
-    """Return the lines that a terminal shows at the end, with their colours. A progress line, which erases itself, is
-    not among them."""
+    """Return the lines that a terminal shows at the end, with their colours, without the progress line, which erases
+    itself."""
     lines, row = [""], 0
-    for part in _CONTROL.findall(terminal_output):
+    for part in _CONTROL_OR_TEXT.findall(terminal_output):
         if part in ("\n", "\r\n"):
             row += 1
             lines += [""] * (row + 1 - len(lines))

@@ -51,8 +51,8 @@ from pipelines.report.differences import DIFFERENCE_COLUMNS, DifferencesReport
 
 FOLDER = Path(__file__).parent / "reference"
 _HELP_WIDTH = 78  # characters: click leaves two columns of a terminal empty
-_MODULE = re.compile(r"(?:\w+\.)+(?=\w)")
-_NOTE = "<!-- written by docs/generate_reference.py -->"
+_MODULE_PREFIX = re.compile(r"(?:\w+\.)+(?=\w)")
+_GENERATED_NOTE = "<!-- written by docs/generate_reference.py -->"
 
 
 def build_pages() -> dict[str, str]:
@@ -99,7 +99,7 @@ def build_pages() -> dict[str, str]:
         ),
         "tables.md": _build_page(
             "Tables of exports and receipts",
-            "This page is for you if you query what an export wrote. A table has the columns of the "
+            "This page is for you if you query exported tables or receipts. A table has the columns of the "
             "[fields](fields.md), the columns of the run, and the columns of its mode. "
             "[Export](../how-to/export.md) explains the modes and their primary keys.",
             *_describe_tables(),
@@ -130,7 +130,7 @@ def build_pages() -> dict[str, str]:
 
 
 def _build_page(title: str, introduction: str, *parts: str) -> str:
-    return "\n".join([_NOTE, f"# {title}\n", f"{introduction}\n", *parts])
+    return "\n".join([_GENERATED_NOTE, f"# {title}\n", f"{introduction}\n", *parts])
 
 
 def _build_keys(keys: Sequence[JobKey]) -> str:
@@ -159,7 +159,7 @@ _ALTERNATIVE = re.compile(
 
 
 def _describe_tables() -> Iterator[str]:
-    """The columns of exported tables and of `_connector_runs`, with their types in each database."""
+    """Yield the columns of exported tables and of `_connector_runs`, with their types in each database."""
     dialects = [
         PostgresDatabase.dialect, MysqlDatabase.dialect, SqliteDatabase.dialect, DuckdbDatabase.dialect
     ]  # fmt: skip
@@ -168,11 +168,14 @@ def _describe_tables() -> Iterator[str]:
     def format_row(name: str, kind: ColumnKind) -> list[str]:
         return [f"`{name}`", *(dialect.type_by_kind[kind].partition(" CHARACTER SET")[0] for dialect in dialects)]
 
-    kinds = {name: kind for name, kind in read_kinds(SCHEMA).items() if name not in RUN_COLUMN_DESCRIPTIONS}
+    kind_by_field = {name: kind for name, kind in read_kinds(SCHEMA).items() if name not in RUN_COLUMN_DESCRIPTIONS}
     yield "## Fields\n"
     yield _build_table(
         (*column_titles, "Parquet", "meaning"),
-        [[*format_row(name, kind), _format_type(name), FIELD_BY_NAME[name].rule] for name, kind in kinds.items()],
+        [
+            [*format_row(name, kind), _format_type(name), FIELD_BY_NAME[name].rule]
+            for name, kind in kind_by_field.items()
+        ],
     )
     yield (
         "An empty field of the service is an empty text, and NULL where the service returns null. Times are in UTC. "
@@ -180,12 +183,12 @@ def _describe_tables() -> Iterator[str]:
         "the types of its SQLAlchemy dialect, and a list is a JSON text.\n"
     )
     yield "## Columns of the run\n"
-    run_kinds = {name: kind for name, kind in read_kinds(SCHEMA).items() if name in RUN_COLUMN_DESCRIPTIONS}
+    kind_by_run_column = {name: kind for name, kind in read_kinds(SCHEMA).items() if name in RUN_COLUMN_DESCRIPTIONS}
     yield _build_table(
         (*column_titles, "Parquet", "meaning"),
         [
             [*format_row(name, kind), _format_type(name), RUN_COLUMN_DESCRIPTIONS[name]]
-            for name, kind in run_kinds.items()
+            for name, kind in kind_by_run_column.items()
         ],
     )
     for mode in (Mode.UPSERT, Mode.HISTORY):
@@ -254,7 +257,7 @@ def list_report_keys(model: type, prefix: str = "") -> Iterator[ReportKey]:
     for name, type_hint in type_hints.items():
         if name == "scope":
             yield from list_report_keys(get_args(type_hint)[0])
-        if name in _NOT_REPORTED:
+        if name in _UNREPORTED_FIELDS:
             continue
         kind, description = type_hint, ""
         if get_origin(type_hint) is Annotated:
@@ -277,7 +280,7 @@ def list_report_keys(model: type, prefix: str = "") -> Iterator[ReportKey]:
 
 _OPTIONAL_KEYS_BY_MODEL: Mapping[type, frozenset[str]] = {Report: frozenset((*OPTIONAL_REPORT_KEYS, "is_planned"))}
 """The fields of a class that have no key in the JSON of some reports."""
-_NOT_REPORTED = ("scope", "reconciled", "signal", "unlisted_ids", "unshown_classes")
+_UNREPORTED_FIELDS = ("scope", "reconciled", "signal", "unlisted_ids", "unshown_classes")
 """Fields that have no key of their own in a report."""
 
 _JSON_KEY_BY_FIELD = {"is_planned": "planned"}
@@ -385,7 +388,7 @@ _EXIT_CODES = {
     "incomplete; `validate` found invalid rows; or `reconcile` found differences. With `fail_on: new`, rows and "
     "opt-outs count only if their problem is new.",
     "2": "Wrong usage or configuration, found before any create. Also a token that the service refuses.",
-    "3": "Aborted: a guard stopped the run, or the service or a database failed for now, for example because it "
+    "3": "Aborted: a guard stopped the run, or the service or a database failed for now, for example because a server "
     "refuses connections. Run the command again.",
     "4": "Another run holds the lock.",
     "130, 143": "Stopped by SIGINT or SIGTERM. The answers to all open requests are recorded.",
@@ -465,7 +468,7 @@ def _describe_type(kind: type) -> str:
             is_described = get_origin(item.type) is Annotated
             declared_type, description = get_args(item.type)[:2] if is_described else (item.type, "")
             rows.append(
-                (f"`{item.name}`", f"`{_MODULE.sub('', inspect.formatannotation(declared_type))}`", description)
+                (f"`{item.name}`", f"`{_MODULE_PREFIX.sub('', inspect.formatannotation(declared_type))}`", description)
             )
         is_any_described = any(description for _, _, description in rows)
         width = 3 if is_any_described else 2

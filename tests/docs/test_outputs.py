@@ -17,5 +17,5 @@ def test_the_page_of_outputs_has_the_current_output_of_the_commands(sandbox: San
         result = connector.run(*arguments, environ={"COLUMNS": "80"})
         return result.stderr + result.stdout
 
-    page = script["PAGE"].read_text("utf-8")
+    page = script["PAGE_PATH"].read_text("utf-8")
     assert script["build_page"](run, tmp_path) == page, "run: python docs/capture_reports.py"

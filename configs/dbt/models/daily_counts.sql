@@ -29,7 +29,7 @@ bases as (
     select base_id, max(base_name) as base_name from versions group by base_id
 ),
 
-lives as ( -- from the start of a subscriber's first version to the end of the last version
+lives as ( -- a row for each subscriber: the day of the first version, and the day on which the last version ended
     select
         id,
         base_id,
