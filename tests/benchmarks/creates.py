@@ -1,4 +1,5 @@
-"""The subscribers that the sandbox stored, and the times, from the truth log. The report of a tool may be wrong."""
+"""The creates that the sandbox executed, with their times. They come from the sandbox's truth log, because the report
+of a tool may be wrong."""
 
 from dataclasses import dataclass
 

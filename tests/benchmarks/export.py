@@ -38,7 +38,8 @@ from tests.databases import open_mariadb, open_postgres
 
 _PROMISED_RATES = {"DuckDB": 150_000.0, "Parquet": 150_000.0, "PostgreSQL": 100_000.0}  # rows/s
 _PROMISED_RATIOS_TO_SCRIPT = {"Parquet": 5.0, "DuckDB": 5.0, "SQLite": 4.0}
-"""The promised ratio of the connector's pace to the script's pace with the same destination, including the start."""
+"""The promised ratio of the connector's rows/s to the script's rows/s with the same destination. Both rates include the
+start of the process."""
 _PROMISED_PEAK_MB = 350.0
 _MIN_ROW_COUNT_FOR_PEAK = 1_000_000  # rows of the export whose peak memory is promised
 
@@ -74,7 +75,8 @@ class MeasurementSeries:
 
 
 def open_destinations(folder: Path, exit_stack: ExitStack) -> dict[str, TargetFactory | str]:
-    """Return, for each destination by name, a function that makes targets, or the reason why it is left out."""
+    """Return, by the name of each destination, a function that makes targets, or the reason why the destination is left
+    out."""
     factories: dict[str, TargetFactory | str] = {
         "DuckDB": lambda export_number: Target("DuckDB", f"duckdb:///{folder}/{export_number}.duckdb", "subscribers"),
         "Parquet": lambda export_number: Target("Parquet", f"{folder}/{export_number}.parquet"),

@@ -43,13 +43,14 @@ _NAN = float("nan")
 
 @dataclass(frozen=True, slots=True)
 class LedgerMeasurement:
-    """The measurements of one ledger. NaN means not measured."""
+    """The measurements of one ledger. The last four values are of an import that finds all rows unchanged. NaN means
+    not measured."""
 
     rows: int
-    fill_s: float
-    fill_peak_mb: float
+    fill_s: float  # seconds of the first import, which fills the ledger
+    fill_peak_mb: float  # peak memory of the first import
     bytes_per_entry: float
-    whole_per_s: float
+    whole_per_s: float  # rows per second over the whole process
     per_s: float  # rows per second, without the start of the process
     cpu_us_per_row: float
     peak_mb: float
@@ -58,7 +59,8 @@ class LedgerMeasurement:
 def measure_unchanged_sync(
     sandbox: SandboxProcess, path: Path, state_folder: Path, url: str, row_count: int
 ) -> LedgerMeasurement:
-    """Fill the ledger by an import. Then measure an unchanged import of the first few rows and one of all rows."""
+    """Fill the ledger by an import. Then measure two imports of unchanged rows: of the first few rows, and of all
+    rows."""
     filling_import = import_file(sandbox, path, state_folder, ledger_url=url)
     assert filling_import.row_counts["created"] == row_count, filling_import.row_counts
     short_import = import_file(sandbox, path, state_folder, "--limit", str(_FEW_ROW_COUNT), ledger_url=url)

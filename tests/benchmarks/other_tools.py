@@ -71,7 +71,8 @@ BY_HAND_EXPORT = Tool(
 
 
 def install(tool: Tool) -> InstalledTool:
-    """Create the tool's environment if it does not exist. Raise CommandError with the output of pip if that fails."""
+    """Create the tool's environment if the environment does not exist. Raise CommandError with the output of pip if the
+    installation fails."""
     folder = _find_cache_folder() / tool.script_name.removesuffix(".py")
     requirements_file, requirements = folder / "requirements.txt", "\n".join(tool.requirements) + "\n"
     python_path = folder / "bin" / "python"
@@ -81,9 +82,8 @@ def install(tool: Tool) -> InstalledTool:
         _run_command(
             str(python_path), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *tool.requirements
         )
-        requirements_file.write_text(
-            requirements, encoding="utf-8"
-        )  # written last: an environment without this file is incomplete
+        # This file is written last, because an environment without this file is incomplete.
+        requirements_file.write_text(requirements, encoding="utf-8")
     version_script = f"from importlib.metadata import version; print(version({tool.distribution!r}))"
     return InstalledTool(tool, python_path, _run_command(str(python_path), "-c", version_script).strip())
 

@@ -2,25 +2,25 @@
 
 `python -m tests.benchmarks.pace [--seconds N] [--search N] [--rounds N]` imports into sandboxes that allow 200 requests
 a second, with 20 ms latency. There is a sandbox for each kind of limiter, with and without Retry-After. A handwritten
-script also loads into the first sandbox; its urllib3 obeys Retry-After. The benchmark prints a table and a line of
-JSON.
+script also loads into the first sandbox. The script uses urllib3, which obeys Retry-After. The benchmark prints a table
+and a line of JSON.
 
-A run is measured from `--search` seconds (120) after its first create, for `--seconds` (180). This time has about six
-pauses of a second, so one more or one less pause changes the result by half a percent. Requests inside a Retry-After
-are counted from the first create to the last. The project promises:
+The measured time of a run begins `--search` seconds (120) after the first create, and lasts `--seconds` (180). The
+measured time has about six pauses of a second, so one pause more or less changes the result by half a percent. Requests
+inside a Retry-After are counted from the first create to the last. The project promises:
 
 - at least 95 % of the allowed rate;
 - at most 2 % refused requests;
 - no request inside a Retry-After on a connection that had received the Retry-After. Other requests may have been under
   way when the service answered.
 
-`--chance` imports into sandboxes that have no limit and refuse creates by chance. A script loads the same file: it
-sends one create after the other and obeys Retry-After. The project promises that the import takes at most 1.3 times as
-long as the script. A create that is answered 503 without Retry-After may have taken effect. The import waits for two
-quiet periods before it sends such a create again, and the script sends it again at once.
+`--chance` imports into sandboxes that have no limit and refuse a random share of the creates. A script loads the same
+file: the script sends one create after another and obeys Retry-After. The project promises that the import takes at
+most 1.3 times as long as the script. A create that is answered 503 without Retry-After may have taken effect. The
+import waits for two quiet periods before it sends such a create again, and the script sends it again at once.
 
-If the machine stalled for more than 1 % of the measured time, the run is repeated, at most twice. This process, which
-only sleeps, detects a stall when it wakes up late.
+If the machine stalled for more than 1 % of the measured time, the run is repeated, at most twice. The process of the
+benchmark only sleeps during a run. If this process wakes up late, the machine has stalled.
 """
 
 import argparse
@@ -128,10 +128,10 @@ class PaceMeasurement:
     retry_after: str
     goodput: float  # creates in the measured time, as a share of the allowed requests
     refused_share: float  # refused requests in the measured time, as a share of all requests
-    inside_retry_after: int  # requests that arrived inside a Retry-After
-    disobedient: int  # requests inside a Retry-After, on the connection that had received this Retry-After
-    created: int
-    duplicates: int
+    inside_retry_after_count: int  # requests that arrived inside a Retry-After
+    disobedient_count: int  # requests inside a Retry-After, on the connection that had received this Retry-After
+    created_count: int
+    duplicate_count: int
     stalled_s: float  # seconds of the measured time in which the machine stalled
 
 
@@ -149,7 +149,8 @@ class _SandboxCounts:
 def measure_pace(
     client: str, load: Load, limiter: str, retry_after: str, search_s: float, measurement_s: float
 ) -> PaceMeasurement:
-    """Load into a new sandbox, and measure with its counts. Raise CommandError or EndedEarlyError if the load fails."""
+    """Load into a new sandbox, and measure the load by the counts of the sandbox. Raise CommandError or
+    LoadEndedEarlyError if the load fails."""
     new_sandbox = SandboxProcess(rate=RATE, latency_ms=LATENCY_MS, limiter=limiter, retry_after=retry_after)
     with new_sandbox as sandbox, ThreadPoolExecutor(1) as pool:
         load_future = pool.submit(load, sandbox)
@@ -227,7 +228,7 @@ def _read_counts(sandbox: SandboxProcess) -> _SandboxCounts:
 
 
 def create_by_script(sandbox: SandboxProcess, path: Path) -> float:
-    """Create a subscriber for each row, one after the other, and obey Retry-After. Return the duration in seconds."""
+    """Create a subscriber for each row, one after another, and obey Retry-After. Return the duration in seconds."""
     started_at = time.monotonic()
     connection = http.client.HTTPConnection(sandbox.base_url.removeprefix("http://"))
     headers = {"Authorization": sandbox.token, "Content-Type": "application/json"}
@@ -265,7 +266,7 @@ def compare_with_random_refusals(cases: Iterable[RandomRefusals]) -> None:
             counts_text = f"{row_counts['created']:,}, {creates.duplicate_count}, {pause_request_counts['told']}"
             table_rows.append((str(random_refusals), f"{script_s:.1f} s", f"{import_s:.1f} s", time_ratio, counts_text))
     print_table(
-        ("refused by chance", "script", OUR_CLIENT, "import / script", "created, twice, inside a pause"), table_rows
+        ("random refusals", "script", OUR_CLIENT, "import / script", "created, twice, inside a pause"), table_rows
     )
 
 
@@ -276,7 +277,9 @@ def main() -> None:
         "--search", type=float, default=120.0, help="seconds from the first create to the measured time"
     )
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--chance", action="store_true", help="measure sandboxes that refuse creates by chance")
+    parser.add_argument(
+        "--chance", action="store_true", help="measure sandboxes that refuse a random share of the creates"
+    )
     options = parser.parse_args()
     if options.chance:
         compare_with_random_refusals(RANDOM_REFUSALS)
@@ -336,7 +339,7 @@ def print_results(
         choose_worst((getattr(measurement, name) for measurement in import_measurements), default=float("nan"))
         if has_all_limits
         else float("nan")
-        for choose_worst, name in ((min, "goodput"), (max, "refused_share"), (max, "disobedient"))
+        for choose_worst, name in ((min, "goodput"), (max, "refused_share"), (max, "disobedient_count"))
     )
     promises = [
         promise_at_least("share of the allowed rate (worst of all limits)", _PROMISED_GOODPUT, worst_goodput, "{:.1%}"),
@@ -370,10 +373,10 @@ def _build_table_row(measurement: PaceMeasurement, row_count: int) -> tuple[str,
         f"{measurement.goodput * RATE:.1f}",
         f"{measurement.goodput:.1%}",
         format_number("{:.2%}", measurement.refused_share),
-        f"{measurement.inside_retry_after:,}",
-        f"{measurement.disobedient:,}",
-        f"{measurement.created:,} of {row_count:,}",
-        f"{measurement.duplicates:,}",
+        f"{measurement.inside_retry_after_count:,}",
+        f"{measurement.disobedient_count:,}",
+        f"{measurement.created_count:,} of {row_count:,}",
+        f"{measurement.duplicate_count:,}",
         f"{measurement.stalled_s:.1f} s",
     )
 

@@ -1,5 +1,5 @@
-"""The invented people that the benchmarks load, as a CSV file or as request bodies. All are valid and have different
-addresses."""
+"""The invented people that the benchmarks load, as a CSV file or as request bodies. All people are valid and have
+different addresses."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -77,7 +77,7 @@ def _wait_for(process: subprocess.Popen[bytes], timeout_s: float) -> tuple[int, 
 
 
 def _find_peak(rusage: resource.struct_rusage, own_peak: int) -> int | None:
-    """Return the peak memory of a child in bytes, or None if it is not above the parent's peak.
+    """Return the peak memory of a child in bytes, or None if the child's peak is not above the parent's peak.
 
     A child starts as a copy of its parent, so its peak is never below the parent's peak.
     """

@@ -1,7 +1,7 @@
 """The start-up time of two commands: `--help`, and an import of ten rows into a sandbox.
 
-`python -m tests.benchmarks.start [--rounds N]` runs each command in turn with the Python import with which it is
-compared, and prints a table and a line of JSON. The project promises that the help takes at most 3 times as long as
+`python -m tests.benchmarks.start [--rounds N]` runs each command in turn with a Python import, compares the two times,
+and prints a table and a line of JSON. The project promises that the help takes at most 3 times as long as
 `import click`, and the import at most 2.5 times as long as `import pandas, pyarrow`. The result is the median wall time
 of the rounds.
 

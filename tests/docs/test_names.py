@@ -113,7 +113,7 @@ def test_the_readme_has_every_extra() -> None:
     assert sorted(extras_in_readme) == sorted(extras)
 
 
-def test_lines_that_a_page_quotes_from_a_file_are_in_the_file() -> None:
+def test_the_page_on_nightly_runs_quotes_only_lines_of_the_files_in_configs() -> None:
     quoted_lines = re.findall(
         r"From\s`(configs/[\w.-]+)`:\n\n```text\n(.*?)```", PAGE_TEXTS["docs/how-to/unattended.md"], re.DOTALL
     )

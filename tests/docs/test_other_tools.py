@@ -47,13 +47,13 @@ def open_environment(
     folder: Path, sandbox: SandboxProcess, *requirements: str, name: str = "environment"
 ) -> RunCommand:
     """Make an environment with these requirements next to the folder. The folder is the home of the programs."""
-    environment = folder.with_name(name)
+    environment_folder = folder.with_name(name)
     # tests/conftest.py removes the certificates of the machine, which uv needs.
     excluded_prefixes = ("CONNECTOR_", "AIRFLOW_", "SSL_CERT_")
     machine_settings = {name: value for name, value in os.environ.items() if not name.startswith(excluded_prefixes)}
     settings = machine_settings | {
         "HOME": str(folder),
-        "PATH": f"{environment / 'bin'}:{os.environ['PATH']}",
+        "PATH": f"{environment_folder / 'bin'}:{os.environ['PATH']}",
         "CONNECTOR_BASE_URL": sandbox.base_url,
         "CONNECTOR_TOKEN": sandbox.token,
         "CONNECTOR_STATE_DIR": str(folder / "state"),
@@ -64,8 +64,8 @@ def open_environment(
     }
 
     def run(command: Sequence[str], stdin: str = "") -> str:
-        program = str(environment / "bin" / command[0])
-        result = subprocess.run(
+        program = str(environment_folder / "bin" / command[0])
+        completed_process = subprocess.run(
             [program, *command[1:]],
             cwd=folder,
             env=settings,
@@ -75,11 +75,14 @@ def open_environment(
             timeout=_COMMAND_LIMIT_S,
             check=False,
         )
-        assert result.returncode == 0, result.stdout + result.stderr
-        return result.stdout
+        assert completed_process.returncode == 0, completed_process.stdout + completed_process.stderr
+        return completed_process.stdout
 
-    python = ("--python", str(environment / "bin" / "python"))
-    for command in (("venv", "--python", sys.executable, str(environment)), ("pip", "install", *python, *requirements)):
+    python_options = ("--python", str(environment_folder / "bin" / "python"))
+    for command in (
+        ("venv", "--python", sys.executable, str(environment_folder)),
+        ("pip", "install", *python_options, *requirements),
+    ):
         subprocess.run(
             ["uv", *command, "--quiet", "--system-certs"],
             env=machine_settings,
@@ -150,7 +153,7 @@ def test_dbt_builds_its_models_from_the_history(sandbox: SandboxProcess, folder:
     assert sum(new_count for *_, new_count, _ in daily_counts) == 3
 
 
-def test_a_foreign_tap_and_a_foreign_target_move_each_subscriber_once(sandbox: SandboxProcess, folder: Path) -> None:
+def test_singer_programs_of_other_projects_move_each_subscriber_once(sandbox: SandboxProcess, folder: Path) -> None:
     """Copy a thousand records through two pipes. Each program has its own environment."""
     sandbox.switch(drop_after=0.05, error_after=0.05)
     run_connector = open_environment(folder, sandbox, f"{ROOT}[singer]", name="own")

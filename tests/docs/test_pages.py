@@ -112,7 +112,7 @@ def test_the_commands_of_a_page_run_as_printed(page: Path, server: SandboxProces
             cwd=folder,
             env=environ
             | {"PATH": f"{programs_folder}:{os.environ['PATH']}", "HOME": str(tmp_path / "home")}
-            | {"DLT_DATA_DIR": str(tmp_path / "dlt")},  # without it, dlt writes into /var/dlt as root
+            | {"DLT_DATA_DIR": str(tmp_path / "dlt")},  # without this setting, dlt as root writes into /var/dlt
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -157,10 +157,10 @@ def test_the_first_page_of_the_site_lists_every_page() -> None:
     assert pages - {"index"} == set(linked_pages)
 
 
-def test_every_page_tells_its_readers_whether_the_page_is_for_them() -> None:
+def test_every_page_names_its_readers() -> None:
     pages = [page for page in PAGES if page.name not in ("README.md", "index.md")]
     assert [page.name for page in pages if "This page is for you if" not in page.read_text("utf-8")] == []
 
 
-def test_the_readme_is_short() -> None:
+def test_the_readme_has_at_most_200_lines() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200

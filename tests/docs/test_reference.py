@@ -194,15 +194,15 @@ def find_faults(value: Any, keys: Mapping[str, Any], path: str = "") -> Iterator
             yield from find_faults(value[name], keys, key.key)
 
 
-def has_type(value: object, description: str) -> bool:
+def has_type(value: object, type_description: str) -> bool:
     """Return whether a JSON value has the type that the reference describes."""
     if value is None:
-        return description.endswith(", or null")
-    if description.startswith("`"):
-        return f"`{json.dumps(value)}`".replace('"', "") in description
-    return isinstance(value, _TYPES[description.removesuffix(", or null").partition(" of ")[0]])
+        return type_description.endswith(", or null")
+    if type_description.startswith("`"):
+        return f"`{json.dumps(value)}`".replace('"', "") in type_description
+    return isinstance(value, _PYTHON_TYPE_BY_NAME[type_description.removesuffix(", or null").partition(" of ")[0]])
 
 
-_TYPES: Mapping[str, type] = {
+_PYTHON_TYPE_BY_NAME: Mapping[str, type] = {
     "text": str, "ISO 8601 time": str, "whole number": int, "number": float, "list": list, "object": dict,
 }  # fmt: skip
