@@ -49,7 +49,7 @@ def start_script(script: str, sandbox: SandboxProcess, folder: Path) -> ForkedPr
     settings = {
         "RUNTIME__DLTHUB_TELEMETRY": "false",
         "HOME": str(folder),
-        "DLT_DATA_DIR": str(folder / "dlt"),  # without it, dlt writes into /var/dlt as root
+        "DLT_DATA_DIR": str(folder / "dlt"),  # without this setting, dlt as root writes into /var/dlt
     }
     return Connector(sandbox, folder).start(script, environ=settings, program=run_script)
 
@@ -61,9 +61,7 @@ def run_scripts(sandbox: SandboxProcess, folder: Path, *scripts: str) -> None:
     assert process.returncode == 0, errors
 
 
-def test_a_load_after_a_killed_load_creates_no_subscriber_twice_although_answers_are_lost(
-    sandbox: SandboxProcess, tmp_path: Path
-) -> None:
+def test_a_load_after_a_killed_load_creates_no_subscriber_twice(sandbox: SandboxProcess, tmp_path: Path) -> None:
     sandbox.switch(latency_ms=20, drop_after=0.1, error_after=0.1, seed=5)
     with start_script(LOAD_SCRIPT, sandbox, tmp_path) as process:
         wait_for(lambda: process.poll() is not None or has_stored_subscribers(sandbox, 21))
@@ -74,9 +72,7 @@ def test_a_load_after_a_killed_load_creates_no_subscriber_twice_although_answers
     assert sorted(count_stored_emails(sandbox).values()) == [1] * ROW_COUNT
 
 
-def test_a_run_that_ends_early_fails_the_load_and_a_later_load_completes_it(
-    sandbox: SandboxProcess, tmp_path: Path
-) -> None:
+def test_a_later_load_completes_a_load_whose_run_ended_early(sandbox: SandboxProcess, tmp_path: Path) -> None:
     sandbox.switch(blocked_from=30, blocked_status=403)
     with pytest.raises(AssertionError, match="403"):
         run_scripts(sandbox, tmp_path, LOAD_SCRIPT)

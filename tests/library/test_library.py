@@ -262,7 +262,7 @@ def test_an_import_with_an_invalid_argument_shows_the_reason_and_creates_nobody(
         ("signups.csv", {}, "is not a job file"),
     ],
 )
-def test_an_argument_that_a_job_cannot_use_is_an_error(
+def test_sync_refuses_an_argument_that_the_job_cannot_use(
     job: str, options: dict[str, Any], expected_text: str, folder: Path
 ) -> None:
     with pytest.raises(ConfigurationError, match=expected_text):
@@ -273,7 +273,9 @@ def test_an_argument_that_a_job_cannot_use_is_an_error(
     ("status", "error_type"),
     [("ok", None), ("partial", None), ("aborted", RunAborted), ("stopped", RunAborted), ("locked", LockedError)],
 )
-def test_a_report_raises_for_a_run_that_ended_early(status: Any, error_type: type[ConnectorError] | None) -> None:
+def test_the_report_of_a_run_that_ended_early_raises_an_error(
+    status: Any, error_type: type[ConnectorError] | None
+) -> None:
     report = Report("run", "job", "import", status, pd.Timestamp.now("UTC"), messages=["why"])
     if error_type is None:
         report.raise_for_status()

@@ -1,12 +1,13 @@
-"""Plays the matrix of the pace, and writes the table and the picture of the documentation.
+"""Simulates the matrix of the rate controller, and writes the table and the picture of the documentation.
 
-`python -m tests.pace [--rates 5 50 500] [--plays N] [--fastest-alone] [--to FOLDER]` plays 990 cells of 30 virtual
-minutes each. Each cell is played several times, and the mean counts, because near a bound a single play depends on
-chance.
+A cell of the matrix combines a limiter, a Retry-After, a limit, a round trip and a scenario.
+`python -m tests.pace [--rates 5 50 500] [--runs N] [--fastest-alone] [--to FOLDER]` simulates runs of 30 virtual
+minutes in 990 cells. Each cell has several simulated runs. The table shows their mean, because the result of a single
+run depends on chance.
 All cells take hours on one core, or ten minutes with PyPy. The 330 cells at 500 requests/s take most of the time.
-With `--fastest-alone`, only 55 of these 330 cells are played: the cells without another client and with 20 ms latency.
-`--others` plays only the cells without another client and with 20 ms latency, and compares the controllers of other
-tools in a printed table.
+With `--fastest-alone`, only 55 of these 330 cells are simulated: the cells without another client and with 20 ms
+latency. `--others` simulates the controllers of other tools, only in the cells without another client and with 20 ms
+latency, and prints a table.
 """
 
 import argparse
@@ -32,37 +33,41 @@ from tests.pace.matrix import (
     list_cells,
     list_chance_cells,
     measure,
-    play,
     read_promise,
+    simulate_run,
 )
 from tests.pace.others import AimdController, CubicController
 
-# Plays of each cell, by the limit. At a low limit a play has few requests, so its result depends more on chance.
-_PLAY_COUNT_BY_RATE = {5.0: 12, 50.0: 12, 500.0: 4}
-_CHANCE_PLAY_COUNT = 24
+# Simulated runs of each cell, by the limit. At a low limit, a run has few requests, so its result depends more on
+# chance.
+_RUN_COUNT_BY_RATE = {5.0: 12, 50.0: 12, 500.0: 4}
+_CHANCE_RUN_COUNT = 24
 _PAGE_HEAD = """# The pace, cell by cell
 
 This page is for you if you want every measurement of [the pace](pace.md). `python -m tests.pace` wrote the page.
-The limits are {rates} requests/s. Each cell is the mean of {plays} plays, and each chance cell of {chance_plays}.
+[How the pace is found](explanation/pace.md) explains cells, goodput, bounds, chance cells and ramps. The limits are
+{rates} requests/s. A value is the mean of {runs} simulated runs of a cell, and of {chance_runs} runs of a chance cell.
 """
 _FASTEST_ALONE_NOTE = (
-    "At {fastest:g} requests/s, only the cells without another client and with 20 ms latency are played.\n"
+    "At {fastest:g} requests/s, only the cells without another client and with 20 ms latency are simulated.\n"
 )
 _MISSES_HEADING = "These cells do not keep their promise (`tests/pace/matrix.py:read_promise`):"
-_NO_MISSES_TEXT = "All played cells keep their promise (`tests/pace/matrix.py:read_promise`)."
+_NO_MISSES_TEXT = "All simulated cells keep their promise (`tests/pace/matrix.py:read_promise`)."
 _RULES_INTRODUCTION = """\
-What each rule is worth: one play of the cells at 5 and 50/s and 20 ms, of six cells at 500/s and of 11
-cells at 50/s with 300 ms, and eight plays of each chance cell (mean, least, below 50 %). "Beside" is the least goodput
-at 50/s and 300 ms beside another client, with pauses of 5 and 30 s."""
+The next table shows the effect of each rule of the rate controller. Each line has the results of a controller with one
+changed rule. The results are of one simulated run of each cell at 5 and 50/s with 20 ms, of six cells at 500/s, and of
+11 cells at 50/s with 300 ms. The column "chance" has the results of eight simulated runs of each chance cell: the mean,
+the least, and the number below 50 %. The column "beside" has the least goodput beside another client, at 50/s with
+300 ms and pauses of 5 and 30 s."""
 _SQUARE_WIDTH, _SQUARE_HEIGHT, _LEFT_MARGIN, _TOP_MARGIN = 36, 22, 150, 40
 
 CellResult = tuple[Cell, Measurements]
 
 
-def play_cell(cell: Cell, play_count: int | None = None) -> CellResult:
-    """Return the cell with the mean of its plays. `play_count` replaces the usual number of plays."""
-    seeds = range(1, 1 + (play_count or _PLAY_COUNT_BY_RATE[cell.rate]))
-    return cell, compute_means([measure(cell, play(cell, RateController(), seed)) for seed in seeds])
+def simulate_cell(cell: Cell, run_count: int | None = None) -> CellResult:
+    """Return the cell with the mean of its simulated runs. `run_count` replaces the usual number of runs."""
+    seeds = range(1, 1 + (run_count or _RUN_COUNT_BY_RATE[cell.rate]))
+    return cell, compute_means([measure(cell, simulate_run(cell, RateController(), seed)) for seed in seeds])
 
 
 def format_other_controllers(cells: Sequence[Cell]) -> str:
@@ -74,7 +79,7 @@ def format_other_controllers(cells: Sequence[Cell]) -> str:
         ("botocore, adaptive", CubicController),
     ):
         goodputs_by_pause = [
-            [measure(cell, play(cell, build_controller())).goodput for cell in cells if cell.pause_s == pause]
+            [measure(cell, simulate_run(cell, build_controller())).goodput for cell in cells if cell.pause_s == pause]
             for pause in PAUSES
         ]
         texts = [f"{sum(goodputs) / len(goodputs):.2f}, {min(goodputs):.2f}" for goodputs in goodputs_by_pause]
@@ -101,15 +106,21 @@ def format_table(results: Sequence[CellResult]) -> str:
     ]
     for (limiter, pause), group in groupby(results, key=lambda result: (format_limiter(result[0]), result[0].pause_s)):
         results_of_group = list(group)
-        steady_goodputs = [measurements.goodput for cell, measurements in results_of_group if cell.scene == ALONE]
+        steady_goodputs = [measurements.goodput for cell, measurements in results_of_group if cell.scenario == ALONE]
         goodputs_beside_client = [
-            measurements.goodput_beside_other_client for cell, measurements in results_of_group if cell.scene == SHARED
+            measurements.goodput_beside_other_client
+            for cell, measurements in results_of_group
+            if cell.scenario == SHARED
         ]
         refused_shares = [
-            measurements.refused_share_after_halving for cell, measurements in results_of_group if cell.scene == CHANGED
+            measurements.refused_share_after_halving
+            for cell, measurements in results_of_group
+            if cell.scenario == CHANGED
         ]
         doubled_limit_used_times_s = [
-            measurements.doubled_limit_used_after_s for cell, measurements in results_of_group if cell.scene == CHANGED
+            measurements.doubled_limit_used_after_s
+            for cell, measurements in results_of_group
+            if cell.scenario == CHANGED
         ]
         lines.append(
             f"| {limiter} | {format_pause(pause)} | {min(steady_goodputs):.3f} to {max(steady_goodputs):.3f} | "
@@ -120,12 +131,13 @@ def format_table(results: Sequence[CellResult]) -> str:
 
 
 def format_summary(results: Sequence[CellResult]) -> str:
-    """Return a Markdown table of the cells with a steady limit: goodput, first minute and refusals, by Retry-After."""
+    """Return a Markdown table of the cells with a steady limit: goodput, goodput of the first minute, and refusals, by
+    Retry-After."""
     lines = [
         "| Retry-After | cells | goodput: mean, least | first minute: mean, least, below 70 % | refused: most, > 3 % |",
         "|---|---|---|---|---|",
     ]
-    steady_results = [(cell, measurements) for cell, measurements in results if cell.scene == ALONE]
+    steady_results = [(cell, measurements) for cell, measurements in results if cell.scenario == ALONE]
     for pause in (*PAUSES, "all"):
         pause_measurements = [measurements for cell, measurements in steady_results if pause in (cell.pause_s, "all")]
         goodputs, first_minute_goodputs = (
@@ -153,13 +165,13 @@ def format_chance_table(results: Sequence[tuple[Cell, tuple[float, float, int]]]
     return "\n".join(lines) + "\n"
 
 
-def play_chance_cell(cell: Cell) -> tuple[Cell, tuple[float, float, int]]:
-    """Return the chance cell with the mean of its plays."""
-    play_results = [measure_chance(cell, RateController(), seed) for seed in range(1, 1 + _CHANCE_PLAY_COUNT)]
+def simulate_chance_cell(cell: Cell) -> tuple[Cell, tuple[float, float, int]]:
+    """Return the chance cell with the mean of its simulated runs."""
+    run_results = [measure_chance(cell, RateController(), seed) for seed in range(1, 1 + _CHANCE_RUN_COUNT)]
     served_share, first_minute_share = (
-        sum(play_result[index] for play_result in play_results) / len(play_results) for index in (0, 1)
+        sum(run_result[index] for run_result in run_results) / len(run_results) for index in (0, 1)
     )
-    return cell, (served_share, first_minute_share, sum(play_result[2] for play_result in play_results))
+    return cell, (served_share, first_minute_share, sum(run_result[2] for run_result in run_results))
 
 
 def format_misses(results: Sequence[CellResult]) -> str:
@@ -175,7 +187,7 @@ def format_misses(results: Sequence[CellResult]) -> str:
 def draw_picture(results: Sequence[CellResult]) -> str:
     """Return an SVG picture with a line for each limiter and a group of squares for each pause. A square is green if
     the limit is used, and red if much of the limit is unused."""
-    steady_results = [result for result in results if result[0].scene == ALONE]
+    steady_results = [result for result in results if result[0].scenario == ALONE]
     limiters = list(dict.fromkeys(format_limiter(cell) for cell, _ in steady_results))
     column_count = len({(cell.rate, cell.round_trip_s) for cell, _ in steady_results})
     group_width = column_count * _SQUARE_WIDTH + 10
@@ -208,20 +220,22 @@ def draw_picture(results: Sequence[CellResult]) -> str:
 
 
 def main() -> None:
-    """Play the cells, and write the page and the picture."""
+    """Simulate the cells, and write the page and the picture."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rates", type=float, nargs="+", default=RATES)
-    parser.add_argument("--plays", type=int, help="plays of each cell, except chance cells [default: 12, 12 and 4]")
+    parser.add_argument(
+        "--runs", type=int, help="simulated runs of each cell, except chance cells [default: 12, 12 and 4]"
+    )
     parser.add_argument(
         "--fastest-alone",
         action="store_true",
-        help="play only the cells without another client and with 20 ms latency at the highest rate",
+        help="at the highest rate, simulate only the cells without another client and with 20 ms latency",
     )
-    parser.add_argument("--others", action="store_true", help="play the controllers of other tools")
+    parser.add_argument("--others", action="store_true", help="simulate the controllers of other tools")
     parser.add_argument("--to", type=Path, default=Path("docs"))
     options = parser.parse_args()
     if options.others:
-        cells = [cell for cell in list_cells() if (cell.round_trip_s, cell.scene) == (ROUND_TRIPS_S[0], ALONE)]
+        cells = [cell for cell in list_cells() if (cell.round_trip_s, cell.scenario) == (ROUND_TRIPS_S[0], ALONE)]
         print(format_other_controllers([cell for cell in cells if cell.rate in options.rates]))
         return
     options.to.mkdir(parents=True, exist_ok=True)
@@ -231,17 +245,17 @@ def main() -> None:
         cells = [
             cell
             for cell in cells
-            if cell.rate < highest_rate or (cell.round_trip_s, cell.scene) == (ROUND_TRIPS_S[0], ALONE)
+            if cell.rate < highest_rate or (cell.round_trip_s, cell.scenario) == (ROUND_TRIPS_S[0], ALONE)
         ]
     row_order = list(dict.fromkeys((format_limiter(cell), cell.pause_s) for cell in list_cells()))
     with ProcessPoolExecutor(2) as pool:
-        results = list(pool.map(partial(play_cell, play_count=options.plays), cells, chunksize=4))
-        chance_results = list(pool.map(play_chance_cell, list_chance_cells()))
+        results = list(pool.map(partial(simulate_cell, run_count=options.runs), cells, chunksize=4))
+        chance_results = list(pool.map(simulate_chance_cell, list_chance_cells()))
         rules_table = RULES_TABLE_HEAD + "\n".join(pool.map(format_rule_row, range(len(RULES)))) + "\n"
     results.sort(key=lambda result: row_order.index((format_limiter(result[0]), result[0].pause_s)))
-    play_counts_text = options.plays or ", ".join(str(_PLAY_COUNT_BY_RATE[rate]) for rate in options.rates)
+    run_counts_text = options.runs or ", ".join(str(_RUN_COUNT_BY_RATE[rate]) for rate in options.rates)
     rates_text = ", ".join(f"{rate:g}" for rate in options.rates)
-    page_head = _PAGE_HEAD.format(rates=rates_text, plays=play_counts_text, chance_plays=_CHANCE_PLAY_COUNT)
+    page_head = _PAGE_HEAD.format(rates=rates_text, runs=run_counts_text, chance_runs=_CHANCE_RUN_COUNT)
     if options.fastest_alone:
         page_head += _FASTEST_ALONE_NOTE.format(fastest=highest_rate)
     page_text = (

@@ -1,4 +1,4 @@
-"""Shows the effect of each rule of the rate controller: plays cells of the matrix without the rule."""
+"""Shows the effect of each rule of the rate controller: simulates cells of the matrix with a changed rule."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,14 +17,14 @@ from tests.pace.matrix import (
     list_cells,
     list_chance_cells,
     measure,
-    play,
+    simulate_run,
 )
 
 
 class _WithoutMean(RateController):
     def _find_ramp_rates(self, behind_rate: float) -> tuple[float, float]:
         low, high = super()._find_ramp_rates(behind_rate)
-        return low**2 / high, high  # the lower bound, in place of the geometric mean of the base class
+        return low**2 / high, high  # begins at the lower bound, where the base class takes the geometric mean
 
 
 class _WithoutFewestServed(RateController):
@@ -69,6 +69,7 @@ def _set_constant(name: str, value: float) -> Iterator[None]:
         setattr(rate, name, previous_value)
 
 
+# The controllers of the table: the text of the changed rule, the controller, and a constant of `rate` with its value.
 RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
     ("all rules", RateController, "_MIN_REFUSALS", 3),
     ("a ramp begins at the lower bound, not at the geometric mean", _WithoutMean, "_MIN_REFUSALS", 3),
@@ -95,7 +96,7 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
 )
 
 
-_CHANCE_PLAY_COUNT = 8  # plays of each chance cell; a rule may help in only some of them
+_CHANCE_RUN_COUNT = 8  # simulated runs of each chance cell; a rule may help in only some of the runs
 
 RULES_TABLE_HEAD = """\
 | rules | goodput: mean, least, < 85 % | first: mean, < 70 % | refused > 3 % | beside: least | chance |
@@ -110,7 +111,7 @@ def format_rule_row(index: int) -> str:
     300 ms, the cells at 50/s with 300 ms beside another client, and chance cells."""
     rule_name, build_controller, constant_name, value = RULES[index]
     steady_cells = [
-        cell for cell in list_cells() if cell.scene == ALONE and cell.round_trip_s == 0.02 and cell.rate <= 50
+        cell for cell in list_cells() if cell.scenario == ALONE and cell.round_trip_s == 0.02 and cell.rate <= 50
     ]
     steady_cells += [
         Cell(limiter_kind, span_s, 5.0, 500.0, 0.3) for limiter_kind, span_s in (LIMITERS[0], LIMITERS[5], LIMITERS[8])
@@ -126,7 +127,9 @@ def format_rule_row(index: int) -> str:
     chance_cells = [cell for cell in list_chance_cells() if cell.status == 429]
     with _set_constant(constant_name, value):
         lowest_shared_goodput = min(
-            measure(cell, play(cell, build_controller(), length_s=CHANGE_END_S[SHARED])).goodput_beside_other_client
+            measure(
+                cell, simulate_run(cell, build_controller(), length_s=CHANGE_END_S[SHARED])
+            ).goodput_beside_other_client
             for cell in shared_cells
         )
         return (
@@ -136,7 +139,7 @@ def format_rule_row(index: int) -> str:
 
 
 def _format_results(cells: list[Cell], build_controller: Callable[[], RateController]) -> str:
-    measurements = [measure(cell, play(cell, build_controller())) for cell in cells]
+    measurements = [measure(cell, simulate_run(cell, build_controller())) for cell in cells]
     goodputs, first_minute_goodputs = (
         [result.goodput for result in measurements],
         [result.first_minute_goodput for result in measurements],
@@ -153,7 +156,7 @@ def _format_results(cells: list[Cell], build_controller: Callable[[], RateContro
 
 
 def _format_chance_results(cells: list[Cell], build_controller: Callable[[], RateController]) -> str:
-    seeds = range(1, 1 + _CHANCE_PLAY_COUNT)
+    seeds = range(1, 1 + _CHANCE_RUN_COUNT)
     served_shares = [measure_chance(cell, build_controller(), seed)[0] for cell in cells for seed in seeds]
     return (
         f"{sum(served_shares) / len(served_shares):.3f}, {min(served_shares):.3f}, "

@@ -1,7 +1,8 @@
-"""The upper bound of a cell whose service refuses requests at random: the requests that are served to a client that
-knows the limit, obeys each pause, and otherwise sends at the limit."""
+"""Compares the controller with an informed client in a chance cell, a cell whose service refuses requests at random.
+The informed client knows the limit, obeys each pause, and otherwise sends at the limit. Its served requests are the
+upper bound."""
 
-from tests.pace.matrix import CHANCE_PLAY_LENGTH_S, FIRST_MINUTE_S, NO_LIMIT, Cell, Controller, PlayCounts, play
+from tests.pace.matrix import CHANCE_RUN_LENGTH_S, FIRST_MINUTE_S, NO_LIMIT, Cell, Controller, RunCounts, simulate_run
 
 
 class InformedClient:
@@ -33,19 +34,19 @@ class InformedClient:
 
 
 def measure_chance(
-    cell: Cell, controller: Controller, seed: int, length_s: int = CHANCE_PLAY_LENGTH_S
+    cell: Cell, controller: Controller, seed: int, length_s: int = CHANCE_RUN_LENGTH_S
 ) -> tuple[float, float, int]:
-    """Return the served requests of the controller as a share of the bound, in the whole play and in the first minute.
-    Also return the number of requests that the controller sent inside a pause."""
+    """Return the served requests of the controller as a share of the informed client's served requests, in the whole
+    run and in the first minute. Also return the number of requests that the controller sent inside a pause."""
     bucket_size = 1e9 if cell.limiter_kind == NO_LIMIT else round(cell.rate * cell.span_s)
-    informed_counts = play(cell, InformedClient(cell.rate, bucket_size), seed, length_s)
-    play_counts = play(cell, controller, seed, length_s)
+    informed_counts = simulate_run(cell, InformedClient(cell.rate, bucket_size), seed, length_s)
+    run_counts = simulate_run(cell, controller, seed, length_s)
     return (
-        _compute_share(play_counts, informed_counts, length_s),
-        _compute_share(play_counts, informed_counts, FIRST_MINUTE_S),
-        play_counts.sent_in_pause_count,
+        _compute_share(run_counts, informed_counts, length_s),
+        _compute_share(run_counts, informed_counts, FIRST_MINUTE_S),
+        run_counts.sent_in_pause_count,
     )
 
 
-def _compute_share(play_counts: PlayCounts, informed_counts: PlayCounts, length_s: int) -> float:
-    return sum(play_counts.served_counts[:length_s]) / sum(informed_counts.served_counts[:length_s])
+def _compute_share(run_counts: RunCounts, informed_counts: RunCounts, length_s: int) -> float:
+    return sum(run_counts.served_counts[:length_s]) / sum(informed_counts.served_counts[:length_s])

@@ -1,4 +1,5 @@
-"""The matrix of the rate controller, on virtual time: its cells, the play of a cell, and the measurements of a play.
+"""The matrix of the rate controller: its cells, the simulated run of a cell on virtual time, and the measurements of a
+run.
 
 The cells have all kinds of limiters and random refusals.
 """
@@ -25,15 +26,15 @@ PAUSES = (None, 1.0, 5.0, 30.0, DATE_PAUSE)
 RATES = (5.0, 50.0, 500.0)
 ROUND_TRIPS_S = (0.02, 0.3)
 ALONE, SHARED, CHANGED = "alone", "shared", "changed"
-SCENES = (ALONE, SHARED, CHANGED)
+SCENARIOS = (ALONE, SHARED, CHANGED)
 
-PLAY_LENGTH_S = 1800
+RUN_LENGTH_S = 1800
 CHANGE_BEGIN_S = 900
 CHANGE_END_S = {"shared": 1350, "changed": 1080}  # seconds until the other client or the halved limit ends
 FIRST_MINUTE_S = 60
 """Seconds of the first minute of a first run."""
-CHANCE_PLAY_LENGTH_S = 300
-"""Seconds of a play of a chance cell. The play is short, so that the search for the limit counts as well."""
+CHANCE_RUN_LENGTH_S = 300
+"""Seconds of a simulated run of a chance cell. The run is short, so that the search for the limit counts as well."""
 RANDOM_REFUSAL_SHARES = (0.001, 0.01, 0.05)
 STATUSES = (429, 503)
 NO_LIMIT = "no limit"
@@ -47,7 +48,7 @@ _JITTER_SHARE = 0.1  # the largest random delay of an answer, as a share of the 
 
 
 class Controller(Protocol):
-    """A rate controller, or another client that can play a cell."""
+    """A rate controller, or another client whose run in a cell can be simulated."""
 
     def admit(self, now: float) -> float:
         """Return 0 if a request may leave now, otherwise the seconds to wait."""
@@ -61,7 +62,8 @@ class Controller(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A limiter, the pause of its refusals, the limit (requests/s), the round trip, and the events during the play.
+    """A limiter, the pause of its refusals, the limit (requests/s), the round trip, and the scenario: whether another
+    client shares the limit, or the limit changes.
 
     `random_refusal_share` is the share of requests that is refused at random with `status`. The limiter does not count
     these requests.
@@ -72,7 +74,7 @@ class Cell:
     pause_s: float | None
     rate: float
     round_trip_s: float
-    scene: str = ALONE
+    scenario: str = ALONE
     random_refusal_share: float = 0.0
     status: int = 429
 
@@ -85,12 +87,14 @@ class Cell:
             else f" {self.span_s:g} s"
         )
         pause_text = {None: "none", DATE_PAUSE: "date"}.get(self.pause_s, f"{self.pause_s} s")
-        scene_text = (
-            f"{self.random_refusal_share:.1%} refused with {self.status}" if self.random_refusal_share else self.scene
+        scenario_text = (
+            f"{self.random_refusal_share:.1%} refused with {self.status}"
+            if self.random_refusal_share
+            else self.scenario
         )
         return (
             f"{self.limiter_kind}{span_text}, pause {pause_text}, {self.rate:g}/s, {1000 * self.round_trip_s:g} ms, "
-            f"{scene_text}"
+            f"{scenario_text}"
         )
 
     @property
@@ -111,10 +115,10 @@ class Cell:
 
 def list_cells() -> Iterator[Cell]:
     """Yield all cells of the matrix."""
-    for (limiter_kind, span_s), pause_s, rate, round_trip_s, scene in product(
-        LIMITERS, PAUSES, RATES, ROUND_TRIPS_S, SCENES
+    for (limiter_kind, span_s), pause_s, rate, round_trip_s, scenario in product(
+        LIMITERS, PAUSES, RATES, ROUND_TRIPS_S, SCENARIOS
     ):
-        yield Cell(limiter_kind, span_s, pause_s, rate, round_trip_s, scene)
+        yield Cell(limiter_kind, span_s, pause_s, rate, round_trip_s, scenario)
 
 
 def list_chance_cells() -> Iterator[Cell]:
@@ -135,9 +139,9 @@ def list_chance_cells() -> Iterator[Cell]:
 
 
 @dataclass(frozen=True, slots=True)
-class PlayCounts:
-    """The counts of a play by the second of sending: served requests, refused requests, the longest pause (s), and
-    served requests of the other client. `sent_in_pause_count` is the number of requests that left inside a pause of
+class RunCounts:
+    """The counts of a simulated run by the second of sending: served requests, refused requests, the longest pause (s),
+    and served requests of the other client. `sent_in_pause_count` is the number of requests that left inside a pause of
     which the client knew."""
 
     served_counts: list[int]
@@ -147,9 +151,9 @@ class PlayCounts:
     sent_in_pause_count: int
 
 
-def play(
-    cell: Cell, controller: Controller, seed: int = 1, length_s: int = PLAY_LENGTH_S, *, stall_s: float = 0.0
-) -> PlayCounts:
+def simulate_run(
+    cell: Cell, controller: Controller, seed: int = 1, length_s: int = RUN_LENGTH_S, *, stall_s: float = 0.0
+) -> RunCounts:
     """Send all requests that the controller allows in `length_s` seconds. One request in a thousand leaves up to
     `stall_s` seconds late."""
     draw_random = Random(seed).random
@@ -165,24 +169,21 @@ def play(
     )
     longest_pauses_s = [0.0] * (length_s + 1)
     travelling_sent_times: deque[float] = deque()
-    pending_answers: list[
-        tuple[float, float, float]
-    ] = []  # heap of (time of the answer, time of sending, pause or mark)
+    # The heap has (time of the answer, time of sending, pause in seconds). A negative pause is a mark of the answer.
+    pending_answers: list[tuple[float, float, float]] = []
     served_mark, failed_mark = -2.0, -3.0
     gap_s = 1 / MAX_CLIENT_RATE if cell.random_refusal_share else 0.0
-    offset = (
-        100.0 * draw_random()
-    )  # seconds that the clock of the limiter is ahead, because windows began before the play
+    clock_offset_s = 100.0 * draw_random()  # the clock of the limiter is ahead, because windows began before the run
     limiter = cell.build_limiter(cell.rate)
-    limit_change_at = float(CHANGE_BEGIN_S) if cell.scene == CHANGED else inf
-    other_client_sends_at = float(CHANGE_BEGIN_S) if cell.scene == SHARED else inf
+    limit_change_at = float(CHANGE_BEGIN_S) if cell.scenario == CHANGED else inf
+    other_client_sends_at = float(CHANGE_BEGIN_S) if cell.scenario == SHARED else inf
     send_at, paused_until, sent_in_pause_count = 0.0, -1.0, 0
     while True:
         arrive_at = travelling_sent_times[0] + request_travel_s if travelling_sent_times else inf
         answer_at = pending_answers[0][0] if pending_answers else inf
         now = min(send_at, arrive_at, answer_at, other_client_sends_at)
         if now > length_s:
-            return PlayCounts(
+            return RunCounts(
                 served_counts[:-1],
                 refused_counts[:-1],
                 longest_pauses_s[:-1],
@@ -209,19 +210,17 @@ def play(
                     controller.record_refused(sent_at, now, pause_s)
         elif now == arrive_at:
             sent_at = travelling_sent_times.popleft()
-            limiter_time = now + offset
+            limiter_time = now + clock_offset_s
             is_random_refusal = cell.random_refusal_share > 0 and draw_random() < cell.random_refusal_share
             wait_s = 0.0 if is_random_refusal else limiter.admit(limiter_time)
-            answered_at, pause_s = (
-                now + answer_travel_s + max_jitter_s * draw_random(),
-                -1.0,
-            )  # answers may overtake each other
+            # The delay is random, so answers may overtake each other.
+            answered_at, pause_s = now + answer_travel_s + max_jitter_s * draw_random(), -1.0
             if is_random_refusal:
                 pause_s = cell.pause_s if cell.pause_s is not None else failed_mark if cell.status == 503 else -1.0
             elif wait_s <= 0:
                 pause_s = served_mark
             elif cell.pause_s == DATE_PAUSE:
-                pause_s = max(ceil(limiter_time + wait_s) - offset - answered_at, 0.0)
+                pause_s = max(ceil(limiter_time + wait_s) - clock_offset_s - answered_at, 0.0)
             elif cell.pause_s is not None:
                 pause_s = cell.pause_s
             heappush(pending_answers, (answered_at, sent_at, pause_s))
@@ -236,7 +235,7 @@ def play(
                 send_at = now + gap_s
                 sent_in_pause_count += now < paused_until - 1e-6
         else:
-            other_served_counts[int(now)] += limiter.admit(now + offset) <= 0
+            other_served_counts[int(now)] += limiter.admit(now + clock_offset_s) <= 0
             other_client_sends_at = now + (0.5 + draw_random()) / (cell.rate * _OTHER_CLIENT_SHARE)
             if other_client_sends_at >= CHANGE_END_S[SHARED]:
                 other_client_sends_at = inf
@@ -264,28 +263,28 @@ class Measurements:
     sent_in_pause_count: float
 
 
-def measure(cell: Cell, play_counts: PlayCounts) -> Measurements:
-    """Return the measurements of a play. The state is steady after 300 s and 20 pauses."""
+def measure(cell: Cell, run_counts: RunCounts) -> Measurements:
+    """Return the measurements of a simulated run. The state is steady after 300 s and 20 pauses."""
     begin_s = min(int(300 + 20 * cell.expected_pause_s), CHANGE_BEGIN_S - 1)
-    end_s = PLAY_LENGTH_S if cell.scene == ALONE else CHANGE_BEGIN_S
+    end_s = RUN_LENGTH_S if cell.scenario == ALONE else CHANGE_BEGIN_S
     served_count, refused_count = (
-        sum(play_counts.served_counts[begin_s:end_s]),
-        sum(play_counts.refused_counts[begin_s:end_s]),
+        sum(run_counts.served_counts[begin_s:end_s]),
+        sum(run_counts.refused_counts[begin_s:end_s]),
     )
     goodput = served_count / (cell.rate * (end_s - begin_s))
     goodput_beside_other_client, refused_share_after_halving, doubled_limit_used_after_s = goodput, 0.0, 0.0
-    if cell.scene == SHARED:
+    if cell.scenario == SHARED:
         since_s, until_s = CHANGE_BEGIN_S + int(30 + 2 * cell.expected_pause_s), CHANGE_END_S[SHARED]
-        goodput_beside_other_client = sum(play_counts.served_counts[since_s:until_s]) / (
-            cell.rate * (until_s - since_s) - sum(play_counts.other_served_counts[since_s:until_s])
+        goodput_beside_other_client = sum(run_counts.served_counts[since_s:until_s]) / (
+            cell.rate * (until_s - since_s) - sum(run_counts.other_served_counts[since_s:until_s])
         )
-    if cell.scene == CHANGED:
+    if cell.scenario == CHANGED:
         refused_share_after_halving, doubled_limit_used_after_s = (
-            _find_refused_share_after_halving(play_counts, cell),
-            _find_doubled_limit_used_after_s(play_counts, cell),
+            _find_refused_share_after_halving(run_counts, cell),
+            _find_doubled_limit_used_after_s(run_counts, cell),
         )
     first_minute_goodput = min(
-        sum(play_counts.served_counts[:FIRST_MINUTE_S]) / (cell.rate * FIRST_MINUTE_S) / find_first_minute_bound(cell),
+        sum(run_counts.served_counts[:FIRST_MINUTE_S]) / (cell.rate * FIRST_MINUTE_S) / find_first_minute_bound(cell),
         1.0,
     )
     return Measurements(
@@ -295,7 +294,7 @@ def measure(cell: Cell, play_counts: PlayCounts) -> Measurements:
         refused_share_after_halving,
         doubled_limit_used_after_s,
         first_minute_goodput,
-        play_counts.sent_in_pause_count,
+        run_counts.sent_in_pause_count,
     )
 
 
@@ -309,13 +308,12 @@ def find_first_minute_bound(cell: Cell) -> float:
     """
     span_s = cell.span_s if cell.limiter_kind != "bucket" else max(cell.span_s, 2 / cell.rate)
     saved_burst_s = min(span_s, cell.expected_pause_s)
-    rate_factor = max(
-        _MAX_RATE_FACTOR, 1 + cell.expected_pause_s / max(span_s, _SEARCH_S)
-    )  # after n requests in t s, and with a pause of p s, the limit is at least n / (t + p)
+    # After n requests in t s, and with a pause of p s, the limit is at least n / (t + p).
+    rate_factor = max(_MAX_RATE_FACTOR, 1 + cell.expected_pause_s / max(span_s, _SEARCH_S))
     time_after_one_pause_s, time_after_three_pauses_s = (
         FIRST_MINUTE_S - cell.expected_pause_s,
         max(FIRST_MINUTE_S - 3 * cell.expected_pause_s, 0.0),
-    )  # seconds of the first minute without its pauses
+    )
     if time_after_three_pauses_s:
         time_after_three_pauses_s += saved_burst_s
     return min(
@@ -326,11 +324,11 @@ def find_first_minute_bound(cell: Cell) -> float:
 
 
 def compute_means(measurements: Sequence[Measurements]) -> Measurements:
-    """Return the mean of several plays. If a doubled limit is never used in a play, the length of the play
+    """Return the mean of several simulated runs. If a run never uses the doubled limit, the length of the run
     counts."""
     mean_by_name = {
         measurement_field.name: sum(
-            min(getattr(play_measurements, measurement_field.name), PLAY_LENGTH_S) for play_measurements in measurements
+            min(getattr(run_measurements, measurement_field.name), RUN_LENGTH_S) for run_measurements in measurements
         )
         / len(measurements)
         for measurement_field in fields(Measurements)
@@ -351,9 +349,9 @@ class Promise:
     def list_misses(self, cell: Cell, measurements: Measurements) -> list[str]:
         """Return a text for each bound that the measurements of the cell break."""
         misses = []
-        if cell.scene == ALONE and measurements.goodput < self.min_goodput - _ROUNDING_TOLERANCE:
+        if cell.scenario == ALONE and measurements.goodput < self.min_goodput - _ROUNDING_TOLERANCE:
             misses.append(f"goodput {measurements.goodput:.1%} of {self.min_goodput:.0%}")
-        if cell.scene == ALONE and measurements.refused_share > self.max_refused_share + _ROUNDING_TOLERANCE:
+        if cell.scenario == ALONE and measurements.refused_share > self.max_refused_share + _ROUNDING_TOLERANCE:
             misses.append(f"refused {measurements.refused_share:.1%}, {self.max_refused_share:.0%} promised")
         if measurements.refused_share_after_halving > self.max_refused_share_after_halving + _ROUNDING_TOLERANCE:
             misses.append(
@@ -384,27 +382,27 @@ def read_promise(cell: Cell) -> Promise:
 _MIN_PERIOD_S = 10
 
 
-def _find_refused_share_after_halving(play_counts: PlayCounts, cell: Cell) -> float:
+def _find_refused_share_after_halving(run_counts: RunCounts, cell: Cell) -> float:
     """Return the share of refused requests after the halving, without the time in which the client may learn the limit.
 
-    This time begins at the first refusal after the halving, because a limiter may first allow a burst. The time is two
-    pauses, and half a minute or two windows, whichever is longer."""
+    The learning time begins at the first refusal after the halving, because a limiter may first allow a burst. The
+    learning time is two pauses, and half a minute or two windows, whichever is longer."""
     end_s = CHANGE_END_S[CHANGED]
     first_refusal_s = next(
-        (second for second in range(CHANGE_BEGIN_S, end_s) if play_counts.refused_counts[second]), end_s
+        (second for second in range(CHANGE_BEGIN_S, end_s) if run_counts.refused_counts[second]), end_s
     )
     two_windows_s = 2 * cell.span_s if cell.limiter_kind != "bucket" else 0.0
     since_s = min(
-        int(first_refusal_s + max(30, two_windows_s) + 2 * play_counts.longest_pauses_s[first_refusal_s]), end_s
+        int(first_refusal_s + max(30, two_windows_s) + 2 * run_counts.longest_pauses_s[first_refusal_s]), end_s
     )
-    refused_count = sum(play_counts.refused_counts[since_s:end_s])
-    return refused_count / max(refused_count + sum(play_counts.served_counts[since_s:end_s]), 1)
+    refused_count = sum(run_counts.refused_counts[since_s:end_s])
+    return refused_count / max(refused_count + sum(run_counts.served_counts[since_s:end_s]), 1)
 
 
-def _find_doubled_limit_used_after_s(play_counts: PlayCounts, cell: Cell) -> float:
-    """Return the seconds from the doubling to the first period in which the client uses 90 % of the doubled limit."""
+def _find_doubled_limit_used_after_s(run_counts: RunCounts, cell: Cell) -> float:
+    """Return the seconds from the doubling of the limit to the first period in which the client uses 90 % of it."""
     length_s = max(_MIN_PERIOD_S, int(cell.span_s) if cell.limiter_kind != "bucket" else 0)
-    for begin_s in range(CHANGE_END_S[CHANGED], PLAY_LENGTH_S - length_s):
-        if sum(play_counts.served_counts[begin_s : begin_s + length_s]) >= 0.9 * cell.rate * length_s:
+    for begin_s in range(CHANGE_END_S[CHANGED], RUN_LENGTH_S - length_s):
+        if sum(run_counts.served_counts[begin_s : begin_s + length_s]) >= 0.9 * cell.rate * length_s:
             return begin_s - CHANGE_END_S[CHANGED]
     return inf

@@ -1,4 +1,5 @@
-"""Controllers of other tools, written after their published rules, to compare with our controller in the matrix.
+"""Controllers of other tools, which the matrix compares with the rate controller of the connector. The controllers here
+follow the published rules of the tools.
 
 Each controller obeys the pause of a refusal, although not every tool does. Each controller has at most 64 requests in
 flight.
@@ -7,7 +8,7 @@ flight.
 from math import floor
 
 _MAX_IN_FLIGHT = 64
-_WAIT_S = 0.001  # seconds until a request that waits for a free place may leave
+_WAIT_S = 0.001  # seconds until a request asks again, while 64 requests are in flight
 
 
 class AimdController:

@@ -42,12 +42,12 @@ def test_an_open_breaker_allows_one_probe_at_a_time() -> None:
     assert breaker.wait(1.0) == 0.0
 
 
-def test_asking_for_the_waiting_time_does_not_use_the_probe() -> None:
+def test_reading_the_wait_does_not_use_up_the_probe() -> None:
     breaker = build_open_breaker()
     assert [breaker.wait(2.0), breaker.wait(3.0)] == [0.0, 0.0]
 
 
-def test_each_probe_that_fails_is_followed_by_a_longer_wait() -> None:
+def test_each_failed_probe_leads_to_a_longer_wait() -> None:
     breaker, now, waits_s = build_open_breaker(), 0.0, []
     for _ in range(7):
         waits_s.append(breaker.wait(now))
@@ -57,7 +57,7 @@ def test_each_probe_that_fails_is_followed_by_a_longer_wait() -> None:
     assert waits_s == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0]
 
 
-def test_a_failure_of_a_request_before_the_opening_does_not_count_for_the_probe() -> None:
+def test_a_failed_request_older_than_the_opening_is_not_a_failed_probe() -> None:
     breaker = build_open_breaker(failed_at=5.0)
     breaker.record_departure(6.0)
     breaker.record_failure(4.0, 6.5)

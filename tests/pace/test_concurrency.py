@@ -1,4 +1,4 @@
-"""The limit of requests in flight: it is between 1 and the ceiling, and grows only if requests wait for it."""
+"""The limit of requests in flight is between 1 and the ceiling. The limit grows only if the requests use most of it."""
 
 import heapq
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ def test_the_limit_begins_at_the_ceiling_or_at_16(ceiling: int, expected_limit: 
 
 
 @pytest.mark.parametrize("ceiling", [1, 5, 100, 512])
-def test_the_limit_grows_to_the_ceiling_and_not_above_while_answers_stay_fast(ceiling: int) -> None:
+def test_fast_answers_raise_the_limit_to_the_ceiling(ceiling: int) -> None:
     limit, now, highest_limit = ConcurrencyLimit(ceiling), 0.0, 0
 
     for _ in range(200):
@@ -50,7 +50,7 @@ def test_the_limit_doubles_until_a_round_is_slow_and_then_grows_by_a_tenth() -> 
     assert 1.2 * limit_before < limit.allowed_count <= 1.8 * limit_before
 
 
-def test_the_limit_does_not_grow_while_half_of_it_is_unused() -> None:
+def test_the_limit_does_not_grow_while_half_of_the_limit_is_unused() -> None:
     limit = ConcurrencyLimit(512)
 
     record_answers(limit, 0.1, 10_000, used_share=0.5)
@@ -59,7 +59,7 @@ def test_the_limit_does_not_grow_while_half_of_it_is_unused() -> None:
 
 
 @pytest.mark.parametrize("slowdown_factor", [1.5, 4, 100, 10_000])
-def test_the_limit_falls_while_round_trips_are_slow_and_stays_at_one_or_more(slowdown_factor: float) -> None:
+def test_slow_round_trips_lower_the_limit_but_not_below_one(slowdown_factor: float) -> None:
     limit, lowest_limit = ConcurrencyLimit(512), 512
     now = record_answers(limit, 0.1, 1000)
     limit_before = limit.allowed_count
@@ -72,7 +72,7 @@ def test_the_limit_falls_while_round_trips_are_slow_and_stays_at_one_or_more(slo
 
 
 @pytest.mark.parametrize("noise_s", [0.0, 0.002])
-def test_milliseconds_of_noise_on_short_trips_do_not_lower_the_limit(noise_s: float) -> None:
+def test_milliseconds_of_noise_on_short_round_trips_do_not_lower_the_limit(noise_s: float) -> None:
     limit = ConcurrencyLimit(128)
     now = record_answers(limit, 0.002, 5000)
 
@@ -92,7 +92,8 @@ def test_answers_to_requests_of_an_earlier_round_do_not_count() -> None:
 
 
 def test_the_limit_returns_to_its_ceiling_after_a_service_became_slower() -> None:
-    """With fewer requests in flight, the service serves fewer requests. So the requests did not delay each other."""
+    """Fewer requests in flight do not make the slower service faster. So the requests do not delay each other, and the
+    limit grows again."""
     limit = ConcurrencyLimit(128)
     now = record_answers(limit, 0.05, 5000)
 
@@ -102,7 +103,7 @@ def test_the_limit_returns_to_its_ceiling_after_a_service_became_slower() -> Non
 
 
 def build_page_limit() -> ConcurrencyLimit:
-    """Return the limit for pages of the list. It begins at eight, and a round has at least four answers."""
+    """Return the limit for pages of the list. The limit begins at eight, and a round has at least four answers."""
     return ConcurrencyLimit(32, first_limit=8, min_limit_by_latency=5, min_answers_in_round=4)
 
 
@@ -140,7 +141,7 @@ class PageService:
         return now, refused_count
 
 
-def test_many_pages_of_a_slow_service_are_soon_in_flight_together() -> None:
+def test_the_limit_soon_allows_32_pages_in_flight_for_a_slow_service() -> None:
     limit = build_page_limit()
 
     duration_s, _ = PageService(latency_s=0.3).fetch_pages(limit, 200)
@@ -150,7 +151,7 @@ def test_many_pages_of_a_slow_service_are_soon_in_flight_together() -> None:
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 8])
-def test_pages_do_not_wait_in_a_queue_of_a_service_with_a_small_capacity(capacity: int) -> None:
+def test_few_pages_queue_at_a_service_with_a_small_capacity(capacity: int) -> None:
     limit = build_page_limit()
 
     duration_s, _ = PageService(0.1, capacity=capacity).fetch_pages(limit, 400)
@@ -160,7 +161,7 @@ def test_pages_do_not_wait_in_a_queue_of_a_service_with_a_small_capacity(capacit
 
 
 @pytest.mark.parametrize("refusal_threshold", [1, 2, 3, 10])
-def test_a_service_that_refuses_pages_is_kept_busy_and_seldom_refuses(refusal_threshold: int) -> None:
+def test_a_service_with_a_refusal_threshold_is_kept_busy_with_few_refusals(refusal_threshold: int) -> None:
     limit = build_page_limit()
 
     duration_s, refused_count = PageService(0.1, refusal_threshold=refusal_threshold).fetch_pages(limit, 400)
@@ -170,7 +171,7 @@ def test_a_service_that_refuses_pages_is_kept_busy_and_seldom_refuses(refusal_th
     assert duration_s < 2 * 400 * 0.1 / refusal_threshold
 
 
-def test_a_refusal_of_a_request_from_before_the_last_fall_does_not_count() -> None:
+def test_a_refused_request_older_than_the_last_cut_does_not_lower_the_limit() -> None:
     limit = build_page_limit()
     limit.record_refused(0.0, 1.0)
     limit.record_refused(0.5, 1.1)

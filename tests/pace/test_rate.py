@@ -1,4 +1,4 @@
-"""Single properties of the rate controller. The matrix tests the whole controller."""
+"""Single properties of the rate controller. `test_matrix.py` tests the whole controller."""
 
 from itertools import pairwise
 from math import inf
@@ -12,7 +12,7 @@ from tests.pace.world import LimitedService, run
 
 ROUND_TRIP_S = 0.1
 IDLE_S = 600.0
-BURST_S = 0.006  # seconds that a sender may catch up after it wakes up late
+BURST_S = 0.006  # a sender that wakes up late may send the requests of this time at once
 
 
 def find_limit(rate: float, seconds: float = 30.0) -> RateController:
@@ -57,7 +57,7 @@ def test_the_ceiling_is_never_exceeded(ceiling: float, limit: float) -> None:
 
 
 @pytest.mark.parametrize("rate", [5.0, 100.0, 2000.0])
-def test_a_sender_that_was_idle_does_not_catch_up(rate: float) -> None:
+def test_a_sender_sends_no_large_burst_after_an_idle_time(rate: float) -> None:
     controller = find_limit(rate)
 
     assert count_admitted(controller, 30.0 + IDLE_S) <= 1 + 1.1 * rate * BURST_S
@@ -70,9 +70,8 @@ def test_few_requests_do_not_raise_the_rate_before_a_limit_is_known() -> None:
         assert controller.admit(second) == 0
         controller.record_served(second, second + ROUND_TRIP_S)
 
-    assert (
-        controller.rate <= 30
-    )  # the first answer raises the rate, because the controller does not know yet that few requests are sent
+    # The first answer raises the rate, because the controller does not know yet that few requests are sent.
+    assert controller.rate <= 30
 
 
 def test_the_rate_does_not_grow_beyond_a_known_limit_while_few_requests_are_sent() -> None:
@@ -85,7 +84,7 @@ def test_the_rate_does_not_grow_beyond_a_known_limit_while_few_requests_are_sent
     assert controller.rate <= 1.4 * 100
 
 
-def test_refusals_of_requests_from_before_a_cut_do_not_cut_the_rate_again() -> None:
+def test_refused_requests_older_than_a_cut_do_not_cut_the_rate_again() -> None:
     rate_cut_times = list[float]()
 
     class RecordingClient(RateOnlyClient):
@@ -161,7 +160,7 @@ def test_one_probe_leaves_each_second_while_all_requests_are_refused() -> None:
     assert count_requests(requests, 100, 152, 170).goodput >= 0.2
 
 
-def test_a_thousand_refusals_in_a_row_leave_a_probe_each_second() -> None:
+def test_a_probe_leaves_each_second_after_a_thousand_refusals_in_a_row() -> None:
     controller, now = RateController(), 0.0
     for _ in range(1100):
         while (wait_s := controller.admit(now)) > 0:
@@ -219,7 +218,7 @@ def test_daily_runs_without_a_refusal_do_not_change_the_found_limit() -> None:
             found_limit, found_on_day = controller.found_limit, day
 
 
-def test_pages_before_the_first_refusal_allow_at_most_twice_their_own_rate() -> None:
+def test_pages_before_the_first_refusal_set_a_limit_of_at_most_twice_their_rate() -> None:
     controller = RateController()
     for page_index in range(600):  # ten pages a second, which the search does not slow down
         assert controller.reserve(page_index / 10) == 0

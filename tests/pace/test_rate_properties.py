@@ -20,8 +20,8 @@ ceilings = st.sampled_from([inf, 1e4, 100.0, 1.0, 0.01])
 
 
 @dataclass(slots=True)
-class PlayedController:
-    """The state of a played controller: the requests in flight by their times, and the end of the pause."""
+class SimulatedController:
+    """A controller to which events are applied, the times of its requests in flight, and the end of the pause."""
 
     controller: RateController
     ceiling: float
@@ -65,18 +65,18 @@ class PlayedController:
 def test_the_controller_keeps_its_ceiling_and_each_pause_for_any_events(
     events_in_order: list[Event], ceiling: float, start_time: float
 ) -> None:
-    played_controller = PlayedController(RateController(ceiling), ceiling, start_time)
+    simulated_controller = SimulatedController(RateController(ceiling), ceiling, start_time)
 
     for event in events_in_order:
-        played_controller.apply_event(event)
+        simulated_controller.apply_event(event)
 
 
 @given(st.lists(events, max_size=200))
 def test_a_sender_that_obeys_each_wait_may_send_after_a_few_waits(events_in_order: list[Event]) -> None:
     """Check that the sender waits at most five times. The controller returns the length of each wait."""
-    played_controller = PlayedController(RateController(), inf)
+    simulated_controller = SimulatedController(RateController(), inf)
 
     for event in events_in_order:
-        played_controller.apply_event(event)
+        simulated_controller.apply_event(event)
 
-    assert 0 in [played_controller.wait() for _ in range(5)]
+    assert 0 in [simulated_controller.wait() for _ in range(5)]

@@ -42,10 +42,11 @@ class Client(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LimitedService:
-    """A service with a limit of `kind`. `rate_steps` has the times and rates of the limit ((s, requests/s), the first
-    at 0).
+    """A service whose limiter is of the kind `kind`. `rate_steps` has pairs of a time (s) and the rate (requests/s)
+    that the limit has from this time on. The first time is 0.
 
-    `round_trip_s` is the round trip of a request that does not wait, and `round_trip_steps` has later values ((s, s)).
+    `round_trip_s` is the round trip of a request that does not wait, and `round_trip_steps` has pairs of a time (s) and
+    the round trip (s) from this time on.
     The service works on at most `capacity` requests at once, for the second half of their round trip. Other requests
     wait.
     `random_refusal_share` is the share of requests that is refused at random. At each time of `list_request_times`, the
@@ -95,7 +96,7 @@ class _Simulation:
         self._events: list[tuple[float, int, _HandleEvent, float]] = []
         self._event_numbers = count()
         self._in_flight_count = 0
-        self._worked_on_count = 0
+        self._active_count = 0
         self._queued_sent_times: deque[float] = deque()
         self._send_due_at = inf
         self._answered_requests: list[AnsweredRequest] = []
@@ -151,20 +152,20 @@ class _Simulation:
         )
         if is_random_refusal or self._limiter.admit(now + self._offset) > 0:
             self._schedule(now + self._draw_return_time(), self._on_refused, sent_at)
-        elif self._worked_on_count < self._service.capacity:
+        elif self._active_count < self._service.capacity:
             self._begin_work(now, sent_at)
         else:
             self._queued_sent_times.append(sent_at)
 
     def _begin_work(self, now: float, sent_at: float) -> None:
-        self._worked_on_count += 1
+        self._active_count += 1
         self._schedule(now + self._draw_return_time(), self._on_served, sent_at)
 
     def _draw_return_time(self) -> float:
         return self._round_trip_s / 2 * self._random.uniform(1 - _JITTER_SHARE, 1 + _JITTER_SHARE)
 
     def _on_served(self, now: float, sent_at: float) -> None:
-        self._worked_on_count -= 1
+        self._active_count -= 1
         if self._queued_sent_times:
             self._begin_work(now, self._queued_sent_times.popleft())
         self._client.record_served(sent_at, now, self._in_flight_count)
