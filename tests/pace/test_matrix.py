@@ -124,7 +124,7 @@ def test_a_client_beside_another_client_gets_a_third_of_its_share_despite_long_p
 
 
 @pytest.mark.parametrize(
-    ("rate", "pause_s", "scene"), [(50.0, 5.0, CHANGED), (10.0, 1.0, CHANGED), (50.0, 1.0, SHARED)]
+    ("rate", "pause_s", "scenario"), [(50.0, 5.0, CHANGED), (10.0, 1.0, CHANGED), (50.0, 1.0, SHARED)]
 )
 def test_a_limit_that_falls_after_40_seconds_is_used_with_few_refusals(
     monkeypatch: pytest.MonkeyPatch, rate: float, pause_s: float, scenario: str

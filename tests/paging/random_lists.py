@@ -11,9 +11,8 @@ def build_small_list(seed: int) -> SimulatedList:
     random = Random(seed)
     limit = random.choice((1, 2, 5, 16, 20, 40, 100))
     change_rate = random.choice((0, 0, 0.05, 0.3, 1.0)) if limit > 4 else random.choice((0, 0.05))
-    max_changes_per_request = (
-        limit // 10 if limit >= 20 else 0
-    )  # reading a list that grows faster than it is read would never end
+    # If a list grew faster than it is read, the reading would never end.
+    max_changes_per_request = limit // 10 if limit >= 20 else 0
     subscriber_count = random.choice((0, 1, 2, 5, 15, 19, 20, 21, 40, 80, 200))
     return _build_simulated_list(
         random,
@@ -66,8 +65,8 @@ def _build_simulated_list(
 
 
 def build_long_list(seed: int) -> SimulatedList:
-    """Build a correct list in any order, with changes at any place. It has many pages, so that pages are requested
-    ahead."""
+    """Build a list with correct answers in any order, with changes at any place. The list has many pages, so that pages
+    are requested ahead."""
     random = Random(seed)
     change_rate = random.choice((0, 0.01, 0.03, 0.1, 0.3, 1.0))
     return SimulatedList(

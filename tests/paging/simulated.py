@@ -41,8 +41,8 @@ Filters = tuple[tuple[str, object], ...]
 
 @dataclass(slots=True)
 class SimulatedList:
-    """A list of subscribers. A `…_chance` is the chance of a change before each request. The default is a list that
-    does not change and is answered correctly."""
+    """A list of subscribers. A field whose name ends in `_chance` is the chance of a change before each request. By
+    default, the list does not change, and all answers are correct."""
 
     random: Random
     subscriber_count: int  # number of subscribers before the first request
@@ -61,8 +61,8 @@ class SimulatedList:
     limit, although it repeats the whole limit."""
     has_echoes: bool = True  # whether answers repeat Offset and Limit
     filter_mode: str = "work"
-    """How filters work. `work`: correctly. `ignored`: the list ignores them. `incomplete`: they leave some subscribers
-    out. `small`: they work only for limits below a page."""
+    """How filters work. `work`: correctly. `ignored`: the list ignores the filters. `incomplete`: the filters leave
+    some subscribers out. `small`: the filters work only if the limit is below the size of a page."""
     window_size: int = 0  # the size of a result window; 0: no window
     replica_lags: tuple[int, ...] = ()  # lags in requests; one of the replicas answers each request
     id_steps: tuple[int, ...] = (10,)  # the possible differences between an id and the next id
@@ -71,17 +71,16 @@ class SimulatedList:
     lost_shard_chance: float = 0.0  # the chance that an answer lacks one of five shards
     duplicate_share: float = 0.0  # share of subscribers that the list shows twice with one id
     ids: list[int] = field(default_factory=list)
-    email_keys: dict[int, float] = field(default_factory=dict)  # sort keys of the order by email
-    people: dict[int, dict[str, object]] = field(default_factory=dict)
-    touched_at: dict[int, int] = field(default_factory=dict)
+    email_key_by_id: dict[int, float] = field(default_factory=dict)  # sort keys of the order by email
+    person_by_id: dict[int, dict[str, object]] = field(default_factory=dict)
+    touched_at_by_id: dict[int, int] = field(default_factory=dict)
     touched_ids: set[int] = field(default_factory=set)  # subscribers that were touched at least once
     request_count: int = 0
     ever_listed_ids: set[int] = field(default_factory=set)
     always_listed_ids: set[int] = field(default_factory=set)
-    inserted_at: dict[int, int] = field(
-        default_factory=dict
-    )  # the number of the request before which the id was inserted
-    deleted_at: dict[int, int] = field(default_factory=dict)
+    # By subscriber id: the number of the request before which the id was inserted.
+    inserted_at_by_id: dict[int, int] = field(default_factory=dict)
+    deleted_at_by_id: dict[int, int] = field(default_factory=dict)
     _change_count: int = 0
 
     def __post_init__(self) -> None:
@@ -138,12 +137,12 @@ class SimulatedList:
         existing_ids = [
             subscriber_id
             for subscriber_id in self.ids
-            if self.inserted_at[subscriber_id] <= request_number or not self.inserted_at[subscriber_id]
+            if self.inserted_at_by_id[subscriber_id] <= request_number or not self.inserted_at_by_id[subscriber_id]
         ]
         return existing_ids + [
             subscriber_id
-            for subscriber_id, deleted_at in self.deleted_at.items()
-            if deleted_at > request_number and self.inserted_at[subscriber_id] <= request_number
+            for subscriber_id, deleted_at in self.deleted_at_by_id.items()
+            if deleted_at > request_number and self.inserted_at_by_id[subscriber_id] <= request_number
         ]
 
     def _choose_offset(self, offset: int, limit: int) -> int:
@@ -155,7 +154,7 @@ class SimulatedList:
 
     def matches(self, subscriber_id: int, filters: Filters) -> bool:
         """Return whether the subscriber matches all filters."""
-        person = self.people[subscriber_id]
+        person = self.person_by_id[subscriber_id]
         return all(person[name] == value for name, value in filters)
 
     def _lists_subscriber(self, subscriber_id: int, filters: Filters) -> bool:
@@ -190,13 +189,13 @@ class SimulatedList:
             case "id_desc":
                 return sorted(ids, reverse=True)
             case "email" | "page_sorted":
-                return sorted(ids, key=self.email_keys.__getitem__)
+                return sorted(ids, key=self.email_key_by_id.__getitem__)
             case "grouped":  # like an order by activity: a touched subscriber moves to the first group
                 return sorted(ids, key=lambda subscriber_id: (subscriber_id not in self.touched_ids, subscriber_id))
             case "touched":
-                return sorted(ids, key=lambda subscriber_id: (self.touched_at[subscriber_id], subscriber_id))
+                return sorted(ids, key=lambda subscriber_id: (self.touched_at_by_id[subscriber_id], subscriber_id))
             case "touched_desc":
-                return sorted(ids, key=lambda subscriber_id: (-self.touched_at[subscriber_id], -subscriber_id))
+                return sorted(ids, key=lambda subscriber_id: (-self.touched_at_by_id[subscriber_id], -subscriber_id))
             case "ties":  # 70 neighbouring ids have the same key, and the order of equal keys is random
                 return sorted(ids, key=lambda subscriber_id: (subscriber_id // 70, self.random.random()))
             case _:
@@ -212,14 +211,14 @@ class SimulatedList:
             if self.ids and self.random.random() < self.delete_chance:
                 deleted_id = self._choose_old_id()
                 self.ids.remove(deleted_id)
-                self.deleted_at[deleted_id] = self.request_count
+                self.deleted_at_by_id[deleted_id] = self.request_count
                 self.always_listed_ids.discard(deleted_id)
             if self.ids and self.random.random() < self.touch_chance:
                 self._change_count += 1
                 touched_id = self.random.choice(self.ids)
-                self.touched_at[touched_id] = self._change_count
+                self.touched_at_by_id[touched_id] = self._change_count
                 self.touched_ids.add(touched_id)
-                self.people[touched_id]["is_active"] = not self.people[touched_id]["is_active"]
+                self.person_by_id[touched_id]["is_active"] = not self.person_by_id[touched_id]["is_active"]
 
     def _choose_new_id(self) -> int:
         if self.change_position == "head":
@@ -238,16 +237,16 @@ class SimulatedList:
             return
         self.ids.append(new_id)
         self.ever_listed_ids.add(new_id)
-        self.email_keys[new_id] = self.random.random()
-        self.inserted_at[new_id] = self.request_count
-        self.people[new_id] = {
+        self.email_key_by_id[new_id] = self.random.random()
+        self.inserted_at_by_id[new_id] = self.request_count
+        self.person_by_id[new_id] = {
             "id": new_id,
             "is_active": self.is_homogeneous or self.random.random() < 0.5,
             "base_id": 1 if self.is_homogeneous else self.random.randrange(5),
             "gender": "" if self.is_homogeneous else self.random.choice(("male", "female", "")),
         }
         self._change_count += 1
-        self.touched_at[new_id] = self._change_count if self.request_count else 0
+        self.touched_at_by_id[new_id] = self._change_count if self.request_count else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +279,7 @@ class PagesInFlight:
 
     simulated_list: SimulatedList
     pages: list[PageRequest] = field(default_factory=list)
-    replies: dict[int, Reply] = field(default_factory=dict)  # by the index of the page
+    reply_by_index: dict[int, Reply] = field(default_factory=dict)  # the index is the index in `pages`
 
     def update(self, pages: list[PageRequest], *, is_unchanging: bool) -> None:
         """Drop the pages in flight that differ from `pages`, and request the missing pages."""
@@ -290,20 +289,20 @@ class PagesInFlight:
             is_unchanging and unchanged_count < common_count and self.pages[unchanged_count] == pages[unchanged_count]
         ):
             unchanged_count += 1
-        self.replies = {index: reply for index, reply in self.replies.items() if index < unchanged_count}
+        self.reply_by_index = {index: reply for index, reply in self.reply_by_index.items() if index < unchanged_count}
         self.pages = [*self.pages[:unchanged_count], *pages[unchanged_count:]]
 
     def receive_first(self) -> Reply:
         """Return the answer to the first page. The service may answer other pages first, when the list had other
         rows."""
-        while 0 not in self.replies:
+        while 0 not in self.reply_by_index:
             index = self.simulated_list.random.choice(
-                [page_index for page_index in range(len(self.pages)) if page_index not in self.replies]
+                [page_index for page_index in range(len(self.pages)) if page_index not in self.reply_by_index]
             )
-            self.replies[index] = self.simulated_list.answer(self.pages[index])
-        reply = self.replies.pop(0)
+            self.reply_by_index[index] = self.simulated_list.answer(self.pages[index])
+        reply = self.reply_by_index.pop(0)
         self.pages.pop(0)
-        self.replies = {index - 1: reply for index, reply in self.replies.items()}
+        self.reply_by_index = {index - 1: reply for index, reply in self.reply_by_index.items()}
         return reply
 
 

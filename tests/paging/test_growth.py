@@ -1,4 +1,4 @@
-"""Evidence that a list is cut off. Subscribers that other runs create at the same time are no evidence."""
+"""Evidence that a list is cut off. Subscribers that other runs create at the same time are not evidence."""
 
 from collections.abc import Collection
 from datetime import UTC, datetime
@@ -113,7 +113,7 @@ def test_new_subscribers_beyond_the_largest_id_do_not_contradict_a_list(subscrib
 @pytest.mark.parametrize("order", [Order.ID, Order.ID_DESC])
 @pytest.mark.parametrize("subscriber_count", [0, 10])
 @pytest.mark.parametrize("added_count", [1, 40])
-def test_a_base_that_gets_its_first_subscribers_is_hidden_only_if_the_list_hides_the_base(
+def test_a_base_with_only_new_subscribers_is_found_hidden_only_if_the_list_hides_the_base(
     added_count: int, subscriber_count: int, order: Order
 ) -> None:
     added_ids = list(range(subscriber_count + 1, subscriber_count + added_count + 1))
@@ -125,9 +125,8 @@ def test_a_base_that_gets_its_first_subscribers_is_hidden_only_if_the_list_hides
         answers = answer_all(reading, existing_ids, base_8_ids=added_ids, is_base_8_hidden=is_base_8_hidden)
         assert (("base_id", 8) in find_hidden_classes(reading, answers)) is is_base_8_hidden
         findings = decide_evidence(reading, answers)
-        if (
-            subscriber_count
-        ):  # if an empty list gets subscribers before the evidence is complete, the list is read again
+        # If an empty list gets subscribers before the evidence is complete, the list is read again.
+        if subscriber_count:
             assert (
                 any(finding.evidence_result is EvidenceResult.CONTRADICTS for finding in findings) is is_base_8_hidden
             )
@@ -136,7 +135,7 @@ def test_a_base_that_gets_its_first_subscribers_is_hidden_only_if_the_list_hides
 @pytest.mark.parametrize("order", [Order.ID, Order.ID_DESC])
 @pytest.mark.parametrize("subscriber_count", [0, 10])
 @pytest.mark.parametrize("added_count_per_answer", [1, 5])
-def test_a_base_that_grows_while_evidence_is_gathered_is_hidden_only_if_the_list_hides_it(
+def test_a_growing_base_is_found_hidden_only_if_the_list_hides_the_base(
     added_count_per_answer: int, subscriber_count: int, order: Order
 ) -> None:
     ids = list(range(1, subscriber_count + 1))
@@ -159,7 +158,9 @@ def test_look_ups_by_id_prove_the_end_of_a_list_only_if_the_filter_id_works() ->
 
 @pytest.mark.parametrize("order", [Order.ID, Order.ID_DESC])
 @pytest.mark.parametrize("subscriber_count", [10, 2500])
-def test_unlisted_subscribers_between_listed_subscribers_contradict_a_list(subscriber_count: int, order: Order) -> None:
+def test_unlisted_subscribers_between_listed_subscribers_contradict_the_list(
+    subscriber_count: int, order: Order
+) -> None:
     listed_ids, existing_ids = list(range(2, 2 * subscriber_count + 1, 2)), list(range(1, 2 * subscriber_count + 20))
     if order is Order.ID_DESC:
         listed_ids, existing_ids = listed_ids[::-1], existing_ids[::-1]

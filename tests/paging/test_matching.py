@@ -37,5 +37,5 @@ def test_a_filter_matches_rows_with_the_requested_values() -> None:
         assert match_rows(lambda name: [read_field(subscriber_object, name)]).tolist() == [is_match]  # noqa: B023 - called at once
 
 
-def test_a_query_without_filters_has_no_match_function() -> None:
+def test_a_query_without_filters_has_no_row_matcher() -> None:
     assert build_row_matcher({}) is None

@@ -31,19 +31,13 @@ def test_the_overlap_of_a_page_shows_the_changes_after_the_previous_page() -> No
         ([30, 40, 45, 50, 60], 102, PageOverlap(OverlapKind.MATCHED, appeared_count=1)),
         ([30, 50, 60], 102, PageOverlap(OverlapKind.MATCHED, vanished_count=1)),
         ([25, 30, 40, 50], 102, PageOverlap(OverlapKind.MATCHED, rank_shift=1, appeared_before_count=1)),
-        (
-            [20, 30],
-            101,
-            PageOverlap(OverlapKind.MATCHED),
-        ),  # the page ends before 40 and 50, so it does not show whether they vanished
+        # The page ends before 40 and 50, so it does not show whether these rows vanished.
+        ([20, 30], 101, PageOverlap(OverlapKind.MATCHED)),
         ([60, 70], 105, PageOverlap(OverlapKind.GAP)),
         ([1, 2, 3], 104, PageOverlap(OverlapKind.BEHIND)),
         ([50, 40, 60], 103, PageOverlap(OverlapKind.MOVED)),
-        (
-            [10, 60, 70, 80],
-            103,
-            PageOverlap(OverlapKind.MOVED),
-        ),  # four of five rows are missing, so the order proves nothing
+        # Four of five rows are missing, so the order proves nothing.
+        ([10, 60, 70, 80], 103, PageOverlap(OverlapKind.MOVED)),
         ([40, 41, 42, 50], 103, PageOverlap(OverlapKind.MOVED)),  # the page has as many new rows as shared rows
     ]
     for ids, offset, overlap in cases:
@@ -104,13 +98,8 @@ def test_ranks_and_total_counts_show_the_changes_around_an_overlap() -> None:
         (PageOverlap(OverlapKind.MATCHED), 100, 100, 0, 0),
         (PageOverlap(OverlapKind.MATCHED, rank_shift=2), 100, 102, 2, 0),  # two rows appeared before the overlap
         (PageOverlap(OverlapKind.MATCHED), 100, 102, 2, 0),  # two rows appeared after the overlap
-        (
-            PageOverlap(OverlapKind.MATCHED, rank_shift=-1),
-            100,
-            100,
-            1,
-            1,
-        ),  # one row vanished before the overlap, and one row appeared after the overlap
+        # One row vanished before the overlap, and one row appeared after the overlap.
+        (PageOverlap(OverlapKind.MATCHED, rank_shift=-1), 100, 100, 1, 1),
         (PageOverlap(OverlapKind.MATCHED, vanished_count=1), 100, 99, 0, 1),
         # A row appeared among the shared rows, and TotalCount is unchanged, so a row vanished after the overlap.
         (PageOverlap(OverlapKind.MATCHED, appeared_count=1), 100, 100, 1, 1),

@@ -62,13 +62,8 @@ def test_a_list_of_one_page_takes_two_requests_in_any_order() -> None:
 def test_pages_overlap_and_rows_of_the_overlap_count_once() -> None:
     certificate, pages, listed_ids = read_list(list(range(1, 251)))
 
-    assert list_offsets(pages) == [
-        0,
-        95,
-        190,
-        250,
-        0,
-    ]  # the last two requests: the page past the end, and the head again
+    # The last two requests are the page past the end, and the first page again.
+    assert list_offsets(pages) == [0, 95, 190, 250, 0]
     assert listed_ids == list(range(1, 251))
     assert (certificate.reason, certificate.pages, certificate.sweeps) == (CertificateReason.ID_ORDER, 5, 1)
 
@@ -102,7 +97,7 @@ def test_a_deletion_does_not_hide_an_unread_row_that_moves_to_the_head() -> None
     assert set(listed_ids) == set(range(1, 501)) - {490}
 
 
-def test_a_row_of_only_early_sweeps_counts_as_vanished_and_a_row_of_only_late_sweeps_as_appeared() -> None:
+def test_rows_missing_in_some_sweeps_count_as_appeared_or_vanished() -> None:
     rows = list(range(300))
     np.random.default_rng(1).shuffle(rows)
     deleted_id = rows[150]
@@ -128,14 +123,14 @@ def test_a_list_that_changes_in_every_sweep_is_incomplete_after_five_sweeps() ->
     assert (certificate.reason, certificate.sweeps) == (CertificateReason.CHANGING, 5)
 
 
-def test_an_id_that_is_twice_in_an_answer_counts_once_and_prevents_the_proof() -> None:
+def test_a_repeated_id_in_an_answer_counts_once_and_prevents_the_proof() -> None:
     certificate, _, listed_ids = read_list([1, 2, 3, 3, 4])
 
     assert not certificate.is_complete
     assert listed_ids == [1, 2, 3, 4]
 
 
-def test_the_end_is_read_again_if_its_total_count_is_wrong() -> None:
+def test_the_last_page_is_read_again_if_its_total_count_is_wrong() -> None:
     rows = list(range(1, 251))
     pager, request_count = Pager(100), 0
     while (page := pager.decide_next_page()) is not None:
@@ -170,7 +165,7 @@ def read_pages(pager: Pager, rows: Rows, page_count: int, *, total_count: int | 
         )
 
 
-def test_the_pages_fetched_ahead_are_the_next_pages_of_a_list_that_does_not_change() -> None:
+def test_the_pages_fetched_ahead_are_the_next_pages_of_an_unchanged_list() -> None:
     pager, rows, pages_ahead = Pager(100), list(range(1234)), list[PageRequest]()
     while (page := pager.decide_next_page()) is not None:
         assert not pages_ahead or page == pages_ahead[0]

@@ -1,4 +1,4 @@
-"""No certificate is false, and a list whose completeness can be proved is certified as complete."""
+"""No certificate is false. If the completeness of a list can be proved, the certificate is complete."""
 
 import os
 from collections import Counter
@@ -107,9 +107,9 @@ def test_a_list_in_id_order_with_inserts_at_one_end_is_certified_by_one_sweep(or
         assert len(result.listed_ids) == len(set(result.listed_ids))
 
 
-def read_quiet_list(subscriber_count: int, order: str) -> tuple[Certificate, int]:
-    """Read `subscriber_count` ids in full pages, some of them in advance. Return the certificate and the number of
-    requests, including requests for pages that were not used."""
+def read_unchanged_list(subscriber_count: int, order: str) -> tuple[Certificate, int]:
+    """Read `subscriber_count` ids in full pages, and request some pages in advance. Return the certificate and the
+    number of requests, including requests for pages that were not used."""
     rows, pager, pages_ahead, request_count = (
         np.arange(subscriber_count, dtype=np.int64),
         Pager(1000),
@@ -131,17 +131,15 @@ def read_quiet_list(subscriber_count: int, order: str) -> tuple[Certificate, int
 
 
 @pytest.mark.parametrize(("order", "max_ratio"), [("id", 1.1), ("id_desc", 1.1), ("email", 2.2)])
-def test_a_long_list_that_does_not_change_needs_few_more_requests_than_it_has_pages(
-    order: str, max_ratio: float
-) -> None:
-    certificate, request_count = read_quiet_list(200_000, order)
+def test_an_unchanged_list_is_read_with_few_more_requests_than_pages(order: str, max_ratio: float) -> None:
+    certificate, request_count = read_unchanged_list(200_000, order)
 
     assert certificate.is_complete
     assert certificate.distinct == 200_000
     assert request_count <= max_ratio * 200_000 / 1000
 
 
-def test_a_list_that_is_shuffled_at_each_request_is_never_certified() -> None:
+def test_a_list_in_random_order_is_never_certified() -> None:
     for seed in range(10):
         certificate = read_list(SimulatedList(Random(seed), 500, "shuffled", limit=100)).certificate
         page_sorted_certificate = read_list(SimulatedList(Random(seed), 500, "page_sorted", limit=100)).certificate
@@ -151,7 +149,7 @@ def test_a_list_that_is_shuffled_at_each_request_is_never_certified() -> None:
         assert certificate.sweeps == 2, "a shuffled list is read only twice"
 
 
-def test_a_list_that_does_not_change_and_is_answered_correctly_is_certified() -> None:
+def test_an_unchanged_list_with_correct_answers_is_certified() -> None:
     for order in STABLE_ORDERS:
         for subscriber_count in (0, 1, 2, 15, 99, 100, 101, 195, 196, 290):
             result = read_list(SimulatedList(Random(subscriber_count), subscriber_count, order, limit=100))
@@ -167,10 +165,10 @@ def test_a_list_that_does_not_change_and_is_answered_correctly_is_certified() ->
     [
         {"paging_mode": "offset_ignored"},
         {"paging_mode": "offset_limited"},
-        *({"total_mode": switch} for switch in WRONG_TOTAL_MODES),
+        *({"total_mode": total_mode} for total_mode in WRONG_TOTAL_MODES),
     ],
 )
-def test_a_list_that_always_contradicts_its_total_count_is_incomplete(faulty_settings: dict[str, Any]) -> None:
+def test_a_list_with_a_wrong_total_count_in_each_answer_is_incomplete(faulty_settings: dict[str, Any]) -> None:
     for order in STABLE_ORDERS:
         result = read_list(SimulatedList(Random(1), 750, order, limit=100, **faulty_settings))
         assert (result.certificate.is_complete, result.certificate.reason) == (False, CertificateReason.TOTAL_COUNT)

@@ -21,10 +21,10 @@ from tests.paging.windows import (
 )
 
 LIST_COUNT = int(os.environ.get("CONNECTOR_TEST_LISTS", "60"))
-_RARE_SEEDS = (194,)  # in these lists, only the rows of another answer show that a shard is missing
+_RARE_SEEDS = (194,)  # in the lists of these seeds, only the rows of another answer show that a shard is missing
 
 
-def test_a_list_that_is_cut_off_is_not_complete_if_other_requests_show_evidence() -> None:
+def test_a_cut_off_list_is_not_certified_if_other_requests_show_evidence() -> None:
     result_counts, contradiction_counts = Counter[str](), Counter[str]()
     for seed in range(LIST_COUNT):
         queried_list = build_cut_off_list(seed)
@@ -44,7 +44,7 @@ def test_a_list_that_is_cut_off_is_not_complete_if_other_requests_show_evidence(
 
 
 @pytest.mark.parametrize("build_list", [build_hiding_list, build_sharded_list, build_sharing_list])
-def test_a_list_that_hides_loses_or_repeats_subscribers_is_complete_only_with_all_subscribers(
+def test_a_list_with_hidden_lost_or_repeated_subscribers_is_certified_only_with_all_subscribers(
     build_list: BuildList,
 ) -> None:
     result_counts = Counter[str]()
@@ -73,7 +73,7 @@ def test_a_list_is_not_certified_if_the_filter_of_a_hidden_class_lists_other_sub
     assert "lists other subscribers as well" in certificate.evidence["hidden"]
 
 
-def test_a_list_that_shows_everybody_is_rarely_classified_as_cut_off_and_needs_few_requests() -> None:
+def test_a_complete_list_is_rarely_found_cut_off_and_needs_few_requests() -> None:
     reason_counts, cut_off_counts, hidden_count = Counter[CertificateReason](), Counter[CutOff](), 0
     for seed in range(LIST_COUNT // 2):
         queried_list = build_complete_list(seed)

@@ -98,7 +98,7 @@ class QueriedList:
         return ListPage([self._build_row(subscriber_id) for subscriber_id in ids], total_count, offset, limit)
 
     def _build_row(self, subscriber_id: int) -> dict[str, Any]:
-        person = self.simulated_list.people[subscriber_id]
+        person = self.simulated_list.person_by_id[subscriber_id]
         base = {"Id": person["base_id"]}
         return {"Id": subscriber_id, "Base": base, "IsActive": person["is_active"], "Gender": person["gender"]}
 

@@ -99,9 +99,8 @@ def test_a_duplicate_is_accepted_by_default_and_is_in_the_truth_log(client: Sand
 
 @pytest.mark.parametrize("status", [409, 400, 200])
 def test_a_duplicate_is_refused_with_the_status_of_the_switch(client: SandboxClient, status: int) -> None:
-    client.sandbox.switch(
-        duplicates=f"reject_{status}", list_lag_ms=60_000
-    )  # a subscriber that the list does not show yet is a duplicate too
+    # The subscriber is a duplicate even while the list does not show the first subscriber.
+    client.sandbox.switch(duplicates=f"reject_{status}", list_lag_ms=60_000)
     assert client.create("ana@example.com").json["success"] is True
     reply = client.create(" ANA@example.com")
     assert (reply.status, reply.json["success"]) == (status, False)

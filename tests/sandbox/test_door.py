@@ -59,9 +59,8 @@ def test_a_redirect_is_answered_before_any_check(client: SandboxClient) -> None:
 
 @pytest.mark.parametrize("limiter", ["bucket", "fixed_window", "sliding_window"])
 def test_a_rate_limit_counts_the_requests_of_all_operations_together(client: SandboxClient, limiter: str) -> None:
-    client.sandbox.switch(
-        limiter=limiter, rate=0.001, burst=1, window_ms=1_000_000
-    )  # one request in a quarter of an hour
+    # The limit is one request in a quarter of an hour.
+    client.sandbox.switch(limiter=limiter, rate=0.001, burst=1, window_ms=1_000_000)
     assert [client.create("a@example.com").status, client.request_list().status, client.send({}).status] == [
         200,
         429,
@@ -122,11 +121,8 @@ def test_a_limit_can_refuse_with_any_status_and_without_a_retry_after(
 def test_a_limiter_returns_the_seconds_that_a_request_must_wait() -> None:
     cases: list[tuple[RateLimiter, list[float], list[float]]] = [
         (BucketLimiter(rate=10, burst=3), [5, 5, 5, 5, 5.1, 5.2, 5.25], [0, 0, 0, 0.1, 0, 0, 0.05]),
-        (
-            BucketLimiter(rate=2, burst=0),
-            [0, 0, 0, 0.5],
-            [0, 0, 0.5, 0],
-        ),  # without a burst, the requests of one second may come at once
+        # Without a burst, the requests of one second may come at once.
+        (BucketLimiter(rate=2, burst=0), [0, 0, 0, 0.5], [0, 0, 0.5, 0]),
         (BucketLimiter(rate=0.5, burst=0), [0, 0, 2], [0, 2, 0]),
         (FixedWindowLimiter(rate=2, window_s=1.0), [0.9, 0.95, 0.96, 1.0, 1.01, 1.02], [0, 0, 0.04, 0, 0, 0.98]),
         (SlidingWindowLimiter(rate=2, window_s=1.0), [0.9, 0.95, 1.0, 1.9, 1.91], [0, 0, 0.9, 0, 0.04]),

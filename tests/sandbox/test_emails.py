@@ -1,3 +1,5 @@
+"""The emails of the sandbox: the outbox, the checks of a request, and the truth log."""
+
 import base64
 import email
 import email.policy

@@ -56,7 +56,7 @@ def test_a_cut_answer_ends_in_the_middle_of_its_body(client: SandboxClient) -> N
     assert list_stored_subscribers(client) == [("a@example.com", "cut_in_answer")]
 
 
-def test_a_create_that_hangs_is_stored_and_not_answered(client: SandboxClient) -> None:
+def test_a_hanging_create_is_stored_and_not_answered(client: SandboxClient) -> None:
     client.sandbox.switch(hang_after=1)
     with client.connect() as client_socket:
         client_socket.sendall(client.encode_create("a@example.com") + client.encode_create("b@example.com"))

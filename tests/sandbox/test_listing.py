@@ -6,7 +6,7 @@ from tests.sandbox.client import LIST_PATH, SandboxClient, wait_until
 
 
 @pytest.fixture
-def people(client: SandboxClient) -> SandboxClient:
+def filled_client(client: SandboxClient) -> SandboxClient:
     client.create("Cleo@example.com", FirstName="Cleo", Gender="female", IsActive=True, ClientUserId="K1")
     client.create("bob+x@example.com", FirstName="Bob", Gender="male", ClientUserId="k1")
     client.create("ana@example.com", FirstName="Ana", LastName="Zoë", base={"Id": 2})
@@ -49,12 +49,12 @@ FILTER_CASES: list[tuple[str, dict[str, object], list[int]]] = [
 ]  # fmt: skip
 
 
-def test_a_switch_sets_how_a_filter_matches(people: SandboxClient) -> None:
-    assert people.sandbox.switch()["filters"] == "exact"
-    created_ids = [event["subscriber"]["Id"] for event in people.list_events()]
+def test_a_switch_sets_how_a_filter_matches(filled_client: SandboxClient) -> None:
+    assert filled_client.sandbox.switch()["filters"] == "exact"
+    created_ids = [event["subscriber"]["Id"] for event in filled_client.list_events()]
     for filter_mode, query, expected_indexes in FILTER_CASES:
-        people.sandbox.switch(filters=filter_mode)
-        page = people.read_page(**query)
+        filled_client.sandbox.switch(filters=filter_mode)
+        page = filled_client.read_page(**query)
         assert [created_ids.index(subscriber["Id"]) for subscriber in page["Subscribers"]] == expected_indexes, query
         assert page["TotalCount"] == len(expected_indexes)
 
@@ -76,12 +76,12 @@ def test_a_list_is_in_ascending_or_descending_order_of_ids(client: SandboxClient
     ] == ids[::-1]
 
 
-def test_a_list_by_email_stays_in_order_after_a_create(people: SandboxClient) -> None:
-    people.sandbox.seed(30)
-    people.sandbox.switch(order="email")
-    people.list_emails()
-    people.create("Bea@example.com", IsActive=True)
-    emails = [email.lower() for email in people.list_emails()]
+def test_a_list_in_order_of_emails_stays_in_order_after_a_create(filled_client: SandboxClient) -> None:
+    filled_client.sandbox.seed(30)
+    filled_client.sandbox.switch(order="email")
+    filled_client.list_emails()
+    filled_client.create("Bea@example.com", IsActive=True)
+    emails = [email.lower() for email in filled_client.list_emails()]
     assert "bea@example.com" in emails
     assert emails == sorted(emails)
 
@@ -137,9 +137,8 @@ def test_a_result_window_limits_the_count_and_the_pages(client: SandboxClient, o
     page = client.read_page(limit=20)
     assert (page["TotalCount"], len(page["Subscribers"])) == (25, 20)
     assert [len(client.list_ids(offset=offset, limit=20)) for offset in (20, 25, 29)] == [5, 0, 0]
-    assert (
-        client.read_page(IsActive=1)["TotalCount"] == 25
-    )  # 27 subscribers are active, but the window limits each result
+    # 27 subscribers are active, but the window limits each result.
+    assert client.read_page(IsActive=1)["TotalCount"] == 25
     assert client.read_page(IsActive=0)["TotalCount"] == 3
     assert len(client.list_ids(Id=100_030)) == 1  # this subscriber is beyond the window of the whole list
 

@@ -44,9 +44,8 @@ def test_the_data_survives_a_kill_and_an_incomplete_last_line(tmp_path: Path) ->
         sandbox.start()
         sandbox.switch(churn_delete=0)
         truth_log_after = sandbox.truth()
-        assert (
-            truth_log_after["events"][:-1] == truth_log_before["events"]
-        )  # reading the last page deleted one more subscriber
+        # Reading the last page deleted one more subscriber.
+        assert truth_log_after["events"][:-1] == truth_log_before["events"]
         assert client.read_page(limit=1000)["Subscribers"] == page_before["Subscribers"][1:]
         assert client.create("new@example.com").json["Subscriber"]["Id"] > page_before["Subscribers"][-1]["Id"]
         assert sandbox.truth()["sequence"] == truth_log_before["sequence"] + 2

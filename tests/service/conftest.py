@@ -1,4 +1,4 @@
-"""Runs the coroutine tests of a module with a constant `LOOPS` on each of these event loops."""
+"""Runs the coroutine tests of a module on each event loop that the constant `LOOPS` of the module names."""
 
 import asyncio
 

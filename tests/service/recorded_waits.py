@@ -10,15 +10,15 @@ class RecordedWaits:
 
     def __init__(self, on_wait: Callable[[int], Awaitable[None]] | None = None) -> None:
         self.seconds: list[float] = []
-        self._act = on_wait
+        self._on_wait = on_wait
 
     async def __call__(self, seconds: float) -> None:
         self.seconds.append(seconds)
-        if self._act:
-            await self._act(len(self.seconds))
+        if self._on_wait:
+            await self._on_wait(len(self.seconds))
 
     @property
     def clock(self) -> Clock:
         """The clock of the machine plus the seconds of all waits."""
-        machine = system_clock()
-        return Clock(lambda: machine.monotonic() + sum(self.seconds), machine.now, self)
+        machine_clock = system_clock()
+        return Clock(lambda: machine_clock.monotonic() + sum(self.seconds), machine_clock.now, self)

@@ -71,7 +71,7 @@ def test_an_id_with_decimal_zeros_and_a_body_with_a_byte_order_mark_are_accepted
     assert [repr(answer.subscriber_id), repr(answer.read("id"))] == ["12", "12"]
 
 
-def test_an_activity_that_is_a_number_or_a_text_is_read_as_a_boolean() -> None:
+def test_an_is_active_of_the_type_number_or_text_is_read_as_a_boolean() -> None:
     for text, is_active in {
         "0": False,
         "1": True,
@@ -167,7 +167,7 @@ def test_a_status_of_failure_with_a_body_of_success_is_ambiguous() -> None:
 def test_a_message_is_masked_before_it_is_cut() -> None:
     body = b"x" * 490 + b"s3cret-token" + b"y" * 100
     answer = parse_create_answer(
-        401, {}, body, NOW, mask_message=lambda expected_text: expected_text.replace("s3cret-token", "****")
+        401, {}, body, NOW, mask_message=lambda message: message.replace("s3cret-token", "****")
     )
     assert isinstance(answer, Refused)
     assert answer.message == "x" * 490 + "****" + "y" * 6

@@ -63,7 +63,7 @@ async def test_an_operation_sends_its_request_with_the_token_and_returns_its_res
 
 
 def test_any_text_in_a_query_reaches_the_service_unchanged() -> None:
-    log_and_reprs = st.text(st.characters(exclude_categories=["Cs"]), max_size=30).filter(str.strip)
+    query_texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30).filter(str.strip)
 
     async def check_query(email: str, name: str) -> None:
         async with (
@@ -81,7 +81,7 @@ def test_any_text_in_a_query_reaches_the_service_unchanged() -> None:
                 ("Gender", ""),
             ]
 
-    @given(log_and_reprs, log_and_reprs)
+    @given(query_texts, query_texts)
     def check_any_text(email: str, name: str) -> None:
         asyncio.run(check_query(email, name))
 

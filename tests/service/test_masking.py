@@ -95,12 +95,11 @@ PRINTABLE_TEXTS = st.text(
 
 
 @given(PRINTABLE_TEXTS, st.sampled_from(sorted(ENCODING_FUNCTIONS)))
-def test_any_token_is_masked_plain_and_escaped(secret: str, spelling: str) -> None:
-    if (
-        "twice" in spelling or spelling == "JSON in JSON"
-    ):  # services encode a text twice only if the text has no backslash
-        spelling = "plain"
-    masked_text = build_message_mask(secret)(f"<{ENCODING_FUNCTIONS[spelling](secret)}>")
+def test_random_tokens_are_masked_in_each_encoding(secret: str, encoding_name: str) -> None:
+    # Random tokens are encoded once. Another test encodes one token twice.
+    if "twice" in encoding_name or encoding_name == "JSON in JSON":
+        encoding_name = "plain"
+    masked_text = build_message_mask(secret)(f"<{ENCODING_FUNCTIONS[encoding_name](secret)}>")
     assert secret[:4] not in html.unescape(unquote(masked_text)).replace(MASKED, ""), "a part of the token is readable"
 
 

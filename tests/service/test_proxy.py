@@ -1,4 +1,4 @@
-"""A proxy is used only if the settings select one. A request through a proxy that fails is not sent."""
+"""A proxy is used only if the settings select a proxy. If the proxy fails, the request counts as not sent."""
 
 import os
 
@@ -56,7 +56,7 @@ async def test_a_request_through_a_missing_proxy_is_not_sent(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("credentials", ["", "user:pass@"])
-async def test_a_request_through_a_proxy_that_refuses_is_not_sent_and_hides_the_token(
+async def test_a_refused_request_through_a_proxy_is_not_sent_and_hides_the_token(
     monkeypatch: pytest.MonkeyPatch, credentials: str
 ) -> None:
     """This version of aiohttp would send the token of the service to a proxy without credentials."""

@@ -1,4 +1,4 @@
-"""TLS with a trusted certificate. It needs another process, because Python reads its trusted certificates at its
+"""TLS with a trusted certificate. The test needs another process, because Python reads the trusted certificates at its
 start."""
 
 import asyncio

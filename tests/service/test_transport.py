@@ -163,7 +163,8 @@ async def test_a_request_on_an_open_connection_that_is_cut_is_ambiguous(
 
 @REQUESTS
 async def test_a_request_on_a_connection_that_was_closed_unnoticed_is_ambiguous(request_: Request) -> None:
-    """The server closes the connection while the event loop of the client is busy. The client then writes to it."""
+    """The server closes the connection while the event loop of the client is busy. Then the client writes to the closed
+    connection."""
     requests: list[bytes] = []
     with socket.socket() as listening_socket:
         listening_socket.bind(("127.0.0.1", 0))
@@ -197,7 +198,7 @@ async def test_a_connection_is_not_used_after_the_client_has_noticed_its_close(r
 
 
 @pytest.mark.parametrize(("idle_s", "connection_count"), [(0.05, 2), (30.0, 1)])
-async def test_the_client_closes_a_connection_that_was_idle_for_long(idle_s: float, connection_count: int) -> None:
+async def test_the_client_closes_a_connection_after_the_idle_time(idle_s: float, connection_count: int) -> None:
     async with (
         serve(faults.answer_with(OK)) as server,
         open_transport(build_service(server.base_url), idle_s=idle_s) as transport,
@@ -225,7 +226,7 @@ async def test_a_redirect_is_an_answer_and_is_not_followed() -> None:
 async def test_a_cookie_is_not_sent_back() -> None:
     cookie_answer = build_response(b"{}", Set_Cookie="session=1; Path=/")
     async with serve(faults.answer_with(cookie_answer)) as server:
-        # A host name, because aiohttp never keeps cookies of an IP address.
+        # The service has a host name, because aiohttp never keeps cookies of an IP address.
         service_with_host_name = build_service(f"http://localhost:{server.port}")
         async with open_transport(service_with_host_name) as transport:
             await transport.send(LIST_REQUEST)

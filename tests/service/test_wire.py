@@ -170,7 +170,7 @@ def test_an_answered_value_counts_as_altered_unless_a_normalisation_rule_explain
         assert find_altered_fields({field: sent_value}, answered_value) == ((field,) if is_altered else ())
 
 
-def test_the_id_of_an_answered_base_counts_more_than_its_name() -> None:
+def test_the_id_of_an_answered_base_has_precedence_over_its_name() -> None:
     sent_values = {"base_id": 7, "base_name": "whatever"}
     assert find_altered_fields(sent_values, {"Base": {"Id": 7, "Name": "News"}}) == ()
     assert find_altered_fields(sent_values, {"Base": {"Id": 8, "Name": "whatever"}}) == ("base_id",)
@@ -235,15 +235,15 @@ def test_a_query_that_service_api_md_does_not_allow_is_refused() -> None:
 
 WRONG_TYPES: list[tuple[str, Any]] = [
     *(
-        (name, wrong_options)
+        (name, wrong_value)
         for name in NUMBER_PARAMETERS
-        for wrong_options in (True, np.bool_(True), 1.0, np.float64(1), "1", b"1", [1], pd.NA)
+        for wrong_value in (True, np.bool_(True), 1.0, np.float64(1), "1", b"1", [1], pd.NA)
     ),
-    *(("is_active", wrong_options) for wrong_options in (1, 0, np.int64(1), 1.0, "true", "", pd.NA)),
+    *(("is_active", wrong_value) for wrong_value in (1, 0, np.int64(1), 1.0, "true", "", pd.NA)),
     *(
-        (name, wrong_options)
+        (name, wrong_value)
         for name in (*TEXT_PARAMETERS, "gender")
-        for wrong_options in (1, True, b"male", ["male"], float("nan"), pd.NA)
+        for wrong_value in (1, True, b"male", ["male"], float("nan"), pd.NA)
     ),
     ("offset", None),
     ("limit", None),
