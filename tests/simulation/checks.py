@@ -66,7 +66,7 @@ def no_create_is_sent_for_a_person_whom_the_list_has_shown_for_longer_than_fresh
     """Check that no create is sent for a person whom the list has shown for longer than `load.fresh` (architecture
     4.7).
 
-    `no_create_is_sent_for_a_person_whom_the_list_showed_before` has the exception.
+    The exception is the exception of `no_create_is_sent_for_a_person_whom_the_list_showed_before`.
     """
     fresh_s = facts.simulation.scenario.policy.fresh_s
     for run_result in facts.simulation.run_results:
@@ -163,7 +163,7 @@ def every_create_is_sent_after_its_intent_is_durable(facts: Facts) -> Iterator[s
                 yield f"request {call.number} sent person {person_number}, and no commit had stored the intent"
 
 
-def a_base_that_is_answered_as_another_gets_at_most_one_wrong_subscriber(facts: Facts) -> Iterator[str]:
+def the_runs_create_at_most_one_subscriber_in_a_wrong_base(facts: Facts) -> Iterator[str]:
     """Check that the runs of a scenario together create at most one subscriber in the wrong base (architecture 4.9)."""
     our_subscribers = [
         subscriber
@@ -382,7 +382,7 @@ CLAIMS: tuple[Claim, ...] = (
     no_create_is_sent_for_a_suppressed_person,
     every_confirmed_person_is_stored_with_the_confirmed_id,
     every_create_is_sent_after_its_intent_is_durable,
-    a_base_that_is_answered_as_another_gets_at_most_one_wrong_subscriber,
+    the_runs_create_at_most_one_subscriber_in_a_wrong_base,
     every_create_in_doubt_has_an_entry,
     every_state_change_of_an_entry_is_allowed,
     the_last_run_finishes,

@@ -1,6 +1,6 @@
-"""Counts how many seeds and how many requests have met each fault, each setting and each kind of end.
+"""Counts the seeds and the events for each fault, each setting and each ending of a run.
 
-The counts come from what happened (the service's counts and the truth log), and not from the input of a scenario.
+The counts come from the counts of the service and from the truth log, and not from the input of a scenario.
 """
 
 from collections import Counter
@@ -111,7 +111,7 @@ def _count_situations(facts: Facts) -> Counter[SituationKey]:
     event_counts.update(
         {("fault", name): count for name, count in zip(_LATE_EVENTS, _count_late_events(facts), strict=True)}
     )
-    event_counts["duplicates", str(settings["duplicates"])] += sum(_finds_person_stored(facts, call) for call in calls)
+    event_counts["duplicates", str(settings["duplicates"])] += sum(_is_second_create(facts, call) for call in calls)
     event_counts["filters", str(settings["filters"])] += sum(
         "Email=" in call.query or "UserId=" in call.query for call in calls
     )
@@ -169,7 +169,7 @@ def _count_late_events(facts: Facts) -> tuple[int, int, int]:
     return late_visible_count, late_inside_count, late_outside_count
 
 
-def _finds_person_stored(facts: Facts, call: Call) -> bool:
+def _is_second_create(facts: Facts, call: Call) -> bool:
     """Return whether a create reached the service when the service already had the person."""
     if call.operation != "create" or call.arrived_at is None:
         return False

@@ -150,7 +150,7 @@ class Facts:
     def find_quiet_start(self, call: Call) -> float:
         """Return when the quiet period of an attempt begins (architecture 4.5).
 
-        It begins at the end of the attempt or, if the process was killed, at the start of the next run.
+        The quiet period begins at the end of the attempt or, if the process was killed, at the start of the next run.
         """
         if call.ending != "killed":
             return call.ended_at if call.ended_at is not None else float("inf")

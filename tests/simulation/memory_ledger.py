@@ -123,11 +123,11 @@ class Ledgers:
     def __init__(self) -> None:
         self._next_connection: ProcessConnection | None = None
         self._engine = self._build_engine()
-        self._empty_image = self._build_empty_image()
+        self._empty_database_bytes = self._build_empty_database()
 
     def create(self, stored_bytes: bytes | None = None) -> LedgerDatabase:
         """Return a ledger with the content of a backup, or an empty ledger."""
-        return LedgerDatabase(stored_bytes or self._empty_image)
+        return LedgerDatabase(stored_bytes or self._empty_database_bytes)
 
     @contextmanager
     def open(
@@ -156,7 +156,7 @@ class Ledgers:
 
         return engine
 
-    def _build_empty_image(self) -> bytes:
+    def _build_empty_database(self) -> bytes:
         database = sqlite3.connect(":memory:", isolation_level=None)
         self._next_connection = ProcessConnection(database, ProcessState())
         with self._engine.connect() as connection:

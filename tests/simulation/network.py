@@ -1,6 +1,6 @@
 """The network between a process and the service, which replaces sockets: latency, lost connections and time-outs.
 
-Its answers equal the answers of the real transport (`test_network.py` compares both).
+The answers of the simulated network equal the answers of the real transport (`test_network.py` compares both).
 """
 
 import asyncio
@@ -43,9 +43,8 @@ class NetworkFaults:
     delay_s: float = 0.0  # may be longer than the timeout of the process
     mixed_up_share: float = 0.0  # share of the creates that get the answer to another create
     error_status: int = 0  # replaces the status of a 5xx answer, unless it is 0
-    lost_person_numbers: frozenset[int] = (
-        frozenset()
-    )  # the connection is cut before the service reads a create of these persons
+    # The connection is cut before the service reads a create of these persons.
+    lost_person_numbers: frozenset[int] = frozenset()
 
 
 class Connection:
@@ -112,9 +111,8 @@ class Network:
             record_call,
         )
         self._rng, self._timeout_s = rng, timeout_s
-        self._latest_answer: tuple[int, RawAnswer] | None = (
-            None  # the person number and the answer of the latest create
-        )
+        # The person number and the answer of the latest create.
+        self._latest_answer: tuple[int, RawAnswer] | None = None
 
     async def send(self, request: Request) -> RawAnswer | NotSent | Ambiguous:
         """Make one attempt, as `connector.service.transport.Transport.send` does."""

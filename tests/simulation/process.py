@@ -165,9 +165,8 @@ class Process(asyncio.BaseEventLoop):  # only an event loop can run coroutines
                 open_coroutines = _list_awaited_coroutines(task.get_coro())
                 if not open_coroutines:
                     break
-                with suppress(
-                    Exception, KilledError
-                ):  # the coroutine awaits once more, or fails because the ledger is gone
+                # The coroutine may await once more, or fail because the ledger is gone.
+                with suppress(Exception, KilledError):
                     open_coroutines[-1].close()
         self._ready_handles.clear()
 

@@ -214,9 +214,10 @@ class _ScenarioBuilder:
         return {"stray_refusal": rng.uniform(0.02, 0.2), "stray_statuses": rng.choice((["404"], ["402", "403"]))}
 
     def _add_rare_behaviour(self, scenario: Scenario) -> Scenario:
-        """Add a rare behaviour in some seeds. It has its own random generator, so that it does not change other seeds.
+        """In some seeds, let the service behave in a rare way. The rare behaviour is drawn by its own random generator,
+        so that other seeds do not change.
 
-        If the service answers with another base or identity than was sent, the runs have no faults: if an answer were
+        If the service answers with another base or identity than was sent, the runs have no faults. If an answer were
         lost, no client could find a subscriber that was stored with other values.
         """
         rng, settings = Random(f"{self._seed} astray"), dict(scenario.settings)
@@ -228,10 +229,8 @@ class _ScenarioBuilder:
                 self._remove_faults(job_run, rng.choice(held_decisions), job_runs[0]) for job_run in job_runs
             )
         elif random_value < 0.1 and self._people.identity == "email":
-            settings |= {
-                "alter_identity": True,
-                "duplicates": "accept",
-            }  # otherwise the service refuses two emails that it alters to the same email
+            # The service stores duplicates. Otherwise it would refuse two emails that it alters to the same email.
+            settings |= {"alter_identity": True, "duplicates": "accept"}
             job_runs = tuple(self._remove_faults(job_run, "leave", job_runs[0]) for job_run in job_runs)
         elif random_value < 0.2 and self._has_base:
             spellings = (("folded", "NEWS"), ("folded", " news"), ("escaped", "Ne&#119;s"), ("accent_blind", "NEWS"))
@@ -351,9 +350,8 @@ class _ScenarioBuilder:
         other_identity = "client_user_id" if identity == "email" else "email"
         error_shape = rng.choice(ERROR_SHAPES)
         return {
-            "duplicates": rng.choice(
-                ("accept", "accept", *DUPLICATES)
-            ),  # only "accept" stores a second create as a duplicate
+            # "accept" is drawn more often, because only "accept" stores a second create as a duplicate.
+            "duplicates": rng.choice(("accept", "accept", *DUPLICATES)),
             "filters": rng.choice(FILTERS),
             "order": rng.choice(ORDERS),
             "error_shape": error_shape,
@@ -449,19 +447,19 @@ class _ScenarioBuilder:
             return RunEnding(kill_at_step=int(10 ** rng.uniform(0.7, 2.7)))
         if random_value < 0.2:
             return RunEnding(kill_at_commit=rng.randint(1, 14), kills_after_commit=rng.random() < 0.5)
-        created_at_s = (
-            0.02 * 5000 ** rng.random()
-        )  # from 20 ms to 100 s, with early times more often: while creates are sent or unknown creates are resolved
+        # The ending begins after 20 ms to 100 s. Early times are drawn more often, because creates are sent then, or
+        # unknown creates are resolved.
+        ending_at_s = 0.02 * 5000 ** rng.random()
         if random_value < 0.28:
-            return RunEnding(kill_at_s=created_at_s)
+            return RunEnding(kill_at_s=ending_at_s)
         if random_value < 0.35:
-            return RunEnding(first_signal_at_s=created_at_s)
+            return RunEnding(first_signal_at_s=ending_at_s)
         if random_value < 0.42:
             return RunEnding(
-                first_signal_at_s=created_at_s, second_signal_at_s=created_at_s + rng.choice((0.0, 0.01, 0.1, 3.0))
+                first_signal_at_s=ending_at_s, second_signal_at_s=ending_at_s + rng.choice((0.0, 0.01, 0.1, 3.0))
             )
         if random_value < 0.45:
-            return RunEnding(first_signal_at_s=created_at_s, kill_at_s=created_at_s + rng.choice((0.01, 0.1, 3.0)))
+            return RunEnding(first_signal_at_s=ending_at_s, kill_at_s=ending_at_s + rng.choice((0.01, 0.1, 3.0)))
         return RunEnding()
 
     def _choose_persons(self, run_number: int) -> list[Person]:

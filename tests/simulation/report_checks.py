@@ -30,7 +30,7 @@ def the_created_count_is_the_number_of_new_subscribers(facts: Facts) -> Iterator
     """
     for run_result, report in _list_reports(facts):
         certain_create_count, possible_create_count = 0, 0
-        for row, entry in _list_confirmed(facts, run_result, report):
+        for row, entry in _list_confirmed_rows(facts, run_result, report):
             calls = facts.find_calls(row.person_number, run_result.number)
             stored_subscribers = [
                 subscriber
@@ -71,7 +71,7 @@ def the_changed_count_is_the_number_of_different_rows(facts: Facts) -> Iterator[
             for _, state_change in run_result.state_changes
         )
         additional_count = reopened_count if run_result.job_run.retry is not None else 0
-        confirmed_rows = _list_confirmed(facts, run_result, report)
+        confirmed_rows = _list_confirmed_rows(facts, run_result, report)
         is_retry = run_result.job_run.retry is not None
         different_row_count = sum(
             entry.fingerprint != row.fingerprint and not (is_retry and entry.fingerprint is None)
@@ -134,7 +134,7 @@ def unknown_rows_are_those_of_unknown_and_held_entries(facts: Facts) -> Iterator
     """Check the rows reported as unknown. In an unfinished run, an unknown entry may be missing if nothing was
     sent."""
     for run_result, report in _list_reports(facts):
-        reported_persons = _list_problems(facts, report, Outcome.UNKNOWN)
+        reported_persons = _find_problem_persons(facts, report, Outcome.UNKNOWN)
         for row in _list_loaded_rows(run_result, report):
             entry = run_result.entries_after.get(row.person_number)
             is_in_doubt = entry is not None and entry.state in _UNKNOWN_STATES
@@ -151,7 +151,7 @@ def rejected_rows_are_those_of_rejected_entries(facts: Facts) -> Iterator[str]:
     Exceptions: an unfinished run may not have reached the row, and a retry may report the row as suppressed.
     """
     for run_result, report in _list_reports(facts):
-        reported_persons = _list_problems(facts, report, Outcome.REJECTED)
+        reported_persons = _find_problem_persons(facts, report, Outcome.REJECTED)
         for row in _list_loaded_rows(run_result, report):
             entry = run_result.entries_after.get(row.person_number)
             is_rejected = entry is not None and entry.state is State.REJECTED
@@ -180,7 +180,7 @@ def no_person_reported_as_rejected_was_created_by_us(facts: Facts) -> Iterator[s
             for person_number, state_change in state_changes
             if (state_change.earlier_state, state_change.later_state) == (State.HELD, State.REJECTED)
         }
-        rejected_persons = _list_problems(facts, report, Outcome.REJECTED) - dropped_persons
+        rejected_persons = _find_problem_persons(facts, report, Outcome.REJECTED) - dropped_persons
         visible_persons = {
             person_number
             for person_number in rejected_persons
@@ -229,7 +229,7 @@ def no_unsent_row_was_sent(facts: Facts) -> Iterator[str]:
 def created_subscribers_have_the_values_of_their_rows(facts: Facts) -> Iterator[str]:
     """Check the first names of the subscribers that a run has created. A retry has no rows."""
     for run_result, report in _list_reports(facts):
-        for row, entry in _list_confirmed(facts, run_result, report):
+        for row, entry in _list_confirmed_rows(facts, run_result, report):
             has_row_values = row.first_name and entry.fingerprint == row.fingerprint
             for call in facts.find_calls(row.person_number, run_result.number) if has_row_values else ():
                 for subscriber in call.stored_subscribers:
@@ -378,12 +378,12 @@ def _list_loaded_rows(run_result: RunResult, report: Report) -> list[ValidRow]:
     return [ValidRow(person_number, b"", entry.fingerprint or b"", "") for person_number, entry in entries]
 
 
-def _list_confirmed(facts: Facts, run_result: RunResult, report: Report) -> list[tuple[ValidRow, EntryValues]]:
+def _list_confirmed_rows(facts: Facts, run_result: RunResult, report: Report) -> list[tuple[ValidRow, EntryValues]]:
     entries = ((row, run_result.entries_after.get(row.person_number)) for row in _list_loaded_rows(run_result, report))
     return [(row, entry) for row, entry in entries if entry is not None and entry.state is State.CONFIRMED]
 
 
-def _list_problems(facts: Facts, report: Report, outcome: Outcome) -> set[int]:
+def _find_problem_persons(facts: Facts, report: Report, outcome: Outcome) -> set[int]:
     """Return the persons of the rows that the report lists with this outcome."""
     rows = [problem.row for problem in report.problems if problem.outcome is outcome]
     cells = [dict(zip(row.columns, row.cells, strict=True)) for row in rows]

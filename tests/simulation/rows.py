@@ -83,12 +83,12 @@ def prepare_runs(sources: Sequence[Source], identity: str) -> list[tuple[Prepare
     identities = compute_identities(valid_rows[identity], identity)
     fingerprints = compute_fingerprints(valid_rows, identity)
     row_indexes = valid_rows.index.to_numpy()
-    job_runs, start = [], 0
+    prepared_runs, start = [], 0
     for source in sources:
         seen_identities, first_row_number, prepared_chunks = SeenIdentities(), 1, []
         for chunk in source.chunks:
-            rows = slice(start, start + len(chunk))
-            valid_slice = slice(*np.searchsorted(row_indexes, (rows.start, rows.stop)))
+            chunk_slice = slice(start, start + len(chunk))
+            valid_slice = slice(*np.searchsorted(row_indexes, (chunk_slice.start, chunk_slice.stop)))
             duplicate_mask, _ = seen_identities.add(
                 identities[valid_slice], fingerprints[valid_slice], build_inactive_mask(valid_rows.iloc[valid_slice])
             )
@@ -96,8 +96,8 @@ def prepare_runs(sources: Sequence[Source], identity: str) -> list[tuple[Prepare
             loaded_mask = ~duplicate_mask & ~suppressed_mask
             subscribers = valid_rows.iloc[valid_slice]
             planned_chunk = PlannedChunk(
-                _build_chunk(frame.iloc[rows], first_row_number),
-                subscribers.set_axis(subscribers.index - rows.start)[loaded_mask],
+                _build_chunk(frame.iloc[chunk_slice], first_row_number),
+                subscribers.set_axis(subscribers.index - chunk_slice.start)[loaded_mask],
                 identities[valid_slice][loaded_mask],
                 fingerprints[valid_slice][loaded_mask],
             )
@@ -108,9 +108,9 @@ def prepare_runs(sources: Sequence[Source], identity: str) -> list[tuple[Prepare
                 int(suppressed_mask.sum()),
             )
             prepared_chunks.append(PreparedChunk(planned_chunk, *row_counts, _list_rows(planned_chunk, chunk)))
-            start, first_row_number = rows.stop, first_row_number + len(chunk)
-        job_runs.append(tuple(prepared_chunks))
-    return job_runs
+            start, first_row_number = chunk_slice.stop, first_row_number + len(chunk)
+        prepared_runs.append(tuple(prepared_chunks))
+    return prepared_runs
 
 
 def _find_suppressed_rows(suppression: Suppression | None, identities: Digests) -> Mask:

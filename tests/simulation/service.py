@@ -32,9 +32,8 @@ class SimulatedService:
         self.state = Sandbox(sandbox_settings, TOKEN, None, timeline.read_monotonic_s, timeline.read_unix_s)
         self._service = Service(self.state, cast("Any", self._call_later))
         lag_s = (sandbox_settings.list_lag_ms + max(sandbox_settings.replica_lags_ms, default=0.0)) / 1000
-        self._lag_s = (
-            float("inf") if "unconfirmed" in sandbox_settings.hide else lag_s
-        )  # infinite if no request ever shows a created subscriber
+        # The lag is infinite if no request ever shows a created subscriber.
+        self._lag_s = float("inf") if "unconfirmed" in sandbox_settings.hide else lag_s
         self._current_call: Call | None = None
         self._traced_count = 0
         self._latest_by_id: dict[int, StoredSubscriber] = {}

@@ -46,9 +46,8 @@ class RunResult:
     process_state: ProcessState
     entries_before: dict[int, EntryValues]  # the ledger at the start of the run, by person number
     entries_after: dict[int, EntryValues]  # the ledger at the end of the run, by person number
-    state_changes: list[
-        tuple[int, StateChange]
-    ]  # the changes of entries, each with the person number (0: not a person of the scenario)
+    # The changes of entries, each with the person number. 0 stands for an entry of no person of the scenario.
+    state_changes: list[tuple[int, StateChange]]
     largest_lag_s: float  # the largest lag that the ledger knew at the start of the run
 
     @property
@@ -73,12 +72,12 @@ class Simulation:
         self._ledger_database = ledgers.create()
         self._copy_before_run = self._ledger_database.copy()
         self._state_changes: list[tuple[int, StateChange]] = []
-        self._durable_states: dict[int, State] = {}
+        self._durable_state_by_person: dict[int, State] = {}
         rows = (
-            rows
+            row
             for job_run in scenario.job_runs
             for prepared_chunk in job_run.prepared_chunks
-            for rows in prepared_chunk.rows
+            for row in prepared_chunk.rows
         )
         self._number_by_identity = {row.identity: row.person_number for row in rows}
 
@@ -127,7 +126,7 @@ class Simulation:
         started_at, ending, entries_before = self.timeline.now_s, job_run.ending, self._read_ledger()
         largest_lag_s = self._ledger_database.read_largest_lag()
         self.record.add_line(started_at, f"--- run {run_number} starts")
-        self._durable_states = {person_number: entry.state for person_number, entry in entries_before.items()}
+        self._durable_state_by_person = {person_number: entry.state for person_number, entry in entries_before.items()}
         process_state = ProcessState(ending.kill_at_step, ending.kill_at_commit, ending.kills_after_commit)
         process_state.on_commit = self._record_commit
         process = Process(self.timeline, process_state)
@@ -206,7 +205,9 @@ class Simulation:
         person_text = f" of person {person_number}" if person_number else ""
         self.record.add_line(now_s, f"request {call_number}: {request.operation}{person_text} {query}")
         call = Call(call_number, run_number, request.operation, person_number, query, now_s, self.record.add_line)
-        call.has_intent = request.operation != "create" or self._durable_states.get(person_number) is State.SENDING
+        call.has_intent = (
+            request.operation != "create" or self._durable_state_by_person.get(person_number) is State.SENDING
+        )
         calls.append(call)
         return call
 
@@ -217,7 +218,7 @@ class Simulation:
         for state_change in self._ledger_database.pop_state_changes():
             person_number = self._number_by_identity.get(state_change.identity, 0)
             self._state_changes.append((person_number, state_change))
-            self._durable_states[person_number] = state_change.later_state
+            self._durable_state_by_person[person_number] = state_change.later_state
             if person_number:
                 self.record.add_line(
                     now_s,
@@ -261,18 +262,18 @@ class Simulation:
 
     def _read_ledger(self) -> dict[int, EntryValues]:
         """Return the entries of the people. If a person has two entries, return the entry whose state has priority."""
-        entries: dict[int, EntryValues] = {}
+        entry_by_person_number: dict[int, EntryValues] = {}
         for identity, state, subscriber_id, fingerprint, attempt_count in self._ledger_database.read_entries():
             person_number = self._number_by_identity.get(identity)
             if person_number is None:
                 continue
             entry = EntryValues(State(state), subscriber_id, fingerprint, attempt_count)
-            other_entry = entries.get(person_number)
+            other_entry = entry_by_person_number.get(person_number)
             if other_entry is None or _STATE_PRIORITY.index(entry.state) > _STATE_PRIORITY.index(other_entry.state):
-                entries[person_number] = entry
-        return entries
+                entry_by_person_number[person_number] = entry
+        return entry_by_person_number
 
     def _create_rng(self, purpose: str, run_number: int) -> Random:
-        """Return a random generator for a purpose and a run: random numbers for one purpose do not change the
-        others."""
+        """Return the random generator of a purpose and a run. So the random numbers of one purpose do not change the
+        random numbers of another purpose."""
         return Random(f"{self.scenario.seed} {purpose} {run_number}")

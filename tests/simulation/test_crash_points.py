@@ -1,8 +1,8 @@
 """Processes that are killed before or after a commit, or at a step. The next runs, which have no faults, end correctly.
 
-By default, a process is killed at every fifth commit and every 25th step. In a long run, it is killed at each commit
-and step. After every second kill, the next run has the source. After the other kills, the next run is a retry without
-the source.
+By default, a process is killed at every fifth commit and every 25th step. In a long run of the test, a process is
+killed at each commit and step. After every second kill, the next run has the source. After the other kills, the next
+run is a retry without the source.
 """
 
 import json
@@ -25,16 +25,10 @@ ENDINGS: dict[str, Callable[[int], RunEnding]] = {
     "before step": lambda point: RunEnding(kill_at_step=point),
 }
 _IS_LONG_RUN = SEED_COUNT > DEFAULT_SEED_COUNT
-_POINT_DISTANCES = {
-    "before commit": 5,
-    "after commit": 5,
-    "before step": 25,
-}  # odd numbers, so that every second kill is at an odd point
-_MIN_POINT_COUNTS = {
-    "before commit": 10,
-    "after commit": 10,
-    "before step": 80,
-}  # the number of points in the smallest run
+# The distances are odd numbers, so that every second kill is at an odd point.
+_DISTANCE_BY_ENDING = {"before commit": 5, "after commit": 5, "before step": 25}
+# The number of points in the smallest run, if the process is killed at each point.
+_MIN_POINT_COUNT_BY_ENDING = {"before commit": 10, "after commit": 10, "before step": 80}
 
 
 def kill_at_each_point(
@@ -67,11 +61,11 @@ def test_the_runs_after_a_kill_fulfil_every_claim(
     """The processes of each scenario are killed in one of three ways, in turn. A long run of this test tries all
     ways."""
     for ending_name in ENDINGS if _IS_LONG_RUN else [list(ENDINGS)[-scenario_number % len(ENDINGS)]]:
-        point_distance = 1 if _IS_LONG_RUN else _POINT_DISTANCES[ending_name]
+        point_distance = 1 if _IS_LONG_RUN else _DISTANCE_BY_ENDING[ending_name]
         faults_of_kills = list(kill_at_each_point(small_scenario, ending_name, point_distance, Ledgers()))
         record_property("killed", json.dumps([small_scenario.name, ending_name, len(faults_of_kills)]))
         assert [fault for faults in faults_of_kills for fault in faults] == []
-        assert len(faults_of_kills) >= _MIN_POINT_COUNTS[ending_name] // point_distance, (
+        assert len(faults_of_kills) >= _MIN_POINT_COUNT_BY_ENDING[ending_name] // point_distance, (
             "the run has too few kill points"
         )
 

@@ -53,8 +53,8 @@ def simulate_with_foreign_creates(
 ) -> tuple[Result, int]:
     """Return the result of the second simulation, and the number of people whom another program creates.
 
-    These are the people that the first simulation stored more than `waiting_s` seconds after `created_at_s` in the run
-    with the index `run_index`. In the second simulation, another program creates them at `created_at_s`.
+    The first simulation stored these people more than `waiting_s` seconds after `created_at_s` in the run with the
+    index `run_index`. In the second simulation, another program creates these people at `created_at_s`.
     """
     first_result = simulate(scenario, Ledgers())
     assert first_result.contradictions == []
@@ -90,7 +90,7 @@ def find_late_creates(result: Result, expiry_s: float) -> list[int]:
     return late_persons
 
 
-def test_a_subscriber_is_looked_up_again_after_a_pause_that_the_service_asked_for() -> None:
+def test_a_subscriber_is_looked_up_again_after_a_long_retry_after() -> None:
     fault_period = FaultPeriod({"refuse": 1.0, "refuse_retry_after_s": 400}, starts_after_s=1.2, ends_after_s=60.0)
     scenario = build_scenario(
         60, [JobRun((), 1.0, fault_period=fault_period), JobRun((), 100.0)], latency_ms=60, max_concurrency=4
@@ -120,7 +120,7 @@ def test_an_absent_subscriber_is_looked_up_again_if_sending_takes_long() -> None
     assert (result.contradictions, find_late_creates(result, FRESH_S + 10.0)) == ([], [])
 
 
-def test_a_row_that_could_not_be_sent_is_looked_up_again_after_an_outage() -> None:
+def test_an_unsent_row_is_looked_up_again_after_an_outage() -> None:
     fault_period = FaultPeriod(network_faults=NetworkFaults(refused_share=1.0), starts_after_s=1.2, ends_after_s=45.0)
     job_runs = [JobRun((), 1.0, fault_period=fault_period), JobRun((), 100.0)]
     scenario = build_scenario(60, job_runs, latency_ms=60, max_concurrency=4, fresh_s=20.0)
@@ -139,7 +139,7 @@ def build_slow_list(**settings: object) -> Scenario:
     return replace(scenario, settings=all_settings, existing_subscribers=existing_subscribers)
 
 
-def test_a_listing_that_takes_too_long_is_continued_from_its_end() -> None:
+def test_a_slow_listing_is_continued_from_its_end() -> None:
     result, foreign_create_count = simulate_with_foreign_creates(
         build_slow_list(filters="ignored"), 0, created_at_s=190.0, waiting_s=FRESH_S
     )

@@ -1,4 +1,4 @@
-"""Faults of some creates: entries of a killed run whose creates are lost again, and several bases that fail."""
+"""Faults that affect only some creates: entries of a killed run whose creates are lost again, and bases that fail."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -56,7 +56,7 @@ def count_creates(result: Result, run_number: int, person_numbers: frozenset[int
 
 
 @pytest.mark.parametrize("is_retry", [False, True], ids=["with the source", "as a retry"])
-def test_an_entry_of_a_dead_run_is_held_after_five_lost_creates_of_the_next_run(is_retry: bool) -> None:
+def test_an_entry_of_a_killed_run_is_held_after_five_lost_creates_of_the_next_run(is_retry: bool) -> None:
     fault_period = FaultPeriod(network_faults=NetworkFaults(lost_person_numbers=LOST_PERSON_NUMBERS))
     killed_run = JobRun((), 1.0, fault_period=fault_period, ending=RunEnding(kill_at_s=5.0))
     second_run = JobRun((), 100.0, fault_period=fault_period, retry=RetrySelection() if is_retry else None)
@@ -78,7 +78,7 @@ def test_an_entry_of_a_dead_run_is_held_after_five_lost_creates_of_the_next_run(
     [({"required": ["Phone"]}, 30, 20), ({"error_before": 1.0}, 6, 3)],
     ids=["refused", "lost"],
 )
-def test_bases_that_fail_from_the_start_share_the_limit_on_first_creates(
+def test_all_bases_of_a_run_share_the_limit_on_failed_first_creates(
     switches: dict[str, object], person_count: int, expected_count: int
 ) -> None:
     """No base by itself has enough rows to reach the limit."""
@@ -91,7 +91,7 @@ def test_bases_that_fail_from_the_start_share_the_limit_on_first_creates(
     assert second_result.is_finished
 
 
-def test_a_base_whose_creates_are_lost_does_not_stop_the_other_bases() -> None:
+def test_lost_creates_of_one_base_do_not_stop_the_other_bases() -> None:
     person_numbers_of_base = frozenset(range(3, 13, 3))  # the base of a row is BASE_IDS[person_number % 3]
     fault_period = FaultPeriod(network_faults=NetworkFaults(lost_person_numbers=person_numbers_of_base))
     job_runs = [JobRun((), gap_s, has_base_column=True, base_ids=BASE_IDS) for gap_s in (1.0, 100.0)]

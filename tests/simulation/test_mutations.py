@@ -37,7 +37,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """One way to break the program. At least one of `SEEDS` seeds from `first_seed` on must fail."""
+    """One way to break the program. At least one of `SEED_COUNT_PER_MUTATION` seeds from `first_seed` on must fail."""
 
     name: str
     edits: tuple[Edit, ...]

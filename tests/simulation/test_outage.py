@@ -90,7 +90,7 @@ def test_only_single_probes_leave_during_an_outage() -> None:
 
 
 @pytest.mark.parametrize("outage", OUTAGES)
-def test_a_run_that_may_send_one_create_in_five_seconds_ends_in_an_outage(outage: str) -> None:
+def test_a_run_with_a_low_max_rate_ends_in_an_outage(outage: str) -> None:
     fault_period = replace(OUTAGES[outage], starts_after_s=15.0)
     result = simulate_runs(fault_period, 60, max_rate=0.2)
     first_run, second_run = result.simulation.run_results
@@ -102,7 +102,7 @@ def test_a_run_that_may_send_one_create_in_five_seconds_ends_in_an_outage(outage
 
 
 @pytest.mark.parametrize("outage", ["refuses connections", "hangs"])
-def test_a_service_that_is_down_from_the_start_ends_the_run_within_two_minutes(outage: str) -> None:
+def test_an_outage_from_the_start_ends_the_run_within_two_minutes(outage: str) -> None:
     fault_period = replace(
         OUTAGES[outage], switches={**OUTAGES[outage].switches, "list_error": 1.0}, starts_after_s=0.0
     )

@@ -1,4 +1,5 @@
-"""Refusals of all creates for some time (architecture 4.8): the run ends in time, and no row is lost."""
+"""The service refuses all creates for some time (architecture 4.8). The run ends within two minutes, and no row is
+lost."""
 
 from collections import Counter
 from random import Random
@@ -65,9 +66,8 @@ def test_lasting_refusals_end_the_run_within_two_minutes_and_the_next_run_finish
     assert second_run.report is not None
     assert "run again later" in (first_run.report.reason or "")
     assert 60 <= first_run.ended_at - first_run.started_at <= 120
-    assert (
-        count_creates(result, first_run) < FIRST_REFUSED_CREATE + 110
-    )  # the service also gets the creates under way when the pause begins, and the probes
+    # The service also gets the creates that are under way when the pause begins, and the probes.
+    assert count_creates(result, first_run) < FIRST_REFUSED_CREATE + 110
     assert count_states(first_run)[State.REJECTED] >= 20
     assert (second_run.report.reason, count_states(second_run)) == (None, Counter({State.CONFIRMED: PERSON_COUNT}))
     assert result.contradictions == []
@@ -82,7 +82,7 @@ def test_refusals_for_half_a_minute_do_not_end_the_run(status: int) -> None:
     assert result.contradictions == []
 
 
-def test_a_second_night_of_lasting_refusals_sends_at_most_twenty_creates() -> None:
+def test_a_second_run_with_lasting_refusals_sends_at_most_twenty_creates() -> None:
     result = simulate_runs([build_blocking_period(402), FaultPeriod({"blocked_from": 1, "blocked_status": 402}), None])
     _, second_run, third_run = result.simulation.run_results
     assert count_creates(result, second_run) <= 20
@@ -92,7 +92,7 @@ def test_a_second_night_of_lasting_refusals_sends_at_most_twenty_creates() -> No
 @pytest.mark.parametrize(
     "ending", [RunEnding(kill_at_s=20.0), RunEnding(first_signal_at_s=20.0)], ids=["killed", "stopped"]
 )
-def test_a_run_that_is_killed_or_stopped_during_refusals_loses_no_row(ending: RunEnding) -> None:
+def test_a_kill_or_a_stop_during_refusals_loses_no_row(ending: RunEnding) -> None:
     result = simulate_runs([build_blocking_period(200), None, None], ending)
     first_run, second_run, third_run = result.simulation.run_results
     assert first_run.ended_at - first_run.started_at < 30

@@ -83,7 +83,7 @@ def test_hours_of_virtual_time_pass_without_waiting() -> None:
     assert run_process(sleep, ProcessState())[1] == 7200
 
 
-def test_a_process_that_waits_for_an_event_that_never_happens_raises() -> None:
+def test_a_process_that_waits_forever_raises_an_error() -> None:
     async def wait(_ledger: Ledger) -> None:
         await asyncio.Event().wait()
 
@@ -91,7 +91,7 @@ def test_a_process_that_waits_for_an_event_that_never_happens_raises() -> None:
         run_process(wait, ProcessState())
 
 
-def test_a_process_that_never_ends_raises() -> None:
+def test_a_process_with_endless_steps_raises_an_error() -> None:
     async def loop_forever(_ledger: Ledger) -> None:
         for _ in count():
             await asyncio.sleep(0)

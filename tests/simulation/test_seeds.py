@@ -27,7 +27,7 @@ hidden classes, and a retry that sends refused creates again after a temporary r
 _MAX_FAILURES = 10  # the test stops after this many failures
 
 
-def test_every_claim_holds_and_the_seeds_reach_every_phase_and_setting(
+def test_every_claim_holds_and_the_seeds_reach_every_fault_and_setting(
     record_property: Callable[[str, object], None],
 ) -> None:
     ledgers, coverage, failure_texts = Ledgers(), Coverage(), list[str]()

@@ -96,7 +96,9 @@ def select_rows_of_shard(prepared_chunk: PreparedChunk, shard: Shard) -> Prepare
     ("build_variants", "seed_count"),
     [(build_scenarios_with_bases_in_rows, SEED_COUNT // 10), (build_sharded_scenarios, SEED_COUNT // 5)],
 )
-def test_every_claim_holds(build_variants: Callable[[range], Iterator[Scenario]], seed_count: int) -> None:
+def test_every_claim_holds_for_bases_in_rows_and_for_shards(
+    build_variants: Callable[[range], Iterator[Scenario]], seed_count: int
+) -> None:
     ledgers = Ledgers()
     results = (simulate(scenario, ledgers) for scenario in build_variants(range(seed_count)))
     failure_texts = [

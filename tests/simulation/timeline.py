@@ -31,7 +31,7 @@ class Timeline:
         self._call_count = 0
 
     def read_monotonic_s(self) -> float:
-        """Return the time in seconds. It never goes back."""
+        """Return the time in seconds. The time never goes back."""
         return self.now_s
 
     def read_unix_s(self) -> float:
@@ -43,7 +43,7 @@ class Timeline:
         return datetime.fromtimestamp(self.read_unix_s(), UTC)
 
     def call_at(self, due_at_s: float, callback: Callable[[], None]) -> Timer:
-        """Call `callback` at this time, or next if the time is past."""
+        """Call `callback` at this time. If the time has passed, `callback` is the next event."""
         timer = Timer(callback)
         self._call_count += 1
         heapq.heappush(self._events, (max(due_at_s, self.now_s), self._call_count, timer))

@@ -31,5 +31,5 @@ def _describe_run(job_run: JobRun) -> str:
         " ".join(str(row.person_number) for row in prepared_chunk.rows) for prepared_chunk in job_run.prepared_chunks
     )
     base_naming = "name" if job_run.has_base_name else "id"
-    faults = (f"gap {job_run.gap_s:.1f} s", f"by {base_naming}", job_run.ending, job_run.fault_period, f"people {rows}")
-    return f"{', '.join(map(str, faults))}, suppressed {sorted(job_run.suppressed_person_numbers)}"
+    parts = (f"gap {job_run.gap_s:.1f} s", f"by {base_naming}", job_run.ending, job_run.fault_period, f"people {rows}")
+    return f"{', '.join(map(str, parts))}, suppressed {sorted(job_run.suppressed_person_numbers)}"
