@@ -121,9 +121,9 @@ def build_pages() -> dict[str, str]:
         ),
         "library.md": _build_page(
             "Library",
-            "This page is for you if you work in Python: a script, a notebook, an orchestrator. It lists everything "
-            "public. [Python](../how-to/library.md) shows how to combine the parts. Each example runs as "
-            "printed, with `CONNECTOR_BASE_URL` and `CONNECTOR_TOKEN` in the environment.",
+            "This page is for you if you work in Python: a script, a notebook, an orchestrator. The page lists all "
+            "public classes and functions. [Python](../how-to/library.md) shows how to combine them. Each example runs "
+            "as printed, with `CONNECTOR_BASE_URL` and `CONNECTOR_TOKEN` in the environment.",
             *_describe_library(),
         ),
     }
@@ -139,8 +139,8 @@ def _build_keys(keys: Sequence[JobKey]) -> str:
 
 
 def describe_default(key: JobKey) -> tuple[str, str]:
-    """Return the default of a key as a text, and the description of the key without the sentence about the default. The
-    default is "" if the models do not have it."""
+    """Return the default of a key as a text, and the description of the key without the sentence about the default. If
+    the models have no default, return "" as the default."""
     key_match = _WITHOUT_KEY.search(key.description)
     description = key.description.replace(key_match[0], "") if key_match else key.description
     if key.is_required:
@@ -222,8 +222,8 @@ def _build_column_table(columns: Mapping[str, str]) -> str:
 
 
 def _describe_commands(context: click.Context) -> Iterator[str]:
-    """Yield the help of a command, as a terminal of 80 columns shows it. If it is a group, also yield the help of its
-    commands."""
+    """Yield the help of a command for a terminal of 80 columns. If the command is a group, also yield the help of the
+    commands in the group."""
     command = context.command
     yield f"## {context.command_path}\n\n```text\n{command.get_help(context).rstrip()}\n```\n"
     if not isinstance(command, click.Group):

@@ -185,9 +185,7 @@ def run_demo(folder: Path, row_count: int, seed: int, run: RunFlow, console: Pla
             "CONNECTOR_STATE_DIR": str(folder / "state"),
         }
         settings = read_settings(environ, account="demo")
-        console.write_text(
-            f"The sandbox runs at {sandbox.base_url}. One create in 25 fails there, or loses its answer.\n"
-        )
+        console.write_text(f"The sandbox runs at {sandbox.base_url}. One create in 25 fails or loses its answer.\n")
         first_import = _import_people(people_path, settings, run)
         _show_report(console, first_import, f"1. import people.csv: {row_count:,} rows, some of them invalid")
         second_import = _import_people(people_path, settings, run)

@@ -91,7 +91,7 @@ class CommandGroup(Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from difflib import get_close_matches  # imported here, because a correct command does not need it
+            from difflib import get_close_matches  # imported here, because only a wrong command needs this module
 
             similar_names = get_close_matches(args[0], COMMANDS)
             if not similar_names:
@@ -198,7 +198,7 @@ def _exit_at_once(exit_code: int) -> NoReturn:
     """End the process at once, without waiting for a thread that still waits for its source. All results have been
     recorded and shown. Unloading the imported modules would take 50 ms, and 150 ms with DuckDB."""
     for stream in (sys.stdout, sys.stderr):
-        # If the stream is full or closed, the exit code shows it already.
+        # If the stream is full or closed, the exit code is 3 already.
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()
     os._exit(exit_code)

@@ -88,7 +88,7 @@ _FILE_OPTIONS = (
     callback=_split_names,
     group="Destination",
     default_text="no folders",
-    help="Fields whose values divide a Delta table into folders, such as base_id.",
+    help="Fields whose values divide a Delta table into folders, for example base_id.",
 )
 @option(
     "--overwrite",

@@ -29,7 +29,7 @@ class Option(click.Option):
         self.default_text = default_text
 
     def get_help_extra(self, ctx: click.Context) -> Any:
-        """Return only the default value. The help text itself gives the range of a value if people need it."""
+        """Return only the default value. If a user needs the range of a value, the help text of the option has it."""
         return {"default": self.default_text} if self.default_text else {}
 
 

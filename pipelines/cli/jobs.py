@@ -124,7 +124,7 @@ def init_command(
         partial_file.file.write(job_text.encode())
         partial_file.publish(is_new=True)
     load_job(target, os.environ)  # raises an error if the job cannot be loaded
-    show_message(f"connector: wrote {target}. To check it, run: connector validate {target}")
+    show_message(f"connector: wrote {target}. To check the job, run: connector validate {target}")
 
 
 def _format_source_path(source: str, folder: Path) -> str:

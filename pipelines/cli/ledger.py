@@ -125,7 +125,7 @@ class LedgerReport(TypedDict):
     source: Annotated[NotRequired[str], "Only in `restore`: path of the backup."]
     entries: Annotated[int, "Number of entries that were copied."]
     emails: Annotated[int, "Number of emails whose records were copied."]
-    messages: Annotated[list[str], "Sentences: what happened, and what to do."]
+    messages: Annotated[list[str], "Sentences about the event and the next step."]
 
 
 @ledger_group.command("backup")
@@ -172,7 +172,7 @@ def copy_command(url: str, output: Output) -> None:
     """Copy a ledger from SQLite to PostgreSQL.
 
     The command copies the ledger and the record of sent emails to an empty ledger at URL, such as
-    postgresql://user@host/database. Then it closes the old ledger, so that no command uses the old ledger again. After
+    postgresql://user@host/database. Then the command closes the old ledger, so that no command uses it again. After
     the copy, set CONNECTOR_LEDGER to URL. No run may be active.
 
     URL cannot contain a password, because arguments are visible in process lists. Use PGPASSWORD or ~/.pgpass.

@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     type=click.Choice(["auto", "none"]),
     group=SENDING_GROUP,
     default_text="auto",
-    help="Whether to look up each subscriber before creating it. auto: look up the subscriber; none: skip the look-up. "
+    help="Whether to look up a subscriber before creating the subscriber. auto: look up; none: skip the look-up. "
     "With none, a subscriber that is in the service and not in the ledger is created a second time.",
 )
 @allow_truncated_option
@@ -109,7 +109,7 @@ def import_command(
     headers show which column fills which field.
 
     Subscribers that exist already are not created again, so you can run the same import twice. On a terminal, the
-    command shows what it would create, and asks before it creates anything.
+    command shows a preview, and asks before it creates subscribers.
 
     With --job, the values of the job file replace the defaults below.
     """
@@ -299,7 +299,7 @@ def sync_command(
 
     refuse_full_with_since(is_full, since)
     if engine is None and (workers, scheduler) != (None, None):
-        raise ConfigurationError("--workers and --scheduler need --engine dask: add it, or leave them out")
+        raise ConfigurationError("--workers and --scheduler need --engine dask. Add --engine dask, or leave out both")
     if scheduler is not None and workers is not None:
         raise ConfigurationError("--scheduler uses running workers, and --workers starts workers. Use one of the two")
     if shard is not None and engine is not None:
@@ -353,7 +353,7 @@ def plan_command(
     rows_path: Path | None,
     output: Output,
 ) -> None:
-    """Show what a sync or an import would do with each row.
+    """Show the outcome that each row of a sync or import would have.
 
     The argument is a job file, as for sync, or a file, as for import. The command reads the service's list and creates
     nothing. You can make a plan while another run is active. The service may still reject a row that the plan would

@@ -65,7 +65,7 @@ allow_truncated_option = option(
     is_flag=True,
     default=None,
     group="Service's list",
-    help="Accept the service's list of subscribers even if the service may have cut it off, for example at 10,000. "
+    help="Accept the service's list of subscribers even if the list may be cut off, for example at 10,000. "
     "Subscribers beyond the end of the list count as missing.",
 )
 receipts_option = option(
@@ -166,7 +166,7 @@ def add_options(command: CommandFunction, *options: Callable[[CommandFunction], 
 
 
 def sending_options(command: CommandFunction) -> CommandFunction:
-    """Add options for keys of the load section of a job. The command gets them by the names of the library's
+    """Add options for keys of the load section of a job. The command gets the values by the names of the library's
     arguments."""
     return add_options(
         command,
@@ -175,8 +175,8 @@ def sending_options(command: CommandFunction) -> CommandFunction:
             type=click.Choice(["resend", "hold"]),
             group=SENDING_GROUP,
             default_text="resend",
-            help="What to do if a create got no answer, and look-ups prove that the subscriber is not in the service: "
-            "send the create again (resend), or wait for your decision (hold).",
+            help="What to do with a create that got no answer and whose subscriber is proved absent. resend: send the "
+            "create again; hold: wait for your decision.",
         ),
         option(
             "--quiet-period",
@@ -320,7 +320,7 @@ _MAPPING_OPTIONS: tuple[Callable[[CommandFunction], CommandFunction], ...] = (
 
 
 def file_options(command: CommandFunction) -> CommandFunction:
-    """Add the options of a file. The command gets them as `row_options`: values by the names of the library's
+    """Add the options of a file. The command gets the argument `row_options`: the values by the names of the library's
     arguments, and `limit` and `job_path`."""
 
     @wraps(command)

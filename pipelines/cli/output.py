@@ -49,7 +49,7 @@ _HELP_BY_METRIC = {
     "status": "Whether the last run ended with this status.",
     "rows_read": "Rows that the last run read. In an export: listed subscribers.",
     "rows": "Rows of the last run by their outcome.",
-    "opt_outs": "Subscribers whose rows say inactive while the service shows them as active, by the last run.",
+    "opt_outs": "Subscribers with an inactive row that the service showed as active in the last run.",
     "requests": "Requests of the last run by operation and result. The result sent counts all requests.",
 }
 
@@ -322,7 +322,7 @@ def write_page_file(text: str, path: Path) -> None:
 
 
 def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> Report:
-    """Run the flow of a job, and send the job's alert. Call it inside of `job_start`."""
+    """Run the flow of a job, and send the job's alert. Call this function inside of `job_start`."""
     import uvloop
 
     from connector.control import stop_on_signals

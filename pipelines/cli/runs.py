@@ -35,8 +35,8 @@ def check_command(job_path: Path | None, output: Output) -> None:
     rows of the source, and connects to the destination of an export. The command sends about fifteen list requests and
     creates nothing.
 
-    The checks of the service's list show its page size, its order, how its filters match, and whether it may be cut
-    off. Exit code 2: correct what failed. Exit code 3: try again later.
+    The checks of the service's list show the size of a page, the order of the list, how exactly the filters match, and
+    whether the list may be cut off. If the exit code is 2, correct the failed checks. If it is 3, try again later.
     """
     import uvloop
 
@@ -91,7 +91,7 @@ def check_command(job_path: Path | None, output: Output) -> None:
 def status_command(
     run_id: str | None, job: str | None, last: int | None, page_path: Path | None, output: Output
 ) -> None:
-    """Show the last runs, open problems and what to do next.
+    """Show the last runs, the open problems and the next steps.
 
     With RUN, the id of a run, the command shows the whole report of this run. The command needs no token, and works
     while a run is active.
@@ -141,8 +141,8 @@ class PruneReport(TypedDict):
     metavar="NAME",
     group="Ledger",
     default_text="no job",
-    help="Also delete the open problems of this job, and the receipts that it could not write. Use this option after "
-    "you removed or renamed a job.",
+    help="Also delete the open problems of this job, and the receipts that the job could not write. Use this option "
+    "after you removed or renamed a job.",
 )
 @output_options
 def prune_command(age_s: float, removed_job: str | None, output: Output) -> None:

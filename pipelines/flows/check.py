@@ -51,13 +51,15 @@ class CheckItem(TypedDict):
         "Name of the check: configuration, source, service, page size, order, filters, cut off, ledger or destination.",
     ]
     ok: Annotated[bool, "Whether the check passed."]
-    message: Annotated[str, "What the check found, or what is wrong and what to do."]
+    message: Annotated[str, "The finding of the check, or the fault and the next step."]
 
 
 class CheckReport(TypedDict):
     """The report of `check`."""
 
-    status: Annotated[Literal["ok", "usage", "aborted"], "`usage`: correct what failed; `aborted`: try again later."]
+    status: Annotated[
+        Literal["ok", "usage", "aborted"], "`usage`: correct the failed checks; `aborted`: try again later."
+    ]
     checks: Annotated[
         list[CheckItem], "The checks in their order. If the configuration is wrong, the list has only this check."
     ]
@@ -65,9 +67,9 @@ class CheckReport(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The result of one check. `message`: what the check found, or what is wrong and the next step. `exit_code`: 0 if
+    """The result of one check. `message`: the finding of the check, or the fault and the next step. `exit_code`: 0 if
     the check passed, 2 if a person must correct something, 3 if the check may pass later. `job_command`: the command
-    that runs the job, in the result of the configuration."""
+    that runs the job. Only the result of the configuration has a `job_command`."""
 
     name: str
     message: str
@@ -105,7 +107,7 @@ def advise_on_check(job_path: Path | None, results: Sequence[CheckResult]) -> st
     exit_code = max(result.exit_code for result in results)
     argument = "" if job_path is None else f" {shlex.quote(str(job_path))}"
     if exit_code:
-        beginning = "Correct what failed. Then run" if exit_code == 2 else "Try again later"
+        beginning = "Correct the failed checks. Then run" if exit_code == 2 else "Try again later"
         return f"{beginning}: connector check{argument}"
     match results[0].job_command:
         case None:
@@ -272,8 +274,8 @@ async def _describe_cut_off(request_page: RequestPage, total_count: int | None) 
     for name, class_names in _CLASS_NAMES_BY_FIELD.items():
         if evidence_by_field[name] is EvidenceResult.CONTRADICTS:
             return (
-                f"the list may be cut off, or it may hide subscribers: its TotalCount is {total_count:,}, and its "
-                f"{class_names} subscribers are {sum(counts.part_totals[name].values()):,}"
+                f"the list may be cut off or hide subscribers: its TotalCount is {total_count:,}, and the counts of "
+                f"{class_names} subscribers add up to {sum(counts.part_totals[name].values()):,}"
             )
     for name, class_names in _CLASS_NAMES_BY_FIELD.items():
         if evidence_by_field[name] is EvidenceResult.AGREES:

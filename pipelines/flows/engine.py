@@ -291,7 +291,7 @@ def _configure_dask(folder: str) -> dict[str, Any]:
     }
 
 
-# One report
+# The report of all shards
 
 
 def _write_sharded_report(
@@ -326,8 +326,8 @@ def _write_sharded_report(
     if restarted_indexes:
         shards_text = f"{agree(len(restarted_indexes), 'shard', 'shards')} {', '.join(restarted_indexes)}"
         count_notice = "Subscribers that the lost attempts created have the outcome exists"
-        if is_incremental:  # an attempt that finished before it was lost has moved the cursor
-            count_notice += ", or are not counted. Rows of the lost attempts may be missing from the counts"
+        if is_incremental:  # a lost attempt that had finished has moved the cursor
+            count_notice += ". If a lost attempt had finished, the counts may lack its rows"
             exit_codes.append(EXIT_CODE_BY_STATUS["partial"])
         report.messages.append(f"workers died, and {shards_text} began again. {count_notice}")
     end_run(report, stop, _STATUS_BY_EXIT_CODE[pick_worst_exit_code(exit_codes)], stop.clock.now())
@@ -378,7 +378,7 @@ def _merge_messages(shard_results: Sequence[_ShardResult]) -> Iterator[str]:
             yield f"shard {shard_result.shard.index}: see {' and '.join(paths)} on the machine of its worker"
 
 
-# In the worker
+# Functions that run in a worker
 
 _stop_function_by_task: dict[str, Callable[[int | None, str | None], object]] = {}
 """The function that stops a task of this process, by the key of the task."""

@@ -16,8 +16,8 @@ from connector.subscribers.identity import digest_identity
 class ForgottenBase(TypedDict):
     """A base in the report of `forget`."""
 
-    id: Annotated[int | None, "Id of the base. Null if it is not known."]
-    name: Annotated[str | None, "Name of the base. Null if it is not known."]
+    id: Annotated[int | None, "Id of the base. Null if the id is not known."]
+    name: Annotated[str | None, "Name of the base. Null if the name is not known."]
 
 
 class ForgetReport(TypedDict):
@@ -26,7 +26,7 @@ class ForgetReport(TypedDict):
     status: Annotated[Literal["ok", "partial", "aborted", "locked"], "`partial`: no entry was deleted."]
     forgotten: Annotated[int, "Number of entries that were deleted from the ledger."]
     bases: Annotated[list[ForgottenBase], "Bases of the deleted entries."]
-    messages: Annotated[list[str], "Sentences: what happened, and what to do."]
+    messages: Annotated[list[str], "Sentences about the event and the next step."]
 
 
 def run_forget(

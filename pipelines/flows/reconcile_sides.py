@@ -1,6 +1,6 @@
 # ruff: noqa: S608 - the statements are made of constants of this module
-"""What a reconciliation compares: the bases, the rows of the source, the entries of the ledger, and the list; and the
-differences between them.
+"""The parts of a reconciliation: the compared bases, the rows of the source, the entries of the ledger, and the
+differences between source, ledger and list.
 """
 
 import shlex
@@ -39,7 +39,7 @@ ROW_COUNT_NAMES = ("read", "valid", "invalid", "duplicate", "suppressed")
 
 
 class ComparedBases:
-    """The bases that are compared, numbered from 0 in the order in which `find_base_number` first gets them.
+    """The bases that are compared. `find_base_number` numbers the bases from 0, in the order of its calls.
 
     `listed_bases` are the bases of the list. `bases` has the ledger's base of each number. `listed_base_numbers` has
     pairs (index in `listed_bases`, number of the base).
@@ -323,7 +323,7 @@ def report_differences(
         file.write("missing", base_names[base_number], identity_text, [], ledger=state, message=message)
     for base_number, identity_text, subscriber_id in comparison.fetch_rows(_VANISHED_SQL):
         differences.count("vanished", subscriber_id)
-        message = "an earlier run confirmed the subscriber, and the service no longer lists it"
+        message = "an earlier run confirmed the subscriber, and the service no longer lists the subscriber"
         file.write(
             "vanished",
             base_names[base_number],

@@ -102,7 +102,7 @@ class _Reconciliation:
         self.differences = Differences()
 
     async def execute(self, ledger: Ledger, client: Client) -> None:
-        """Read the source and the list, compare them with the ledger, and report."""
+        """Read the source and the list, compare both with the ledger, and write the report."""
         load, report, identity = self._load, self._report, self._load.rows.rules.identity
         names, account = _list_compared_fields(load.rows.mapping, load.rows.rules), load.settings.account
         suppression = None
@@ -204,7 +204,8 @@ class _Reconciliation:
         )
 
     async def _read_source(self) -> None:
-        """Read the source to its end and close it, before the list is read. Raises RunAborted if it has no rows."""
+        """Read the source to its end, and close the source before the list is read. Raises RunAborted if the source has
+        no rows."""
         load, record_count = self._load, 0
         chunks = load.rows.prepare_chunks(self._clock.now().date(), suppression=None)
         self._progress.set_describe_function(lambda: f"{record_count:,} rows of the source read")

@@ -170,7 +170,7 @@ class _Retry:
                 "list of the job. Run the job, or run connector retry --job with the job file"
             )
         if remaining_bases:
-            yield f"The run ended before it retried the entries of {describe_bases(remaining_bases)}"
+            yield f"The run ended before the retry of the entries of {describe_bases(remaining_bases)}"
         if has_held_entries and self._plan.selection.held_decision == "leave":
             yield "Held entries wait for your decision. For the commands, run connector status"
         for account, entry_count in sorted(self._entry_count_by_account.items()):

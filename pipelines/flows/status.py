@@ -53,7 +53,7 @@ class StatusReport(TypedDict):
         list[OpenEntryCounts], "Entries of the ledger that need a retry or a decision, by run and state."
     ]
     problems: Annotated[list[OpenProblemCounts], "Open problems of jobs, by job, kind and field. Empty with RUN."]
-    next: Annotated[list[str], "What to do next."]
+    next: Annotated[list[str], "The next steps."]
 
 
 def read_status(location: StateLocation, *, run_id: str | None, job: str | None, max_run_count: int) -> StatusReport:
@@ -103,8 +103,8 @@ def _read_open_work(
     job: str | None,
 ) -> StatusReport:
     """Return the report of `status` without runs: the open entries, the open problems, and the next steps. With
-    `run_id`, only the entries of this run count, and there are no problems. With `job`, only the entries and the
-    problems of this job count."""
+    `run_id`, the report has only the entries of this run, and no problems. With `job`, the report has only the entries
+    and the problems of this job."""
     report: StatusReport = {"status": "ok", "runs": [], "open_entries": [], "problems": [], "next": []}
     try:
         counted_entries = count_open_entries(location.ledger_url)

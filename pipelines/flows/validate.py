@@ -1,5 +1,5 @@
-"""The flow of `connector validate`: extract, map and validate the rows, and count the faults. It needs no service and
-no ledger."""
+"""The flow of `connector validate`: extract, map and validate the rows, and count the faults. The flow needs neither a
+service nor a ledger."""
 
 import dataclasses
 from collections import defaultdict

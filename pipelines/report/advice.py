@@ -67,7 +67,7 @@ def _advise_on_refused_run(run: Mapping[str, Any], beginning: str) -> str:
     """Return the step after a run that was refused."""
     job = (run.get("settings") or {}).get("job_file")
     command = f"connector check {_quote_path(job)}" if job else "connector check"
-    return f"{beginning} what the message says. To find what else is wrong, run: {command}"
+    return f"{beginning} the fault that the message names. To find other faults, run: {command}"
 
 
 def _advise_on_opt_outs(run: Mapping[str, Any]) -> str:
@@ -88,8 +88,8 @@ def advise_on_runs(
     problems: Sequence[Mapping[str, Any]] = (),
 ) -> Iterator[str]:
     """Yield the next steps for the open entries and the open `problems`, and for the last run of each command and job.
-    `selected_runs` are all `runs` or a part of them. A run that was locked did nothing, so the run before the locked
-    run counts, too."""
+    `selected_runs` are all `runs` or some of the `runs`. A locked run did nothing, so the run before the locked run
+    counts, too."""
     run_by_id = {run["run_id"]: run for run in runs}
     other_accounts = find_other_accounts(runs)
     for account, run in other_accounts.items():
@@ -180,7 +180,7 @@ def _advise_on_invalid(problems: Sequence[Mapping[str, Any]], runs: Sequence[Map
             )
         elif (rejects_path := run.get("rejects_file")) and Path(rejects_path).exists():
             rows_text = agree(problem_count, "the row", "the rows")
-            correction_text = f"Correct {rows_text} in the source, or correct the rejects file and import it"
+            correction_text = f"Correct {rows_text} in the source, or correct and import the rejects file"
             yield f"{problem_text}. {correction_text}: connector import {_quote_path(rejects_path)} --job {job_file}"
         else:
             yield f"{problem_text}. Correct the source, and run the job again: connector sync {job_file}"
@@ -207,7 +207,8 @@ def _advise_on_unresolved_creates(create_count: int) -> str:
     creates_text = (
         f"{count(create_count, 'create')} {agree(create_count, 'is', 'are')}" if create_count else "Creates may be"
     )
-    return f"{creates_text} unresolved. Look {'it' if create_count == 1 else 'them'} up and finish: connector retry"
+    unresolved_creates = agree(create_count, "the create", "the creates")
+    return f"{creates_text} unresolved. To look up and finish {unresolved_creates}, run: connector retry"
 
 
 def _advise_on_held_creates(create_count: int, job_option: str) -> Iterator[str]:
@@ -219,11 +220,10 @@ def _advise_on_held_creates(create_count: int, job_option: str) -> Iterator[str]
 
 
 def _advise_on_rejected_rows(row_count: int) -> str:
-    rows_text, pronoun = count(row_count, "row"), agree(row_count, "it", "them")
+    rows_text, corrected_rows = count(row_count, "row"), agree(row_count, "the row", "the rows")
     return (
-        f"The service rejected {rows_text}. Correct {pronoun} in the rejects file and import it, or send {pronoun} "
-        "unchanged: "
-        "connector retry --rejected"
+        f"The service rejected {rows_text}. Correct {corrected_rows} in the rejects file, and import this file. Or, to "
+        f"send {corrected_rows} unchanged, run: connector retry --rejected"
     )
 
 
@@ -233,7 +233,7 @@ def _advise_on_unfinished(run: Mapping[str, Any]) -> str:
     if run["command"] == "send":  # a send does not know whether an earlier send succeeded
         if (run.get("rows") or {}).get("unsent"):
             return f"{run_name} was {run['status']}, and the email was not sent. Run the same command again."
-        return f"{run_name} was {run['status']}. Look whether the email arrived before you send it again."
+        return f"{run_name} was {run['status']}. Before you send the email again, check whether the email arrived."
     sentence = (
         f"{run_name} was {run['status']}. The connector repeats nothing that is on record. Run the same command again"
     )
@@ -250,7 +250,8 @@ def _name_run(run: Mapping[str, Any]) -> str:
 def _has_rows_to_correct(run: Mapping[str, Any], open_count: int = 0) -> bool:
     """Return whether a person must correct rows of the rejects file. A later load resolves unknown creates itself.
 
-    `open_count` is the number of the run's creates that a retry sends again. The report may count them as rejected.
+    `open_count` is the number of the run's creates that a retry sends again. The report may count these creates as
+    rejected.
     """
     rows = run.get("rows") or {}
     rejected_count = rows.get("rejected", 0) - _count_rows(run, "dropped")
@@ -264,7 +265,7 @@ def _count_rows(run: Mapping[str, Any], code: str) -> int:
 
 def _advise_on_rejects_file(run: Mapping[str, Any]) -> str:
     """Return the step for the rejects file of a run."""
-    path, sentence = str(run["rejects_file"]), "Correct the rows in the rejects file, then import it"
+    path, sentence = str(run["rejects_file"]), "Correct the rows in the rejects file, then import this file"
     options = build_job_option(run) or f" {(run.get('settings') or {}).get('options', '')}"
     if run["command"] in ("import", "sync") and options.strip():
         return f"{sentence}: connector import {_quote_path(path)}{options}"

@@ -33,13 +33,13 @@ _MAX_EXAMPLES = 5  # examples of each kind in the report
 
 DIFFERENCE_COLUMNS = {
     "difference": "missing, extra, duplicated, drifted or vanished.",
-    "base": "Name and id of the base, as far as they are known.",
+    "base": "Name and id of the base. Without an unknown name or id.",
     "identity": "Email or client_user_id from the source, otherwise from the service. Empty if only the ledger has "
     "the subscriber (the ledger stores digests), or if the service lists the subscriber without an "
     "identity.",
     "ids": "Subscriber ids in the service. For a vanished subscriber, its former id.",
     "field": "The field that drifted.",
-    "source": "The value in the source, as it would be sent.",
+    "source": "The value in the source, in the form in which a create would send it.",
     "service": "The value in the service.",
     "ledger": "The state in the ledger: none, sending, unknown, held, rejected or confirmed. Empty if the entry was "
     "not read.",
@@ -199,7 +199,7 @@ class DifferenceFile(CloseableResource):
         return str(self._path)
 
     def close(self) -> None:
-        """Delete the file, unless it is published."""
+        """Delete the file, unless `publish` has moved the file to its path."""
         if self._partial is not None:
             with suppress(OSError, ValueError):  # the disk is full, or the file is published
                 self._text.detach()

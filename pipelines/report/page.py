@@ -1,7 +1,7 @@
 """HTML pages of a report, and of the last runs of each job: each page is one file that loads nothing, with no script.
 
-The templates lie beside this module, and all values that go into them are escaped. Pictures are bars, and the numbers
-stand beside them.
+The templates are in the folder beside this module, and all values in a page are escaped. The pictures of a page are
+bars with the numbers beside the bars.
 """
 
 import re
@@ -49,7 +49,7 @@ _MESSAGE_BY_STATUS = {
     "locked": "The run did not start, because another run held the ledger.",
     "running": "The run is active.",
     "killed": "The run was killed. The finished work is recorded.",
-    "usage": "Nothing was sent. Correct what the message names.",
+    "usage": "Nothing was sent. Correct the fault that the message names.",
     "planned": "Nothing was sent or written.",
 }
 _CLASS_AND_TEXT_BY_OUTCOME = {
@@ -184,7 +184,7 @@ def _add_line_breaks(value: object) -> "markupsafe.Markup":
     return Markup("").join(parts)
 
 
-# One run
+# The values of one run
 
 
 def _build_run(report: Mapping[str, Any]) -> dict[str, Any]:
@@ -276,7 +276,7 @@ def _describe_certificate(certificate: Mapping[str, Any]) -> Iterator[str]:
     if certificate["verdict"] == "complete":
         yield "Every subscriber who was on the list throughout the reading is in the output, once."
     else:
-        yield "It is not known whether every subscriber of the list is in the output."
+        yield "Nothing proves that every subscriber of the list is in the output."
     yield _MESSAGE_BY_REASON.get(certificate["reason"], certificate["reason"])
     started_at, ended_at = (datetime.fromisoformat(certificate[name]) for name in ("started_at", "finished_at"))
     sweep_count, page_count = certificate["sweeps"], certificate["pages"]
@@ -301,7 +301,7 @@ def _describe_certificate(certificate: Mapping[str, Any]) -> Iterator[str]:
         yield cut_off_message
 
 
-# The last runs of each job
+# The values of each job and its last runs
 
 
 def _build_job(job: Mapping[str, Any]) -> dict[str, Any]:

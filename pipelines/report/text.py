@@ -42,8 +42,8 @@ _SCOPE_LABELS = {"source": "Source", "destination": "Destination", "base": "Base
 
 @contextmanager
 def show_progress(*, is_on_terminal: bool) -> Iterator[Progress]:
-    """Show progress while the context lasts. On a terminal, one line of stderr shows it and disappears at the end.
-    Without a terminal, the log gets a line every 30 s, so that an unattended run shows what it does."""
+    """Show progress while the context lasts. On a terminal, one line of stderr shows the progress and disappears at the
+    end. Without a terminal, the log gets a line every 30 s, so that an unattended run shows its progress."""
     progress = Progress()
     if not is_on_terminal:
         end_event = Event()
@@ -58,7 +58,7 @@ def show_progress(*, is_on_terminal: bool) -> Iterator[Progress]:
         finally:
             end_event.set()
         return
-    from rich.live import Live  # imported here, because a run without a terminal does not need it
+    from rich.live import Live  # imported here, because only a run on a terminal needs this module
     from rich.spinner import Spinner
     from rich.text import Text
 
@@ -77,7 +77,7 @@ def show_progress(*, is_on_terminal: bool) -> Iterator[Progress]:
 
 def show_report(report: Mapping[str, Any], console: PlainConsole, *, title: str | None = None) -> None:
     """Print the outcomes of a run from the JSON of its report, and the paths of its files."""
-    from rich.markup import escape  # imported here, because a report in JSON does not need it
+    from rich.markup import escape  # imported here, because a report in JSON does not need this module
     from rich.table import Table
 
     heading = title or f"{report['command']} {report['job']}".rstrip()  # a retry without --job has no job name
@@ -125,7 +125,7 @@ def show_steps(steps: Iterable[str], console: PlainConsole) -> None:
 
 
 def _show_step(step: str, console: PlainConsole, indent: int = 0) -> None:
-    """Print a step. Its command, if there is one, has a line of its own, so that a person can copy the command."""
+    """Print a step. If the step has a command, the command has its own line, so that a person can copy the command."""
     sentence, command = split_step(step)
     console.write_text(sentence, indent=indent)
     if command:

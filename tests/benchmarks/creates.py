@@ -1,5 +1,5 @@
-"""The creates that the sandbox executed, with their times. They come from the sandbox's truth log, because the report
-of a tool may be wrong."""
+"""The creates that the sandbox executed, with their times. The source is the truth log of the sandbox, because the
+report of a tool may be wrong."""
 
 from dataclasses import dataclass
 

@@ -1,10 +1,10 @@
 """The cost of an unchanged sync with a ledger of millions of entries.
 
 `python -m tests.benchmarks.large [--rows N] [--ledger URL …]` imports N people twice for each ledger. The first import
-creates them and fills the ledger, which takes half an hour for 10 million rows. The second import is measured: a table
-and a line of JSON are printed. The project promises for 10 million rows: 100,000 rows/s on SQLite, 50,000 on
-PostgreSQL, and at most 500 MB of memory. For the first import it promises at most 400 MB for a million rows, and 24
-bytes for each further row.
+creates the people and fills the ledger, which takes half an hour for 10 million rows. The second import is measured,
+and the benchmark prints a table and a line of JSON. The project promises for 10 million rows: 100,000 rows/s on SQLite,
+50,000 on PostgreSQL, and at most 500 MB of memory. For the first import, the project promises at most 400 MB for a
+million rows, and 24 bytes for each further row.
 
 `--ledger` is one of these: `sqlite`; `postgresql`, the server that the tests start, with fsync on; or the URL of an
 empty PostgreSQL database. A ledger of ten million rows takes 3 GB in PostgreSQL.

@@ -1,7 +1,8 @@
 """The speed and the cost of creates: `connector import`, a bare aiohttp loop with the same bodies, and a simple script.
 
-`python -m tests.benchmarks.load [--rows N] [--rounds N] [--fresh]` runs them in turn against one sandbox in its own
-process, without latency and with 20 ms. It prints two tables and two lines of JSON. The project promises five figures:
+`python -m tests.benchmarks.load [--rows N] [--rounds N] [--fresh]` runs the three clients in turn against one sandbox
+in its own process, without latency and with 20 ms. The benchmark prints two tables and two lines of JSON. The project
+promises five figures:
 
 - Without latency: 5,000 creates/s with the ledger on the disk.
 - Without latency: at most twice the processor time of the bare loop for each row.

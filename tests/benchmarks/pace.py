@@ -116,7 +116,7 @@ RANDOM_REFUSALS = (
 
 
 class LoadEndedEarlyError(Exception):
-    """A load that ended before it could be measured."""
+    """A load that ended before the end of the measured time."""
 
 
 @dataclass(frozen=True, slots=True)

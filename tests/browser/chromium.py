@@ -34,8 +34,8 @@ _MEASUREMENT_SCRIPT = r"""(async () => {
     background_colour: getComputedStyle(document.body).backgroundColor, text: document.body.innerText,
     broken_words, clipped_texts: elements.filter(is_clipped).map(element => element.innerText.slice(0, 60)) });
 })()"""
-"""A script that measures the page. It finds words of up to 20 characters that a line break divides, and elements
-that cut their contents. A word may break at / and -, but an option must not break."""
+"""A script that measures the page. The script finds words of up to 20 characters that a line break divides, and
+elements that cut their contents. A word may break at / and -, but an option must not break."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Tab:
     message_number: int = 0
 
     async def show(self, url: str, width: int, scheme: str) -> PageView:
-        """Open the page, wait until it is loaded, and measure it."""
+        """Open the page, wait until the page is loaded, and return its measurements."""
         await self._call_method(
             "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 800
         )
@@ -101,7 +101,7 @@ class Tab:
         )
 
     async def _open_page(self, url: str) -> list[dict[str, Any]]:
-        """Open the page, wait until it is loaded, and return the events."""
+        """Open the page, wait until the page is loaded, and return the events."""
         events = await self._call_method("Page.navigate", url=url)
         while not any(event.get("method") == "Page.loadEventFired" for event in events):
             events.append(json.loads((await self.websocket.receive(60)).data))

@@ -1,5 +1,5 @@
-"""Pages in a browser: the report of a run, the page of all runs, and the page of the sandbox.
-They fit narrow and wide screens in light and dark colours."""
+"""Pages in a browser: the report of a run, the page of all runs, and the page of the sandbox. The pages fit narrow and
+wide screens in light and dark colours."""
 
 import asyncio
 import json

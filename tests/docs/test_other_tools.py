@@ -1,6 +1,6 @@
 """The instructions of the pages for dbt, orchestrators, Singer and Kubernetes. Each tool has its own environment.
 
-These tests install hundreds of megabytes. They run only if CONNECTOR_TEST_TOOLS is set.
+These tests install hundreds of megabytes, so they run only if CONNECTOR_TEST_TOOLS is set.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The page of outputs shows what the commands print."""
+"""The page of outputs shows the current output of the commands."""
 
 import runpy
 from collections.abc import Sequence

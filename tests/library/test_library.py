@@ -75,7 +75,7 @@ def test_each_function_has_an_example_that_runs_as_printed(name: str, folder: Pa
     assert not any(result.failed for result in results), "".join(output)
 
 
-def test_a_script_that_uses_the_whole_library_runs(folder: Path) -> None:
+def test_the_user_script_runs_without_a_warning(folder: Path) -> None:
     result = subprocess.run(
         [sys.executable, "-W", "error", str(SCRIPT)],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
@@ -186,7 +186,7 @@ def test_a_frame_is_read_like_the_same_rows_in_a_file(folder: Path) -> None:
     )  # fmt: skip
 
 
-def test_cells_of_mixed_kinds_and_pandas_types_are_read_as_displayed(folder: Path) -> None:
+def test_cells_of_pandas_types_are_read_as_displayed(folder: Path) -> None:
     frame = pd.DataFrame(
         {
             "email": [f"{name}@example.com" for name in ("one", "two", "six")],
@@ -242,7 +242,7 @@ def import_rows(rows: Any, options: dict[str, Any]) -> Report:
 
 
 @pytest.mark.parametrize(("build_rows", "options", "expected_text"), INVALID_CALLS)
-def test_an_import_with_an_invalid_argument_shows_the_reason_and_creates_nobody(
+def test_an_invalid_argument_is_refused_before_the_import(
     build_rows: Callable[[], Any], options: dict[str, Any], expected_text: str, folder: Path, sandbox: SandboxProcess
 ) -> None:
     rows, subscriber_count_before = build_rows(), sandbox.stats()["subscribers"]
@@ -273,7 +273,7 @@ def test_sync_refuses_an_argument_that_the_job_cannot_use(
     ("status", "error_type"),
     [("ok", None), ("partial", None), ("aborted", RunAborted), ("stopped", RunAborted), ("locked", LockedError)],
 )
-def test_the_report_of_a_run_that_ended_early_raises_an_error(
+def test_raise_for_status_raises_an_error_after_an_early_end(
     status: Any, error_type: type[ConnectorError] | None
 ) -> None:
     report = Report("run", "job", "import", status, pd.Timestamp.now("UTC"), messages=["why"])
@@ -284,7 +284,7 @@ def test_the_report_of_a_run_that_ended_early_raises_an_error(
         report.raise_for_status()
 
 
-def test_imports_in_an_event_loop_and_in_threads_change_nothing_in_the_process(folder: Path) -> None:
+def test_imports_leave_the_signal_handlers_and_threads_of_the_process_unchanged(folder: Path) -> None:
     handlers = {signal_number: signal.getsignal(signal_number) for signal_number in (signal.SIGINT, signal.SIGTERM)}
     loop_policy, thread_count = asyncio.get_event_loop_policy(), threading.active_count()
     frame = pd.DataFrame({"email": [f"person{index}@example.com" for index in range(20)]})

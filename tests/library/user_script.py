@@ -1,4 +1,5 @@
-"""A user's script that uses the whole library. `test_library.py` runs it against a sandbox, and mypy checks it."""
+"""A user's script that uses the whole library. `test_library.py` runs the script against a sandbox, and mypy checks the
+types."""
 
 from collections.abc import Iterator
 

@@ -400,7 +400,7 @@ def _find_refused_share_after_halving(run_counts: RunCounts, cell: Cell) -> floa
 
 
 def _find_doubled_limit_used_after_s(run_counts: RunCounts, cell: Cell) -> float:
-    """Return the seconds from the doubling of the limit to the first period in which the client uses 90 % of it."""
+    """Return the seconds from the doubling to the first period in which the client uses 90 % of the doubled limit."""
     length_s = max(_MIN_PERIOD_S, int(cell.span_s) if cell.limiter_kind != "bucket" else 0)
     for begin_s in range(CHANGE_END_S[CHANGED], RUN_LENGTH_S - length_s):
         if sum(run_counts.served_counts[begin_s : begin_s + length_s]) >= 0.9 * cell.rate * length_s:

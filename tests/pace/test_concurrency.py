@@ -1,4 +1,5 @@
-"""The limit of requests in flight is between 1 and the ceiling. The limit grows only if the requests use most of it."""
+"""The limit of requests in flight is between 1 and the ceiling. The limit grows only if more than half of it is
+used."""
 
 import heapq
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ def test_fast_answers_raise_the_limit_to_the_ceiling(ceiling: int) -> None:
     assert limit.allowed_count == highest_limit == ceiling
 
 
-def test_the_limit_doubles_until_a_round_is_slow_and_then_grows_by_a_tenth() -> None:
+def test_the_first_slow_round_ends_the_doubling_of_the_limit() -> None:
     limit = ConcurrencyLimit(10_000)
 
     now = record_answers(limit, 0.1, 1000)
@@ -109,8 +110,8 @@ def build_page_limit() -> ConcurrencyLimit:
 
 @dataclass(slots=True)
 class PageService:
-    """A service that makes a page in `latency_s`, and at most `capacity` pages at a time. It refuses a request if
-    `refusal_threshold` requests are in flight."""
+    """A service that makes a page in `latency_s`, and at most `capacity` pages at a time. The service refuses a request
+    if `refusal_threshold` requests are in flight."""
 
     latency_s: float
     capacity: int = 1000

@@ -45,7 +45,7 @@ def test_the_controller_keeps_the_promise_of_each_cell(cell: Cell) -> None:
     assert promise.list_misses(cell, measurements) == []
 
 
-def test_a_window_that_began_before_the_run_is_recognised() -> None:
+def test_the_controller_recognises_a_window_from_before_the_run() -> None:
     cell = Cell("fixed window", 60.0, None, 5.0, 0.3)
     measurements = measure(cell, simulate_run(cell, RateController(), seed=101))
     assert read_promise(cell).list_misses(cell, measurements) == []
@@ -126,7 +126,7 @@ def test_a_client_beside_another_client_gets_a_third_of_its_share_despite_long_p
 @pytest.mark.parametrize(
     ("rate", "pause_s", "scenario"), [(50.0, 5.0, CHANGED), (10.0, 1.0, CHANGED), (50.0, 1.0, SHARED)]
 )
-def test_a_limit_that_falls_after_40_seconds_is_used_with_few_refusals(
+def test_a_fall_of_the_limit_after_40_seconds_causes_few_refusals(
     monkeypatch: pytest.MonkeyPatch, rate: float, pause_s: float, scenario: str
 ) -> None:
     """The requests before the fall contradict the lower limit until the controller forgets these requests."""

@@ -29,6 +29,6 @@ def test_a_limit_is_still_used_after_two_minutes_of_random_refusals(random_refus
 
 
 @pytest.mark.parametrize("random_refusal_share", [0.01, 0.02])
-def test_a_small_limit_that_doubled_is_found_despite_random_refusals(random_refusal_share: float) -> None:
+def test_the_client_finds_a_doubled_limit_despite_random_refusals(random_refusal_share: float) -> None:
     service = LimitedService("bucket", [(0, 2.5), (300, 5)], 0.05, random_refusal_share=random_refusal_share)
     assert count_served(service, 400, 900) >= 0.95 * 5 * 500

@@ -108,7 +108,7 @@ def test_refused_requests_older_than_a_cut_do_not_cut_the_rate_again() -> None:
 
 
 @pytest.mark.parametrize("seed", range(1, 4))
-def test_a_limit_that_falls_to_a_quarter_and_rises_again_is_obeyed_and_used(seed: int) -> None:
+def test_the_controller_follows_a_temporary_fall_of_the_limit(seed: int) -> None:
     client = RateOnlyClient()
     service = LimitedService("bucket", [(0, 100), (30, 25), (60, 100)], ROUND_TRIP_S)
 
@@ -120,7 +120,7 @@ def test_a_limit_that_falls_to_a_quarter_and_rises_again_is_obeyed_and_used(seed
 
 
 @pytest.mark.parametrize("pause_s", [0.5, 30.0, 3600.0])
-def test_no_request_leaves_within_a_pause_and_one_request_leaves_at_its_end(pause_s: float) -> None:
+def test_the_next_request_leaves_at_the_end_of_a_pause(pause_s: float) -> None:
     controller = find_limit(100)
     controller.record_refused(29.9, 30.0, pause_s)
 
@@ -131,7 +131,7 @@ def test_no_request_leaves_within_a_pause_and_one_request_leaves_at_its_end(paus
 
 
 @pytest.mark.parametrize("is_limit_known", [False, True])
-def test_a_page_that_is_due_inside_a_pause_waits_for_the_end_of_the_pause(is_limit_known: bool) -> None:
+def test_a_page_waits_for_the_end_of_a_pause(is_limit_known: bool) -> None:
     controller = find_limit(100) if is_limit_known else RateController()
     controller.record_refused(29.9, 30.0, retry_after_s=5.0)
 
@@ -180,7 +180,7 @@ def test_the_rate_recovers_soon_after_a_short_outage() -> None:
 
 
 @pytest.mark.parametrize("retry_after_s", [None, 1.0])
-def test_a_run_that_begins_during_an_outage_continues_at_the_limit_of_the_last_run(
+def test_an_outage_at_the_start_does_not_discard_the_limit_of_the_last_run(
     retry_after_s: float | None,
 ) -> None:
     service = LimitedService("bucket", [(0, 1e-6), (2, 100)], ROUND_TRIP_S, retry_after_s=retry_after_s)
@@ -194,9 +194,7 @@ def test_a_run_that_begins_during_an_outage_continues_at_the_limit_of_the_last_r
 @pytest.mark.parametrize("pause_s", [0.0, 1.0, 30.0])
 @pytest.mark.parametrize("day_count", [7, 30, 3650])
 @pytest.mark.parametrize("rate", [2.0, 100.0])
-def test_a_limit_that_was_found_long_ago_slows_a_run_only_for_seconds(
-    rate: float, day_count: int, pause_s: float
-) -> None:
+def test_an_old_found_limit_slows_a_run_only_for_seconds(rate: float, day_count: int, pause_s: float) -> None:
     found_limit = FoundLimit(0.95 * rate, 1.05 * rate, pause_s, 0)
     client = RateOnlyClient(RateController(found_limit=found_limit, found_limit_age_s=day_count * 86_400.0))
 

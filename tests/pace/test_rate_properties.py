@@ -62,7 +62,7 @@ class SimulatedController:
 @example([("admit", 0.0, 0, None), ("refused", 0.0, 0, None)] * 20, inf, 0.0)
 @example([("admit", 0.1, 0, None), ("refused", 0.1, 0, 1.0)] * 50, 100.0, 0.0)
 @example([("admit", 0.0, 0, None), ("served", 0.0, 0, None)] * 100, inf, 1e6)
-def test_the_controller_keeps_its_ceiling_and_each_pause_for_any_events(
+def test_the_controller_obeys_ceiling_and_pauses_for_any_events(
     events_in_order: list[Event], ceiling: float, start_time: float
 ) -> None:
     simulated_controller = SimulatedController(RateController(ceiling), ceiling, start_time)
@@ -72,7 +72,7 @@ def test_the_controller_keeps_its_ceiling_and_each_pause_for_any_events(
 
 
 @given(st.lists(events, max_size=200))
-def test_a_sender_that_obeys_each_wait_may_send_after_a_few_waits(events_in_order: list[Event]) -> None:
+def test_a_sender_may_send_after_a_few_waits(events_in_order: list[Event]) -> None:
     """Check that the sender waits at most five times. The controller returns the length of each wait."""
     simulated_controller = SimulatedController(RateController(), inf)
 

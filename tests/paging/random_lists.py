@@ -6,7 +6,7 @@ from tests.paging.simulated import ORDERS, SimulatedList
 
 
 def build_small_list(seed: int) -> SimulatedList:
-    """Build a list with few rows, tiny pages and every fault. A false proof by chance is most likely for such a
+    """Build a list with few rows, tiny pages and every fault. A false proof by chance is most likely for a small
     list."""
     random = Random(seed)
     limit = random.choice((1, 2, 5, 16, 20, 40, 100))

@@ -1,7 +1,7 @@
-"""A simulated list of a service, in any order, which changes while it is read. The service may answer wrongly.
+"""A simulated list of a service, in any order, which changes during the reading. The service may answer wrongly.
 
-All changes come from a seed, and there is no clock. The list records which subscribers were always listed, and which
-were ever listed.
+All changes come from a seed, and the simulation has no clock. The list records which subscribers were always listed,
+and which subscribers were ever listed.
 """
 
 from dataclasses import dataclass, field
@@ -262,8 +262,8 @@ class ReadingResult:
         return self.new_ids_by_sweep[max(self.new_ids_by_sweep)] if self.new_ids_by_sweep else []
 
     def is_false(self, simulated_list: SimulatedList) -> bool:
-        """Return whether the certificate is false: it says that the reading is complete, although the reading lacks a
-        subscriber that was always listed, has an id twice, or has an id that was never listed."""
+        """Return whether the certificate is false. A false certificate says that the reading is complete, although the
+        reading lacks an always listed subscriber, has an id twice, or has a never listed id."""
         listed_ids = self.listed_ids
         is_list_wrong = (
             len(set(listed_ids)) < len(listed_ids)
@@ -274,8 +274,8 @@ class ReadingResult:
 
 @dataclass(slots=True)
 class PagesInFlight:
-    """Pages that were requested and not received yet. The service answers them in any order, and the list changes
-    between two answers."""
+    """Pages that were requested and not received yet. The service answers the requests in any order, and the list
+    changes between two answers."""
 
     simulated_list: SimulatedList
     pages: list[PageRequest] = field(default_factory=list)

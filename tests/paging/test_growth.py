@@ -55,7 +55,7 @@ def answer_all(
     added_count_per_answer: int = 0,
 ) -> list[Answer]:
     """Answer every request for evidence as a service that lists these ids. The subscribers of `base_8_ids` are in base
-    8, the others in base 7. If `is_base_8_hidden`, only a request with the BaseId 8 shows base 8.
+    8, and all other subscribers are in base 7. If `is_base_8_hidden`, only a request with the BaseId 8 shows base 8.
     `added_count_per_answer` is the number of subscribers that are added to base 8 before each answer."""
     answers: list[Answer] = []
     listed_ids, base_8_ids = list(listed_ids), set(base_8_ids)

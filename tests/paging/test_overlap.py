@@ -67,7 +67,7 @@ def test_a_set_of_ids_holds_exactly_the_added_ids(pages: list[list[int]], tested
     assert id_set.to_array().tolist() == sorted(expected_ids)
 
 
-# The number of ids fits the TotalCounts if the changes that the ranks show explain the difference.
+# The number of ids agrees with the TotalCounts if the changes that the overlaps show explain the difference.
 
 
 def build_totals(*total_counts: int | None) -> Totals:

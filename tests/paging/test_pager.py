@@ -59,7 +59,7 @@ def test_a_list_of_one_page_takes_two_requests_in_any_order() -> None:
     assert (certificate.reason, list_offsets(pages), listed_ids) == (CertificateReason.ONE_ANSWER, [0, 4], [5, 3, 9, 1])
 
 
-def test_pages_overlap_and_rows_of_the_overlap_count_once() -> None:
+def test_rows_of_the_overlap_of_two_pages_count_once() -> None:
     certificate, pages, listed_ids = read_list(list(range(1, 251)))
 
     # The last two requests are the page past the end, and the first page again.
@@ -113,7 +113,7 @@ def test_rows_missing_in_some_sweeps_count_as_appeared_or_vanished() -> None:
     assert set(listed_ids) == set(rows)
 
 
-def test_a_list_that_changes_in_every_sweep_is_incomplete_after_five_sweeps() -> None:
+def test_a_list_with_changes_in_every_sweep_is_incomplete_after_five_sweeps() -> None:
     rows = list(range(300))
     np.random.default_rng(1).shuffle(rows)
     changes = {index: build_insertion(299, 1000 + index) for index in range(3, 100, 4)}
@@ -123,7 +123,7 @@ def test_a_list_that_changes_in_every_sweep_is_incomplete_after_five_sweeps() ->
     assert (certificate.reason, certificate.sweeps) == (CertificateReason.CHANGING, 5)
 
 
-def test_a_repeated_id_in_an_answer_counts_once_and_prevents_the_proof() -> None:
+def test_a_repeated_id_in_an_answer_prevents_the_proof() -> None:
     certificate, _, listed_ids = read_list([1, 2, 3, 3, 4])
 
     assert not certificate.is_complete

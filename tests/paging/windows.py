@@ -38,8 +38,8 @@ class QueriedList:
 
     @property
     def has_evidence(self) -> bool:
-        """Whether other requests can show that the list leaves subscribers out: the filters work, and they divide the
-        list into classes or find ids beyond the last row."""
+        """Whether other requests can show that the list leaves subscribers out. This needs filters that work, and that
+        divide the list into classes or find ids beyond the last row."""
         simulated_list = self.simulated_list
         is_dense = (
             simulated_list.order in ("id", "id_desc")

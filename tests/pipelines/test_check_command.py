@@ -100,8 +100,8 @@ def test_a_failed_check_names_the_next_step(
         ("export", (0, 0), "To run the job, run: connector export 'a job.yaml'"),
         ("mail", (0, 0), "To see the emails, run: connector mail 'a job.yaml' --preview 3"),
         ("sync", (0, 2, 3, 0), "Try again later: connector check 'a job.yaml'"),
-        ("sync", (0, 2, 0), "Correct what failed. Then run: connector check 'a job.yaml'"),
-        (None, (2,), "Correct what failed. Then run: connector check 'a job.yaml'"),
+        ("sync", (0, 2, 0), "Correct the failed checks. Then run: connector check 'a job.yaml'"),
+        (None, (2,), "Correct the failed checks. Then run: connector check 'a job.yaml'"),
     ],
 )
 def test_the_advice_after_a_check_is_the_next_command(
@@ -155,7 +155,7 @@ def test_a_ledger_without_write_permission_fails_the_check(connector: Connector,
         ({"result_window": 25}, {"page size": "a page held 25 of 25", "cut off": "the list may be cut off, or it may"}),
         (
             {"hide": "female"},
-            {"page size": "a page held ", "cut off": "the list may be cut off, or it may hide subscribers: its Total"},
+            {"page size": "a page held ", "cut off": "the list may be cut off or hide subscribers: its Total"},
         ),
     ],
     ids=str,

@@ -70,7 +70,7 @@ def test_status_lists_a_run_that_could_not_begin(
     ("job_file", "advice"),
     [
         ("sql.yaml", "Run the same command again:\n  connector sync"),
-        ("key.yaml", "To find what else is wrong, run:\n  connector check"),
+        ("key.yaml", "To find other faults, run:\n  connector check"),
     ],
 )
 def test_status_advises_what_to_do_about_a_run_that_could_not_begin(

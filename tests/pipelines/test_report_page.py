@@ -63,7 +63,7 @@ def test_the_page_of_an_import_shows_the_run_its_problems_and_the_next_step(conn
     ):  # fmt: skip
         assert expected_text in page_text
     assert all(message in page_text for message in report["messages"])
-    assert f"then import it: connector import {report['rejects_file']} --base-name" in page_text
+    assert f"then import this file: connector import {report['rejects_file']} --base-name" in page_text
     for secret in ("secret", "another.lady", connector.sandbox.token):
         assert secret not in page_text
         assert secret not in json.dumps(report)
@@ -108,7 +108,7 @@ def test_the_health_page_shows_each_job_its_open_entries_and_the_report_of_each_
     assert page_text.count("1 run:") == 2
     assert "No job has run" in page_text, "an import of a single file is not a job"
     assert "No run on record succeeded" in page_text
-    assert f"then import it: connector import {runs[0]['rejects_file']} --base-name" in page_text
+    assert f"then import this file: connector import {runs[0]['rejects_file']} --base-name" in page_text
     connector.run("status", "--html", "health.html", "--job", "people")  # replaces the page
     assert "later import" not in read_page(connector.folder / "health.html")
     assert connector.run("status", "--html", "health.html", "--quiet").stdout == ""

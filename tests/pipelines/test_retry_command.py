@@ -161,7 +161,7 @@ def test_a_list_that_fails_ends_the_retry_and_each_entry_has_an_outcome(connecto
     connector.sandbox.switch(list_error=1)
     result = retry(connector, clock=skip_waits())
     assert (result.exit_code, result.report["status"]) == (3, "aborted")
-    assert "The run ended before it retried the entries of" in result.stderr
+    assert "The run ended before the retry of the entries of" in result.stderr
     connector.sandbox.switch(list_error=0)
     assert retry(connector, "--held", "resend").rows == {"read": 6, "created": 6}
     assert set(count_stored_emails(connector.sandbox).values()) == {1}

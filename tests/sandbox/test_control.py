@@ -21,7 +21,7 @@ WRONG_SWITCHES: list[tuple[str, object, str]] = [
 ]  # fmt: skip
 
 
-def test_a_wrong_switch_is_an_error_with_the_allowed_values_and_sets_no_switch(client: SandboxClient) -> None:
+def test_the_error_of_a_wrong_switch_names_the_allowed_values(client: SandboxClient) -> None:
     for name, value, expected_text in WRONG_SWITCHES:
         with pytest.raises(ValueError, match=f"switch '{name}'") as error:
             client.sandbox.switch(jitter_ms=5, **{name: value})

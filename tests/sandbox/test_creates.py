@@ -61,7 +61,7 @@ def test_the_refusal_of_a_wrong_create_names_the_field(client: SandboxClient) ->
     assert client.list_events() == []
 
 
-def test_a_body_without_its_object_is_answered_400_and_stores_nothing(client: SandboxClient) -> None:
+def test_a_body_without_its_object_is_refused(client: SandboxClient) -> None:
     for body in (b"", b"{", b"[]", b"{}", b'{"Subscriber":[]}', b'{"SendEmail":{}}', b'"\xff"'):
         for path in (CREATE_PATH, SEND_PATH):
             reply = client.request("POST", path, body)
@@ -69,7 +69,7 @@ def test_a_body_without_its_object_is_answered_400_and_stores_nothing(client: Sa
     assert client.list_events() == []
 
 
-def test_the_id_of_a_base_has_precedence_over_its_name_and_a_new_base_is_created(client: SandboxClient) -> None:
+def test_the_id_of_a_base_has_precedence_over_its_name(client: SandboxClient) -> None:
     bases = [client.create(base=base).json["Subscriber"]["Base"] for base in (
         {"Id": 7}, {"Name": "News"}, {"Id": 7, "Name": "News"}, {"Id": None, "Name": "News"}, {"Id": 0, "Name": "News"},
         {"Name": "Base 7"},
@@ -90,7 +90,7 @@ def test_switches_set_the_status_the_ids_and_the_altered_fields_of_creates(clien
     assert second_reply.json["Subscriber"]["Id"] - first_reply.json["Subscriber"]["Id"] == 10
 
 
-def test_a_duplicate_is_accepted_by_default_and_is_in_the_truth_log(client: SandboxClient) -> None:
+def test_the_truth_log_lists_an_accepted_duplicate(client: SandboxClient) -> None:
     ids = [client.create(email).json["Subscriber"]["Id"] for email in ("Ana@example.com", " ana@EXAMPLE.com ")]
     assert client.sandbox.truth()["duplicates"] == [
         {"base_id": 1, "field": "Email", "value": "ana@example.com", "ids": ids}
@@ -126,7 +126,7 @@ def test_a_client_user_id_is_the_identity_if_the_email_is_missing(
     assert client.sandbox.truth()["duplicates"] == []
 
 
-def test_bases_can_be_found_by_folded_names_and_keep_their_first_spelling(client: SandboxClient) -> None:
+def test_a_switch_lets_folded_names_find_bases(client: SandboxClient) -> None:
     bases = [{"Name": name} for name in ("News", " NEWS ", "news")]
     exact_ids = [client.create(base=base).json["Subscriber"]["Base"]["Id"] for base in bases]
     assert exact_ids == [1, 2, 3]

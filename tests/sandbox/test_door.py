@@ -14,7 +14,7 @@ from tests.sandbox.client import CREATE_PATH, LIST_PATH, SEND_PATH, SandboxClien
 
 
 @pytest.mark.parametrize(("method", "path"), [("POST", CREATE_PATH), ("GET", LIST_PATH), ("POST", SEND_PATH)])
-def test_an_operation_requires_the_token_in_the_form_that_a_switch_sets(
+def test_an_operation_requires_the_token_in_the_form_of_the_switch(
     client: SandboxClient, method: str, path: str
 ) -> None:
     for template in ("", "wrong", "Bearer {token}", "{token}x"):
@@ -85,7 +85,7 @@ def test_retry_after_is_seconds_a_date_a_unix_time_or_nothing(client: SandboxCli
     assert "retry-after" not in client.create("a@example.com").headers
 
 
-def test_stats_separate_requests_on_the_connection_that_received_the_retry_after(
+def test_stats_count_requests_inside_a_retry_after_by_connection(
     client: SandboxClient,
 ) -> None:
     client.sandbox.switch(refuse=1, refuse_retry_after_s=50)
@@ -118,7 +118,7 @@ def test_a_limit_can_refuse_with_any_status_and_without_a_retry_after(
     assert ("retry-after" in reply.headers) == (retry_after == "seconds")
 
 
-def test_a_limiter_returns_the_seconds_that_a_request_must_wait() -> None:
+def test_a_limiter_returns_the_wait_of_a_request() -> None:
     cases: list[tuple[RateLimiter, list[float], list[float]]] = [
         (BucketLimiter(rate=10, burst=3), [5, 5, 5, 5, 5.1, 5.2, 5.25], [0, 0, 0, 0.1, 0, 0, 0.05]),
         # Without a burst, the requests of one second may come at once.
@@ -149,7 +149,7 @@ def test_simultaneous_requests_share_one_latency(client: SandboxClient) -> None:
     assert (statuses, duration_s >= 0.15) == ([429], True)
 
 
-def test_a_reset_closes_open_requests_and_stores_nothing(client: SandboxClient) -> None:
+def test_a_reset_closes_open_requests_without_storing_them(client: SandboxClient) -> None:
     client.sandbox.switch(latency_ms=60_000, capacity=1)
     with client.connect() as served_socket, client.connect() as waiting_socket:
         for client_socket in (served_socket, waiting_socket):

@@ -90,7 +90,7 @@ def test_switches_set_the_verified_domains_and_the_protected_headers(client: San
     assert read_eml(client.sandbox.outbox()[0]["eml"])["Subject"] == "Other"
 
 
-def test_the_truth_log_has_an_email_whose_answer_was_lost(client: SandboxClient) -> None:
+def test_the_truth_log_has_an_email_with_a_lost_answer(client: SandboxClient) -> None:
     client.sandbox.switch(error_after=1)
     assert client.send(PLAIN_EMAIL).status == 500
     assert [event["answered"] for event in client.list_events("sent")] == ["server_error"]

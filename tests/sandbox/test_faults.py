@@ -83,7 +83,7 @@ def test_a_create_can_be_executed_after_its_connection_was_cut(
     assert list_stored_subscribers(client) == [("a@example.com", "late")]
 
 
-def test_a_create_whose_client_has_disconnected_is_executed(client: SandboxClient) -> None:
+def test_a_create_of_a_disconnected_client_is_executed(client: SandboxClient) -> None:
     client.sandbox.switch(latency_ms=500)  # during the latency, the sandbox notices that the client has gone
     with client.connect() as client_socket:
         client_socket.sendall(client.encode_create("a@example.com"))
@@ -91,7 +91,7 @@ def test_a_create_whose_client_has_disconnected_is_executed(client: SandboxClien
     assert list_stored_subscribers(client) == [("a@example.com", "gone")]
 
 
-def test_a_fault_affects_only_the_operations_that_a_switch_selects(client: SandboxClient) -> None:
+def test_a_fault_affects_only_the_selected_operations(client: SandboxClient) -> None:
     client.sandbox.switch(drop_after=1)
     assert client.request_list().status == 200
     client.sandbox.switch(fault_operations=["list"])

@@ -27,7 +27,7 @@ def test_offset_and_limit_are_bounded_and_repeated_in_the_answer(client: Sandbox
         assert (page["Offset"], page["Limit"]) == (offset, limit), query
 
 
-def test_a_query_that_breaks_a_rule_is_an_error(client: SandboxClient) -> None:
+def test_an_invalid_list_query_is_an_error(client: SandboxClient) -> None:
     wrong_queries = "offset=x limit=1.5 IsActive=true IsActive= Gender=x Id=a Sex=male limit=1&limit=2 %ff=1 Email"
     for query in wrong_queries.split():
         assert client.request("GET", f"{LIST_PATH}?{query}").status == 400, query

@@ -1,4 +1,4 @@
-"""The page of the sandbox at `/`. It needs the token, loads nothing from other servers, and runs no script."""
+"""The page of the sandbox at `/`. The page needs the token, loads nothing from other servers, and runs no script."""
 
 import json
 from base64 import b64encode
@@ -72,7 +72,7 @@ def test_a_switch_can_be_set_only_by_the_page_itself(client: SandboxClient) -> N
     assert client.sandbox.switch()["order"] == "email"
 
 
-def test_an_email_is_shown_in_a_frame_that_runs_no_script_and_loads_nothing(client: SandboxClient) -> None:
+def test_the_frame_of_an_email_runs_no_script_and_loads_nothing(client: SandboxClient) -> None:
     send_email(client, "<p>one</p>")
     send_email(client, '<script>alert("two")</script>')
     reply = open_page(client)

@@ -24,7 +24,7 @@ def run_sandbox(*arguments: str, token: str | None = "t") -> subprocess.Complete
 
 
 def read_ps(pid: int, column: str) -> str:
-    """Return the text that `ps` shows to every user about a process, or an empty text if there is no such process."""
+    """Return the text that `ps` shows to every user about a process, or an empty text if the process does not exist."""
     return subprocess.run(
         ["ps", "-ww", "-o", f"{column}=", "-p", str(pid)], capture_output=True, text=True, check=False
     ).stdout
@@ -51,7 +51,7 @@ def test_the_data_survives_a_kill_and_an_incomplete_last_line(tmp_path: Path) ->
         assert sandbox.truth()["sequence"] == truth_log_before["sequence"] + 2
 
 
-def test_a_data_folder_that_is_in_use_or_has_a_damaged_journal_is_refused(tmp_path: Path) -> None:
+def test_the_sandbox_refuses_a_used_or_damaged_data_folder(tmp_path: Path) -> None:
     with SandboxProcess(data=tmp_path) as sandbox:
         SandboxClient(sandbox).create("a@example.com")
         result = run_sandbox("--data", str(tmp_path))
@@ -79,7 +79,7 @@ def test_a_wrong_option_ends_the_sandbox_with_exit_code_2_and_a_message(
     assert "Traceback" not in result.stderr
 
 
-def test_a_sandbox_hides_its_token_keeps_its_port_and_ends_with_its_context() -> None:
+def test_a_restarted_sandbox_keeps_its_port() -> None:
     sandbox = SandboxProcess()
     with sandbox:
         assert sandbox.token not in read_ps(sandbox.pid, "args")

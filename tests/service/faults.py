@@ -1,4 +1,4 @@
-"""Small HTTP servers on 127.0.0.1, each with one fault. They record the requests."""
+"""Small HTTP servers on 127.0.0.1, each with one fault. The servers record the requests."""
 
 import asyncio
 import contextlib

@@ -152,7 +152,7 @@ async def test_no_log_and_no_answer_shows_the_token_or_a_person(caplog: pytest.L
         assert "ann@" not in log_and_reprs, fault
 
 
-async def test_a_page_that_waits_for_the_end_of_a_pause_is_recorded_as_sent_after_the_pause() -> None:
+async def test_a_page_delayed_by_a_pause_counts_as_sent_after_the_pause() -> None:
     """A pause begins while the second page waits."""
     sent_times: list[float] = []
 

@@ -80,7 +80,7 @@ async def test_the_target_of_a_redirect_shows_no_token() -> None:
 
 @pytest.mark.parametrize("secret", ["s3cret&amp;token", "s3cret&#38;token", r"s3cret\u0041token"])
 @pytest.mark.parametrize("page", ["<p>token {} is old</p>", '{{"message": "token {} is old"}}'], ids=["HTML", "JSON"])
-async def test_a_token_that_looks_escaped_is_masked(secret: str, page: str) -> None:
+async def test_a_token_with_an_escape_sequence_is_masked(secret: str, page: str) -> None:
     answer_with_token = build_response(page.format(secret).encode(), "401 Unauthorized")
     async with (
         serve(faults.answer_with(answer_with_token)) as server,

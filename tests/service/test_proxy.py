@@ -56,9 +56,7 @@ async def test_a_request_through_a_missing_proxy_is_not_sent(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("credentials", ["", "user:pass@"])
-async def test_a_refused_request_through_a_proxy_is_not_sent_and_hides_the_token(
-    monkeypatch: pytest.MonkeyPatch, credentials: str
-) -> None:
+async def test_a_refusing_proxy_gets_no_token(monkeypatch: pytest.MonkeyPatch, credentials: str) -> None:
     """This version of aiohttp would send the token of the service to a proxy without credentials."""
     async with serve(faults.answer_with(PROXY_REFUSAL)) as proxy:
         monkeypatch.setenv("https_proxy", f"http://{credentials}127.0.0.1:{proxy.port}")
@@ -75,7 +73,7 @@ async def test_the_proxy_of_the_settings_is_used_in_any_environment(monkeypatch:
         assert proxy.requests[0].startswith(b"CONNECT localhost:1 HTTP/1.1")
 
 
-def test_a_proxy_that_is_not_a_url_is_refused() -> None:
+def test_a_proxy_setting_without_a_url_is_refused() -> None:
     for proxy in ["", "proxy:3128", "ftp://proxy", "http://", "http://a b"]:
         with pytest.raises(ConfigurationError, match=r"service\.proxy must be env, or a URL"):
             Service("https://localhost", Token("s3cret"), proxy=proxy)

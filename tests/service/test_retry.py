@@ -56,9 +56,7 @@ def build_read_call(client: Client) -> tuple[Callable[[], Awaitable[ReadAnswer]]
 @pytest.mark.parametrize(
     ("fault", "answer_class"), [(faults.answer_with(CREATED_ANSWER), Created), (faults.cut_before_answer, Ambiguous)]
 )
-async def test_a_create_is_retried_until_the_service_is_reachable_and_is_sent_once(
-    fault: faults.Fault, answer_class: type
-) -> None:
+async def test_a_create_is_sent_once_after_retries_of_the_connection(fault: faults.Fault, answer_class: type) -> None:
     port = find_unused_port()
     async with AsyncExitStack() as exit_stack:
 
@@ -75,7 +73,7 @@ async def test_a_create_is_retried_until_the_service_is_reachable_and_is_sent_on
         assert (client.counts["create"].sent, client.counts["create"].retried) == (4, 3)
 
 
-async def test_a_create_that_was_sent_is_never_sent_again() -> None:
+async def test_an_answered_create_is_never_sent_again() -> None:
     for response_bytes in [
         RATE_REFUSAL,
         UNAVAILABLE_ANSWER,
@@ -93,7 +91,7 @@ async def test_a_create_that_was_sent_is_never_sent_again() -> None:
             assert (len(server.requests), recorded_waits.seconds, client.counts["create"].retried) == (1, [], 0)
 
 
-async def test_a_create_whose_answer_was_lost_is_never_sent_again() -> None:
+async def test_a_create_with_a_lost_answer_is_never_sent_again() -> None:
     cases: list[faults.Fault] = [
         faults.cut_before_answer,
         faults.reset_before_answer,
@@ -109,7 +107,7 @@ async def test_a_create_whose_answer_was_lost_is_never_sent_again() -> None:
             assert (len(server.requests), server.connection_count, recorded_waits.seconds) == (1, 1, [])
 
 
-async def test_a_create_that_cannot_be_sent_has_a_limited_number_of_attempts_with_growing_waits() -> None:
+async def test_a_create_without_a_connection_has_few_attempts_with_growing_waits() -> None:
     recorded_waits = RecordedWaits()
     async with open_client(Service(f"http://127.0.0.1:{find_unused_port()}", TOKEN)) as client:
         assert isinstance(
@@ -125,7 +123,7 @@ async def test_a_create_that_cannot_be_sent_has_a_limited_number_of_attempts_wit
     assert len(set(recorded_waits.seconds)) == len(max_waits_s)
 
 
-async def test_a_create_that_cannot_be_sent_is_not_tried_again_after_a_stop() -> None:
+async def test_a_create_without_a_connection_is_not_tried_again_after_a_stop() -> None:
     recorded_waits: list[float] = []
 
     async def wait(seconds: float) -> bool:
@@ -168,7 +166,7 @@ async def test_a_read_waits_for_retry_after(response_bytes: bytes, retry_after_s
     assert [retry_after_s <= waited_s <= retry_after_s + 1.0 for waited_s in recorded_waits.seconds] == [True, True]
 
 
-async def test_a_read_that_was_refused_or_redirected_is_not_sent_again() -> None:
+async def test_a_refused_or_redirected_read_is_not_sent_again() -> None:
     for status in [400, 401, 403, 404, 405, 422, 301, 302, 307, 308]:
         recorded_waits = RecordedWaits()
         refusal = build_response(b"no", f"{status} Whatever")

@@ -77,13 +77,13 @@ def test_the_authorization_is_the_template_with_the_token() -> None:
     assert Service("https://h", TOKEN, 'Token {id}="{token}"').reveal_authorization() == 'Token {id}="s3cret-token"'
 
 
-def test_a_template_that_makes_no_valid_header_is_refused() -> None:
+def test_a_template_of_an_invalid_header_is_refused() -> None:
     for template in ["", "Bearer", "{token} {token}", "Bearer\n{token}", "Bearér {token}"]:
         with pytest.raises(ConfigurationError, match=r"service\.authorization"):
             Service("https://h", TOKEN, template)
 
 
-def test_a_timeout_that_is_zero_or_endless_is_refused() -> None:
+def test_a_timeout_of_zero_or_without_end_is_refused() -> None:
     for timeout_s in [0, -1, float("nan"), float("inf"), 3601]:
         with pytest.raises(ConfigurationError, match="timeout"):
             Service("https://h", TOKEN, timeout_s=timeout_s)

@@ -25,7 +25,7 @@ async def test_a_request_with_a_refused_connection_is_not_sent() -> None:
     assert answer == NotSent(f"no connection to 127.0.0.1:{port}: Connection refused")
 
 
-async def test_a_request_to_a_host_name_that_does_not_resolve_is_not_sent() -> None:
+async def test_a_request_to_an_unknown_host_name_is_not_sent() -> None:
     answer = await make_attempt("https://no-such-host.invalid", CREATE_REQUEST)
     assert answer == NotSent("the host name no-such-host.invalid could not be resolved")
 
@@ -46,7 +46,7 @@ async def test_a_request_to_a_server_with_an_untrusted_certificate_is_not_sent()
     ],
     ids=["plain", "reset", "silent"],
 )
-async def test_a_request_whose_tls_handshake_fails_is_not_sent(fault: Fault, expected_text: str) -> None:
+async def test_a_request_after_a_failed_tls_handshake_is_not_sent(fault: Fault, expected_text: str) -> None:
     async with serve(fault, scheme="https") as server:
         timeout_s = 1.0 if fault is faults.never_answer else 10.0
         answer = await make_attempt(server.base_url, CREATE_REQUEST, timeout_s=timeout_s)
@@ -114,9 +114,7 @@ async def test_a_request_without_a_free_connection_is_not_sent() -> None:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-async def test_a_request_that_fails_after_the_first_byte_is_ambiguous_and_sent_once(
-    fault: Fault, expected_text: str
-) -> None:
+async def test_a_failure_after_the_first_byte_makes_the_request_ambiguous(fault: Fault, expected_text: str) -> None:
     async with serve(fault) as server:
         answer = await make_attempt(
             server.base_url, CREATE_REQUEST, timeout_s=0.5 if expected_text.endswith("0.5 s") else 10.0
@@ -125,19 +123,19 @@ async def test_a_request_that_fails_after_the_first_byte_is_ambiguous_and_sent_o
         assert (server.connection_count, len(server.requests)) == (1, 1)
 
 
-async def test_a_request_whose_connection_is_cut_at_accept_is_ambiguous() -> None:
+async def test_a_connection_cut_at_accept_makes_the_request_ambiguous() -> None:
     async with serve(faults.cut_at_accept) as server:
         assert isinstance(await make_attempt(server.base_url, CREATE_REQUEST), Ambiguous)
         assert server.connection_count == 1
 
 
-async def test_a_request_whose_body_is_cut_off_is_ambiguous() -> None:
+async def test_a_connection_cut_inside_the_body_makes_the_request_ambiguous() -> None:
     async with serve(faults.cut_while_reading) as server:
         assert isinstance(await make_attempt(server.base_url, build_create_request(b"x" * 5_000_000)), Ambiguous)
         assert server.connection_count == 1
 
 
-async def test_an_answer_that_ends_with_its_connection_is_read() -> None:
+async def test_an_answer_without_a_length_is_read_until_the_connection_ends() -> None:
     """The transport cannot see whether the body is complete. The parser refuses an incomplete JSON object."""
     async with serve(faults.cut_without_length) as server:
         answer = await make_attempt(server.base_url, CREATE_REQUEST)
@@ -149,7 +147,7 @@ async def test_an_answer_that_ends_with_its_connection_is_read() -> None:
 
 
 @REQUESTS
-async def test_a_request_on_an_open_connection_that_is_cut_is_ambiguous(
+async def test_a_cut_of_an_open_connection_makes_its_request_ambiguous(
     request_: Request,
 ) -> None:
     async with (
@@ -162,7 +160,7 @@ async def test_a_request_on_an_open_connection_that_is_cut_is_ambiguous(
 
 
 @REQUESTS
-async def test_a_request_on_a_connection_that_was_closed_unnoticed_is_ambiguous(request_: Request) -> None:
+async def test_an_unnoticed_close_of_a_connection_makes_its_request_ambiguous(request_: Request) -> None:
     """The server closes the connection while the event loop of the client is busy. Then the client writes to the closed
     connection."""
     requests: list[bytes] = []
@@ -186,7 +184,7 @@ async def test_a_request_on_a_connection_that_was_closed_unnoticed_is_ambiguous(
 
 
 @REQUESTS
-async def test_a_connection_is_not_used_after_the_client_has_noticed_its_close(request_: Request) -> None:
+async def test_the_client_does_not_use_a_closed_connection(request_: Request) -> None:
     async with (
         serve(faults.answer_then_close(OK)) as server,
         open_transport(build_service(server.base_url)) as transport,
@@ -212,7 +210,7 @@ async def test_the_client_closes_a_connection_after_the_idle_time(idle_s: float,
 # 4. The transport follows no redirect, keeps no cookie, limits its connections, and mixes up no answers.
 
 
-async def test_a_redirect_is_an_answer_and_is_not_followed() -> None:
+async def test_a_redirect_is_not_followed() -> None:
     async with serve(faults.answer_with(OK)) as other_server:
         for status in ("301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"):
             redirection = build_response(b"", status, Location=f"{other_server.base_url}/api")

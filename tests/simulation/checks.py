@@ -1,4 +1,4 @@
-"""Claims about every run of a job and about the end of a scenario. They compare the truth log, the ledger and the
+"""Claims about every run of a job and about the end of a scenario. The claims compare the truth log, the ledger and the
 report.
 
 Each claim is a function that yields a text for each contradiction. The docstring of the claim lists the exceptions with
@@ -45,8 +45,8 @@ def no_person_is_stored_twice_by_our_creates(facts: Facts) -> Iterator[str]:
 def no_create_is_sent_for_a_person_whom_the_list_showed_before(facts: Facts) -> Iterator[str]:
     """Check that no create is sent for a person whom the list showed at the start of the run (architecture 4.7).
 
-    It does not matter which program created the subscriber. Exception: a run whose report warns that subscribers in
-    other capitals may be created again.
+    The claim also holds for a subscriber that another program created. Exception: a run whose report warns that
+    subscribers in other capitals may be created again.
     """
     for run_result in facts.simulation.run_results:
         for person_number in facts.person_numbers:
@@ -239,9 +239,9 @@ def no_person_is_lost(facts: Facts) -> Iterator[str]:
     An entry is held with a reason if the job has `on_unknown: hold`, after five lost creates, or after an answer about
     another person. Exceptions:
 
-    - An entry may stay unknown if the list cannot be read whole or lacks a shard at random, if no request shows created
-      subscribers, if answers have provisional Ids, or if the service answered creates with success and stored nothing.
-      Then no subscriber shows how much the list lags.
+    - An entry may stay unknown in four cases: the list cannot be read whole or lacks a shard at random; no request
+      shows created subscribers; answers have provisional Ids; the service answered creates with success and stored
+      nothing. In these cases, no subscriber shows how much the list lags.
     - If no request shows created subscribers, an entry may be held, because nothing proves the subscriber absent.
     - A refused entry may stay rejected if no request shows created subscribers, or if answers have provisional Ids. If
       the list cannot be read whole, a refused entry may stay rejected if an address of the person has capitals or
@@ -351,7 +351,8 @@ def the_run_after_a_finished_run_without_faults_sends_nothing(facts: Facts) -> I
     - Rows that the service does not accept, because their values may have changed.
     - Rejected entries if refusals may be temporary. The row that the previous run tried may be suppressed or changed
       now.
-    - Rejected entries if no request shows created subscribers. The service may have refused them as duplicates.
+    - Rejected entries if no request shows created subscribers. The service may have refused these creates as
+      duplicates.
     """
     *_, previous_run, last_run = facts.simulation.run_results
     is_settled = all(entry.state is not State.UNKNOWN for entry in previous_run.entries_after.values())

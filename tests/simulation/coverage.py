@@ -150,8 +150,9 @@ def _count_runs(facts: Facts) -> Counter[SituationKey]:
 def _count_late_events(facts: Facts) -> tuple[int, int, int]:
     """Return three counts of the subscribers that our requests stored.
 
-    The three counts: subscribers that a list request did not show because they were too new, subscribers that the
-    service stored late but inside the quiet period, and subscribers that the service stored after the quiet period.
+    The first count has subscribers that were too new for a list request. The second count has subscribers that the
+    service stored late, but inside the quiet period. The third count has subscribers that the service stored after the
+    quiet period.
     """
     late_visible_count = late_inside_count = late_outside_count = 0
     read_times = [

@@ -98,7 +98,7 @@ class Facts:
 
     @property
     def is_list_unreadable(self) -> bool:
-        """Whether the list can prove no absence: it is shuffled and has several pages, or it is cut off."""
+        """Whether the list can prove no absence, because the list is cut off, or is shuffled and has several pages."""
         settings = self.simulation.scenario.settings
         has_several_pages = (
             settings.get("max_limit") != 1000 or len(self.simulation.scenario.existing_subscribers) >= 900
@@ -165,8 +165,8 @@ class Facts:
         Two kinds of subscribers are not covered, because no client can wait for them:
 
         - The service stores the subscriber more than a quiet period after the end of the attempt.
-        - The list shows the subscriber later than two quiet periods and than twice the largest recorded lag, and no
-          other subscriber shows the run that the list lags.
+        - The list shows the subscriber only after two quiet periods, and after twice the largest recorded lag. No other
+          subscriber shows the run that the list lags.
         """
         if subscriber.call is None:
             return False

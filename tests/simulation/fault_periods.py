@@ -52,7 +52,8 @@ def _build_delay(rng: Random, fault_share: float, durations: JobDurations) -> Fa
     return Fault({}, NetworkFaults(delayed_share=fault_share, delay_s=max_delay_s))
 
 
-# Each fault: name, group, function. All faults of a group set the same switch, so a run has at most one of them.
+# Each fault: name, group, function. All faults of a group set the same switch, so a run has at most one fault of a
+# group.
 FAULTS: tuple[tuple[str, str, Callable[[Random, float, JobDurations], Fault]], ...] = (
     ("drop_before", "drop", _build_switch("drop_before")),
     ("late inside", "drop", _build_late_execution(0.05, 0.95)),

@@ -53,7 +53,7 @@ class LedgerDatabase:
         self.database.executescript("PRAGMA foreign_keys = ON;" + _RECORD_STATE_CHANGES_SQL)
 
     def copy(self) -> bytes:
-        """Return the content of the database as a backup has it."""
+        """Return the content of the database, as in a backup."""
         return self.database.serialize()
 
     def read_entries(self) -> list[tuple[bytes, int, int | None, bytes | None, int]]:

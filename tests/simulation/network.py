@@ -42,13 +42,13 @@ class NetworkFaults:
     delayed_share: float = 0.0  # share of the requests that take up to `delay_s`
     delay_s: float = 0.0  # may be longer than the timeout of the process
     mixed_up_share: float = 0.0  # share of the creates that get the answer to another create
-    error_status: int = 0  # replaces the status of a 5xx answer, unless it is 0
+    error_status: int = 0  # replaces the status of a 5xx answer; 0: no replacement
     # The connection is cut before the service reads a create of these persons.
     lost_person_numbers: frozenset[int] = frozenset()
 
 
 class Connection:
-    """The connection of one request. The service uses it as a `Peer`."""
+    """The connection of one request. The service uses the connection as a `Peer`."""
 
     def __init__(
         self,

@@ -62,7 +62,7 @@ class ProcessState:
 
 
 class Process(asyncio.BaseEventLoop):  # only an event loop can run coroutines
-    """An event loop on the timeline. It has no threads, sockets and signals: code that needs one of them fails."""
+    """An event loop on the timeline. Code that needs threads, sockets or signals fails, because the loop has none."""
 
     def __init__(self, timeline: Timeline, process_state: ProcessState) -> None:
         super().__init__()

@@ -172,7 +172,7 @@ class Program:
         return RowBases(np.array(base_indexes, dtype=np.int64), base_refs)
 
     def _open_base_loads(self, session: Session) -> BaseLoads:
-        """Return the loads of all bases. They share the ledger, tally and commits of this session."""
+        """Return the loads of all bases. The loads share the ledger, tally and commits of this session."""
         policy, null_path = session.policy, Path(os.devnull)
         settings = Settings(Service("http://localhost", Token("token")), _ACCOUNT, null_path, "sqlite://")
         plan = RunPlan(command="sync", policy=policy, settings=settings, owner_job=JOB)

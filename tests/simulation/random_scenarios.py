@@ -400,8 +400,8 @@ class _ScenarioBuilder:
         return {"Id": BASE_ID} if self._has_base and self._rng.random() < 0.5 else {"Name": BASE_NAME}
 
     def _draw_foreign_creates(self, persons: list[Person], gap_s: float, share: float) -> list[ForeignCreate]:
-        """Return creates of other programs for a share of the persons. The list shows most of them before the run
-        starts."""
+        """Return creates of other programs for a share of the persons. The list shows most of these subscribers before
+        the run starts."""
         rng, foreign_creates = self._rng, []
         for person in persons:
             if rng.random() >= share:

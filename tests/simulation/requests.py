@@ -30,7 +30,8 @@ class StoredSubscriber:
 
 @dataclass(slots=True)
 class Call:
-    """One request of a process, and the times at which it left, reached the service, and ended for the process."""
+    """One request of a process, and the times at which the request left, reached the service, and ended for the
+    process."""
 
     number: int
     run_number: int

@@ -64,7 +64,7 @@ class JobRun:
     retry: RetrySelection | None = None
     ledger_accident: Literal["none", "lost", "restored"] = "none"  # restored: a copy from before the previous run
     has_base_column: bool = False  # each row names its base
-    base_ids: tuple[int, ...] = ()  # the ids of the bases of the rows; each person has one of them
+    base_ids: tuple[int, ...] = ()  # the ids of the bases of the rows; each person has one base
     shard: Shard = WHOLE  # the prepared chunks have only rows of this shard
 
 

@@ -70,7 +70,7 @@ def test_the_runs_after_a_kill_fulfil_every_claim(
         )
 
 
-def test_every_claim_holds_for_a_run_that_a_second_signal_ended() -> None:
+def test_every_claim_holds_after_a_second_signal() -> None:
     """The second signal follows the first signal at once. The tried times are 80 ms apart (in a long run 20 ms)."""
     ledgers, small_scenario = Ledgers(), SMALL_SCENARIOS[0]
     moments_s = [0.02 * index for index in range(1, 50, 1 if _IS_LONG_RUN else 4)]

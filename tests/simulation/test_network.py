@@ -86,7 +86,7 @@ def test_the_simulated_network_and_real_sockets_return_the_same_answer(sandbox: 
 
 
 def test_a_create_for_a_missing_service_counts_as_not_sent() -> None:
-    """The messages differ, because they contain the host."""
+    """The messages of the two answers differ, because each message contains the host."""
     with SandboxProcess() as stopped_sandbox:
         service = Service(stopped_sandbox.base_url, Token("some-token"), timeout_s=TIMEOUT_S)
 

@@ -51,7 +51,7 @@ def simulate_runs(fault_period: FaultPeriod, person_count: int = PERSON_COUNT, m
 
 
 @pytest.mark.parametrize("outage", OUTAGES)
-def test_a_run_ends_within_two_minutes_of_an_outage_and_the_next_run_finishes(outage: str) -> None:
+def test_an_outage_ends_the_run_within_two_minutes(outage: str) -> None:
     result = simulate_runs(OUTAGES[outage])
     first_run, second_run = result.simulation.run_results
     assert first_run.report is not None

@@ -59,7 +59,7 @@ def count_creates(result: Result, run_result: RunResult) -> int:
 
 
 @pytest.mark.parametrize("status", [200, 400, 402, 403, 404])
-def test_lasting_refusals_end_the_run_within_two_minutes_and_the_next_run_finishes(status: int) -> None:
+def test_lasting_refusals_end_the_run_within_two_minutes(status: int) -> None:
     result = simulate_runs([build_blocking_period(status), None])
     first_run, second_run = result.simulation.run_results
     assert first_run.report is not None
@@ -101,7 +101,7 @@ def test_a_kill_or_a_stop_during_refusals_loses_no_row(ending: RunEnding) -> Non
     assert count_creates(result, third_run) == 0
 
 
-def test_a_refused_create_that_took_effect_is_found_and_not_sent_again() -> None:
+def test_a_refused_create_that_took_effect_is_not_sent_again() -> None:
     fault_period = FaultPeriod(
         {"executed_status": 1.0, "executed_statuses": ["400"]}, starts_after_s=1.2, ends_after_s=5.0
     )

@@ -19,15 +19,25 @@ from tests.simulation.trace import format_trace
 DEFAULT_SEED_COUNT = 50
 SEED_COUNT = int(os.environ.get("CONNECTOR_TEST_SEEDS", DEFAULT_SEED_COUNT))
 _RARE_SEEDS = (78, 93, 95, 115, 116, 155, 229, 356, 9231, 20130, 40310, 43256)
-"""Seeds with events that no other seed has: an answer about another person, provisional Ids, a time in which all
-creates are refused, a create that is executed twice, a create that is executed after the quiet period, a 429 whose
-create took effect, a create that updates an existing subscriber, an entry that the suppression list withdraws, a lag
-that the ledger does not know, a hidden class while requests for other classes fail, an outage during the requests for
-hidden classes, and a retry that sends refused creates again after a temporary refusal."""
+"""Seeds with events that no other seed has, in this order:
+
+- an answer about another person
+- provisional Ids
+- a time in which all creates are refused
+- a create that is executed twice
+- a create that is executed after the quiet period
+- a 429 whose create took effect
+- a create that updates an existing subscriber
+- an entry that the suppression list withdraws
+- a lag that the ledger does not know
+- a hidden class while requests for other classes fail
+- an outage during the requests for hidden classes
+- a retry that sends refused creates again after a temporary refusal
+"""
 _MAX_FAILURES = 10  # the test stops after this many failures
 
 
-def test_every_claim_holds_and_the_seeds_reach_every_fault_and_setting(
+def test_every_claim_holds_for_random_scenarios(
     record_property: Callable[[str, object], None],
 ) -> None:
     ledgers, coverage, failure_texts = Ledgers(), Coverage(), list[str]()

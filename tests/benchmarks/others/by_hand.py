@@ -19,7 +19,7 @@ THREAD_COUNT = 32
 
 
 def open_session(base_url, token):
-    """Return a session with one connection for each thread. It retries failed requests after a pause."""
+    """Return a session with one connection for each thread. The session retries failed requests after a pause."""
     retry = Retry(total=5, backoff_factor=0.5, status_forcelist=[429, 500, 502, 503, 504], allowed_methods=["POST"])
     session = requests.Session()
     session.mount(base_url, HTTPAdapter(pool_maxsize=THREAD_COUNT, max_retries=retry))
