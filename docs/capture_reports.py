@@ -18,7 +18,7 @@ PAGE_PATH = Path(__file__).parent / "reference" / "outputs.md"
 Run = Callable[[Sequence[str]], str]
 """Runs a command in the folder of the files, and returns its standard error and its standard output."""
 
-FILES: Mapping[str, str] = {
+TEXT_BY_FILE: Mapping[str, str] = {
     "people.csv": """\
 email,first_name,last_name,is_active,company
 ann@example.com,Ann,Lee,true,Acme
@@ -47,7 +47,7 @@ mail:
 }
 """The files that the commands read."""
 
-COMMANDS: Mapping[str, str] = {
+SENTENCE_BY_COMMAND: Mapping[str, str] = {
     "validate crm.yaml": "Two rows are not loaded: an invalid address, and a second row of one subscriber.",
     "plan crm.yaml": "A plan creates nothing.",
     "sync crm.yaml": "The first run of a job.",
@@ -72,7 +72,7 @@ COMMANDS: Mapping[str, str] = {
 """The commands in their order, each with a sentence about its output."""
 
 _LOG_LINE = re.compile(r"^\d{4}-\d\d-\d\dT\S+ \w+ .*\n", re.MULTILINE)
-_MASKS = {
+_REPLACEMENT_BY_PATTERN = {
     r"\b20\d{6}T\d{6}-[0-9a-f]{6}\b": "20261126T080000-1a2b3c",
     r"\b20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC": "2026-11-26 08:00:00 UTC",
     r"(?<=UTC) +\d+(?:\.\d+)? m?s\b": "      1.2 s",
@@ -95,12 +95,12 @@ the same reports as JSON.
 
 def build_page(run: Run, folder: Path) -> str:
     """Run the commands in the folder, and return the page."""
-    for name, text in FILES.items():
+    for name, text in TEXT_BY_FILE.items():
         (folder / name).write_text(text, encoding="utf-8")
-    parts = [_INTRODUCTION, *(f"`{name}`:\n\n```text\n{text}```\n" for name, text in FILES.items())]
-    for command, sentence in COMMANDS.items():
+    parts = [_INTRODUCTION, *(f"`{name}`:\n\n```text\n{text}```\n" for name, text in TEXT_BY_FILE.items())]
+    for command, sentence in SENTENCE_BY_COMMAND.items():
         output = _LOG_LINE.sub("", run(command.split()))
-        for pattern, replacement in _MASKS.items():
+        for pattern, replacement in _REPLACEMENT_BY_PATTERN.items():
             output = re.sub(pattern, replacement, output)
         output = output.replace(str(folder.resolve()), "/home/ann").rstrip()
         title = " ".join(command.split()[: 2 if command.startswith("ledger") else 1])

@@ -151,8 +151,8 @@ def _run_command(command: Sequence[str], folder: Path, settings: dict[str, str])
     os.close(child_terminal)
     output, output_until_question = b"", b""
     try:
-        while piece := os.read(parent_terminal, 65536):
-            output += piece
+        while chunk := os.read(parent_terminal, 65536):
+            output += chunk
             if not output_until_question and _QUESTION in output:
                 output_until_question = output
                 os.write(parent_terminal, b"y\n")

@@ -259,21 +259,21 @@ def list_report_keys(model: type, prefix: str = "") -> Iterator[ReportKey]:
             yield from list_report_keys(get_args(type_hint)[0])
         if name in _UNREPORTED_FIELDS:
             continue
-        kind, description = type_hint, ""
+        value_type, description = type_hint, ""
         if get_origin(type_hint) is Annotated:
-            kind, description, *json_types = get_args(type_hint)
-            kind = json_types[0] if json_types else kind
+            value_type, description, *json_types = get_args(type_hint)
+            value_type = json_types[0] if json_types else value_type
         is_optional = name in _OPTIONAL_KEYS_BY_MODEL.get(model, ()) or name in vars(model).get("__optional_keys__", ())
-        if get_origin(kind) is NotRequired:
-            kind, is_optional = get_args(kind)[0], True
-        key, type_text = f"{prefix}{_JSON_KEY_BY_FIELD.get(name, name)}", _format_json_type(kind)
+        if get_origin(value_type) is NotRequired:
+            value_type, is_optional = get_args(value_type)[0], True
+        key, type_text = f"{prefix}{_JSON_KEY_BY_FIELD.get(name, name)}", _format_json_type(value_type)
         if is_optional:
             yield ReportKey(
                 key, type_text.removesuffix(", or null") if model is Report else type_text, "left out", description
             )
         else:
-            yield ReportKey(key, type_text, _format_default(field_by_name.get(name), kind), description)
-        path, object_model = _find_object(kind)
+            yield ReportKey(key, type_text, _format_default(field_by_name.get(name), value_type), description)
+        path, object_model = _find_object(value_type)
         if object_model is not None:
             yield from list_report_keys(object_model, f"{key}{path}.")
 
@@ -284,24 +284,36 @@ _UNREPORTED_FIELDS = ("scope", "reconciled", "signal", "unlisted_ids", "unshown_
 """Fields that have no key of their own in a report."""
 
 _JSON_KEY_BY_FIELD = {"is_planned": "planned"}
-_JSON_TYPES = {bool: "`true` or `false`", int: "whole number", float: "number", str: "text", datetime: "ISO 8601 time"}
+_JSON_TYPE_BY_TYPE = {
+    bool: "`true` or `false`",
+    int: "whole number",
+    float: "number",
+    str: "text",
+    datetime: "ISO 8601 time",
+}
 
 
-def _format_default(item: Any, kind: Any) -> str:
-    if item is None or (item.default is MISSING and item.default_factory is MISSING):
+def _format_default(field: Any, value_type: Any) -> str:
+    if field is None or (field.default is MISSING and field.default_factory is MISSING):
         return "always"
-    value = item.default if item.default is not MISSING else item.default_factory()
+    value = field.default if field.default is not MISSING else field.default_factory()
     if isinstance(value, dict) and value:
         return "each number `0`"
-    return "`{}`" if value == () and get_origin(kind) is dict else f"`{json.dumps(value)}`"
+    return "`{}`" if value == () and get_origin(value_type) is dict else f"`{json.dumps(value)}`"
 
 
-def _format_json_type(kind: Any) -> str:
+def _format_json_type(value_type: Any) -> str:
     """Return a description of the type of a value, with the allowed texts."""
-    kinds = [part for part in get_args(kind) if part is not NoneType] if NoneType in get_args(kind) else [kind]
-    if len(kinds) > 1:
-        return " or ".join(map(_format_json_type, [*kinds, *([None] if NoneType in get_args(kind) else [])]))
-    base, origin = kinds[0], get_origin(kinds[0])
+    value_types = (
+        [part for part in get_args(value_type) if part is not NoneType]
+        if NoneType in get_args(value_type)
+        else [value_type]
+    )
+    if len(value_types) > 1:
+        return " or ".join(
+            map(_format_json_type, [*value_types, *([None] if NoneType in get_args(value_type) else [])])
+        )
+    base, origin = value_types[0], get_origin(value_types[0])
     if origin is Literal:
         type_text = ", ".join(f"`{json.dumps(value)}`".replace('"', "") for value in get_args(base))
     elif isinstance(base, type) and issubclass(base, StrEnum):
@@ -313,25 +325,34 @@ def _format_json_type(kind: Any) -> str:
     elif is_typeddict(base) or is_dataclass(base):
         type_text = "object"
     else:
-        type_text = _JSON_TYPES[base]
-    return f"{type_text}, or null" if NoneType in get_args(kind) else type_text
+        type_text = _JSON_TYPE_BY_TYPE[base]
+    return f"{type_text}, or null" if NoneType in get_args(value_type) else type_text
 
 
-_PLURALS: dict[Any, str] = {int: "whole numbers", float: "numbers", float | None: "numbers and nulls", str: "texts",
-                            list[Any]: "lists", list[int]: "lists of whole numbers", Any: "values", object: "values",
-                            bool | None: "settings", bool | str | None: "settings"}  # fmt: skip
+_PLURAL_BY_TYPE: dict[Any, str] = {
+    int: "whole numbers",
+    float: "numbers",
+    float | None: "numbers and nulls",
+    str: "texts",
+    list[Any]: "lists",
+    list[int]: "lists of whole numbers",
+    Any: "values",
+    object: "values",
+    bool | None: "settings",
+    bool | str | None: "settings",
+}
 
 
-def _format_plural(kind: Any) -> str:
-    is_object = is_typeddict(kind) or is_dataclass(kind) or get_origin(kind) is dict
-    return "objects" if is_object else _PLURALS[kind]
+def _format_plural(value_type: Any) -> str:
+    is_object = is_typeddict(value_type) or is_dataclass(value_type) or get_origin(value_type) is dict
+    return "objects" if is_object else _PLURAL_BY_TYPE[value_type]
 
 
-def _find_object(kind: Any) -> tuple[str, type | None]:
+def _find_object(value_type: Any) -> tuple[str, type | None]:
     """Return the class with the keys of an object in a value, and the path to the object: `[]`, `.*` or ""."""
-    if is_typeddict(kind) or is_dataclass(kind):
-        return "", kind
-    origin, arguments = get_origin(kind), get_args(kind)
+    if is_typeddict(value_type) or is_dataclass(value_type):
+        return "", value_type
+    origin, arguments = get_origin(value_type), get_args(value_type)
     if origin is list:
         path, object_model = _find_object(arguments[0])
         return f"[]{path}", object_model
@@ -444,7 +465,7 @@ def _format_signature(function: Callable[..., object]) -> str:
         is_keyword = parameter.kind is parameter.KEYWORD_ONLY
         if parameter.kind is parameter.VAR_KEYWORD:
             keywords = module_namespace[parameter.annotation.removeprefix("Unpack[").removesuffix("]")].__annotations__
-            lines += [f"{name}: {kind.__forward_arg__} = ..." for name, kind in keywords.items()]
+            lines += [f"{name}: {value_type.__forward_arg__} = ..." for name, value_type in keywords.items()]
             continue
         default_text = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
         lines.append(f"{parameter.name}: {parameter.annotation}{default_text}")
@@ -459,12 +480,12 @@ def _format_examples(function: object) -> str:
     return f"{text.rstrip()}\n" + (f"\n```pycon\n{marker.lstrip()}{example}\n```\n" if marker else "")
 
 
-def _describe_type(kind: type) -> str:
+def _describe_type(described_class: type) -> str:
     """Return the docstring of a class, the fields of a dataclass, and the methods and properties with a docstring."""
-    parts = [_format_examples(kind)]
-    if is_dataclass(kind):
+    parts = [_format_examples(described_class)]
+    if is_dataclass(described_class):
         rows = []
-        for item in fields(kind):
+        for item in fields(described_class):
             is_described = get_origin(item.type) is Annotated
             declared_type, description = get_args(item.type)[:2] if is_described else (item.type, "")
             rows.append(
@@ -473,7 +494,7 @@ def _describe_type(kind: type) -> str:
         is_any_described = any(description for _, _, description in rows)
         width = 3 if is_any_described else 2
         parts.append(_build_table(("field", "type", "meaning")[:width], [row[:width] for row in rows]))
-        members = {name: value for name, value in vars(kind).items() if not name.startswith("_")}
+        members = {name: value for name, value in vars(described_class).items() if not name.startswith("_")}
         parts += [
             f"`{name}`: {inspect.getdoc(value)}\n"
             for name, value in members.items()

@@ -68,9 +68,9 @@ def group_options(command: click.Command, context: click.Context) -> dict[str, l
     group = "Options"
     for parameter in command.get_params(context):
         group = parameter.group if isinstance(parameter, Option) else group
-        record = parameter.get_help_record(context) if isinstance(parameter, click.Option) else None
-        if record is not None:
-            records_by_group.setdefault(group, []).append(record)
+        help_record = parameter.get_help_record(context) if isinstance(parameter, click.Option) else None
+        if help_record is not None:
+            records_by_group.setdefault(group, []).append(help_record)
     titles = sorted(records_by_group, key=lambda title: _LAST_GROUPS.index(title) + 1 if title in _LAST_GROUPS else 0)
     return {title: records_by_group[title] for title in titles}
 

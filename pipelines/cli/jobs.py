@@ -48,7 +48,7 @@ _STYLE_BY_CONFIDENCE = {"sure": "green", "likely": "yellow", "unsure": "red"}
 @base_options
 @option(
     "-o",
-    "target",
+    "job_path",
     type=PATH,
     metavar="FILE",
     group=OUTPUT_GROUP,
@@ -60,7 +60,7 @@ def init_command(
     table: str | None,
     base_id: int | None,
     base_name: str | None,
-    target: Path | None,
+    job_path: Path | None,
     **file_options: str | None,
 ) -> None:
     """Write a job file that maps the columns of a source.
@@ -77,12 +77,12 @@ def init_command(
     from connector.runs.rejects import select_source_columns
     from connector.stores import is_store_url
 
-    if target is not None and (target.exists() or not target.absolute().parent.is_dir()):
+    if job_path is not None and (job_path.exists() or not job_path.absolute().parent.is_dir()):
         raise ConfigurationError(
-            f"-o {target}: name a new file in a folder that exists. The command overwrites no file"
+            f"-o {job_path}: name a new file in a folder that exists. The command overwrites no file"
         )
-    if target is not None and target.suffix not in (".yaml", ".yml"):
-        raise ConfigurationError(f"-o {target}: name a file that ends in .yaml")
+    if job_path is not None and job_path.suffix not in (".yaml", ".yml"):
+        raise ConfigurationError(f"-o {job_path}: name a file that ends in .yaml")
     if (base_id is None) == (base_name is None):
         raise ConfigurationError("No base given. Use --base-id N or --base-name NAME")
     base = ("id", str(base_id)) if base_id is not None else ("name", base_name or "")
@@ -92,7 +92,7 @@ def init_command(
         frame, columns = _read_beginning(rows), select_source_columns(rows.columns)
     guesses = guess_fields(frame[list(columns)], get_clock().now().date())
     _show_guesses(guesses, len(frame))
-    path = target if target is not None else Path("job.yaml")
+    path = job_path if job_path is not None else Path("job.yaml")
     if is_table_source:
         source_keys = [("sql", ""), ("url", source), ("table", table or "")]
     else:
@@ -101,7 +101,7 @@ def init_command(
             ("path", _format_source_path(source, path.absolute().parent)),
             *option_values.items(),
         ]
-    job_name = path.stem if target is not None else table or Path(source).stem
+    job_name = path.stem if job_path is not None else table or Path(source).stem
     mapped_guesses = [guess for guess in guesses if guess.confidence != "unsure"]
     identity = next((field for field in IDENTITIES if field in {guess.name for guess in mapped_guesses}), None)
     if identity is None:
@@ -113,18 +113,18 @@ def init_command(
     unmapped_columns = [column for column in columns if column not in used_columns]
     cursor = propose_cursor(frame) if is_table_source else None
     job_text = draft_job(job_name, path.name, source_keys, base, identity, guesses, unmapped_columns, cursor)
-    if target is None:
+    if job_path is None:
         write_stdout(job_text, is_file=True)
         return
     if not is_unicode(job_text):
         raise ConfigurationError(
-            f"-o {target}: the name is not in UTF-8, and the job file would contain the name. Name another file"
+            f"-o {job_path}: the name is not in UTF-8, and the job file would contain the name. Name another file"
         )
-    with PartialFile(target, mode=0o644) as partial_file:  # leaves no incomplete file if the disk is full
+    with PartialFile(job_path, mode=0o644) as partial_file:  # leaves no incomplete file if the disk is full
         partial_file.file.write(job_text.encode())
         partial_file.publish(is_new=True)
-    load_job(target, os.environ)  # raises an error if the job cannot be loaded
-    show_message(f"connector: wrote {target}. To check the job, run: connector validate {target}")
+    load_job(job_path, os.environ)  # raises an error if the job cannot be loaded
+    show_message(f"connector: wrote {job_path}. To check the job, run: connector validate {job_path}")
 
 
 def _format_source_path(source: str, folder: Path) -> str:

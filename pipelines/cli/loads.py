@@ -219,13 +219,13 @@ def build_file_job(file: Path | str, arguments: Mapping[str, Any], *, needs_base
     )
 
 
-def load_job_argument(target: Path, row_options: Mapping[str, Any]) -> Job:
+def load_job_argument(job_path: Path, row_options: Mapping[str, Any]) -> Job:
     """Return the job in the job file that is the argument of the command. Raises ConfigurationError."""
     from connector.jobs.arguments import refuse_arguments_of_job
     from connector.jobs.reader import load_job
 
     refuse_arguments_of_job(row_options, allowed_names=())
-    return load_job(target, os.environ)
+    return load_job(job_path, os.environ)
 
 
 @click.command("sync", cls=Command)
@@ -332,7 +332,7 @@ def sync_command(
 
 
 @click.command("plan", cls=Command)
-@click.argument("target", metavar="JOB|FILE", type=SourcePath())
+@click.argument("job_or_file", metavar="JOB|FILE", type=SourcePath())
 @file_options
 @cursor_options
 @option(
@@ -346,7 +346,7 @@ def sync_command(
 )
 @output_options
 def plan_command(
-    target: Path | str,
+    job_or_file: Path | str,
     row_options: Mapping[str, Any],
     is_full: bool,
     since: str | None,
@@ -366,16 +366,18 @@ def plan_command(
 
     refuse_full_with_since(is_full, since)
     check_rows_path(rows_path, output.report_path)
-    if not is_job(target):
+    if not is_job(job_or_file):
         if is_full or since is not None:
             raise ConfigurationError(
                 "--full and --since are for a job with a cursor, and a file has no cursor. Leave out both options"
             )
-        plan = plan_file(target, row_options, {}, is_planned=True)
+        plan = plan_file(job_or_file, row_options, {}, is_planned=True)
     elif row_options["job_path"] is not None:
-        raise ConfigurationError(f"--job: {target} is a job file. Name the data file to load with the mapping of --job")
+        raise ConfigurationError(
+            f"--job: {job_or_file} is a job file. Name the data file to load with the mapping of --job"
+        )
     else:
-        job = load_job_argument(target, row_options)
+        job = load_job_argument(job_or_file, row_options)
         settings = read_settings(os.environ, job, is_writing=False)
         plan = plan_sync(job, settings, RunRequest(limit=row_options["limit"], is_full=is_full, since=since))
     plan = replace(plan, command="plan", is_planned=True, rows_path=rows_path)
@@ -386,7 +388,7 @@ _EXAMPLE_LENGTH = 60  # characters of an example in the table; the JSON shows up
 
 
 @click.command("validate", cls=Command)
-@click.argument("target", metavar="JOB|FILE", type=SourcePath())
+@click.argument("job_or_file", metavar="JOB|FILE", type=SourcePath())
 @file_options
 @option(
     "--rejects",
@@ -400,7 +402,7 @@ _EXAMPLE_LENGTH = 60  # characters of an example in the table; the JSON shows up
 )
 @output_options
 def validate_command(
-    target: Path | str, row_options: Mapping[str, Any], rejects_path: Path | None, output: Output
+    job_or_file: Path | str, row_options: Mapping[str, Any], rejects_path: Path | None, output: Output
 ) -> None:
     """Check every row of a source or file without the service.
 
@@ -412,11 +414,11 @@ def validate_command(
 
     if rejects_path is not None and (rejects_path.exists() or not rejects_path.absolute().parent.is_dir()):
         raise ConfigurationError(f"--rejects {rejects_path}: name a new file in a folder that exists")
-    is_complete_job_source = is_job(target) and row_options["job_path"] is None
+    is_complete_job_source = is_job(job_or_file) and row_options["job_path"] is None
     job = (
-        load_job_argument(Path(target), row_options)
+        load_job_argument(Path(job_or_file), row_options)
         if is_complete_job_source
-        else build_file_job(target, row_options, needs_base=False)
+        else build_file_job(job_or_file, row_options, needs_base=False)
     )
     plan = plan_validation(job, row_options["limit"], is_complete_job_source=is_complete_job_source)
     validation = run_validation(plan, rejects_path, get_clock())

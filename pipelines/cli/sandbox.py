@@ -35,6 +35,7 @@ from pipelines.cli.output import Output, run_flow
 )
 @option(
     "--data",
+    "data_folder",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
     group="Sandbox",
@@ -50,7 +51,7 @@ from pipelines.cli.output import Output, run_flow
     default_text="none",
     help="Set a switch, for example latency_ms=200. docs/reference/sandbox.md lists all switches. Repeatable.",
 )
-def sandbox_command(port: int, token: str, data: Path | None, settings: tuple[str, ...]) -> None:
+def sandbox_command(port: int, token: str, data_folder: Path | None, settings: tuple[str, ...]) -> None:
     """Run an imitation of the service, to try jobs.
 
     The sandbox answers on 127.0.0.1 like the real service, until you press Ctrl-C. Open its address in a browser to see
@@ -59,7 +60,7 @@ def sandbox_command(port: int, token: str, data: Path | None, settings: tuple[st
     from connector.sandbox.server import serve
 
     try:
-        serve(port, token, data, settings)
+        serve(port, token, data_folder, settings)
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
     except OSError as error:

@@ -303,7 +303,7 @@ def _write_sharded_report(
     """
     reports = [shard_result.report for shard_result in shard_results if shard_result.report is not None]
     for name in _SUMMED_FIELDS:
-        field_values = [getattr(item, name) for item in (report, *reports)]
+        field_values = [getattr(summed_report, name) for summed_report in (report, *reports)]
         setattr(report, name, _add_values([value for value in field_values if value is not None]))
     if len(reports) < len(shard_results):
         report.activity = None

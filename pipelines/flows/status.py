@@ -85,12 +85,12 @@ def read_health(location: StateLocation, *, job: str | None, max_run_count: int)
         if job not in (None, run["job"]):
             continue
         new_job_group = {"job": run["job"], "command": run["command"], "last_succeeded_at": None, "runs": []}
-        group = group_by_job.setdefault((run["job"], run["command"]), new_job_group)
-        if len(group["runs"]) < max_run_count:
-            group["runs"].append(run)
-        if run["status"] == "ok" and group["last_succeeded_at"] is None:
-            group["last_succeeded_at"] = run.get("finished_at") or run["started_at"]
-    selected_runs = [run for group in group_by_job.values() for run in group["runs"]]
+        job_group = group_by_job.setdefault((run["job"], run["command"]), new_job_group)
+        if len(job_group["runs"]) < max_run_count:
+            job_group["runs"].append(run)
+        if run["status"] == "ok" and job_group["last_succeeded_at"] is None:
+            job_group["last_succeeded_at"] = run.get("finished_at") or run["started_at"]
+    selected_runs = [run for job_group in group_by_job.values() for run in job_group["runs"]]
     return {"jobs": list(group_by_job.values()), **_read_open_work(location, selected_runs, runs, job=job)}
 
 

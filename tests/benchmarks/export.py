@@ -36,8 +36,8 @@ from tests.benchmarks.tables import (
 )
 from tests.databases import open_mariadb, open_postgres
 
-_PROMISED_RATES = {"DuckDB": 150_000.0, "Parquet": 150_000.0, "PostgreSQL": 100_000.0}  # rows/s
-_PROMISED_RATIOS_TO_SCRIPT = {"Parquet": 5.0, "DuckDB": 5.0, "SQLite": 4.0}
+_PROMISED_RATE_BY_DESTINATION = {"DuckDB": 150_000.0, "Parquet": 150_000.0, "PostgreSQL": 100_000.0}  # rows/s
+_PROMISED_RATIO_BY_DESTINATION = {"Parquet": 5.0, "DuckDB": 5.0, "SQLite": 4.0}
 """The promised ratio of the connector's rows/s to the script's rows/s with the same destination. Both rates include the
 start of the process."""
 _PROMISED_PEAK_MB = 350.0
@@ -196,16 +196,20 @@ def compare_with_script(
     row_count: int, round_count: int, folder: Path, factories: dict[str, TargetFactory | str]
 ) -> dict[str, MeasurementSeries]:
     """Export with the connector and with the script in turn, so that other load on the machine slows both."""
-    target_patterns = {"Parquet": "{}/people.parquet", "DuckDB": "{}/people.duckdb", "SQLite": "sqlite:///{}/people.db"}
-    series_by_name = {name: MeasurementSeries(f"connector export, {name}") for name in _PROMISED_RATIOS_TO_SCRIPT}
-    series_by_name |= {f"by hand, {name}": MeasurementSeries(f"by hand, {name}") for name in target_patterns}
+    pattern_by_destination = {
+        "Parquet": "{}/people.parquet",
+        "DuckDB": "{}/people.duckdb",
+        "SQLite": "sqlite:///{}/people.db",
+    }
+    series_by_name = {name: MeasurementSeries(f"connector export, {name}") for name in _PROMISED_RATIO_BY_DESTINATION}
+    series_by_name |= {f"by hand, {name}": MeasurementSeries(f"by hand, {name}") for name in pattern_by_destination}
     with open_sandbox(row_count) as sandbox:
         for _ in range(round_count):
-            for name in _PROMISED_RATIOS_TO_SCRIPT:
+            for name in _PROMISED_RATIO_BY_DESTINATION:
                 factory = factories[name]
                 assert not isinstance(factory, str), factory  # these destinations are files, which are always available
                 series_by_name[name].runs.append(measure_export(factory, sandbox, folder, row_count))
-            for name, target_pattern in target_patterns.items():
+            for name, target_pattern in pattern_by_destination.items():
                 measure_script(series_by_name[f"by hand, {name}"], target_pattern, sandbox, row_count)
     print()
     print_series(f"{row_count:,} rows, {round_count} rounds", list(series_by_name.values()))
@@ -236,7 +240,7 @@ def build_promises(series_by_name: dict[str, MeasurementSeries], row_count: int)
             series_by_name[name].median.per_s,
             "{:,.0f}",
         )
-        for name, min_rate in _PROMISED_RATES.items()
+        for name, min_rate in _PROMISED_RATE_BY_DESTINATION.items()
     ]
     peaks_mb = [series.median.peak_mb for series in series_by_name.values() if series.runs]
     peak_mb = max(peaks_mb) if peaks_mb and row_count >= _MIN_ROW_COUNT_FOR_PEAK else float("nan")
@@ -255,7 +259,7 @@ def build_ratio_promises(series_by_name: dict[str, MeasurementSeries], row_count
             / series_by_name.get(f"by hand, {name}", empty_series).median.per_s,
             "{:.1f}",
         )
-        for name, min_ratio in _PROMISED_RATIOS_TO_SCRIPT.items()
+        for name, min_ratio in _PROMISED_RATIO_BY_DESTINATION.items()
     ]
 
 

@@ -34,7 +34,7 @@ from tests.benchmarks.tables import (
 from tests.databases import open_postgres
 
 _FEW_ROW_COUNT = 1_000  # rows of the import that measures the start
-_PROMISED_RATES = {"sqlite": 100_000.0, "postgresql": 50_000.0}
+_PROMISED_RATE_BY_LEDGER = {"sqlite": 100_000.0, "postgresql": 50_000.0}
 _PROMISED_PEAK_MB = 500.0
 _PROMISED_FILLING_PEAK_MB = 400.0  # for a million rows
 _PROMISED_MB_PER_MILLION_ROWS = 24.0  # for each further million rows
@@ -113,7 +113,7 @@ def print_results(ledger_option: str, measurement: LedgerMeasurement, machine_de
         (ledger_option, ""),
         [(name.replace("_", " "), format_number("{:,.1f}", json_values[name])) for name in json_values],
     )
-    promised_rate = _PROMISED_RATES["sqlite" if ledger_option == "sqlite" else "postgresql"]
+    promised_rate = _PROMISED_RATE_BY_LEDGER["sqlite" if ledger_option == "sqlite" else "postgresql"]
     further_row_count = max(0, measurement.rows - 1_000_000)
     promised_filling_peak_mb = _PROMISED_FILLING_PEAK_MB + _PROMISED_MB_PER_MILLION_ROWS * further_row_count / 1e6
     promises = [

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-_IS_KEPT_TEXTS = {True: "yes", False: "no", None: "not measured"}
+_TEXT_BY_IS_KEPT = {True: "yes", False: "no", None: "not measured"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def print_promises(promises: Iterable[Promise]) -> None:
     """Print a table of the promises after a blank line."""
     print()
     rows = (
-        (promise.label, promise.promised, promise.measured, _IS_KEPT_TEXTS[promise.is_kept]) for promise in promises
+        (promise.label, promise.promised, promise.measured, _TEXT_BY_IS_KEPT[promise.is_kept]) for promise in promises
     )
     print_table(("promise", "promised", "measured", "kept"), rows)
 

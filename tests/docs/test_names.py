@@ -28,7 +28,7 @@ JOB_KEYS = {key.key.replace("<field>", "*") for key in [*list_keys(), *list_keys
 JOB_SECTIONS = {key for key in JOB_KEYS if any(other_key.startswith(f"{key}.") for other_key in JOB_KEYS)} | {
     "subscriber.fields.*"
 }
-PAGE_TEXTS = {str(page.relative_to(ROOT)): page.read_text("utf-8") for page in PAGES}
+TEXT_BY_PAGE = {str(page.relative_to(ROOT)): page.read_text("utf-8") for page in PAGES}
 
 
 def list_options(command: click.Command, context: click.Context) -> Iterator[str]:
@@ -70,10 +70,10 @@ def _has_suffix(key: str, path: tuple[str, ...]) -> bool:
 def test_the_pages_have_exactly_the_options_of_the_commands() -> None:
     options = set(list_options(cli, click.Context(cli)))
     options_on_pages = {
-        option for text in PAGE_TEXTS.values() for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)
+        option for text in TEXT_BY_PAGE.values() for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)
     }
     assert options_on_pages - options == _OPTIONS_OF_OTHER_PROGRAMS
-    reference_text = PAGE_TEXTS["docs/reference/commands.md"]
+    reference_text = TEXT_BY_PAGE["docs/reference/commands.md"]
     assert [option for option in sorted(options) if not re.search(rf"{option}\b", reference_text)] == []
 
 
@@ -100,13 +100,13 @@ def test_the_annotated_job_is_valid_with_each_key_of_the_code() -> None:
 
 
 def test_the_page_on_rejects_has_exactly_the_columns_of_the_code() -> None:
-    column_cells = re.findall(r"^\| (`_.*?`) \|", PAGE_TEXTS["docs/how-to/rejects.md"], re.MULTILINE)
+    column_cells = re.findall(r"^\| (`_.*?`) \|", TEXT_BY_PAGE["docs/how-to/rejects.md"], re.MULTILINE)
     assert sorted(re.findall(r"`(\w+)`", " ".join(column_cells))) == sorted(ADDED_COLUMNS)
 
 
 def test_the_readme_has_every_extra() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
-    extras_table = PAGE_TEXTS["README.md"].partition("| extra | for |")[2].partition("\n\n")[0]
+    extras_table = TEXT_BY_PAGE["README.md"].partition("| extra | for |")[2].partition("\n\n")[0]
     extras_in_readme = [
         cell for line in extras_table.splitlines() for cell in re.findall(r"`(\w+)`", line.split(" | ")[0])
     ]
@@ -115,7 +115,7 @@ def test_the_readme_has_every_extra() -> None:
 
 def test_the_page_on_nightly_runs_quotes_only_lines_of_the_files_in_configs() -> None:
     quoted_lines = re.findall(
-        r"From\s`(configs/[\w.-]+)`:\n\n```text\n(.*?)```", PAGE_TEXTS["docs/how-to/unattended.md"], re.DOTALL
+        r"From\s`(configs/[\w.-]+)`:\n\n```text\n(.*?)```", TEXT_BY_PAGE["docs/how-to/unattended.md"], re.DOTALL
     )
     assert len(quoted_lines) == 3
     lines_by_file = {file: (ROOT / file).read_text("utf-8").splitlines() for file, _ in quoted_lines}

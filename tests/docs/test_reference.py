@@ -26,9 +26,9 @@ from tests.pipelines.conftest import Connector, write_csv
 from tests.pipelines.reconciled import create_in_service, erase_oldest
 
 ROOT = Path(__file__).parents[2]
-GENERATOR = runpy.run_path(str(ROOT / "docs" / "generate_reference.py"))
-REPORT_MODELS = {title: model for title, (model, _) in GENERATOR["REPORTS"].items()}
-ROW_COUNT_MODELS = {
+GENERATOR_NAMES = runpy.run_path(str(ROOT / "docs" / "generate_reference.py"))
+MODEL_BY_REPORT = {title: model for title, (model, _) in GENERATOR_NAMES["REPORTS"].items()}
+ROW_COUNT_MODEL_BY_COMMAND = {
     **dict.fromkeys(("import", "sync", "plan", "retry"), LoadRowCounts),
     **dict.fromkeys(("mail", "send"), MailRowCounts),
     **dict.fromkeys(("validate", "reconcile"), CheckedRowCounts),
@@ -42,7 +42,7 @@ PEOPLE_LINES = (
     "max@example,Max,true,Acme",
     "bob@example.com,Rob,false,Acme",
 )
-FILE_TEXTS = {
+TEXT_BY_FILE = {
     "crm.yaml": """\
 job: crm
 source: {file: {path: people.csv}}
@@ -63,17 +63,17 @@ SEND_COMMAND = (
 
 
 def test_each_key_of_a_job_has_a_type_a_default_and_a_meaning() -> None:
-    keys = [(key, *GENERATOR["describe_default"](key)) for key in [*list_keys(), *list_keys(MessageFile)]]
+    keys = [(key, *GENERATOR_NAMES["describe_default"](key)) for key in [*list_keys(), *list_keys(MessageFile)]]
     assert [
         key for key, default, description in keys if "" in (key.type, default) or not is_sentence(description)
     ] == []
 
 
 @pytest.mark.parametrize(
-    "model", [*REPORT_MODELS.values(), *GENERATOR["ROWS"].values()], ids=lambda model: model.__name__
+    "model", [*MODEL_BY_REPORT.values(), *GENERATOR_NAMES["ROWS"].values()], ids=lambda model: model.__name__
 )
 def test_each_key_of_a_report_has_a_type_a_default_and_a_meaning(model: type) -> None:
-    keys = list(GENERATOR["list_report_keys"](model))
+    keys = list(GENERATOR_NAMES["list_report_keys"](model))
     assert [key for key in keys if "" in (key.type, key.default) or not is_sentence(key.description)] == []
 
 
@@ -88,7 +88,7 @@ def test_the_reference_names_each_state_of_the_ledger() -> None:
 
 
 def test_each_column_of_a_table_or_file_has_a_type_and_a_meaning() -> None:
-    page_text = GENERATOR["build_pages"]()["tables.md"]
+    page_text = GENERATOR_NAMES["build_pages"]()["tables.md"]
     rows = [line.split(" | ") for line in page_text.splitlines() if line.startswith("| `")]
     assert [row for row in rows if "" in map(str.strip, row) or not is_sentence(row[-1].removesuffix(" |"))] == []
     column_names = {row[0].strip("|` ") for row in rows}
@@ -109,7 +109,7 @@ def is_sentence(text: str) -> bool:
 def test_each_report_has_the_keys_of_the_reference(sandbox: SandboxProcess, tmp_path: Path) -> None:
     connector = Connector(sandbox, tmp_path)
     write_csv(tmp_path / "people.csv", *PEOPLE_LINES)
-    for name, text in FILE_TEXTS.items():
+    for name, text in TEXT_BY_FILE.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     create_in_service(connector.sandbox, "eve@example.com", FirstName="Eve", IsActive=True)
     create_in_service(connector.sandbox, "ann@example.com", FirstName="Ann", IsActive=True)
@@ -128,7 +128,9 @@ def test_each_report_has_the_keys_of_the_reference(sandbox: SandboxProcess, tmp_
     check_run(connector, "mail", "mail.yaml", "--preview", "2")
     check_run(connector, "mail", "mail.yaml")
     check_run(connector, *SEND_COMMAND)
-    check_report(connector, "validate", "crm.yaml", model_title="`validate`", run_keys=GENERATOR["VALIDATION_KEYS"])
+    check_report(
+        connector, "validate", "crm.yaml", model_title="`validate`", run_keys=GENERATOR_NAMES["VALIDATION_KEYS"]
+    )
     check_report(connector, "check", "crm.yaml", model_title="`check`")
     check_report(connector, "status", model_title="`status`")
     check_report(connector, "explain", "ann@example.com", model_title="`explain`")
@@ -144,11 +146,11 @@ def test_each_report_has_the_keys_of_the_reference(sandbox: SandboxProcess, tmp_
 def check_run(connector: Connector, *arguments: str, further_model_title: str | None = None) -> None:
     """Run a command whose JSON is the report of a run, and compare the keys of this JSON with the reference."""
     report = connector.run_json(*arguments).report
-    further_keys = list(REPORT_MODELS[further_model_title].__annotations__) if further_model_title else []
+    further_keys = list(MODEL_BY_REPORT[further_model_title].__annotations__) if further_model_title else []
     check_keys({name: value for name, value in report.items() if name not in further_keys}, Report, arguments)
     if further_model_title:
-        check_keys({name: report[name] for name in further_keys}, REPORT_MODELS[further_model_title], arguments)
-    row_count_keys = [key.key for key in GENERATOR["list_report_keys"](ROW_COUNT_MODELS[arguments[0]])]
+        check_keys({name: report[name] for name in further_keys}, MODEL_BY_REPORT[further_model_title], arguments)
+    row_count_keys = [key.key for key in GENERATOR_NAMES["list_report_keys"](ROW_COUNT_MODEL_BY_COMMAND[arguments[0]])]
     assert sorted(report["rows"]) == sorted(row_count_keys), arguments
 
 
@@ -158,12 +160,12 @@ def check_report(connector: Connector, *arguments: str, model_title: str, run_ke
     report = connector.run_json(*arguments).report
     assert set(run_keys) <= set(report)
     check_keys(
-        {name: value for name, value in report.items() if name not in run_keys}, REPORT_MODELS[model_title], arguments
+        {name: value for name, value in report.items() if name not in run_keys}, MODEL_BY_REPORT[model_title], arguments
     )
 
 
 def check_keys(report: Mapping[str, Any], model: type, arguments: tuple[str, ...]) -> None:
-    keys = {key.key: key for key in GENERATOR["list_report_keys"](model)}
+    keys = {key.key: key for key in GENERATOR_NAMES["list_report_keys"](model)}
     assert list(find_faults(report, keys)) == [], arguments
 
 

@@ -37,8 +37,8 @@ from tests.pipelines.conftest import ROOT, Connector, count_stored_emails, wait_
 PUBLIC_FUNCTIONS = {
     name: value for name in connector_library.__all__ if inspect.isfunction(value := getattr(connector_library, name))
 } | {f"Connector.{name}": value for name, value in vars(Library).items() if not name.startswith("_")}
-SCRIPT = Path(__file__).parent / "user_script.py"
-JOBS = {
+SCRIPT_PATH = Path(__file__).parent / "user_script.py"
+JOB_TEXT_BY_COMMAND = {
     "sync": "job: crm\nsource: {file: {path: signups.csv}}\nsubscriber:\n  base: {id: 7}\n"
     "  fields: {email: email, is_active: {value: true}}\n",
     "export": "job: out\nexport: {to: out.parquet}\n",
@@ -61,9 +61,9 @@ def prepare_folder(sandbox: SandboxProcess, folder: Path) -> None:
     people = [{"base_id": 7, "email": f"{name}@example.com", "is_active": True} for name in ("ann", "bob")]
     create_people(sandbox, people[0] | {"first_name": "Ann"}, people[1])
     write_csv(folder / "signups.csv", "email", "ann@example.com", "emil@example.com", "no address")
-    for name, text in JOBS.items():
+    for name, text in JOB_TEXT_BY_COMMAND.items():
         (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
-    (folder / "crm.yaml").write_text(JOBS["sync"], encoding="utf-8")
+    (folder / "crm.yaml").write_text(JOB_TEXT_BY_COMMAND["sync"], encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", PUBLIC_FUNCTIONS)
@@ -77,7 +77,7 @@ def test_each_function_has_an_example_that_runs_as_printed(name: str, folder: Pa
 
 def test_the_user_script_runs_without_a_warning(folder: Path) -> None:
     result = subprocess.run(
-        [sys.executable, "-W", "error", str(SCRIPT)],
+        [sys.executable, "-W", "error", str(SCRIPT_PATH)],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,

@@ -9,7 +9,7 @@ from connector.pace.rate import RateController
 from tests.pace.chance import measure_chance
 from tests.pace.matrix import (
     ALONE,
-    CHANGE_END_S,
+    CHANGE_END_S_BY_SCENARIO,
     DATE_PAUSE,
     LIMITERS,
     SHARED,
@@ -128,7 +128,7 @@ def format_rule_row(index: int) -> str:
     with _set_constant(constant_name, value):
         lowest_shared_goodput = min(
             measure(
-                cell, simulate_run(cell, build_controller(), length_s=CHANGE_END_S[SHARED])
+                cell, simulate_run(cell, build_controller(), length_s=CHANGE_END_S_BY_SCENARIO[SHARED])
             ).goodput_beside_other_client
             for cell in shared_cells
         )

@@ -30,7 +30,7 @@ SCENARIOS = (ALONE, SHARED, CHANGED)
 
 RUN_LENGTH_S = 1800
 CHANGE_BEGIN_S = 900
-CHANGE_END_S = {"shared": 1350, "changed": 1080}  # seconds until the other client or the halved limit ends
+CHANGE_END_S_BY_SCENARIO = {"shared": 1350, "changed": 1080}  # seconds until the other client or the halved limit ends
 FIRST_MINUTE_S = 60
 """Seconds of the first minute of a first run."""
 CHANCE_RUN_LENGTH_S = 300
@@ -192,7 +192,7 @@ def simulate_run(
             )
         if now >= limit_change_at:
             limiter = cell.build_limiter(cell.rate / 2 if limit_change_at == CHANGE_BEGIN_S else cell.rate)
-            limit_change_at = CHANGE_END_S[CHANGED] if limit_change_at == CHANGE_BEGIN_S else inf
+            limit_change_at = CHANGE_END_S_BY_SCENARIO[CHANGED] if limit_change_at == CHANGE_BEGIN_S else inf
         if now == answer_at:
             _, sent_at, pause_s = heappop(pending_answers)
             if pause_s == served_mark:
@@ -237,7 +237,7 @@ def simulate_run(
         else:
             other_served_counts[int(now)] += limiter.admit(now + clock_offset_s) <= 0
             other_client_sends_at = now + (0.5 + draw_random()) / (cell.rate * _OTHER_CLIENT_SHARE)
-            if other_client_sends_at >= CHANGE_END_S[SHARED]:
+            if other_client_sends_at >= CHANGE_END_S_BY_SCENARIO[SHARED]:
                 other_client_sends_at = inf
 
 
@@ -274,7 +274,7 @@ def measure(cell: Cell, run_counts: RunCounts) -> Measurements:
     goodput = served_count / (cell.rate * (end_s - begin_s))
     goodput_beside_other_client, refused_share_after_halving, doubled_limit_used_after_s = goodput, 0.0, 0.0
     if cell.scenario == SHARED:
-        since_s, until_s = CHANGE_BEGIN_S + int(30 + 2 * cell.expected_pause_s), CHANGE_END_S[SHARED]
+        since_s, until_s = CHANGE_BEGIN_S + int(30 + 2 * cell.expected_pause_s), CHANGE_END_S_BY_SCENARIO[SHARED]
         goodput_beside_other_client = sum(run_counts.served_counts[since_s:until_s]) / (
             cell.rate * (until_s - since_s) - sum(run_counts.other_served_counts[since_s:until_s])
         )
@@ -387,7 +387,7 @@ def _find_refused_share_after_halving(run_counts: RunCounts, cell: Cell) -> floa
 
     The learning time begins at the first refusal after the halving, because a limiter may first allow a burst. The
     learning time is two pauses, and half a minute or two windows, whichever is longer."""
-    end_s = CHANGE_END_S[CHANGED]
+    end_s = CHANGE_END_S_BY_SCENARIO[CHANGED]
     first_refusal_s = next(
         (second for second in range(CHANGE_BEGIN_S, end_s) if run_counts.refused_counts[second]), end_s
     )
@@ -402,7 +402,7 @@ def _find_refused_share_after_halving(run_counts: RunCounts, cell: Cell) -> floa
 def _find_doubled_limit_used_after_s(run_counts: RunCounts, cell: Cell) -> float:
     """Return the seconds from the doubling to the first period in which the client uses 90 % of the doubled limit."""
     length_s = max(_MIN_PERIOD_S, int(cell.span_s) if cell.limiter_kind != "bucket" else 0)
-    for begin_s in range(CHANGE_END_S[CHANGED], RUN_LENGTH_S - length_s):
+    for begin_s in range(CHANGE_END_S_BY_SCENARIO[CHANGED], RUN_LENGTH_S - length_s):
         if sum(run_counts.served_counts[begin_s : begin_s + length_s]) >= 0.9 * cell.rate * length_s:
-            return begin_s - CHANGE_END_S[CHANGED]
+            return begin_s - CHANGE_END_S_BY_SCENARIO[CHANGED]
     return inf

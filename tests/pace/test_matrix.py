@@ -9,7 +9,7 @@ from tests.pace import matrix
 from tests.pace.chance import measure_chance
 from tests.pace.matrix import (
     ALONE,
-    CHANGE_END_S,
+    CHANGE_END_S_BY_SCENARIO,
     CHANGED,
     DATE_PAUSE,
     FIRST_MINUTE_S,
@@ -118,7 +118,9 @@ def test_a_later_run_begins_at_the_limit_of_an_earlier_run(pause_s: float | None
 def test_a_client_beside_another_client_gets_a_third_of_its_share_despite_long_pauses() -> None:
     cell = Cell("bucket", TWO_TOKENS_SPAN_S, 30.0, 500.0, 0.3, SHARED)
     assert (
-        measure(cell, simulate_run(cell, RateController(), length_s=CHANGE_END_S[SHARED])).goodput_beside_other_client
+        measure(
+            cell, simulate_run(cell, RateController(), length_s=CHANGE_END_S_BY_SCENARIO[SHARED])
+        ).goodput_beside_other_client
         >= 0.33
     )
 
@@ -131,7 +133,7 @@ def test_a_fall_of_the_limit_after_40_seconds_causes_few_refusals(
 ) -> None:
     """The requests before the fall contradict the lower limit until the controller forgets these requests."""
     monkeypatch.setattr(matrix, "CHANGE_BEGIN_S", 40)
-    monkeypatch.setattr(matrix, "CHANGE_END_S", {SHARED: 1000, CHANGED: 1000})
+    monkeypatch.setattr(matrix, "CHANGE_END_S_BY_SCENARIO", {SHARED: 1000, CHANGED: 1000})
     cell = Cell("bucket", TWO_TOKENS_SPAN_S, pause_s, rate, 0.02, scenario)
     run_counts = simulate_run(cell, RateController(), length_s=400)
     served_count, refused_count = sum(run_counts.served_counts[100:400]), sum(run_counts.refused_counts[100:400])

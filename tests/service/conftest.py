@@ -5,11 +5,11 @@ import asyncio
 import pytest
 import uvloop
 
-LOOP_FACTORIES = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+LOOP_FACTORY_BY_NAME = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if asyncio.iscoroutinefunction(metafunc.function) and hasattr(metafunc.module, "LOOPS"):
         metafunc.fixturenames.append("loop_factory")
         loop_names = metafunc.module.LOOPS
-        metafunc.parametrize("loop_factory", [LOOP_FACTORIES[name] for name in loop_names], ids=loop_names)
+        metafunc.parametrize("loop_factory", [LOOP_FACTORY_BY_NAME[name] for name in loop_names], ids=loop_names)

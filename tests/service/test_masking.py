@@ -17,7 +17,7 @@ from tests.service.faults import build_response, serve
 
 SECRET = 's3cr+et/TOK"EN='
 
-ENCODING_FUNCTIONS: dict[str, Callable[[str], str]] = {
+ENCODE_FUNCTION_BY_NAME: dict[str, Callable[[str], str]] = {
     "plain": str,
     "percent-encoded": lambda text: quote(text, safe=""),
     "percent-encoded path": quote,
@@ -41,11 +41,11 @@ ENCODING_FUNCTIONS: dict[str, Callable[[str], str]] = {
 
 
 def test_the_token_is_masked_in_every_encoding() -> None:
-    for encode in ENCODING_FUNCTIONS.values():
+    for encode in ENCODE_FUNCTION_BY_NAME.values():
         assert build_message_mask(SECRET)(f"the token {encode(SECRET)} is old") == f"the token {MASKED} is old"
 
 
-ANSWERS_WITH_TOKEN = {
+ANSWER_BY_ENCODING = {
     "JSON": build_response(json.dumps({"message": f"token {SECRET} is old"}).encode(), "401 Unauthorized"),
     "JSON with a link": build_response(
         json.dumps({"message": f"token {quote_plus(SECRET)} is old"}).encode(), "401 No"
@@ -57,7 +57,7 @@ ANSWERS_WITH_TOKEN = {
 
 
 async def test_an_answer_shows_no_token() -> None:
-    for answer_with_token in ANSWERS_WITH_TOKEN.values():
+    for answer_with_token in ANSWER_BY_ENCODING.values():
         async with (
             serve(faults.answer_with(answer_with_token)) as server,
             open_client(Service(server.base_url, Token(SECRET))) as client,
@@ -79,9 +79,11 @@ async def test_the_target_of_a_redirect_shows_no_token() -> None:
 
 
 @pytest.mark.parametrize("secret", ["s3cret&amp;token", "s3cret&#38;token", r"s3cret\u0041token"])
-@pytest.mark.parametrize("page", ["<p>token {} is old</p>", '{{"message": "token {} is old"}}'], ids=["HTML", "JSON"])
-async def test_a_token_with_an_escape_sequence_is_masked(secret: str, page: str) -> None:
-    answer_with_token = build_response(page.format(secret).encode(), "401 Unauthorized")
+@pytest.mark.parametrize(
+    "page_template", ["<p>token {} is old</p>", '{{"message": "token {} is old"}}'], ids=["HTML", "JSON"]
+)
+async def test_a_token_with_an_escape_sequence_is_masked(secret: str, page_template: str) -> None:
+    answer_with_token = build_response(page_template.format(secret).encode(), "401 Unauthorized")
     async with (
         serve(faults.answer_with(answer_with_token)) as server,
         open_client(Service(server.base_url, Token(secret))) as client,
@@ -94,12 +96,12 @@ PRINTABLE_TEXTS = st.text(
 )
 
 
-@given(PRINTABLE_TEXTS, st.sampled_from(sorted(ENCODING_FUNCTIONS)))
+@given(PRINTABLE_TEXTS, st.sampled_from(sorted(ENCODE_FUNCTION_BY_NAME)))
 def test_random_tokens_are_masked_in_each_encoding(secret: str, encoding_name: str) -> None:
     # Random tokens are encoded once. Another test encodes one token twice.
     if "twice" in encoding_name or encoding_name == "JSON in JSON":
         encoding_name = "plain"
-    masked_text = build_message_mask(secret)(f"<{ENCODING_FUNCTIONS[encoding_name](secret)}>")
+    masked_text = build_message_mask(secret)(f"<{ENCODE_FUNCTION_BY_NAME[encoding_name](secret)}>")
     assert secret[:4] not in html.unescape(unquote(masked_text)).replace(MASKED, ""), "a part of the token is readable"
 
 

@@ -14,7 +14,7 @@ from tests.simulation.requests import Call
 
 SituationKey = tuple[str, str]
 
-_FAULT_LABELS = {  # the label of each fault that the sandbox counts
+_LABEL_BY_FAULT = {  # the label of each fault that the sandbox counts
     "drop_before": "connection lost before storing",
     "drop_after": "connection lost after storing",
     "cut_answer": "cut in the middle of an answer",
@@ -33,7 +33,7 @@ _FAULT_LABELS = {  # the label of each fault that the sandbox counts
     "discard": "answered, but not stored",
     "list_error": "5xx of a list",
 }
-_REQUEST_ENDINGS = {
+_LABEL_BY_REQUEST_ENDING = {
     "408": "408",
     "409": "409",
     "307": "redirect",
@@ -65,7 +65,7 @@ _STATE_CHANGE_LABELS = (
 )
 
 SITUATION_KEYS: tuple[SituationKey, ...] = (
-    *(("fault", name) for name in (*_FAULT_LABELS.values(), *_REQUEST_ENDINGS.values(), *_LATE_EVENTS)),
+    *(("fault", name) for name in (*_LABEL_BY_FAULT.values(), *_LABEL_BY_REQUEST_ENDING.values(), *_LATE_EVENTS)),
     *(("duplicates", name) for name in DUPLICATES),
     *(("filters", name) for name in FILTERS),
     *(("order", name) for name in ORDERS),
@@ -104,9 +104,12 @@ def _count_situations(facts: Facts) -> Counter[SituationKey]:
     simulation, calls = facts.simulation, facts.simulation.record.calls
     settings, faults = simulation.scenario.settings, simulation.service.state.stats.faults
     event_counts = _count_runs(facts)
-    event_counts.update({("fault", name): faults[fault] for fault, name in _FAULT_LABELS.items()})
+    event_counts.update({("fault", name): faults[fault] for fault, name in _LABEL_BY_FAULT.items()})
     event_counts.update(
-        {("fault", name): sum(call.ending == ending for call in calls) for ending, name in _REQUEST_ENDINGS.items()}
+        {
+            ("fault", name): sum(call.ending == ending for call in calls)
+            for ending, name in _LABEL_BY_REQUEST_ENDING.items()
+        }
     )
     event_counts.update(
         {("fault", name): count for name, count in zip(_LATE_EVENTS, _count_late_events(facts), strict=True)}

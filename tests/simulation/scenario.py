@@ -92,15 +92,15 @@ class Scenario:
     @property
     def lag_s(self) -> float:
         """The largest lag of the list in seconds."""
-        value = self.settings.get("list_lag_ms", 0.0)
-        lag_ms = float(value) if isinstance(value, int | float) else 0.0
+        list_lag_ms = self.settings.get("list_lag_ms", 0.0)
+        lag_ms = float(list_lag_ms) if isinstance(list_lag_ms, int | float) else 0.0
         return (lag_ms + max(self.replica_lags_ms, default=0.0)) / 1000
 
     @property
     def replica_lags_ms(self) -> tuple[float, ...]:
         """The additional lag of each replica of the list in milliseconds."""
-        value = self.settings.get("replica_lags_ms", ())
-        return value if isinstance(value, tuple) else ()
+        lags_ms = self.settings.get("replica_lags_ms", ())
+        return lags_ms if isinstance(lags_ms, tuple) else ()
 
     @property
     def has_wrong_answers(self) -> bool:

@@ -17,7 +17,7 @@ _SCENARIOS_PER_BATCH = 10  # scenarios whose rows are validated together
 
 
 @dataclass(slots=True)
-class Result:
+class SimulationResult:
     """A finished simulation, and its contradictions to the claims."""
 
     simulation: Simulation
@@ -29,19 +29,19 @@ class Result:
         return "\n".join([f"python -m tests.simulation {seed}", *(f"  {text}" for text in self.contradictions[:8])])
 
 
-def simulate(scenario: Scenario, ledgers: Ledgers) -> Result:
+def simulate(scenario: Scenario, ledgers: Ledgers) -> SimulationResult:
     """Simulate the scenario and check every claim. An exception of the program is a contradiction."""
     simulation = Simulation(scenario, ledgers)
     try:
         simulation.run_all()
     except Exception as error:  # noqa: BLE001 - every exception of the program is a fault that a seed has found
-        return Result(simulation, [f"{EXCEPTION_CLAIM}: {type(error).__name__}: {error}"])
+        return SimulationResult(simulation, [f"{EXCEPTION_CLAIM}: {type(error).__name__}: {error}"])
     finally:
         simulation.close()
-    return Result(simulation, find_contradictions(Facts(simulation)))
+    return SimulationResult(simulation, find_contradictions(Facts(simulation)))
 
 
-def simulate_seeds(seeds: range, ledgers: Ledgers) -> Iterator[Result]:
+def simulate_seeds(seeds: range, ledgers: Ledgers) -> Iterator[SimulationResult]:
     """Simulate the scenario of each seed, and yield the results."""
     for start in range(seeds.start, seeds.stop, _SCENARIOS_PER_BATCH):
         for scenario in build_scenarios(range(start, min(start + _SCENARIOS_PER_BATCH, seeds.stop))):

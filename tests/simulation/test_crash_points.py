@@ -19,7 +19,7 @@ from tests.simulation.test_seeds import DEFAULT_SEED_COUNT, SEED_COUNT
 
 SMALL_SCENARIOS = build_small_scenarios()
 
-ENDINGS: dict[str, Callable[[int], RunEnding]] = {
+BUILD_ENDING_BY_NAME: dict[str, Callable[[int], RunEnding]] = {
     "before commit": lambda point: RunEnding(kill_at_commit=point),
     "after commit": lambda point: RunEnding(kill_at_commit=point, kills_after_commit=True),
     "before step": lambda point: RunEnding(kill_at_step=point),
@@ -36,16 +36,16 @@ def kill_at_each_point(
 ) -> Iterator[list[str]]:
     """Kill the process at each `point_distance`-th point, until a run ends before its kill point. Yield the
     contradictions."""
-    build_ending = ENDINGS[ending_name]
-    for point in count(1, point_distance):
-        is_source_kept = point % 2 == 1
+    build_ending = BUILD_ENDING_BY_NAME[ending_name]
+    for kill_point in count(1, point_distance):
+        is_source_kept = kill_point % 2 == 1
         result = simulate(
-            small_scenario.build_killed_scenario(build_ending(point), is_source_kept=is_source_kept), ledgers
+            small_scenario.build_killed_scenario(build_ending(kill_point), is_source_kept=is_source_kept), ledgers
         )
         if result.simulation.run_results[small_scenario.killed_run_index].report is not None:
             return
         yield [
-            f"killed at point {point}{'' if is_source_kept else ', then without a source'}: {fault}"
+            f"killed at point {kill_point}{'' if is_source_kept else ', then without a source'}: {fault}"
             for fault in result.contradictions
         ]
 
@@ -60,7 +60,11 @@ def test_the_runs_after_a_kill_fulfil_every_claim(
 ) -> None:
     """The processes of each scenario are killed in one of three ways, in turn. A long run of this test tries all
     ways."""
-    for ending_name in ENDINGS if _IS_LONG_RUN else [list(ENDINGS)[-scenario_number % len(ENDINGS)]]:
+    for ending_name in (
+        BUILD_ENDING_BY_NAME
+        if _IS_LONG_RUN
+        else [list(BUILD_ENDING_BY_NAME)[-scenario_number % len(BUILD_ENDING_BY_NAME)]]
+    ):
         point_distance = 1 if _IS_LONG_RUN else _DISTANCE_BY_ENDING[ending_name]
         faults_of_kills = list(kill_at_each_point(small_scenario, ending_name, point_distance, Ledgers()))
         record_property("killed", json.dumps([small_scenario.name, ending_name, len(faults_of_kills)]))

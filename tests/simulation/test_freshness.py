@@ -16,7 +16,7 @@ from tests.simulation.network import NetworkFaults
 from tests.simulation.people import People
 from tests.simulation.rows import Cells, Source, prepare_runs
 from tests.simulation.scenario import BASE_ID, FaultPeriod, ForeignCreate, JobRun, RunEnding, Scenario
-from tests.simulation.simulate import Result, simulate
+from tests.simulation.simulate import SimulationResult, simulate
 
 FRESH_S = 60.0
 FOREIGN_CREATES_AT_S = 150.0
@@ -50,7 +50,7 @@ def build_scenario(
 
 def simulate_with_foreign_creates(
     scenario: Scenario, run_index: int, created_at_s: float = FOREIGN_CREATES_AT_S, waiting_s: float = 100.0
-) -> tuple[Result, int]:
+) -> tuple[SimulationResult, int]:
     """Return the result of the second simulation, and the number of people whom another program creates.
 
     The first simulation stored these people more than `waiting_s` seconds after `created_at_s` in the run with the
@@ -73,7 +73,7 @@ def simulate_with_foreign_creates(
     return simulate(replace(scenario, job_runs=tuple(job_runs)), Ledgers()), len(foreign_creates)
 
 
-def find_late_creates(result: Result, expiry_s: float) -> list[int]:
+def find_late_creates(result: SimulationResult, expiry_s: float) -> list[int]:
     """Return the persons that our creates stored more than `expiry_s` seconds after another program created them."""
     facts, late_persons = Facts(result.simulation), []
     for person_number in facts.person_numbers:

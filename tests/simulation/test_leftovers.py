@@ -14,14 +14,14 @@ from tests.simulation.network import NetworkFaults
 from tests.simulation.people import People
 from tests.simulation.rows import Cells, Source, prepare_runs
 from tests.simulation.scenario import BASE_ID, FaultPeriod, JobRun, RunEnding, Scenario
-from tests.simulation.simulate import Result, simulate
+from tests.simulation.simulate import SimulationResult, simulate
 
 BASE_IDS = (BASE_ID, 9, 11)
 MAX_CREATES = 5  # lost creates of one entry in one run, each proved absent
 LOST_PERSON_NUMBERS = frozenset({2, 5})
 
 
-def simulate_runs(job_runs: Sequence[JobRun], person_count: int = 12) -> Result:
+def simulate_runs(job_runs: Sequence[JobRun], person_count: int = 12) -> SimulationResult:
     """Simulate runs of a job with one row for each person. A retry has no rows."""
     people = People("email")
     for _ in range(person_count):
@@ -47,7 +47,7 @@ def simulate_runs(job_runs: Sequence[JobRun], person_count: int = 12) -> Result:
     return simulate(scenario, Ledgers())
 
 
-def count_creates(result: Result, run_number: int, person_numbers: frozenset[int]) -> list[int]:
+def count_creates(result: SimulationResult, run_number: int, person_numbers: frozenset[int]) -> list[int]:
     """Return the number of creates that a run sent for each of these persons."""
     calls = [
         call for call in result.simulation.record.calls if (call.operation, call.run_number) == ("create", run_number)

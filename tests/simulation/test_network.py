@@ -23,7 +23,7 @@ BODY = b'{"Subscriber":{"Base":{"Id":7},"Email":"ann1@x.org","FirstName":"Ann"}}
 TIMEOUT_S = 1.0  # half of this time is for the connection
 Answer = Created | Refused | Ambiguous | NotSent
 
-FAULTS: dict[str, dict[str, object]] = {
+SWITCHES_BY_FAULT: dict[str, dict[str, object]] = {
     "no fault": {},
     "lost before storing": {"drop_before": 1},
     "lost after storing": {"drop_after": 1},
@@ -72,11 +72,11 @@ def send_in_simulation(switches: dict[str, object], network_faults: NetworkFault
     return Process(timeline, process_state).run(send())
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", SWITCHES_BY_FAULT)
 def test_the_simulated_network_and_real_sockets_return_the_same_answer(sandbox: SandboxProcess, name: str) -> None:
     simulated_answer, real_answer = (
-        send_in_simulation(FAULTS[name], NetworkFaults()),
-        send_over_sockets(sandbox, FAULTS[name]),
+        send_in_simulation(SWITCHES_BY_FAULT[name], NetworkFaults()),
+        send_over_sockets(sandbox, SWITCHES_BY_FAULT[name]),
     )
     # A date in Retry-After has no fractions of a second, so the two times may differ by a second.
     if isinstance(real_answer, Refused) and isinstance(simulated_answer, Refused):

@@ -13,11 +13,11 @@ from tests.simulation.network import NetworkFaults
 from tests.simulation.people import People
 from tests.simulation.rows import Cells, Source, prepare_runs
 from tests.simulation.scenario import FaultPeriod, JobRun, Scenario
-from tests.simulation.simulate import Result, simulate
+from tests.simulation.simulate import SimulationResult, simulate
 
 PERSON_COUNT = 400
 OUTAGE_STARTS_AFTER_S = 2.0
-OUTAGES = {
+FAULT_PERIOD_BY_OUTAGE = {
     "refuses connections": FaultPeriod(
         network_faults=NetworkFaults(refused_share=1.0), starts_after_s=OUTAGE_STARTS_AFTER_S
     ),
@@ -28,7 +28,9 @@ OUTAGES = {
 }
 
 
-def simulate_runs(fault_period: FaultPeriod, person_count: int = PERSON_COUNT, max_rate: float = inf) -> Result:
+def simulate_runs(
+    fault_period: FaultPeriod, person_count: int = PERSON_COUNT, max_rate: float = inf
+) -> SimulationResult:
     """Simulate a run with these faults, and a run without faults after it."""
     people = People("email")
     for _ in range(person_count):
@@ -50,9 +52,9 @@ def simulate_runs(fault_period: FaultPeriod, person_count: int = PERSON_COUNT, m
     return simulate(scenario, Ledgers())
 
 
-@pytest.mark.parametrize("outage", OUTAGES)
+@pytest.mark.parametrize("outage", FAULT_PERIOD_BY_OUTAGE)
 def test_an_outage_ends_the_run_within_two_minutes(outage: str) -> None:
-    result = simulate_runs(OUTAGES[outage])
+    result = simulate_runs(FAULT_PERIOD_BY_OUTAGE[outage])
     first_run, second_run = result.simulation.run_results
     assert first_run.report is not None
     assert second_run.report is not None
@@ -69,7 +71,7 @@ def test_an_outage_ends_the_run_within_two_minutes(outage: str) -> None:
 
 
 def test_an_outage_of_half_a_minute_does_not_end_the_run() -> None:
-    fault_period = replace(OUTAGES["refuses connections"], ends_after_s=OUTAGE_STARTS_AFTER_S + 30.0)
+    fault_period = replace(FAULT_PERIOD_BY_OUTAGE["refuses connections"], ends_after_s=OUTAGE_STARTS_AFTER_S + 30.0)
     result = simulate_runs(fault_period)
     first_run = result.simulation.run_results[0]
     assert first_run.report is not None
@@ -77,7 +79,7 @@ def test_an_outage_of_half_a_minute_does_not_end_the_run() -> None:
 
 
 def test_only_single_probes_leave_during_an_outage() -> None:
-    result = simulate_runs(OUTAGES["fails before it stores"])
+    result = simulate_runs(FAULT_PERIOD_BY_OUTAGE["fails before it stores"])
     first_run = result.simulation.run_results[0]
     probes = [
         call
@@ -89,9 +91,9 @@ def test_only_single_probes_leave_during_an_outage() -> None:
     assert all(next_probe.sent_at - probe.sent_at > 0.9 for probe, next_probe in pairwise(probes))
 
 
-@pytest.mark.parametrize("outage", OUTAGES)
+@pytest.mark.parametrize("outage", FAULT_PERIOD_BY_OUTAGE)
 def test_a_run_with_a_low_max_rate_ends_in_an_outage(outage: str) -> None:
-    fault_period = replace(OUTAGES[outage], starts_after_s=15.0)
+    fault_period = replace(FAULT_PERIOD_BY_OUTAGE[outage], starts_after_s=15.0)
     result = simulate_runs(fault_period, 60, max_rate=0.2)
     first_run, second_run = result.simulation.run_results
     assert first_run.report is not None
@@ -104,7 +106,9 @@ def test_a_run_with_a_low_max_rate_ends_in_an_outage(outage: str) -> None:
 @pytest.mark.parametrize("outage", ["refuses connections", "hangs"])
 def test_an_outage_from_the_start_ends_the_run_within_two_minutes(outage: str) -> None:
     fault_period = replace(
-        OUTAGES[outage], switches={**OUTAGES[outage].switches, "list_error": 1.0}, starts_after_s=0.0
+        FAULT_PERIOD_BY_OUTAGE[outage],
+        switches={**FAULT_PERIOD_BY_OUTAGE[outage].switches, "list_error": 1.0},
+        starts_after_s=0.0,
     )
     first_run, second_run = simulate_runs(fault_period).simulation.run_results
     assert first_run.report is not None

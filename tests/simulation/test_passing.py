@@ -12,7 +12,7 @@ from tests.simulation.memory_ledger import Ledgers
 from tests.simulation.people import People
 from tests.simulation.rows import Cells, Source, prepare_runs
 from tests.simulation.scenario import FaultPeriod, JobRun, RunEnding, Scenario
-from tests.simulation.simulate import Result, simulate
+from tests.simulation.simulate import SimulationResult, simulate
 from tests.simulation.simulation import RunResult
 
 PERSON_COUNT = 400
@@ -21,7 +21,7 @@ FIRST_REFUSED_CREATE = 50  # the number of the first create that the service ref
 
 def simulate_runs(
     fault_periods: list[FaultPeriod | None], ending: RunEnding | None = None, person_count: int = PERSON_COUNT
-) -> Result:
+) -> SimulationResult:
     """Simulate a run for each item of `fault_periods`. The first run ends by `ending`."""
     people = People("email")
     for _ in range(person_count):
@@ -53,7 +53,7 @@ def count_states(run_result: RunResult) -> Counter[State]:
     return Counter(entry.state for entry in run_result.entries_after.values())
 
 
-def count_creates(result: Result, run_result: RunResult) -> int:
+def count_creates(result: SimulationResult, run_result: RunResult) -> int:
     calls = result.simulation.record.calls
     return sum((call.operation, call.run_number) == ("create", run_result.number) for call in calls)
 

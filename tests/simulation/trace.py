@@ -1,10 +1,10 @@
 """The trace of a seed for a person: the scenario, and then every event with its time."""
 
 from tests.simulation.scenario import JobRun, Scenario
-from tests.simulation.simulate import Result
+from tests.simulation.simulate import SimulationResult
 
 
-def format_trace(result: Result) -> str:
+def format_trace(result: SimulationResult) -> str:
     """Return the trace, with one line for each event."""
     simulation = result.simulation
     lines = [*_describe_scenario(simulation.scenario), ""]
