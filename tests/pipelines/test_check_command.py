@@ -152,7 +152,7 @@ def test_a_ledger_without_write_permission_fails_the_check(connector: Connector,
                 "cut off": "nothing suggests that the list is cut off: TotalCount is 40",
             },
         ),
-        ({"result_window": 25}, {"page size": "a page held 25 of 25", "cut off": "the list may be cut off, or it may"}),
+        ({"result_window": 25}, {"page size": "a page held 25 of 25", "cut off": "the list may be cut off or hide"}),
         (
             {"hide": "female"},
             {"page size": "a page held ", "cut off": "the list may be cut off or hide subscribers: its Total"},
