@@ -178,9 +178,8 @@ def test_the_fast_decoder_reads_only_a_page_in_the_format_of_service_api_md() ->
             True,
         ),
         (build_page('{"Id":1,"FirstName":"NaN","LastName":"Information of NaN"}'), True),
-        *(
-            (build_page(f'{{"Id":{subscriber_id},"Other":NaN}}'), False) for subscriber_id in (1, 12)
-        ),  # the NaN is at an odd offset and at an even offset
+        # The NaN is at an odd offset and at an even offset.
+        *((build_page(f'{{"Id":{subscriber_id},"Other":NaN}}'), False) for subscriber_id in (1, 12)),
         *((build_page(f'{{"Id":{subscriber_id},"Other":[1, -Infinity]}}'), False) for subscriber_id in (1, 12)),
         (build_page(FULL_SUBSCRIBER, BROKEN_SUBSCRIBER), False),
         (build_page('{"Id":1,"Id":2}'), False),

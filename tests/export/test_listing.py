@@ -74,13 +74,14 @@ def test_a_concurrency_of_one_allows_one_request_at_a_time(sandbox: SandboxProce
     assert (certificate.reason, sandbox.stats()["peak_in_flight"]) == (CertificateReason.ID_ORDER, 1)
 
 
+# Tests/paging tests more combinations of order, place and churn.
 @pytest.mark.parametrize(
     ("order", "churn_position", "churn_switches", "query"),
     [
         ("id", "head", {"churn_insert": 3, "churn_delete": 7}, ListQuery()),
         ("id_desc", "head", {"churn_delete": 0.15, "seed": 3, **SLOW_SWITCHES}, PAGE_QUERY),
     ],
-)  # tests/paging tests more combinations of order, place and churn
+)
 def test_a_list_that_changes_is_certified_in_id_order_and_has_every_subscriber(
     sandbox: SandboxProcess, order: str, churn_position: str, churn_switches: dict[str, float], query: ListQuery
 ) -> None:

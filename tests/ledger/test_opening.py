@@ -32,9 +32,8 @@ def test_a_ledger_that_must_exist_is_not_created(ledger_url: str) -> None:
     check_refused(open_ledger(ledger_url, may_create=False), LedgerError, r"there is no ledger at .*CONNECTOR_LEDGER")
     with open_ledger(ledger_url) as ledger:
         begin_run(ledger)
-    with open_ledger(
-        ledger_url, wait_s=60.0, may_create=False
-    ):  # PostgreSQL notices the end of a session a moment later
+    # PostgreSQL notices the end of a session a moment later.
+    with open_ledger(ledger_url, wait_s=60.0, may_create=False):
         pass
 
 

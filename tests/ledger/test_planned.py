@@ -111,11 +111,8 @@ def test_a_base_that_a_plan_adds_has_no_entries_of_a_base_that_a_load_adds(ledge
         added_base = find_or_add_base(connection, ACCOUNT, 8, "Shop")
         ledger.record_listed_subscribers(added_base, "email", [(DAN, 9)])
         with planned_ledger.transaction() as planned_connection:
-            for service_id in (
-                11,
-                12,
-                13,
-            ):  # in the plan, one of these bases gets the key of the base that the load has added
+            # In the plan, one of these bases gets the key of the base that the load has added.
+            for service_id in (11, 12, 13):
                 base = find_or_add_base(planned_connection, ACCOUNT, service_id, None)
                 assert planned_ledger.find_entries(base, [DAN]) == {}
 

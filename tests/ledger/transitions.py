@@ -44,10 +44,8 @@ CALL_BY_TRANSITION: dict[Transition, Callable[[Ledger, Base], object]] = {
     (State.REJECTED, Event.FORGOTTEN): lambda ledger, base: ledger.mark_forgotten(base, State.REJECTED, [IDENTITY]),
     (State.CONFIRMED, Event.FORGOTTEN): lambda ledger, base: ledger.mark_forgotten(base, State.CONFIRMED, [IDENTITY]),
 }
-TOLERANT_TRANSITIONS = {
-    (State.NONE, Event.FOUND),
-    (State.SENDING, Event.DIED),
-}  # these calls skip entries in other states
+# These calls skip entries in other states.
+TOLERANT_TRANSITIONS = {(State.NONE, Event.FOUND), (State.SENDING, Event.DIED)}
 
 EVENTS_BY_REACHED_STATE: dict[State, tuple[Event, ...]] = {
     State.NONE: (),

@@ -153,11 +153,8 @@ def test_a_cell_of_tags_is_read_as_a_list() -> None:
         ("[WIP] Feature, VIP [old]", None, ["[WIP] Feature", "VIP [old]"]),
         ('["a", null, 7, 1.50, true]', None, ["a", "7", "1.5", "true"]),  # an array of a database
         ("['vip', \"d'or\", None, 7]", None, ["vip", "d'or", "7"]),  # a list that Python wrote as text
-        (
-            '{vip,"news, weekly",NULL,"a\\"b", "NULL"}',
-            None,
-            ["vip", "news, weekly", 'a"b', "NULL"],
-        ),  # an array that PostgreSQL wrote as text
+        # An array that PostgreSQL wrote as text.
+        ('{vip,"news, weekly",NULL,"a\\"b", "NULL"}', None, ["vip", "news, weekly", 'a"b', "NULL"]),
         ("{}", None, []),
         ("{a}", None, ["a"]),
         ('"VIP","Paris, France"', None, ["VIP", "Paris, France"]),

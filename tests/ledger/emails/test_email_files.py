@@ -136,9 +136,8 @@ def test_a_commit_that_a_reader_blocks_is_an_error_and_stores_nothing(path: Path
     fill_emails(path, 10)
     with open_emails(build_file_url(path)) as email_log, closing(sqlite3.connect(find_emails(path))) as reader:
         campaign = add_campaign(email_log)
-        email_log.connection.exec_driver_sql(
-            "PRAGMA busy_timeout = 50"
-        )  # milliseconds, so that this test does not wait
+        # The timeout is 50 milliseconds, so that this test does not wait.
+        email_log.connection.exec_driver_sql("PRAGMA busy_timeout = 50")
         email_log.connection.rollback()
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM email").fetchone()

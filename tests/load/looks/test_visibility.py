@@ -36,23 +36,13 @@ def test_a_sweep_in_id_order_counts_only_sentinels_that_the_previous_sweep_showe
         (CertificateReason.TWO_SWEEPS, {1}, set(), 100.0, 100.0),
         (CertificateReason.TWO_SWEEPS, {2}, set(), 200.0, 200.0),
         (CertificateReason.TWO_SWEEPS, set(), set(), NO_SENTINEL, 200.0),
-        (
-            CertificateReason.ID_ORDER,
-            {1, 2},
-            set(),
-            NO_SENTINEL,
-            0.0,
-        ),  # both sentinels may have appeared in the middle of the sweep
+        # Both sentinels may have appeared in the middle of the sweep.
+        (CertificateReason.ID_ORDER, {1, 2}, set(), NO_SENTINEL, 0.0),
         (CertificateReason.ID_ORDER, {1, 2}, {1}, 100.0, 0.0),
         (CertificateReason.ID_ORDER, {1, 2}, {1, 2}, 200.0, 0.0),
         (CertificateReason.ID_ORDER, {1}, {1, 2}, 100.0, 100.0),  # this sweep does not show the sentinel 2
-        (
-            CertificateReason.UNSTABLE_ORDER,
-            {1},
-            set(),
-            100.0,
-            0.0,
-        ),  # rows may be skipped, so a missing sentinel is not a sign of lag
+        # Rows may be skipped, so a missing sentinel is not a sign of lag.
+        (CertificateReason.UNSTABLE_ORDER, {1}, set(), 100.0, 0.0),
     ]
     for reason, seen_ids, previous_seen_ids, latest_sentinel_at, lag_s in sweeps:
         visibility = read_visibility(

@@ -31,10 +31,8 @@ SUFFIXES_AND_DAMAGES: list[tuple[str, Callable[[bytes], bytes]]] = [
     ("zst", lambda content: content[:-1000]),
     ("gz", lambda content: content[:-8] + bytes([content[-8] ^ 1]) + content[-7:]),  # changes the checksum
     ("zip", lambda content: content[:20_000] + bytes(50) + content[20_050:]),
-    (
-        "zip",
-        lambda content: content.replace(b"\0\x08\0", b"\0\x61\0"),
-    ),  # changes the compression method to an unknown number
+    # Changes the compression method to an unknown number.
+    ("zip", lambda content: content.replace(b"\0\x08\0", b"\0\x61\0")),
     ("zip", lambda content: content[:-40]),  # removes the end of the directory
 ]
 
