@@ -26,7 +26,8 @@ def build_report(
 
 
 def decide_all(reports: list[dict[str, Any]], interval_s: float, policy: AlertPolicy = "change") -> list[str | None]:
-    """Return the reason of each run's alert or None. The runs of one job begin every `interval_s` seconds."""
+    """Return the reason of each run's alert, or None for a run without an alert. The runs of one job begin every
+    `interval_s` seconds."""
     last_run, reasons = None, list[str | None]()
     for index, report in enumerate(reports):
         reason, last_run = decide_alert(policy, last_run, report, 1e9 + index * interval_s)

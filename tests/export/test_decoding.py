@@ -122,20 +122,20 @@ def draw_subscribers(draw: st.DrawFn) -> str:
         fields_by_key: dict[str, list[Field]] = {}
         for field in fields:
             fields_by_key.setdefault(field.path[depth], []).append(field)
-        pairs = []
+        members = []
         for key, fields_of_key in fields_by_key.items():
             random_number = draw(st.integers(0, 19))
             if random_number < 4:
                 continue
             if random_number == 4:
-                pairs.append((key, "null"))
+                members.append((key, "null"))
             elif random_number == 5:
-                pairs.append((key, draw(JSON_VALUES)))
+                members.append((key, draw(JSON_VALUES)))
             elif len(fields_of_key[0].path) > depth + 1:
-                pairs.append((key, write_fields(fields_of_key, depth + 1)))
+                members.append((key, write_fields(fields_of_key, depth + 1)))
             else:
-                pairs.append((key, draw(choose_valid_values(fields_of_key[0].kind))))
-        return write_object(*(f'"{key}":{value}' for key, value in pairs))
+                members.append((key, draw(choose_valid_values(fields_of_key[0].kind))))
+        return write_object(*(f'"{key}":{value}' for key, value in members))
 
     return write_fields(list(FIELDS), 0)
 

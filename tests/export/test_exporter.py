@@ -142,7 +142,7 @@ def test_the_certificate_and_the_export_have_only_the_rows_of_the_last_sweep(
     assert certificate["vanished"] > 0
 
 
-def test_values_of_a_frame_are_the_values_of_the_creates(sandbox: SandboxProcess) -> None:
+def test_a_frame_has_the_values_of_the_creates(sandbox: SandboxProcess) -> None:
     create_people(sandbox, *PEOPLE)
     table = pa.Table.from_pandas(read_subscribers(base_url=sandbox.base_url, token=sandbox.token))
     rows: list[dict[str, Any]] = table.to_pylist()

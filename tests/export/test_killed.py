@@ -44,7 +44,7 @@ IS_DELETED_SQL_BY_MODE = {"upsert": "deleted_at is not null", "history": "valid_
 
 
 @pytest.fixture(scope="module")
-def export() -> Iterator[RunExport]:
+def kill_export() -> Iterator[RunExport]:
     with open_killable_exports() as run:
         yield run
 
@@ -91,13 +91,13 @@ FORMATS_AND_MODES = [(database_format, "history") for database_format in MERGING
     (Format.SQLITE, "replace"),
 ]
 FORMATS_AND_MODES += [(Format.SQLITE, "append"), (Format.SQLITE, "upsert")]
-"""Every database in one mode, because databases commit in different ways. SQLite in every mode, because each mode has
-other statements."""
+"""The formats and modes of the killed exports. Each database has one mode, because databases commit in different ways.
+SQLite has every mode, because each mode has other statements."""
 
 
 @pytest.mark.parametrize(("database_format", "mode"), FORMATS_AND_MODES)
 def test_a_killed_export_leaves_all_old_rows_or_all_new_rows(
-    database_format: Format, mode: str, export: RunExport, request: pytest.FixtureRequest, tmp_path: Path
+    database_format: Format, mode: str, kill_export: RunExport, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     rows_before, rows_after = EXPECTED_ROWS_BY_MODE[mode]
     table = open_destination(request, tmp_path, database_format, mode=mode)
@@ -105,7 +105,7 @@ def test_a_killed_export_leaves_all_old_rows_or_all_new_rows(
     export_number, seen_rows, is_killed, statement_number = 1, set(), False, 0
     for statement_number in range(1 + len(database_format + mode) % KILL_INTERVAL, 60, KILL_INTERVAL):
         export_number += 1
-        is_killed = export(**build_task(table, PEOPLE_AFTER, export_number), statement_number=statement_number)
+        is_killed = kill_export(**build_task(table, PEOPLE_AFTER, export_number), statement_number=statement_number)
         rows = read_rows(table)
         assert rows in (rows_before, rows_after), (statement_number, rows)
         seen_rows.add(tuple(rows))
@@ -119,12 +119,12 @@ def test_a_killed_export_leaves_all_old_rows_or_all_new_rows(
 
 @pytest.mark.parametrize("database_format", [Format.SQLITE, Format.MYSQL])
 def test_a_killed_first_export_leaves_no_row_or_every_row(
-    database_format: Format, export: RunExport, request: pytest.FixtureRequest, tmp_path: Path
+    database_format: Format, kill_export: RunExport, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     """If the database also removes the table in its rollback, the table does not exist afterwards."""
     table, statement_number = open_destination(request, tmp_path, database_format, mode="history"), 0
     for statement_number in range(1 + len(database_format) % KILL_INTERVAL, 60, KILL_INTERVAL):
-        is_killed = export(**build_task(table, PEOPLE_BEFORE, statement_number), statement_number=statement_number)
+        is_killed = kill_export(**build_task(table, PEOPLE_BEFORE, statement_number), statement_number=statement_number)
         if has_table(table):
             may_be_empty = database_format is Format.MYSQL
             assert read_rows(table) == EXPECTED_ROWS_BY_MODE["history"][0] or (may_be_empty and read_rows(table) == [])

@@ -140,8 +140,8 @@ def test_only_some_statuses_of_a_refused_page_can_show_the_end_of_the_list() -> 
         (422, True),
         *((status, False) for status in (None, 301, 401, 403, 405, 408, 409, 429, 500)),
     ]
-    for status, is_end in statuses:
-        assert ListFailed("refused", status=status).is_query_refused is is_end
+    for status, is_end_of_list in statuses:
+        assert ListFailed("refused", status=status).is_query_refused is is_end_of_list
 
 
 COMPLETE_LIST: dict[str, object] = {"is_complete": True, "distinct": 2500}

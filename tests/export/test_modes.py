@@ -21,7 +21,7 @@ from connector.warehouse.runs import ExportStart, Mode, RowChanges
 from tests.export.people import EXPORT_TIME, build_run, build_table
 from tests.export.warehouses import DATABASE_FORMATS, MERGING_FORMATS, parametrize_table, run_sql
 
-HISTORY_PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "history.md"
+HISTORY_PAGE_PATH = Path(__file__).parents[2] / "docs" / "how-to" / "history.md"
 
 Person = dict[str, Any]
 
@@ -327,7 +327,7 @@ def test_an_export_keeps_the_timestamps_of_a_table_of_an_earlier_version(table: 
 
 def read_documented_query() -> str:
     """Return the query of the page about histories, with only the columns id and first_name."""
-    (query,) = re.findall(r"```sql\n(.*?)```", HISTORY_PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (query,) = re.findall(r"```sql\n(.*?)```", HISTORY_PAGE_PATH.read_text(encoding="utf-8"), re.DOTALL)
     return str(query).replace("select * from ", "select id, first_name from {}")
 
 

@@ -98,17 +98,17 @@ def test_all_faults_of_a_mapping_are_reported_together() -> None:
     assert message.endswith("Its columns: mail, fname, c")
 
 
-GOOD_VALUES = [("is_active", "true"), ("birthday", "1990-02-28"), ("tags", "a, b"), ("phone", "")]
-BAD_VALUES = [("is_active", "ture"), ("birthday", "1990-02-30"), ("address_country", "Atlantis")]
+VALID_CONSTANTS = [("is_active", "true"), ("birthday", "1990-02-28"), ("tags", "a, b"), ("phone", "")]
+INVALID_CONSTANTS = [("is_active", "ture"), ("birthday", "1990-02-30"), ("address_country", "Atlantis")]
 
 
-@pytest.mark.parametrize(("name", "value"), GOOD_VALUES)
+@pytest.mark.parametrize(("name", "value"), VALID_CONSTANTS)
 def test_a_valid_constant_is_accepted(name: str, value: str) -> None:
     mapping = FieldMapping({"email": ColumnRule(column="mail"), name: ColumnRule(value=value)})
     check_mapping(mapping, ValidationRules(), ["mail"], source_name="a.csv")
 
 
-@pytest.mark.parametrize(("name", "value"), BAD_VALUES)
+@pytest.mark.parametrize(("name", "value"), INVALID_CONSTANTS)
 def test_an_invalid_constant_is_refused(name: str, value: str) -> None:
     mapping = FieldMapping({"email": ColumnRule(column="mail"), name: ColumnRule(value=value)})
     with pytest.raises(ConfigurationError, match=f"a.csv: the value for {name} cannot be sent: "):

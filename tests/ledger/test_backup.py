@@ -40,7 +40,7 @@ def read_subscriber_ids(path: Path) -> list[int]:
 
 
 @contextmanager
-def run_writer(path: Path) -> Iterator[subprocess.Popen[str]]:
+def start_writer(path: Path) -> Iterator[subprocess.Popen[str]]:
     """Start a process that commits batches and sometimes opens the ledger again. End the process after the block."""
     process = subprocess.Popen(
         [sys.executable, "-c", WRITER_SCRIPT, build_file_url(path), str(BATCH_SIZE)],
@@ -82,7 +82,7 @@ while not select.select([sys.stdin], [], [], 0)[0]:
 def test_a_backup_during_writing_has_all_commits_up_to_one_moment(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     targets = [tmp_path / f"backup-{index}.db" for index in range(BACKUP_COUNT)]
-    with run_writer(path) as writer:
+    with start_writer(path) as writer:
         entry_counts = [back_up_ledger(build_file_url(path), target).entry_count or 0 for target in targets[:-1]]
         wait_for(lambda: len(read_subscriber_ids(path)) > entry_counts[0])
         entry_counts.append(back_up_ledger(build_file_url(path), targets[-1]).entry_count or 0)

@@ -178,10 +178,10 @@ def test_the_follow_up_of_a_step_runs_before_the_next_step(ledger: Ledger) -> No
 
 
 @ON_SQLITE
-def test_a_step_that_was_requested_before_the_commits_are_closed_is_executed(ledger: Ledger) -> None:
+def test_a_step_that_was_requested_before_the_end_of_the_queue_is_executed(ledger: Ledger) -> None:
     base = add_base(ledger)
 
-    async def close_commits_before_the_steps_run() -> None:
+    async def close_queue_before_the_steps_run() -> None:
         with open_ledger_queue(ledger) as ledger_queue:
             requests = [
                 asyncio.ensure_future(ledger_queue.execute(step(base)))
@@ -191,7 +191,7 @@ def test_a_step_that_was_requested_before_the_commits_are_closed_is_executed(led
         assert read_entry_state(ledger, base) is State.CONFIRMED
         await asyncio.gather(*requests)
 
-    run_main(close_commits_before_the_steps_run())
+    run_main(close_queue_before_the_steps_run())
 
 
 class Digests(list[bytes]):

@@ -58,7 +58,7 @@ def test_a_run_that_waits_gets_the_ledger_when_it_is_free(ledger_url: str) -> No
             begin_run(ledger)
 
 
-def test_a_run_that_waits_ends_at_its_limit_or_when_it_is_stopped(ledger_url: str) -> None:
+def test_a_waiting_run_ends_at_its_time_limit_or_when_it_is_stopped(ledger_url: str) -> None:
     calls: list[int] = []
 
     def is_stopped() -> bool:

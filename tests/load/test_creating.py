@@ -87,7 +87,9 @@ def test_a_refusal_that_needs_a_request_for_the_list_delays_no_other_create(tmp_
     sent."""
     candidates = [build_candidate(index) for index in range(CREATE_COUNT)]
     transitions = create_all(tmp_path, candidates, {"person2@x.org": Refused(403, "no")})
-    assert sorted(move.event for move in transitions.values()) == sorted([Event.ANSWERED] * 4 + [Event.REFUSED])
+    assert sorted(transition.event for transition in transitions.values()) == sorted(
+        [Event.ANSWERED] * 4 + [Event.REFUSED]
+    )
 
 
 @pytest.mark.parametrize("index", [0, 2])  # the canary, and a later create

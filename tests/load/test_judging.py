@@ -11,7 +11,7 @@ from connector.states import Event
 
 BASE_WITH_ID = Base(1, "account", 7, None)
 BASE_WITH_NAME = Base(1, "account", None, "News")
-FULL_BASE = Base(1, "account", 7, "News")
+BASE_WITH_ID_AND_NAME = Base(1, "account", 7, "News")
 CANDIDATE = Candidate(Intent(b"i" * 16, b"f" * 8, b""), {"base_id": 7, "email": "Ann@example.com", "first_name": "Ann"})
 
 
@@ -39,9 +39,9 @@ def test_an_answer_with_another_base_or_identity_is_misanswered() -> None:
         (BASE_WITH_ID, {"base_id": 8}),
         (BASE_WITH_ID, {"base_id": "7"}),
         (Base(1, "account", 1, None), {"base_id": True}),
-        (FULL_BASE, {"base_name": "Other"}),
-        (FULL_BASE, {"base_id": 8}),
-        (FULL_BASE, {"base_name": 5}),
+        (BASE_WITH_ID_AND_NAME, {"base_name": "Other"}),
+        (BASE_WITH_ID_AND_NAME, {"base_id": 8}),
+        (BASE_WITH_ID_AND_NAME, {"base_name": 5}),
     ]
     for base, answered_values in bases_and_answers:
         transition = classify_answer(build_answer(**answered_values), CANDIDATE, base, base.name)
@@ -56,7 +56,7 @@ def test_an_answer_without_the_base_or_the_identity_is_misanswered() -> None:
         (BASE_WITH_ID, {"base_id": None}, Event.MISANSWERED),
         (BASE_WITH_NAME, {"base_name": None}, Event.MISANSWERED),
         (BASE_WITH_NAME, {"base_id": None}, Event.ANSWERED),
-        (FULL_BASE, {"base_name": None}, Event.ANSWERED),
+        (BASE_WITH_ID_AND_NAME, {"base_name": None}, Event.ANSWERED),
     ]
     for base, answered_values, expected_event in bases_and_answers:
         transition = classify_answer(build_answer(**answered_values), CANDIDATE, base, base.name)

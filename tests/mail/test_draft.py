@@ -24,7 +24,7 @@ from connector.mail.message import SETTING_NAMES, MessageError, Recipient, encod
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 ANN = Recipient("ann@example.com", "Ann")
-COMPLETE_PARTS: dict[str, Any] = {"sender": ANN, "to": (ANN,), "subject": "Hi", "plain_text": "Hello"}
+MESSAGE_PARTS: dict[str, Any] = {"sender": ANN, "to": (ANN,), "subject": "Hi", "plain_text": "Hello"}
 
 
 def encode_template(parts: dict[str, Any]) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def encode_template(parts: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_every_setting_has_a_default_and_is_sent() -> None:
-    email = encode_template(COMPLETE_PARTS)
+    email = encode_template(MESSAGE_PARTS)
     assert email["TrackingSettings"] == {
         "TrackLinks": False, "TrackPlainTextLinks": False, "TrackOpen": False, "TrackUnsubscribe": False,
     }  # fmt: skip
@@ -43,7 +43,7 @@ def test_every_setting_has_a_default_and_is_sent() -> None:
 @pytest.mark.parametrize("setting", sorted({*SETTING_NAMES} - {"use_dkim_selector"}))
 @pytest.mark.parametrize("value", [True, False, None])
 def test_a_tracking_or_email_setting_is_sent_under_its_json_name(setting: str, value: bool | None) -> None:
-    email = encode_template({**COMPLETE_PARTS, "settings": {setting: value}})
+    email = encode_template({**MESSAGE_PARTS, "settings": {setting: value}})
     json_name = "".join(word.title() for word in setting.split("_"))
     assert ({**email["TrackingSettings"], **email["EmailSettings"]})[json_name] is value
 
@@ -60,7 +60,7 @@ def test_a_tracking_or_email_setting_is_sent_under_its_json_name(setting: str, v
 )
 def test_the_error_for_a_missing_or_impossible_part_shows_its_field(change: dict[str, Any], field: str) -> None:
     with pytest.raises(MessageError) as error_info:
-        compose_message(NOW, **COMPLETE_PARTS | change)
+        compose_message(NOW, **MESSAGE_PARTS | change)
     assert error_info.value.field == field
 
 

@@ -41,8 +41,8 @@ def test_the_text_is_the_visible_text_of_the_html(html: str, text: str) -> None:
 
 
 def test_the_text_has_all_texts_and_links_of_neighbouring_columns_once() -> None:
-    cell = '<td><a href="https://x.example/{0}">a{0}<br>b{0}</a></td>'
-    text = convert_html_to_text(f"<table><tr>{cell.format(1)}{cell.format(2)}</tr></table>")
+    cell_html = '<td><a href="https://x.example/{0}">a{0}<br>b{0}</a></td>'
+    text = convert_html_to_text(f"<table><tr>{cell_html.format(1)}{cell_html.format(2)}</tr></table>")
     for part in ("a1", "b1", "a2", "b2", "[https://x.example/1]", "[https://x.example/2]"):
         assert text.count(part) == 1
 
@@ -85,8 +85,8 @@ def test_the_text_of_any_html_has_no_surplus_spaces_and_blank_lines(html: str) -
 
 @given(st.lists(st.sampled_from(["alpha", "beta", "gamma"]), min_size=1), st.data())
 def test_the_text_has_the_visible_words_in_their_order(words: list[str], data: st.DataObject) -> None:
-    wrappers = st.sampled_from(
+    html_wrappers = st.sampled_from(
         ["<p>{}</p>", "<div>{}</div>", "<b>{}</b> ", "<a href='https://x'>{}</a> ", "{}<br>", "<h2>{}</h2>"]
     )
-    text = convert_html_to_text("".join(data.draw(wrappers).format(word) for word in words))
+    text = convert_html_to_text("".join(data.draw(html_wrappers).format(word) for word in words))
     assert [word for word in text.split() if word != "[https://x]"] == words

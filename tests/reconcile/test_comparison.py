@@ -25,10 +25,10 @@ BASE_IDS = (7, 8)
 PERSON_KEYS = st.tuples(
     st.integers(0, 1), st.integers(0, 2)
 )  # a base number and a person number, with few values, so that persons repeat
-FIRST_NAMES = st.sampled_from(["", "Ann", "Bob"])
-LISTED_PERSONS = st.lists(st.tuples(PERSON_KEYS, FIRST_NAMES), max_size=12)
+DRAWN_FIRST_NAMES = st.sampled_from(["", "Ann", "Bob"])
+LISTED_PERSONS = st.lists(st.tuples(PERSON_KEYS, DRAWN_FIRST_NAMES), max_size=12)
 SOURCE_ROWS = st.lists(
-    st.tuples(PERSON_KEYS, FIRST_NAMES, st.booleans()), max_size=12, unique_by=lambda row: (row[0], row[2])
+    st.tuples(PERSON_KEYS, DRAWN_FIRST_NAMES, st.booleans()), max_size=12, unique_by=lambda row: (row[0], row[2])
 )
 LEDGER_ENTRIES = st.dictionaries(
     PERSON_KEYS, st.tuples(st.sampled_from([State.CONFIRMED, State.UNKNOWN]), st.integers(1, 15)), max_size=8

@@ -42,7 +42,7 @@ def _read_names() -> dict[str, tuple[list[str], list[str], list[str]]]:
 
 
 NAMES_BY_LANGUAGE = _read_names()
-"""First names, last names and towns by language."""
+"""The first names, last names and towns of each language."""
 
 
 SEED_COUNT = int(os.environ.get("CONNECTOR_LANGUAGE_SEEDS", "3"))

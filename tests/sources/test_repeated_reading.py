@@ -32,7 +32,7 @@ def read_emails(source: Source) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", CONTENT_BUILDER_BY_KIND)
-def test_a_file_a_pipe_and_a_pattern_are_read_repeatedly(tmp_path: Path, kind: str) -> None:
+def test_a_file_a_pipe_and_a_pattern_can_each_be_read_several_times(tmp_path: Path, kind: str) -> None:
     path, pipe_path = tmp_path / "file", tmp_path / "pipe"
     path.write_bytes(CONTENT_BUILDER_BY_KIND[kind]())
     os.mkfifo(pipe_path)

@@ -99,13 +99,13 @@ OTHER_HEADERS = (
 )  # fmt: skip
 
 
-def check_recognised(header: str, cells: list[str], is_active: list[bool]) -> None:
+def check_recognised(header: str, cells: list[str], expected_flags: list[bool]) -> None:
     frame = pd.DataFrame({"email": [f"p{row}@x.com" for row in range(len(cells))], header: cells}, dtype="str")
     assert find_consent_columns(frame, guess_mapping(["email", header]), ()) == [header]
     mapping = FieldMapping({"email": ColumnRule(column="email"), "is_active": build_consent_rule(header)})
     assert find_consent_columns(frame, mapping, ()) == []
     validated_rows = validate_rows(apply_mapping(frame, mapping).frame, ValidationRules(), today=TODAY)
-    assert validated_rows.subscribers["is_active"].tolist() == is_active, header
+    assert validated_rows.subscribers["is_active"].tolist() == expected_flags, header
 
 
 def test_a_header_that_refuses_emails_is_recognised_and_makes_subscribers_inactive() -> None:
@@ -124,7 +124,7 @@ def test_a_column_of_unsubscribed_people_is_recognised_and_makes_them_inactive()
     assert find_consent_columns(frame, FieldMapping({}), ["opt-out"]) == []
 
 
-def test_a_column_with_a_cell_no_is_recognised_if_the_job_makes_every_row_active() -> None:
+def test_a_column_with_the_cell_no_is_recognised_if_the_job_makes_every_row_active() -> None:
     everybody_active = FieldMapping({"is_active": ColumnRule(value="true")})
     for header in ("is_active", "active", "Aktiv", "opted_in", "Angemeldet", "Zapisany", "Accepts Email Marketing"):
         frame = pd.DataFrame({"email": ["a@x.com", "b@x.com"], header: ["yes", "no"]}, dtype="str")

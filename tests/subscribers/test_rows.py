@@ -17,8 +17,8 @@ from connector.subscribers.rules import PhoneRule, ValidationRules
 from connector.subscribers.validation import ValidRows, validate_rows
 
 TODAY = date(2026, 11, 21)
-RULES = ValidationRules()
-NO_IDENTITY = ValidationRules(identity="client_user_id")
+DEFAULT_RULES = ValidationRules()
+RULES_WITH_CLIENT_USER_ID = ValidationRules(identity="client_user_id")
 
 
 def build_frame(**columns: Sequence[object]) -> pd.DataFrame:
@@ -32,7 +32,7 @@ def build_frame(**columns: Sequence[object]) -> pd.DataFrame:
     )
 
 
-def validate_columns(rules: ValidationRules = RULES, /, **columns: Sequence[object]) -> ValidRows:
+def validate_columns(rules: ValidationRules = DEFAULT_RULES, /, **columns: Sequence[object]) -> ValidRows:
     return validate_rows(build_frame(**columns), rules, today=TODAY)
 
 
@@ -267,13 +267,13 @@ def test_a_row_without_identity_or_required_field_is_refused() -> None:
     assert list_faults(validate_columns(rules, **columns).faults) == [
         (0, "phone", "required"), (1, "first_name", "required"), (1, "phone", "required"), (1, "tags", "required"),
     ]  # fmt: skip
-    assert list_faults(validate_columns(NO_IDENTITY, **columns).faults) == [
+    assert list_faults(validate_columns(RULES_WITH_CLIENT_USER_ID, **columns).faults) == [
         (0, "client_user_id", "required"), (1, "client_user_id", "required"),
     ]  # fmt: skip
 
 
 def test_an_email_that_is_not_the_identity_may_be_missing_but_not_invalid() -> None:
-    validated_rows = validate_columns(NO_IDENTITY, client_user_id=["1", "2"], email=["", "bad"])
+    validated_rows = validate_columns(RULES_WITH_CLIENT_USER_ID, client_user_id=["1", "2"], email=["", "bad"])
     assert list_faults(validated_rows.faults) == [(1, "email", "email")]
 
 
@@ -324,7 +324,7 @@ def test_a_row_has_the_same_faults_alone_and_among_other_rows() -> None:
     cells = ["", "a@x.com", "bad", "male", "yes", "NL", "02134", "7", "2000-01-01", "\x00", "é", None]
     field_names = ["email", "first_name", "gender", "is_active", "address_zip", "birthday"]
     rows = [
-        {name: cells[(row + 5 * column) % len(cells)] for column, name in enumerate(field_names)}
+        {name: cells[(row + 5 * column_index) % len(cells)] for column_index, name in enumerate(field_names)}
         for row in range(len(cells))
     ]
     joint_result = validate_columns(

@@ -23,7 +23,7 @@ from tests.load.sessions import build_sentinel, run_with_fake
 PLAIN_CLASS, PLUS_CLASS, CAPITALS_CLASS = (
     classify_spelling("email", text) for text in ("a@x.org", "a+b@x.org", "Ann@x.org")
 )
-KEY_CLASS = classify_spelling("client_user_id", "c1")
+CLIENT_USER_ID_CLASS = classify_spelling("client_user_id", "c1")
 
 
 def check_filters_of(
@@ -50,9 +50,12 @@ def matches_plus_as_blank(filter_text: str, stored_text: str) -> bool:
 def test_the_control_of_a_class_decides_only_about_this_class(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     fake_list.text_match = matches_plus_as_blank
-    result = check_filters_of(fake_list, tmp_path, PLAIN_CLASS, PLUS_CLASS, CAPITALS_CLASS, KEY_CLASS)
+    result = check_filters_of(fake_list, tmp_path, PLAIN_CLASS, PLUS_CLASS, CAPITALS_CLASS, CLIENT_USER_ID_CLASS)
     # The list shows no email with capitals, so the class CAPITALS_CLASS was not tried.
-    assert (set(result.passed_classes), set(result.failed_classes)) == ({PLAIN_CLASS, KEY_CLASS}, {PLUS_CLASS})
+    assert (set(result.passed_classes), set(result.failed_classes)) == (
+        {PLAIN_CLASS, CLIENT_USER_ID_CLASS},
+        {PLUS_CLASS},
+    )
 
 
 def test_a_class_fails_if_the_filter_does_not_find_three_listed_subscribers(tmp_path: Path) -> None:
@@ -83,7 +86,7 @@ def test_the_run_no_longer_uses_a_filter_that_lists_subscribers_for_a_made_up_va
         assert not has_control(session.access, PLAIN_CLASS)
         assert len(fake_list.queries) == query_count
         # The filter by client_user_id is tried separately.
-        assert (await check_filters(session.access, [KEY_CLASS])).passed_classes == {KEY_CLASS}
+        assert (await check_filters(session.access, [CLIENT_USER_ID_CLASS])).passed_classes == {CLIENT_USER_ID_CLASS}
 
     run_with_fake(fake_list, tmp_path, run_checks)
 
@@ -169,7 +172,7 @@ def test_both_identities_of_a_subscriber_become_samples() -> None:
     )
     assert samples_by_class == {
         PLUS_CLASS: [ListedSubscriber(1, "a+b@x.org")],
-        KEY_CLASS: [ListedSubscriber(1, "k1")],
+        CLIENT_USER_ID_CLASS: [ListedSubscriber(1, "k1")],
         PLAIN_CLASS: [ListedSubscriber(2, "c@x.org")],
     }
 

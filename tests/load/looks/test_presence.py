@@ -44,15 +44,18 @@ def test_one_sweep_serves_the_bases_of_a_chunk_and_of_later_chunks(tmp_path: Pat
     async def check_look_ups(session: Session) -> None:
         news_presence, shop_presence = build_presences(session, SHOP_BASE_ID)
         tasks = [
-            build_task(news_presence, *pad_texts("ann1@x.org")),
-            build_task(shop_presence, *pad_texts("ann2@x.org")),
+            build_task(news_presence, *add_other_texts("ann1@x.org")),
+            build_task(shop_presence, *add_other_texts("ann2@x.org")),
         ]
         await news_presence.account.look_up(tasks)
         assert all(task.presence.covers_chunk(task.planned_chunk) for task in tasks)
         query_count = len(fake_list.queries)
         assert fake_list.page_count == 1 + 5  # the first page of the list, and one sweep
         club_presence = BasePresence(open_other_base(session, CLUB_BASE_ID), news_presence.account)
-        later_tasks = [build_task(club_presence, *pad_texts("ann3@x.org")), build_task(shop_presence, "ann2@x.org")]
+        later_tasks = [
+            build_task(club_presence, *add_other_texts("ann3@x.org")),
+            build_task(shop_presence, "ann2@x.org"),
+        ]
         await news_presence.account.look_up(later_tasks)
         assert all(task.presence.covers_chunk(task.planned_chunk) for task in later_tasks)
         assert len(fake_list.queries) == query_count
@@ -63,7 +66,7 @@ def test_one_sweep_serves_the_bases_of_a_chunk_and_of_later_chunks(tmp_path: Pat
     run_with_fake(fake_list, tmp_path, check_look_ups)
 
 
-def pad_texts(*texts: str) -> Sequence[str]:
+def add_other_texts(*texts: str) -> Sequence[str]:
     """Return the texts and ten other texts, so that a sweep is cheaper than filters."""
     return [*texts, *(f"new{index}@x.org" for index in range(10))]
 
@@ -89,7 +92,7 @@ def test_a_base_is_not_classified_as_hidden_if_its_first_subscriber_is_created_a
 
     async def check_look_ups(session: Session) -> None:
         news_presence, shop_presence = build_presences(session, SHOP_BASE_ID)
-        tasks = [build_task(presence, *pad_texts()) for presence in (news_presence, shop_presence)]
+        tasks = [build_task(presence, *add_other_texts()) for presence in (news_presence, shop_presence)]
         await news_presence.account.look_up(tasks)
         assert (shop_request_count >= request_number, shop_presence.is_hidden, session.tally.messages) == (
             True,
@@ -106,7 +109,7 @@ def test_the_renewal_of_an_expired_listing_serves_all_bases(tmp_path: Path) -> N
 
     async def check_look_ups(session: Session) -> None:
         news_presence, shop_presence = build_presences(session, SHOP_BASE_ID)
-        tasks = [build_task(presence, *pad_texts()) for presence in (news_presence, shop_presence)]
+        tasks = [build_task(presence, *add_other_texts()) for presence in (news_presence, shop_presence)]
         await news_presence.account.look_up(tasks)
         virtual_time.now_s += 100
         assert not any(task.presence.covers_chunk(task.planned_chunk) for task in tasks)
@@ -127,7 +130,7 @@ def test_a_list_that_has_grown_before_its_end_is_read_again_in_full(tmp_path: Pa
 
     async def check_look_ups(session: Session) -> None:
         (news_presence,) = build_presences(session)
-        task = build_task(news_presence, *pad_texts())
+        task = build_task(news_presence, *add_other_texts())
         await news_presence.account.look_up([task])
         virtual_time.now_s += 100
         fake_list.add(60_000, "new1@x.org")

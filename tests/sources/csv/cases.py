@@ -18,7 +18,7 @@ AB = ("a", "b")
 
 @dataclass(frozen=True)
 class Case:
-    """A file, and the expected result."""
+    """A CSV file, and the expected result of reading the file."""
 
     kind: str
     content: str | bytes

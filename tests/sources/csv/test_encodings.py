@@ -125,7 +125,7 @@ def test_a_late_byte_that_the_guessed_encoding_does_not_have_rejects_its_row(tmp
     assert "not cp1252" in row.message
 
 
-def test_a_bom_decides_the_encoding(tmp_path: Path) -> None:
+def test_a_byte_order_mark_decides_the_encoding(tmp_path: Path) -> None:
     file = read_file(write_file(tmp_path, b"\xef\xbb\xbfid,name\n1,M\xfcller\n2,Ann\n"))
     assert (file.rows, file.messages) == ([["2", "Ann"]], [])
 

@@ -95,8 +95,10 @@ def test_any_text_has_the_same_numbered_records_in_blocks_of_any_size(text: str,
 @given(
     st.lists(st.sampled_from(["", " ", ",", "1,2", '"a\nb",c', '"d ""e""\r\n\n",f']), max_size=12), st.integers(1, 20)
 )
-def test_a_record_has_the_number_that_another_csv_reader_counts(records: list[str], chunk_bytes: int) -> None:
-    lines = ["x,y", *records]
+def test_a_record_has_the_number_that_another_csv_reader_counts(
+    lines_below_header: list[str], chunk_bytes: int
+) -> None:
+    lines = ["x,y", *lines_below_header]
     expected_rows = [
         (record_number, cells)
         for record_number, cells in enumerate(csv.reader(io.StringIO("\n".join(lines) + "\n", newline="")), 1)

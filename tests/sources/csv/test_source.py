@@ -98,7 +98,7 @@ def test_a_character_across_the_border_of_two_chunks_is_read_correctly(tmp_path:
 
 
 @pytest.mark.parametrize("byte_count_before", range(3))
-def test_a_character_at_any_place_of_a_read_is_decoded(tmp_path: Path, byte_count_before: int) -> None:
+def test_a_character_across_the_border_of_two_reads_is_decoded(tmp_path: Path, byte_count_before: int) -> None:
     # The euro sign has three bytes, so two of the three tests have a character across the border of two reads.
     cell = "x" * byte_count_before + "€" * 100_000
     assert read_file(write_file(tmp_path, f"a,b\n{cell},1\n")).rows == [[cell, "1"]]
@@ -168,12 +168,12 @@ EXPECTED_ROWS = [["a@x.org", "Ann", "Lee"]] * 9
 
 
 @pytest.mark.parametrize(
-    ("delimiter", "ending", "chunk_bytes"), [(",", "\n", None), (";", "\r\n", 20), ("\t", "\n", 20)]
+    ("delimiter", "line_ending", "chunk_bytes"), [(",", "\n", None), (";", "\r\n", 20), ("\t", "\n", 20)]
 )
 def test_a_delimiter_at_the_end_of_every_row_is_left_out(
-    tmp_path: Path, delimiter: str, ending: str, chunk_bytes: int | None
+    tmp_path: Path, delimiter: str, line_ending: str, chunk_bytes: int | None
 ) -> None:
-    text = f'email,first,last\n{GOOD_ROWS}b@x.org,"Bo, Jr.",,\n,,,\n'.replace("\n", ending)
+    text = f'email,first,last\n{GOOD_ROWS}b@x.org,"Bo, Jr.",,\n,,,\n'.replace("\n", line_ending)
     text = text.replace("Bo, Jr.", "Bo~ Jr.").replace(",", delimiter).replace("~", ",")
     file = read_file(write_file(tmp_path, text), chunk_bytes=chunk_bytes)
     assert (file.rows, file.malformed_rows) == ([*EXPECTED_ROWS, ["b@x.org", "Bo, Jr.", ""]], [])
@@ -183,7 +183,7 @@ def test_a_delimiter_at_the_end_of_every_row_is_left_out(
 @pytest.mark.parametrize(
     "row", ["b@x.org,Bob,Vos", "b@x.org,Bob,", "b@x.org,Vos, Bob,Jr.", "b@x.org,Vos, Bob,Jr.,"], ids=len
 )
-def test_a_row_without_a_delimiter_at_its_end_is_rejected(tmp_path: Path, row: str) -> None:
+def test_a_row_without_the_trailing_delimiter_of_the_other_rows_is_rejected(tmp_path: Path, row: str) -> None:
     for chunk_bytes in (None, 20):
         path = write_file(tmp_path, f"email,first,last\n{GOOD_ROWS}{row}\n{GOOD_ROWS}")
         file = read_file(path, chunk_bytes=chunk_bytes)

@@ -137,11 +137,13 @@ def test_a_file_without_an_object_or_beyond_a_limit_is_refused(
         open_file(write_file(tmp_path, "a.jsonl", content))
 
 
-VALUES = st.one_of(st.text(), st.booleans(), st.integers(), st.none(), st.floats(allow_nan=False, allow_infinity=False))
-OBJECTS = st.dictionaries(st.text(string.ascii_letters, min_size=1), VALUES, max_size=8)
+JSON_VALUES = st.one_of(
+    st.text(), st.booleans(), st.integers(), st.none(), st.floats(allow_nan=False, allow_infinity=False)
+)
+JSON_OBJECTS = st.dictionaries(st.text(string.ascii_letters, min_size=1), JSON_VALUES, max_size=8)
 
 
-@given(OBJECTS)
+@given(JSON_OBJECTS)
 def test_any_object_of_plain_values_is_read_exactly(expected_object: dict[str, object]) -> None:
     expected_cells = {
         key: Decimal(repr(value)) if isinstance(value, float) and abs(value) >= 2**53 else value

@@ -109,7 +109,7 @@ def test_an_archive_without_a_file_is_refused(tmp_path: Path) -> None:
             open_file(write_file(tmp_path, "people.zip", archive))
 
 
-def test_folders_and_files_of_macos_in_an_archive_do_not_count(tmp_path: Path) -> None:
+def test_folders_and_macos_files_in_an_archive_are_ignored(tmp_path: Path) -> None:
     other_files = {"export/": b"", "__MACOSX/export/._people.csv": b"x", "export/.DS_Store": b"x"}
     path = write_file(tmp_path, "people.zip", pack_zip(b"a\n1\n", "export/people.csv", other_files=other_files))
     assert read_rows(path) == [["1"]]

@@ -128,7 +128,7 @@ def test_values_are_compared_as_their_kind_and_not_as_text() -> None:
         assert cursor_watch.largest_value == largest_value
 
 
-def test_a_value_beyond_tomorrow_is_counted_and_is_not_the_largest_value() -> None:
+def test_a_value_beyond_tomorrow_is_counted_as_future_and_not_as_the_largest_value() -> None:
     tomorrow_s = int((NOON.replace(tzinfo=UTC) + timedelta(days=1)).timestamp())
     columns: list[tuple[str, list[object], str, int]] = [
         ("2000-01-01T00:00:00", ["2026-11-22 23:00:00", "2026-11-23 01:00:00"], "2026-11-22T23:00:00", 1),
@@ -148,7 +148,7 @@ def test_a_value_beyond_tomorrow_is_counted_and_is_not_the_largest_value() -> No
         assert (format_cursor(cursor_watch.largest_value), cursor_watch.future_count) == (largest_value, future_count)
 
 
-def test_a_value_of_another_kind_is_counted_with_its_first_record() -> None:
+def test_values_of_another_kind_are_counted_and_the_first_value_is_the_example() -> None:
     cursor_watch = CursorWatch("moment", CursorKind.TIMESTAMP)
     cursor_watch.record([NOON, None], 1)
     cursor_watch.record([None, "soon", "later", NOON], 3)

@@ -18,9 +18,9 @@ NOON = datetime(2026, 11, 21, 12, 0)  # noqa: DTZ001 - databases return it witho
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     """A table of times, days and numbers. The third row has only nulls."""
     with DATABASE_OPENER_BY_KIND[request.param]() as new_database:
-        time = {"mariadb": "datetime(6)", "sqlite": "text"}.get(new_database.kind, "timestamp")
-        day = {"sqlite": "text"}.get(new_database.kind, "date")
-        new_database.run(f"create table people (id integer, moment {time}, day {day}, number bigint)")
+        time_type = {"mariadb": "datetime(6)", "sqlite": "text"}.get(new_database.kind, "timestamp")
+        day_type = {"sqlite": "text"}.get(new_database.kind, "date")
+        new_database.run(f"create table people (id integer, moment {time_type}, day {day_type}, number bigint)")
         new_database.insert_rows(
             "people",
             [
@@ -60,7 +60,7 @@ def test_rows_from_the_cursor_on_are_read_and_the_source_knows_the_largest_value
             ), start
 
 
-def test_a_cursor_that_is_not_in_the_result_is_refused(database: Database) -> None:
+def test_a_cursor_column_that_the_result_lacks_is_refused(database: Database) -> None:
     for column, query, expected_text in (
         ("changed_a", "select id, number as changed_at from people where moment >= :cursor", "did you mean changed_at"),
         ("changed_a", "select id, number from people where moment >= :cursor", "select it, too"),
