@@ -443,10 +443,10 @@ def _describe_library() -> Iterator[str]:
     yield f"## connector.Connector\n\n```text\n{_format_signature(facade)}\n```\n\n{_format_examples(facade)}"
     public_objects = {f"connector.{name}": getattr(connector, name) for name in sorted(connector.__all__)}
     public_objects["connector.jobs.models.Job"] = models.Job
-    functions = {f"Connector.{name}": value for name, value in vars(facade).items() if not name.startswith("_")}
-    functions |= {name: value for name, value in public_objects.items() if inspect.isfunction(value)}
-    for name, value in functions.items():
-        yield f"## {name}\n\n```text\n{_format_signature(value)}\n```\n\n{_format_examples(value)}"
+    functions = {f"Connector.{name}": method for name, method in vars(facade).items() if not name.startswith("_")}
+    functions |= {name: function for name, function in public_objects.items() if inspect.isfunction(function)}
+    for name, function in functions.items():
+        yield f"## {name}\n\n```text\n{_format_signature(function)}\n```\n\n{_format_examples(function)}"
     for name, value in public_objects.items():
         if inspect.isclass(value) and value is not facade:
             yield f"## {name}\n\n{_describe_type(value)}"

@@ -273,8 +273,8 @@ def _run_checks(
     expected_rows = []
     for subscriber in (event["subscriber"] for event in create_events):
         address = subscriber.get("Address", {})
-        names = [subscriber.get(name) for name in ("Id", "Email", "FirstName", "LastName")]
-        expected_rows.append([*names, address.get("City"), address.get("Zip"), subscriber.get("Birthday")])
+        first_values = [subscriber.get(name) for name in ("Id", "Email", "FirstName", "LastName")]
+        expected_rows.append([*first_values, address.get("City"), address.get("Zip"), subscriber.get("Birthday")])
     sorted_rows = [
         sorted(["" if value is None else str(value) for value in row] for row in compared_rows)
         for compared_rows in (rows, expected_rows)

@@ -53,7 +53,7 @@ TargetFactory = Callable[[int], Target]
 class ExportMeasurement:
     """The measurements of one export."""
 
-    per_s: float  # rows/s over the whole process
+    per_s: float  # rows per second over the whole process
     peak_mb: float
     cpu_us_per_row: float
 
@@ -75,8 +75,8 @@ class MeasurementSeries:
 
 
 def open_destinations(folder: Path, exit_stack: ExitStack) -> dict[str, TargetFactory | str]:
-    """Return, by the name of each destination, a function that makes targets, or the reason why the destination is left
-    out."""
+    """Open the destinations. Return for each name of a destination a function that makes targets. For an excluded
+    destination, return the reason instead of a function."""
     factories: dict[str, TargetFactory | str] = {
         "DuckDB": lambda export_number: Target("DuckDB", f"duckdb:///{folder}/{export_number}.duckdb", "subscribers"),
         "Parquet": lambda export_number: Target("Parquet", f"{folder}/{export_number}.parquet"),

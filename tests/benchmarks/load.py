@@ -54,9 +54,9 @@ _COLUMNS = ("creates/s", "steady", "whole process", "most in flight", "CPU µs/r
 class LoadMeasurement:
     """The measurements of one run. The rates are in creates/s."""
 
-    per_s: float  # from the first create to the last
+    per_s: float  # creates per second, from the first create to the last
     steady_per_s: float  # the same rate without the first `_PACE_SEARCH_S` seconds; NaN for a short run
-    whole_per_s: float  # over the whole process, with its start and its end
+    whole_per_s: float  # creates per second over the whole process, with its start and its end
     peak_in_flight: float
     cpu_us_per_row: float  # processor time, or NaN if the start cannot be left out
 

@@ -157,20 +157,20 @@ def _count_late_events(facts: Facts) -> tuple[int, int, int]:
     service stored late, but inside the quiet period. The third count has subscribers that the service stored after the
     quiet period.
     """
-    late_visible_count = late_inside_count = late_outside_count = 0
+    late_shown_count = in_quiet_period_count = after_quiet_period_count = 0
     read_times = [
         call.arrived_at for call in facts.simulation.record.calls if call.operation == "list" and call.arrived_at
     ]
     for subscriber in facts.simulation.record.stored_subscribers:
         if subscriber.call is None or not subscriber.person_number:
             continue
-        late_visible_count += subscriber.shown_at > subscriber.stored_at and any(
+        late_shown_count += subscriber.shown_at > subscriber.stored_at and any(
             subscriber.stored_at < read_at < subscriber.shown_at for read_at in read_times
         )
         lateness_s = subscriber.stored_at - facts.find_quiet_start(subscriber.call)
-        late_inside_count += 0 < lateness_s <= facts.simulation.scenario.quiet_period_s
-        late_outside_count += lateness_s > facts.simulation.scenario.quiet_period_s
-    return late_visible_count, late_inside_count, late_outside_count
+        in_quiet_period_count += 0 < lateness_s <= facts.simulation.scenario.quiet_period_s
+        after_quiet_period_count += lateness_s > facts.simulation.scenario.quiet_period_s
+    return late_shown_count, in_quiet_period_count, after_quiet_period_count
 
 
 def _is_second_create(facts: Facts, call: Call) -> bool:

@@ -139,7 +139,7 @@ class Network:
         return await self._wait_for_answer(connection_to_service, answer_future)
 
     def _alter_answer(self, call: Call, network_faults: NetworkFaults, raw_answer: RawAnswer) -> RawAnswer:
-        """Return the answer as the faults of the network change it."""
+        """Return the answer after the changes that the faults of the network make."""
         if network_faults.error_status and raw_answer.status in _SERVER_ERROR_STATUSES:
             return RawAnswer(network_faults.error_status, raw_answer.headers, raw_answer.body)
         if call.operation != "create" or raw_answer.status not in _CREATED_STATUSES:

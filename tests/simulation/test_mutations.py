@@ -153,7 +153,7 @@ def copy_runner() -> Iterator[CopyRunner]:
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
-def test_a_seed_fails_without_the_precaution(mutation: Mutation, copy_runner: CopyRunner, tmp_path: Path) -> None:
+def test_a_simulation_fails_without_the_precaution(mutation: Mutation, copy_runner: CopyRunner, tmp_path: Path) -> None:
     for name in ("connector", "tests/simulation"):
         shutil.copytree(ROOT / name, tmp_path / name)  # with the compiled modules, so that the copy starts faster
     (tmp_path / "tests" / "__init__.py").touch()
