@@ -118,7 +118,7 @@ _FILE_OPTIONS = (
     default=True,
     group="Columns",
     default_text="write them",
-    help="Write the columns _run_id and _exported_at to a file. A table always has both.",
+    help="Write the columns _run_id and _exported_at to a file. A table always has both columns.",
 )
 @option(
     "--format",
@@ -311,7 +311,8 @@ def _refuse_shared_target(plan: ExportPlan, output: Output) -> None:
         output.refuse_to_overwrite(destination.path, "the destination of the export")
     if destination.is_standard_output and output.is_json:
         raise ConfigurationError(
-            "--output json and - both write to standard output. Leave one out, or write the report with --report PATH"
+            "--output json and - both write to standard output. Leave out one of the two, or write the report with "
+            "--report PATH"
         )
 
 

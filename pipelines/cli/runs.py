@@ -36,7 +36,7 @@ def check_command(job_path: Path | None, output: Output) -> None:
     creates nothing.
 
     The checks of the service's list show the size of a page, the order of the list, how exactly the filters match, and
-    whether the list may be cut off. If the exit code is 2, correct the failed checks. If it is 3, try again later.
+    whether the list may be cut off. With exit code 2, correct the failed checks. With exit code 3, try again later.
     """
     import uvloop
 

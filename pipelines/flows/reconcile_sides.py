@@ -54,7 +54,7 @@ class ComparedBases:
     def find_base_number(self, base_ref: BaseRef) -> int:
         """Return the number of a base, and record in the ledger the id and the name that the list has for the base.
 
-        Raises RunAborted if another base has the name now, ConfigurationError if several bases have the name.
+        Raises RunAborted if another base has the name now, and ConfigurationError if several bases have the name.
         """
         if base_ref not in self._number_by_ref:
             base, indexes = self._find_base(base_ref)

@@ -33,7 +33,7 @@ _MAX_EXAMPLES = 5  # examples of each kind in the report
 
 DIFFERENCE_COLUMNS = {
     "difference": "missing, extra, duplicated, drifted or vanished.",
-    "base": "Name and id of the base. Without an unknown name or id.",
+    "base": "Name and id of the base. A name or id that is not known is left out.",
     "identity": "Email or client_user_id from the source, otherwise from the service. Empty if only the ledger has "
     "the subscriber (the ledger stores digests), or if the service lists the subscriber without an "
     "identity.",

@@ -169,7 +169,7 @@ def simulate_run(
     )
     longest_pauses_s = [0.0] * (length_s + 1)
     travelling_sent_times: deque[float] = deque()
-    # The heap has (time of the answer, time of sending, pause in seconds). A negative pause is a mark of the answer.
+    # The heap has (time of the answer, time of sending, pause in seconds). A negative pause marks another answer.
     pending_answers: list[tuple[float, float, float]] = []
     served_mark, failed_mark = -2.0, -3.0
     gap_s = 1 / MAX_CLIENT_RATE if cell.random_refusal_share else 0.0

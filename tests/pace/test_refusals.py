@@ -8,7 +8,7 @@ REFUSAL_KIND = "200 Too many requests"
 
 
 @pytest.mark.parametrize(("sent_at", "is_final"), [(1.0, False), (3.0, True)])
-def test_refusals_at_a_reduced_pace_make_their_kind_final(sent_at: float, is_final: bool) -> None:
+def test_a_kind_of_refusal_is_final_after_refusals_at_a_reduced_pace(sent_at: float, is_final: bool) -> None:
     """In the first two seconds, the pace is still above a limit, so the limit refuses most creates as well."""
     refusals = TemporaryRefusals()
     refusals.record_accepted(0.0)

@@ -118,7 +118,7 @@ def test_total_count_can_be_capped_or_wrong(client: SandboxClient) -> None:
     assert client.read_page()["TotalCount"] == 28
 
 
-def test_switches_set_the_bounds_of_limit_and_the_page_past_the_end(client: SandboxClient) -> None:
+def test_switches_change_the_bounds_of_limit_and_the_rows_past_the_end(client: SandboxClient) -> None:
     client.sandbox.seed(30)
     ids = client.list_ids()
     client.sandbox.switch(min_limit=5, max_limit=8)

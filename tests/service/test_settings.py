@@ -83,7 +83,7 @@ def test_a_template_of_an_invalid_header_is_refused() -> None:
             Service("https://h", TOKEN, template)
 
 
-def test_a_timeout_of_zero_or_without_end_is_refused() -> None:
+def test_a_timeout_outside_of_the_allowed_range_is_refused() -> None:
     for timeout_s in [0, -1, float("nan"), float("inf"), 3601]:
         with pytest.raises(ConfigurationError, match="timeout"):
             Service("https://h", TOKEN, timeout_s=timeout_s)

@@ -81,7 +81,7 @@ class Scenario:
     latency_s: float = 0.05
     commit_s: float = 0.005
     has_base: bool = True
-    base_name: str = BASE_NAME  # the spelling of the service
+    base_name: str = BASE_NAME  # as the service spells the name
     existing_subscribers: tuple[Mapping[str, object], ...] = ()  # subscribers who exist before the first run
 
     @property
