@@ -76,9 +76,8 @@ async def _run_blocking(function: Callable[[], T], writer: Writer, *, is_commit:
     try:
         return await asyncio.shield(work_future)
     except asyncio.CancelledError:
-        work_future.add_done_callback(
-            lambda future: future.cancelled() or future.exception()
-        )  # read the error, because asyncio warns about an error that nobody has read
+        # Read the error, because asyncio warns about an error that nobody has read.
+        work_future.add_done_callback(lambda future: future.cancelled() or future.exception())
         interruption_future = asyncio.ensure_future(_run_in_thread(writer.interrupt))
         await asyncio.wait((work_future,), timeout=_INTERRUPT_TIMEOUT_S)
         if not work_future.done() and writer.is_committing:

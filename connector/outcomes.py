@@ -33,8 +33,8 @@ class MailOutcome(StrEnum):
 
 
 def needs_person(outcome: Outcome | MailOutcome) -> bool:
-    """Return whether a person must look at rows with this outcome. Such rows make a run partial, are in the rejects
-    file, and are in alerts."""
+    """Return whether a person must look at rows with this outcome. A row that a person must look at makes the run
+    partial, and is in the rejects file and in alerts."""
     match outcome:
         case Outcome.INVALID | Outcome.REJECTED | Outcome.UNKNOWN:
             return True

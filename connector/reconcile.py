@@ -198,12 +198,12 @@ class Comparison(CloseableResource):
         if rows:
             self._insert_columns(table, dict(zip(_TABLE_COLUMNS[table], zip(*rows, strict=True), strict=True)))
 
-    def _insert_columns(self, table: str, columns: Mapping[str, Any]) -> None:
-        sql_types = _TABLE_COLUMNS[table]
+    def _insert_columns(self, table_name: str, columns: Mapping[str, Any]) -> None:
+        sql_types = _TABLE_COLUMNS[table_name]
         batch = pa.table({name: pa.array(values, _ARROW_TYPES[sql_types[name]]) for name, values in columns.items()})
         with _translate_errors():
             self._database.register("batch", batch)
-            self._database.execute(f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM batch")
+            self._database.execute(f"INSERT INTO {table_name} ({', '.join(columns)}) SELECT * FROM batch")
             self._database.unregister("batch")
 
 

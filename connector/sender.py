@@ -75,8 +75,8 @@ class Delivery(Protocol[SentItem, AnswerT, Result]):
         """Store the result for the next commit, and report the result."""
 
     def give_up(self, item: SentItem, reason: GiveUpReason) -> None:
-        """Store for the next commit that the item has no answer. Only with the reason CUT_OFF, the service may have
-        executed the item."""
+        """Store for the next commit that the item has no answer. The service may have executed the item only if the
+        reason is CUT_OFF."""
 
     async def commit_results(self) -> None:
         """Commit the results that `finish` and `give_up` have stored."""

@@ -37,7 +37,7 @@ class Remarks:
     messages: list[str] = field(default_factory=list)  # messages of the source
     omitted_zip_count: int = 0
     yearless_birthday_count: int = 0  # birthdays without a year
-    reinterpreted_cell_counts: Counter[Reinterpretation] = field(default_factory=Counter)  # number of cells by kind
+    reinterpreted_cell_counts: Counter[Reinterpretation] = field(default_factory=Counter)  # number of cells by reason
     number_cell_counts: Counter[str] = field(default_factory=Counter)  # cells of a workbook with a number, by column
     consent_columns: list[str] = field(default_factory=list)  # unmapped consent columns (connector.subscribers.consent)
 

@@ -189,9 +189,8 @@ async def _check_and_send(run: _Run, email_log: EmailLog, campaign: Campaign) ->
     run.mail_check.outcomes[MailOutcome.UNSENT] += unsent_count
     _end_report(run, reason or run.rejects.failure)
     has_sent_email = run.report.requests.get("send", {}).get("sent", 0) > 0
-    is_run_refused = (
-        is_run_refused and not has_sent_email
-    )  # after an email was sent, the run ends with a report instead of an error
+    # After an email was sent, the run ends with a report instead of an error.
+    is_run_refused = is_run_refused and not has_sent_email
     if (run.is_token_refused or is_run_refused) and reason is not None:
         raise ConfigurationError(reason)
 
@@ -247,7 +246,7 @@ async def _send_emails(run: _Run, email_log: EmailLog, campaign: Campaign, mail_
         try:
             inactive_identities = InactiveIdentities()
             if plan.skips_inactive and mail_rows.row_count:
-                run.progress.set_describe_function(lambda: "reading who is inactive in the service")
+                run.progress.set_describe_function(lambda: "reading the inactive subscribers of the service")
                 inactive_identities = await read_inactive_addresses(client, run.clock, run.stop)
             run.progress.set_describe_function(describe)
             await campaign_sender.send(_EmailStream(run, campaign_sender, mail_rows, inactive_identities).fetch)

@@ -290,7 +290,8 @@ def format_eml(message: Message) -> bytes:
 def _build_address(recipient: Recipient, field: str) -> Address:
     local_part, _, domain = recipient.email.rpartition("@")
     try:
-        if not local_part.isascii():  # Python can write such an address, but cannot parse it
+        if not local_part.isascii():
+            # Python can write this local part, but cannot parse an address with this local part.
             return Address(recipient.name or "", local_part, domain)
         return Address(recipient.name or "", addr_spec=recipient.email)
     except (ValueError, IndexError, errors.MessageError):

@@ -85,8 +85,8 @@ class ClosableLoad(Protocol):
 class RunPlan:
     """The part of a plan that loads and retries share: how the run uses the service and the ledger.
 
-    `owner_job` is the name of the job whose file the run uses, or "". An entry that an earlier run of this job left
-    unfinished because of the suppression list may be finished only by a run of this job.
+    `owner_job` is the name of the job whose file the run uses, or "". Because of the suppression list, an earlier run
+    of this job may have left entries unfinished. Only a run of this job may finish these entries.
     """
 
     command: str

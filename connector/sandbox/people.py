@@ -115,10 +115,8 @@ def _create_email(
     random_number = random.random()
     host = random.choice(_HOSTS)
     if random_number < 0.02 and all(character.isalpha() for character in first_name):
-        local_part, host = (
-            unicodedata.normalize("NFC", first_name),
-            random.choice(_NON_ASCII_HOSTS),
-        )  # SMTPUTF8 (RFC 6531)
+        # Only a mail server with SMTPUTF8 (RFC 6531) accepts this address.
+        local_part, host = unicodedata.normalize("NFC", first_name), random.choice(_NON_ASCII_HOSTS)
     elif random_number < 0.06:
         local_part, host = f"{latin_first_name}.{latin_last_name}", random.choice(_NON_ASCII_HOSTS)
     elif random_number < 0.14:

@@ -224,9 +224,8 @@ class Service:
                 response = self._build_error(
                     int(sandbox.random.choice(settings.executed_statuses)), "This is not possible"
                 )
-            case Fault.WRONG_ANSWER if (
-                is_state_changed and operation == "create"
-            ):  # as if the service mixed up two requests
+            case Fault.WRONG_ANSWER if is_state_changed and operation == "create":
+                # The answer shows another email, as if the service mixed up two requests.
                 root = orjson.loads(response.body)
                 root["Subscriber"]["Email"] = "somebody.else@example.net"
                 response = Response(response.status, orjson.dumps(root))

@@ -132,9 +132,8 @@ class CsvSource(CloseableResource):
             line_count_above_header,
             is_whole_file=is_whole_file,
         )
-        self._bytes_above_rows = first_bytes[
-            : byte_count_above_header + header_byte_count
-        ]  # the header and the lines above the header
+        # The header and the lines above the header.
+        self._bytes_above_rows = first_bytes[: byte_count_above_header + header_byte_count]
         first_rows = first_bytes[byte_count_above_header + header_byte_count :]
         rows_have_trailing_delimiters = has_trailing_delimiters(
             first_rows.decode("utf-8", "replace"), len(self.columns), chosen_delimiter, is_whole_file=is_whole_file
@@ -388,9 +387,8 @@ def parse_block(block: bytes, records: Records, dialect: CsvDialect, used_indice
     `used_indices`. Raises SourceError if pyarrow finds another number of records."""
     lengths = records.stops - records.starts
     blank_mask = find_blank_records(block, records, dialect.delimiter)
-    delimiters_only_record = dialect.delimiter.encode() * (
-        dialect.cell_count - 1
-    )  # spreadsheets write thousands of such lines
+    # Spreadsheets write thousands of lines that have only delimiters.
+    delimiters_only_record = dialect.delimiter.encode() * (dialect.cell_count - 1)
     for index in np.flatnonzero(lengths == dialect.cell_count - 1).tolist():
         blank_mask[index] |= block[records.starts[index] : records.stops[index]] == delimiters_only_record
     code_by_index = dict.fromkeys(_find_record_indices(records, records.ambiguous_quotes), "ambiguous_quote")

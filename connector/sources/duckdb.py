@@ -40,7 +40,7 @@ _COLUMN_TYPES: tuple[tuple[Callable[[pa.DataType], bool], ColumnType], ...] = (
 
 _TYPES_CHANGED_BY_ARROW = frozenset({"time with time zone", "time", "bit", "interval", "uhugeint", "bignum"})
 """Types with values that Arrow changes (24:00, a time zone, the largest numbers) or cannot write as text. DuckDB casts
-such values to texts."""
+columns of these types to texts."""
 
 _SQL_TYPE_BY_KIND = {CursorKind.TIMESTAMP: "TIMESTAMP", CursorKind.DATE: "DATE", CursorKind.INTEGER: "BIGINT"}
 """The SQL type of a bound that is null. Without this type, DuckDB would compare the null with a column of any type."""

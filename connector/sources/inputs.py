@@ -180,9 +180,8 @@ def _open_packed(location: str) -> Input:
                 source_name,
                 _copy_to_temporary_file(iter(lambda: pipe_file.read(_COPY_BLOCK_BYTES), b""), source_name),
             )
-    origin = os.fdopen(
-        os.dup(file.fileno()), "rb"
-    )  # a second descriptor, because pyarrow closes a file after unpacking
+    # A second descriptor, because pyarrow closes a file after unpacking.
+    origin = os.fdopen(os.dup(file.fileno()), "rb")
     return Input(source_name, source_name, file, origin, _read_origin_state(file))
 
 

@@ -96,9 +96,8 @@ class QuerySource(CloseableResource):
                 if self._watch is not None:
                     self._watch.record(column_values[self.columns.index(self._watch.column)], first_row_number)
                 chunk = build_row_chunk(self.name, self.columns, column_values, first_row_number, used_columns)
-                yield (
-                    replace(chunk, read_share=1.0) if len(rows) < CHUNK_ROWS else chunk
-                )  # only the last chunk has fewer rows
+                # Only the last chunk has fewer rows.
+                yield replace(chunk, read_share=1.0) if len(rows) < CHUNK_ROWS else chunk
                 first_row_number += len(rows)
         except (sa.exc.SQLAlchemyError, UnicodeError) as error:
             # ContentError, because the next run would fail at the same value or the same undecodable text.
@@ -144,9 +143,8 @@ class QuerySource(CloseableResource):
         """
         if self._connection is None:
             return
-        driver_result: Any = getattr(
-            getattr(self._result, "cursor", None), "_result", None
-        )  # only PyMySQL has this attribute
+        # Only PyMySQL has the attribute `_result`.
+        driver_result: Any = getattr(getattr(self._result, "cursor", None), "_result", None)
         if getattr(driver_result, "unbuffered_active", False):
             driver_result.unbuffered_active = False
             self._connection.invalidate()

@@ -80,9 +80,9 @@ class WorkbookSource(CloseableResource):
         if not first_rows:
             raise SourceError(f"{location}: is empty; its first row must name the columns")
         title_row_count, rows = 0, [[format_value(_format_duration(cell)) for cell in cells] for _, cells in first_rows]
-        if (
-            sum(count_filled_cells(cells) > 1 for cells in rows) > len(rows) / 2
-        ):  # most rows have more than one filled cell
+        # Titles are recognised only if most rows have more than one filled cell.
+        wide_row_count = sum(count_filled_cells(cells) > 1 for cells in rows)
+        if wide_row_count > len(rows) / 2:
             title_row_count = count_title_rows(rows)
             if any(row_number in cell_problems for row_number, _ in first_rows[: title_row_count + 1]):
                 title_row_count = 0
@@ -177,9 +177,8 @@ def open_workbook(source_input: Input, sheet: str | None) -> Source:
         file.seek(0)
         if is_xlsx:
             _refuse_archive(file, name)
-        elif _PASSWORD_PATTERN.search(
-            file.read()
-        ):  # the library checks for a password only if the library opens a path
+        elif _PASSWORD_PATTERN.search(file.read()):
+            # The library checks for a password only if the library opens a path.
             raise SourceError(f"{name}: is protected by a password; save the file without the password")  # noqa: TRY301
         file.seek(0)
         workbook = python_calamine.load_workbook(file)

@@ -253,8 +253,8 @@ class Database(Protocol):
         """Return whether the schema exists."""
 
     def find_table(self, name: TableName) -> tuple[str | None, Mapping[str, bool]]:
-        """Return the name that the database has for the table or view, or None if the table does not exist. Also return
-        the columns, each with whether every row needs a value."""
+        """Return the name that the database has for the table or view, or None if the table does not exist. Also
+        return, for each column, whether every row needs a value in the column."""
 
     def find_referrers(self, name: TableName) -> Sequence[str]:
         """Return the tables with a foreign key to this table. Tables that the user may not see are not included."""

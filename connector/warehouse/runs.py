@@ -272,10 +272,10 @@ def format_filters(filters: Mapping[str, Any]) -> str:
     return json.dumps(dict(filters), sort_keys=True, ensure_ascii=False)
 
 
-def build_start_values(table: str, run_number: int, export_start: ExportStart, mode: Mode) -> dict[str, object]:
+def build_start_values(table_name: str, run_number: int, export_start: ExportStart, mode: Mode) -> dict[str, object]:
     """Return the values of a row of `_connector_runs` when its run begins. Times are aware."""
     return {
-        "table_name": table,
+        "table_name": table_name,
         "number": run_number,
         "run_id": export_start.run_id,
         "job": export_start.job,
