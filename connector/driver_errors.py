@@ -19,8 +19,8 @@ _EMAIL_ADDRESS = re.compile(r"[^\s@'\"()<>,;:=]+@[^\s@'\"()<>,;]+")
 _TEXT_IN_PARENTHESES = re.compile(r"\(.*\)")
 _LONG_NUMBER = re.compile(r"(?<!\w)\+?\d[\d.:/-]{3,}(?!\w)")
 
-# Errors whose messages contain no values of rows. The classes of SQLSTATE are from the standard, and from appendix A of
-# PostgreSQL's manual.
+# Errors whose messages contain no values of rows.
+# The classes of SQLSTATE are from the SQL standard, and from appendix A of PostgreSQL's manual.
 _HARMLESS_SQLSTATE_CLASSES = frozenset(
     ["08", "0A", "25", "28", "2B", "3D", "3F", "40", "42", "53", "54", "55", "57", "58"]
 )

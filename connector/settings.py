@@ -22,8 +22,8 @@ from connector.texts import is_unicode, make_line
 # The limit of open files
 
 
-# 2,048 descriptors are enough for 1,000 requests at once, the look-ups and the files. With many more descriptors,
-# `select` fails in some drivers.
+# 2,048 descriptors are enough for 1,000 requests at once, the look-ups and the files.
+# With many more descriptors, the function `select` fails in some database drivers.
 _WANTED_DESCRIPTOR_LIMIT = 2048
 # File descriptors for the ledger, its journal, reports, row files, temporary copies, the source and modules.
 _RESERVED_DESCRIPTOR_COUNT = 32

@@ -18,8 +18,8 @@ from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules, normalise_header
 from connector.subscribers.validation import validate_rows
 
-# The smallest share of valid cells for each confidence. The shares are below 1, because a real file has a few wrong
-# cells.
+# The smallest share of valid cells for each confidence.
+# The shares are below 1, because a real file has a few wrong cells.
 _MIN_SURE_SHARE = 0.95
 _MIN_LIKELY_SHARE = 0.8
 _MIN_UNSURE_SHARE = 0.5

@@ -85,8 +85,8 @@ def find_line(line_by_key_path: Mapping[KeyPath, int], key_path: KeyPath) -> int
 def parse_document(text: str) -> Document:
     """Parse one YAML document whose top level is a group of keys. Faults are returned and not raised."""
     try:
-        # Aliases are refused, because an alias can contain itself or multiply the document, and a job does not need
-        # aliases.
+        # Aliases are refused, because an alias can contain itself or multiply the document.
+        # A job does not need aliases.
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
             if isinstance(event, yaml.AliasEvent) and event.start_mark is not None:
                 line = event.start_mark.line + 1

@@ -183,8 +183,8 @@ async def _check_and_send(run: _Run, email_log: EmailLog, campaign: Campaign) ->
             raise
         reason = "a second signal ended the run: emails without an answer are unknown, and will not be sent again"
         ignore_cancellation()
-    # Rows that the run did not reach are unsent. An email that is recorded as leaving and has no outcome does not count
-    # as unsent.
+    # Rows that the run did not reach are unsent.
+    # An email that is recorded as leaving and has no outcome does not count as unsent.
     unsent_count = run.mail_check.read_count - run.mail_check.outcomes.total() - run.unreported_count
     run.mail_check.outcomes[MailOutcome.UNSENT] += unsent_count
     _end_report(run, reason or run.rejects.failure)

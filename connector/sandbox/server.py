@@ -214,8 +214,8 @@ else:
 
 _BACKLOG = 1024
 _KEEPALIVE_S = 1e9  # seconds for which an idle connection stays open; 0 would close the connection at once
-# With the default of CPython (700 or 2,000), the garbage collector searches the growing store too often. Stored objects
-# have no cycles.
+# With the default of CPython (700 or 2,000), the garbage collector searches the growing store too often.
+# The objects of the store have no cycles, so the garbage collector finds nothing in the store.
 _GC_THRESHOLD = 50_000
 _CONTROL_PATH = "/_sandbox/"
 _SWITCHES_ADAPTER = TypeAdapter(dict[str, object])

@@ -85,7 +85,7 @@ class EventLog:
         self.lines.append(line)
 
     def read_events(self, after_sequence: int = 0) -> bytes:
-        """Return the events after sequence `after_sequence`, a JSON array."""
+        """Return a JSON array of the events after the sequence number `after_sequence`."""
         return b"[" + b",".join(self.lines[after_sequence:]) + b"]"
 
     def clear(self) -> None:

@@ -137,8 +137,8 @@ def _find_quotes(block: bytes, octets: npt.NDArray[np.uint8], delimiter: str) ->
     cell_end_mask = border_byte_mask[octets[np.minimum(quotes + 1, len(octets) - 1)]] | (quotes == len(octets) - 1)
     doubled_mask = np.append(np.diff(quotes) == 1, False)  # the next byte is also a quote
     after_quote_mask = np.append(False, doubled_mask[:-1])
-    # In regular CSV, opening and closing quotes alternate, if two adjacent quotes count as a closing and an opening
-    # quote. Array operations can check this.
+    # In regular CSV, opening and closing quotes alternate. Array operations can check this order.
+    # Two adjacent quotes count as a closing and an opening quote.
     if np.all((cell_start_mask | after_quote_mask)[0::2]) and np.all((cell_end_mask | doubled_mask)[1::2]):
         closing_quotes = np.append(quotes[1::2], [_NEVER_CLOSED] * (len(quotes) % 2))
         return _Quotes(quotes[0::2], closing_quotes, empty_positions, empty_positions, empty_positions)

@@ -85,8 +85,8 @@ def _read_records(text: str, delimiter: str, *, is_whole_file: bool) -> list[lis
     may be incomplete."""
     records = []
     with suppress(csv.Error):
-        # With a wrong delimiter, a cell may exceed the limit of the module `csv`. The records before this cell are
-        # enough.
+        # With a wrong delimiter, a cell may exceed the limit of the module `csv`.
+        # The records before this cell are enough to compare the delimiters.
         for cells in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter):
             if len(cells) > 1 or "".join(cells).strip(" \t"):  # the same rule as in csv_records.find_blank_records
                 records.append(cells)

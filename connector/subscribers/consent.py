@@ -61,8 +61,8 @@ _MAIL_VERBS = (
     r"|versturen|ontvangen)\b"
 )
 _NEGATED_HEADER_PATTERN = re.compile(
-    # These words are searched only at the beginning of a header: elsewhere, `no` may mean a number (Mail No), or "in
-    # the" in Portuguese.
+    # These words are searched only at the beginning of a header.
+    # In the middle or at the end, `no` may mean a number (Mail No), or "in the" in Portuguese.
     rf"^no (?!of |de |du )(\w+ ){{0,2}}{_MAIL_NOUNS}"
     rf"|^(sin|sans|sem|senza|without|ohne|bez|brak|niente|pas|aucune?|nessuna?|zero) (\w+ )?{_MAIL_NOUNS}"
     rf"|^(not|non|nao|nie|ne pas|ne plus) ({_MAIL_NOUNS}|{_MAIL_VERBS})"

@@ -133,16 +133,17 @@ def _format_column(name: str, column: "pd.Series", kind: FieldKind) -> pa.Chunke
     return pc.fill_null(pc.binary_join_element_wise(name.encode(), value_lengths, value_bytes, b":"), b"")
 
 
-# The identities that a run has read. Each identity takes 16 bytes. A set of Python objects would take ten times as much
-# memory.
+# The identities that a run has read. Each identity takes 16 bytes in an array.
+# A set of Python objects would take ten times as much memory.
 #
-# 12 bytes are the beginning of the identity's digest. In one of 10^15 runs with ten million subscribers, two
-# subscribers have the same 12 bytes. 4 bytes are the beginning of the fingerprint. Of 4 * 10^9 rows that differ from an
-# earlier row, one row has the same 4 bytes and counts as equal.
+# 12 bytes are the beginning of the identity's digest.
+# In one of 10^15 runs with ten million subscribers, two subscribers have the same 12 bytes.
+# 4 bytes are the beginning of the fingerprint.
+# Of 4 * 10^9 rows that differ from an earlier row, one row has the same 4 bytes and counts as equal.
 
 _IDENTITY_TYPE, _FINGERPRINT_TYPE = np.dtype("S12"), np.dtype("S4")
-# A new array is merged with the earlier array unless the earlier array is at least this many times as long. With this
-# factor, the number of arrays and the number of copies stay small.
+# A new array is merged with the earlier array unless the earlier array is at least this many times as long.
+# With this factor, the number of arrays and the number of copies stay small.
 _MERGE_FACTOR = 4
 _MAX_MERGED_IDENTITIES = 1 << 19  # identities; a longer array is not merged, because the copy would take much memory
 

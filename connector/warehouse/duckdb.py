@@ -145,8 +145,8 @@ class DuckdbDatabase:
         config = {**_SETTINGS, "memory_limit": self._memory, "temp_directory": str(self._spill_folder)}
         connection = duckdb.connect(config=config)
         connection.execute("SET timezone = 'UTC'")
-        # Commit to the file at once, because the write-ahead log would hold subscribers, and other users could read the
-        # log.
+        # Commit to the file at once.
+        # A write-ahead log would contain subscribers, and other users could read the log.
         connection.execute("SET checkpoint_threshold = '0B'")
         with suppress(duckdb.CatalogException):
             # DuckDB before 1.5 does not have this setting, and skips the log for any number of rows.
