@@ -1,2 +1,2 @@
-"""Controllers of the pace: rate, concurrency and pauses. They learn from the service's answers. Pure: time is an
-argument."""
+"""Controllers of the pace of requests: rate, concurrency and pauses. The controllers learn from the service's answers.
+All code is pure: the time is an argument."""

@@ -1,4 +1,5 @@
-"""The limit of requests in flight: about as many requests as the service works on at once, so that few requests wait.
+"""The limit of requests in flight. The limit is about the number of requests that the service works on at once, so that
+few requests wait in the service.
 
 Requests are counted in rounds. The mean round-trip time of a round is compared with the smallest mean of all rounds. If
 the mean is close to the smallest mean and the limit is used, the limit grows. The limit doubles until the first slow
@@ -6,12 +7,12 @@ round or refusal, and then grows by a tenth.
 
 In a slow round, requests wait for each other in the service. Then the limit falls to the number of requests that would
 hardly wait (Little's law: the same rate at little more than the smallest mean). If the service serves fewer requests
-per second after a fall, the requests did not wait for each other: the service has become slower. Then the mean of the
-present round becomes the smallest mean.
+per second after a fall, the requests did not wait for each other, and the service has become slower. In this case, the
+mean of the present round becomes the smallest mean.
 
 For requests of the list, a refusal or a failure also reduces the limit: to a half while the limit doubles, and to three
 quarters later. After refusals, the limit grows only after several good rounds. Each refusal multiplies the number of
-these rounds by four, up to 16, and each growth halves it.
+these good rounds by four, up to 16. Each growth of the limit halves the number.
 """
 
 from math import inf
@@ -29,8 +30,8 @@ _GROWTH_SHARE = 0.1
 _MIN_ANSWERS_IN_ROUND = 16
 _SHORTEST_ROUND_S = 0.1
 _MOST_ROUNDS_TO_GROW = 16
-# The shares to which a refusal reduces the limit. After a doubling, the limit before the doubling was right. After
-# growth by a tenth, the limit is nearly right.
+# The shares to which a refusal reduces the limit. A refusal after a doubling means that the limit before the doubling
+# was right. After growth by a tenth, the limit is nearly right.
 _EARLY_REDUCTION_FACTOR, _LATE_REDUCTION_FACTOR = 0.5, 0.75
 
 

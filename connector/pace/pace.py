@@ -1,7 +1,7 @@
 """The pace of one run, and its circuit breaker. After many failures in a row, only single probes leave. If the
 probes fail as well, the run ends (architecture 6). The bases of the run share the pace, one base at a time.
 
-Pure: each time is an argument, in seconds of a monotonic clock.
+The code is pure: each time is an argument, in seconds of a monotonic clock.
 """
 
 from math import inf
@@ -21,8 +21,8 @@ _MAX_RATE_LIMITED_S = 180.0  # the run ends after this many seconds of only 429;
 
 
 class Breaker:
-    """While the breaker is closed, every request may leave. While it is open, one probe at a time may leave, and the
-    waits between probes grow."""
+    """A circuit breaker. While the breaker is closed, every request may leave. While the breaker is open, one probe at
+    a time may leave, and the waits between probes grow."""
 
     __slots__ = (
         "_failed_at", "_failing_since", "_failures_in_row", "_limited_since", "_probe_at", "_probe_sent_at", "_wait_s",
@@ -31,11 +31,13 @@ class Breaker:
     def __init__(self) -> None:
         self._failures_in_row = 0
         self._failing_since = inf
-        self._limited_since = inf  # from this time on, every answer was a refusal for the rate
+        self._limited_since = inf  # from this time on, every answer was a refusal because of the rate (429)
         self._failed_at = -inf
         self._wait_s = _FIRST_WAIT_S
-        self._probe_at: float | None = None  # when the next probe may leave; None while the breaker is closed
-        self._probe_sent_at: float | None = None  # when the probe without an answer left; None: no probe is in flight
+        # The time at which the next probe may leave; None while the breaker is closed.
+        self._probe_at: float | None = None
+        # The time at which the probe in flight left; None: no probe is in flight.
+        self._probe_sent_at: float | None = None
 
     @property
     def is_open(self) -> bool:
@@ -43,18 +45,19 @@ class Breaker:
         return self._probe_at is not None
 
     def wait(self, now: float) -> float:
-        """Return the seconds until a request may leave: 0 for now, inf while a probe is in flight."""
+        """Return the seconds until a request may leave. The result is 0 if a request may leave now, and inf while a
+        probe is in flight."""
         if self._probe_at is None:
             return 0.0
         return inf if self._probe_sent_at is not None else max(0.0, self._probe_at - now)
 
     def record_departure(self, now: float) -> None:
-        """Record that a request leaves; while the breaker is open, the request is the probe."""
+        """Record that a request leaves at `now`. While the breaker is open, this request is the probe."""
         if self.is_open:
             self._probe_sent_at = now
 
     def record_answer(self) -> None:
-        """Record that the service answered a request, and did not refuse the rate. Close the breaker."""
+        """Record that the service answered a request, and did not refuse it because of the rate. Close the breaker."""
         self._failures_in_row, self._failing_since, self._wait_s = 0, inf, _FIRST_WAIT_S
         self._limited_since = inf
         self._probe_at = self._probe_sent_at = None
@@ -74,14 +77,14 @@ class Breaker:
             self._probe_at, self._probe_sent_at = now + self._wait_s, None
 
     def record_inconclusive_attempt(self, sent_at: float) -> None:
-        """Record that an attempt does not show whether the service works: the attempt was given up, or refused for its
-        rate."""
+        """Record that an attempt does not show whether the service works, because the attempt was given up, or refused
+        because of the rate."""
         if self._probe_sent_at is not None and sent_at >= self._probe_sent_at:
             self._probe_sent_at = None
 
     def record_rate_limited(self, now: float) -> bool:
-        """Record that a request was refused for its rate (429). Return whether the run must end, because all answers of
-        the last three minutes were 429."""
+        """Record that a request was refused because of the rate (429). Return whether the run must end, because all
+        answers of the last three minutes were 429."""
         self._limited_since = min(self._limited_since, now)
         return now - self._limited_since > _MAX_RATE_LIMITED_S
 

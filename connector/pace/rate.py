@@ -1,45 +1,24 @@
 """The rate of requests under a limit that the service does not document. The controller finds the limit from the
-requests that are served and refused.
+requests that the service serves and refuses. docs/explanation/pace.md has the rules with their reasons.
 
-While no limit is known, the rate doubles (the *search*). After that, the rate rises in *ramps*. A ramp rises from a
-guess to the upper bound of the limit. Above the upper bound, the rate rises slowly at first and then faster, until a
-refusal. The refusal gives the bounds of the next ramp. docs/explanation/pace.md has the reasons.
+- *Search*: While no limit is known, each answer raises the rate. Two answers double the rate.
+- *Ramp*: When a limit is known, the rate rises from a guess to the upper bound of the limit. Above the upper bound, the
+  rate rises slowly at first and then faster, until the service refuses a request. The refusal gives the bounds of the
+  next ramp.
+- *Stretch*: The time between two refusals that count. A refusal counts if it has a pause (Retry-After). Without a
+  pause, the third refusal beyond the tolerated share counts, or the sixth refusal while chance is expected.
+- *Behind*: A request is behind a refused request if it left later and was in flight when the refusal arrived.
+- *Chance*: A refusal by chance does not depend on the rate. Such a refusal costs its pause, and the rate stays.
+- *Short pause*: A pause of less than 10 s.
 
-Requests *behind* a refused request left after it, and were in flight when the refusal arrived. A refusal by *chance* is
-random: it does not depend on the rate. A *short* pause is a pause under 10 s.
+A refusal that counts takes effect in three steps. `record_refused` ends the stretch. During the pause, the rate stays,
+and the answers to the requests behind the refused request are counted. When the first request leaves after the pause,
+`_apply_refusal` chooses between chance, a new search and a ramp. A ramp begins to rise after the service has served one
+request (`_recover`). After five refusals in a row, only single requests leave. The wait between two requests then
+doubles up to one second.
 
-1. Cost. The cost of a refusal is its pause, a round trip and the refused requests. A ramp over bounds of width
-   `w` = ln(upper / lower) loses the share `w` / 2 of its time. If the ramp takes 2 / `w` costs, the ramp loses one
-   cost. So the ramp is slow between close bounds and fast between distant bounds. A ramp takes at most 20 costs, or two
-   windows if these are longer. A cost counts as at least 0.3 s, and in the maximum as at least 2 s.
-2. Bounds. The upper bound is the refused rate, and after a search at most twice the mean rate. The lower bound is the
-   number of served requests per second. The seconds include the longer of the pauses before and after, because the
-   limiter saves up in a pause. A second lower bound counts no pause, and subtracts twice the number of requests that a
-   limiter can save up. This number is at most the smallest number of served requests of any stretch. A ramp begins at
-   the geometric mean of the upper bound and the higher lower bound. If more than five requests behind the refused one
-   were served, their rate is a bound as well.
-3. Windows. A limiter may count requests in windows, which may be as long as the longest pause. A ramp takes at least
-   two windows. If the service refuses all requests for more than a second beyond the pause, a window was full. Then
-   the next ramp begins at the mean rate of this window.
-4. Chance. A refusal by chance costs its pause and does not change the rate. In the search, the requests behind the
-   refused one show the cause: a limit refuses most of them, and chance refuses few. In a ramp near the limit, they do
-   not show the cause. There, a single refusal below the lower bound is evidence of chance. After evidence, a refusal
-   counts as chance if at least three requests behind it were served, and at most a third as many were refused. The
-   tenth refusal without new evidence ends this rule.
-5. Doubt. With few requests in flight, chance looks like a limit. So a limit is in doubt after a short pause. If more
-   requests of an earlier stretch were served than the limit allows, the search begins again, once for each such
-   stretch. The doubt ends when ten refusals in a row contradict no earlier stretch. It also ends when at least three
-   requests behind a refused one are refused, and at most as many are served.
-
-A *stretch* is the time between two refusals that count. It ends with a refusal that has a pause, or with the third
-refusal without a pause beyond the tolerated share (the sixth while chance is expected). `record_refused` ends the
-stretch. During the pause, the rate stays, and the answers to the requests behind the refused one are counted. When the
-first request leaves after the pause, `_apply_refusal` chooses: chance, a new search or a ramp. A ramp begins to rise
-after one request was served (`_recover`). After five refusals in a row, only single requests leave: the wait between
-two requests doubles up to one second.
-
-Rates are measured between the times at which requests leave, in seconds of a monotonic clock. Pure: the time
-`now` is an argument.
+All rates are measured between the times at which requests leave, in seconds of a monotonic clock. The code is pure: the
+time `now` is an argument.
 """
 
 import math
@@ -51,43 +30,49 @@ _SEARCH_GROWTH_SHARE = 0.42  # share by which an answer raises the rate in the s
 _MAX_BUSY_GAP_FACTOR = 4  # a sender is busy if the gap between two requests is at most this many times 1 / rate
 # A ramp after a search ends at most at this many times the mean rate of the search, because the search began slowly.
 _FIRST_RAMP_END_FACTOR = 2.0
-# The length of the longest ramp in costs of a refusal. With 20, this ramp loses 1/21 of the time to its refusal. A
-# longer ramp would find a raised limit late.
+# The length of the longest ramp, as a multiple of the cost of a refusal (its pause, a round trip, and the time of the
+# refused requests). With 20, a ramp loses 1/21 of the time to its refusal. A longer ramp would find a raised limit
+# late.
 _LONGEST_RAMP_COSTS = 20.0
-# The length of the longest ramp is computed with at least this cost (s). With a smaller value, a limit of 5 requests/s
-# without pauses refuses more than 3 % of the requests.
+# The length of the longest ramp is computed with at least this cost of a refusal (s). With a smaller value, the service
+# refuses more than 3 % of the requests under a limit of 5 requests/s without pauses.
 _LEAST_COST_IN_LONGEST_RAMP_S = 2.0
-_LEAST_COST_S = 0.3  # the length of any other ramp is computed with at least this cost (s)
+_LEAST_COST_S = 0.3  # the length of any other ramp is computed with at least this cost of a refusal (s)
 # A ramp begins at least this share below its upper end. Half of this share scales the rise above the upper end.
 _LEAST_RISE_SHARE = 0.015
 # Seconds in which the rise above the upper end of a ramp grows e-fold. A ramp uses a longer window instead.
 _EXCESS_GROWTH_S = 2.0
 _LONGEST_WINDOW_S = 61.0  # the longest window of services; refusals of all requests for a longer time are an outage
 _WINDOW_RISE_SHARE = 0.1  # a ramp after a full window ends this share above the mean rate of the window
-_MIN_REFUSALS = 3  # the fewest refusals without a pause, or answers behind a refused request, that show the cause
-# The number of refusals for each served request that do not count. The first number is for a ramp, and the second for a
-# search or while chance is expected.
+# At least this many refusals without a pause, or answers behind a refused request, show the cause of a refusal.
+_MIN_REFUSALS = 3
+# For each served request, this number of refusals does not count. The first number is for a ramp. The second number is
+# for a search, or while refusals by chance are expected.
 _TOLERATED_SHARE, _TOLERATED_CHANCE_SHARE = 0.01, 0.2
-# A ramp begins at this share of the rate behind a refused request, because a sample is not exact.
+# A ramp begins at this share of the rate at which requests behind a refused request were served, because few requests
+# do not measure a rate exactly.
 _BEHIND_RATE_SHARE = 0.9
-_FEW_REQUESTS = 5  # so few served requests prove no rate; after as many refusals in a row, only single requests leave
+# At most this many served requests prove no rate; after this many refusals in a row, only single requests leave.
+_FEW_REQUESTS = 5
 # Refusals without a pause are evidence of chance if at least this many requests are served for each refusal.
 _SERVED_PER_CHANCE_REFUSAL = 8.0
-# A refusal with this pause or a longer pause never counts as chance, because a wrong guess costs the pause again.
+# A refusal with a pause of at least this many seconds never counts as chance, because a wrong guess costs the pause
+# again.
 _SHORTEST_LONG_PAUSE_S = 10.0
-# Chance is not expected after this many refusals without evidence. A limit is certain after this many refusals without
-# a contradiction.
+# After this many refusals without evidence of chance, refusals by chance are no longer expected. After this many
+# refusals without a contradiction, a limit is certain.
 _MAX_REFUSALS_WITHOUT_EVIDENCE = 10
-_MAX_CATCH_UP_S = 0.005  # seconds that a late sender may catch up: one turn of the event loop
+_MAX_CATCH_UP_S = 0.005  # a late sender may catch up at most this many seconds: one turn of the event loop
 # Seconds after which half of the low rate of an earlier limit is used, because limits change.
 _LIMIT_HALF_LIFE_S = 86_400.0
-_LEAST_LOW_RATE_SHARE = 0.25  # the used low rate is at least this share, or at least the first rate if that is lower
+# However old the limit is, a ramp begins at this share of its low rate or higher, or at `_FIRST_RATE` if that is lower.
+_LEAST_LOW_RATE_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class FoundLimit:
-    """A limit that a run has found: the rates `low_rate` and `high_rate` of the next ramp (requests/s), the pause of a
-    refusal (s), and the longest window in which the limiter may count (s)."""
+    """A limit that a run has found. The next ramp rises from `low_rate` to `high_rate` (requests/s). `pause_s` is the
+    pause of a refusal. `window_s` is the longest period in which the service's limiter may count requests."""
 
     low_rate: float
     high_rate: float
@@ -95,15 +80,15 @@ class FoundLimit:
     window_s: float
 
     def scale(self, factor: float) -> "FoundLimit":
-        """Return the limit multiplied by `factor`. Shards use this to turn the limit of a shard into the limit of all
-        shards, or back."""
+        """Return the limit with both rates multiplied by `factor`. Shards convert the limit of a shard to the limit of
+        all shards, or back."""
         return replace(self, low_rate=self.low_rate * factor, high_rate=self.high_rate * factor)
 
 
 @dataclass(frozen=True, slots=True)
 class _Ramp:
-    """The rate from `low_rate` to `high_rate` requests/s in `length_s` seconds. Later, the rise above `high_rate` grows
-    e-fold in `excess_growth_s` seconds."""
+    """A ramp: in `length_s` seconds, the rate rises from `low_rate` to `high_rate` requests/s. After that, the excess
+    above `high_rate` grows e-fold in `excess_growth_s` seconds."""
 
     low_rate: float
     high_rate: float
@@ -111,7 +96,7 @@ class _Ramp:
     excess_growth_s: float
 
     def compute_rate(self, sending_s: float) -> float:
-        """Return the rate (requests/s) after this time of sending."""
+        """Return the rate (requests/s) after `sending_s` seconds in which the run sent requests."""
         if sending_s < self.length_s:
             return self.low_rate * math.pow(self.high_rate / self.low_rate, sending_s / self.length_s)
         excess_factor = exp(min((sending_s - self.length_s) / self.excess_growth_s, 30.0)) - 1
@@ -123,20 +108,22 @@ class _Stretch:
     """The requests between two refusals that count. `refused_sent_at` and the fields below it are about the second
     refusal."""
 
-    began_at: float = inf  # when the first request left; after the refusal of a limit, the first served request
+    # The time at which the first request left; after a refusal by a limit, the first request that was served.
+    began_at: float = inf
     served_count: int = 0
     excess_refusal_count: float = 0.0  # refusals beyond the tolerated share
-    served_before_count: int = 0  # requests served before the first refusal that `excess_refusal_count` counts
-    refused_sent_at: float = inf  # when the refused request left
-    rate: float = 1.0  # rate when the refusal arrived (requests/s); after a search, at most twice the mean rate
-    sending_s: float = 1.0  # from `began_at` to `refused_sent_at`
+    # Number of requests served before the first refusal that `excess_refusal_count` counts.
+    served_before_count: int = 0
+    refused_sent_at: float = inf  # the time at which the refused request left
+    rate: float = 1.0  # the rate at which the refusal arrived (requests/s); after a search, at most twice the mean rate
+    sending_s: float = 1.0  # the seconds from `began_at` to `refused_sent_at`
     sending_and_pause_s: float = 1.0  # the sum of `sending_s` and the longer of the pauses before and after
     served_behind_count: int = 0  # served requests behind the refused one
     refused_behind_count: int = 0  # refused requests behind the refused one
 
 
 class RateController:
-    """Decides when the next request may leave; never exceeds `ceiling` (requests/s).
+    """Decides when the next request may leave. The rate never exceeds `ceiling` (requests/s).
 
     `found_limit` is the limit that an earlier run found `found_limit_age_s` seconds ago.
     """
@@ -147,29 +134,36 @@ class RateController:
         self.rate = min(_FIRST_RATE, ceiling)  # requests/s
         self._ceiling = ceiling
         self._mean_round_trip_s = 0.1  # mean round trip of served requests
-        self._due_at = self._left_at = -inf  # when the next request may leave, and when the last one left
-        self._is_sender_busy = True  # requests leave about as fast as the rate allows; only then the rate grows
+        # The time at which the next request may leave, and the time at which the last request left.
+        self._due_at = self._left_at = -inf
+        # Whether requests leave about as fast as the rate allows; otherwise the rate does not grow.
+        self._is_sender_busy = True
         self._paused_until = -inf
-        self._old_answers_until = -inf  # answers to requests that left before this time belong to the last refusal
-        self._ramp: _Ramp | None = None  # None in the search
-        self._ramp_sending_s = 0.0  # time of sending since the ramp began
+        # Answers to requests that left before this time count for the stretch of the last refusal.
+        self._old_answers_until = -inf
+        self._ramp: _Ramp | None = None  # None during a search
+        self._ramp_sending_s = 0.0  # seconds in which the run has sent requests since the ramp began
         self._stretch = _Stretch()  # the present stretch
         self._ended_stretch = _Stretch()  # the stretch before the last refusal
-        self._is_measured = False  # a refusal of this run showed a limit
-        self._is_undecided = False  # `_apply_refusal` has not run for the last refusal
+        self._is_measured = False  # whether a refusal of this run showed a limit
+        self._is_undecided = False  # whether `_apply_refusal` must still run for the last refusal
         # True if the last refusal was chance, or if a request was served or a search began after the refusal.
         self._has_recovered = True
         self._refused_in_row_count = 0
-        self._fewest_served_count = inf  # the smallest number of served requests of a stretch; more cannot be saved up
+        # The smallest number of served requests of a stretch; a limiter can save up at most this number.
+        self._fewest_served_count = inf
         self._pause_s = self._window_s = 0.0  # as in `FoundLimit`
-        self._proved_rate = 0.0  # requests/s: the highest lower bound since the last fall of the limit
-        # Refusals without evidence until chance is not expected; 0: chance is not expected.
+        # The highest rate (requests/s) that the service is proved to allow, since the limit last fell.
+        self._proved_rate = 0.0
+        # The number of refusals without evidence of chance after which chance is no longer expected; 0: chance is not
+        # expected.
         self._remaining_chance_count = 0
         # The stretch with the most served requests, among the stretches after short pauses since the last
         # contradiction.
         self._largest_stretch: _Stretch | None = None
-        self._is_after_short_pause = False  # the present stretch began after a short pause
-        # Refusals in a row, after short pauses, that no earlier stretch contradicts. From ten on, the limit is certain.
+        self._is_after_short_pause = False  # whether the present stretch began after a short pause
+        # The number of refusals in a row, with short pauses, that no earlier stretch contradicts. From ten on, the
+        # limit is certain.
         self._agreement_count = 0
         if found_limit is not None:
             self._pause_s, self._window_s = found_limit.pause_s, found_limit.window_s
@@ -181,8 +175,8 @@ class RateController:
 
     @property
     def found_limit(self) -> FoundLimit | None:
-        """The limit that is known now, or None during a search. After a doubt, the limit is also None until the search
-        ends. The last refusal counts even during its pause."""
+        """The limit that is known now, or None during a search. If an earlier stretch contradicts a limit, a new search
+        begins, so the limit is None. The last refusal counts even during its pause."""
         if self._is_undecided:
             self._apply_refusal()
         if self._ramp is None:
@@ -202,7 +196,7 @@ class RateController:
         return self._is_measured or (self._ramp is not None and self.rate > self._ramp.high_rate)
 
     def admit(self, now: float) -> float:
-        """Return 0 if a request may leave, and count it as sent; otherwise the seconds to wait."""
+        """Return 0 if a request may leave, and count the request as sent. Otherwise return the seconds to wait."""
         wait_s = max(self._due_at, self._paused_until) - now
         if wait_s > 2 * ulp(now):  # sums of floats are rounded
             return wait_s
@@ -226,7 +220,7 @@ class RateController:
         return leaves_at - now
 
     def record_served(self, sent_at: float, now: float) -> None:
-        """Record that a request sent at `sent_at` got an answer other than a refusal for its rate."""
+        """Record that a request sent at `sent_at` got an answer other than a refusal because of the rate."""
         self._mean_round_trip_s += 0.1 * (now - sent_at - self._mean_round_trip_s)
         if sent_at < self._old_answers_until:
             self._ended_stretch.served_behind_count += sent_at > self._ended_stretch.refused_sent_at
@@ -239,13 +233,14 @@ class RateController:
             _TOLERATED_CHANCE_SHARE if self._ramp is None or self._remaining_chance_count else _TOLERATED_SHARE
         )
         self._stretch.excess_refusal_count = max(self._stretch.excess_refusal_count - tolerated_share, 0.0)
-        if self._ramp is None and self._is_sender_busy:  # a high rate at most triples in a round trip
+        if self._ramp is None and self._is_sender_busy:  # with this rule, a high rate at most triples in a round trip
             self.rate = min(
                 self.rate + min(_SEARCH_GROWTH_SHARE * self.rate, 2 / self._mean_round_trip_s), self._ceiling
             )
 
     def record_refused(self, sent_at: float, now: float, retry_after_s: float | None = None) -> None:
-        """Record that a request sent at `sent_at` was refused for its rate. No request leaves for `retry_after_s`."""
+        """Record that a request sent at `sent_at` was refused because of the rate. No request leaves for
+        `retry_after_s` seconds."""
         pause_s, ended_stretch, stretch = retry_after_s or 0.0, self._ended_stretch, self._stretch
         self._paused_until = max(self._paused_until, now + pause_s)
         if sent_at < self._old_answers_until:
@@ -273,7 +268,7 @@ class RateController:
         self._is_undecided, self._has_recovered = True, False
 
     def _record_departure(self, left_at: float) -> None:
-        """Record that a request leaves at `left_at`, and set the time of the next one."""
+        """Record that a request leaves at `left_at`, and set the time at which the next request may leave."""
         if self._is_undecided:
             self._apply_refusal()
         gap_s = self._update_departure_time(left_at)
@@ -281,7 +276,7 @@ class RateController:
             self._ramp_sending_s += max(gap_s, 0.0)
             self.rate = min(self._ramp.compute_rate(self._ramp_sending_s), self._ceiling)
         self._due_at = max(self._due_at, self._paused_until, left_at - _MAX_CATCH_UP_S) + 1 / self.rate
-        if self._refused_in_row_count >= _FEW_REQUESTS:  # only single requests leave, in the end one a second
+        if self._refused_in_row_count >= _FEW_REQUESTS:  # only single requests leave: the wait grows to one second
             doubling_count = min(self._refused_in_row_count - _FEW_REQUESTS, 30)
             self._due_at = max(self._due_at, left_at + min(self._mean_round_trip_s * 2.0**doubling_count, 1.0))
 
@@ -294,7 +289,7 @@ class RateController:
         return gap_s
 
     def _apply_refusal(self) -> None:
-        """Choose the effect of the last refusal: none, because it was chance, or a new search, or a ramp."""
+        """Choose the effect of the last refusal: no effect if the refusal was chance, a new search, or a ramp."""
         ended_stretch, behind_rate, self._is_undecided = self._ended_stretch, 0.0, False
         if ended_stretch.served_behind_count > _FEW_REQUESTS and self._left_at > ended_stretch.refused_sent_at:
             behind_rate = (ended_stretch.served_behind_count - 1) / (self._left_at - ended_stretch.refused_sent_at)
@@ -329,7 +324,7 @@ class RateController:
         refused rate allows."""
         ended_stretch, largest_stretch = self._ended_stretch, self._largest_stretch
         if ended_stretch.refused_behind_count >= max(_MIN_REFUSALS, ended_stretch.served_behind_count):
-            # Only a limit refuses most requests behind the refused one.
+            # Only a limit refuses most requests behind the refused request.
             self._agreement_count = _MAX_REFUSALS_WITHOUT_EVIDENCE
         if self._agreement_count >= _MAX_REFUSALS_WITHOUT_EVIDENCE or not self._is_after_short_pause:
             return False
@@ -343,18 +338,20 @@ class RateController:
             + ended_stretch.rate * max(largest_stretch.sending_s - ended_stretch.sending_s, 0.0)
         )
         is_contradicted = largest_stretch.served_count > allowed_count
-        if is_contradicted:  # a stretch contradicts only once, because the limit may have fallen since then
+        # A stretch contradicts a limit only once, because the limit may have fallen since the stretch.
+        if is_contradicted:
             self._largest_stretch = None
         self._agreement_count = 0 if is_contradicted else self._agreement_count + 1
         return is_contradicted
 
     def _detect_chance(self, is_pause_short: bool, behind_rate: float) -> bool:
-        """Return whether the last refusal counts as chance, and record the evidence."""
+        """Return whether the last refusal counts as chance, and record the evidence for or against chance."""
         ended_stretch = self._ended_stretch
         are_most_behind_served = is_pause_short and ended_stretch.served_behind_count >= max(
             _MIN_REFUSALS, 3 * ended_stretch.refused_behind_count
         )
-        if self._ramp is None:  # the rate doubles, so a limit refuses most requests behind the refused one
+        # During a search the rate doubles, so a limit refuses most requests behind the refused request.
+        if self._ramp is None:
             if are_most_behind_served:
                 self._remaining_chance_count = _MAX_REFUSALS_WITHOUT_EVIDENCE
             return are_most_behind_served

@@ -1,8 +1,8 @@
-"""Distinguishes refusals that may be temporary from refusals of rows (architecture 4.8). Pure.
+"""Distinguishes refusals that may be temporary from refusals of rows (architecture 4.8). The code is pure.
 
 A refusal may be temporary if its cause is the service and not the row: a limit, maintenance or a quota. The same create
-may be accepted later. A *series* is a sequence of refusals of one kind without other answers. Refusals of the rate
-(429) do not count.
+may be accepted later. A *series* is a sequence of refusals of one kind without other answers. Refusals because of the
+rate (429) are not part of a series.
 """
 
 from collections import Counter, deque
@@ -13,10 +13,11 @@ SERIES_LENGTH = 20
 """The length of a series after which its refusals may be temporary: 20 successive rows rarely have the same fault."""
 
 _SAMPLE_SIZE = 40
-# Refusals among the latest 40 answers after which a kind may be temporary. At four times its rate, a limit refuses 30
-# of 40.
+# Number of refusals among the latest 40 answers after which a kind may be temporary. If requests leave at four times
+# the limit, the service refuses 30 of 40.
 _SAMPLE_REFUSAL_COUNT = 30
-_SETTLING_S = 2.0  # seconds in which the reduced pace comes down to a limit, and the limit still refuses most creates
+# Seconds until a reduced pace has come down to the limit; until then, the service still refuses most creates.
+_SETTLING_S = 2.0
 _MAX_REFUSED_RETRIES = 3  # a kind is final after this many refusals of creates that were sent again
 
 _MAX_TRIAL_S = 60.0
@@ -26,8 +27,8 @@ sooner."""
 
 @dataclass(slots=True)
 class _ReducedPaceCounts:
-    """The results of the creates that left from two seconds after the pace was reduced for a kind of refusal. Then the
-    pace has come down to a limit."""
+    """Counts of the creates that left more than two seconds after a kind of refusal reduced the pace. By then, the pace
+    has come down to the limit."""
 
     counted_from: float
     accepted_count: int = 0
@@ -35,7 +36,8 @@ class _ReducedPaceCounts:
 
     @property
     def are_most_refused(self) -> bool:
-        """Whether most creates are still refused and others are accepted. Then the rows cause the refusals."""
+        """Whether the service still refuses most creates and accepts others. In this case, the rows cause the
+        refusals."""
         return (
             self.accepted_count > 0
             and self.accepted_count + self.refused_count >= _SAMPLE_SIZE
@@ -56,7 +58,7 @@ class TemporaryRefusals:
 
     __slots__ = (
         "_final_kinds",
-        "_has_accepted",
+        "_has_accepted_create",
         "_latest_kinds",
         "_long_series_began_at",
         "_reduced_pace_counts",
@@ -75,8 +77,9 @@ class TemporaryRefusals:
         self._reduced_pace_counts: dict[str, _ReducedPaceCounts] = {}
         self._final_kinds: set[str] = set()
         self._refused_retry_counts = Counter[str]()
-        self._has_accepted = False
-        self._latest_kinds: deque[str] = deque(maxlen=_SAMPLE_SIZE)  # kinds of the latest answers, "" for others
+        self._has_accepted_create = False
+        # Kinds of the latest refusals; "" for each accepted create.
+        self._latest_kinds: deque[str] = deque(maxlen=_SAMPLE_SIZE)
         # The present series, and the time of its 20th refusal.
         self._series_kind, self._series_length, self._long_series_began_at = "", 0, inf
 
@@ -95,7 +98,7 @@ class TemporaryRefusals:
 
     def record_accepted(self, sent_at: float, earlier_kind: str = "") -> None:
         """Record that a create was accepted. `earlier_kind` is the kind of an earlier refusal of the same create."""
-        self._has_accepted = True
+        self._has_accepted_create = True
         for counts in self._reduced_pace_counts.values():
             counts.accepted_count += sent_at > counts.counted_from
         self._latest_kinds.append("")
@@ -114,21 +117,21 @@ class TemporaryRefusals:
         self._series_kind, self._series_length, self._long_series_began_at = "", 0, inf
 
     def record_refused(self, kind: str, sent_at: float, now: float, *, is_repeated: bool = False) -> bool:
-        """Record a refusal, and return whether the refusal may be temporary. `is_repeated`: the same create got a
-        refusal of this kind before.
+        """Record a refusal, and return whether the refusal may be temporary. With `is_repeated`, an earlier attempt of
+        the same create got a refusal of this kind.
 
         The refusals of a kind become final in these cases:
 
         - All creates of a minute were refused. In addition, this create was refused before, or an earlier run has met
           this kind.
         - Three creates that were sent again were refused.
-        - From two seconds after the pace was reduced, at least 40 creates got an answer, some were accepted, and more
-          were refused.
+        - At least 40 creates that left more than two seconds after the pace was reduced got an answer. Some were
+          accepted, and more were refused.
 
         The refusals of a kind that was temporary are never final.
         """
         self._latest_kinds.append(kind)
-        if not self._has_accepted or kind in self._final_kinds:
+        if not self._has_accepted_create or kind in self._final_kinds:
             self.end_series()
             return self.may_be_temporary(kind)
         if kind != self._series_kind:

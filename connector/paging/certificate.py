@@ -62,13 +62,13 @@ class CutOff(StrEnum):
 
     UNCHECKED = "unchecked"  # the reading is incomplete for another reason, or the list is too short to be cut off
     EXCLUDED = "excluded"  # evidence from outside the sweep agrees with the size of the list
-    NOT_EXCLUDED = "not excluded"  # there is no evidence, and no result window has the size of the list
-    # there is no evidence, result windows have the size of the list, and the job accepts the list
+    NOT_EXCLUDED = "not excluded"  # there is no evidence, and the size of the list is not typical for a result window
+    # there is no evidence, the size of the list is typical for a result window, and the job accepts the list
     ACCEPTED = "accepted"
 
 
 class EvidenceResult(StrEnum):
-    """What one piece of evidence shows about the size of the list."""
+    """The result of one piece of evidence about the size of the list."""
 
     AGREES = "agrees"
     CONTRADICTS = "contradicts"
@@ -91,9 +91,9 @@ class FiltersReport(TypedDict, total=False):
     dropped: Annotated[int, "Number of received rows that do not match the filters."]
     controls: Annotated[
         dict[str, str],
-        "How each tried filter behaved. exact: only matching subscribers; partial: other "
-        "subscribers, too; ignored: not filtered; by_case: capitals must match; broken: matching subscribers "
-        "missing; untold: not known.",
+        "Result of the trial of each filter. exact: lists only matching subscribers; partial: also lists other "
+        "subscribers; ignored: does not filter; by_case: distinguishes capitals; broken: leaves out matching "
+        "subscribers; untold: not known.",
     ]
     sent: Annotated[str | None, "Filter that was sent. Null if the whole list was read."]
     missed: Annotated[int, "Number of subscribers that only the list without the filter shows."]
@@ -105,11 +105,11 @@ class Certificate:
     two.
 
     The text after the type of a field is its description in the reference. A type after the text is the type of the
-    value in JSON. Times are aware.
+    value in JSON. Times have a time zone.
     """
 
     verdict: Annotated[CertificateVerdict, "Whether the reading is proved to be complete."]
-    reason: Annotated[CertificateReason, "What proves the verdict, or what prevents a proof."]
+    reason: Annotated[CertificateReason, "The proof of completeness, or the obstacle to a proof."]
     order: Annotated[Order, "Order of the list, as the last sweep showed it."]
     sweeps: Annotated[int, "Number of sweeps: readings of the list from its start to its end."]
     pages: Annotated[int, "Number of pages, without pages that were fetched ahead and dropped."]
@@ -125,7 +125,7 @@ class Certificate:
     cut_off: Annotated[CutOff, "Whether the service may have cut off the list."] = CutOff.UNCHECKED
     evidence: Annotated[
         Mapping[str, str],
-        "What each kind of evidence shows about the size of the list (agrees, contradicts or nothing), with figures.",
+        "Result of each kind of evidence about the size of the list (agrees, contradicts or nothing), with figures.",
     ] = field(default_factory=dict)
     hidden: Annotated[
         tuple[HiddenClass, ...],
@@ -231,8 +231,8 @@ def decide_counts(rounds: Sequence[RoundCounts], is_list_quiet: bool, totals: Co
 def decide_cut_off(
     certificate: Certificate, findings: Sequence[Finding], *, accepts_possible_cut_off: bool
 ) -> Certificate:
-    """Return the certificate of a complete reading with the findings of rule 7, and with the verdict that follows from
-    the findings."""
+    """Add the findings of rule 7 to the certificate of a complete reading, and return the certificate with the verdict
+    that follows from the findings."""
     checked_certificate = replace(
         certificate,
         evidence={

@@ -26,7 +26,8 @@ class IdSet:
     __slots__ = ("_sorted_arrays",)
 
     def __init__(self) -> None:
-        # Ascending arrays. No id is in two arrays, and each array is at least twice as long as the next one.
+        # Arrays of ids in ascending order. No id is in two arrays, and each array is at least twice as long as the next
+        # array.
         self._sorted_arrays: list[IdArray] = []
 
     def __len__(self) -> int:
@@ -65,7 +66,7 @@ class IdSet:
         return self._sorted_arrays[0] if self._sorted_arrays else NO_IDS
 
     def _merge_last_two(self) -> None:
-        # numpy's stable sort of int64 merges sorted runs, so that two runs need only one pass.
+        # numpy's stable sort of int64 merges sorted sequences, so that two sorted arrays need only one pass.
         merged_ids = np.concatenate(self._sorted_arrays[-2:])
         merged_ids.sort(kind="stable")
         self._sorted_arrays[-2:] = [merged_ids]
@@ -103,7 +104,8 @@ class PageRequest:
 
 @dataclass(frozen=True, slots=True)
 class PageAnswer:
-    """One page as received: the requested offset, its ids, and the echoes TotalCount, Offset and Limit."""
+    """One page as received: the requested offset, the ids of the rows, and the answer's TotalCount, Offset and
+    Limit."""
 
     requested_offset: int
     ids: IdArray
@@ -146,7 +148,8 @@ class OverlapKind(Enum):
     """The relation of a page to the previous page."""
 
     MATCHED = "matched"  # the pages share rows in the same order, and few rows appeared or vanished between them
-    BEHIND = "behind"  # the sweep has read most rows already, because many rows were inserted meanwhile
+    # The sweep has read most rows of the page already, because many rows were inserted before them meanwhile.
+    BEHIND = "behind"
     GAP = "gap"  # the pages share no rows: unread rows may lie between them
     MOVED = "moved"  # the pages share rows in another order or far apart: the order is not stable
 
@@ -166,7 +169,7 @@ def decide_overlap(
     previous_ids: IdArray, previous_offset: int, ids: IdArray, offset: int, new_row_mask: Mask
 ) -> PageOverlap:
     """Compare a page with the previous page. `new_row_mask` marks the ids that the sweep has not seen before."""
-    previous_page_indexes = _find_indexes(previous_ids, ids)  # in the previous page
+    previous_page_indexes = _find_indexes(previous_ids, ids)  # for each id its index in the previous page, or -1
     shared_indexes = np.flatnonzero(previous_page_indexes >= 0)
     if not len(shared_indexes):
         return PageOverlap(OverlapKind.BEHIND if 2 * np.count_nonzero(new_row_mask) < len(ids) else OverlapKind.GAP)
@@ -190,7 +193,7 @@ def decide_overlap(
 
 
 def _find_indexes(previous_ids: IdArray, ids: IdArray) -> IdArray:
-    """Return the index of each id in `previous_ids`, or -1."""
+    """Return for each id its index in `previous_ids`, or -1."""
     sorting_indexes = np.argsort(previous_ids, kind="stable")
     sorted_indexes = np.minimum(np.searchsorted(previous_ids, ids, sorter=sorting_indexes), len(previous_ids) - 1)
     candidate_indexes = sorting_indexes[sorted_indexes]

@@ -2,11 +2,11 @@
 
 Each of three facts proves that the last sweep has every subscriber who was on the list during the whole reading:
 
-- One answer: it had the whole list at one instant.
+- One answer: the answer had the whole list at one instant.
 - Id order: an id never changes, so no row of a list in id order moves. Pages that overlap leave no row out.
-- Two sweeps: an id that has vanished does not come back, so a subscriber in both sweeps was on the list at the instant
-  between them. If both sweeps have the same ids, and TotalCount is the number of these ids, nobody else was on the list
-  at that instant. The order of the list does not matter.
+- Two sweeps: an id that has vanished does not come back. So a subscriber in both sweeps was on the list at the instant
+  between the sweeps. If both sweeps have the same ids, and TotalCount is the number of these ids, no other subscriber
+  was on the list at that instant. The order of the list does not matter.
 """
 
 from collections.abc import Mapping
@@ -52,12 +52,12 @@ class Pager:
 
     @property
     def id_count(self) -> int:
-        """The number of different ids of the current sweep so far."""
+        """The number of different ids that the current sweep has shown until now."""
         return len(self._sweep.seen_ids)
 
     @property
     def ids(self) -> IdArray:
-        """The ids of the current sweep so far, ascending."""
+        """The ids that the current sweep has shown until now, in ascending order."""
         return self._sweep.seen_ids.to_array()
 
     @property
@@ -114,7 +114,8 @@ class Pager:
     def certify(
         self, started_at: datetime, finished_at: datetime, filters: Mapping[str, Any] | None = None
     ) -> Certificate:
-        """Return the certificate of a reading that has ended. The times have a zone. `filters` is copied unchanged."""
+        """Return the certificate of a reading that has ended. The times have a time zone. `filters` is copied unchanged
+        into the certificate."""
         if self._reason is None:
             raise ValueError("The reading has not ended. Fetch the next page.")
         appeared_count, vanished_count = self._count_changes()
@@ -151,8 +152,7 @@ class Pager:
         self._sweep_count += 1
 
     def _decide_reason(self, sweep: Sweep, ids: IdArray) -> CertificateReason | None:
-        """Return the first reason that applies for ending the reading after this sweep, or None if another sweep is
-        needed."""
+        """Return the reason to end the reading after this sweep, or None if another sweep is needed."""
         previous_sweep = self._previous_sweep
         if sweep.is_one_answer:
             return CertificateReason.ONE_ANSWER
@@ -187,7 +187,7 @@ class Pager:
         return CertificateReason.TOTAL_COUNT if has_wrong_count else CertificateReason.CHANGING
 
     def _choose_reason_for_wrong_count(self, proving_reason: CertificateReason) -> CertificateReason:
-        """Return the reason for the verdict if only TotalCount contradicts this proof."""
+        """Return the reason for the verdict if only TotalCount contradicts the proof `proving_reason`."""
         if not self._ignores_total_count:
             return CertificateReason.TOTAL_COUNT
         self._total_count_check = TotalCountCheck.IGNORED

@@ -1,7 +1,7 @@
 """One sweep: a reading of the list from offset 0 to an empty page past the end, and the facts that the sweep shows.
 
-The order of the list is not known. Each page must overlap the previous page. If a page does not, the sweep steps back
-until a page overlaps. A sweep uses only the ids of the rows.
+The order of the list is not known. Each page must overlap the previous page. If a page does not overlap, the sweep
+steps back until a page overlaps. A sweep uses only the ids of the rows.
 """
 
 from dataclasses import replace
@@ -30,26 +30,29 @@ CONVINCING_ROW_COUNT = 16
 10**13."""
 
 _LAST_PAGE_ROW_COUNT = 2 * CONVINCING_ROW_COUNT
-"""The planned number of rows of the last page of the list, so that half of the rows may vanish meanwhile."""
+"""The planned number of rows of the last page of the list. Half of these rows may vanish before the page is read, and
+the page is still evidence of id order."""
 
 _MIN_UNCHANGED_OVERLAPS = 8
 """After a change, this many overlaps without a change are needed before pages are fetched ahead again. Each change may
 waste the pages in flight, so a list that changes all the time is read one page at a time."""
 
 _MAX_RECOUNTS = 2
-"""The end is read again this many times if TotalCount disagrees, because the service may count earlier than it
-lists."""
+"""If TotalCount disagrees, the end of the list is read again this many times, because the service may compute
+TotalCount before the rows."""
 
 _MAX_PAGES_FACTOR, _MAX_EXTRA_PAGES = 4, 64
-"""A sweep may use four times the pages that the list needs, for steps back, and 64 pages more. Then the sweep is
-stuck."""
+"""A sweep may request four times the pages that the list needs, because of steps back, and 64 pages more. A sweep that
+needs more pages is stuck."""
 
 _MAX_PAGES = 1_000_000
-"""Full pages of a billion rows. With this limit a sweep ends even if the list grows as fast as it is read."""
+"""The number of full pages in a list of a billion rows. With this limit, a sweep ends even if the list grows as fast as
+the sweep reads it."""
 
 
 class SweepEnd(Enum):
-    """The end of a sweep: at the end of the list, or before the end because the paging of the service is unusable."""
+    """The way in which a sweep ended: at the end of the list, or earlier because the paging of the service is
+    unusable."""
 
     AT_END = "at the end"
     MISPAGED = "mispaged"  # pages begin at other offsets than requested, so the next sweep has no overlaps
@@ -59,7 +62,7 @@ class SweepEnd(Enum):
 class _Phase(Enum):
     READING = "reading"
     PAST_END = "past the end"  # the next page should be empty
-    HEAD = "head"  # the head is read again, because subscribers may have been inserted there meanwhile
+    HEAD = "head"  # the sweep reads the first pages again, because subscribers may have been inserted there meanwhile
 
 
 class Sweep:
@@ -84,17 +87,18 @@ class Sweep:
         self._last_page: JoinedPage | None = None
         self._end_page: JoinedPage | None = None
         self._inserted_ids = IdSet()  # new ids that the second reading of the head shows
-        # Rows that were inserted before the rows that were read. A list in id order has them at its head.
+        # The number of rows that were inserted before the rows that were read. A list in id order has these rows at its
+        # head.
         self._inserted_count = 0
-        self._is_head_known = True  # whether all rows at the head have been read
+        self._is_head_known = True  # whether the sweep has read all rows at the head of the list
         self._missed_end_count = 0  # number of times that the list did not end where the sweep expected
         self._largest_page_rows = 0  # rows of the largest accepted page
         self._is_last_page_known = False  # whether the sweep already knew all rows of the last page
         self._end_recount_count = 0
         # The number of overlaps in a row without a change. While the number is negative, no page is fetched ahead.
         self._unchanged_overlap_count = 0
-        self._accepted_count = 0  # accepted pages, without pages of the second reading of the head
-        self._largest_step = 1  # rows between the beginnings of two pages
+        self._accepted_count = 0  # number of accepted pages, without pages of the second reading of the head
+        self._largest_step = 1  # largest number of rows between the beginnings of two pages
         self._row_count_at_end = 0
 
     @property
@@ -104,8 +108,8 @@ class Sweep:
 
     @property
     def is_in_id_order(self) -> bool:
-        """Whether rule 1 holds: the ids of every page only rise or only fall, every overlap matched, and the head shows
-        no row in another order."""
+        """Whether rule 1 holds: the ids of all pages only rise or only fall, every overlap matched, and all rows at the
+        head have been read."""
         are_pages_joined = self.has_overlaps and not self.broken_overlap_count and not self.has_repeated_ids
         are_ids_monotone = bool(self.direction) and self.are_pages_long_enough and self._is_head_known
         return self.sweep_end is SweepEnd.AT_END and are_pages_joined and are_ids_monotone
@@ -314,7 +318,7 @@ class Sweep:
             return (
                 max(page.end_offset, page.offset + self._limit) if self._phase is _Phase.PAST_END else page.end_offset
             )
-        # Go further each time, because a growing list had rows past the expected end.
+        # Each time that a growing list has rows past the expected end, go further past the end.
         if self._phase is _Phase.PAST_END:
             return page.end_offset + min((1 << self._missed_end_count) - 1, self._limit // 2)
         offset = page.offset + page.rows_to_next_page
@@ -329,7 +333,8 @@ class Sweep:
         return max(offset, page.offset + 1)
 
     def _step_back(self, last_page: JoinedPage, requested_offset: int) -> None:
-        """Set the next offset twice as far back, with enough rows to be evidence of their order.
+        """Set the next offset twice as far back as the last request, so that the next page repeats enough rows to be
+        evidence of their order.
 
         The page at `requested_offset` did not overlap the last page, because earlier subscribers vanished, or because
         the list did not end where expected.

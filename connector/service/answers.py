@@ -45,8 +45,8 @@ def parse_create_answer(
 ) -> Created | Refused | Ambiguous:
     """Return the result of a create (service-api.md 4.2 and 7.1).
 
-    Created needs a 2xx status, `success` true, and a whole positive Subscriber.Id. The caller compares the base and the
-    identity in the answer. `now` is aware. A Retry-After that is a date is compared with `now`.
+    The result is Created only with a 2xx status, `success` true, and a whole positive Subscriber.Id. The caller must
+    compare the base and the identity in the answer. `now` is a time with a time zone, for a Retry-After that is a date.
     """
     subscriber, success = _read_success(status, body, "Subscriber")
     if subscriber is not None:
@@ -89,8 +89,8 @@ async def parse_wire_page(
 def parse_send_answer(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask_message: MaskMessage = str
 ) -> EmailAccepted | Refused | Ambiguous:
-    """Return the result of a request to send an email (service-api.md 2.3 and 4.1). EmailAccepted needs a whole
-    SendMessageRequestId."""
+    """Return the result of a request to send an email (service-api.md 2.3 and 4.1). The result is EmailAccepted only
+    with a whole number as SendMessageRequestId."""
     result, success = _read_success(status, body, "SendEmail")
     if result is not None:
         request_id = read_whole_number(result.get("SendMessageRequestId"))
@@ -166,7 +166,7 @@ def _classify_failure(
 MAX_RETRY_AFTER_S = 86_400.0
 """One day. A longer Retry-After is ignored, because its cause is a wrong clock, or a number that is not a time."""
 
-_YEAR_2000_S = 946_684_800  # a larger number is a Unix time, in seconds or milliseconds
+_YEAR_2000_S = 946_684_800  # a larger number in a Retry-After is a Unix time, in seconds or milliseconds
 
 _SECONDS_PATTERN = re.compile(r"[0-9]{1,300}(\.[0-9]{1,30})?", re.ASCII)
 
@@ -177,7 +177,7 @@ def parse_retry_after(headers: Mapping[str, str], now: datetime) -> float | None
 
     RFC 9110 allows seconds and dates, and some services send a Unix time. A date is compared with the Date header of
     the answer, so that different clocks of the two machines do not change the wait. Without a Date header, the date is
-    compared with `now` (aware).
+    compared with `now` (a time with a time zone).
     """
     retry_after = find_header(headers, "retry-after")
     if retry_after is None:
@@ -206,7 +206,8 @@ def find_header(headers: Mapping[str, str], name: str) -> str | None:
 def _parse_date(text: str) -> datetime | None:
     try:
         parsed_date = parsedate_to_datetime(text)
-    except (ValueError, TypeError, OverflowError, IndexError):  # the standard parser raises all of these errors
+    # The parser of the standard library raises all of these errors.
+    except (ValueError, TypeError, OverflowError, IndexError):
         return None
     return parsed_date if parsed_date.tzinfo else parsed_date.replace(tzinfo=UTC)
 
@@ -217,10 +218,10 @@ _MAX_JSON_BYTES = 1_000_000  # a larger body is not an error message, and only i
 _MAX_TEXT_BYTES = 20_000  # enough for 500 visible characters, because markup is rarely forty times as long as its text
 _MAX_DEPTH = 8  # levels of nesting; a deeper value is not a message
 _MAX_LEAVES = 100  # a message of 500 characters has fewer values
-# Keys in lower case and without underscores.
+# Keys whose values are messages, in lower case and without underscores.
 _MESSAGE_KEYS = frozenset(["message", "messages", "error", "errors", "errormessage", "errordescription", "detail"])
 _MESSAGE_KEYS |= frozenset(["details", "description", "reason", "title", "msg", "text"])
-# The object under such a key has the wrong fields as its keys.
+# Keys of error objects. The keys inside such an object are the names of the wrong fields.
 _KEYS_OF_FIELD_ERRORS = frozenset(["errors", "details", "violations", "fields"])
 _KEYS_WITHOUT_MESSAGE = frozenset(["code", "status", "type", "id", "timestamp", "traceid", "requestid"])
 
@@ -233,8 +234,8 @@ _WHITE_SPACE_PATTERN = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ufeff]+")
 def extract_message(status: int, headers: Mapping[str, str], body: bytes) -> str:
     """Return the message in the body as one line: the messages in JSON, or the visible text of HTML.
 
-    If the answer is a redirect, the line begins with its target. The line is not cut to length. It is "" if the body is
-    empty.
+    If the answer is a redirect, the line begins with the target of the redirect. The line is not cut to a maximum
+    length. The result is "" if the body is empty.
     """
     message = _read_json_messages(body)
     if message is None:
@@ -364,7 +365,8 @@ _BACKSLASH_ESCAPE = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|(.?))", re.DOTALL)
 
 
 def build_message_mask(secret: str) -> MaskMessage:
-    """Return a function that replaces `secret` by `MASKED`, even if it is escaped for a URL, JSON or HTML.
+    """Return a function that replaces `secret` by `MASKED` in a message, even if the secret is escaped for a URL, JSON
+    or HTML.
 
     A message with an escaped secret is returned without any escapes.
     """

@@ -55,15 +55,15 @@ logger = logging.getLogger(__name__)
 _ALLOWED_LIMITS = range(1, MAX_LIMIT + 1)
 
 _SMALL_LIMIT = 50
-"""A repeated query gets another limit. If the limit of the query is at most this number, it gets a higher limit, else a
-lower one."""
+"""A repeated query gets another limit. The new limit is higher if the limit of the query is at most this number, and
+lower otherwise."""
 
 MAX_PAUSE_S = 600.0
 """The longest pause (Retry-After) for which a run waits. If the pause is longer, the run ends."""
 
 
 class ListAnswerParser(Protocol[Rows]):
-    """A parser of pages of the list. It returns the rows in one form, like `RowForm.parse`."""
+    """A function that parses a page of the list. The function returns the rows in one form, like `RowForm.parse`."""
 
     async def __call__(
         self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask_message: MaskMessage
@@ -72,7 +72,7 @@ class ListAnswerParser(Protocol[Rows]):
 
 
 class RequestSender(Protocol):
-    """A sender of single requests: a pool of connections, or the network of a simulation."""
+    """An object that sends single requests: a pool of connections, or the network of a simulation."""
 
     async def send(self, request: Request) -> RawAnswer | NotSent | Ambiguous:
         """Make one attempt. Raises only the cancellation of its task."""
@@ -82,9 +82,9 @@ class Client:
     """The three operations of service-api.md over one pool of connections. `open_client` creates the client.
 
     No request leaves before `quiet_until` (monotonic), the latest end of a pause (Retry-After) for which an answer
-    asked. List requests wait for `rate`. Creates and emails share this rate, but their senders wait for it.
-    `temporary_refusals` has the kinds of refusals that creates got and that may be temporary. If a request for a page
-    gets a refusal of such a kind, the page is requested again.
+    asked. List requests wait in this class for `rate`. Creates and emails share the rate, but wait for it in
+    `connector.limiter` before they reach this class. `temporary_refusals` has the kinds of refusals that creates got
+    and that may be temporary. If a request for a page gets a refusal of such a kind, the page is requested again.
     """
 
     __slots__ = ("_clock", "_mask", "_transport", "_used_limits", "counts", "quiet_until", "rate", "temporary_refusals")
@@ -97,7 +97,7 @@ class Client:
         self.temporary_refusals = TemporaryRefusals()
         self._mask = mask_message
         self._clock = clock
-        self._used_limits: dict[ListQuery, set[int]] = {}  # the limits that were already sent with each query
+        self._used_limits: dict[ListQuery, set[int]] = {}  # for each query, the limits that were already sent with it
         self.quiet_until = float("-inf")
         self.counts: dict[Operation, RequestCounts] = {operation: RequestCounts() for operation in OPERATIONS}
 

@@ -80,8 +80,8 @@ class Retrier:
         )
 
     async def read(self, attempt: Callable[[], Awaitable[_Answer]], request_counts: RequestCounts) -> _Answer:
-        """Call `attempt`, which reads one page. Call it again until a page is returned. Do not call it again after a
-        refusal or a redirect.
+        """Call `attempt`, which reads one page, until it returns a page. Do not call `attempt` again after a refusal or
+        a redirect.
 
         After an answer with a Retry-After, the next attempt waits at least as long as the Retry-After asks.
         """
@@ -135,8 +135,8 @@ class Retrier:
         return answer
 
     def _choose_wait(self, state: RetryCallState) -> float:
-        """Return the seconds to wait: as in tenacity's `wait_random_exponential`, but with our own random generator,
-        and plus the Retry-After of the answer."""
+        """Return the seconds to wait: a random time as in tenacity's `wait_random_exponential`, plus the Retry-After of
+        the answer. The random generator is an argument of the retrier, for tests."""
         max_wait_s = min(_FIRST_WAIT_S * 2 ** (state.attempt_number - 1), _MAX_WAIT_S)
         return self._random.uniform(0.0, max_wait_s) + (getattr(_read_answer(state), "retry_after_s", None) or 0.0)
 
@@ -165,7 +165,8 @@ def _read_answer(state: RetryCallState) -> object:
     return state.outcome.result() if state.outcome is not None else None
 
 
-# The budget: 10 % of the requests of the last ten seconds, and at least 10, so that retries never overload the service.
+# The budget of retries is 10 % of the requests of the last ten seconds, and at least 10. So retries never overload the
+# service.
 _BUDGET_SPAN_S = 10
 _RETRY_SHARE = 0.1
 _MIN_RETRIES = 10
@@ -175,11 +176,11 @@ class RetryBudget:
     """The number of allowed retries: 10 % of the requests of the last ten seconds, and at least 10. The time is passed
     as an argument, in seconds."""
 
-    __slots__ = ("_seconds",)
+    __slots__ = ("_counts_of_seconds",)
 
     def __init__(self) -> None:
         # For each second: [the second, number of requests, number of retries].
-        self._seconds: deque[list[int]] = deque()
+        self._counts_of_seconds: deque[list[int]] = deque()
 
     def record_request(self, now: float) -> None:
         """Record a request that leaves, whether it is new or a retry."""
@@ -188,15 +189,15 @@ class RetryBudget:
     def spend_retry(self, now: float) -> bool:
         """Return whether a request may be retried. If a retry is allowed, count the retry."""
         second_counts = self._find_counts_of_second(now)
-        request_count, retry_count = (sum(counts[index] for counts in self._seconds) for index in (1, 2))
+        request_count, retry_count = (sum(counts[index] for counts in self._counts_of_seconds) for index in (1, 2))
         if retry_count >= max(_MIN_RETRIES, _RETRY_SHARE * request_count):
             return False
         second_counts[2] += 1
         return True
 
     def _find_counts_of_second(self, now: float) -> list[int]:
-        if not self._seconds or self._seconds[-1][0] != int(now):
-            self._seconds.append([int(now), 0, 0])
-            while self._seconds[0][0] < int(now) - _BUDGET_SPAN_S:
-                self._seconds.popleft()
-        return self._seconds[-1]
+        if not self._counts_of_seconds or self._counts_of_seconds[-1][0] != int(now):
+            self._counts_of_seconds.append([int(now), 0, 0])
+            while self._counts_of_seconds[0][0] < int(now) - _BUDGET_SPAN_S:
+                self._counts_of_seconds.popleft()
+        return self._counts_of_seconds[-1]

@@ -28,8 +28,8 @@ MAX_ANSWER_BYTES: Final = 64 * 2**20
 """The largest answer that is read, after decompression. A thousand subscribers with all fields have about 1 MB."""
 
 _CONNECT_TIMEOUT_SHARE: Final = 0.5
-"""The part of the time-out that connecting may take. If the part is below 1, aiohttp raises different exceptions for a
-time-out while connecting and for a time-out of the answer."""
+"""The share of the time-out that connecting may take. If this share is below 1, aiohttp raises different exceptions for
+a time-out while connecting and for a time-out of the answer."""
 
 
 class _ConnectionCutError(aiohttp.ClientError):
@@ -38,7 +38,7 @@ class _ConnectionCutError(aiohttp.ClientError):
 
 
 class Transport:
-    """A pool of connections to one service that sends requests. `open_transport` creates the pool."""
+    """Sends requests to one service over a pool of connections. `open_transport` creates the object."""
 
     __slots__ = ("_base_url", "_headers", "_posted_headers", "_session", "_timeout_s", "_urls")
 
@@ -85,7 +85,8 @@ class Transport:
         if url is None:
             url = self._urls[request.path] = URL(self._base_url + request.path, encoded=True)
         if request.query:
-            # Encoded here, because yarl would not encode some characters that a form decoder would misread.
+            # The query is encoded here, because yarl would leave some characters unencoded that the service would
+            # misread.
             return URL(f"{url}?{urlencode(request.query, quote_via=quote)}", encoded=True)
         return url
 
@@ -109,8 +110,8 @@ async def open_transport(service: Service, *, idle_s: float = MAX_IDLE_S) -> Asy
 def _find_proxy(service: Service) -> str | None:
     """Return the URL of `service.proxy`, or the proxy of the environment (HTTPS_PROXY and NO_PROXY), or None.
 
-    Plain http never uses a proxy. It is for loopback addresses, which a proxy cannot reach, and a proxy could read the
-    token.
+    Plain http never uses a proxy, because it is only for loopback addresses. A proxy cannot reach these addresses, and
+    could read the token.
     """
     url_parts = urlsplit(service.base_url)
     if url_parts.scheme != "https" or service.proxy != PROXY_FROM_ENVIRONMENT:
@@ -144,7 +145,7 @@ async def _read_body_up_to_limit(response: aiohttp.ClientResponse, announced_byt
 
 
 def _translate_error(error: aiohttp.ClientError | TimeoutError | OSError, timeout_s: float) -> NotSent | Ambiguous:
-    """Return the value for an exception. The value has its own message, because the exception's message may contain the
+    """Return NotSent or Ambiguous for an exception. The message is new, because the exception's message may contain the
     URL with a person's address.
 
     Only exceptions that aiohttp raises while connecting are NotSent; tests check them on real sockets.

@@ -1,7 +1,7 @@
 """Requests and answers of the service as values. Functions encode and decode subscribers (service-api.md 2.1 and 4).
 
-The functions have no side effects, and need no host, token or connection. The field table has the place of each field
-in the JSON. This module checks types, and `connector.subscribers.validation` checks the rules.
+The functions have no side effects, and need no host, token or connection. The field table (connector/fields.py) has the
+path of each field in the JSON. This module checks types, and `connector.subscribers.validation` checks the rules.
 """
 
 import operator
@@ -25,11 +25,10 @@ Operation = Literal["create", "list", "send"]
 OPERATIONS: tuple[Operation, ...] = ("create", "list", "send")
 
 TOO_MANY_REQUESTS = 429
-"""The status of RFC 6585 for a request that was refused for its rate. service-api.md does not show whether the service
-uses 429."""
+"""The HTTP status for "too many requests" (RFC 6585). service-api.md does not show whether the service uses 429."""
 
 UNAUTHENTICATED = 401
-UNAUTHORISED = frozenset({UNAUTHENTICATED, 403})  # the service refuses the token
+UNAUTHORISED = frozenset({UNAUTHENTICATED, 403})  # statuses with which the service refuses the token
 
 MAX_LIMIT = 1000
 """The largest limit of a page (service-api.md 8). The service reduces a larger limit to this limit."""
@@ -53,7 +52,7 @@ class Request:
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen, for the same reason as Request
 class RawAnswer:
-    """An answer that was read to its end but not parsed."""
+    """An answer of the service that was read completely, but not parsed."""
 
     status: int
     headers: Mapping[str, str] = field(repr=False)
@@ -82,10 +81,10 @@ class ListQuery:
     gender: str | None = None
 
     def __post_init__(self) -> None:
-        for name, read in _READER_BY_NAME.items():
+        for name, read_value in _READER_BY_NAME.items():
             value = getattr(self, name)
             if value is not None or name in ("offset", "limit"):
-                object.__setattr__(self, name, read(name, value))
+                object.__setattr__(self, name, read_value(name, value))
         if self.offset < 0:
             raise ConfigurationError(f"The list's offset must be 0 or more, not {self.offset}.")
         if not 1 <= self.limit <= MAX_LIMIT:
@@ -332,7 +331,7 @@ def encode_subscriber(values: Mapping[str, object], encoding_plan: EncodingPlan 
             try:
                 orjson.dumps(values.get(name), option=orjson.OPT_SERIALIZE_NUMPY)
             except orjson.JSONEncodeError:
-                message = f"The field {name} holds what JSON cannot: a lone surrogate, or a number beyond 64 bits."
+                message = f"The field {name} does not fit into JSON: a lone surrogate, or a number beyond 64 bits."
                 raise TypeError(message) from error
         raise
 
@@ -382,7 +381,7 @@ def find_altered_fields(sent_values: Mapping[str, object], subscriber_object: Ma
     for name, value in sent_values.items():
         answered_value = read_field(subscriber_object, name)
         is_equal = type(value) is type(answered_value) and value == answered_value
-        if value is None or is_equal:  # nearly all values
+        if value is None or is_equal:  # this is true for nearly all values
             continue
         is_named_by_id = name == "base_name" and sent_values.get("base_id") is not None
         if not is_named_by_id and not are_equal_values(FIELD_BY_NAME[name].kind, value, answered_value):
