@@ -94,8 +94,8 @@ class LedgerQueue:
         """Run all functions that are still in the queue, on the thread of the caller."""
         while self._running is not None or self._queue:
             if self._running is not None:
-                # Wait for the other thread here, and not in `_set_result`. If a signal interrupts this wait,
-                # `_set_result` would pass the interruption to the caller of `execute` as the result of the transaction.
+                # Wait for the other thread here, so that a signal interrupts `drain` itself.
+                # In `_set_result`, the caller of `execute` would get the interruption as the result of the transaction.
                 self._running.thread_future.exception()
                 running_request, self._running = self._running, None
                 _set_result(running_request.request, running_request.thread_future.result)
@@ -147,9 +147,8 @@ class LedgerQueue:
                 _set_result(request, thread_future.result)
                 self._start_next()
 
-        # The submitted function must not refer to itself. The function contains the digests of a chunk of rows. Only
-        # the garbage collector frees a circular reference, and 200 MB of digests would pile up before the collector
-        # runs.
+        # The submitted function must not refer to itself: it contains the digests of a chunk of rows.
+        # Only the garbage collector frees a circular reference, and until then 200 MB of digests would pile up.
         self._running = _RunningRequest(request, self._executor.submit(function))
         self._running.thread_future.add_done_callback(
             lambda future: loop.call_soon_threadsafe(finish_running_request, future)
@@ -176,8 +175,7 @@ class LedgerWriter:
     async def execute(self, function: LedgerFunction[T], commit_callback: CommitCallback[T] = lambda _: None) -> T:
         """Write the recorded state transitions and run one function, inside one transaction. Return the result of
         `LedgerQueue.execute`."""
-        # Empty collections replace the transitions and the receipts before the transaction begins. So a transition that
-        # is recorded during the transaction is not lost.
+        # Replace both collections before the transaction begins, so that a transition recorded meanwhile is not lost.
         transitions, self._transitions = (
             self._transitions,
             defaultdict(list),

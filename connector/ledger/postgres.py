@@ -59,19 +59,23 @@ from connector.ledger.store import (
 from connector.shards import Shard
 
 _CONNECT_TIMEOUT_S = 10  # by default, libpq waits as long as the kernel, which is two minutes or more
-# The driver prepares no statement. PostgreSQL would make the plan of a prepared statement for empty tables, and would
-# still use the plan when the tables are large.
+
 _PREPARE_THRESHOLD = None
+"""The driver prepares no statement. PostgreSQL would make the plan of a prepared statement for empty tables, and would
+still use this plan when the tables are large."""
+
 _APPLICATION_PREFIX = "connector: "
 
 _LEDGER_TABLES = ("meta",)
-# Finds the schema of the first of these tables that exists in the search path. If no table exists, finds the schema in
-# which the tables will be created.
+
 _FIND_SCHEMA = text(
     "SELECT coalesce((SELECT nspname FROM unnest(CAST(:tables AS text[])) WITH ORDINALITY AS sought (name, rank) "
     "JOIN pg_class ON pg_class.oid = to_regclass(sought.name) JOIN pg_namespace ON pg_namespace.oid = relnamespace "
     "ORDER BY rank LIMIT 1), current_schema()), current_setting('server_encoding')"
 )
+"""Finds the schema of the first of these tables that exists in the search path. If no table exists, finds the schema in
+which the tables will be created."""
+
 # Limits the session to one schema, because the lock is for one schema.
 _SET_SEARCH_PATH = text("SELECT set_config('search_path', quote_ident(:schema), false)")
 _SESSION_SETTINGS = (

@@ -113,8 +113,7 @@ entry = Table(
     Column("message", Text),  # message of a refusal; if the state is HELD, the answer
     Column("attempts", SmallInteger, nullable=False, server_default="0"),
     Column("run_key", Integer, ForeignKey(run.c.run_key)),
-    # The fingerprint of a row that was reported as changed. If the state is REJECTED: the fingerprint that a later run
-    # has looked up.
+    # The fingerprint of a row that was reported as changed, or (REJECTED) that a later run has looked up.
     Column("reported", LargeBinary(FINGERPRINT_BYTES)),
     Column("reported_at", Float),  # Unix seconds
     Column("altered", Text),  # names of the fields that the service altered, separated by blanks
@@ -140,9 +139,10 @@ entry = Table(
     sqlite_with_rowid=False,
 )
 
-# The index contains only unfinished entries. Few entries are unfinished, and millions are confirmed. The index is
-# written as DDL, because an `Index` of SQLAlchemy would import PostgreSQL's dialect for a ledger in SQLite.
 _CREATE_UNFINISHED_INDEX = DDL(f"CREATE INDEX unfinished_entries ON entry (state, base_key) WHERE {IS_UNFINISHED_SQL}")  # type: ignore[no-untyped-call] # SQLAlchemy's own
+"""The index contains only unfinished entries. Few entries are unfinished, and millions are confirmed. The index is
+written as DDL, because an `Index` of SQLAlchemy would import PostgreSQL's dialect for a ledger in SQLite."""
+
 event.listen(entry, "after_create", _CREATE_UNFINISHED_INDEX)
 
 # Finds the entry with a subscriber id (architecture 4.9). The index has 27 bytes for each entry.
@@ -220,16 +220,15 @@ receipt = Table(
     sqlite_with_rowid=False,
 )
 
-# The tables of emails. For a ledger in SQLite, these tables are in a separate file. In PostgreSQL, they are in the
-# schema of the ledger
+# The tables of emails, which are in a separate file for SQLite, and in the ledger's schema for PostgreSQL
 
 emails_metadata = MetaData()
 
-# The rows contain the version, the time at which a backup was restored (`restored_at`), the latest start and reopening
-# of each campaign, and the sizes of suppression lists.
 email_meta = Table(
     "email_meta", emails_metadata, Column("name", String(40), primary_key=True), Column("value", Text, nullable=False)
 )
+"""The rows contain the version, the time at which a backup was restored (`restored_at`), the latest start and reopening
+of each campaign, and the sizes of suppression lists."""
 
 campaign = Table(
     "campaign",

@@ -191,8 +191,7 @@ def check_pages(connection: Connection) -> str:
         return describe_error(error)
 
 
-# The lock file is in the folder of the ledger, and contains the holder of the lock. The kernel releases the lock when
-# the process ends.
+# The lock file is beside the ledger, and names the holder. The kernel releases the lock when the process ends.
 
 
 @contextmanager

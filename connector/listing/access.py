@@ -94,9 +94,11 @@ IDENTITY_PATHS = tuple((name, FIELD_BY_NAME[name].path[0]) for name in IDENTITIE
 _MASK_CHARACTERS = "*•…"  # characters with which a service masks a part of an address
 
 _MAX_SENTINELS = 1000  # number of latest sentinels that a run keeps (architecture 4.5 c)
-# Number of sample subscribers of each spelling class. A filter fails only if it finds none of the samples, because one
-# sample may have vanished.
+
 _MAX_SAMPLES_OF_CLASS = 3
+"""Number of sample subscribers of each spelling class. A filter fails only if it finds none of the samples, because one
+sample may have vanished."""
+
 _MAX_SAMPLED_CLASSES = 500  # number of spelling classes with samples; a look-up in any other class needs a sweep
 _ONE_MOMENT_REASONS = frozenset({CertificateReason.ONE_ANSWER, CertificateReason.TWO_SWEEPS})
 """The reasons of certificates whose reading shows the list as it was at one moment."""

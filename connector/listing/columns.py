@@ -30,9 +30,9 @@ from connector.warehouse.runs import INVALID
 
 _DECODER_COUNT = 2  # threads: more threads would only wait for the service, or for each other
 
-# Stands for a number that is too large for a double. This object equals no requested value. The column `_invalid` has
-# null for such a number.
 _TOO_LARGE_VALUE = object()
+"""Stands for a number that is too large for a double. This object equals no requested value. The column `_invalid` has
+null for such a number."""
 
 _INT64_RANGE = range(-(2**63), 2**63)
 _DATE_PATTERN = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)

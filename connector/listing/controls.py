@@ -262,8 +262,8 @@ def _classify_value(field_name: str, value: object) -> object:
         return (type(value),)
     if field_name != "email":
         return describe_spelling(value)
-    # A filter that finds an address in lower case and in upper case finds the address in every mixture of cases, unless
-    # a letter has more than two forms.
+    # A filter that finds an address in lower case and in upper case finds the address in every mixture of cases.
+    # The exception is an address with a letter that has more than two forms.
     return describe_spelling(value.lower()) if spellings_differ_only_in_case("email", value) else None
 
 

@@ -57,9 +57,10 @@ _OTHER_END_ID_COUNT = 1  # look-ups of ids beyond the first page: a result windo
 _FIRST_ENTRY_COUNT = 4  # ledger entries that are looked up before the combinations of classes
 _RESERVED_REQUEST_COUNT = 4  # requests for second counts and second look-ups
 _END_READING_COUNT = 2  # requests for an end of the list, because one answer may come from a replica that lags
-# A request for the end of the list begins this many rows before the end. If pages are small, the request begins half a
-# page before the end.
+
 _OVERLAP_ROW_COUNT = 500
+"""A request for the end of the list begins this many rows before the end. If pages are small, the request begins half a
+page before the end."""
 
 
 async def gather_answers(request_page: RequestPage, reading: ListReading, concurrency: int) -> list[Answer]:

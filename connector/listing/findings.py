@@ -173,9 +173,11 @@ _MAX_CHANCE_PROBABILITY = 0.001  # absent ids are evidence if chance explains th
 _SHORT_GROWTH_ROWS, _SHORT_GROWTH_SHARE = 2, 0.01
 # Assumed: during all requests for evidence, the list grows by fewer rows or a smaller share.
 _GROWTH_ROWS, _GROWTH_SHARE = 5, 0.03
-# The list may show a share of a hidden class up to this limit, because subscribers change their class. If the list
-# shows a larger share of an incomplete class, a result window has cut the list off.
+
 _MAX_SHOWN_SHARE = 0.1
+"""The list may show a share of a hidden class up to this limit, because subscribers change their class. If the list
+shows a larger share of an incomplete class, a result window has cut the list off."""
+
 _MIN_UNLISTED_COUNT = 3  # the least number of unlisted subscribers that contradicts the list; fewer may be newcomers
 
 

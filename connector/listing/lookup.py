@@ -59,12 +59,14 @@ from connector.texts import count
 
 logger = logging.getLogger(__name__)
 
-# Number of the latest sentinels that are looked up. If the filter shows none of these sentinels, a quiet period
-# follows.
 _LATEST_SENTINEL_COUNT = 8
-# Number of the first sentinels of the run that are tried. The list most likely shows the first sentinels, but a
-# sentinel may have been erased.
+"""Number of the latest sentinels that are looked up. If the filter shows none of these sentinels, a quiet period
+follows."""
+
 _FIRST_SENTINEL_COUNT = 2
+"""Number of the first sentinels of the run that are tried. The list most likely shows the first sentinels, but a
+sentinel may have been erased."""
+
 _CLASS_SAMPLE_ROW_COUNT = 50  # rows of an answer that are compared with the filter of the question
 # Number of subscribers of the class that are looked up, because the first subscribers may have vanished.
 _SAMPLE_COUNT = 3

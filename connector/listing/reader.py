@@ -286,8 +286,7 @@ class _SweepReader(Generic[Rows]):
                 problem_findings.append(Finding("hidden", EvidenceResult.CONTRADICTS, part_result.problem))
             is_last_part = bool(part_filters) and not pending_combinations
             if is_last_part and not await _has_same_total(self.request_page, reading, answers):
-                # Read the whole list again, because every reading may lack a subscriber who changed the class
-                # meanwhile.
+                # A subscriber may have changed the class between two readings, so the whole list is read again.
                 pending_combinations.append(())
         ids = listed_id_set.to_array()
         certificate = replace(reading.certificate, distinct=len(ids), hidden=reading.hidden_classes)
@@ -331,8 +330,8 @@ class _SweepReader(Generic[Rows]):
         if not certificate.is_complete:
             problem = f"the reading with {filters_text} is incomplete ({certificate.reason})"
             return _PartReading(certificate.pages, problem, hidden_classes)
-        # A result window may cut off both the list and the class. Then both have the same number of rows, and no
-        # TotalCount is larger.
+        # A result window may cut off both the list and the class.
+        # In this case, both have the same number of rows, and no TotalCount is larger.
         has_size_of_list = certificate.distinct == reading.certificate.distinct >= max(SMALLEST_WINDOW, largest_total)
         may_be_cut_off = (
             has_size_of_list and bool(part_dispatcher.filters) and certificate.cut_off is not CutOff.EXCLUDED

@@ -26,9 +26,11 @@ from connector.texts import agree, count
 _MAX_UNKNOWN_CANARIES = 3  # the run ends if this number of its first creates got no usable answer
 _MAX_REFUSED_CANARIES = 20  # the run ends if this number of its first creates got refusals of one kind
 _MAX_EXISTING_SUBSCRIBERS = 3  # the run ends after this number of answers with existing subscribers
-# The number of first creates that are sent in small rounds. The first round has one create. Each later round has a
-# quarter of the number of earlier creates, but at least one.
+
 _CAREFUL_CREATE_COUNT = 512
+"""The number of first creates that are sent in small rounds. The first round has one create. Each later round has a
+quarter of the number of earlier creates, but at least one."""
+
 _PLAN_BATCH_SIZE = 1024  # candidates of a plan between two checks for signals
 _MAX_LOST_CREATES_IN_A_ROW = 100  # creates in a row without a readable answer; a short fault of a server causes fewer
 _TRANSITION_BY_REASON = {

@@ -33,9 +33,10 @@ from connector.spool import SpooledValues
 from connector.subscribers.identity import FINGERPRINT_BYTES
 from connector.tally import Change, OptOut, Tally
 
-# Largest number of rows that are looked up by Id. A listing is cheaper for more rows, because a page of the list has up
-# to 1,000 subscribers.
 _MAX_ROWS_BY_ID = 100
+"""Largest number of rows that are looked up by Id. A listing is cheaper for more rows, because a page of the list has
+up to 1,000 subscribers."""
+
 _ROWS_PER_COMMIT = 2_000  # rows in one commit
 
 _EQUAL, _DIFFERENT = 1, 2  # results of the comparison of a row; 0: not compared

@@ -369,8 +369,7 @@ class Settler:
                     withheld_pairs.append((entry.identity, unresolved_create.unprovable_reason or None))
                 case Event.REFUSED:
                     if not self._session.temporary_refusals.is_final_kind(unresolved_create.refusal_kind):
-                        # With the new message, the refusal is of a new kind, and no longer of the kind that may be
-                        # temporary.
+                        # The new message gives the refusal another kind, which is not temporary.
                         messages = [_PROVED_ABSENT_MESSAGE, unresolved_create.message]
                         unresolved_create.message = ": ".join(filter(None, messages))
                     refusals.append(self._read_refusal(entry))

@@ -30,9 +30,10 @@ _GROWTH_SHARE = 0.1
 _MIN_ANSWERS_IN_ROUND = 16
 _SHORTEST_ROUND_S = 0.1
 _MOST_ROUNDS_TO_GROW = 16
-# The shares to which a refusal reduces the limit. A refusal after a doubling means that the limit before the doubling
-# was right. After growth by a tenth, the limit is nearly right.
+
 _EARLY_REDUCTION_FACTOR, _LATE_REDUCTION_FACTOR = 0.5, 0.75
+"""The shares to which a refusal reduces the limit. A refusal after a doubling means that the limit before the doubling
+was right. After growth by a tenth, the limit is nearly right."""
 
 
 class ConcurrencyLimit:

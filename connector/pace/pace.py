@@ -14,9 +14,11 @@ _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 10.0
 # If this many seconds lie between two failures, the count of failures starts again, because nothing was sent meanwhile.
 _MAX_FAILURE_GAP_S = 2 * _LONGEST_WAIT_S
-# The run ends after this many seconds of failures. A restart of the service takes less time, and cron can start the run
-# again.
+
 _MAX_FAILURE_TIME_S = 60.0
+"""The run ends after this many seconds of failures. A restart of the service takes less time, and cron can start the
+run again."""
+
 _MAX_RATE_LIMITED_S = 180.0  # the run ends after this many seconds of only 429; windows of rate limits are shorter
 
 

@@ -30,13 +30,16 @@ _SEARCH_GROWTH_SHARE = 0.42  # share by which an answer raises the rate in the s
 _MAX_BUSY_GAP_FACTOR = 4  # a sender is busy if the gap between two requests is at most this many times 1 / rate
 # A ramp after a search ends at most at this many times the mean rate of the search, because the search began slowly.
 _FIRST_RAMP_END_FACTOR = 2.0
-# The length of the longest ramp, as a multiple of the cost of a refusal (its pause, a round trip, and the time of the
-# refused requests). With 20, a ramp loses 1/21 of the time to its refusal. A longer ramp would find a raised limit
-# late.
+
 _LONGEST_RAMP_COSTS = 20.0
-# The length of the longest ramp is computed with at least this cost of a refusal (s). With a smaller value, the service
-# refuses more than 3 % of the requests under a limit of 5 requests/s without pauses.
+"""The length of the longest ramp, as a multiple of the cost of a refusal (its pause, a round trip, and the time of the
+refused requests). With 20, a ramp loses 1/21 of the time to its refusal. A longer ramp would find a raised limit
+late."""
+
 _LEAST_COST_IN_LONGEST_RAMP_S = 2.0
+"""The length of the longest ramp is computed with at least this cost of a refusal (s). With a smaller value, the
+service refuses more than 3 % of the requests under a limit of 5 requests/s without pauses."""
+
 _LEAST_COST_S = 0.3  # the length of any other ramp is computed with at least this cost of a refusal (s)
 # A ramp begins at least this share below its upper end. Half of this share scales the rise above the upper end.
 _LEAST_RISE_SHARE = 0.015
@@ -46,22 +49,28 @@ _LONGEST_WINDOW_S = 61.0  # the longest window of services; refusals of all requ
 _WINDOW_RISE_SHARE = 0.1  # a ramp after a full window ends this share above the mean rate of the window
 # At least this many refusals without a pause, or answers behind a refused request, show the cause of a refusal.
 _MIN_REFUSALS = 3
-# For each served request, this number of refusals does not count. The first number is for a ramp. The second number is
-# for a search, or while refusals by chance are expected.
+
 _TOLERATED_SHARE, _TOLERATED_CHANCE_SHARE = 0.01, 0.2
-# A ramp begins at this share of the rate at which requests behind a refused request were served, because few requests
-# do not measure a rate exactly.
+"""For each served request, this number of refusals does not count. The first number is for a ramp. The second number is
+for a search, or while refusals by chance are expected."""
+
 _BEHIND_RATE_SHARE = 0.9
+"""A ramp begins at this share of the rate at which requests behind a refused request were served, because few requests
+do not measure a rate exactly."""
+
 # At most this many served requests prove no rate; after this many refusals in a row, only single requests leave.
 _FEW_REQUESTS = 5
 # Refusals without a pause are evidence of chance if at least this many requests are served for each refusal.
 _SERVED_PER_CHANCE_REFUSAL = 8.0
-# A refusal with a pause of at least this many seconds never counts as chance, because a wrong guess costs the pause
-# again.
+
 _SHORTEST_LONG_PAUSE_S = 10.0
-# After this many refusals without evidence of chance, refusals by chance are no longer expected. After this many
-# refusals without a contradiction, a limit is certain.
+"""A refusal with a pause of at least this many seconds never counts as chance, because a wrong guess costs the pause
+again."""
+
 _MAX_REFUSALS_WITHOUT_EVIDENCE = 10
+"""After this many refusals without evidence of chance, refusals by chance are no longer expected. After this many
+refusals without a contradiction, a limit is certain."""
+
 _MAX_CATCH_UP_S = 0.005  # a late sender may catch up at most this many seconds: one turn of the event loop
 # Seconds after which half of the low rate of an earlier limit is used, because limits change.
 _LIMIT_HALF_LIFE_S = 86_400.0
@@ -155,16 +164,19 @@ class RateController:
         self._pause_s = self._window_s = 0.0  # as in `FoundLimit`
         # The highest rate (requests/s) that the service is proved to allow, since the limit last fell.
         self._proved_rate = 0.0
-        # The number of refusals without evidence of chance after which chance is no longer expected; 0: chance is not
-        # expected.
         self._remaining_chance_count = 0
-        # The stretch with the most served requests, among the stretches after short pauses since the last
-        # contradiction.
+        """The number of refusals without evidence of chance after which chance is no longer expected. With 0, chance is
+        not expected."""
+
         self._largest_stretch: _Stretch | None = None
+        """The stretch with the most served requests, among the stretches after short pauses since the last
+        contradiction."""
+
         self._is_after_short_pause = False  # whether the present stretch began after a short pause
-        # The number of refusals in a row, with short pauses, that no earlier stretch contradicts. From ten on, the
-        # limit is certain.
         self._agreement_count = 0
+        """The number of refusals in a row, with short pauses, that no earlier stretch contradicts. From ten on, the
+        limit is certain."""
+
         if found_limit is not None:
             self._pause_s, self._window_s = found_limit.pause_s, found_limit.window_s
             least_rate = min(_FIRST_RATE, _LEAST_LOW_RATE_SHARE * found_limit.low_rate)

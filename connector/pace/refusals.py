@@ -13,9 +13,11 @@ SERIES_LENGTH = 20
 """The length of a series after which its refusals may be temporary: 20 successive rows rarely have the same fault."""
 
 _SAMPLE_SIZE = 40
-# Number of refusals among the latest 40 answers after which a kind may be temporary. If requests leave at four times
-# the limit, the service refuses 30 of 40.
+
 _SAMPLE_REFUSAL_COUNT = 30
+"""Number of refusals among the latest 40 answers after which a kind may be temporary. If requests leave at four times
+the limit, the service refuses 30 of 40."""
+
 # Seconds until a reduced pace has come down to the limit; until then, the service still refuses most creates.
 _SETTLING_S = 2.0
 _MAX_REFUSED_RETRIES = 3  # a kind is final after this many refusals of creates that were sent again

@@ -26,8 +26,7 @@ class IdSet:
     __slots__ = ("_sorted_arrays",)
 
     def __init__(self) -> None:
-        # Arrays of ids in ascending order. No id is in two arrays, and each array is at least twice as long as the next
-        # array.
+        # Arrays of ids in ascending order, each at least twice as long as the next array. No id is in two arrays.
         self._sorted_arrays: list[IdArray] = []
 
     def __len__(self) -> int:

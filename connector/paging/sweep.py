@@ -87,9 +87,10 @@ class Sweep:
         self._last_page: JoinedPage | None = None
         self._end_page: JoinedPage | None = None
         self._inserted_ids = IdSet()  # new ids that the second reading of the head shows
-        # The number of rows that were inserted before the rows that were read. A list in id order has these rows at its
-        # head.
         self._inserted_count = 0
+        """The number of rows that were inserted before the rows that were read. A list in id order has these rows at
+        its head."""
+
         self._is_head_known = True  # whether the sweep has read all rows at the head of the list
         self._missed_end_count = 0  # number of times that the list did not end where the sweep expected
         self._largest_page_rows = 0  # rows of the largest accepted page
@@ -246,8 +247,7 @@ class Sweep:
             if self._phase is not _Phase.HEAD:
                 self.changes.record_overlap(overlap, previous_total, total_count)
                 self._inserted_count += max(0, overlap.rank_shift - overlap.appeared_before_count)
-                # TotalCount does not change if one subscriber appears for each that vanishes. So the head is read
-                # again.
+                # Appeared and vanished subscribers may cancel out in TotalCount, so the head is read again.
                 self._is_head_known = False
         elif overlap.kind is OverlapKind.BEHIND:
             self.changes.is_exact = False
@@ -282,8 +282,8 @@ class Sweep:
         known_row_mask = ~new_row_mask & ~self._inserted_ids.mark_contained_ids(page.ids)
         self._inserted_ids.add(page.ids[new_row_mask])
         if known_row_mask.any():
-            # If fewer rows are new at the head than were inserted before the read position, rows have moved. A list in
-            # id order never moves rows.
+            # The head has fewer new rows than were inserted before the read position only if rows have moved.
+            # A list in id order never moves rows.
             has_all_insertions = len(self._inserted_ids) >= self._inserted_count
             # In id order, this page has every known row between its smallest and largest id, except vanished rows.
             known_row_count = self.seen_ids.count_between(int(page.ids.min()), int(page.ids.max()))

@@ -301,8 +301,9 @@ def _read_visible_text(text: str, content_type: str) -> str:
     return html.unescape(body_text if body_text.strip() else _TAG_PATTERN.sub(" ", visible_markup))
 
 
-# Patterns of texts that differ between refusals of one kind, in the order of masking. A quotation may lack its end,
-# because the message is cut to 500 characters. An apostrophe within a word does not begin a quotation.
+# Patterns of texts that differ between refusals of one kind, in the order of masking.
+# A quotation may lack its end, because the message is cut to 500 characters.
+# An apostrophe within a word does not begin a quotation.
 _QUOTATION_PATTERN = re.compile(
     r'"[^"]*(?:"|\Z)|“[^”]*(?:”|\Z)|„[^“”]*(?:[“”]|\Z)|«[^»]*(?:»|\Z)|`[^`]*(?:`|\Z)|‘[^’]*(?:’|\Z)'
     r"|(?<!\w)'(?:[^']|(?<=\w)'(?=\w))*(?:'|\Z)"

@@ -165,8 +165,7 @@ def _read_answer(state: RetryCallState) -> object:
     return state.outcome.result() if state.outcome is not None else None
 
 
-# The budget of retries is 10 % of the requests of the last ten seconds, and at least 10. So retries never overload the
-# service.
+# The budget of retries: 10 % of the requests of the last ten seconds, and at least 10.
 _BUDGET_SPAN_S = 10
 _RETRY_SHARE = 0.1
 _MIN_RETRIES = 10

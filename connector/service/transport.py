@@ -47,8 +47,7 @@ class Transport:
         self._base_url = service.base_url
         self._timeout_s = service.timeout_s
         self._urls: dict[str, URL] = {}
-        # These are headers of each request and not of the session, because aiohttp would send headers of the session,
-        # with the token, to a proxy.
+        # These are headers of each request. aiohttp would send headers of the session, with the token, to a proxy.
         headers = {"Authorization": service.reveal_authorization(), "Accept": "application/json"}
         self._headers = CIMultiDict({**headers, "Cache-Control": "no-cache"})  # RFC 9111, 5.2.1.4
         self._posted_headers = CIMultiDict({**headers, "Content-Type": "application/json"})
@@ -85,8 +84,7 @@ class Transport:
         if url is None:
             url = self._urls[request.path] = URL(self._base_url + request.path, encoded=True)
         if request.query:
-            # The query is encoded here, because yarl would leave some characters unencoded that the service would
-            # misread.
+            # Encode the query here, because yarl would leave some characters that the service would misread.
             return URL(f"{url}?{urlencode(request.query, quote_via=quote)}", encoded=True)
         return url
 
