@@ -279,7 +279,8 @@ class LedgerWriter:
                         for identity, answer in transitions_of_event
                     ]
                     ledger.mark_wrongly_answered(self.base, wrong_answers)
-                    for _, answer in transitions_of_event:  # architecture 4.9
+                    # Later runs refuse a base with a wrong answer (architecture 4.9).
+                    for _, answer in transitions_of_event:
                         if answer.answered_base is not None:
                             record_wrong_answer(ledger.connection, self.base, *answer.answered_base)
                 case Event.NOT_SENT:

@@ -78,7 +78,7 @@ class EmailLog:
         self.connection, self.name, self.transaction = store.connection, store.name, store.transaction
         self._hold_campaign = hold_campaign
 
-    # Campaigns
+    # Methods for campaigns: lock, find, and record their starts
 
     @contextmanager
     def hold_campaign(
@@ -152,7 +152,7 @@ class EmailLog:
         return self._read_last_start("run", campaign)
 
     def record_start(self, campaign: Campaign, started_at: str) -> None:
-        """Record the start of the campaign's latest run. Call this before the run sends anything."""
+        """Record the start of the campaign's latest run. Call this method before the run sends anything."""
         self._write_last_start("run", campaign, started_at)
 
     def find_last_reopening(self, campaign: Campaign) -> str:
@@ -177,10 +177,11 @@ class EmailLog:
             _WRITE_EMAIL_META, {"name": _format_last_start_name(event, campaign), "value": started_at}
         )
 
-    # Reading
+    # Methods that read emails
 
     def find_emails(self, campaign: Campaign, recipients: Sequence[bytes]) -> dict[bytes, EmailEntry]:
-        """Return the emails to these recipients (digests of addresses). Recipients without an email are left out."""
+        """Return the email of each recipient, by recipient (the digest of an address). Leave out recipients that have
+        no email."""
         rows = self.store.select(_FIND_EMAILS, {}, _build_rows(campaign, recipients))
         return {row[0]: EmailEntry(EmailState(row[1]), *row[2:]) for row in rows}
 

@@ -172,10 +172,11 @@ class Ledger:
         self._range = {"range_start": shard.start, "range_end": shard.end}
         self.connection, self.is_file, self.transaction = store.connection, store.is_file, store.transaction
 
-    # Reading
+    # Methods that read entries
 
     def find_entries(self, base: Base, identities: Sequence[bytes]) -> dict[bytes, Entry]:
-        """Return the entries of these identities (digests). Identities without an entry are left out."""
+        """Return the entry of each of these identities (digests), by identity. Leave out identities that have no
+        entry."""
         rows = self.store.select(_FIND_ENTRIES, {}, _build_rows(base, identities))
         return {identity: Entry(_STATE_BY_NUMBER[state], *other_values) for identity, state, *other_values in rows}
 
@@ -194,13 +195,14 @@ class Ledger:
         return [refusal.identity for refusal in self.find_refusals(base) if refusal.status in NOT_FINAL_STATUSES]
 
     def find_refusals(self, base: Base) -> list[Refusal]:
-        """Return the refusals of the base's REJECTED entries that have a body, without entries that a person gave
-        up."""
+        """Return the refusals of the base's REJECTED entries that have a body. Leave out entries that a person has
+        dropped."""
         parameters = {"base": base.key, "state": State.REJECTED, **self._range}
         return [Refusal(*row) for row in self.connection.execute(_FIND_REFUSALS, parameters)]
 
     def find_unfinished_entries(self, base: Base, state: State) -> list[UnfinishedEntry]:
-        """Return all entries of the base in this state (UNKNOWN, HELD, REJECTED) that have a body, of any run."""
+        """Return all entries of the base in this state (UNKNOWN, HELD or REJECTED) that have a body, whichever run sent
+        them."""
         rows = self.connection.execute(_FIND_UNFINISHED_ENTRIES, {"base": base.key, "state": state, **self._range})
         return [
             UnfinishedEntry(identity, _FIELD_BY_NUMBER[field], *other_values) for identity, field, *other_values in rows
@@ -267,8 +269,8 @@ class Ledger:
         return [bytes(identity) for (identity,) in self.connection.execute(_FIND_OPT_OUTS, parameters)]
 
     def list_entries(self, base: Base, field: str, after_identity: bytes, max_count: int) -> list[ListedEntry]:
-        """Return at most `max_count` entries of the base whose identity is of `field`, in the order of identities.
-        Begin after `after_identity`, or at the first identity if it is b""."""
+        """Return at most `max_count` entries of the base whose identities are values of `field`, in the order of
+        identities. Begin after `after_identity`, or at the first identity if `after_identity` is b""."""
         parameters = {
             "base": base.key,
             "field": IDENTITY_FIELD_NUMBERS[field],
@@ -281,10 +283,8 @@ class Ledger:
         ]
 
     def find_last_confirmation(self, earliest_end: float, now: float) -> float | None:
-        """Return the end (Unix seconds) of the latest run that has sent an entry which is now CONFIRMED. Return None if
-        there was no such end after `earliest_end`.
-
-        If the run has not ended, return `now`.
+        """Find the latest run that has sent an entry which is now CONFIRMED. Return the end of this run (Unix seconds),
+        or `now` if the run has not ended. Return None if the end is not after `earliest_end`.
         """
         parameters = {"since": earliest_end, "now": now, "state": State.CONFIRMED}
         last_ended_at: float | None = self.connection.execute(_FIND_LAST_CONFIRMATION, parameters).scalar_one()
@@ -307,7 +307,7 @@ class Ledger:
         parameters = {"base": base.key, "state": State.UNKNOWN, "field": IDENTITY_FIELD_NUMBERS[field]}
         return bool(self.connection.execute(_HAS_UNKNOWN_ENTRY_OF_ANOTHER_FIELD, parameters).scalar_one())
 
-    # Before a request
+    # State transitions before a request leaves
 
     def mark_intended(self, base: Base, run_key: int, intents: Sequence[Intent]) -> None:
         """Add entries in the state SENDING for identities that have no entry (state NONE)."""
@@ -327,7 +327,7 @@ class Ledger:
         """Move entries from UNKNOWN to SENDING. Their subscribers are proved absent (architecture 4.5)."""
         self._mark_sent_again(base, run_key, intents, State.UNKNOWN, Event.ABSENT)
 
-    # After a request
+    # State transitions after an answer, or after a failed request
 
     def mark_answered(self, base: Base, answered_entries: Sequence[tuple[bytes, int]]) -> None:
         """Move entries from SENDING to CONFIRMED. `answered_entries` are (identity, subscriber id in the answer)."""
@@ -365,7 +365,7 @@ class Ledger:
         parameters = {"new_state": ENTRY_STATE_MACHINE.decide(State.SENDING, Event.DIED), "old_state": State.SENDING}
         return self.connection.execute(_SET_STATE_OF_ALL_ENTRIES, parameters | self._range).rowcount
 
-    # Settling
+    # State transitions that settle unresolved, held or rejected entries
 
     def mark_found(
         self,
@@ -414,7 +414,7 @@ class Ledger:
         creates again. Each entry needs a body."""
         self._change_state(_SET_ENTRIES_UNKNOWN, _build_rows(base, identities), State.REJECTED, Event.UNRESOLVED)
 
-    # Decisions of a person
+    # State transitions that a person has decided
 
     def mark_reopened(self, base: Base, identities: Sequence[bytes]) -> None:
         """Move these entries from HELD to UNKNOWN. A run looks up the subscribers again, and sends the creates of
@@ -439,7 +439,7 @@ class Ledger:
         of each identity as new."""
         self._change_state(_DELETE_ENTRIES, _build_rows(base, identities), old_state, Event.FORGOTTEN)
 
-    # Listings
+    # Records of subscribers that the list has shown
 
     def record_listed_subscribers(
         self, base: Base, field: str, listed_subscribers: Sequence[tuple[bytes, int]]
@@ -479,7 +479,7 @@ class Ledger:
         }
         self.store.write(_SET_ENTRIES_SHOWN, shared_values, _build_rows(base, identities))
 
-    # The comparison of rows
+    # Records of the comparison of rows with the service
 
     def record_equal_rows(self, base: Base, digest_pairs: Sequence[tuple[bytes, bytes]]) -> None:
         """Record in CONFIRMED entries the fingerprints of rows that equal the service's values.
@@ -504,7 +504,8 @@ class Ledger:
         )
 
     def clear_opt_outs(self, base: Base, identities: Sequence[bytes]) -> None:
-        """Record that these entries are not opt-outs. Rows that were reported as changed are compared again."""
+        """Record that these entries are no longer opt-outs. Also forget earlier reports of changed rows, so that the
+        next run compares the rows again."""
         self.store.write(_CLEAR_OPT_OUTS, {}, _build_rows(base, identities))
 
     def record_checked_identities(
@@ -529,8 +530,8 @@ class Ledger:
         self._change_state(_SET_ENTRIES_SENDING_AGAIN, rows, old_state, event, run=run_key)
 
     def _change_state(self, batch: Batch, rows: Rows, old_state: State, event: Event, **shared_values: int) -> None:
-        """Change the entry of each row from the state `old_state` to the state that the table of transitions has for
-        the event."""
+        """Change the entry of each row from the state `old_state` to the new state that the state machine has for the
+        event."""
         self.store.change(
             batch,
             {"old_state": old_state, "new_state": ENTRY_STATE_MACHINE.decide(old_state, event), **shared_values},

@@ -48,13 +48,12 @@ _STATE_INDEX = _ENTRY_COLUMNS.index("state")
 
 
 class PlannedLedger(Ledger):
-    """A ledger in memory, over the real ledger at `url`, which does not change."""
+    """A ledger in memory, over the real ledger at `url`. The plan does not change the real ledger."""
 
     def __init__(self, store: Store, url: str, account: str) -> None:
         super().__init__(store)
-        self.is_file = (
-            False  # a transaction may wait for a server, so `LedgerQueue` must run the transaction in its thread
-        )
+        # A transaction may wait for a server, so `LedgerQueue` must run the transaction in its thread.
+        self.is_file = False
         self._url = url
         with self.transaction() as connection:
             self._real_base_rows = list_bases(connection, account)
@@ -75,7 +74,8 @@ class PlannedLedger(Ledger):
     def find_confirmed_entries(
         self, base: Base, first_identity: bytes, max_count: int, *, before_run_key: int = MAX_RUN_KEY
     ) -> list[ConfirmedEntry]:
-        """Return some CONFIRMED entries of the real ledger, as `Ledger.find_confirmed_entries` does."""
+        """Return CONFIRMED entries of the real ledger in the order of identities, as `Ledger.find_confirmed_entries`
+        does."""
         find_entries = partial(Ledger.find_confirmed_entries, before_run_key=before_run_key)
         return [
             entry
@@ -84,7 +84,7 @@ class PlannedLedger(Ledger):
         ][:max_count]
 
     def find_shown_entries(self, base: Base, first_identity: bytes, max_count: int) -> list[ConfirmedEntry]:
-        """Return some entries of the real ledger that the list has shown, as `Ledger.find_shown_entries` does."""
+        """Return entries of the real ledger that the list has shown, as `Ledger.find_shown_entries` does."""
         base_rows = self._find_base_rows(base)
         return [
             entry
@@ -95,7 +95,8 @@ class PlannedLedger(Ledger):
     def list_confirmed_ids(
         self, base: Base, field: str, before_run_key: int, latest_end: float
     ) -> "tuple[bytes, array[int]]":
-        """Return CONFIRMED entries of the real ledger, as `Ledger.list_confirmed_ids` does."""
+        """Return the identities and ids of CONFIRMED entries of the real ledger, as `Ledger.list_confirmed_ids`
+        does."""
         identities, subscriber_ids = b"", array("q")
         for base_row in self._find_base_rows(base):
             identities_and_ids = self._read_real_ledger(

@@ -221,7 +221,8 @@ def build_campaign_lock(connection: Connection, schema: str, ledger_name: str) -
 
 
 _ended_tokens = set[str]()
-"""The tokens of leases that this process no longer needs. Their release may have failed to reach the server."""
+"""The tokens of leases that this process no longer needs. The release of such a lease may not have reached the
+server."""
 
 lease_metadata = MetaData()
 
@@ -233,9 +234,8 @@ Table(
     Column("shard_count", SmallInteger, nullable=False),
     Column("run_key", Integer),  # the key of the holder's run; null: the holder has no run
     Column("holder", Text, nullable=False),  # a description of the process for people
-    Column(
-        "process", Text, nullable=False
-    ),  # the id of the process that `_identify_process` returns, and the token of the lease
+    # The id of the process that `_identify_process` returns, and the token of the lease.
+    Column("process", Text, nullable=False),
     Column("expires_at", DateTime(timezone=True), nullable=False),
 )
 

@@ -35,7 +35,7 @@ def find_or_add_base(connection: Connection, account: str, service_id: int | Non
     parameters = {"account": make_storable(account), "id": service_id, "name": stored_name, **_fold_name(stored_name)}
     query = _FIND_BASES_BY_NAME if service_id is None else _FIND_BASE_BY_ID
     rows = connection.execute(query, parameters).all()
-    if not rows and connection.dialect.name != "sqlite":  # another shard may be adding the base at the same time
+    if not rows and connection.dialect.name != "sqlite":  # another shard may have added the base meanwhile
         connection.execute(_LOCK_BASES)
         rows = connection.execute(query, parameters).all()
     base_ids = sorted({row.service_id for row in rows if row.service_id is not None})
@@ -133,7 +133,7 @@ def _fold_name(name: str | None) -> dict[str, str | None]:
     return {"folded": fold_base_name(name), "folded_before": name.strip().casefold()}
 
 
-# Runs
+# Functions for runs, and for the sizes of sources and suppression lists
 
 
 def start_run(

@@ -35,9 +35,8 @@ from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES
 
 SCHEMA_VERSION = 4  # increased with every change of the columns and constraints
 EMAILS_VERSION = 1  # the version of the tables of emails
-_OLDEST_UPGRADABLE_VERSION = (
-    1  # version 1 lacks the column entry.opted_out, version 2 the table problem, and version 3 the table receipt
-)
+# Version 1 lacks the column entry.opted_out, version 2 the table problem, and version 3 the table receipt.
+_OLDEST_UPGRADABLE_VERSION = 1
 SOURCE_DIGEST_BYTES = 16  # length of the digest that identifies an incremental source
 
 IS_UNFINISHED_SQL = f"state <> {State.CONFIRMED}"
@@ -52,7 +51,7 @@ _OPT_OUT_IS_CONFIRMED_SQL = f"opted_out IS NULL OR state = {State.CONFIRMED}"
 
 
 def _build_stored_condition(state_class: type[State] | type[EmailState]) -> str:
-    """Return the SQL condition that an entry or an email has a state. NONE is not stored."""
+    """Return the SQL condition that the state of an entry or an email is valid. The state NONE is not stored."""
     return f"state IN ({', '.join(str(state.value) for state in state_class if state is not state_class.NONE)})"
 
 
@@ -70,12 +69,10 @@ run = Table(
     Column("started_at", Float, nullable=False),  # Unix seconds
     Column("finished_at", Float),
     Column("status", String(10)),
-    Column(
-        "suppressed_by", Text
-    ),  # the job whose suppression list must be read before the creates of this run are sent again
-    Column(
-        "is_holding", Boolean
-    ),  # whether a person must decide about subscribers of the run that are proved absent (null: no)
+    # The job whose suppression list must be read before the creates of this run are sent again.
+    Column("suppressed_by", Text),
+    # Whether a person must decide about subscribers of the run that are proved absent (null: no).
+    Column("is_holding", Boolean),
     Column("rows_read", BigInteger),  # number of rows of the source; null if the run has not read the whole source
     Column("for_account", Text),  # account of the run; null: not known
 )
@@ -88,9 +85,8 @@ base = Table(
     Column("service_id", BigInteger),
     Column("name", Text),
     Column("folded", Text),  # the normal form of the name (connector.fields.fold_base_name)
-    Column(
-        "answered_id", BigInteger
-    ),  # the other base in the answer to a create (architecture 4.9); null: the answers had this base
+    # The other base in the answer to a create (architecture 4.9); null: the answers had this base.
+    Column("answered_id", BigInteger),
     Column("answered_name", Text),
     CheckConstraint("service_id IS NOT NULL OR name IS NOT NULL", name="base_is_named"),
     UniqueConstraint("account", "service_id", name="one_line_a_base"),
@@ -104,10 +100,9 @@ entry = Table(
     Column("identity_field", SmallInteger, nullable=False),  # a number of IDENTITY_FIELD_NUMBERS
     Column("state", SmallInteger, nullable=False),
     Column("how", SmallInteger),  # a number of CONFIRMATION_NUMBERS
-    Column("subscriber_id", BigInteger),  # if the state is HELD: the id in the answer
-    Column(
-        "fingerprint", LargeBinary(FINGERPRINT_BYTES)
-    ),  # fingerprint of the row that was sent; null: a list showed the subscriber, and no row is compared yet
+    Column("subscriber_id", BigInteger),  # if the state is HELD: the subscriber id in the answer
+    # Fingerprint of the row that was sent; null: a list showed the subscriber, and no row is compared yet.
+    Column("fingerprint", LargeBinary(FINGERPRINT_BYTES)),
     Column("body", LargeBinary),
     Column("status", SmallInteger),  # HTTP status of a refusal
     Column("message", Text),  # message of a refusal; if the state is HELD, the answer
@@ -166,12 +161,10 @@ account = Table(
     "account",
     metadata,
     Column("account", Text, primary_key=True),
-    Column(
-        "largest_lag_s", Float, nullable=False
-    ),  # the longest known time from a create until the list showed the subscriber
-    Column(
-        "limit_low", Float
-    ),  # the limit that the last run found is from limit_low to limit_high requests/s; null: no limit is known
+    # The longest known time from a create until the list showed the subscriber.
+    Column("largest_lag_s", Float, nullable=False),
+    # The limit that the last run found is from limit_low to limit_high requests/s; null: no limit is known.
+    Column("limit_low", Float),
     Column("limit_high", Float),
     Column("limit_pause_s", Float),  # the pause that the service asked for
     Column("limit_window_s", Float),  # the longest period in which the limit may count requests
@@ -193,9 +186,8 @@ problem = Table(
     metadata,
     Column("account", Text, primary_key=True),
     Column("job", Text, primary_key=True),
-    Column(
-        "digest", LargeBinary(IDENTITY_BYTES), primary_key=True
-    ),  # digest of the identity, or of the row's used cells if no identity can be read
+    # Digest of the identity, or of the row's used cells if no identity can be read.
+    Column("digest", LargeBinary(IDENTITY_BYTES), primary_key=True),
     Column("base", Text, primary_key=True),  # the cell of the column that names the base of each row; "": no column
     Column("kind", String(10), primary_key=True),  # the name of an outcome, `held` or `opted_out`
     Column("is_identity", Boolean, nullable=False),  # whether `digest` is the digest of an identity
@@ -245,7 +237,7 @@ email = Table(
     emails_metadata,
     Column("email_key", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
     Column("campaign_key", Integer, ForeignKey(campaign.c.campaign_key)),  # null: a single email, which 0.2.0 recorded
-    Column("account", Text),  # account of such a single email; other emails have the account of their campaign
+    Column("account", Text),  # account of a single email; other emails have the account of their campaign
     Column("recipient", LargeBinary(IDENTITY_BYTES)),  # the digest of the normalised address
     Column("state", SmallInteger, nullable=False),
     Column("address", Text),  # the address as a text, while a person may need it

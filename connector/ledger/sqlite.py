@@ -33,9 +33,8 @@ from connector.ledger.store import (
     wait_for_lock,
 )
 
-_BUSY_TIMEOUT_S = (
-    2.0  # short, because the process handles no signals during the wait, and no other process should write the ledger
-)
+# Short, because the process handles no signals during the wait, and no other process should write the ledger.
+_BUSY_TIMEOUT_S = 2.0
 
 _PRAGMAS = (
     "page_size = 2048",  # for new files; a create takes 2 µs less than with 4096 (measured, also with 500,000 entries)
@@ -114,8 +113,8 @@ def resolve_file(path: Path, *, may_create: bool = True) -> Path:
 
 
 def make_file(path: Path) -> None:
-    """Create the file, which only its owner can read. An existing file is not opened, because closing it would release
-    the locks of SQLite."""
+    """Create the file, which only its owner can read. An existing file is not opened, because closing the file would
+    release the locks of SQLite."""
     try:
         create_private_file(path).close()
     except FileExistsError:
@@ -139,7 +138,7 @@ def build_engine(path: Path, pragmas: Sequence[str], busy_timeout_s: float) -> E
 
     @event.listens_for(engine, "connect")
     def set_pragmas(dbapi_connection: Any, _record: object) -> None:
-        dbapi_connection.isolation_level = None  # only SQLAlchemy begins transactions (see below), and never the driver
+        dbapi_connection.isolation_level = None  # the driver begins no transactions, because `begin_immediately` does
         for pragma in pragmas:
             dbapi_connection.execute(f"PRAGMA {pragma}")
 
@@ -294,5 +293,5 @@ def hold_campaign_file(
 
 def find_emails(ledger_path: Path) -> Path:
     """Return the file of a ledger's emails: `ledger-emails.db` for `ledger.db`. `ledger_path` is the path without
-    symbolic links. A load does not lock the emails."""
+    symbolic links. A load does not lock this file."""
     return ledger_path.with_name(f"{ledger_path.stem}-emails{ledger_path.suffix}")

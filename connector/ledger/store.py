@@ -30,7 +30,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from connector.driver_errors import describe_error
 from connector.errors import LedgerError, LockedError
 
-_MAX_VALUES = 1800  # values of a statement in SQLite (SQLite allows 32,766, but longer statements are not faster)
+# Maximum number of values in a statement (SQLite allows 32,766, but longer statements are not faster).
+_MAX_VALUES = 1800
 _MAX_ROWS = 512
 """The maximum number of rows of a statement in PostgreSQL, a power of two. For far more rows, PostgreSQL would read the
 whole table."""
@@ -42,9 +43,8 @@ LEASE_S = 30.0
 """The seconds that a lease lasts after the last transaction of its run. The time is long, because a commit may take
 seconds."""
 
-_LEASE_MARGIN_S = (
-    5.0  # at most this many seconds pass between the last check of the clock and the first byte of a request
-)
+# At most this many seconds pass between the last check of the clock and the first byte of a request.
+_LEASE_MARGIN_S = 5.0
 
 Rows = Sequence[tuple[Any, ...]]
 
@@ -88,8 +88,9 @@ class StaleTransitionError(LedgerError):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A statement over rows, for both databases. In `sql`, `{item}` stands for the rows. Their columns are column1,
-    column2…, with these `types` (PostgreSQL's names, separated by blanks). `:name` is a value that all rows share."""
+    """A statement over rows, for both databases. In `sql`, `{item}` stands for the rows. The columns of the rows are
+    column1, column2… `types` are the types of the columns (PostgreSQL's names, separated by blanks). `:name` is a value
+    that all rows share."""
 
     sql: str
     types: str
@@ -99,8 +100,9 @@ class Lease:
     """The right of one process to write the entries of a shard, for as long as the lease is renewed.
 
     Each transaction of the process renews the lease first, and fails if another process has taken the lease. At
-    `valid_until` (monotonic) the process stops sending, unless a transaction has renewed the lease. This time is
-    earlier than the end on the server's clock, because it counts from the moment before the request to the server.
+    `valid_until` (monotonic) the process stops sending, unless a transaction has renewed the lease. `valid_until` is
+    earlier than the end of the lease on the server's clock, because the process counts from the moment before its
+    request to the server.
     """
 
     def __init__(self, lease_id: int, monotonic: Callable[[], float]) -> None:
@@ -230,7 +232,7 @@ def make_storable(text: str) -> str:
 
 
 def make_storable_or_none(text: str | None) -> str | None:
-    """Return the result of `make_storable`, or None for None."""
+    """Return the result of `make_storable`, or None if `text` is None."""
     return None if text is None else make_storable(text)
 
 

@@ -52,9 +52,8 @@ _NAN_OR_INFINITY = re.compile(rb"[:,\[]\s*-?(?:NaN|Inf)")
 def _build_row_type() -> pa.StructType:
     children: dict[str, list[pa.Field]] = {}
     for field in FIELDS:
-        parsed_type = (
-            pa.string() if field.kind is FieldKind.DATE else find_arrow_type(field.kind)
-        )  # dates are parsed as texts
+        # Dates are parsed as texts.
+        parsed_type = pa.string() if field.kind is FieldKind.DATE else find_arrow_type(field.kind)
         children.setdefault(field.path[0], []).append(pa.field(field.path[-1], parsed_type))
     parents = {field.path[0] for field in FIELDS if len(field.path) > 1}
     return pa.struct(

@@ -417,9 +417,8 @@ class _FilterLookup:
         visibility, filter_check = Visibility(), await self._run_controls()
         if self._can_be_conclusive(filter_check):
             fields = sorted({question.key.field for question in self.questions})
-            visibility = await find_visible_sentinels(
-                access, filter_check, started_at, fields
-            )  # sentinels are looked up before the keys
+            # Sentinels are looked up before the keys.
+            visibility = await find_visible_sentinels(access, filter_check, started_at, fields)
         for batch_start in range(0, len(self.questions), BATCH_SIZE):
             if not self._can_be_conclusive(filter_check):
                 break

@@ -50,7 +50,7 @@ _MAX_REPORT_AGE_S = 7 * 86_400.0
 
 @dataclass(slots=True)
 class ClassifiedChunk:
-    """A chunk of rows for one base, and the rows that have no outcome yet, divided by the states of their entries."""
+    """A chunk of rows for one base, with the rows that have no outcome yet: rows to create, and held rows."""
 
     planned_chunk: PlannedChunk
     state_by_row_index: dict[int, State]  # the state of the entry of each row to create
@@ -73,7 +73,8 @@ class Loader:
         )
         self.settler = Settler(session, mode, self._outcomes, self._refusals, self._send_candidates)
         self._mistaken_ids = MistakenIds(session)
-        self._is_free_of_conflicts = False  # whether no unresolved entry can belong to a new row (`_settle_conflicts`)
+        # Whether `_settle_conflicts` has excluded that unresolved entries belong to new rows.
+        self._is_free_of_conflicts = False
 
     async def begin(self, *, refuses_misanswered_base: bool = True) -> None:
         """Verify the base and the account, and choose the earlier refusals that this run sends again.
@@ -85,7 +86,8 @@ class Loader:
         if refuses_misanswered_base:
             refuse_misanswered_base(session.journal.base)
         await self.settler.read_lag()
-        session.access.unverified_entries = await verify_account(session)  # a sweep must show one of these entries
+        # A complete sweep must show one of these entries.
+        session.access.unverified_entries = await verify_account(session)
         await self._refusals.choose_retried_refusals()
         self._outcomes.add_earlier_refusals(
             session.retried_refusals, self._refusals.find_recent_identities(session.retried_refusals.values())
@@ -122,7 +124,7 @@ class Loader:
         return LookupTask(self.presence, chunk.planned_chunk, self._build_lookup_keys(chunk))
 
     async def create_new_rows(self, chunk: ClassifiedChunk) -> None:
-        """Look up the subscribers of the chunk's new rows, and create the absent ones.
+        """Look up the subscribers of the chunk's new rows, and create the absent subscribers.
 
         Raises RunAborted (or ListFailed) if the run cannot continue. Rows that the run has not reached are `unsent`.
         """
@@ -153,8 +155,8 @@ class Loader:
         session.stop.check()
 
     def hold_rows(self, chunk: ClassifiedChunk) -> None:
-        """Hold the rows whose entries are HELD or REJECTED. Their outcome is reported after the last look-up of the
-        run."""
+        """Hold the rows whose entries are HELD or REJECTED. The run reports the outcomes of these rows after its last
+        look-up."""
         self._session.tally.add_started_rows(len(chunk.held_entry_by_row_index))
         held_rows = self._read_rows(chunk.planned_chunk, chunk.held_entry_by_row_index)
         for entry, row in zip(chunk.held_entry_by_row_index.values(), held_rows, strict=True):
@@ -172,7 +174,7 @@ class Loader:
         """Report the rows that were sent and have no outcome yet. Raises LedgerError."""
         await self._outcomes.close()
 
-    # Rows and their entries
+    # Give outcomes to rows by the states of their entries
 
     def _build_lookup_keys(self, chunk: ClassifiedChunk) -> list[LookupKey]:
         return build_row_keys(
@@ -202,7 +204,7 @@ class Loader:
         entry_existence_by_identity = await journal.execute(
             lambda ledger: ledger.find_changed_identities(base, digest_pairs)
         )
-        # If no identity was found, no row has changed.
+        # If the ledger has found no changed identity, no row has changed.
         indexed_digest_pairs = zip(indexes, digest_pairs, strict=True) if entry_existence_by_identity else ()
         changed_rows = [
             (index, *digest_pair)
@@ -370,8 +372,8 @@ class Loader:
         """Settle the unresolved entries that may be for the subscriber of a new row. Raise RunAborted if unresolved
         entries remain.
 
-        Such an entry has another identity field (email, client_user_id), or the ledger has this base twice: once with
-        only its id, and once with only its name.
+        Two kinds of entries may be for this subscriber. The entry has another identity field (email, client_user_id),
+        or the ledger has this base twice: once with only its id, and once with only its name.
         """
         session = self._session
         if self._is_free_of_conflicts:
@@ -386,7 +388,7 @@ class Loader:
                         "resolve them. A row of this run may have the same subscriber, so no further row was sent. "
                         "Run again later"
                     )
-                session.tally.add_row_message(  # only a load settles the entries
+                session.tally.add_row_message(  # only a load settles the entries, and a plan does not
                     "an earlier run with another identity field left unresolved creates. A load resolves them first, "
                     "and may then find that some of the planned rows exist"
                 )
@@ -411,7 +413,7 @@ class Loader:
 
 
 def _exclude_indexes(indexes: list[int], excluded_indexes: Collection[int]) -> list[int]:
-    """Return the indexes without the excluded ones."""
+    """Return the indexes that are not in `excluded_indexes`."""
     if not excluded_indexes:
         return indexes
     excluded_index_set = set(excluded_indexes)

@@ -33,10 +33,10 @@ class Candidate:
 
     intent: Intent
     sent_values: dict[str, object]
-    read_source_row: Callable[[], Row] = lambda: Row(
-        0, "", (), ()
-    )  # default: the candidate is an entry of an earlier run, and has no row
-    entry_state: State = State.NONE  # the state before the create: NONE, REJECTED, or UNKNOWN and proved absent
+    # Default: the candidate is an entry of an earlier run, and has no row.
+    read_source_row: Callable[[], Row] = lambda: Row(0, "", (), ())
+    # State of the entry before the create: NONE, REJECTED, or UNKNOWN and proved absent.
+    entry_state: State = State.NONE
     earlier_refusal: tuple[int, str] | None = None  # the status and the message of an earlier refusal of this create
     valid_until: float = inf  # the time (monotonic) until which the look-up is fresh (architecture 4.7)
     omission: Omission | None = None
@@ -54,7 +54,7 @@ SendCandidates = Callable[[FetchItems[Candidate]], Awaitable[None]]
 
 
 def extract_row(chunk: Chunk, position: int) -> Row:
-    """Return one row of a chunk."""
+    """Return the row of a chunk at this position."""
     cells = chunk.frame.iloc[position].tolist()
     return Row(
         int(chunk.row_numbers[position]),
@@ -94,7 +94,8 @@ def find_omissions(planned_chunk: PlannedChunk, indexes: Sequence[int], identity
 
 @dataclass(frozen=True, slots=True)
 class _RowCells:
-    """Some rows of a chunk. Each row is a tuple in the order of `columns`. The other lists have one item per row."""
+    """The cells of some rows of a chunk. Each row is a tuple in the order of `columns`. The other lists have one item
+    for each row."""
 
     columns: list[str]
     rows: list[tuple[object, ...]]
@@ -127,7 +128,7 @@ class CandidateStream:
 
     @property
     def unfetched_indexes(self) -> Sequence[int]:
-        """The indexes of the rows that were not fetched."""
+        """The indexes of the rows that `fetch` has not returned yet."""
         return self._indexes[self._fetched_count :]
 
     def fetch(self, max_count: int, base: Base, valid_until: float = inf) -> list[Candidate]:
@@ -183,7 +184,7 @@ class CandidateList:
 
     @property
     def unfetched_candidates(self) -> Sequence[Candidate]:
-        """The candidates that were not fetched."""
+        """The candidates that `fetch` has not returned yet."""
         return self._candidates[self._fetched_count :]
 
     async def fetch(self, max_count: int) -> list[Candidate]:

@@ -5,7 +5,7 @@ inconclusive does not count as gone. If all looked-up subscribers are gone, the 
 was emptied.
 
 After the load, the list must show the new subscribers. A service may answer creates with success and store nothing, or
-a proxy may repeat a request, so that a create is executed twice. The answers alone do not show this.
+a proxy may repeat a request, so that a create is executed twice. The answers alone do not show these faults.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -128,15 +128,15 @@ async def verify_account(session: Session) -> tuple[ConfirmedEntry, ...]:
         is_listed = await _is_any_listed(session, known_entries)
         if is_listed is False:
             session.access.unverified_entries = tuple(known_entries)
-            # Raises EmptiedListError if the list has none of their identities.
+            # Raises EmptiedListError if the list has none of the identities of `known_entries`.
             await read_account_list([session.access])
             return session.access.unverified_entries
     return () if is_listed else tuple(shown_entries)
 
 
 async def record_shown_subscriber(session: Session) -> None:
-    """Look one subscriber of the base up by Id, and record that the list shows the subscriber. Do nothing if such a
-    subscriber is already recorded for the base.
+    """Look one subscriber of the base up by Id, and record that the list shows the subscriber. Do nothing if the ledger
+    already has a subscriber of the base that the list has shown.
 
     Call this function after a run has created subscribers. Only the first three bases of a run are looked up."""
     if session.canaries.shown_base_count == _MAX_SHOWN_BASES:
@@ -172,7 +172,7 @@ def _report_unshown_entries(session: Session, known_entries: Sequence[ConfirmedE
 
 
 async def _is_any_listed(session: Session, known_entries: Sequence[ConfirmedEntry]) -> bool | None:
-    """Return whether one of `known_entries` exists, or None if the filter by Id is inconclusive. Return True if
+    """Return whether the list shows one of `known_entries`, or None if the filter by Id is inconclusive. Return True if
     `known_entries` is empty."""
     for known_entry in known_entries:
         is_listed = await _is_listed(session, known_entry)
@@ -218,7 +218,8 @@ async def _fetch_page(session: Session, query: ListQuery) -> ListPage:
 
 
 def describe_duplicates(duplicate_ids: Collection[tuple[int, ...]]) -> Iterator[str]:
-    """Yield a message about subscribers of the run that exist twice. Each tuple has the ids of one subscriber."""
+    """Yield a message about subscribers of the run that exist twice. Each tuple of `duplicate_ids` contains the ids of
+    one subscriber."""
     if not duplicate_ids:
         return
     ids_text = "; ".join(" and ".join(map(str, ids)) for ids in sorted(duplicate_ids)[:_MAX_SHOWN_DUPLICATES])

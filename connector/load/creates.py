@@ -151,8 +151,8 @@ class Creator:
         return answer
 
     def _mark_temporary_refusal(self, candidate: Candidate, answer: Created | Refused) -> Created | Refused:
-        """Return the answer, with `may_be_temporary` set if it is a refusal that may be temporary. A 429 does not set
-        `may_be_temporary`, and does not end a series of refusals.
+        """Return the answer. If the answer is a refusal that may be temporary, set its `may_be_temporary`. A 429 does
+        not set `may_be_temporary`, and does not end a series of refusals.
         """
         temporary_refusals, sent_at = self._session.temporary_refusals, candidate.sent_at
         earlier_refusal_kind = (
@@ -222,8 +222,8 @@ class Creator:
     def give_up(self, candidate: Candidate, reason: GiveUpReason) -> None:
         """Record the result of a create that ends without an answer, for this reason.
 
-        A create that got a 429 before is never NOT_SENT: it is REFUSED, or LOST if its look-up has expired, so that
-        this run settles it (architecture 4.8).
+        A create that got a 429 before is never NOT_SENT. Its event is REFUSED, or LOST if its look-up has expired, so
+        that this run settles the entry (architecture 4.8).
         """
         transition, refusal = _TRANSITION_BY_REASON[reason], self._limited_transitions.get(candidate.intent.identity)
         if refusal is not None and transition.event is Event.NOT_SENT:
@@ -240,8 +240,8 @@ class Creator:
         await journal.flush()
 
     async def _check_answered_subscriber(self, answer: Created, transition: Transition) -> Transition:
-        """Return the state transition after look-ups in the service and the ledger. If the subscriber in the answer
-        existed before the create, the entry is held."""
+        """Look up in the service and the ledger whether the subscriber in the answer is new, and return the state
+        transition. If the subscriber existed before the create, the entry is held."""
         session = self._session
         known_subscriber = await find_known_subscriber(session.access, answer.subscriber_id)
         if not self.has_accepted_item and transition.event is Event.ANSWERED and session.policy.looks_up_first:
@@ -311,7 +311,8 @@ class Creator:
             )
 
     def _stop_on_existing_subscribers(self, transition: Transition) -> None:
-        """End the run after three answers with existing subscribers, or after one if no create was accepted before."""
+        """End the run after three answers with existing subscribers. If no create was accepted before, end the run
+        after the first of these answers."""
         existing_ids = self._session.canaries.existing_ids
         existing_ids.append(transition.subscriber_id or 0)
         if len(existing_ids) >= _MAX_EXISTING_SUBSCRIBERS or not self.has_accepted_item:

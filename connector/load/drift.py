@@ -39,7 +39,7 @@ up to 1,000 subscribers."""
 
 _ROWS_PER_COMMIT = 2_000  # rows in one commit
 
-_EQUAL, _DIFFERENT = 1, 2  # results of the comparison of a row; 0: not compared
+_EQUAL, _DIFFERENT = 1, 2  # results of the comparison of a row; 0: the row was not compared
 _ACTIVE, _INACTIVE, _OTHER_SUBSCRIBER, _GONE = 1, 2, 3, 4
 """The activity that the service shows for a subscriber. `_OTHER_SUBSCRIBER`: the Id now has another base or identity.
 `_GONE`: the list lacks the subscriber. 0: not known.
@@ -94,8 +94,8 @@ def report_uncompared_rows(waiting_rows: WaitingRows, tally: Tally, reason: str)
 
 
 def _report_uncompared_row(waiting_row: WaitingRow, tally: Tally, reason: str) -> None:
-    """Report a row that was not compared, although its subscriber exists. The row counts as changed, unless no earlier
-    row of the subscriber was sent.
+    """Report a row that was not compared, although its subscriber exists. The row counts as existing if no earlier row
+    of the subscriber was sent, and as changed otherwise.
     """
     if waiting_row.reason is CompareReason.OPTED_OUT:
         _report_opt_out(waiting_row, tally, reason=reason)
@@ -137,7 +137,8 @@ class _Comparison:
         self._sessions = {id(session.journal): session for session in sessions}
         self._comparison_results = np.zeros(len(waiting_rows), dtype=np.int8)
         self._compared_mask = np.zeros(len(waiting_rows), dtype=bool)  # rows that this run compares
-        self._difference_indexes = np.full(len(waiting_rows), -1, dtype=np.int64)  # the index in `_differences`
+        # For each row its index in `_differences`, or -1.
+        self._difference_indexes = np.full(len(waiting_rows), -1, dtype=np.int64)
         self._activities = np.zeros(len(waiting_rows), dtype=np.int8)
         # The job that recorded the opt-out, for rows whose entries are opt-outs.
         self._opt_out_jobs: dict[int, str] = {}
@@ -145,8 +146,9 @@ class _Comparison:
         self._differences = SpooledValues()
         self._reason = "the list did not show the subscriber"
         self._is_compared_with_list = False  # whether the list was read (False: look-ups by Id)
-        self._ids: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)  # ids of the subscribers to compare, ascending
-        # The index of the row for each of `_ids`.
+        # Ids of the subscribers to compare, in ascending order.
+        self._ids: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        # For each of `_ids`, the index of its waiting row.
         self._row_indexes: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self._altered_fields: dict[int, frozenset[str]] = {}  # fields that the service altered in its answer
 
@@ -155,7 +157,8 @@ class _Comparison:
         self._differences.close()
 
     async def compare_rows(self, indexes: Sequence[int]) -> None:
-        """Compare the rows at these indexes. If the list must be read for them, compare all waiting rows."""
+        """Compare the waiting rows at these indexes. If the comparison needs a reading of the list, compare all waiting
+        rows."""
         if not indexes:
             return
         try:
@@ -402,5 +405,6 @@ def _split_into_batches(indexes: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def list_compared_fields(row_values: Mapping[str, object], identity_field: str) -> Iterator[str]:
-    """Yield the fields of a row that are compared: all mapped fields except the base and the identity."""
+    """Yield the names of the fields that a comparison of a row uses: all mapped fields except the base and the
+    identity."""
     return (name for name in row_values if name not in _NEVER_COMPARED_FIELDS and name != identity_field)

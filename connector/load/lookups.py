@@ -42,7 +42,7 @@ class LookupMethod(StrEnum):
 class SweepCost:
     """The cost of a sweep of the list. `is_unusable`: the last sweep was incomplete, or took longer than load.fresh."""
 
-    request_count: int | None  # None: not known
+    request_count: int | None  # number of requests of a sweep; None: not known
     is_unusable: bool = False
 
 
@@ -50,15 +50,14 @@ class SweepCost:
 class KeysCost:
     """The cost of look-ups by filter for some keys."""
 
-    request_count: int  # including controls
+    request_count: int  # number of requests, including controls
     unprovable_count: int = 0  # keys whose subscribers no filter is known to prove absent
     has_other_spellings: bool = False  # whether some keys must also be looked up in upper or lower case
 
 
 @dataclass(frozen=True, slots=True)
 class LookupProgress:
-    """The methods that were inconclusive, the number of requests by filter that earlier look-ups of the run have made,
-    and whether a sweep is needed."""
+    """The facts about earlier look-ups of the run that decide the method of the next look-up."""
 
     tried_methods: frozenset[LookupMethod] = frozenset()  # methods that were inconclusive
     request_count: int = 0  # requests by filter that earlier look-ups of the run have made
@@ -111,8 +110,8 @@ def _choose_first_method(sweep_cost: SweepCost, keys_cost: KeysCost, progress: L
 
 
 async def estimate_sweep_cost(access: ListAccess) -> SweepCost:
-    """Return the cost of a sweep. Read one page of the list unless its stats are fresh. Raises ListFailed, and
-    RunAborted if the run must stop."""
+    """Return the cost of a sweep of the list. Read one page of the list first, unless the stats of the list are fresh.
+    Raises ListFailed, and RunAborted if the run must stop."""
     stats = await read_stats(access)
     return SweepCost(stats.request_count, access.state.is_list_unreadable)
 
@@ -204,7 +203,8 @@ async def _choose_next_method(
 async def _look_up_next_groups(
     groups: Sequence[KeyGroup], method: LookupMethod, tried_methods: frozenset[LookupMethod]
 ) -> tuple[list[LookupPart], list[KeyGroup]]:
-    """Look up the first of the remaining keys. Return the results, and the keys that remain."""
+    """Look up some keys of the first groups with this method. Return the results, and the groups of keys that
+    remain."""
     access, access_keys = groups[0].access, groups[0].keys
     if method in (LookupMethod.SWEEP, LookupMethod.NONE):
         groups_of_list = [group for group in groups if group.access.state is access.state]
@@ -270,8 +270,8 @@ def build_inconclusive_result(access: ListAccess) -> LookupResult:
 
 
 def _shows_latest_sentinel(access: ListAccess, result: LookupResult) -> bool:
-    """Return whether the filters showed this run's latest sentinel, or proved a lag. If not, the filters do not prove
-    absence."""
+    """Return whether the filters showed this run's latest sentinel, or proved a lag of the list. Otherwise the filters
+    do not prove absence."""
     latest_confirmed_at = max(
         (sentinel.confirmed_at for sentinel in access.sentinels if sentinel.confirmed_at < result.started_at),
         default=_NEVER,
@@ -280,7 +280,7 @@ def _shows_latest_sentinel(access: ListAccess, result: LookupResult) -> bool:
 
 
 def _join_results(first_result: LookupResult, second_result: LookupResult) -> LookupResult:
-    """Join two results. If both prove identities absent, keep only the sentinels that both showed."""
+    """Join two results. If both results prove identities absent, keep only the sentinels that both look-ups showed."""
     sentinel_sets = [result.seen_sentinels for result in (first_result, second_result) if result.absent_identities]
     return LookupResult(
         {**first_result.found_ids, **second_result.found_ids},

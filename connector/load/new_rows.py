@@ -41,8 +41,8 @@ def list_other_spellings(text: str) -> list[str]:
 
 
 def find_inactive_indexes(session: Session, planned_chunk: PlannedChunk, indexes: Sequence[int]) -> list[int]:
-    """Return the indexes of active rows whose identities the list shows as inactive. If the job does not suppress such
-    rows, only record their identities for the report, and return an empty list.
+    """Return the indexes of active rows whose identities the list shows as inactive. If the job does not suppress
+    inactive subscribers, only record the identities of these rows for the report, and return an empty list.
     """
     if not indexes or "is_active" not in planned_chunk.subscribers:
         return []
@@ -141,7 +141,8 @@ class MistakenIds:
 
     async def _find_emails(self, emails: Sequence[str], listing_rows: SweptRows | None) -> dict[str, str]:
         """Return the emails that a subscriber of the base has, each with the client_user_id of the subscriber, or "" if
-        the client_user_id is not known. Leave out subscribers that this run has created: two rows may share an email.
+        the client_user_id is not known. Leave out subscribers that this run has created, because two rows may share an
+        email.
 
         `listing_rows` is the listing whose subscribers were recorded, or None if filters have looked the rows up.
         """
@@ -178,7 +179,8 @@ class MistakenIds:
         return str(shown_values.get("ClientUserId") or "")
 
     async def _find_in_ledger(self, texts: set[str]) -> set[str]:
-        """Return the ids among `texts` that the ledger knew before the run, or that a look-up of the run has shown."""
+        """Return the client_user_ids among `texts` that the ledger had before the run, or that a look-up of the run has
+        shown."""
         journal = self._session.journal
         base, run_key = journal.base, journal.run_key
         if self._had_subscribers is None:
@@ -197,7 +199,7 @@ class MistakenIds:
         }
 
     async def _find_on_list(self, texts: set[str]) -> set[str]:
-        """Return the ids among `texts` that a look-up shows."""
+        """Look the client_user_ids `texts` up on the list, and return the ids that the list shows."""
         text_by_identity = {digest_identity(_CLIENT_USER_ID, text): text for text in texts}
         if not text_by_identity:
             return set()

@@ -31,14 +31,15 @@ _MAX_HELD_ROWS = 10_000  # these rows take about 10 MB; the run reports further 
 class _HeldRow:
     """A row that the run reports as `problem` at its end, unless a later look-up shows the subscriber.
 
-    `is_of_this_run` and `valid_until` mean the same as in `UnresolvedCreate`.
+    `is_of_this_run` and `valid_until` are described in `UnresolvedCreate`.
     """
 
     problem: Problem
     row: LoadRow
     is_of_this_run: bool = False
     is_unchecked: bool = False  # whether the subscriber has not been looked up after the refusal
-    refused_at: float | None = None  # monotonic; None: this run did not send the create, or it was not refused
+    # Time of the refusal (monotonic); None: this run did not send the create, or the service did not refuse it.
+    refused_at: float | None = None
     valid_until: float = -inf
 
     @property
@@ -62,10 +63,11 @@ class Outcomes:
         self._held_rows: list[_HeldRow] = []
         self._stale_identities: set[bytes] = set()
 
-    # Unresolved entries
+    # Methods that add unresolved creates
 
     def add_unresolved_create(self, identity: bytes, unresolved_create: UnresolvedCreate) -> UnresolvedCreate:
-        """Add an unresolved entry, and return it. If the entry was added before, replace only its row."""
+        """Add an unresolved create, and return the added create. If the identity has an unresolved create already,
+        replace only its row."""
         existing_create = self.unresolved_creates.setdefault(identity, unresolved_create)
         if unresolved_create.row is not None:
             existing_create.row = unresolved_create.row
@@ -132,7 +134,7 @@ class Outcomes:
                 )
                 self._held_rows.append(_HeldRow(problem, row, unresolved_create.is_of_this_run, is_unchecked=True))
 
-    # Creates that have ended
+    # Methods that record the results of creates
 
     def record_result(self, candidate: Candidate, transition: Transition) -> None:
         """Record the result of a create. Either the row gets an outcome, or the row waits for a look-up.
@@ -223,7 +225,7 @@ class Outcomes:
         stale_identities, self._stale_identities = self._stale_identities, set()
         return stale_identities
 
-    # Held rows
+    # Methods for held rows
 
     def hold_row(self, problem: Problem, row: LoadRow, *, is_unchecked: bool) -> None:
         """Hold a row whose entry is HELD or REJECTED. `is_unchecked`: the subscriber has not been looked up after the
@@ -252,8 +254,8 @@ class Outcomes:
         await self._report_resolved_creates()
 
     async def _report_held_rows(self) -> None:
-        """Report all held rows. If a listing has shown the subscriber, the entry of the row decides the outcome. All
-        other held rows are problems."""
+        """Report all held rows. If a listing has shown the subscriber of a row, the entry of the row decides the
+        outcome. All other held rows are reported as problems."""
         session = self._session
         entries = await self._session.journal.find_entries([held_row.row.identity for held_row in self._held_rows])
         confirmed_ids = {
@@ -356,7 +358,7 @@ class Outcomes:
         ]
         await self._session.journal.execute(lambda ledger: ledger.mark_refused(base, State.UNKNOWN, refused_entries))
 
-    # Reports
+    # Methods that report outcomes
 
     def record_found_subscriber(self, identity: bytes, ids: Sequence[int]) -> None:
         """Record that a look-up found the subscriber of an unresolved entry. `ids` are all Ids of the subscriber."""
@@ -374,7 +376,7 @@ class Outcomes:
 
     def record_final_absence(self, identity: bytes, event: FinalAbsenceEvent, attempt_count: int) -> None:
         """Record that this run does not send the create of an unresolved entry again, although no look-up found the
-        subscriber. `attempt_count` is the number of creates.
+        subscriber. `attempt_count` is the number of times that the create was sent.
         """
         tally, unresolved_create = self._session.tally, self.unresolved_creates.pop(identity)
         row, message = unresolved_create.row, unresolved_create.message
@@ -456,8 +458,8 @@ def _build_rejected_problem(source: Row, status: int | None, message: str, attem
 
 
 def _find_compare_reason(entry: Entry, row: LoadRow) -> CompareReason | None:
-    """Return the reason to compare the row of a CONFIRMED entry with the service. Return None if the row is as it was
-    sent."""
+    """Return the reason to compare the row of a CONFIRMED entry with the service. Return None if the row has not
+    changed since it was sent."""
     if row.fingerprint in (b"", entry.fingerprint):
         return None
     return CompareReason.FIRST if entry.fingerprint is None else CompareReason.CHANGED

@@ -51,21 +51,24 @@ class BasePresence:
         self.session = session
         self.account = AccountPresence() if account is None else account
         self.account.presences.append(self)
-        self.valid_until = _NEVER if session.policy.looks_up_first else _ALWAYS  # monotonic
+        # The time (monotonic) until which a create may rely on the look-up.
+        self.valid_until = _NEVER if session.policy.looks_up_first else _ALWAYS
         # The chunk that the last look-up covers; None: a listing covers every chunk.
         self._chunk: PlannedChunk | None = None
         self.listing_rows: SweptRows | None = None  # the listing whose subscribers were recorded
         self.unlisted_count = 0  # confirmed subscribers of the base that the last complete listing lacks
-        self._may_be_hidden = session.policy.looks_up_first  # false after `find_hidden_base` had a result
+        # Whether the list may hide the base; false after `find_hidden_base` had a result.
+        self._may_be_hidden = session.policy.looks_up_first
 
     @property
     def access(self) -> ListAccess:
-        """The access of look-ups in the base."""
+        """The objects and settings that look-ups in the base need."""
         return self.session.access
 
     @property
     def needs_sweep(self) -> bool:
-        """Whether the base's Id is unknown or the account is not verified. Only a listing can settle both."""
+        """Whether the base's Id is unknown, or the account is not verified. Only a listing can show the Id and verify
+        the account."""
         return self.session.journal.base.service_id is None or bool(self.access.unverified_entries)
 
     def covers_chunk(self, planned_chunk: PlannedChunk) -> bool:
@@ -93,7 +96,8 @@ class BasePresence:
 
     def _record_duplicates_of_first(self, rows: SweptRows) -> None:
         """Record the ids of the first new subscriber of the run, if a listing shows the subscriber twice in a hidden
-        base. The list showed the base only after the answer to that create had the Id of the base."""
+        base. Earlier look-ups could not show the subscriber, because the list shows a hidden base only to a request
+        with the Id of the base."""
         first_sentinel, base_id = self.session.canaries.first_sentinel, self.session.journal.base.service_id
         if first_sentinel is None or first_sentinel.base_id != base_id:
             return
@@ -105,8 +109,8 @@ class BasePresence:
         self.session.tally.record_duplicates(ids)
 
     async def record_listing(self, listing: Listing, *, first_part_index: int = 0) -> None:
-        """Record the subscribers of the base that a listing shows. `first_part_index` is an earlier `part_count` of the
-        rows: record only the later parts."""
+        """Record the subscribers of the base that a listing shows. Record only the parts from `first_part_index` on.
+        The caller has read `first_part_index` from `part_count` at an earlier time."""
         base_counts = await record_base(self.access, listing.rows, first_part_index=first_part_index)
         if first_part_index:
             return  # the counts of a renewal are wrong, because its pages overlap with earlier pages
@@ -156,8 +160,9 @@ class AccountPresence:
     def __init__(self, *, has_many_bases: bool = False) -> None:
         self.presences: list[BasePresence] = []
         self._has_many_bases = has_many_bases
-        self._listing: Listing | None = None  # the last complete listing, as long as it can be used or renewed
-        self._filter_request_count = 0  # requests of all look-ups by filter so far; a listing may need fewer
+        self._listing: Listing | None = None  # the last complete listing, until it can be neither used nor renewed
+        # Number of requests of all look-ups by filter of the run; a listing may need fewer.
+        self._filter_request_count = 0
         # The duration of a listing that took longer than `load.fresh`; None: no listing took so long.
         self._listing_duration_s: float | None = None
 
@@ -191,7 +196,7 @@ class AccountPresence:
             )
             progress = replace(progress, tried_methods=progress.tried_methods | {method})
 
-    # By filters
+    # Look-ups by filters
 
     async def _look_up_by_filter(self, tasks: Sequence[LookupTask], method: LookupMethod) -> list[LookupTask]:
         """Make the look-ups by filters. Return a task for each base whose look-up is inconclusive for some keys, with
@@ -228,7 +233,7 @@ class AccountPresence:
 
         await presence.session.journal.execute(record_in_ledger)
 
-    # By a listing
+    # Look-ups by a listing
 
     def _is_listing_fresh(self, tasks: Sequence[LookupTask]) -> bool:
         """Return whether the listing needs no renewal: the listing is fresh, and none of these bases has used the
@@ -278,7 +283,8 @@ class AccountPresence:
         return await self._cover_by_listing(tasks)
 
     async def _cover_by_listing(self, tasks: Sequence[LookupTask]) -> list[LookupTask]:
-        """Record for each base that the listing covers its rows. Return the tasks that the listing does not cover."""
+        """Record for the base of each task that the listing covers the rows of the base. Return the tasks that the
+        listing does not cover."""
         remaining_tasks = list[LookupTask]()
         for task in tasks:
             presence, listing = task.presence, self._listing
@@ -417,7 +423,7 @@ def _is_look_up_too_old(session: Session, started_at: float) -> bool:
 
 
 def _find_answered_ids(base: Base, ids: Sequence[int], ledger: Ledger) -> set[int]:
-    """Return the ids, among `ids`, that answers to creates of this ledger contained for any identity."""
+    """Return the ids among `ids` that entries of this ledger have from answers to creates, for any identity."""
     return {
         entry.subscriber_id for entry in ledger.find_entries_with_ids(base.account, ids) if entry.run_key is not None
     }

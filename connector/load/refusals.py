@@ -27,7 +27,7 @@ class EarlierRefusals:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._runs_with_refusals: dict[int, RunWithRefusals] = {}  # by the key of the run
-        self._recent_after = float("-inf")  # Unix seconds
+        self._recent_after = float("-inf")  # a refusal of a run that ended later is recent (Unix seconds)
         # These creates were refused recently, so a later run must look their subscribers up again.
         self._recent_identities = set[bytes]()
 
@@ -83,8 +83,8 @@ class EarlierRefusals:
         """Move the entries of withheld refusals to UNKNOWN if the service has accepted a create of their kind. Return
         these refusals by identity. Raises LedgerError.
 
-        With `is_resending_all`, also move the refusals that are not final, because a person wants all of them sent
-        again. Leave out entries that this run has moved meanwhile.
+        With `is_resending_all`, also move the refusals that are not final, because a person wants to send all these
+        creates again. Leave out entries that this run has moved meanwhile.
         """
         session, base = self._session, self._session.journal.base
         refusals = [
@@ -138,7 +138,8 @@ class EarlierRefusals:
         return None if entry.run_key is None else self._runs_with_refusals.get(entry.run_key)
 
     async def look_up_rows(self, rows: Sequence[LoadRow]) -> None:
-        """Look the subscribers of these refused rows up once, and confirm the subscribers that are found.
+        """Look up the subscribers of these refused rows once. Confirm the entries of subscribers that the look-up
+        shows.
 
         Raises ListFailed and RunAborted as a look-up does.
         """

@@ -36,7 +36,7 @@ from connector.states import Event, FinalAbsenceEvent, State
 
 # The message about a rejected entry begins with this text. The message of the refusal follows.
 _PROVED_ABSENT_MESSAGE = "look-ups showed that no attempt took effect"
-_PAUSE_AFTER_REFUSAL_S = 1.0  # seconds to wait after a create was refused again
+_PAUSE_AFTER_REFUSAL_S = 1.0  # seconds to wait after the service has refused a create again
 _MAX_FRUITLESS_LOOK_UPS = 20  # after this number of look-ups in a row that settle no entry, the entries stay unknown
 _MAX_INCONCLUSIVE_LOOK_UPS = 5  # after this number of inconclusive look-ups in a row, the entries stay unknown
 
@@ -48,7 +48,7 @@ class _LookUp:
     entries: dict[bytes, UnfinishedEntry]  # by identity
     started_at: float  # monotonic
     ended_at: float = 0.0  # monotonic
-    found_count: int = 0  # entries whose subscribers were found
+    found_count: int = 0  # number of entries whose subscribers were found
     absent_entries: list[UnfinishedEntry] = field(default_factory=list)  # entries that are proved absent
     is_conclusive: bool = False
 
@@ -80,7 +80,7 @@ class Settler:
 
     def select_entries(self, identities: Collection[bytes] | None, *, is_resending_held: bool) -> None:
         """Settle only the entries with these identities from now on (None: all entries). With `is_resending_held`, also
-        resend creates that an earlier run with `on_unknown: hold` has left.
+        send creates again that an earlier run with `on_unknown: hold` has left unresolved.
         """
         self._selected_identities, self._is_resending_held = identities, is_resending_held
 
@@ -125,8 +125,8 @@ class Settler:
         return bool(released_refusals)
 
     async def _settle_unknown_entries(self) -> None:
-        """Look up and settle entries until no entry remains, or until look-ups settle no entry. The remaining entries
-        stay UNKNOWN."""
+        """Look up and settle entries until no entry remains, or until many look-ups in a row have settled no entry. The
+        remaining entries stay UNKNOWN."""
         look_up_count_without_result = inconclusive_look_up_count = 0
         is_look_up_due = True
         while (
@@ -145,9 +145,8 @@ class Settler:
             look_up_count_without_result = (
                 0 if look_up.absent_entries or look_up.found_count else look_up_count_without_result + 1
             )
-            is_look_up_due = bool(
-                look_up.absent_entries
-            )  # look up again without a wait, because the list may already show these creates
+            # Look up again without a wait, because the list may already show these creates.
+            is_look_up_due = bool(look_up.absent_entries)
 
     async def _look_up_once(self) -> None:
         """Make one look-up, and settle the entries whose subscribers it shows. Send nothing. The other entries stay
@@ -163,11 +162,11 @@ class Settler:
         attempt_ended_at = self._find_unresolved_create(entry).attempt_ended_at
         return self._session.find_sentinels(attempt_ended_at, is_active=is_sent_active(entry))
 
-    # One look-up
+    # The steps of one look-up
 
     async def begin_look_up(self) -> KeyGroup:
-        """Begin a look-up of the unknown entries, and return their keys. Then call `record_look_up` for each part of
-        the result, and `end_look_up`."""
+        """Begin a look-up of the unknown entries, and return their keys. The caller must then call `record_look_up` for
+        each part of the result, and `end_look_up`."""
         unknown_entries = await self._read_unknown_entries()
         now, policy = self._session.clock.monotonic(), self._session.policy
         self._look_up = _LookUp({entry.identity: entry for entry in unknown_entries}, now)
@@ -294,7 +293,7 @@ class Settler:
         await self._session.journal.execute(update_ledger)
         access.state.largest_lag_s = max(access.state.largest_lag_s, result.lag_s)
 
-    # Absence
+    # The proof of absence
 
     async def _find_absent_entries(self, missed_entries: Sequence[UnfinishedEntry]) -> list[UnfinishedEntry]:
         """Return two kinds of entries: entries that are proved absent, and entries whose absence no look-up can prove,
@@ -391,7 +390,8 @@ class Settler:
         await self._reject_final_refusals(entries_to_send, base)
 
     def _choose_event(self, entry: UnfinishedEntry) -> FinalAbsenceEvent | Literal[Event.ABSENT] | None:
-        """Return the event for an absent entry, or None if only the job with the suppression list may choose it."""
+        """Return the event for an absent entry. Return None if only the job with the suppression list may decide about
+        the entry."""
         session, unresolved_create = self._session, self._find_unresolved_create(entry)
         if entry.suppressing_job not in (None, session.job):
             return None
@@ -412,12 +412,11 @@ class Settler:
     # Creates that are sent again
 
     async def _send_entries_again(self, absent_entries: Sequence[UnfinishedEntry], base: Base) -> None:
-        """Send these creates again.
-
-        Entries without a sentinel of their class are sent one at a time, until one of them is created. The created
-        subscriber is a sentinel for the other entries, which wait for the next look-up. Entries whose refusal may be
-        temporary are also sent one at a time. If one of these creates is accepted, all other entries of its kind are
-        sent together. If the refusals of a kind become final, its other entries are not sent.
+        """Send the creates of these absent entries again. Entries without a sentinel of their class are sent one at a
+        time, until the service has created a subscriber. This subscriber is a sentinel for the other entries, which
+        wait for the next look-up. Entries whose refusal may be temporary are also sent one at a time. If one of these
+        creates is accepted, all other entries of its kind are sent together. If the refusals of a kind become final,
+        its other entries are not sent.
         """
         session, started_at, temporary_refusals = (
             self._session,

@@ -31,7 +31,7 @@ _DROPPED_MESSAGE = "dropped by connector retry --held drop. A run sends the crea
 
 @dataclass(frozen=True, slots=True)
 class RetrySelection:
-    """The entries to retry."""
+    """The selection of the entries to retry, from the options of the command."""
 
     run_id: str | None = None  # retry only entries that this run sent last; None: entries of any run
     is_rejected: bool = False  # whether rejected entries are also retried
@@ -44,13 +44,13 @@ class RetrySelection:
         return self.is_rejected and self.held_decision != "resend"
 
     def choose_mode(self, base: Base) -> RunMode:
-        """Return LOAD if the retry sends creates. Return PLAN if it only looks up, because a create in the base was
-        answered with another base."""
+        """Return LOAD if the retry sends creates. Return PLAN if the retry only looks subscribers up, because the
+        service answered a create in the base with another base."""
         sends_creates = self.held_decision == "resend" or self.is_rejected or not base.has_wrong_answer
         return RunMode.LOAD if sends_creates else RunMode.PLAN
 
     def is_selected(self, entry: UnfinishedEntry) -> bool:
-        """Return whether the entry is of the selected run."""
+        """Return whether the selected run sent the entry last, or entries of any run are selected."""
         return self.run_id in (None, entry.run_id)
 
 
@@ -62,7 +62,7 @@ async def retry_entries(session: Session, settler: Settler, selection: RetrySele
     entry_retry = _EntryRetry(session, settler, selection)
     await settler.release_refusals(is_resending_all=True)
     if selection.is_rejected:
-        session.withheld_refusals.clear()  # the retry sends these creates itself
+        session.withheld_refusals.clear()  # `send_rejected_rows` sends these creates again
     for state in State:
         await entry_retry.prepare_entries(state)
     await settler.settle(releases_refusals=False)
@@ -194,7 +194,8 @@ class _EntryRetry:
     async def _find_selected_entries(
         self, state: State, added_identities: Collection[bytes] = ()
     ) -> list[UnfinishedEntry]:
-        """Return the selected entries in this state without the added ones, and count them as read."""
+        """Return the selected entries in this state that are not among `added_identities`, and count the returned
+        entries as read."""
         base = self._session.journal.base
         entries = await self._session.journal.execute(lambda ledger: ledger.find_unfinished_entries(base, state))
         selected_entries = [

@@ -1,4 +1,4 @@
-"""The settings and limits of a load, and the state that the parts of one base's load share."""
+"""The settings and limits of a load, and the state that the modules of a load share for one base."""
 
 from array import array
 from collections import Counter
@@ -53,8 +53,8 @@ class WaitingRow:
 
 
 class WaitingRows:
-    """The rows of all bases of a run that wait for a comparison: 30 bytes each in memory, the other bytes in a
-    temporary file without a name."""
+    """The rows of all bases of a run that wait for a comparison: The identity, the fingerprint and the reason of a row
+    take 30 bytes in memory. The other values are in a temporary file without a name."""
 
     def __init__(self) -> None:
         self._owners: list[object] = []
@@ -114,7 +114,7 @@ class WaitingRows:
 class LoadPolicy(ListPolicy):
     """A job's `load` section: the settings of look-ups and of creates. Times are in seconds."""
 
-    max_rate: float = inf  # requests/s
+    max_rate: float = inf  # the largest number of requests a second
     on_unknown: Literal["resend", "hold"] = "resend"
     # Seconds in which requests in flight may end after a stop; `docker stop` kills the process after 10 s.
     grace_s: float = 8.0
@@ -153,16 +153,16 @@ class LoadGuard:
 
 @dataclass(slots=True)
 class Limits:
-    """The limits of creates in a run, and the counts that they limit. None: no limit."""
+    """The limits of the creates of a run, and the counts of these creates. A limit of None means no limit."""
 
     max_creates: int | None = None  # largest number of creates
     max_rejected: float | None = None  # largest share of answered creates that may be rejected, 0 to 1
-    sent_count: int = 0  # creates that were sent, or are about to be sent
-    answered_count: int = 0  # creates with an answer
-    rejected_count: int = 0  # creates that were rejected
+    sent_count: int = 0  # number of creates that were sent, or are about to be sent
+    answered_count: int = 0  # number of creates that got an answer
+    rejected_count: int = 0  # number of creates that the service rejected
 
     def begin(self, max_creates: int | None, max_rejected: float | None) -> None:
-        """Set the limits, and begin to count. Call this method after the survey, which counts the creates as well."""
+        """Set the limits, and count from 0 again. Call this method after the survey, which also counts creates."""
         self.max_creates, self.max_rejected = max_creates, max_rejected
         self.sent_count = self.answered_count = self.rejected_count = 0
 
@@ -214,12 +214,13 @@ class Canaries:
     """The results of the first creates of a run (architecture 4.9). After a create was accepted in any base, each base
     has its own results."""
 
-    unknown_entries: set[tuple[int, bytes]] = field(default_factory=set)  # key of the base, and identity
+    # Key of the base, and identity, of creates without a usable answer.
+    unknown_entries: set[tuple[int, bytes]] = field(default_factory=set)
     refusal_counts: Counter[str] = field(default_factory=Counter)  # the number of refusals of each kind
-    lost_create_count: int = 0  # requests in a row without a usable answer
-    is_answered: bool = False  # whether a create was accepted
+    lost_create_count: int = 0  # number of creates in a row without a usable answer
+    is_answered: bool = False  # whether the service has accepted a create of the run
     existing_ids: list[int] = field(default_factory=list)  # ids in answers whose subscribers existed before
-    shown_base_count: int = 0  # bases in which a created subscriber was looked up at the end of the load
+    shown_base_count: int = 0  # number of bases in which a created subscriber was looked up at the end of the load
     first_sentinel: Sentinel | None = None  # the first subscriber that the run has created
     look_up_delays_s: list[float] = field(default_factory=lambda: [0.0, 2.0, 10.0, 30.0])
     """Times (seconds after the answer) at which the first new subscriber is looked up, until the list shows this
@@ -229,8 +230,8 @@ class Canaries:
 
 @dataclass(slots=True)
 class Session:
-    """The state that the parts of one base's load share. All bases of a run share the fields whose comments say "of the
-    run"."""
+    """The state of one base's load, which the modules of the load share. If the comment of a field says "of the run",
+    all bases of the run share the field."""
 
     access: ListAccess
     policy: LoadPolicy
@@ -250,7 +251,7 @@ class Session:
 
     @property
     def stop(self) -> Stop:
-        """The control of the run."""
+        """The object that stops the run, with the clock of the run."""
         return self.access.stop
 
     @property

@@ -10,7 +10,8 @@ from connector.rows import LoadRow
 from connector.service.answers import build_refusal_kind
 from connector.states import Event
 
-_MAX_ATTEMPTS = 5  # creates of one identity; at 2 % loss, the chance that all of them are lost is 3 in a billion
+# Attempts to create one subscriber; at 2 % loss, the chance that all attempts are lost is 3 in a billion.
+_MAX_ATTEMPTS = 5
 
 
 @dataclass(slots=True)
@@ -65,15 +66,15 @@ class UnresolvedCreate:
     def record_attempt(
         self, transition: Transition, ended_at: float, valid_until: float, *, is_after_look_up: bool
     ) -> None:
-        """Record an attempt of this run that was lost or limited, and restart all times. After an attempt that was not
-        sent, restart no time, because only another look-up is due."""
+        """Record an attempt of this run that was lost or limited, and restart all times. An attempt that was not sent
+        restarts no time, because it needs only another look-up."""
         self.newer_intent = None  # the ledger now has the newer create
         self.attempt_count = None if self.attempt_count is None else self.attempt_count + 1
         if transition.event is Event.NOT_SENT:
             self.uncounted_attempt_count += 1
             return
         self.is_of_this_run = is_after_look_up
-        self.is_refused = self.is_rejected_in_ledger = transition.is_limited  # both False after a lost attempt
+        self.is_refused = self.is_rejected_in_ledger = transition.is_limited  # both are False after a lost attempt
         self.uncounted_attempt_count += transition.is_limited and not transition.may_be_temporary
         self.valid_until = valid_until
         self.attempt_ended_at, self.first_missed_at = ended_at, None

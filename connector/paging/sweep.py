@@ -327,9 +327,8 @@ class Sweep:
             and page.total_count >= page.end_offset
             and len(page.ids) > _LAST_PAGE_ROW_COUNT
         ):
-            offset = min(
-                offset, page.total_count - _LAST_PAGE_ROW_COUNT
-            )  # the last page gets enough rows to be evidence of the order
+            # The last page gets enough rows to be evidence of the order.
+            offset = min(offset, page.total_count - _LAST_PAGE_ROW_COUNT)
         return max(offset, page.offset + 1)
 
     def _step_back(self, last_page: JoinedPage, requested_offset: int) -> None:
