@@ -40,7 +40,7 @@ class KnownIds:
 
     def __init__(self) -> None:
         self.largest_ledger_id: int | None = None
-        self._ids_before_creates = IdSet()  # ids shown before the run's first create
+        self._ids_before_creates = IdSet()  # ids that look-ups have shown before the run's first create
         self._ids_after_creates = IdSet()
         self._answered_ids: set[int] = set()  # answered ids that are not in `_ids_after_creates` yet
         self._largest_id = 0  # the largest id in the two IdSets; a new id is nearly always larger
@@ -51,7 +51,7 @@ class KnownIds:
         self._add_ids(self._ids_after_creates if self._is_creating else self._ids_before_creates, ids)
 
     def add_answered_id(self, subscriber_id: int) -> None:
-        """Add the id that the answer to a create contains."""
+        """Add the subscriber id that the answer to a create contains."""
         self._is_creating = True
         self._answered_ids.add(subscriber_id)
         if len(self._answered_ids) >= _ID_BATCH_SIZE:
@@ -127,10 +127,10 @@ class LookupResult:
     """
 
     found_ids: Mapping[bytes, tuple[int, ...]]  # by identity: the ids of the base's subscribers, in ascending order
-    absent_identities: frozenset[bytes]  # identities that a whole answer does not show
+    absent_identities: frozenset[bytes]  # identities whose subscribers are proved absent
     seen_sentinels: frozenset["Sentinel"]
     """The sentinels that the look-up showed. A look-up by filters asks only for the latest sentinels."""
-    lag_s: float  # a lower bound of the list's lag; 0: no sign of a lag
+    lag_s: float  # the list lags by at least this many seconds; 0: no sign of a lag
     started_at: float  # monotonic
     is_filter_result: bool = False  # whether filters were used; if false, the list was read
 
@@ -190,7 +190,7 @@ class ListStats:
     shown_fields: set[str] = field(default_factory=set)
     """Identity fields in which at least one row has a value."""
     _fields_with_plain_samples: set[str] = field(default_factory=set)
-    """Fields with enough samples of plain texts."""
+    """Identity fields for which enough samples with plain texts are stored."""
 
     def add(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         """Add the bases of these subscribers. Keep a few subscribers of each spelling class as samples, from any
@@ -222,7 +222,7 @@ class ListStats:
             self._fields_with_plain_samples.add(spelling_class.field)
 
     def find_samples_with_capitals(self) -> list[ListedSubscriber]:
-        """Return the samples whose email has capitals and no other trait."""
+        """Return the samples whose email has capitals and no other special characters."""
         return [
             sample
             for spelling_class, samples in self.samples_by_class.items()
@@ -278,11 +278,12 @@ class LookupState:
     swept_activity_values: set[bool] = field(default_factory=set)  # values of `is_active` that the last sweep showed
     filtered_activity_values: set[bool] = field(default_factory=set)
     """Values of `is_active` that the identity filters showed."""
-    swept_base_ids: frozenset[int] = frozenset()  # bases whose subscribers the evidence of the last sweep counted
+    # Ids of the bases whose subscribers the last sweep has counted as evidence.
+    swept_base_ids: frozenset[int] = frozenset()
     shown_subscribers: ShownSubscribers = field(default_factory=ShownSubscribers)
     """Subscribers that look-ups found for rows that were about to be created."""
     subscribers_of_other_bases: ShownSubscribers = field(default_factory=ShownSubscribers)
-    """Subscribers of other bases than the run's, from a listing of up to 200,000 subscribers."""
+    """Subscribers in bases that are not bases of the run, from a listing of up to 200,000 subscribers."""
     base_id: int | None = None  # the Id of a base that the account's list hides; each sweep asks with this BaseId
     hidden_classes: tuple[HiddenClass, ...] = ()  # classes that the list shows only to a request for the class
     unshown_classes: tuple[HiddenClass, ...] = ()
@@ -308,8 +309,9 @@ class ListPolicy:
     max_concurrency: int = 512  # enough for 1,000 creates/s at a round trip of half a second
     quiet_period_s: float = 30.0
     fresh_s: float = 900.0
-    allow_truncated: bool = False  # accept a list that may be cut off (architecture 7, rule 7)
-    ignores_total_count: bool = False  # accept a list whose TotalCount disagrees (architecture 7, rule 4)
+    allow_truncated: bool = False  # whether the run accepts a list that may be cut off (architecture 7, rule 7)
+    # Whether the run accepts a list whose TotalCount disagrees (architecture 7, rule 4).
+    ignores_total_count: bool = False
     # Whether the run creates no active row whose subscriber the list shows as inactive in any base.
     is_suppressing_inactive: bool = False
 
@@ -329,8 +331,9 @@ class ListAccess:
     policy: ListPolicy
     requested_base_name: str | None = None
     """The name of the base, if the job gives no id of the base. Answers must have this name."""
-    inactive_identities: InactiveIdentities = field(default_factory=InactiveIdentities)  # shared by all bases
-    # Returns this many random bytes. Simulations pass their own function.
+    # Shared by all bases of the run.
+    inactive_identities: InactiveIdentities = field(default_factory=InactiveIdentities)
+    # A function that returns this many random bytes. Simulations pass their own function.
     draw_bytes: Callable[[int], bytes] = os.urandom
     state: LookupState = field(default_factory=LookupState)  # shared by all bases of the run
     unverified_entries: tuple[ConfirmedEntry, ...] = ()
@@ -349,13 +352,14 @@ class ListAccess:
 
     @property
     def expected_lag_s(self) -> float:
-        """Seconds after which the list should show a create: a quiet period, or the largest lag on record."""
+        """Seconds after which the list should show the subscriber of a create: a quiet period, or the largest lag on
+        record if it is longer."""
         return max(self.policy.quiet_period_s, self.state.largest_lag_s)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyGroup:
-    """Keys to look up in one base."""
+    """Keys to look up in one base, with the objects that the look-up needs."""
 
     access: ListAccess
     keys: Sequence[LookupKey]

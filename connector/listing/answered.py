@@ -11,7 +11,8 @@ from connector.listing.requests import request_rows
 from connector.service.wire import ListQuery, read_base
 from connector.subscribers.identity import digest_identity
 
-_MAX_LOOK_UPS = 3  # look-ups by Id, with a quiet period between them, because the list may show the subscriber late
+# Number of look-ups by Id, with a quiet period between two, because the list may show the subscriber late.
+_MAX_LOOK_UPS = 3
 
 
 @dataclass(frozen=True, slots=True)

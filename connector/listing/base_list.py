@@ -37,7 +37,8 @@ from connector.texts import count
 logger = logging.getLogger(__name__)
 
 _ROWS_PER_COMMIT = 20_000  # listed subscribers in one commit
-_MAX_COMPARED_ENTRIES = 20_000  # confirmed entries that are compared with a listing: enough to notice one in a thousand
+# Number of confirmed entries that are compared with a listing; enough to notice one missing in a thousand.
+_MAX_COMPARED_ENTRIES = 20_000
 MAX_SHOWN_RECORDS = 8
 """The largest number of subscribers of a look-up that are recorded as shown. Later runs recognise the account by these
 subscribers (architecture 4.10)."""
@@ -60,8 +61,8 @@ class EmptiedListError(RunAborted):
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A reading of the list: its certificate, the listed subscribers, the start of the reading (monotonic), and the end
-    of the list if the list is in ascending id order."""
+    """A reading of the list, with its certificate and the listed subscribers. `started_at` is the start of the reading
+    (monotonic). `end` is the end of the list if the list is in ascending id order."""
 
     certificate: Certificate
     rows: SweptRows
@@ -114,9 +115,9 @@ async def record_base(access: ListAccess, rows: SweptRows, *, first_part_index: 
     """Record the subscribers of the base among `rows` in the ledger, so that the run does not create them. Return
     counts of the listed subscribers.
 
-    The reading need not be complete, because a listed subscriber exists in any case. `first_part_index` is an earlier
-    `part_count` of `rows`: the older parts are recorded already. The id of the base is recorded first, because another
-    base may have the same name.
+    The reading need not be complete, because a listed subscriber exists in any case. Record only the parts from
+    `first_part_index` on, because the earlier parts are recorded already. The id of the base is recorded first, because
+    another base may have the same name.
     """
     journal, identity_field, reader = access.journal, access.policy.identity, build_reader(access, ())
     matching_bases = [
@@ -229,7 +230,7 @@ class _WatchingSink:
 
     def receive_rows(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         for access in self.accesses:
-            # The entries are compared by identity, because the Id in the answer to a create may be provisional.
+            # Identities are compared, and not Ids, because the Id in the answer to a create may be provisional.
             identities = {entry.identity for entry in access.unverified_entries}
             base_id = access.journal.base.service_id
             if identities and any(may_be_in_base(wire_object, identities, base_id) for wire_object in wire_objects):
@@ -329,7 +330,8 @@ def _record_reading(
     seen_sentinel_ids: frozenset[int],
     base_ids: Sequence[int],
 ) -> None:
-    """Record the facts of a reading. The evidence of the reading counted the subscribers of the bases `base_ids`."""
+    """Record the facts of a reading in the state of the look-ups. `base_ids` are the bases whose subscribers were
+    counted as evidence."""
     state.swept_sentinel_ids, state.swept_activity_values = seen_sentinel_ids, sink.activity_values
     state.is_list_unreadable, state.unreadable_reason = (
         not certificate.is_complete,

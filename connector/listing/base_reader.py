@@ -20,7 +20,7 @@ from connector.subscribers.identity import digest_identity
 from connector.subscribers.identity_lists import InactiveIdentities
 
 ListedBase = tuple[int, str | None]
-"""The Id and the Name of a base, as the list has them."""
+"""The Id and the Name of a base, as the list shows them."""
 
 _MAX_STORED_SUBSCRIBERS = 200_000
 """The largest number of subscribers of a list whose values are all stored, in a temporary file of 130 MB. The stored
@@ -174,7 +174,7 @@ class SweptRows:
 
     @property
     def bases(self) -> Sequence[ListedBase]:
-        """The bases whose subscribers are kept."""
+        """The bases whose subscribers are stored."""
         return list(self._part_indexes_by_base)
 
     @property
@@ -183,7 +183,7 @@ class SweptRows:
         return sum(len(part_indexes) for part_indexes in self._part_indexes_by_base.values())
 
     def start_sweep(self, sweep_number: int) -> None:
-        """Delete the rows of the previous sweep, because the new sweep lists the same subscribers again."""
+        """Delete the stored rows of the previous sweep, because the new sweep lists the same subscribers again."""
         self._values.close()
         self._part_indexes_by_base.clear()
         if self._emails_by_base is not None:
@@ -192,10 +192,8 @@ class SweptRows:
         self.last_id = 0
 
     def receive_rows(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        """Keep the subscribers of a page.
-
-        Raises RunAborted if the disk is full, or if another base now has the name of a base of the run. Raises
-        ConfigurationError if several bases have the name.
+        """Store the subscribers of a page. Raises RunAborted if the disk is full, or if another base now has the name
+        of a base of the run. Raises ConfigurationError if several bases have the name.
         """
         pairs_by_base: dict[ListedBase, list[tuple[bytes, int]]] = defaultdict(list)
         rows_to_store, rows_of_other_bases, reader = list[dict[str, Any]](), list[dict[str, Any]](), self._readers[0]
@@ -204,7 +202,7 @@ class SweptRows:
             listed_base = wire_object.get("Base")
             if not isinstance(listed_base, dict) or type(listed_base.get("Id")) is not int:
                 for base_reader in self._readers:
-                    base_reader.is_of_base(listed_base)  # raises if the base may be a base of the run
+                    base_reader.is_of_base(listed_base)  # raises an error if the base may be a base of the run
                 continue
             base_name = listed_base.get("Name")
             base = listed_base["Id"], base_name if isinstance(base_name, str) else None

@@ -28,7 +28,7 @@ from connector.service.wire import Ambiguous, ListPage, MaskMessage, Refused
 from connector.warehouse.columns import EMPTY_TEXT, PAGE_SCHEMA, build_null, find_arrow_type
 from connector.warehouse.runs import INVALID
 
-_DECODER_COUNT = 2  # threads: more threads would only wait for the service, or for each other
+_DECODER_COUNT = 2  # number of threads; more threads would only wait for the service, or for each other
 
 _TOO_LARGE_VALUE = object()
 """Stands for a number that is too large for a double. This object equals no requested value. The column `_invalid` has
@@ -92,7 +92,8 @@ def parse_columns(
 
 
 class Columns:
-    """The `RowForm` of rows as a record batch of `PAGE_SCHEMA`. Use `open_columns` to make one."""
+    """The `RowForm` in which the rows of a page are a record batch of `PAGE_SCHEMA`. `open_columns` creates the
+    object."""
 
     def __init__(self, decoder: Executor) -> None:
         self._decoder = decoder
@@ -208,7 +209,8 @@ def _is_utf8(body: bytes) -> bool:
 
 
 def _find_page(answers: pa.Table) -> tuple[pa.StructArray, pa.StructArray] | None:
-    """Return the page and its rows, or None if the body is not a single successful answer with a list of objects."""
+    """Return the page and its rows. Return None if `answers` is not a single successful answer with a list of
+    objects."""
     if answers.num_rows != 1 or answers["success"][0].as_py() is not True:
         return None
     page = answers["SubscribersList"].chunk(0)
@@ -324,7 +326,7 @@ def _read_date(value: Any) -> date | None:
 
 
 def _read_value(kind: FieldKind, value: Any) -> object:
-    """Return a value of the list in the type of its column, or None for a value that does not fit."""
+    """Return a value of the list in the type of its column, or None if the value does not fit this type."""
     match kind:
         case FieldKind.NUMBER:
             return value if type(value) is int and value in _INT64_RANGE else None

@@ -22,7 +22,7 @@ from connector.service.wire import ListPage, ListQuery, read_field
 from connector.subscribers.spellings import describe_spelling, spellings_differ_only_in_case
 
 RequestPage = Callable[[ListQuery], Awaitable[ListPage | None]]
-"""A function that returns one page, or None if the service returns no page."""
+"""A function that requests a page of the list. It returns the page, or None if the service returns no page."""
 DrawBytes = Callable[[int], bytes]
 """A function that returns this many random bytes."""
 
@@ -55,8 +55,8 @@ class ControlResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The result of a trial with listed subscribers. `is_proof`: the answer had the subscriber of the trial, and was
-    whole. So another answer that lacks a subscriber can prove the subscriber absent."""
+    """The result of a trial with listed subscribers. With `is_proof`, the answer had the subscriber of the trial, and
+    was whole. So a later answer of this filter that lacks a subscriber can prove the subscriber absent."""
 
     control_result: ControlResult = ControlResult.INCONCLUSIVE
     is_proof: bool = False
@@ -97,12 +97,12 @@ async def try_sample(request_page: RequestPage, field_name: str, sample: Sample)
 
 
 def _classify_answer(field_name: str, value: object, page: ListPage, *, is_found: bool) -> ControlResult:
-    """Return the result of a request for the value of a listed subscriber. `is_found`: the answer has the
+    """Return the result of a trial with the value of a listed subscriber. With `is_found`, the answer has the
     subscriber."""
     has_only_matches = page.total_count is not None and page.total_count <= len(page.subscribers)
     if not is_found and (has_only_matches or not page.subscribers):
         return ControlResult.BROKEN
-    # A full page may lack the subscriber of the trial.
+    # An answer that shows only some of the matches may lack the subscriber of the trial.
     if have_requested_values({field_name: value}, page.subscribers):
         return ControlResult.EXACT
     # If a field has only two or three values, a filter that lists another value does not filter.
@@ -124,7 +124,7 @@ def change_case(text: str) -> str:
     return lower_text if lower_text != text else text.upper()
 
 
-# Filters of a reading of the list
+# Trials of the filters of a reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +134,8 @@ class FilterTrials:
     control_result_by_field: dict[str, ControlResult]
     sent_filter_name: str | None  # the filter to send; None: no filter
     expected_ids: frozenset[int]
-    """Subscribers at the head of the list that match all filters. The filtered list must show each of them, unless the
-    subscriber has vanished."""
+    """Subscribers at the head of the list that match all filters. The filtered list must show each of these
+    subscribers, unless a subscriber has vanished."""
 
 
 async def try_filters(request_page: RequestPage, filters: Mapping[str, object], draw_bytes: DrawBytes) -> FilterTrials:
@@ -160,7 +160,8 @@ async def try_filters(request_page: RequestPage, filters: Mapping[str, object], 
 async def find_still_listed_ids(
     request_page: RequestPage, filters: Mapping[str, object], missing_ids: frozenset[int]
 ) -> frozenset[int]:
-    """Return the ids that the head of the unfiltered list still shows, among ids that a filtered reading lacks."""
+    """Return the ids among `missing_ids`, which a filtered reading lacks, that the head of the unfiltered list still
+    shows."""
     return missing_ids & _find_matching_ids(filters, await _read_head(request_page)) if missing_ids else missing_ids
 
 
@@ -227,7 +228,8 @@ def make_up_value(field_name: str, draw_bytes: DrawBytes) -> Any:
     random_hex = draw_bytes(16).hex()
     if field_name in ("id", "base_id"):
         return (1 << 30) + int(random_hex[:7], 16)  # below 2**31, so that every service can read the number
-    return f"{random_hex}@{random_hex}.invalid" if field_name == "email" else f"unknown-{random_hex}"  # RFC 2606
+    # RFC 2606 reserves the domain `.invalid`.
+    return f"{random_hex}@{random_hex}.invalid" if field_name == "email" else f"unknown-{random_hex}"
 
 
 def _build_match_mask(requested_values: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> Mask:
@@ -316,7 +318,7 @@ def build_row_matcher(requested_values: Mapping[str, object]) -> RowMatcher | No
 def _normalise_value(field_name: str, value: object) -> object:
     """Return an object to compare: equal objects for values of the field that count as equal. Values of different types
     are not equal: True is not 1."""
-    if value is None:  # the service's defaults (service-api.md 2.1)
+    if value is None:  # replace a missing value by the service's default (service-api.md 2.1)
         value = {"gender": "", "is_active": False}.get(field_name)
     if isinstance(value, str):
         return normalise_email(value) if field_name == "email" and value == value.strip() else value

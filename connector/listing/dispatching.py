@@ -20,8 +20,8 @@ _NO_IDS: frozenset[int] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class ListProgress:
-    """The progress of a reading: the number of the sweep (1 = first), the number of rows of the sweep so far, and the
-    latest TotalCount."""
+    """The progress of a reading. `sweep_number` is the number of the sweep (1 = first). `row_count` is the number of
+    rows that the sweep has read until now. `total_count` is the latest TotalCount."""
 
     sweep_number: int
     row_count: int
@@ -107,7 +107,7 @@ class PartDispatcher(Generic[Rows]):
     row_form: RowForm[Rows]
     row_matcher: RowMatcher | None
     filters: Mapping[str, object]  # the filters that show the hidden classes
-    earlier_ids: IdSet  # the ids of subscribers that were read before
+    earlier_ids: IdSet  # ids of subscribers that the run has read before this reading
     class_counts: dict[str, Counter[object]]  # the number of rows of each class in all readings together
     # The number of rows of each class in this reading.
     part_class_counts: dict[str, Counter[object]] = field(default_factory=dict)
@@ -115,7 +115,7 @@ class PartDispatcher(Generic[Rows]):
     sweep_number: int = 0
 
     def dispatch(self, page: ReceivedPage[Rows]) -> None:
-        """Pass the page's new rows to the sink. A second sweep adds rows that the first sweep lacks."""
+        """Pass the page's new rows to the sink. A second sweep adds the rows that the first sweep lacks."""
         if page.sweep_number != self.sweep_number:
             self.sweep_number = page.sweep_number
             self.part_class_counts.clear()

@@ -47,16 +47,19 @@ MAX_REQUESTS = 25
 """The largest number of requests for evidence of one reading."""
 
 FindUnlistedEntries = Callable[[IdArray], Awaitable[Sequence[int]]]
-"""A function that returns a few Ids of confirmed ledger entries that are not among the given ids (ascending)."""
+"""A function that returns a few Ids of confirmed ledger entries that are not among its argument, the listed ids in
+ascending order."""
 
-_SAMPLE_ROW_COUNT = 50  # rows of an answer that are compared with the filter of the question
+# Number of rows that an answer has at most; these rows are compared with the filter of the question.
+_SAMPLE_ROW_COUNT = 50
 _MAX_LISTED_BASES = 3  # number of listed bases that are counted: first the bases of the job, then the largest bases
 _MAX_UNLISTED_BASES = 3  # number of bases that are counted although no row shows them
-_INSIDE_ID_COUNT = 3  # look-ups of ids that are missing between the first and the last listed id
-_OTHER_END_ID_COUNT = 1  # look-ups of ids beyond the first page: a result window does not cut this end off
-_FIRST_ENTRY_COUNT = 4  # ledger entries that are looked up before the combinations of classes
-_RESERVED_REQUEST_COUNT = 4  # requests for second counts and second look-ups
-_END_READING_COUNT = 2  # requests for an end of the list, because one answer may come from a replica that lags
+_INSIDE_ID_COUNT = 3  # number of look-ups of ids that are missing between the first and the last listed id
+_OTHER_END_ID_COUNT = 1  # number of look-ups of ids beyond the first page; a result window does not cut this end off
+_FIRST_ENTRY_COUNT = 4  # number of ledger entries that are looked up before the combinations of classes
+_RESERVED_REQUEST_COUNT = 4  # number of requests that are reserved for second counts and second look-ups
+# Number of requests for an end of the list, because one answer may come from a replica that lags.
+_END_READING_COUNT = 2
 
 _OVERLAP_ROW_COUNT = 500
 """A request for the end of the list begins this many rows before the end. If pages are small, the request begins half a
@@ -138,9 +141,9 @@ def plan_questions(reading: ListReading, answers: Sequence[Answer]) -> list[Ques
     """Return the next questions, or no question if the answers decide. Return no more questions than MAX_REQUESTS
     allows.
 
-    The order is: counts, repeated counts if the counts contradict, look-ups by Id, second look-ups of ids that exist,
-    combinations of classes, and look-ups of more ledger entries. If the list changes, counts may have to be repeated
-    twice, so look-ups come after the counts.
+    The order of the questions is: counts, repeated counts if the counts contradict the list, look-ups by Id, second
+    look-ups of ids that exist, combinations of classes, and look-ups of more ledger entries. If the list changes,
+    counts may have to be repeated twice, so look-ups come after the counts.
     """
     if not answers:
         questions = _plan_count_questions(reading)
@@ -227,7 +230,7 @@ def _plan_combination_questions(reading: ListReading, answers: Sequence[Answer])
     ]
     base_classes = {*load_base_classes, *(class_ for class_ in unshown_classes if class_[0] == "base_id")}
     classes = dict.fromkeys([*unshown_classes, *find_hidden_classes(reading, answers), *load_base_classes])
-    # Only subscribers of the load's bases concern the load.
+    # A load needs only the subscribers of its bases.
     needs_load_base = 0 < len(base_ids) == len(load_base_classes)
     combinations = [
         combination

@@ -33,7 +33,7 @@ filter add up to the whole list. The filter whose values change least often is t
 CLASS_FIELDS = (*PARTITIONS, "base_id")
 """The fields by which subscribers are counted."""
 
-BEYOND_ID_COUNT = 3  # look-ups of ids beyond the last page: a result window would cut this end off
+BEYOND_ID_COUNT = 3  # number of look-ups of ids beyond the last page; a result window would cut this end off
 
 
 class Topic(Enum):
@@ -43,7 +43,7 @@ class Topic(Enum):
     PAIR = "pair"  # whether a filter of the reading's query still works together with a filter of a partition
     PART = "part"  # TotalCount of one class or base
     COMBINATION = "combination"  # several classes at once, if no request for a single class showed a subscriber
-    KNOWN = "known"  # a listed subscriber, as a control of the filter Id
+    KNOWN = "known"  # a listed subscriber, looked up by Id as a control of this filter
     MISSING = "missing"  # an id that is missing between two listed ids
     BEYOND = "beyond"  # an id below the smallest or above the largest listed id, where newcomers may be
     UNLISTED_ENTRY = "lacking"  # a subscriber that the ledger has confirmed and no page showed
@@ -55,9 +55,9 @@ TOPICS_BY_ID = frozenset({Topic.KNOWN, Topic.MISSING, Topic.BEYOND, Topic.UNLIST
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One request for evidence. `field_name` and `value` are the filter of a part or of an id. `classes` are the
-    combined classes. For an end of the list, `value` is the side.
-    `round_index` is the number of earlier questions for the same count.
+    """One request for evidence. `field_name` and `value` are the filter of a question about a part or an id. `classes`
+    are the classes of a question about a combination. In a question about an end of the list, `value` is "above" or
+    "below". `round_index` is the number of earlier questions for the same count.
     """
 
     topic: Topic
@@ -88,23 +88,24 @@ class ListReading:
     certificate: Certificate
     query: ListQuery
     filters: Mapping[str, object]  # the filters of the query, by field name
-    ids: IdArray  # the listed ids, ascending
-    page_size: int = MAX_LIMIT  # rows of a full page
+    ids: IdArray  # the listed ids, in ascending order
+    page_size: int = MAX_LIMIT  # number of rows of a full page
     class_counts: Mapping[str, Mapping[object, int]] = field(default_factory=dict)
     """The number of listed rows of each class: by field name, then by value."""
     base_ids: Sequence[int] | None = None  # the known Ids of a load's bases; None: the reading is for every base
     unlisted_base_ids: Sequence[int] = ()  # bases that are counted even if no row shows them
     hidden_classes: tuple[HiddenClass, ...] = ()
     """Classes that were read separately. Their rows are among `ids` and `class_counts`."""
-    skipped_partitions: Collection[str] = ()  # partitions that are not counted
+    skipped_partitions: Collection[str] = ()  # partitions whose parts are not counted
     earlier_total: int | None = None  # TotalCount shortly before the reading
     unlisted_entry_ids: Sequence[int] = ()  # ids of confirmed ledger entries that the reading lacks
-    seed: bytes = b""  # random bytes for the choice of ids
-    absent_values: Mapping[str, object] = field(default_factory=dict)  # a random unused value for each filter
+    seed: bytes = b""  # random bytes, which choose the missing ids to look up
+    # For each filter, a random value that no subscriber has.
+    absent_values: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def is_total_checked(self) -> bool:
-        """Whether TotalCount is checked, so that the counts of the service can be used."""
+        """Whether TotalCount agrees with the rows, so that the counts of the service can be used as evidence."""
         return self.certificate.total_count is TotalCountCheck.CHECKED
 
     @property
@@ -152,7 +153,7 @@ def find_hidden_ids(reading: ListReading, answer: Answer, answers: Sequence[Answ
 
 
 def read_totals(answers: Sequence[Answer]) -> list[int]:
-    """Return the TotalCounts of the whole list."""
+    """Return the TotalCounts of the whole list in these answers."""
     whole_answers = [answer for answer in answers if answer.question.topic is Topic.WHOLE]
     return [answer.total_count for answer in whole_answers if answer.total_count is not None]
 
@@ -167,8 +168,8 @@ def compute_id_step(ids: IdArray) -> int:
     return int(np.gcd.reduce(np.diff(ids))) if len(ids) > 1 else 1
 
 
-_TAIL_ID_COUNT = 1000  # ids at the end of the list from which the density of ids is computed
-_MAX_CHANCE_PROBABILITY = 0.001  # absent ids are evidence if chance explains them with at most this probability
+_TAIL_ID_COUNT = 1000  # number of ids at the end of the list from which the density of ids is computed
+_MAX_CHANCE_PROBABILITY = 0.001  # absent ids are evidence if all are unused by chance with at most this probability
 # Assumed: between two requests, the list grows by fewer rows or a smaller share.
 _SHORT_GROWTH_ROWS, _SHORT_GROWTH_SHARE = 2, 0.01
 # Assumed: during all requests for evidence, the list grows by fewer rows or a smaller share.
@@ -182,7 +183,8 @@ _MIN_UNLISTED_COUNT = 3  # the least number of unlisted subscribers that contrad
 
 
 def decide_evidence(reading: ListReading, answers: Sequence[Answer]) -> list[Finding]:
-    """Return a finding for each kind of evidence: whether the evidence contradicts the size of the list."""
+    """Return a finding for each kind of evidence in the answers. A finding shows whether the evidence contradicts the
+    size of the list."""
     findings = []
     for field_name in CLASS_FIELDS:
         if rounds := read_rounds(reading, field_name, answers):
@@ -323,8 +325,8 @@ def _find_unlisted_values(reading: ListReading, field_name: str, answers: Sequen
 
 
 def _shows_only_hidden_classes(reading: ListReading, answer: Answer, answers: Sequence[Answer]) -> bool:
-    """Return whether no page of the list shows a row of this part, and at least one row is not a newcomer. This is the
-    case if there are several rows, or if a row has an id between listed ids."""
+    """Return whether the list hides all subscribers in the answer about this part, and at least one of these
+    subscribers is not a newcomer. Several subscribers, or an id between listed ids, show this."""
     hidden_ids, ids = find_hidden_ids(reading, answer, answers), reading.ids
     if not len(hidden_ids) or len(hidden_ids) < len(read_ids(answer)):
         return False
@@ -333,8 +335,8 @@ def _shows_only_hidden_classes(reading: ListReading, answer: Answer, answers: Se
 
 
 def read_rounds(reading: ListReading, field_name: str, answers: Sequence[Answer]) -> list[RoundCounts]:
-    """Return the counts of a partition, one for each round. Return an empty list if any answer is missing or does not
-    match its question."""
+    """Return the counts of a partition, one `RoundCounts` for each round of questions. Return an empty list if any
+    answer is missing or does not match its question."""
     whole_answers = (
         [answer for answer in answers if answer.question.topic is Topic.WHOLE] if reading.is_total_checked else []
     )
@@ -360,8 +362,8 @@ def read_rounds(reading: ListReading, field_name: str, answers: Sequence[Answer]
 
 
 def _read_part_counts(reading: ListReading, field_name: str, answers: Sequence[Answer]) -> list[dict[object, int]]:
-    """Return the counts of a partition by value, one mapping for each round. Return an empty list if any answer is
-    missing or does not match its question."""
+    """Return the counts of a partition by value, one mapping for each round of questions. Return an empty list if any
+    answer is missing or does not match its question."""
     pair_answers = [
         answer for answer in answers if answer.question.topic is Topic.PAIR and answer.question.field_name == field_name
     ]
@@ -382,8 +384,8 @@ def _read_part_counts(reading: ListReading, field_name: str, answers: Sequence[A
 
 
 def _read_count(reading: ListReading, answer: Answer) -> int | None:
-    """Return TotalCount of a part or, if TotalCount is ignored, the number of rows of the answer. Return None if the
-    rows do not match the question."""
+    """Return the number of subscribers in a part, from the answer about this part. The number is TotalCount or, if
+    TotalCount is ignored, the number of rows. Return None if the rows do not match the question."""
     page = answer.page
     total_count = None if page is None else page.total_count if reading.is_total_checked else len(page.subscribers)
     if page is None or total_count is None or bool(page.subscribers) != bool(total_count):

@@ -22,7 +22,7 @@ from connector.listing.requests import look_up, read_stats, request_rows, try_un
 from connector.paging.certificate import EvidenceResult, HiddenClass, RoundCounts, decide_counts
 from connector.service.wire import MAX_LIMIT, ListQuery, read_field
 
-_HIDDEN_SAMPLE_ROW_COUNT = 50  # rows of a request for a base that no listing has shown
+_HIDDEN_SAMPLE_ROW_COUNT = 50  # number of rows that are requested of a base that no listing has shown
 
 
 async def find_hidden_base(access: ListAccess, *, is_list_read: bool = False) -> bool | None:
@@ -124,12 +124,13 @@ async def _request_class_rows(access: ListAccess, base_id: int) -> list[dict[str
     return [row for row in rows if row["Id"] not in sentinel_ids]
 
 
-_SAMPLE_ROW_COUNT = 50  # rows of an answer that are compared with the filter of the question
+# Number of rows that an answer has at most; these rows are compared with the filter of the question.
+_SAMPLE_ROW_COUNT = 50
 _MIN_FIRST_ID_WITH_OLDER_IDS = 2  # Ids begin with 1, so no id is older if the list begins with a smaller id than this
 
 
 async def record_hidden_classes(access: ListAccess, *, is_repeated: bool = False) -> tuple[HiddenClass, ...]:
-    """Return the classes that the list hides, and record the classes in the state of the look-ups. A run counts the
+    """Return the classes that the list hides, and record these classes in the state of the look-ups. A run counts the
     classes once. With `is_repeated`, the run counts the classes again, because a create of this run may be the first
     create of its class."""
     state = access.state
@@ -178,7 +179,8 @@ class ClassCounts:
     whole_list_totals: Sequence[int] = ()  # TotalCount of the whole list, before the parts and after them
     part_totals: Mapping[str, Mapping[object, int]] = field(default_factory=dict)
     """TotalCount of each class, by filter and value. Answers whose rows do not match the filter are left out."""
-    shown_values: Mapping[str, Collection[object]] = field(default_factory=dict)  # values on the first page, by filter
+    # The values that the rows of the first page have, by filter.
+    shown_values: Mapping[str, Collection[object]] = field(default_factory=dict)
     ids: Sequence[object] = ()  # the Ids on the first page
 
     @property

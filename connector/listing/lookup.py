@@ -67,7 +67,8 @@ _FIRST_SENTINEL_COUNT = 2
 """Number of the first sentinels of the run that are tried. The list most likely shows the first sentinels, but a
 sentinel may have been erased."""
 
-_CLASS_SAMPLE_ROW_COUNT = 50  # rows of an answer that are compared with the filter of the question
+# Number of rows that an answer has at most; these rows are compared with the filter of the question.
+_CLASS_SAMPLE_ROW_COUNT = 50
 # Number of subscribers of the class that are looked up, because the first subscribers may have vanished.
 _SAMPLE_COUNT = 3
 _PLAIN_EMAILS = SpellingClass("email", frozenset())
@@ -79,7 +80,8 @@ class FilterCheck:
     class is known."""
 
     passed_classes: frozenset[SpellingClass] = frozenset()
-    failed_classes: frozenset[SpellingClass] = frozenset()  # includes all classes of a field whose filter is not usable
+    # These include all classes of a field whose filter is not usable.
+    failed_classes: frozenset[SpellingClass] = frozenset()
     seen_sentinels: tuple[Sentinel, ...] = ()
     is_case_insensitive: bool = False  # whether the filter by email is case-insensitive
 
@@ -184,7 +186,8 @@ async def _try_sentinel(access: ListAccess, sentinel: Sentinel) -> bool | None:
         return True
     if not (await request_rows(access, ListQuery(id=sentinel.subscriber_id))).has_subscriber(sentinel.subscriber_id):
         return None
-    return (await try_sample(request_page, sentinel.field, sample)).is_proof  # the list may show the sentinel only now
+    # The list may have begun to show the sentinel meanwhile.
+    return (await try_sample(request_page, sentinel.field, sample)).is_proof
 
 
 def _find_sentinels(access: ListAccess, spelling_class: SpellingClass) -> Iterator[Sentinel]:
@@ -269,7 +272,8 @@ async def _find_sentinels_by_filter(
 
 
 async def _confirm_visibility(access: ListAccess, visibility: Visibility, started_at: float) -> Visibility:
-    """Return the sentinels that the filters still show. If the filters no longer show a sentinel, a replica lags."""
+    """Return the sentinels of `visibility` that the filters still show. If the filters no longer show a sentinel, a
+    replica of the service lags."""
     sentinels = sorted(visibility.seen_sentinels, key=lambda sentinel: sentinel.confirmed_at)
     look_ups = [partial(_is_sentinel_shown, access, sentinel) for sentinel in sentinels]
     results = list(zip(sentinels, await look_up_together(access, look_ups), strict=True))
@@ -370,8 +374,8 @@ def count_requests(keys: Sequence[LookupKey]) -> int:
 class _Question:
     """A key to look up: the texts that requests ask for, and the spelling classes of these texts.
 
-    `needs_case_insensitive_filter`: the email counts in any upper or lower case, so only a case-insensitive filter can
-    prove absence. `has_hidden_spellings`: the subscriber may have a spelling that no filter is known to find.
+    With `needs_case_insensitive_filter`, the email counts in any upper or lower case, so only a case-insensitive filter
+    can prove absence. With `has_hidden_spellings`, the subscriber may have a spelling that no filter is known to find.
     """
 
     key: LookupKey

@@ -38,7 +38,8 @@ from connector.service.wire import (
     read_field,
 )
 
-_OFFSET_INDEPENDENT_STATUSES = frozenset({401, 403, 405, 408, 409, 429})  # refusals that the offset cannot have caused
+# Statuses of refusals that the offset cannot have caused.
+_OFFSET_INDEPENDENT_STATUSES = frozenset({401, 403, 405, 408, 409, 429})
 _REDIRECT_STATUSES = range(300, 400)
 
 NO_WHOLE_ID_MESSAGE = (
@@ -71,7 +72,7 @@ class RowForm(Protocol[Rows]):
 
 
 class _WireRowForm:
-    """Rows as the service's own objects."""
+    """The form of rows that are the service's own objects."""
 
     parse = staticmethod(parse_wire_page)
 
@@ -97,7 +98,7 @@ class _WireRowForm:
 
 
 WIRE_FORM: RowForm[WireRows] = _WireRowForm()
-"""Rows as lists of wire objects."""
+"""The form in which the rows of a page are a list of wire objects."""
 
 
 SinkRows = TypeVar("SinkRows", contravariant=True, default=WireRows)
@@ -107,7 +108,7 @@ class PageSink(Protocol[SinkRows]):
     """An object that receives the rows of a reading. Only the rows of the last sweep count."""
 
     def start_sweep(self, sweep_number: int) -> None:
-        """Forget all rows, because the sweep with this number (1 = first) begins."""
+        """Forget all received rows, because the sweep with this number (1 = first) begins."""
 
     def receive_rows(self, rows: SinkRows, /) -> None:
         """Add these subscribers, in the form of the reading. A sweep passes each subscriber once."""
@@ -123,8 +124,8 @@ class ListFailed(RunAborted):
 
     @property
     def is_query_refused(self) -> bool:
-        """Whether the service refused the query itself, with a status such as 400 or 404. For an offset, the refusal
-        may mean that the list has no row there."""
+        """Whether the service refused the query itself, with a status such as 400 or 404. If the query has an offset,
+        the refusal may mean that the list has no row at this offset."""
         return self.status is not None and 400 <= self.status < 500 and self.status not in _OFFSET_INDEPENDENT_STATUSES
 
 
@@ -197,7 +198,7 @@ def _explain_failure(answer: Refused | Ambiguous | NotSent, client: Client) -> L
 class ReceivedPage(Generic[Rows]):
     """A page of a sweep, with its rows and their ids."""
 
-    sweep_number: int  # from 1
+    sweep_number: int  # the number of the sweep (1 = first)
     rows: Rows
     ids: IdArray
     new_row_mask: Mask  # the rows that no earlier page of the sweep has

@@ -247,7 +247,7 @@ class _SweepReader(Generic[Rows]):
         return partial(try_page, self.client, self.retrier)
 
     async def read_sweeps(self, query: ListQuery, dispatch: Callable[[ReceivedPage[Rows]], None]) -> Pager:
-        """Read the list until the pager has its result, and pass each page to `dispatch`."""
+        """Read the list until the pager has a verdict, and pass each page to `dispatch`."""
         pager = Pager(query.limit, ignores_total_count=self.ignores_total_count, reads_ahead=self.reads_ahead)
         async with (
             PageFetcher(
@@ -263,7 +263,7 @@ class _SweepReader(Generic[Rows]):
         self, reading: ListReading, answers: Sequence[Answer], class_counts: dict[str, Counter[object]]
     ) -> tuple[ListReading, list[Finding]]:
         """Read each hidden class, and each combination of hidden classes, separately (architecture 7, rule 7). Return
-        the reading with all subscribers, and the reasons why it proves nothing."""
+        the reading with all subscribers, and findings with the reasons why the separate readings prove nothing."""
         listed_id_set = IdSet()
         listed_id_set.add(reading.ids)
         largest_total = max((answer.total_count or 0 for answer in answers), default=0)
@@ -279,7 +279,7 @@ class _SweepReader(Generic[Rows]):
             new_classes = [class_ for class_ in part_result.hidden_classes if class_ not in reading.hidden_classes]
             hidden_classes = (*reading.hidden_classes, *new_classes)
             reading = replace(reading, certificate=certificate, hidden_classes=hidden_classes)
-            if new_classes:  # read all combinations again
+            if new_classes:  # the new classes make new combinations, so all combinations are read again
                 pending_combinations, problem_findings = combine_classes(hidden_classes), []
                 continue
             if part_result.problem:

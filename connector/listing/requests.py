@@ -15,12 +15,13 @@ from connector.listing.controls import is_whole, try_sample
 from connector.listing.pages import NO_WHOLE_ID_MESSAGE, ListFailed, fetch_page
 from connector.service.wire import ListPage, ListQuery
 
-_NEW_ROW_SHARE = 0.95  # share of new rows in a page, because a page repeats 1/20 of the previous one (connector.paging)
+# Share of new rows in a page, because a page repeats 1/20 of the previous page (connector.paging).
+_NEW_ROW_SHARE = 0.95
 T = TypeVar("T")
 
 LookUp = Callable[[], Awaitable[T]]
 
-_MAX_IN_FLIGHT = 16  # look-ups in flight; with this number, 100 look-ups take as long as 7 look-ups one after another
+_MAX_IN_FLIGHT = 16  # number of look-ups in flight; 100 look-ups then take as long as 7 look-ups one after another
 _MIN_UNFILTERED_COUNT = 20  # if a filter by one identity lists this many rows, the service ignores the filter
 _MAX_REFUSED_ROUNDS = 3  # after this many rounds of single look-ups that are all refused, the look-ups fail
 _MAX_UNLISTED_SAMPLES = 3  # the identity filters are tested with at most this many subscribers that the list leaves out
@@ -32,7 +33,7 @@ _FILTER_INDEPENDENT_STATUSES = frozenset({401, 403, 404, 405, 408, 409, _TOO_MAN
 
 @dataclass(frozen=True, slots=True)
 class AnswerRows:
-    """The rows of an answer as received. `is_whole`: the rows are all subscribers that match the filter."""
+    """The rows of an answer as received. With `is_whole`, the rows are all subscribers that match the filter."""
 
     rows: Sequence[dict[str, Any]] = field(repr=False)
     is_whole: bool
@@ -141,7 +142,8 @@ def build_query(field_name: str, text: str) -> ListQuery:
 async def _run_round(
     look_ups: Sequence[LookUp[T]], indexes: Iterable[int], concurrency: int, results: dict[int, T]
 ) -> list[int]:
-    """Make the look-ups with these indexes, and add their results. Return the indexes of look-ups refused with 429."""
+    """Make the look-ups with these indexes, and add their results to `results`. Return the indexes of look-ups that the
+    service refused with 429."""
     shared_indexes, refused_indexes = iter(indexes), list[int]()
 
     async def run_look_ups() -> None:

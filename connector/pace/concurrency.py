@@ -19,8 +19,8 @@ from math import inf
 
 _FIRST_LIMIT = 16.0
 _LOWEST_LIMIT = 1.0
-_GOOD_ROUND_FACTOR = 1.15  # the limit grows if the mean is at most this many times the smallest mean
-_SLOW_ROUND_FACTOR = 1.25  # a round is slow if its mean is more than this many times the smallest mean
+_GOOD_ROUND_FACTOR = 1.15  # the limit grows if the mean round-trip time is at most this many times the smallest mean
+_SLOW_ROUND_FACTOR = 1.25  # a round is slow if its mean round-trip time is more than this many times the smallest mean
 _TOLERANCE_S = 0.003  # seconds: on loopback, the work of this process changes a round trip by milliseconds
 # The effect of a fall is measured if the limit is now below this share of the limit before the fall.
 _LARGE_FALL_SHARE = 0.8
@@ -67,13 +67,13 @@ class ConcurrencyLimit:
 
     @property
     def allowed_count(self) -> int:
-        """The limit, at least 1."""
+        """The number of requests that may be in flight, at least 1."""
         return int(self._limit)
 
     def record_answer(self, sent_at: float, now: float, in_flight_count: int) -> None:
         """Record the answer to an attempt that left at `sent_at` (s). `in_flight_count` is the number of requests in
         flight when the answer came, including this request."""
-        if sent_at < self._round_began_at:  # sent in an earlier round
+        if sent_at < self._round_began_at:  # the attempt left in an earlier round
             return
         if not self._answer_count:
             self._first_answered_at = now

@@ -25,7 +25,7 @@ import math
 from dataclasses import dataclass, replace
 from math import exp, inf, log, ulp
 
-_FIRST_RATE = 20.0  # requests/s; most services allow this rate for the short time of the first doublings
+_FIRST_RATE = 20.0  # requests/s at the beginning of a search; most services allow this rate for a short time
 _SEARCH_GROWTH_SHARE = 0.42  # share by which an answer raises the rate in the search: two answers double the rate
 _MAX_BUSY_GAP_FACTOR = 4  # a sender is busy if the gap between two requests is at most this many times 1 / rate
 # A ramp after a search ends at most at this many times the mean rate of the search, because the search began slowly.
@@ -43,7 +43,7 @@ service refuses more than 3 % of the requests under a limit of 5 requests/s with
 _LEAST_COST_S = 0.3  # the length of any other ramp is computed with at least this cost of a refusal (s)
 # A ramp begins at least this share below its upper end. Half of this share scales the rise above the upper end.
 _LEAST_RISE_SHARE = 0.015
-# Seconds in which the rise above the upper end of a ramp grows e-fold. A ramp uses a longer window instead.
+# Seconds in which the rise above the upper end of a ramp grows e-fold, or the window of the limiter if it is longer.
 _EXCESS_GROWTH_S = 2.0
 _LONGEST_WINDOW_S = 61.0  # the longest window of services; refusals of all requests for a longer time are an outage
 _WINDOW_RISE_SHARE = 0.1  # a ramp after a full window ends this share above the mean rate of the window
@@ -72,7 +72,7 @@ _MAX_REFUSALS_WITHOUT_EVIDENCE = 10
 refusals without a contradiction, a limit is certain."""
 
 _MAX_CATCH_UP_S = 0.005  # a late sender may catch up at most this many seconds: one turn of the event loop
-# Seconds after which half of the low rate of an earlier limit is used, because limits change.
+# After this many seconds, a ramp begins at half of the low rate of an earlier limit, because limits change.
 _LIMIT_HALF_LIFE_S = 86_400.0
 # However old the limit is, a ramp begins at this share of its low rate or higher, or at `_FIRST_RATE` if that is lower.
 _LEAST_LOW_RATE_SHARE = 0.25
@@ -114,21 +114,21 @@ class _Ramp:
 
 @dataclass(slots=True)
 class _Stretch:
-    """The requests between two refusals that count. `refused_sent_at` and the fields below it are about the second
-    refusal."""
+    """A stretch: the requests between two refusals that count. `refused_sent_at` and the fields below it are about the
+    second refusal."""
 
     # The time at which the first request left; after a refusal by a limit, the first request that was served.
     began_at: float = inf
     served_count: int = 0
-    excess_refusal_count: float = 0.0  # refusals beyond the tolerated share
+    excess_refusal_count: float = 0.0  # number of refusals beyond the tolerated share
     # Number of requests served before the first refusal that `excess_refusal_count` counts.
     served_before_count: int = 0
     refused_sent_at: float = inf  # the time at which the refused request left
     rate: float = 1.0  # the rate at which the refusal arrived (requests/s); after a search, at most twice the mean rate
     sending_s: float = 1.0  # the seconds from `began_at` to `refused_sent_at`
-    sending_and_pause_s: float = 1.0  # the sum of `sending_s` and the longer of the pauses before and after
-    served_behind_count: int = 0  # served requests behind the refused one
-    refused_behind_count: int = 0  # refused requests behind the refused one
+    sending_and_pause_s: float = 1.0  # the sum of `sending_s` and the longer of the pauses before and after the stretch
+    served_behind_count: int = 0  # number of served requests behind the refused request
+    refused_behind_count: int = 0  # number of refused requests behind the refused request
 
 
 class RateController:
@@ -142,7 +142,7 @@ class RateController:
     ) -> None:
         self.rate = min(_FIRST_RATE, ceiling)  # requests/s
         self._ceiling = ceiling
-        self._mean_round_trip_s = 0.1  # mean round trip of served requests
+        self._mean_round_trip_s = 0.1  # mean round-trip time of served requests
         # The time at which the next request may leave, and the time at which the last request left.
         self._due_at = self._left_at = -inf
         # Whether requests leave about as fast as the rate allows; otherwise the rate does not grow.
@@ -161,7 +161,7 @@ class RateController:
         self._refused_in_row_count = 0
         # The smallest number of served requests of a stretch; a limiter can save up at most this number.
         self._fewest_served_count = inf
-        self._pause_s = self._window_s = 0.0  # as in `FoundLimit`
+        self._pause_s = self._window_s = 0.0  # the values of `FoundLimit`
         # The highest rate (requests/s) that the service is proved to allow, since the limit last fell.
         self._proved_rate = 0.0
         self._remaining_chance_count = 0
@@ -201,8 +201,8 @@ class RateController:
 
     @property
     def is_measured(self) -> bool:
-        """Whether this run has measured the limit: by a refusal that was not chance, or by a rate above the earlier
-        limit."""
+        """Whether this run has measured the limit. A refusal that was not chance measures the limit, and so does a rate
+        above the earlier limit."""
         if self._is_undecided:
             self._apply_refusal()
         return self._is_measured or (self._ramp is not None and self.rate > self._ramp.high_rate)
@@ -210,7 +210,7 @@ class RateController:
     def admit(self, now: float) -> float:
         """Return 0 if a request may leave, and count the request as sent. Otherwise return the seconds to wait."""
         wait_s = max(self._due_at, self._paused_until) - now
-        if wait_s > 2 * ulp(now):  # sums of floats are rounded
+        if wait_s > 2 * ulp(now):  # a smaller wait is a rounding error of floats
             return wait_s
         self._record_departure(now)
         return 0.0
@@ -274,7 +274,7 @@ class RateController:
         stretch.sending_s = max(sent_at - stretch.began_at, 1 / self.rate)
         # Includes the longer of the pauses before and after the stretch.
         stretch.sending_and_pause_s = max(stretch.sending_s + pause_s, sent_at - ended_stretch.refused_sent_at)
-        if self._ramp is None:  # the rate is far above the mean rate that was served
+        if self._ramp is None:  # in a search, the rate is far above the mean rate that was served
             stretch.rate = min(self.rate, _FIRST_RAMP_END_FACTOR * max(stretch.served_count, 1) / stretch.sending_s)
         self._ended_stretch, self._stretch = stretch, _Stretch()
         self._is_undecided, self._has_recovered = True, False
@@ -319,7 +319,7 @@ class RateController:
         self._is_after_short_pause = is_pause_short
 
     def _find_ramp_rates(self, behind_rate: float) -> tuple[float, float]:
-        """Return the first rate and the end of the next ramp (requests/s)."""
+        """Return the rates (requests/s) at which the next ramp begins and ends."""
         ended_stretch = self._ended_stretch
         self._fewest_served_count = min(self._fewest_served_count, ended_stretch.served_count)
         # The service serves at least one request after a pause.

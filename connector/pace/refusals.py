@@ -82,7 +82,7 @@ class TemporaryRefusals:
         self._has_accepted_create = False
         # Kinds of the latest refusals; "" for each accepted create.
         self._latest_kinds: deque[str] = deque(maxlen=_SAMPLE_SIZE)
-        # The present series, and the time of its 20th refusal.
+        # The kind and the length of the present series, and the time of its 20th refusal.
         self._series_kind, self._series_length, self._long_series_began_at = "", 0, inf
 
     @property

@@ -129,8 +129,8 @@ class Certificate:
     ] = field(default_factory=dict)
     hidden: Annotated[
         tuple[HiddenClass, ...],
-        "Hidden classes, as values by filter: the list shows them only to a request for the class. A complete reading "
-        "has read them separately.",
+        "Hidden classes, as values by filter. The list shows such a class only to a request for the class. A complete "
+        "reading has read these classes separately.",
         dict[str, list[Any]],
     ] = ()
     unlisted_ids: tuple[int, ...] = ()  # the reading lacks these subscribers, and a look-up by Id showed them
@@ -171,7 +171,7 @@ class Finding:
 
     topic: str
     evidence_result: EvidenceResult
-    message: str  # the evidence, with its figures
+    message: str  # a description of the evidence, with its figures
     hidden_classes: tuple[HiddenClass, ...] = ()
     """Classes of which the list shows too few subscribers, although the list shows enough of the other classes."""
     unlisted_ids: tuple[int, ...] = ()  # the list lacks these subscribers, although they exist
@@ -204,7 +204,8 @@ def decide_counts(rounds: Sequence[RoundCounts], is_list_quiet: bool, totals: Co
     the list if, in every round, the sum of the parts exceeds every TotalCount by more than the TotalCounts differ from
     each other.
 
-    `totals` has TotalCounts from outside the rounds. `is_list_quiet`: no row appeared or vanished during the sweep.
+    `totals` has TotalCounts from outside the rounds. With `is_list_quiet`, no row appeared or vanished during the
+    sweep.
     """
     if not rounds:
         return EvidenceResult.NOTHING
@@ -268,7 +269,11 @@ def describe_hidden_classes(certificate: Certificate) -> str:
         f"subscribers of the base {value}" if name == "base_id" else _CLASS_NAMES[name, value]
         for name, value in certificate.hidden
     ]
-    last_sentence = "They were read separately." if certificate.is_complete else "They could not all be read."
+    last_sentence = (
+        "These subscribers were read separately."
+        if certificate.is_complete
+        else "Not all of these subscribers could be read."
+    )
     return f"The list shows no {' and no '.join(names)} unless a request asks for them. {last_sentence}"
 
 

@@ -89,7 +89,8 @@ def mark_first_occurrences(ids: IdArray) -> Mask:
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """A page to ask for. `sweep_number` is the number of the sweep, from 1. Each sweep begins at the head of the list.
+    """A page to ask for. `sweep_number` is the number of the sweep (1 = first). Each sweep begins at the head of the
+    list.
 
     `expected_end` is TotalCount if the page begins at the offset TotalCount, and the sweep has read TotalCount rows.
     Then a refusal of the page means the end of the list, like an empty page.
@@ -115,7 +116,8 @@ class PageAnswer:
 
 @dataclass(frozen=True, slots=True)
 class JoinedPage:
-    """A page that overlaps the previous page. `is_short`: the page is not full, so it may be the last page."""
+    """A page that overlaps the previous page. With `is_short`, the page is not full, so the page may be the last
+    page."""
 
     offset: int
     ids: IdArray
@@ -158,10 +160,10 @@ class PageOverlap:
     """The overlap of a page with the previous page, and the changes that the two pages show."""
 
     kind: OverlapKind
-    rank_shift: int = 0  # the change of rank of the first shared row
-    appeared_before_count: int = 0  # new rows before the first shared row
-    appeared_count: int = 0  # new rows between the first and the last shared row
-    vanished_count: int = 0  # vanished rows between the first and the last shared row
+    rank_shift: int = 0  # by how many ranks the first shared row has moved
+    appeared_before_count: int = 0  # number of new rows before the first shared row
+    appeared_count: int = 0  # number of new rows between the first and the last shared row
+    vanished_count: int = 0  # number of vanished rows between the first and the last shared row
 
 
 def decide_overlap(
@@ -209,7 +211,7 @@ def decide_direction(ids: IdArray) -> int:
 
 @dataclass(slots=True)
 class Totals:
-    """The first, last, smallest and largest TotalCount of one sweep. `is_total_missing`: an answer had no
+    """The first, last, smallest and largest TotalCount of one sweep. With `is_total_missing`, an answer had no
     TotalCount."""
 
     first_total: int | None = None
@@ -240,7 +242,8 @@ class Totals:
 
 @dataclass(slots=True)
 class ListChanges:
-    """Changes that the overlaps of one sweep show. More subscribers may have appeared and vanished between the pages.
+    """The changes of the list that the overlaps of one sweep show. More subscribers may have appeared and vanished
+    between the pages.
 
     A change before an overlap shifts the ranks of the rows that two pages share. Any other change of TotalCount
     happened after the overlap. So a list in a stable order has `first TotalCount - vanished + appeared` rows.

@@ -71,7 +71,7 @@ class Pager:
         return self._last_total
 
     def decide_next_page(self) -> PageRequest | None:
-        """Return the next page to ask for, or None once the reading has ended."""
+        """Return the next page to ask for, or None if the reading has ended."""
         if self._reason is not None:
             return None
         return PageRequest(
@@ -80,7 +80,7 @@ class Pager:
 
     @property
     def is_unchanging(self) -> bool:
-        """Whether pages that were fetched ahead may be used. If not, fetch these pages again."""
+        """Whether pages that were fetched ahead may be used. If not, these pages must be fetched again."""
         return self._sweep.is_unchanging
 
     def decide_pages_ahead(self, max_pages: int) -> list[PageRequest]:
@@ -95,7 +95,7 @@ class Pager:
         return [PageRequest(self._sweep_count, offset, self._limit, expected_end) for offset, expected_end in pages]
 
     def add_page(self, ids: IdArray, *, total_count: int | None, offset: int | None, limit: int | None) -> Mask:
-        """Add the page that `decide_next_page` returned, with its echoes TotalCount, Offset and Limit
+        """Add the answer for the page that `decide_next_page` returned, with the answer's TotalCount, Offset and Limit
         (service-api.md 4.3).
 
         Return a mask of the rows that no earlier page of the sweep had.
@@ -205,9 +205,8 @@ class Pager:
         self._vanished_ids = vanished_ids
 
     def _count_changes(self) -> tuple[int, int]:
-        """Return the smallest possible numbers of subscribers that appeared and that vanished.
-
-        The ranks of the last sweep and a comparison of the sweeps each give a lower bound. Return the larger bound."""
+        """Return how many subscribers at least have appeared, and how many have vanished. The ranks of the last sweep
+        and a comparison of the sweeps each give a lower bound. The function returns the larger bound."""
         sweep, ids = self._sweep, self._sweep.seen_ids.to_array()
         if sweep.sweep_end is not SweepEnd.AT_END:
             return 0, 0

@@ -66,7 +66,8 @@ class _Phase(Enum):
 
 
 class Sweep:
-    """One sweep. Fetch the page at `next_offset`, and pass the answer to `add_page`, until `sweep_end` is set."""
+    """One sweep. The caller fetches the page at `next_offset` and passes the answer to `add_page`, until `sweep_end` is
+    set."""
 
     def __init__(self, limit: int, *, has_overlaps: bool = True) -> None:
         self.requested_limit = limit
@@ -92,7 +93,7 @@ class Sweep:
         its head."""
 
         self._is_head_known = True  # whether the sweep has read all rows at the head of the list
-        self._missed_end_count = 0  # number of times that the list did not end where the sweep expected
+        self._missed_end_count = 0  # number of times that the list did not end at the offset that the sweep expected
         self._largest_page_rows = 0  # rows of the largest accepted page
         self._is_last_page_known = False  # whether the sweep already knew all rows of the last page
         self._end_recount_count = 0
@@ -151,7 +152,8 @@ class Sweep:
 
     @property
     def expected_end(self) -> int | None:
-        """TotalCount if the sweep has read as many rows and the next page begins after these rows, else None."""
+        """TotalCount if the sweep has read TotalCount rows and the next page begins after these rows. Otherwise
+        None."""
         last_page = self._last_page
         is_past_end = (
             self._phase is _Phase.PAST_END and last_page is not None and last_page.total_count == last_page.end_offset
@@ -304,10 +306,9 @@ class Sweep:
             self.direction = direction if self.direction in (None, direction) else 0
 
     def _is_probably_last(self, page: JoinedPage) -> bool:
-        """Return whether this is probably the last page: at least two of three signs hold.
-
-        The signs: the page is short, has no new row, and reaches TotalCount. A wrong guess costs one page, because only
-        an empty page past the end ends the sweep.
+        """Return whether this is probably the last page. At least two of three signs must hold: the page is short, has
+        no new row, or reaches TotalCount. A wrong guess costs one page, because only an empty page past the end ends
+        the sweep.
         """
         is_total_reached = page.total_count is None or page.total_count <= page.end_offset
         return page.is_short + self._is_last_page_known + is_total_reached >= 2

@@ -122,7 +122,8 @@ def _refuse_json_constant(name: str) -> object:
 
 
 def read_whole_number(value: object) -> int | None:
-    """Return the value as an int, or None. 12.0 is 12, because JSON has only one kind of number."""
+    """Return the value as an int, or None if it is not a whole number. 12.0 is 12, because JSON has only one kind of
+    number."""
     if type(value) is float and value.is_integer():
         value = int(value)
     return value if type(value) is int and abs(value) <= LARGEST_ID else None
@@ -161,7 +162,7 @@ def _classify_failure(
     return (Refused if is_row_refusal else Ambiguous)(status, message, retry_after_s)
 
 
-# Retry-After
+# The Retry-After header
 
 MAX_RETRY_AFTER_S = 86_400.0
 """One day. A longer Retry-After is ignored, because its cause is a wrong clock, or a number that is not a time."""
@@ -195,8 +196,8 @@ def parse_retry_after(headers: Mapping[str, str], now: datetime) -> float | None
 
 
 def find_header(headers: Mapping[str, str], name: str) -> str | None:
-    """Return the trimmed value of a header, or None. `name` is in lower case. The name in the answer may have any
-    case."""
+    """Return the trimmed value of a header, or None if the answer has no such header. `name` is in lower case. The name
+    in the answer may have any case."""
     for key, value in headers.items():
         if key.lower() == name:
             return value.strip()
@@ -216,8 +217,8 @@ def _parse_date(text: str) -> datetime | None:
 
 _MAX_JSON_BYTES = 1_000_000  # a larger body is not an error message, and only its beginning is shown
 _MAX_TEXT_BYTES = 20_000  # enough for 500 visible characters, because markup is rarely forty times as long as its text
-_MAX_DEPTH = 8  # levels of nesting; a deeper value is not a message
-_MAX_LEAVES = 100  # a message of 500 characters has fewer values
+_MAX_DEPTH = 8  # levels of nesting in JSON; a deeper value is not a message
+_MAX_LEAVES = 100  # number of values that are read; a message of 500 characters has fewer values
 # Keys whose values are messages, in lower case and without underscores.
 _MESSAGE_KEYS = frozenset(["message", "messages", "error", "errors", "errormessage", "errordescription", "detail"])
 _MESSAGE_KEYS |= frozenset(["details", "description", "reason", "title", "msg", "text"])
@@ -381,7 +382,7 @@ def build_message_mask(secret: str) -> MaskMessage:
 
     def mask_message(message: str) -> str:
         masked_message = token_pattern.sub(MASKED, message)
-        for decode_url_text in (unquote, unquote_plus):  # in a form, + is a blank
+        for decode_url_text in (unquote, unquote_plus):  # in a URL of a form, + means a blank
             text = masked_message
             for _ in range(_MAX_ESCAPES):
                 text = _unescape_text(text, decode_url_text)

@@ -1,5 +1,5 @@
-"""The three operations of the service as coroutines. They return values, and raise no error for an answer of the
-service.
+"""The three operations of the service as coroutines. The coroutines return values, and raise no error for an answer of
+the service.
 
 One call makes one attempt. The retrier decides whether to make another attempt.
 """
@@ -75,7 +75,7 @@ class RequestSender(Protocol):
     """An object that sends single requests: a pool of connections, or the network of a simulation."""
 
     async def send(self, request: Request) -> RawAnswer | NotSent | Ambiguous:
-        """Make one attempt. Raises only the cancellation of its task."""
+        """Make one attempt to send the request. Raises only the cancellation of its task."""
 
 
 class Client:
@@ -218,7 +218,7 @@ def _log_request(request: Request, raw_answer: RawAnswer | NotSent | Ambiguous, 
     log_values = {"method": request.method, "path": request.path, "status": status, "ms": round(1000 * seconds, 1)}
     field_names = [name for name, _ in request.query]
     body: dict[str, Any] = {} if request.body is None else orjson.loads(request.body)
-    for key, value in body.items():  # names of the two upper levels of the body, for example `Subscriber.Email`
+    for key, value in body.items():  # log the names of the two upper levels of the body, for example `Subscriber.Email`
         field_names += [f"{key}.{name}" for name in value] if isinstance(value, dict) and value else [key]
     log_format = "request: %(method)s %(path)s, status %(status)s after %(ms)s ms, fields %(fields)s"
     logger.debug(log_format, log_values | {"fields": ", ".join(field_names)})

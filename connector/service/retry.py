@@ -29,7 +29,8 @@ Sleep = Callable[[float], Awaitable[bool]]
 
 @dataclass(slots=True)
 class RequestCounts:
-    """Counts of the attempts of one operation. The text after the type of a key is its description in the reference."""
+    """Counts of the requests of one operation. The text after the type of a key is the description of the key in the
+    reference."""
 
     sent: Annotated[int, "Number of requests that were sent, including repeated ones."] = 0
     retried: Annotated[int, "Number of requests that were sent again."] = 0
@@ -100,8 +101,8 @@ class Retrier:
         request_counts: RequestCounts,
         sleep: Sleep | None = None,
     ) -> _Answer:
-        """Return the last answer. `first_answer` is used as the answer of tenacity's first attempt. `make_attempt`
-        makes the other attempts."""
+        """Repeat the request while `may_retry` allows another attempt, and return the last answer. `first_answer` is
+        the answer of the first attempt. `make_attempt` makes the other attempts."""
         if not may_retry(first_answer):
             return first_answer
         from tenacity import AsyncRetrying, retry_if_result, stop_after_attempt, stop_any, stop_before_delay
@@ -178,7 +179,7 @@ class RetryBudget:
     __slots__ = ("_counts_of_seconds",)
 
     def __init__(self) -> None:
-        # For each second: [the second, number of requests, number of retries].
+        # A list for each second: [the second, number of requests, number of retries].
         self._counts_of_seconds: deque[list[int]] = deque()
 
     def record_request(self, now: float) -> None:

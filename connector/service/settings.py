@@ -31,7 +31,7 @@ class Token:
         self._text = text
 
     def reveal(self) -> str:
-        """Return the text of the token. Use it only for the header of a request."""
+        """Return the text of the token. Use the text only for the header of a request."""
         return self._text
 
     def __repr__(self) -> str:
@@ -53,10 +53,10 @@ _DEFAULT_PORTS = {"https": 443, "http": 80}
 class Service:
     """The service's address, the token, and the limits of its connections.
 
-    `base_url` is stored without a slash at its end. `authorization` is the template of the header, with `{token}` once.
-    `timeout_s` is the maximum time of one attempt, and half of `timeout_s` the maximum time to connect.
-    `max_connections` is the maximum number of open connections, for creates and look-ups together. `proxy` is the URL
-    of a proxy, or `env` for the proxy of the environment. Raises ConfigurationError.
+    `base_url` is stored without a slash at its end. `authorization` is the template of the Authorization header, and
+    contains `{token}` once. `timeout_s` is the maximum time of one attempt, and half of `timeout_s` the maximum time to
+    connect. `max_connections` is the maximum number of open connections, for creates and look-ups together. `proxy` is
+    the URL of a proxy, or `env` for the proxy of the environment. Raises ConfigurationError.
     """
 
     base_url: str

@@ -49,12 +49,12 @@ class Transport:
         self._urls: dict[str, URL] = {}
         # These are headers of each request. aiohttp would send headers of the session, with the token, to a proxy.
         headers = {"Authorization": service.reveal_authorization(), "Accept": "application/json"}
-        self._headers = CIMultiDict({**headers, "Cache-Control": "no-cache"})  # RFC 9111, 5.2.1.4
+        self._headers = CIMultiDict({**headers, "Cache-Control": "no-cache"})  # no cache may answer (RFC 9111, 5.2.1.4)
         self._posted_headers = CIMultiDict({**headers, "Content-Type": "application/json"})
 
     async def send(self, request: Request) -> RawAnswer | NotSent | Ambiguous:
-        """Make one attempt. A cancellation is not caught, and closes the connection. Then the result of the request is
-        unknown."""
+        """Make one attempt to send the request. A cancellation is not caught, and closes the connection. After a
+        cancellation, the result of the request is unknown."""
         body: bytes | io.BytesIO | None = request.body
         if request.body is not None and len(request.body) > 2**20:
             # aiohttp sends a file in parts, and would log a warning for more than 1 MiB of bytes.
@@ -100,7 +100,7 @@ async def open_transport(service: Service, *, idle_s: float = MAX_IDLE_S) -> Asy
         timeout=timeout,
         cookie_jar=aiohttp.DummyCookieJar(),
         proxy=_find_proxy(service),
-        trust_env=False,  # aiohttp would look for a proxy at each request, in a thread, and read a netrc file
+        trust_env=False,  # if true, aiohttp would look for a proxy at each request, in a thread, and read a netrc file
     ) as session:
         yield Transport(session, service)
 
@@ -149,7 +149,7 @@ def _translate_error(error: aiohttp.ClientError | TimeoutError | OSError, timeou
     Only exceptions that aiohttp raises while connecting are NotSent; tests check them on real sockets.
     """
     match error:
-        # 1. before the first byte was written
+        # 1. errors before the first byte was written
         case aiohttp.ConnectionTimeoutError():
             return NotSent(f"no connection within {timeout_s * _CONNECT_TIMEOUT_SHARE:g} s")
         case aiohttp.ClientConnectorDNSError():
@@ -164,7 +164,7 @@ def _translate_error(error: aiohttp.ClientError | TimeoutError | OSError, timeou
             return NotSent(f"no connection to {error.host}:{error.port}: {_explain_error(error.os_error)}")
         case aiohttp.ClientHttpProxyError():
             return NotSent(f"the proxy (service.proxy) refused to connect (status {error.status})")
-        # 2. after the first byte was written, or at an unknown time
+        # 2. errors after the first byte was written, or at an unknown time
         case TimeoutError():
             return Ambiguous(None, f"no whole answer within {timeout_s:g} s")
         case aiohttp.ClientPayloadError():

@@ -18,7 +18,7 @@ from connector.choices import IDENTITIES
 from connector.errors import ConfigurationError
 from connector.fields import FIELD_BY_NAME, FIELD_NAMES, FIELDS, FieldKind, normalise_identity
 
-# Requests
+# The requests of the service
 
 Operation = Literal["create", "list", "send"]
 
@@ -163,7 +163,7 @@ _READER_BY_NAME: dict[str, Callable[[str, object], object]] = {
 }
 
 
-# Answers
+# The answers of the service
 
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen, for the same reason as Request
@@ -230,8 +230,8 @@ class Ambiguous:
 
 @dataclass(frozen=True, slots=True)
 class NotSent:
-    """The result of a request that failed before its first byte was written. So the request had no effect. `message` is
-    a message of this program."""
+    """The result of a request that failed before its first byte was written. So the request had no effect. `message`
+    was written by this program, and not by the service."""
 
     message: str
 
@@ -252,8 +252,8 @@ def is_rate_limit(status: int | None, retry_after_s: float | None) -> bool:
 
 
 def is_rate_limited(answer: object) -> TypeGuard[Refused | Ambiguous]:
-    """Return whether an answer means that requests come too fast or too early. The status or `may_be_temporary` shows
-    this."""
+    """Return whether an answer means that requests come too fast or too early, by its status or its
+    `may_be_temporary`."""
     if isinstance(answer, Refused) and answer.may_be_temporary:
         return True
     return isinstance(answer, Refused | Ambiguous) and is_rate_limit(answer.status, answer.retry_after_s)
@@ -344,7 +344,7 @@ def decode_subscriber(subscriber_object: Mapping[str, Any]) -> dict[str, object]
 
 
 def read_field(subscriber_object: Mapping[str, Any], name: str) -> object:
-    """Return the value of one field of a subscriber, like `decode_subscriber`."""
+    """Return the value of one field of a subscriber, or None if the value is absent or null."""
     parent, key = _PATH_BY_NAME[name]
     parent_object = subscriber_object.get(parent) if parent else subscriber_object
     return parent_object.get(key) if isinstance(parent_object, dict) else None
@@ -358,8 +358,8 @@ def read_base(subscriber_object: Mapping[str, Any]) -> tuple[int | None, str | N
 
 
 def _convert_to_type(name: str, value: object, expected_type: type) -> object:
-    """Return the value in the type in which the field is sent. Raises TypeError for a value of another type."""
-    for method in ("tolist", "item", "as_py"):  # methods of numpy arrays, numpy numbers and Arrow scalars
+    """Convert a value to the type in which the field is sent. Raises TypeError for a value of another type."""
+    for method in ("tolist", "item", "as_py"):  # methods that convert numpy arrays, numpy numbers and Arrow scalars
         if hasattr(value, method):
             value = getattr(value, method)()
             break

@@ -76,7 +76,9 @@ class Case:
 
 BY_ID = ("--identity", "client_user_id")
 EXISTING_PEOPLE = {
-    "inactive": Case(MIXED, {"hide": "inactive"}, message="unless a request asks for them. They were read separately."),
+    "inactive": Case(
+        MIXED, {"hide": "inactive"}, message="unless a request asks for them. These subscribers were read separately."
+    ),
     "inactive, by filters": Case(build_rows("male", False), {"hide": "inactive"}, MANY_OTHER_PEOPLE),
     "inactive and no gender": Case(build_rows("", False), {"hide": "inactive,unspecified"}, MANY_OTHER_PEOPLE),
     "male in a base": Case(build_rows("male"), {"hide": "male", "hidden_bases": "7"}, MANY_OTHER_PEOPLE),
@@ -316,7 +318,9 @@ def test_an_export_reads_a_hidden_class_and_marks_nobody_as_deleted(connector: C
     certificate = result.report["certificate"]
     assert (result.exit_code, certificate["verdict"], certificate["distinct"]) == (0, "complete", 40)
     assert certificate["hidden"] == {"is_active": [False]}
-    expected_text = "The list shows no inactive subscribers unless a request asks for them. They were read separately."
+    expected_text = (
+        "The list shows no inactive subscribers unless a request asks for them. These subscribers were read separately."
+    )
     assert expected_text in result.report["messages"]
     with closing(sqlite3.connect(connector.folder / "out.db")) as database:
         counts_sql = "SELECT is_active, count(*) FROM people WHERE deleted_at IS NULL GROUP BY 1"
