@@ -76,9 +76,7 @@ class Case:
 
 BY_ID = ("--identity", "client_user_id")
 EXISTING_PEOPLE = {
-    "inactive": Case(
-        MIXED, {"hide": "inactive"}, message="unless a request asks for them. These subscribers were read separately."
-    ),
+    "inactive": Case(MIXED, {"hide": "inactive"}, message="asks for them. These subscribers were read separately."),
     "inactive, by filters": Case(build_rows("male", False), {"hide": "inactive"}, MANY_OTHER_PEOPLE),
     "inactive and no gender": Case(build_rows("", False), {"hide": "inactive,unspecified"}, MANY_OTHER_PEOPLE),
     "male in a base": Case(build_rows("male"), {"hide": "male", "hidden_bases": "7"}, MANY_OTHER_PEOPLE),
