@@ -164,17 +164,17 @@ class EmailLog:
         """Record that a person has reopened the campaign with the run that started at `started_at`."""
         self._write_last_start("open", campaign, started_at)
 
-    def _read_last_start(self, event: str, campaign: Campaign) -> str:
+    def _read_last_start(self, event_name: str, campaign: Campaign) -> str:
         return (
             self.connection.execute(
-                _READ_EMAIL_META, {"name": _format_last_start_name(event, campaign)}
+                _READ_EMAIL_META, {"name": _format_last_start_name(event_name, campaign)}
             ).scalar_one_or_none()
             or ""
         )
 
-    def _write_last_start(self, event: str, campaign: Campaign, started_at: str) -> None:
+    def _write_last_start(self, event_name: str, campaign: Campaign, started_at: str) -> None:
         self.connection.execute(
-            _WRITE_EMAIL_META, {"name": _format_last_start_name(event, campaign), "value": started_at}
+            _WRITE_EMAIL_META, {"name": _format_last_start_name(event_name, campaign), "value": started_at}
         )
 
     # Methods that read emails
@@ -251,10 +251,10 @@ def _build_rows(campaign: Campaign, recipients: Sequence[bytes]) -> list[tuple[i
     return [(campaign.key, recipient) for recipient in recipients]
 
 
-def _format_last_start_name(event: str, campaign: Campaign) -> str:
+def _format_last_start_name(event_name: str, campaign: Campaign) -> str:
     """Return the name (at most 40 characters) of the row of `email_meta` with the last start of this event."""
     key = f"{campaign.account}\0{campaign.name}".encode("utf-8", "backslashreplace")
-    return f"{event} {blake2b(key, digest_size=16).hexdigest()}"
+    return f"{event_name} {blake2b(key, digest_size=16).hexdigest()}"
 
 
 def _build_storable_names(account: str, name: str) -> dict[str, str]:

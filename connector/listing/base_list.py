@@ -262,8 +262,8 @@ async def _sweep_list(
 
 async def _wait_for_unverified_entries(accesses: Sequence[ListAccess]) -> bool:
     """Wait until the list must show the unverified entries of all bases. Return whether a wait was needed."""
-    has_waited_by_base = [await wait_until_listed(access, access.unverified_entries) for access in accesses]
-    return any(has_waited_by_base)
+    has_waited_flags = [await wait_until_listed(access, access.unverified_entries) for access in accesses]
+    return any(has_waited_flags)
 
 
 async def _read_and_record(

@@ -290,13 +290,15 @@ def _find_underlisted_values(reading: ListReading, field_name: str, answers: Seq
         _read_part_counts(reading, field_name, answers)[-1],
         reading.class_counts.get(field_name, {}),
     )
-    tolerance = (
+    tolerated_difference = (
         _compute_short_growth(reading.certificate.distinct)
         if reading.hidden_classes or not reading.is_list_quiet
         else 0
     )
     hidden_values = [
-        value for value, count in count_by_value.items() if count - listed_count_by_value.get(value, 0) > tolerance
+        value
+        for value, count in count_by_value.items()
+        if count - listed_count_by_value.get(value, 0) > tolerated_difference
     ]
     is_list_cut_off = any(
         listed_count_by_value.get(value, 0) > _MAX_SHOWN_SHARE * count_by_value[value] for value in hidden_values

@@ -201,20 +201,18 @@ class Loader:
         fingerprints = split_digests(planned_chunk.fingerprints[indexes])
         digest_pairs = list(zip(identities, fingerprints, strict=True))
         base, journal = self._session.journal.base, self._session.journal
-        entry_existence_by_identity = await journal.execute(
-            lambda ledger: ledger.find_changed_identities(base, digest_pairs)
-        )
+        has_entry_by_identity = await journal.execute(lambda ledger: ledger.find_changed_identities(base, digest_pairs))
         # If the ledger has found no changed identity, no row has changed.
-        indexed_digest_pairs = zip(indexes, digest_pairs, strict=True) if entry_existence_by_identity else ()
+        indexed_digest_pairs = zip(indexes, digest_pairs, strict=True) if has_entry_by_identity else ()
         changed_rows = [
             (index, *digest_pair)
             for index, digest_pair in indexed_digest_pairs
-            if digest_pair[0] in entry_existence_by_identity
+            if digest_pair[0] in has_entry_by_identity
         ]
         self._count_rows(
             Outcome.EXISTS, planned_chunk, _exclude_indexes(indexes, [index for index, _, _ in changed_rows])
         )
-        identities_with_entry = [identity for _, identity, _ in changed_rows if entry_existence_by_identity[identity]]
+        identities_with_entry = [identity for _, identity, _ in changed_rows if has_entry_by_identity[identity]]
         entries = await journal.find_entries(identities_with_entry) if identities_with_entry else {}
         state_by_row_index: dict[int, State] = {}
         held_entry_by_row_index, entries_to_compare, recently_refused_entries, unknown_entries, opt_out_entries = (

@@ -242,11 +242,11 @@ def read_rows(planned_chunk: PlannedChunk, indexes: Sequence[int], identity_fiel
     ]
 
 
-def build_row(candidate: Candidate, source: Row) -> LoadRow:
-    """Return the row of a candidate. `source` is the row as the source contains it."""
+def build_row(candidate: Candidate, source_row: Row) -> LoadRow:
+    """Return the row of a candidate. `source_row` is the row as the source contains it."""
     intent, sent_values = candidate.intent, candidate.sent_values
     return LoadRow(
-        source, intent.identity, str(sent_values[intent.field]), intent.fingerprint, sent_values, candidate.omission
+        source_row, intent.identity, str(sent_values[intent.field]), intent.fingerprint, sent_values, candidate.omission
     )
 
 

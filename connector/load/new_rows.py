@@ -178,8 +178,8 @@ class MistakenIds:
         shown_values = self._session.access.state.shown_subscribers.read(subscriber_id) or {}
         return str(shown_values.get("ClientUserId") or "")
 
-    async def _find_in_ledger(self, texts: set[str]) -> set[str]:
-        """Return the client_user_ids among `texts` that the ledger had before the run, or that a look-up of the run has
+    async def _find_in_ledger(self, client_user_ids: set[str]) -> set[str]:
+        """Return the ids among `client_user_ids` that the ledger had before the run, or that a look-up of the run has
         shown."""
         journal = self._session.journal
         base, run_key = journal.base, journal.run_key
@@ -190,19 +190,26 @@ class MistakenIds:
             self._had_subscribers = bool(known_entries)
         if not self._had_subscribers:
             return set()
-        text_by_identity = {digest_identity(_CLIENT_USER_ID, text): text for text in texts}
-        entries = await journal.find_entries(list(text_by_identity))
+        client_user_id_by_identity = {
+            digest_identity(_CLIENT_USER_ID, client_user_id): client_user_id for client_user_id in client_user_ids
+        }
+        entries = await journal.find_entries(list(client_user_id_by_identity))
         return {
-            text_by_identity[identity]
+            client_user_id_by_identity[identity]
             for identity, entry in entries.items()
             if find_traits(entry.state).may_exist and entry.run_key != run_key
         }
 
-    async def _find_on_list(self, texts: set[str]) -> set[str]:
-        """Look the client_user_ids `texts` up on the list, and return the ids that the list shows."""
-        text_by_identity = {digest_identity(_CLIENT_USER_ID, text): text for text in texts}
-        if not text_by_identity:
+    async def _find_on_list(self, client_user_ids: set[str]) -> set[str]:
+        """Look `client_user_ids` up on the list, and return the ids that the list shows."""
+        client_user_id_by_identity = {
+            digest_identity(_CLIENT_USER_ID, client_user_id): client_user_id for client_user_id in client_user_ids
+        }
+        if not client_user_id_by_identity:
             return set()
-        keys = [LookupKey(identity, _CLIENT_USER_ID, text) for identity, text in text_by_identity.items()]
+        keys = [
+            LookupKey(identity, _CLIENT_USER_ID, client_user_id)
+            for identity, client_user_id in client_user_id_by_identity.items()
+        ]
         result = await look_up_all(self._session.access, keys)
-        return {text_by_identity[identity] for identity in result.found_ids}
+        return {client_user_id_by_identity[identity] for identity in result.found_ids}
