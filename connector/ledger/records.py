@@ -89,8 +89,8 @@ def record_wrong_answer(connection: Connection, base: Base, answered_id: int | N
     """Record that the answer to a create in this base had another base. Later runs then send nothing (architecture
     4.9).
 
-    If both values are None, delete this record, because a person has decided that the base is right. Then runs may send
-    again.
+    If `answered_id` and `name` are None, delete this record, because a person has decided that the base is right. Runs
+    may then send again.
     """
     parameters = {"key": base.key, "answered_id": answered_id, "answered_name": make_storable_or_none(name)}
     connection.execute(_SET_ANSWERED_BASE, parameters)

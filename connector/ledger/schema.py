@@ -205,7 +205,7 @@ receipt = Table(
     Column("run_key", Integer, ForeignKey(run.c.run_key), primary_key=True),
     Column("base_key", Integer, primary_key=True),
     Column("identity", LargeBinary(IDENTITY_BYTES), primary_key=True),
-    Column("kind", String(8), nullable=False),  # connector.ledger.receipts.ReceiptKind
+    Column("kind", String(8), nullable=False),  # a value of connector.ledger.receipts.ReceiptKind
     Column("name", Text, nullable=False),  # the text of the identity
     Column("evidence", String(8)),
     Column("message", Text),

@@ -134,8 +134,8 @@ async def check_filters(
 
 
 def has_control(access: ListAccess, spelling_class: SpellingClass) -> bool:
-    """Return whether the filter can be tried with a known subscriber of this spelling class. Read the list's stats
-    before."""
+    """Return whether the filter can be tried with a known subscriber of this spelling class. The caller must read the
+    stats of the list first."""
     state = access.state
     if spelling_class.field in state.unusable_fields or state.control_results.get(spelling_class) is False:
         return False
@@ -349,8 +349,8 @@ async def look_up_by_filters(
 
 
 def can_prove_absence(access: ListAccess, key: LookupKey) -> bool:
-    """Return whether a filter may prove this identity absent, because each control has a known subscriber. Read the
-    list's stats before.
+    """Return whether a filter may prove this identity absent, because each control has a known subscriber. The caller
+    must read the stats of the list first.
     """
     question = _build_question(key)
     if question.needs_case_insensitive_filter and access.state.is_case_insensitive is False:

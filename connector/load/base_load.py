@@ -1,4 +1,5 @@
-"""Loads the rows of one base chunk by chunk: each row gets an outcome. Then settles the unknown entries of the base."""
+"""Loads the rows of one base chunk by chunk, so that each row gets an outcome. Then settles the unknown entries of the
+base."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

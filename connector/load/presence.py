@@ -38,7 +38,8 @@ from connector.states import State
 from connector.subscribers.identity import digest_identity
 
 _NEVER, _ALWAYS = float("-inf"), float("inf")
-# Number of identities, of rows that a listing lacks, that are looked up; five more if one subscriber exists.
+# Number of identities that a listing lacks and that are looked up. If one subscriber exists, as many again are looked
+# up.
 _ABSENT_LOOK_UP_COUNT = 5
 _ABSENT_SAMPLE_ROW_COUNT = 400  # rows of a chunk from which the identities for these look-ups are chosen
 

@@ -22,7 +22,7 @@ _LOWEST_LIMIT = 1.0
 _GOOD_ROUND_FACTOR = 1.15  # the limit grows if the mean round-trip time is at most this many times the smallest mean
 _SLOW_ROUND_FACTOR = 1.25  # a round is slow if its mean round-trip time is more than this many times the smallest mean
 _TOLERANCE_S = 0.003  # seconds: on loopback, the work of this process changes a round trip by milliseconds
-# The effect of a fall is measured if the limit is now below this share of the limit before the fall.
+# The effect of a fall of the limit is measured after the limit has fallen below this share of its earlier value.
 _LARGE_FALL_SHARE = 0.8
 # The service has become slower if it serves less than this share of the requests per second before the fall.
 _SLOWER_SERVICE_SHARE = 0.85

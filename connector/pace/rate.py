@@ -272,7 +272,7 @@ class RateController:
         self._pause_s, self._old_answers_until = pause_s, max(now, self._paused_until)
         stretch.refused_sent_at, stretch.rate = sent_at, self.rate
         stretch.sending_s = max(sent_at - stretch.began_at, 1 / self.rate)
-        # Includes the longer of the pauses before and after the stretch.
+        # This time includes the longer of the pauses before and after the stretch.
         stretch.sending_and_pause_s = max(stretch.sending_s + pause_s, sent_at - ended_stretch.refused_sent_at)
         if self._ramp is None:  # in a search, the rate is far above the mean rate that was served
             stretch.rate = min(self.rate, _FIRST_RAMP_END_FACTOR * max(stretch.served_count, 1) / stretch.sending_s)

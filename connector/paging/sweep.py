@@ -319,7 +319,7 @@ class Sweep:
             return (
                 max(page.end_offset, page.offset + self._limit) if self._phase is _Phase.PAST_END else page.end_offset
             )
-        # Each time that a growing list has rows past the expected end, go further past the end.
+        # A growing list may have rows past the expected end, so each attempt goes further past the end.
         if self._phase is _Phase.PAST_END:
             return page.end_offset + min((1 << self._missed_end_count) - 1, self._limit // 2)
         offset = page.offset + page.rows_to_next_page
