@@ -179,8 +179,9 @@ def shows_identity(wire_object: Mapping[str, Any], field_name: str) -> bool:
 
 @dataclass(slots=True)
 class ListStats:
-    """Facts about the list at `read_at` (monotonic): TotalCount, the number of requests of a sweep (each None if not
-    known), the Ids and names of the bases, and a few listed subscribers of each spelling class."""
+    """Facts about the list at `read_at` (monotonic). `total_count` is TotalCount, and `request_count` the number of
+    requests of a sweep (None: not known). `bases` has the Ids and names of the bases. `samples_by_class` has a few
+    listed subscribers of each spelling class."""
 
     read_at: float
     total_count: int | None = None

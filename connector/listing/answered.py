@@ -28,8 +28,8 @@ async def find_known_subscriber(access: ListAccess, subscriber_id: int) -> Known
     """Return the subscriber with this id, from the answer to a create, if the subscriber existed before the create.
     Otherwise return None. Record the id as known.
 
-    The subscriber existed before in three cases: the run's look-ups have shown the id, an entry of the account has the
-    id, or the answer to another create of the run contained the id."""
+    The subscriber existed before if the run's look-ups have shown the id, or if an entry of the account has the id. It
+    also existed before if the answer to another create of the run contained the id."""
     known_ids = access.known_ids
     is_shown = known_ids.has_id(subscriber_id)
     known_ids.add_answered_id(subscriber_id)
@@ -89,8 +89,8 @@ async def find_rows_by_id(access: ListAccess, subscriber_id: int, *, can_wait: b
 async def find_ids_of_sentinel(
     access: ListAccess, sentinel: Sentinel, query: ListQuery
 ) -> tuple[set[int] | None, set[int]]:
-    """Return two sets of ids that the list shows for a new subscriber: the ids of all matching rows, and the ids of the
-    matching rows that show the base of the subscriber.
+    """Return two sets of ids that the list shows for a new subscriber. The first set has the ids of all matching rows.
+    The second set has the ids of the matching rows that show the base of the subscriber.
 
     The function sends `query` to the list once. The first set is None if the answer shows only other subscribers and
     may be incomplete. Two ids in the second set prove a duplicate. Raises RunAborted."""

@@ -212,8 +212,8 @@ class _SearchSink:
 class _WatchingSink:
     """A sink that passes rows to another sink, records which `watched_ids` the last sweep shows, and collects stats.
 
-    If a sweep shows an unverified entry of a base, the list belongs to the account of the ledger: the sink sets
-    `unverified_entries` of the base's access to an empty tuple."""
+    If a sweep shows an unverified entry of a base, the list belongs to the account of the ledger. In this case, the
+    sink sets `unverified_entries` of the base's access to an empty tuple."""
 
     target_sink: PageSink
     accesses: Sequence[ListAccess]

@@ -1,9 +1,9 @@
 """Evidence from outside a sweep that the list shows every subscriber (architecture 7, rule 7).
 
-A list that a result window cuts off, or that hides a class of subscribers, looks complete: its TotalCount, its pages
-and its end leave out the same subscribers. Other questions show that these subscribers are missing: counts of classes
-and bases, look-ups by Id of subscribers that the ledger knows and the sweep lacks, and look-ups of Ids that no page
-showed.
+A list that a result window cuts off, or that hides a class of subscribers, looks complete. Its TotalCount, its pages
+and its end leave out the same subscribers. Other questions show these missing subscribers: counts of classes and bases,
+and look-ups by Id. The looked-up Ids are of subscribers that the ledger has and the sweep lacks, or are Ids that no
+page showed.
 
 `plan_questions` returns the next questions, and `ask_questions_together` asks them. `connector.listing.findings`
 decides what the answers prove. The plan and the decision are pure functions.

@@ -2,8 +2,8 @@
 and after the look-ups (architecture 2).
 
 - A subscriber that a filter shows is present.
-- A subscriber that a filter does not show is absent only in this case: every answer was whole, and the controls of each
-  spelling's class passed before and after the look-up.
+- A subscriber that a filter does not show is absent only if every answer was whole. In addition, the controls of each
+  spelling's class must have passed before and after the look-up.
 - If a filter lists subscribers for a made-up value, the service ignores the filter, and the run no longer uses it.
 - A spelling class passes if the filter finds a listed subscriber of the class by the subscriber's text. The best
   control is a sentinel of this run, because this run has sent its text. Without such a sentinel, another listed

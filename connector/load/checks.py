@@ -76,8 +76,8 @@ def refuse_similar_base(session: Session) -> None:
 
 
 async def verify_account(session: Session) -> tuple[ConfirmedEntry, ...]:
-    """Look one known subscriber up by Id. If the list does not show this subscriber, look further known subscribers up
-    by Id: up to four that the list has shown before, and then up to four others.
+    """Look one known subscriber up by Id. If the list does not show this subscriber, look up further known subscribers
+    by Id. The further subscribers are up to four that the list has shown before, and then up to four others.
 
     A subscriber that the list has never shown proves nothing: a service may hide new subscribers until they confirm, or
     answer a create with a provisional Id.

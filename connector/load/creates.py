@@ -287,8 +287,8 @@ class Creator:
             )
 
     def _stop_on_faults(self, transition: Transition) -> None:
-        """End the run in one of these cases: too many answers in a row are unusable, the service redirects, an answer
-        has another base, or too many answers have existing subscribers.
+        """End the run if too many answers in a row are unusable, or if the service redirects. Also end the run if an
+        answer has another base, or if too many answers have existing subscribers.
         """
         stop, canaries = self._session.stop, self._session.canaries
         if transition.is_known:

@@ -355,8 +355,9 @@ class _Comparison:
         return bool(self._activities[index] == _ACTIVE) and row.values.get("is_active") is False
 
     def _has_opt_out_ended(self, index: int, row: LoadRow, job: str) -> bool:
-        """Return whether the recorded opt-out of the row has ended: the service shows the subscriber as inactive, the
-        list has no such subscriber, or an active row comes from the job that recorded the opt-out."""
+        """Return whether the recorded opt-out of the row has ended. An opt-out ends if the service shows the subscriber
+        as inactive, or if the list lacks the subscriber. It also ends if an active row comes from the job that recorded
+        the opt-out."""
         if index not in self._opt_out_jobs:
             return False
         is_reactivated = row.values.get("is_active") is True and self._opt_out_jobs[index] == job

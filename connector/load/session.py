@@ -282,8 +282,9 @@ class Session:
         }
 
     def is_suppressed(self, identity: bytes, sent_values: Mapping[str, object]) -> bool:
-        """Return whether a create must not be sent again: the job's suppression list has the subscriber, or the
-        service's list shows the subscriber as inactive and the job suppresses inactive subscribers."""
+        """Return whether a create must not be sent again, because the job's suppression list has the subscriber. The
+        create also must not be sent again if the service's list shows the subscriber as inactive and the job suppresses
+        inactive subscribers."""
         if self.suppression is not None and self.suppression.has_subscriber(sent_values):
             return True
         inactive_identities = self.access.inactive_identities

@@ -30,8 +30,8 @@ class UnresolvedCreate:
     """Whether the entry is REJECTED in the ledger. The next look-up makes the entry UNKNOWN."""
     first_missed_at: float | None = None  # the beginning of the first look-up that did not find the subscriber
     uncounted_attempt_count: int = 0
-    """The number of recorded attempts that do not count for the limit of attempts: attempts of earlier runs, attempts
-    that were not sent, and attempts that got a 429.
+    """The number of recorded attempts that do not count for the limit of attempts. These are attempts of earlier runs,
+    attempts that were not sent, and attempts that got a 429.
     """
     newer_intent: Intent | None = None  # the create of the row, if the row has changed since the last attempt
     newer_values: Mapping[str, object] = field(default_factory=dict)  # the values of `newer_intent`

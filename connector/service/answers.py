@@ -1,8 +1,8 @@
 """Parses answers of the service. The result is a value: a success, a refusal, or an ambiguous answer.
 
 The functions have no side effects. No answer raises an error. Only an answer in the form of service-api.md is a
-success. The message of an error is returned as one line of at most 500 characters, without the token. service-api.md
-7.4 shows no form of errors, so a message is read from any form.
+success. The message of an error is returned as one line of at most 500 characters, without the token. The documentation
+(service-api.md 7.4) shows no form of errors, so the parser finds a message in any form.
 """
 
 import html

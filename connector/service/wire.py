@@ -50,7 +50,7 @@ class Request:
     body: bytes | None = field(default=None, repr=False)
 
 
-@dataclass(slots=True, unsafe_hash=True)  # not frozen, for the same reason as Request
+@dataclass(slots=True, unsafe_hash=True)  # not frozen, because creating a frozen object takes longer
 class RawAnswer:
     """An answer of the service that was read completely, but not parsed."""
 
@@ -166,7 +166,7 @@ _READER_BY_NAME: dict[str, Callable[[str, object], object]] = {
 # The answers of the service
 
 
-@dataclass(slots=True, unsafe_hash=True)  # not frozen, for the same reason as Request
+@dataclass(slots=True, unsafe_hash=True)  # not frozen, because creating a frozen object takes longer
 class Created:
     """The answer of a successful create: the id of the new subscriber, and the subscriber as the answer has it."""
 
