@@ -187,8 +187,8 @@ def apply_mutation(text: str, mutation: Mutation) -> tuple[str, str]:
     change = next(islice(changes_of_kind, mutation.change_number, None))
     old_text = " ".join(ast.unparse(change.node).split())
     change.apply()
-    change_words = {"condition": "negated", "step": "removed", "exit": "removed"}
-    new_text = change_words.get(mutation.kind) or " ".join(ast.unparse(change.node).split())
+    word_by_kind = {"condition": "negated", "step": "removed", "exit": "removed"}
+    new_text = word_by_kind.get(mutation.kind) or " ".join(ast.unparse(change.node).split())
     return ast.unparse(ast.fix_missing_locations(tree)), f"line {change.node.lineno}: {old_text} -> {new_text}"
 
 
@@ -201,9 +201,11 @@ class TreeCopy:
         self._temporary_files = folder / "tmp"
         subprocess.run(["git", "worktree", "add", "-q", "--detach", self.tree, "HEAD"], cwd=ROOT, check=True)
         venv.create(folder / "venv", symlinks=True)
-        [packages] = folder.glob("venv/lib/python*/site-packages")
-        packages_of_this_python = sysconfig.get_path("purelib")
-        (packages / "copy.pth").write_text(f"{self.tree}\nimport site; site.addsitedir({packages_of_this_python!r})\n")
+        [packages_folder] = folder.glob("venv/lib/python*/site-packages")
+        packages_path_of_this_python = sysconfig.get_path("purelib")
+        (packages_folder / "copy.pth").write_text(
+            f"{self.tree}\nimport site; site.addsitedir({packages_path_of_this_python!r})\n"
+        )
 
     def remove(self) -> None:
         """Remove the worktree of the copy from git. The caller removes the folder."""
@@ -226,11 +228,11 @@ class TreeCopy:
             except subprocess.TimeoutExpired:
                 return "a hang"
             finally:
-                _end_group(process)
-        return None if status == 0 else _read_failure(self._output.read_text(errors="replace"), status)
+                _end_process_group(process)
+        return None if status == 0 else _read_failed_test(self._output.read_text(errors="replace"), status)
 
 
-def _end_group(process: subprocess.Popen[bytes]) -> None:
+def _end_process_group(process: subprocess.Popen[bytes]) -> None:
     """Stop the tests if they still run, and kill all processes of their group."""
     with suppress(subprocess.TimeoutExpired):
         if process.poll() is None:
@@ -241,7 +243,7 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _read_failure(output: str, status: int) -> str:
+def _read_failed_test(output: str, status: int) -> str:
     """Return the name of the first failed test in the output of pytest."""
     if "Timeout (" in output:
         return "a hang"

@@ -74,7 +74,9 @@ def _read_code_texts(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the docstrings, comments, messages and claims of test names in a module, each with its line."""
     source_text = path.read_text(encoding="utf-8")
     tree = ast.parse(source_text)
-    joined_part_ids = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    joined_part_ids = {
+        id(fstring_part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for fstring_part in node.values
+    }
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in joined_part_ids:
             if len(node.value.split()) >= _MIN_WORD_COUNT:

@@ -25,7 +25,7 @@ def build_report(
     }  # fmt: skip
 
 
-def decide_all(reports: list[dict[str, Any]], interval_s: float, policy: AlertPolicy = "change") -> list[str | None]:
+def decide_alerts(reports: list[dict[str, Any]], interval_s: float, policy: AlertPolicy = "change") -> list[str | None]:
     """Return the reason of each run's alert, or None for a run without an alert. The runs of one job begin every
     `interval_s` seconds."""
     last_run, reasons = None, list[str | None]()
@@ -37,10 +37,10 @@ def decide_all(reports: list[dict[str, Any]], interval_s: float, policy: AlertPo
 
 def test_a_problem_that_lasts_causes_one_alert_a_day() -> None:
     reports = [build_report("aborted", "the database refuses connections")] * 5
-    assert decide_all(reports, HOUR_S) == ["failure", None, None, None, None]
-    assert decide_all(reports * 10, HOUR_S).count("reminder") == 2
-    assert decide_all(reports, DAY_S) == ["failure", "reminder", "reminder", "reminder", "reminder"]
-    assert decide_all(reports, DAY_S - 600) == ["failure", "reminder", "reminder", "reminder", "reminder"]
+    assert decide_alerts(reports, HOUR_S) == ["failure", None, None, None, None]
+    assert decide_alerts(reports * 10, HOUR_S).count("reminder") == 2
+    assert decide_alerts(reports, DAY_S) == ["failure", "reminder", "reminder", "reminder", "reminder"]
+    assert decide_alerts(reports, DAY_S - 600) == ["failure", "reminder", "reminder", "reminder", "reminder"]
 
 
 def test_a_cause_that_differs_only_in_numbers_and_ids_is_the_same_cause() -> None:
@@ -50,9 +50,9 @@ def test_a_cause_that_differs_only_in_numbers_and_ids_is_the_same_cause() -> Non
         )
         for process_id in (1, 2)
     ]
-    assert decide_all(locked_reports, HOUR_S) == ["failure", None]
+    assert decide_alerts(locked_reports, HOUR_S) == ["failure", None]
     other_report = build_report("locked", "the export writes the same file")
-    assert decide_all([*locked_reports, other_report], HOUR_S)[-1] == "another_cause"
+    assert decide_alerts([*locked_reports, other_report], HOUR_S)[-1] == "another_cause"
 
 
 def test_new_problems_cause_an_alert_and_known_problems_cause_no_alert() -> None:
@@ -60,7 +60,7 @@ def test_new_problems_cause_an_alert_and_known_problems_cause_no_alert() -> None
         build_report("partial", invalid_count=invalid_count, new_count=new_count)
         for invalid_count, new_count in ((3, 3), (3, 0), (3, 1), (4, 0), (5, 1))
     ]
-    assert decide_all(reports, HOUR_S) == ["failure", None, "new_problems", None, "new_problems"]
+    assert decide_alerts(reports, HOUR_S) == ["failure", None, "new_problems", None, "new_problems"]
 
 
 def test_more_invalid_rows_of_a_command_without_recorded_problems_cause_an_alert() -> None:
@@ -68,7 +68,7 @@ def test_more_invalid_rows_of_a_command_without_recorded_problems_cause_an_alert
         build_report("partial", command="mail", rows={"read": 9, "invalid": invalid_count})
         for invalid_count in (3, 3, 4, 2, 3)
     ]
-    assert decide_all(reports, HOUR_S) == ["failure", None, "new_problems", None, "new_problems"]
+    assert decide_alerts(reports, HOUR_S) == ["failure", None, "new_problems", None, "new_problems"]
 
 
 def test_a_run_that_finishes_after_a_failure_is_a_recovery_while_known_problems_stay_open() -> None:
@@ -77,13 +77,14 @@ def test_a_run_that_finishes_after_a_failure_is_a_recovery_while_known_problems_
         build_report("aborted", "x"),
         build_report("partial", invalid_count=1),
     ]
-    assert decide_all(reports, HOUR_S) == ["failure", "another_cause", "recovery"]
-    assert decide_all([*reports, build_report("partial", invalid_count=1), build_report()], HOUR_S)[3:] == [
+    assert decide_alerts(reports, HOUR_S) == ["failure", "another_cause", "recovery"]
+    assert decide_alerts([*reports, build_report("partial", invalid_count=1), build_report()], HOUR_S)[3:] == [
         None,
         "recovery",
     ]
     assert (
-        decide_all([*reports[:2], build_report("partial", invalid_count=2, new_count=1)], HOUR_S)[-1] == "new_problems"
+        decide_alerts([*reports[:2], build_report("partial", invalid_count=2, new_count=1)], HOUR_S)[-1]
+        == "new_problems"
     )
 
 
@@ -94,15 +95,15 @@ def test_a_run_with_status_ok_and_known_problems_causes_no_alert_and_no_recovery
         build_report(),
     ]
     for interval_s in (HOUR_S, DAY_S):
-        assert decide_all(reports, interval_s) == ["failure", None, None, None, "recovery"]
-    assert decide_all(reports, DAY_S, "problem") == ["failure", None, None, None, None]
-    assert decide_all([build_report(invalid_count=1)], DAY_S) == [None]
+        assert decide_alerts(reports, interval_s) == ["failure", None, None, None, "recovery"]
+    assert decide_alerts(reports, DAY_S, "problem") == ["failure", None, None, None, None]
+    assert decide_alerts([build_report(invalid_count=1)], DAY_S) == [None]
 
 
 def test_an_incomplete_list_for_another_reason_is_another_cause() -> None:
     certificates = [{"verdict": "incomplete", "reason": reason} for reason in ("cut_off", "cut_off", "unstable_order")]
     reports = [build_report("partial", certificate=certificate) for certificate in certificates]
-    assert decide_all(reports, HOUR_S) == ["failure", None, "another_cause"]
+    assert decide_alerts(reports, HOUR_S) == ["failure", None, "another_cause"]
 
 
 def test_a_clock_that_is_set_back_does_not_stop_reminders() -> None:
@@ -114,7 +115,7 @@ def test_a_clock_that_is_set_back_does_not_stop_reminders() -> None:
     ("policy", "reasons"), [("problem", ["failure", "reminder", None]), ("always", ["failure", "run", "recovery"])]
 )
 def test_the_policies_named_problem_and_always_send_more_alerts(policy: AlertPolicy, reasons: list[str | None]) -> None:
-    assert decide_all([build_report("partial"), build_report("partial"), build_report()], HOUR_S, policy) == reasons
+    assert decide_alerts([build_report("partial"), build_report("partial"), build_report()], HOUR_S, policy) == reasons
 
 
 def test_a_reminder_shows_the_first_day_of_the_problem() -> None:

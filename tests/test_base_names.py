@@ -39,7 +39,7 @@ NO_ID_MESSAGE, NO_NAME_MESSAGE = "of a subscriber with its Id,", "of a subscribe
 
 
 @pytest.mark.parametrize(
-    ("known_id", "requested_name", "listed_base", "expected"),
+    ("known_id", "requested_name", "listed_base", "expected_result"),
     [
         (7, None, {"Id": 7}, True),
         (7, None, {"Id": 8, "Name": "News"}, False),
@@ -60,12 +60,12 @@ NO_ID_MESSAGE, NO_NAME_MESSAGE = "of a subscriber with its Id,", "of a subscribe
     ids=str,
 )
 def test_a_listed_row_is_in_the_base_or_in_another_base_or_ends_the_run(
-    known_id: int | None, requested_name: str | None, listed_base: object, expected: bool | ConnectorError
+    known_id: int | None, requested_name: str | None, listed_base: object, expected_result: bool | ConnectorError
 ) -> None:
     reader = BaseReader(Base(1, "https://a.example", known_id, requested_name), requested_name, ["email"])
     try:
         result: bool | ConnectorError = reader.is_of_base(listed_base)
     except (ConfigurationError, RunAborted) as error:
         result = error
-    assert type(result) is type(expected)
-    assert str(expected) in str(result)
+    assert type(result) is type(expected_result)
+    assert str(expected_result) in str(result)

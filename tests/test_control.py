@@ -110,7 +110,7 @@ async def test_a_time_limit_ends_a_run_unless_the_run_is_ending_already() -> Non
 
 
 async def test_work_may_end_within_the_grace_period_after_a_stop_and_is_cancelled_later() -> None:
-    sleeps, has_ended = [], False
+    sleep_durations_s, has_ended = [], False
 
     async def end_after_stop() -> None:
         nonlocal has_ended
@@ -118,14 +118,14 @@ async def test_work_may_end_within_the_grace_period_after_a_stop_and_is_cancelle
         has_ended = True
 
     async def skip_sleep(seconds: float) -> None:
-        sleeps.append(seconds)
+        sleep_durations_s.append(seconds)
 
-    patient_stop, stop_without_waits = Stop(), Stop(replace(system_clock(), sleep=skip_sleep))
-    for stop in (patient_stop, stop_without_waits):
+    stop_with_waits, stop_without_waits = Stop(), Stop(replace(system_clock(), sleep=skip_sleep))
+    for stop in (stop_with_waits, stop_without_waits):
         stop.event.set()
-    await patient_stop.run_with_grace(end_after_stop(), 60.0)
+    await stop_with_waits.run_with_grace(end_after_stop(), 60.0)
     await asyncio.wait_for(stop_without_waits.run_with_grace(asyncio.sleep(60), 8.0), 30)
-    assert (has_ended, sleeps) == (True, [8.0])
+    assert (has_ended, sleep_durations_s) == (True, [8.0])
 
 
 async def test_a_second_signal_does_not_cancel_a_clean_up() -> None:

@@ -22,22 +22,22 @@ def call_at_statements(callback: Callable[[], None]) -> None:
 
 
 def _patch_database(database_class: type[Any], callback: Callable[[], None]) -> None:
-    run, load, commit = database_class.run, database_class.load, database_class.commit
+    original_run, original_load, original_commit = database_class.run, database_class.load, database_class.commit
 
     def run_with_callback(self: Any, statement: Statement) -> int:
         callback()
-        row_count: int = run(self, statement)
+        row_count: int = original_run(self, statement)
         return row_count
 
     def load_with_callback(self: Any, *arguments: Any) -> int:
         callback()
-        row_count: int = load(self, *arguments)
+        row_count: int = original_load(self, *arguments)
         callback()
         return row_count
 
     def commit_with_callback(self: Any, interruption: Interruption) -> None:
         callback()
-        commit(self, interruption)
+        original_commit(self, interruption)
 
     database_class.run, database_class.load, database_class.commit = (
         run_with_callback,

@@ -226,7 +226,7 @@ def test_an_interruption_while_rows_are_loaded_leaves_the_table_unchanged(
     publish_people(table, [build_person(1)], 1)
     database, run = open_database(table), build_run(300, run_id="run-2", exported_at=build_day_time(2))
     writer = TableWriter(TableName(table.table, table.schema), SCHEMA, table.mode, database)
-    load, batch_numbers = database.load, count()
+    original_load, batch_numbers = database.load, count()
 
     def interrupt_after_first_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
         if next(batch_numbers) == 0:  # a signal arrives in another thread
@@ -236,7 +236,7 @@ def test_an_interruption_while_rows_are_loaded_leaves_the_table_unchanged(
         return batch
 
     def load_and_interrupt(table_url: str, rows: StagedRows, arguments: Mapping[str, object]) -> int:
-        return load(table_url, rows.map(interrupt_after_first_batch), arguments)
+        return original_load(table_url, rows.map(interrupt_after_first_batch), arguments)
 
     writer.prepare(build_start(run))
     writer.start()

@@ -193,7 +193,12 @@ def parametrize_statements(table: dict[str, list[tuple[str, str]]]) -> pytest.Ma
     """Run the test with each describer and each of its statements. `expected_text` is a part of the message."""
     return pytest.mark.parametrize(
         ("describer_name", "statement", "expected_text"),
-        [(name, *pair) for names, pairs in table.items() for name in names.split() for pair in pairs],
+        [
+            (name, *statement_and_text)
+            for describer_names, pairs in table.items()
+            for name in describer_names.split()
+            for statement_and_text in pairs
+        ],
     )
 
 
@@ -263,13 +268,13 @@ def test_an_interrupted_copy_logs_no_value(
 ) -> None:
     """By default, psycopg logs an error at the end of a COPY together with the current row of the server."""
     people = [build_person(index, Email=SECRET_EMAIL) for index in range(20_000)]
-    format_csv = PostgresDatabase._format_csv
+    original_format_csv = PostgresDatabase._format_csv
     termination_results: list[object] = []
 
     def terminate_and_write(database: PostgresDatabase, batch: pa.RecordBatch, arguments: Mapping[str, str]) -> bytes:
         if not termination_results:
             termination_results.append(run_sql(table, TERMINATE_SQL))
-        return format_csv(database, batch, arguments)
+        return original_format_csv(database, batch, arguments)
 
     monkeypatch.setattr(PostgresDatabase, "_format_csv", terminate_and_write)
     with pytest.raises(RunAborted, match="unchanged") as error_info:

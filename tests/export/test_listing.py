@@ -116,7 +116,7 @@ def test_a_list_is_read_to_the_end_despite_429_answers(sandbox: SandboxProcess) 
 def test_a_page_that_always_fails_ends_the_read_and_leaves_no_task(sandbox: SandboxProcess) -> None:
     sandbox.seed(6000, base_name="News")
 
-    def fail(progress: ListProgress) -> None:
+    def fail_after_3000_rows(progress: ListProgress) -> None:
         if progress.row_count > 3000:
             sandbox.switch(list_error=1)
 
@@ -125,7 +125,12 @@ def test_a_page_that_always_fails_ends_the_read_and_leaves_no_task(sandbox: Sand
         async with open_client(build_service(sandbox)) as client:
             with pytest.raises(ListFailed, match="did not return its list"):
                 await read_list(
-                    client, build_retrier(2), PAGE_QUERY, collector, now=read_current_time, on_progress=fail
+                    client,
+                    build_retrier(2),
+                    PAGE_QUERY,
+                    collector,
+                    now=read_current_time,
+                    on_progress=fail_after_3000_rows,
                 )
             assert len(asyncio.all_tasks()) == 1
         assert 3000 < len(collector.ids) < 6000

@@ -312,8 +312,8 @@ def test_an_export_keeps_the_timestamps_of_a_table_of_an_earlier_version(table: 
     publish_people(table, [build_person(1), build_person(2)], 1)
     time_columns = {"upsert": ["deleted_at"], "history": ["valid_to", "valid_from"]}.get(table.mode, [])
     for name in ("_exported_at", *time_columns):
-        is_key = name == "valid_from"
-        type_sql = "timestamp(6) default current_timestamp(6) not null" if is_key else "timestamp(6) null"
+        is_key_column = name == "valid_from"
+        type_sql = "timestamp(6) default current_timestamp(6) not null" if is_key_column else "timestamp(6) null"
         run_sql(table, "set time_zone = '+00:00'", f"alter table subscribers modify {name} {type_sql}")
     run_sql(table, "alter table _connector_runs modify started_at timestamp(6) null, "
             "modify finished_at timestamp(6) null")  # fmt: skip

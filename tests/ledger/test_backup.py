@@ -81,18 +81,18 @@ while not select.select([sys.stdin], [], [], 0)[0]:
 
 def test_a_backup_during_writing_has_all_commits_up_to_one_moment(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    targets = [tmp_path / f"backup-{index}.db" for index in range(BACKUP_COUNT)]
+    target_paths = [tmp_path / f"backup-{index}.db" for index in range(BACKUP_COUNT)]
     with start_writer(path) as writer:
-        entry_counts = [back_up_ledger(build_file_url(path), target).entry_count or 0 for target in targets[:-1]]
+        entry_counts = [back_up_ledger(build_file_url(path), target).entry_count or 0 for target in target_paths[:-1]]
         wait_for(lambda: len(read_subscriber_ids(path)) > entry_counts[0])
-        entry_counts.append(back_up_ledger(build_file_url(path), targets[-1]).entry_count or 0)
+        entry_counts.append(back_up_ledger(build_file_url(path), target_paths[-1]).entry_count or 0)
         assert writer.poll() is None
     assert writer.returncode == 0
     ids_at_end = read_subscriber_ids(path)
     assert ids_at_end == list(range(len(ids_at_end)))
     assert entry_counts == sorted(entry_counts)
     assert entry_counts[0] < entry_counts[-1] <= len(ids_at_end)
-    for entry_count, target in zip(entry_counts, targets, strict=True):
+    for entry_count, target in zip(entry_counts, target_paths, strict=True):
         assert entry_count % BATCH_SIZE == 0
         assert read_subscriber_ids(target) == list(range(entry_count))
         with closing(sqlite3.connect(target)) as connection:

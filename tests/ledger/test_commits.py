@@ -56,8 +56,8 @@ def fail_at_its_commit(ledger: Ledger) -> None:
     ledger.mark_intended(Base(99, "nobody", 9, "none"), RUN_KEY, [INTENT])
 
 
-def run_main(main: Awaitable[None]) -> None:
-    asyncio.run(asyncio.wait_for(main, TIMEOUT_S))
+def run_with_timeout(coroutine: Awaitable[None]) -> None:
+    asyncio.run(asyncio.wait_for(coroutine, TIMEOUT_S))
 
 
 def test_a_step_is_not_finished_before_its_commit(ledger: Ledger) -> None:
@@ -74,7 +74,7 @@ def test_a_step_is_not_finished_before_its_commit(ledger: Ledger) -> None:
             thread.may_continue.set()
             await asyncio.gather(*requests)
 
-    run_main(request_steps())
+    run_with_timeout(request_steps())
     assert read_entry_state(ledger, base) is State.CONFIRMED
 
 
@@ -141,7 +141,7 @@ def test_a_cancelled_task_waits_until_its_ledger_transaction_has_ended(ledger: L
             assert requests[index].cancelled()
             assert follow_up_calls == [None, None]
 
-    run_main(cancel_requests())
+    run_with_timeout(cancel_requests())
     assert read_entry_state(ledger, base) is State.CONFIRMED
 
 
@@ -158,7 +158,7 @@ def test_a_cancelled_task_raises_the_error_of_its_commit(ledger: Ledger) -> None
             with pytest.raises(LedgerError):
                 await request
 
-    run_main(cancel_requests())
+    run_with_timeout(cancel_requests())
     assert follow_up_calls == []
 
 
@@ -173,7 +173,7 @@ def test_the_follow_up_of_a_step_runs_before_the_next_step(ledger: Ledger) -> No
             )
             await asyncio.gather(first_result, ledger_queue.execute(lambda _: calls.append("second")))
 
-    run_main(request_steps())
+    run_with_timeout(request_steps())
     assert calls == ["first", "follow-up of first", "second"]
 
 
@@ -191,7 +191,7 @@ def test_a_step_that_was_requested_before_the_end_of_the_queue_is_executed(ledge
         assert read_entry_state(ledger, base) is State.CONFIRMED
         await asyncio.gather(*requests)
 
-    run_main(close_queue_before_the_steps_run())
+    run_with_timeout(close_queue_before_the_steps_run())
 
 
 class Digests(list[bytes]):

@@ -102,14 +102,14 @@ def test_a_missing_schema_is_refused(server_url: str) -> None:
 
 
 def test_a_database_that_cannot_hold_every_text_is_refused(server_url: str) -> None:
-    run_sql_outside(
+    run_sql_outside_transaction(
         server_url, "CREATE DATABASE ascii ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
     )
     url = make_url(server_url).set(database="ascii").render_as_string(hide_password=False)
     check_refused(open_ledger(url), LedgerError, "encoding is SQL_ASCII")
 
 
-def run_sql_outside(server_url: str, statement: str) -> None:
+def run_sql_outside_transaction(server_url: str, statement: str) -> None:
     """Run a statement outside a transaction."""
     with psycopg.connect(server_url, autocommit=True) as connection:
         connection.execute(statement.encode())

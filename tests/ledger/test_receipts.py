@@ -61,12 +61,12 @@ def check_receipt(ledger: Ledger, entry_case: str, base_id: int) -> None:
             ledger.record_listed_subscribers(base, "email", [(IDENTITY, 9)])
         if entry_case == "checked by a later run":
             ledger.record_checked_identities(base, start_receipt_run(ledger, "a later run"), [IDENTITY], 2.0)
-        receipts, next_place = read_receipts(connection, run_key, FIRST_POSITION, 10)
+        receipts, next_position = read_receipts(connection, run_key, FIRST_POSITION, 10)
         assert [(receipt.outcome, receipt.service_id, receipt.evidence) for receipt in receipts] == [
             EXPECTED_RECEIPT_BY_CASE[entry_case]
         ], entry_case
-        assert next_place is not None
-        assert read_receipts(connection, run_key, next_place, 10) == ([], None)
+        assert next_position is not None
+        assert read_receipts(connection, run_key, next_position, 10) == ([], None)
 
 
 def test_only_the_run_that_sent_a_create_last_has_the_receipt(ledger: Ledger) -> None:

@@ -75,13 +75,13 @@ def test_a_full_disk_fails_the_run_even_if_a_stop_cancels_the_task_that_waits_fo
     async def create_candidates(ledger: Ledger, ledger_queue: LedgerQueue) -> None:
         journal, dialect = begin_run(ledger, ledger_queue), ledger.connection.engine.dialect
         session = build_session(SlowFakeService({}), journal, max_concurrency=8, grace_s=5.0)
-        original_commit, loop, commit_count = dialect.do_commit, asyncio.get_running_loop(), 0
+        original_commit, event_loop, commit_count = dialect.do_commit, asyncio.get_running_loop(), 0
 
         def fail_fourth_commit(connection: Any) -> None:
             nonlocal commit_count
             commit_count += 1
             if commit_count == 4:
-                loop.call_soon_threadsafe(session.stop.event.set)
+                event_loop.call_soon_threadsafe(session.stop.event.set)
                 threading.Event().wait(0.2)
                 raise sqlite3.OperationalError("database or disk is full")
             original_commit(connection)

@@ -27,13 +27,13 @@ ANN = Recipient("ann@example.com", "Ann")
 MESSAGE_PARTS: dict[str, Any] = {"sender": ANN, "to": (ANN,), "subject": "Hi", "plain_text": "Hello"}
 
 
-def encode_template(parts: dict[str, Any]) -> dict[str, Any]:
+def encode_message_parts(parts: dict[str, Any]) -> dict[str, Any]:
     request_body: dict[str, Any] = orjson.loads(encode_email(compose_message(NOW, **parts)))
     return request_body["SendEmail"]  # type: ignore[no-any-return] # JSON
 
 
 def test_every_setting_has_a_default_and_is_sent() -> None:
-    email = encode_template(MESSAGE_PARTS)
+    email = encode_message_parts(MESSAGE_PARTS)
     assert email["TrackingSettings"] == {
         "TrackLinks": False, "TrackPlainTextLinks": False, "TrackOpen": False, "TrackUnsubscribe": False,
     }  # fmt: skip
@@ -43,7 +43,7 @@ def test_every_setting_has_a_default_and_is_sent() -> None:
 @pytest.mark.parametrize("setting", sorted({*SETTING_NAMES} - {"use_dkim_selector"}))
 @pytest.mark.parametrize("value", [True, False, None])
 def test_a_tracking_or_email_setting_is_sent_under_its_json_name(setting: str, value: bool | None) -> None:
-    email = encode_template({**MESSAGE_PARTS, "settings": {setting: value}})
+    email = encode_message_parts({**MESSAGE_PARTS, "settings": {setting: value}})
     json_name = "".join(word.title() for word in setting.split("_"))
     assert ({**email["TrackingSettings"], **email["EmailSettings"]})[json_name] is value
 

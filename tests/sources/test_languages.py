@@ -59,10 +59,11 @@ LANGUAGES_BY_OLD_ENCODINGS = {  # the source uses these encodings of DOS and KOI
 
 def build_text(language: str, row_count: int, seed: int) -> str:
     """Return a file of invented subscribers with ASCII addresses."""
-    choose = random.Random(f"{language} {row_count} {seed}").choice
+    choose_random = random.Random(f"{language} {row_count} {seed}").choice
     first_names, last_names, towns = NAMES_BY_LANGUAGE[language]
     lines = [
-        f"s{n}@example.com,{choose(first_names)},{choose(last_names)},{choose(towns)}\r\n" for n in range(row_count)
+        f"s{n}@example.com,{choose_random(first_names)},{choose_random(last_names)},{choose_random(towns)}\r\n"
+        for n in range(row_count)
     ]
     return "email,first_name,last_name,city\r\n" + "".join(lines)
 

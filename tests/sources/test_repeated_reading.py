@@ -66,15 +66,15 @@ def test_a_file_that_changed_after_it_was_first_read_is_refused(tmp_path: Path) 
 
 
 def test_an_incremental_source_that_is_read_again_starts_at_its_first_row(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "crm.db")) as crm, crm:
-        crm.execute("create table people (email, number)")
-        crm.executemany("insert into people values (?, ?)", [("a@x.org", 1), ("b@x.org", 2)])
+    with closing(sqlite3.connect(tmp_path / "crm.db")) as crm_connection, crm_connection:
+        crm_connection.execute("create table people (email, number)")
+        crm_connection.executemany("insert into people values (?, ?)", [("a@x.org", 1), ("b@x.org", 2)])
     url = f"sqlite:///{tmp_path}/crm.db"
     with IncrementalSource(url, table="people", column="number", kind=CursorKind.INTEGER) as source:
         source.set_start(1)
         assert read_emails(source) == ["a@x.org", "b@x.org"]
         assert (source.is_read_to_end, source.watch.largest_value) == (True, 2)
-        with closing(sqlite3.connect(tmp_path / "crm.db")) as crm, crm:
-            crm.execute("delete from people where number = 2")
+        with closing(sqlite3.connect(tmp_path / "crm.db")) as crm_connection, crm_connection:
+            crm_connection.execute("delete from people where number = 2")
         next(source.read_chunks())
         assert (source.is_read_to_end, source.watch.largest_value) == (False, 1)

@@ -165,12 +165,12 @@ def test_a_cell_of_tags_is_read_as_a_list() -> None:
         ('"', None, None),
     ]
     for cell, delimiter, expected_tags in cells_and_tags:
-        single_result = apply_rule([cell], "tags", ColumnRule(column="cell", split=delimiter))
-        result_among_others = apply_rule(
+        tags_of_single_cell = apply_rule([cell], "tags", ColumnRule(column="cell", split=delimiter))
+        tags_among_other_cells = apply_rule(
             ["x", cell, '["y"]', None, "z"], "tags", ColumnRule(column="cell", split=delimiter)
         )
-        assert single_result == [expected_tags]
-        assert result_among_others == [["x"], expected_tags, ["y"], None, ["z"]]
+        assert tags_of_single_cell == [expected_tags]
+        assert tags_among_other_cells == [["x"], expected_tags, ["y"], None, ["z"]]
 
 
 def test_a_list_with_nested_or_broken_values_is_a_fault_and_has_no_tags() -> None:
@@ -213,9 +213,9 @@ _TAGS = (
 
 
 @given(st.lists(st.lists(_TAGS)))
-def test_tags_in_json_are_read_unchanged(lists: list[list[str]]) -> None:
-    cells: list[str | None] = [json.dumps(tags, ensure_ascii=len(tags) % 2 == 0) for tags in lists]
-    assert apply_rule(cells, "tags", ColumnRule(column="cell")) == lists
+def test_tags_in_json_are_read_unchanged(tag_lists: list[list[str]]) -> None:
+    cells: list[str | None] = [json.dumps(tags, ensure_ascii=len(tags) % 2 == 0) for tags in tag_lists]
+    assert apply_rule(cells, "tags", ColumnRule(column="cell")) == tag_lists
 
 
 def test_a_year_of_two_digits_is_not_in_the_future() -> None:

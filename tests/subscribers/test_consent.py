@@ -125,14 +125,14 @@ def test_a_column_of_unsubscribed_people_is_recognised_and_makes_them_inactive()
 
 
 def test_a_column_with_the_cell_no_is_recognised_if_the_job_makes_every_row_active() -> None:
-    everybody_active = FieldMapping({"is_active": ColumnRule(value="true")})
+    mapping_with_everybody_active = FieldMapping({"is_active": ColumnRule(value="true")})
     for header in ("is_active", "active", "Aktiv", "opted_in", "Angemeldet", "Zapisany", "Accepts Email Marketing"):
         frame = pd.DataFrame({"email": ["a@x.com", "b@x.com"], header: ["yes", "no"]}, dtype="str")
-        assert find_consent_columns(frame, everybody_active, ()) == [header]
+        assert find_consent_columns(frame, mapping_with_everybody_active, ()) == [header]
         other_column = FieldMapping({"is_active": ColumnRule(column="newsletter")})
         assert find_consent_columns(frame, other_column, ()) == [], header
     frame = pd.DataFrame({"email": ["a@x.com", "b@x.com"], "is_active": ["yes", "yes"]}, dtype="str")
-    assert find_consent_columns(frame, everybody_active, ()) == []
+    assert find_consent_columns(frame, mapping_with_everybody_active, ()) == []
 
 
 def test_a_column_with_other_words_than_yes_and_no_is_recognised() -> None:

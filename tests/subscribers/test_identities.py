@@ -251,11 +251,11 @@ def test_suppressed_digests_that_end_in_zeros_are_found(last_bytes: list[int]) -
     assert found_mask == [index % 2 == 0 for index in range(len(digests))]
 
 
-Row = tuple[int, int]
+FingerprintedIdentity = tuple[int, int]
 LISTS_OF_CHUNKS = st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 1)), max_size=12), max_size=12)
 
 
-def find_duplicates(chunks: list[list[Row]]) -> list[list[tuple[bool, bool]]]:
+def find_duplicates(chunks: list[list[FingerprintedIdentity]]) -> list[list[tuple[bool, bool]]]:
     first_fingerprint_by_identity: dict[int, int] = {}
     duplicates_by_chunk = []
     for chunk in chunks:
@@ -269,7 +269,9 @@ def find_duplicates(chunks: list[list[Row]]) -> list[list[tuple[bool, bool]]]:
 
 
 @given(LISTS_OF_CHUNKS)
-def test_seen_identities_finds_the_duplicates_that_a_dictionary_finds(chunks: list[list[Row]]) -> None:
+def test_seen_identities_finds_the_duplicates_that_a_dictionary_finds(
+    chunks: list[list[FingerprintedIdentity]],
+) -> None:
     seen_identities = SeenIdentities()
     duplicates = []
     for chunk in chunks:

@@ -28,8 +28,8 @@ def test_another_search_path_opens_the_same_emails(postgres_url: str, server_url
     """The search path of another role may start with another schema."""
     other_schema_url = add_schema(server_url)
     url_with_other_path = set_search_path(postgres_url, find_schema(other_schema_url), find_schema(postgres_url))
-    first_opening = open_ledger(postgres_url) if is_ledger_first else open_emails(postgres_url)
-    with first_opening:
+    first_open_context = open_ledger(postgres_url) if is_ledger_first else open_emails(postgres_url)
+    with first_open_context:
         pass
     with open_emails(url_with_other_path) as email_log:
         bring_to_state(email_log, add_campaign(email_log), EmailState.SENT)

@@ -141,7 +141,7 @@ def test_the_error_of_a_store_that_cannot_be_reached_or_refuses_access_shows_no_
 
 def test_a_missing_library_of_a_store_is_an_error_with_the_extra_to_install(tmp_path: Path) -> None:
     write_file(tmp_path, "people.csv", ANN_CSV)
-    code = (
+    script = (
         "import sys; from connector.sources.files import open_file\n"
         "open_file('people.csv').close(); assert not {'fsspec', 's3fs'} & set(sys.modules)\n"
         "sys.modules['s3fs'] = None\n"
@@ -149,7 +149,7 @@ def test_a_missing_library_of_a_store_is_an_error_with_the_extra_to_install(tmp_
         "except Exception as error: print(type(error).__name__, error)"
     )
     environ = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", code]
+    command = [sys.executable, "-c", script]
     output = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=True).stdout
     assert output.startswith("ConfigurationError s3://bucket/a.csv: the library for s3:// is not installed"), output
     assert "pip install 'subscriber-connector[s3]'" in output
