@@ -1,6 +1,6 @@
 """Moves subscribers into and out of an email-marketing service.
 
-Import the public names from here. A name is loaded when it is first used, so that a command that only checks its
+Import the public names from this package. A name is loaded when it is first used. So a command that only checks its
 arguments does not wait for pandas, pyarrow and aiohttp.
 """
 

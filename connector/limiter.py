@@ -100,8 +100,8 @@ class RequestLimiter:
     async def sleep_before_retry(self, deadline: float, seconds: float) -> bool:
         """Wait for `seconds`, and then until the pace allows a request. Return whether the request may be sent again.
 
-        Return False if the run must stop, if `deadline` (monotonic) has passed, if the service has asked for a pause,
-        or if the breaker is open.
+        Return False if the run must stop, or if `deadline` (monotonic) has passed. Also return False if the service
+        has asked for a pause, or if the breaker is open.
         """
         stop = self._stop
         may_continue = await stop.sleep(seconds)

@@ -56,8 +56,8 @@ def split_name(name: str) -> tuple[str, str]:
     """Return the given name and the family name, without titles, of a name such as `Lee, Ann`, `Dr. Ann Lee` or `Ann
     van der Lee`.
 
-    If the split is not certain, return the whole name and an empty family name. The split is not certain, for example,
-    of a single word, of several given or family names without a comma, of two people, and of a company.
+    If the split is not certain, return the whole name and an empty family name. Examples of names without a certain
+    split are a single word, several given or family names without a comma, two people, and a company.
     """
     whole_name = " ".join(name.split())
     comma_parts = [comma_part.split() for comma_part in whole_name.split(",")]

@@ -159,8 +159,9 @@ def _limit_to_shard(plan: LoadPlan, shard: Shard) -> LoadPlan:
 
 
 def choose_mapping(subscriber: JobSubscriber, source: Source, ignored_columns: Collection[str]) -> FieldMapping:
-    """Return the job's mapping, the mapping by the headers of the source without the ignored columns, or a combination
-    in which the job's fields have precedence.
+    """Return the mapping of a load: the mapping of the job, the mapping by headers, or a combination.
+
+    The headers of ignored columns are not used. In a combination, the fields of the job have precedence.
 
     A rejects file of `retry` is mapped by its headers, because its columns have the names of fields. Raises
     ConfigurationError.

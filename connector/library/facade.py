@@ -96,11 +96,11 @@ class Connector:
         default) describe a file. With `job` (the path of a job file, or a `Job`), the rows replace the source of the
         job. The base and the mapping are in the job.
 
-        `on_unknown` is "resend" by default, `look` "auto", `quiet_period_s` (the wait before a subscriber counts as
-        absent) 30, `max_concurrency` 512, and `wait_s` (the wait for another run that holds the ledger) 0.
-        `time_limit_s` stops a longer run cleanly. `max_rate` is the maximum number of requests per second. `receipts`
-        is the folder (such as receipts.parquet) or the database URL to which the run writes a receipt for each
-        subscriber that the run creates, finds changed, or leaves rejected, held or unknown.
+        `on_unknown` is "resend" by default, `look` "auto", and `max_concurrency` 512. `quiet_period_s` (30 by default)
+        is the wait before a subscriber counts as absent. `wait_s` (0 by default) is the wait for another run that
+        holds the ledger. `time_limit_s` stops a longer run cleanly. `max_rate` is the maximum number of requests per
+        second. `receipts` is the destination of receipts: a folder (such as receipts.parquet) or a database URL. The
+        run writes a receipt for each subscriber that it creates, finds changed, or leaves rejected, held or unknown.
 
         >>> import pandas
         >>> from connector import Connector

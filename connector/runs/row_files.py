@@ -311,9 +311,8 @@ def build_unused_problem(chunk: Chunk, difference: Difference, identity: str) ->
 class LoadFiles(CloseableResource, RowRecorder):
     """The files of one load in the state folder. Each file is created when its first line is written.
 
-    The drift file has a line for each field that differs, for each row that could not be compared, and for each zip
-    code that was not sent. Changed rows that an earlier run has reported are only counted. Opt-outs are written in each
-    run.
+    The drift file has a line for each different field, each row that could not be compared, and each zip code that was
+    not sent. Changed rows that an earlier run has reported are only counted. Opt-outs are written in each run.
     """
 
     def __init__(

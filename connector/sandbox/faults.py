@@ -73,8 +73,8 @@ class FaultDraw:
 
 
 class CreateBlock:
-    """A block of creates. The block begins with the create that has the number `blocked_from`, and refuses all creates
-    for a time, or until it has refused a number of creates."""
+    """A block of creates. The block begins with the create that has the number `blocked_from`. The block ends after a
+    time, or when it has refused a number of creates."""
 
     def __init__(self, settings: SandboxSettings) -> None:
         self._settings = settings

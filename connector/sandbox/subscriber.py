@@ -173,8 +173,8 @@ def fill_defaults(subscriber_values: dict[str, Any], absent_fields: str) -> dict
 
 
 def cut_base_fields(subscriber_json: bytes, shown_fields: str) -> bytes:
-    """Return the JSON of a subscriber with only the Id of the base (`shown_fields` is id), with only the Name of the
-    base (name), or without a base (none)."""
+    """Return the JSON of a subscriber with a part of its base. `shown_fields` is id (only the Id of the base), name
+    (only the Name of the base) or none (no base)."""
     subscriber = orjson.loads(subscriber_json)
     base = subscriber.pop("Base", {})
     key = {"id": "Id", "name": "Name"}.get(shown_fields)

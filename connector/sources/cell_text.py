@@ -226,8 +226,8 @@ def _format_cell_value(value: object) -> str | None:
 
 
 def _format_float(value: float) -> str:
-    """Return a number in digits. A whole number with more than the 15 digits that a float can hold is written in
-    scientific notation, because its last digits may be wrong. In this form, nobody reads the number as an id or a phone
+    """Return a number in digits. A float holds 15 digits, so the last digits of a longer whole number may be wrong. A
+    longer number is written in scientific notation. In this form, nobody reads the number as an id or a phone
     number."""
     if value.is_integer() and abs(value) >= 2.0**53 and float(f"{value:.15g}") != value:
         return repr(value)

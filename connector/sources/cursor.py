@@ -358,8 +358,8 @@ _DATABASES_WITH_READ_ONLY_SESSION = ("postgresql", "sqlite", *MYSQL_DATABASES)
 def explain_writing_query(query: str, database: str) -> str:
     """Return a message that explains why a query may write, or "" if the query only reads.
 
-    If the database has no read-only session, the words of writing statements are also refused, such as the `into` of
-    SELECT … INTO, or a `delete` in a WITH.
+    If the database has no read-only session, the words of writing statements are also refused. Examples are the `into`
+    of SELECT … INTO, and a `delete` in a WITH.
     """
     is_read_only = database in _DATABASES_WITH_READ_ONLY_SESSION
     word_token_pattern = (

@@ -337,8 +337,8 @@ def advise_encoding(name: str = "cp1252") -> str:
 
 @dataclass(frozen=True, slots=True)
 class _CandidateEncoding:
-    """An encoding that the text may have, the words decoded in this encoding, the share of impossible words among them,
-    and the `rating` of the encoding (a number without a unit)."""
+    """An encoding that the text may have. `words` are the words decoded in this encoding, and `impossible_share` is the
+    share of impossible words. `rating` is a number without a unit."""
 
     encoding: str
     words: tuple[str, ...]

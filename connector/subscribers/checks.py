@@ -122,8 +122,9 @@ SPOILED_PATTERN = (
     r"|(19|20)[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])([T ]00:00(:00)?)?)$"
 )
 SPOILED_CHARACTERS = b"eE,-"
-"""The pattern of a number as spreadsheets show it (`4.9E+11`, `1,234`) or as Java writes it (`4.91512E11`), and of a
-date that a spreadsheet made from a number. A text such as `12e4` does not match, because it may be an id."""
+"""The pattern of a number as spreadsheets show it (`4.9E+11`, `1,234`) or as Java writes it (`4.91512E11`). The pattern
+also matches a date that a spreadsheet made from a number. A text such as `12e4` does not match, because it may be an
+id."""
 
 CONVERTED_PATTERN = r"^(true|false|TRUE|FALSE|[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+)?)$"
 """The pattern of a boolean or a date as programs write them. `True` does not match, because it may be a name."""

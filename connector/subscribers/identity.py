@@ -165,8 +165,8 @@ class SeenIdentities:
         """Add the rows of one chunk in their order. `inactive_mask` is the mask of rows that say that the subscriber is
         inactive.
 
-        Return two masks: the rows that are not used because another row of the identity is used, and the rows that
-        differ from the row that was used until then.
+        Return two masks. The first mask has the rows that are not used, because another row of the identity is used.
+        The second mask has the rows that differ from the row that was used until then.
         """
         identities, fingerprints = identities.astype(_IDENTITY_TYPE), fingerprints.astype(_FINGERPRINT_TYPE)
         sort_order = np.argsort(identities, kind="stable")

@@ -404,10 +404,15 @@ def _find_undivided_cells(cells: pa.Array) -> list[int]:
 
 
 def _read_tags(cell: str, separator: str) -> list[str] | None:
-    """Return the tags of a cell. The cell is a list, tags in quotes as Mailchimp writes them (`"VIP","Paris, France"`),
-    tags in brackets (`[VIP], [news]`), or texts with the separator `separator` between them.
+    """Return the tags of a cell. Raises ValueError for a list or an object that cannot be read, and for a part of a
+    list.
 
-    Raises ValueError for a list or an object that cannot be read, and for a part of a list."""
+    Forms of cells:
+    - a list
+    - tags in quotes, as Mailchimp writes tags (`"VIP","Paris, France"`)
+    - tags in brackets (`[VIP], [news]`)
+    - texts that are separated by `separator`
+    """
     if not _LIST_REGEX.search(cell):
         return [text.strip() for text in cell.split(separator) if text.strip()] or None
     if (cell[0], cell[-1]) in (("[", "]"), ("{", "}"), ("(", ")")) and (items := _read_list(cell)) is not None:

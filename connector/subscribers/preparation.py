@@ -61,9 +61,11 @@ def check_mapping(
 ) -> None:
     """Raise ConfigurationError with all faults if a mapping does not fit the source.
 
-    `columns` are the columns of the source. `base` is the column that names the base of each row, or None. Faults are:
-    the identity or a required field is unmapped, the source lacks a column, a zip would overwrite a mapped field, or a
-    constant or default is invalid.
+    `columns` are the columns of the source. `base` is the column that names the base of each row, or None. The faults:
+    - The identity or a required field is unmapped.
+    - The source lacks a column.
+    - A zip would overwrite a mapped field.
+    - A constant or default is invalid.
     """
     read_columns = [(name, column) for name, rule in mapping.rules.items() for column in rule.columns]
     read_columns += [] if base is None else [("the base", base.column)]

@@ -270,8 +270,9 @@ class BaseColumn:
     """The column that names the base of each row. `values` has the base of each allowed cell. If `values` is None, each
     cell is the id or the name of a base.
 
-    Cells and the keys of `values` are trimmed. Raises ConfigurationError if `values` is empty, has an empty cell or a
-    cell twice, or names some bases by id and others by name (architecture 4.14).
+    Cells and the keys of `values` are trimmed. Raises ConfigurationError if `values` is empty, has an empty cell, or
+    has a cell twice. Also raises ConfigurationError if `values` names some bases by id and others by name (architecture
+    4.14).
     """
 
     column: str

@@ -1,7 +1,7 @@
 """The spellings of an identity in look-ups, and the class of each spelling.
 
-The service's filter may fail only for some classes of texts, for example texts with capitals, or texts with a plus that
-the service decodes as a blank. So a proof for one spelling is valid only for the class of this spelling.
+The service's filter may fail only for some classes of texts. Examples are texts with capitals, and texts with a plus
+that the service decodes as a blank. So a proof for one spelling is valid only for the class of this spelling.
 """
 
 import re

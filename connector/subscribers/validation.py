@@ -1,8 +1,8 @@
 """Validates mapped rows by a pandera schema, and converts the columns of valid rows to their types.
 
 `find_kind_rules` returns the checks and types of a kind of field. `list_checks` adds the checks of texts and of the
-job. If a row fails a check, the name of the check is the code of the fault, and the error of the check is the message
-for a person.
+job. The fault of a row that fails a check has the name of the check as its code, and the error of the check as its
+message.
 """
 
 from collections.abc import Callable, Sequence

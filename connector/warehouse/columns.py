@@ -53,8 +53,8 @@ SCHEMA = pa.schema(
     [pa.field(field.name, find_arrow_type(field.kind)) for field in FIELDS]
     + [pa.field(RUN_ID, pa.string()), pa.field(EXPORTED_AT, pa.timestamp("us", "UTC")), pa.field(INVALID, pa.string())]
 )
-"""The columns of every export: all fields, the id of the run, the time of the run (UTC), and a JSON object with the
-values that do not fit their column's type."""
+"""The columns of every export: all fields, the id of the run, the time of the run (UTC), and a JSON object. The JSON
+object has the values that do not fit their column's type."""
 
 RUN_COLUMN_DESCRIPTIONS: Final = {
     RUN_ID: "Id of the run that last wrote the row.",

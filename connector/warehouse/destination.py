@@ -104,7 +104,7 @@ _UNSUPPORTED_WAREHOUSE_BY_SCHEME = {
 _MYSQL_BACKENDS = ("mysql", "mariadb")
 _DESTINATIONS_MESSAGE = (
     f"a file (for receipts, a folder) ending in {', '.join(_FORMAT_BY_SUFFIX)}, .csv.gz or .jsonl.gz, an object "
-    "with such a name in a store (s3://bucket/x.parquet), - (standard output), or a database as "
+    "with one of these suffixes in a store (s3://bucket/x.parquet), - (standard output), or a database as "
     "postgresql://user@host/database, mysql://user@host/database, duckdb:///warehouse.duckdb or "
     "sqlite:///warehouse.db (four slashes for an absolute path), or the URL of another database whose SQLAlchemy "
     "dialect is installed; or a Delta table, as delta://folder or delta://s3://bucket/folder"

@@ -1,8 +1,8 @@
 """An export to a DuckDB file, by DuckDB's own package and Arrow. Tags are VARCHAR[], and times are TIMESTAMP WITH TIME
 ZONE.
 
-A row that `upsert` changes is deleted and inserted. In a table with a primary key and a list column, DuckDB needs 146 s
-to update 100,000 rows, and 0.6 s to delete and insert them (measured with 2.0.1).
+A row that `upsert` changes is deleted and inserted, because DuckDB is slow to update a table with a primary key and a
+list column. Updating 100,000 rows took 146 s, and deleting and inserting the rows took 0.6 s (measured with 2.0.1).
 """
 
 import errno

@@ -167,9 +167,11 @@ class TargetState:
 def check_target(
     target_state: TargetState, table: str, columns: Sequence[str], mode: Mode, target_name: str, *, overwrite: bool
 ) -> None:
-    """Raise ConfigurationError if an export must not write to the table. Reasons: the connector did not create the
-    table, the table has another name or mode or lacks one of the export's `columns`, or a foreign key of another table
-    refers to it. `target_name` is the name of the table for messages.
+    """Raise ConfigurationError if an export must not write to the table. `target_name` is the name of the table for
+    messages. The reasons:
+    - The connector did not create the table.
+    - The table has another name or mode, or lacks one of the export's `columns`.
+    - A foreign key of another table refers to the table.
     """
     if target_state.stored_name is None:
         return
