@@ -193,9 +193,9 @@ class BaseLoads:
             return None
         return (
             f"{count(newcomer_count, 'subscriber')} appeared in the base during this run, and this run did not create "
-            f"{agree(newcomer_count, 'it', 'them')}. If another ledger or program creates subscribers in this account "
-            "at the same time, both may "
-            "create the same person. Let one ledger create all subscribers"
+            f"{agree(newcomer_count, 'the subscriber', 'these subscribers')}. If another ledger or program creates "
+            "subscribers in this account at the same time, both may create the same person. Let one ledger create all "
+            "subscribers"
         )
 
     async def describe_unlisted_create(self) -> tuple[str, bool] | None:

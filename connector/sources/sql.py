@@ -341,9 +341,8 @@ class IncrementalSource(CloseableResource):
         raise ConfigurationError(
             f"{self.name}: {count(value_count, 'row')} {agree(value_count, 'has', 'have')} no {kind_name} in {column} "
             f"that can be compared with the cursor (for example {row_text}{format_example(example)}), so later runs "
-            "would "
-            f"not read {agree(value_count, 'it', 'them')}. Correct {agree(value_count, 'the row', 'the rows')}, "
-            "or convert the column in a query"
+            f"would not read {agree(value_count, 'the row', 'these rows')}. Correct "
+            f"{agree(value_count, 'the row', 'the rows')}, or convert the column in a query"
         )
 
 
