@@ -199,7 +199,7 @@ class SandboxSettings(BaseModel):
     latency_ms: _Amount = 0.0
     """Time that each API request takes."""
     jitter_ms: _Amount = 0.0
-    """The largest additional latency, at random."""
+    """The maximum of an additional random latency of each API request."""
     capacity: _Count = 0
     """Maximum number of requests that are served at once. Other requests wait in line. 0 means no maximum."""
     rate: _Amount = 0.0
