@@ -1,4 +1,4 @@
-"""The draw of mutations: each kind changes one place, and a place keeps its name when other functions change."""
+"""The draw of mutations: each kind changes one place, and a mutation keeps its name when other functions change."""
 
 from pathlib import Path
 

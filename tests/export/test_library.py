@@ -117,7 +117,7 @@ def test_the_batches_together_have_every_row_of_the_list(sandbox: SandboxProcess
     assert pa.Table.from_batches(batches).drop_columns(RUN_COLUMNS).equals(whole_list.drop_columns(RUN_COLUMNS))
 
 
-def test_the_functions_work_while_an_event_loop_runs(sandbox: SandboxProcess) -> None:
+def test_lists_and_batches_can_be_read_while_an_event_loop_runs(sandbox: SandboxProcess) -> None:
     sandbox.seed(10, base_name="News")
 
     async def run_notebook() -> int:

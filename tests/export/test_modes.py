@@ -106,7 +106,7 @@ def test_replace_leaves_only_the_rows_of_the_new_list(table: Destination) -> Non
 
 
 @parametrize_table([*DATABASE_FORMATS, Format.DELTA], "append")
-def test_append_keeps_every_snapshot(table: Destination) -> None:
+def test_append_keeps_the_rows_of_earlier_exports(table: Destination) -> None:
     publish_people(table, [build_person(1), build_person(2, Tags=["x"])], 1)
     row_changes = publish_people(table, [build_person(2, "Bo", Tags=[])], 2)
     assert read_rows(table) == [(1, "Ann", 1), (2, "Ann", 1), (2, "Bo", 2)]

@@ -158,7 +158,7 @@ def test_an_entry_that_is_being_sent_is_unknown_in_the_backup(ledger_path: Path,
             finish_run(connection, RUN_KEY, "ok", 1.0)
 
 
-def test_a_target_that_cannot_be_a_backup_is_refused(ledger_path: Path, tmp_path: Path) -> None:
+def test_a_path_that_cannot_become_a_backup_is_refused(ledger_path: Path, tmp_path: Path) -> None:
     (tmp_path / "link.db").symlink_to(ledger_path)
     (tmp_path / "first.db-wal").write_text("of another database")
     (tmp_path / "second.db-journal").write_text("of another database")

@@ -82,7 +82,7 @@ def test_the_old_ledger_is_refused_after_the_copy(source_url: str, postgres_url:
         pass
 
 
-def test_a_target_with_rows_is_refused_and_nothing_changes(source_url: str, postgres_url: str) -> None:
+def test_a_postgresql_ledger_with_rows_is_refused_and_nothing_is_copied(source_url: str, postgres_url: str) -> None:
     with open_ledger(postgres_url) as ledger:
         begin_run(ledger)
     with pytest.raises(ConfigurationError, match=r"has rows in the table run\. Nothing was copied"):
@@ -107,7 +107,7 @@ def test_a_run_that_holds_one_of_the_ledgers_prevents_the_copy(source_url: str, 
         ("sqlite:///other.db", "use connector ledger backup"),
     ],
 )
-def test_a_target_that_is_not_an_open_postgresql_is_refused(source_url: str, url: str, message: str) -> None:
+def test_a_copy_to_a_url_with_a_password_or_to_sqlite_is_refused(source_url: str, url: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message) as error_info:
         copy_ledger(source_url, url, copied_at=COPIED_AT)
     assert "secret" not in str(error_info.value)

@@ -51,7 +51,7 @@ def build_is_stopped(call_number: int, callback: Callable[[], object]) -> Callab
     return is_stopped
 
 
-def test_a_run_that_waits_gets_the_ledger_when_it_is_free(ledger_url: str) -> None:
+def test_a_waiting_run_gets_the_ledger_when_the_ledger_is_free(ledger_url: str) -> None:
     with ExitStack() as exit_stack:
         exit_stack.enter_context(open_ledger(ledger_url))
         with open_ledger(ledger_url, wait_s=60.0, is_stopped=build_is_stopped(2, exit_stack.close)) as ledger:

@@ -1,4 +1,4 @@
-"""Opening the ledger of emails and holding a campaign, on both stores."""
+"""Opening the ledger of emails and holding a campaign, on SQLite and on PostgreSQL."""
 
 import os
 import subprocess
@@ -94,7 +94,7 @@ def test_a_run_cannot_hold_a_campaign_twice(email_log: EmailLog) -> None:
             pass
 
 
-def test_a_run_that_waits_gets_the_campaign_when_it_is_free(ledger_url: str) -> None:
+def test_a_waiting_run_gets_the_campaign_when_the_campaign_is_free(ledger_url: str) -> None:
     calls: list[bool] = []
     with (
         open_emails(ledger_url) as first_email_log,

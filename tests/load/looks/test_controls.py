@@ -1,5 +1,5 @@
-"""Controls of filters: for which classes of values a filter works, and the listed subscribers that are samples of a
-class. A class is a set of unusual characters, such as capitals or a plus."""
+"""Controls of filters: for which spelling classes a filter works, and the listed subscribers that are samples of a
+spelling class. A spelling class is a set of unusual characters, such as capitals or a plus."""
 
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def matches_plus_as_blank(filter_text: str, stored_text: str) -> bool:
     return filter_text.replace("+", " ") == stored_text
 
 
-def test_the_control_of_a_class_decides_only_about_this_class(tmp_path: Path) -> None:
+def test_the_control_of_a_spelling_class_decides_only_about_this_class(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     fake_list.text_match = matches_plus_as_blank
     result = check_filters_of(fake_list, tmp_path, PLAIN_CLASS, PLUS_CLASS, CAPITALS_CLASS, CLIENT_USER_ID_CLASS)
@@ -58,7 +58,7 @@ def test_the_control_of_a_class_decides_only_about_this_class(tmp_path: Path) ->
     )
 
 
-def test_a_class_fails_if_the_filter_does_not_find_three_listed_subscribers(tmp_path: Path) -> None:
+def test_a_spelling_class_fails_if_the_filter_does_not_find_three_listed_subscribers(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     fake_list.add(14, "p+14@x.org")
     fake_list.choose_answer = lambda query: ListPage([], 0, 0, 1000) if "p+1" in (query.email or "") else None
@@ -125,7 +125,7 @@ def test_a_sentinel_is_a_control_only_if_the_list_shows_its_id(tmp_path: Path) -
     assert [fake_list.count_requests(f"late+{sentinel_number}@x.org") for sentinel_number in (1, 2, 3)] == [1, 1, 0]
 
 
-def test_a_class_fails_if_the_list_shows_a_sentinel_by_its_id_and_not_by_its_text(tmp_path: Path) -> None:
+def test_a_spelling_class_fails_if_the_list_shows_a_sentinel_by_id_and_not_by_text(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     fake_list.add(100, "WIT+NESS@X.ORG")  # the service stores the text in capitals, and its filter is case-sensitive
     result = check_filters_of(fake_list, tmp_path, PLUS_CLASS, sentinels=build_sentinels("wit+ness@x.org"))
