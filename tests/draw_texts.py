@@ -87,10 +87,29 @@ def _read_code_texts(path: Path) -> Iterator[tuple[int, str]]:
                 yield node.lineno, text
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
             yield node.lineno, node.name
+    yield from _read_comments(path)
+
+
+def _read_comments(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield each comment of a module with its line. A comment after code comes with the code of its line. Comments on
+    consecutive lines of their own are one text."""
+    text, first_line, last_line = "", 0, 0
     with path.open("rb") as file:
-        for token in tokenize.tokenize(file.readline):
-            if token.type == tokenize.COMMENT and not _TOOL_COMMENT_PATTERN.match(token.string):
-                yield token.start[0], f"{token.line.strip()}" if token.start[1] else token.string
+        comment_tokens = [token for token in tokenize.tokenize(file.readline) if token.type == tokenize.COMMENT]
+    for token in comment_tokens:
+        line = token.start[0]
+        if _TOOL_COMMENT_PATTERN.match(token.string):
+            continue
+        if not token.line.lstrip().startswith("#"):
+            yield line, token.line.strip()
+        elif text and line == last_line + 1:
+            text, last_line = f"{text}\n{token.string}", line
+        else:
+            if text:
+                yield first_line, text
+            text, first_line, last_line = token.string, line, line
+    if text:
+        yield first_line, text
 
 
 def _read_paragraphs(path: Path) -> Iterator[tuple[int, str]]:
