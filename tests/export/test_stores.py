@@ -103,7 +103,7 @@ def test_a_store_that_cannot_be_reached_ends_the_run_before_the_list_is_read(
     set_environ(monkeypatch, s3_bucket.environ | {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_MAX_ATTEMPTS": "1"})
     fsspec.filesystem("s3").clear_instance_cache()
     writer = open_writer(parse_destination(s3_bucket.url("a.csv")))
-    with pytest.raises(RunAborted, match="cannot be reached: Could not connect to the endpoint .* Run again"):
+    with pytest.raises(RunAborted, match=r"cannot be reached: Could not connect to the endpoint .* Run again"):
         writer.prepare(build_start(build_run(1)))
     fsspec.filesystem("s3").clear_instance_cache()
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import pytest
-from sqlalchemy import CheckConstraint, MetaData, event, text
-from sqlalchemy.schema import ColumnCollectionConstraint, CreateTable
+from sqlalchemy import CheckConstraint, MetaData, NullPool, create_engine, event, inspect, make_url, text
+from sqlalchemy.schema import ColumnCollectionConstraint
 
 from connector.errors import ConfigurationError
 from connector.ledger.entries import Ledger, count_unsettled_entries
@@ -17,9 +18,11 @@ from connector.ledger.problems import find_problems
 from connector.ledger.schema import EMAILS_VERSION, SCHEMA_VERSION, emails_metadata, metadata
 from connector.states import State
 from tests.ledger.places import check_refused
-from tests.ledger.transitions import IDENTITY, add_base, begin_run, bring_to_state
+from tests.ledger.transitions import IDENTITY, add_base, begin_run, bring_to_state, read_entry
 
 ENTRY_COUNT = 5_000
+SQL_FOLDER = Path(__file__).parent / "releases"
+RELEASES = sorted({path.name.partition("-")[0] for path in SQL_FOLDER.glob("*.sql")})
 
 
 def write_meta(url: str, name: str, value: str) -> None:
@@ -36,20 +39,49 @@ def test_a_ledger_of_another_version_is_refused_and_stays_unchanged(ledger_url: 
     check_refused(open_planned_ledger(ledger_url, "account"), ConfigurationError, name)
 
 
-def write_version_1(url: str) -> None:
-    """Turn a ledger without entries into a ledger of version 0.2.0."""
-    with open_ledger(url) as ledger, ledger.transaction() as connection:
-        create_sql = CreateTable(metadata.tables["entry"]).compile(dialect=connection.dialect).string
-        columns_of_version_1 = [line for line in create_sql.splitlines() if "opted_out" not in line]
-        connection.execute(text("DROP TABLE entry"))
-        for table in ("problem", "receipt"):
-            connection.execute(text(f"DROP TABLE {table}"))
-        connection.exec_driver_sql("\n".join(columns_of_version_1))
-        connection.execute(text("UPDATE meta SET value = '1' WHERE name = 'schema_version'"))
+def write_ledger_of_release(url: str, release: str) -> None:
+    """Create the tables that this release of the connector wrote, without entries."""
+    database_url = make_url(url)
+    backend_name = database_url.get_backend_name()
+    if backend_name == "postgresql":
+        database_url = database_url.set(drivername="postgresql+psycopg")
+    with create_engine(database_url, poolclass=NullPool).begin() as connection:
+        for statement in (SQL_FOLDER / f"{release}-{backend_name}.sql").read_text().split(";\n"):
+            if statement:
+                connection.exec_driver_sql(statement)
+
+
+def list_columns(ledger: Ledger) -> set[tuple[str, str, bool]]:
+    """Return the table, the name and `nullable` of each column in the database of a ledger."""
+    with ledger.transaction() as connection:
+        columns_by_table = {table: inspect(connection).get_columns(table) for table in metadata.tables}
+    return {
+        (table, column["name"], column["nullable"]) for table, columns in columns_by_table.items() for column in columns
+    }
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_an_upgraded_ledger_of_a_release_has_every_state_and_column(ledger_url: str, release: str) -> None:
+    """An older ledger keeps its constraints. So a new state fails here until the upgrade replaces the constraints."""
+    write_ledger_of_release(ledger_url, release)
+    with open_ledger(ledger_url) as ledger:
+        begin_run(ledger)
+        for state in set(State) - {State.NONE}:
+            base = add_base(ledger, service_id=int(state))
+            bring_to_state(ledger, base, state)
+            entry = read_entry(ledger, base)
+            assert entry is not None
+            assert entry.state is state
+        columns = {
+            (table.name, column.name, bool(column.nullable))
+            for table in metadata.tables.values()
+            for column in table.columns
+        }
+        assert columns <= list_columns(ledger)
 
 
 def test_a_run_upgrades_a_ledger_of_version_0_2(ledger_url: str) -> None:
-    write_version_1(ledger_url)
+    write_ledger_of_release(ledger_url, "0.2.0")
     check_refused(open_planned_ledger(ledger_url, "account"), ConfigurationError, "run an import or a sync")
     with open_ledger(ledger_url) as ledger:
         begin_run(ledger)
