@@ -14,7 +14,7 @@ from connector.errors import ConfigurationError
 from connector.fields import SENT_FIELDS, FieldKind
 from connector.outcomes import Fault
 from connector.subscribers.rules import PhoneRule, ValidationRules
-from connector.subscribers.validation import ValidRows, validate_rows
+from connector.subscribers.validation import ValidRows, find_kind_rules, validate_rows
 
 TODAY = date(2026, 11, 21)
 DEFAULT_RULES = ValidationRules()
@@ -140,6 +140,24 @@ def test_an_invalid_cell_has_a_fault_with_the_right_code() -> None:
         field, code = fault.split(": ")
         check_refused(field, cells.split(" | "), code)
     check_refused("tags", [["a", "b\x07"]], "control")
+
+
+def test_a_text_that_the_reader_of_a_kind_cannot_read_is_refused_and_not_left_out() -> None:
+    """A new kind with a reader also needs a check. Otherwise the value would be lost without a message."""
+    texts = ["no such value", "0x1F", "½"]
+    for field in SENT_FIELDS:
+        reader = find_kind_rules(field.kind).reader
+        if reader is not None:
+            assert reader(pa.array(texts)).null_count == len(texts), field.name
+            codes, _ = validate_cells(field.name, texts, zip="reject")
+            assert [] not in codes, field.name
+
+
+def test_the_rules_of_a_field_by_its_name_concern_the_only_field_of_their_kind() -> None:
+    """The rule `zip` of a job and the years of a birthday name one field. A second field of these kinds needs rules."""
+    fields_by_kind = {kind: [field.name for field in SENT_FIELDS if field.kind is kind] for kind in FieldKind}
+    assert fields_by_kind[FieldKind.ZIP] == ["address_zip"]
+    assert fields_by_kind[FieldKind.DATE] == ["birthday"]
 
 
 def test_the_fault_of_an_unknown_word_suggests_the_option_values_and_hides_the_word() -> None:
