@@ -234,9 +234,13 @@ def _advise_on_unfinished(run: Mapping[str, Any]) -> str:
         if (run.get("rows") or {}).get("unsent"):
             return f"{run_name} was {run['status']}, and the email was not sent. Run the same command again."
         return f"{run_name} was {run['status']}. Before you send the email again, check whether the email arrived."
-    sentence = (
-        f"{run_name} was {run['status']}. The connector repeats nothing that is on record. Run the same command again"
-    )
+    if run["command"] == "export" and run["status"] == "aborted":  # the message may name an option
+        sentence = f"{run_name} was aborted. Do what its message says, and run the command again"
+    else:
+        sentence = (
+            f"{run_name} was {run['status']}. The connector repeats nothing that is on record. Run the same command "
+            "again"
+        )
     job_file = _name_job_file(run)
     if run["command"] == "import" or job_file == "JOB":
         return f"{sentence}."
