@@ -139,10 +139,7 @@ def test_a_ledger_without_write_permission_fails_the_check(connector: Connector,
         ({"order": "id_desc"}, {"order": "by id, descending"}),
         ({"order": "email"}, {"order": "not by id. Two requests for one page returned the same order"}),
         ({"order": "shuffled"}, {"order": "two requests for one page returned two orders"}),
-        (
-            {"filters": "partial"},
-            {"filters": PARTIAL_FILTERS},
-        ),
+        ({"filters": "partial"}, {"filters": PARTIAL_FILTERS}),
         (
             {"filters": "ignored"},
             {

@@ -138,9 +138,7 @@ def test_values_that_the_service_altered_at_the_create_are_not_reported(connecto
     assert [field[:2] for field in read_fields(changed_result)] == [("ann@x.org", "tags"), ("bob@x.org", "tags")]
 
 
-def test_a_changed_row_of_an_unlisted_subscriber_is_reported_as_not_compared(
-    connector: Connector,
-) -> None:
+def test_a_changed_row_of_an_unlisted_subscriber_is_reported_as_not_compared(connector: Connector) -> None:
     sync_lines(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,")
     erase_oldest(connector.sandbox, Email="ann@x.org")
     changed_result = sync_lines(connector, "ann@x.org,Anna,,", "bob@x.org,Rob,,")

@@ -12,13 +12,7 @@ import psutil
 
 from tests.ledger.places import run_sql
 from tests.pipelines.conftest import CommandResult, Connector, count_stored_emails, has_stored_subscribers, wait_for
-from tests.pipelines.dask_processes import (
-    is_alive,
-    list_children,
-    list_workers,
-    read_address,
-    run_dask,
-)
+from tests.pipelines.dask_processes import is_alive, list_children, list_workers, read_address, run_dask
 from tests.pipelines.forked import ForkedProcess
 from tests.pipelines.sharded import (
     FAULTS,

@@ -8,13 +8,7 @@ from pathlib import Path
 import pytest
 
 from connector.tally import exceeds_share
-from tests.pipelines.conftest import (
-    NEWS_IMPORT_OPTIONS,
-    CommandResult,
-    Connector,
-    count_stored_emails,
-    write_csv,
-)
+from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, CommandResult, Connector, count_stored_emails, write_csv
 from tests.pipelines.leftovers import create_elsewhere, read_rejects
 from tests.pipelines.planned import JOB, count_creates, plan, write_job
 

@@ -6,13 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from connector.runs.rejects import ADDED_COLUMNS
-from tests.pipelines.conftest import (
-    Connector,
-    count_stored_emails,
-    list_stored_subscribers,
-    write_addresses,
-    write_csv,
-)
+from tests.pipelines.conftest import Connector, count_stored_emails, list_stored_subscribers, write_addresses, write_csv
 
 INVALID_LINES = (
     "Email Address,First Name,Zip,Birthday,Colour",

@@ -96,11 +96,7 @@ def test_a_draft_for_a_table_keeps_the_url_in_the_environment_and_proposes_a_cur
 
 
 @pytest.mark.parametrize(
-    "command",
-    [
-        "init people.csv --base-name News -o folder/job.yaml",
-        "sandbox --port 0 --data closed/data",
-    ],
+    "command", ["init people.csv --base-name News -o folder/job.yaml", "sandbox --port 0 --data closed/data"]
 )
 def test_a_folder_without_permission_is_named(connector: Connector, tmp_path: Path, command: str) -> None:
     write_csv(tmp_path / "people.csv", "email", "ann@x.org")

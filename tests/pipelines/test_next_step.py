@@ -143,13 +143,7 @@ READ_STEP = "Read the messages of the run: connector status R"
         ),
         (RUN_OF_JOB | DIFFERENCES | {"differences_file": "d.csv"}, [READ_STEP]),
         (RUN_OF_JOB | INVALID, [IMPORT_STEP]),
-        (
-            RUN_OF_JOB | INVALID | {"rows": {"rejected": 1}},
-            [
-                IMPORT_STEP,
-                REJECTED_STEP,
-            ],
-        ),
+        (RUN_OF_JOB | INVALID | {"rows": {"rejected": 1}}, [IMPORT_STEP, REJECTED_STEP]),
         (RUN_OF_JOB | {"command": "validate", "rows": {"invalid": 1}}, []),
         (RUN | {"status": "ok", "rows": {"created": 1}}, []),
         (RUN | {"rows": {"created": 1}}, [READ_STEP]),  # for example, the receipts could not be written

@@ -19,15 +19,7 @@ from tests.pipelines.conftest import (
     write_csv,
 )
 from tests.pipelines.leftovers import read_rejects
-from tests.pipelines.planned import (
-    JOB,
-    count_requests,
-    plan,
-    read_file_states,
-    read_outcomes,
-    read_rows,
-    write_job,
-)
+from tests.pipelines.planned import JOB, count_requests, plan, read_file_states, read_outcomes, read_rows, write_job
 from tests.pipelines.test_guards import CURSOR_TABLE, SQL_JOB, add_people
 
 SUPPRESS_KEY = "suppress: {file: {path: gone.csv, column: address}}"

@@ -34,10 +34,7 @@ def test_an_example_of_several_files_names_its_file_and_has_each_reason_of_its_r
     write_csv(connector.folder / "b.csv", "email,country", "secret,Utopia")
     result = connector.run("import", "*.csv", *NEWS_IMPORT_OPTIONS)
     examples = list_examples(result.stdout)
-    assert [example.partition(":")[0] for example in examples] == [
-        r"Row 2 of a\nNext",
-        "Row 2 of b.csv (invalid)",
-    ]
+    assert [example.partition(":")[0] for example in examples] == [r"Row 2 of a\nNext", "Row 2 of b.csv (invalid)"]
     assert "is not one complete email address" in examples[1]
     assert "is not one country" in examples[1]
 

@@ -7,10 +7,7 @@ from pathlib import Path
 import openpyxl
 import pytest
 
-from tests.pipelines.conftest import (
-    Connector,
-    list_stored_subscribers,
-)
+from tests.pipelines.conftest import Connector, list_stored_subscribers
 
 HEADER = ("Email", "Vorname", "Telefon", "PLZ", "Geburtstag", "=Notiz")
 ROWS: tuple[tuple[object, ...], ...] = (

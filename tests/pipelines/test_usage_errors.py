@@ -212,9 +212,7 @@ def folder(session_sandbox: SandboxProcess, tmp_path_factory: pytest.TempPathFac
 
 @pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
 def test_a_usage_error_is_refused(
-    session_sandbox: SandboxProcess,
-    folder: Path,
-    case: tuple[str, str] | tuple[str, str, Mapping[str, str | None]],
+    session_sandbox: SandboxProcess, folder: Path, case: tuple[str, str] | tuple[str, str, Mapping[str, str | None]]
 ) -> None:
     arguments, expected_text, *environs = case
 

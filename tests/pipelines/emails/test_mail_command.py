@@ -341,9 +341,7 @@ def test_killed_runs_send_no_recipient_a_second_email(mailer: Connector) -> None
 # Interrupted runs
 
 
-def test_sent_emails_are_not_reported_as_unsent_after_a_second_signal(
-    mailer: Connector,
-) -> None:
+def test_sent_emails_are_not_reported_as_unsent_after_a_second_signal(mailer: Connector) -> None:
     write_csv(mailer.folder / "people.csv", "email", *(f"person{index}@example.net" for index in range(20)))
     write_job(
         mailer.folder, {"to": "email", "subject": "Hi", "html": {"content": "<p>Hello</p>"}}, load={"max_rate": 10}
